@@ -1,0 +1,114 @@
+"""Every error a user can meet: what happened, where, what the next run does, and the command that mends it.
+
+The tree (exit code in brackets; contract, section 6)::
+
+    TidegateError
+    ├── UsageError [64]            wrong use, or a bad spec, suite, transform or project file
+    ├── HeldError [65]             the gate holds the increment, or an earlier one waits for a decision
+    ├── SourceLostError [66]       the source lost, or never had, what is asked
+    ├── DefectError [70]           a defect of tidegate: a figure that does not balance, an impossible state
+    ├── TryAgainError [75]         busy, broker away, killed: the same command may work later
+    └── DisagreementError [78]     checkpoint, table and spec disagree: a person must choose
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class TidegateError(Exception):
+    """An error with everything an operator needs at night.
+
+    ``code`` is a stable UPPER_SNAKE name, ``message`` says what happened, with values; ``where`` names the file, line,
+    topic or batch; ``next_run`` says what the next run will do; ``fix`` is the command, or the act, that mends it.
+    """
+
+    exit_code = 70
+    retry = False
+    """Whether the same command may succeed later without a person: Airflow retries only these."""
+
+    def __init__(
+        self, code: str, message: str, *, where: str | None = None, next_run: str | None = None, fix: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.where = where
+        self.next_run = next_run
+        self.fix = fix
+
+    def __str__(self) -> str:
+        lines = [f"{self.code}: {self.message}"]
+        if self.where:
+            lines.append(f"  where: {self.where}")
+        if self.next_run:
+            lines.append(f"  next run: {self.next_run}")
+        if self.fix:
+            lines.append(f"  fix: {self.fix}")
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The error as the run report and ``--json`` carry it."""
+        return {
+            "code": self.code,
+            "message": self.message,
+            "where": self.where,
+            "next_run": self.next_run,
+            "fix": self.fix,
+            "exit_code": self.exit_code,
+        }
+
+    @staticmethod
+    def from_dict(value: dict[str, Any]) -> TidegateError:
+        """The error again, of the class its exit code belongs to (a step in another process wrote it down)."""
+        kind = _BY_EXIT_CODE.get(int(value.get("exit_code", 70)), DefectError)
+        return kind(
+            value["code"],
+            value["message"],
+            where=value.get("where"),
+            next_run=value.get("next_run"),
+            fix=value.get("fix"),
+        )
+
+
+class UsageError(TidegateError):
+    """Wrong use of a command, or a spec, suite, transform or project file that cannot be used."""
+
+    exit_code = 64
+
+
+class HeldError(TidegateError):
+    """The gate holds an increment; nothing was published."""
+
+    exit_code = 65
+
+
+class SourceLostError(TidegateError):
+    """The source lost, or never had, records that this pipeline is owed."""
+
+    exit_code = 66
+
+
+class DefectError(TidegateError):
+    """tidegate itself is wrong: a run that does not balance, a state that cannot be."""
+
+    exit_code = 70
+
+
+class TryAgainError(TidegateError):
+    """Something is busy or away, or the run was stopped: nothing is lost and the next run goes on."""
+
+    exit_code = 75
+    retry = True
+
+
+class DisagreementError(TidegateError):
+    """Checkpoint, manifests, table and spec do not fit together; a person must choose."""
+
+    exit_code = 78
+
+
+_BY_EXIT_CODE: dict[int, type[TidegateError]] = {
+    kind.exit_code: kind
+    for kind in (UsageError, HeldError, SourceLostError, DefectError, TryAgainError, DisagreementError)
+}

@@ -1,0 +1,165 @@
+"""``tidegate.yaml`` and ``pipeline.yaml`` as frozen, strict models. Unknown keys are refused.
+
+Durations are written as ``20 minutes`` and held in seconds. Nothing here reads a file: see :mod:`tidegate.spec.load`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+NAME_PATTERN = r"^[a-z][a-z0-9_]{2,62}$"
+SOURCE_NAME_PATTERN = r"^[a-z][a-z0-9_]{0,62}$"
+
+_UNITS = {"second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0, "week": 604800.0, "millisecond": 0.001}
+_DURATION = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(millisecond|second|minute|hour|day|week)s?\s*$")
+
+
+def parse_duration(value: Any) -> float:
+    """Seconds from ``"20 minutes"``. Raises ValueError with the form that is wanted."""
+    if isinstance(value, str):
+        match = _DURATION.match(value)
+        if match:
+            return float(match.group(1)) * _UNITS[match.group(2)]
+    raise ValueError(f'{value!r} is not a duration; write it like "20 minutes" or "60 seconds"')
+
+
+Seconds = Annotated[
+    float, BeforeValidator(parse_duration, json_schema_input_type=Annotated[str, Field(pattern=_DURATION.pattern)])
+]
+
+
+class Strict(BaseModel):
+    """Frozen, and refusing keys it does not know."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
+
+
+class FilesSource(Strict):
+    """New files in a folder, or matching a glob."""
+
+    type: Literal["files"]
+    path: str
+    format: Literal["json", "csv", "text", "parquet", "orc"]
+    schema_: Annotated[str | None, Field(alias="schema")] = None
+    event_time: str | None = None
+    watermark: Seconds | None = None
+    settle: Seconds = 0.0
+    unknown_fields: Literal["report", "quarantine", "rescue"] = "report"
+    static: bool = False
+    options: dict[str, str | int | float | bool] = {}
+
+
+class KafkaSource(Strict):
+    """Records of Kafka topics; exactly one of ``topics``, ``topic_pattern`` and ``assign``."""
+
+    type: Literal["kafka"]
+    topics: list[str] | None = None
+    topic_pattern: str | None = None
+    assign: dict[str, list[int]] | None = None
+    starting_offsets: str | dict[str, dict[str, int]] = "earliest"
+    format: Literal["json", "csv", "text", "raw"]
+    schema_: Annotated[str | None, Field(alias="schema")] = None
+    metadata: bool = False
+    event_time: str | None = None
+    watermark: Seconds | None = None
+    unknown_fields: Literal["report", "quarantine", "rescue"] = "report"
+    static: bool = False
+    options: dict[str, str | int | float | bool] = {}
+
+
+class RateSource(Strict):
+    """Made-up rows, for trying out; not replayable."""
+
+    type: Literal["rate"]
+    event_time: str | None = None
+    watermark: Seconds | None = None
+    options: dict[str, str | int | float | bool] = {}
+
+
+class SocketSource(Strict):
+    """Lines from a TCP socket, for trying out; not replayable."""
+
+    type: Literal["socket"]
+    options: dict[str, str | int | float | bool] = {}
+
+
+SourceSpec = Annotated[FilesSource | KafkaSource | RateSource | SocketSource, Field(discriminator="type")]
+
+
+class TableSpec(Strict):
+    """How the table is laid out."""
+
+    partition_by: list[str] = []
+    keys: list[str] = []
+
+
+class QualitySpec(Strict):
+    """What a failed gate means."""
+
+    on_critical: Literal["hold", "continue"] = "hold"
+    max_quarantine_share: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
+
+
+class SparkSpec(Strict):
+    """Spark settings of one pipeline."""
+
+    conf: dict[str, str | int | float | bool] = {}
+
+
+class PipelineSpec(Strict):
+    """One pipeline: sources -> transform -> gate -> table."""
+
+    version: Literal[1]
+    name: Annotated[str, Field(pattern=NAME_PATTERN)]
+    description: str = ""
+    owner: str | None = None
+    tags: list[str] = []
+    schedule: str | None = None
+    sources: Annotated[dict[Annotated[str, Field(pattern=SOURCE_NAME_PATTERN)], SourceSpec], Field(min_length=1)]
+    transform: str | None = None
+    trigger: Literal["available_now", "once"] = "available_now"
+    output_mode: Literal["append", "update", "complete"] = "append"
+    table: TableSpec = TableSpec()
+    quality: QualitySpec = QualitySpec()
+    sinks: list[dict[str, Any]] = []
+    spark: SparkSpec = SparkSpec()
+
+    @model_validator(mode="after")
+    def _not_yet(self) -> PipelineSpec:
+        return self
+
+
+class ProjectSparkSpec(Strict):
+    """How Spark is reached: DAGs use the connection, the command line the master."""
+
+    connection: str = "spark_default"
+    master: str = "local[*]"
+    conf: dict[str, str | int | float | bool] = {}
+
+
+class ProjectKafkaSpec(Strict):
+    """The brokers, and client settings by allow-list (security.protocol, sasl.*, ssl.*)."""
+
+    bootstrap_servers: str = "localhost:9092"
+    options: dict[str, str | int | float | bool] = {}
+
+
+class LeaseSpec(Strict):
+    """How long a silent lease holder is believed to live."""
+
+    expires_after: Seconds = 60.0
+
+
+class ProjectSpec(Strict):
+    """``tidegate.yaml``."""
+
+    version: Literal[1] = 1
+    warehouse: str = "data/warehouse"
+    state: str = "data/state"
+    quarantine: str = "data/quarantine"
+    spark: ProjectSparkSpec = ProjectSparkSpec()
+    kafka: ProjectKafkaSpec = ProjectKafkaSpec()
+    lease: LeaseSpec = LeaseSpec()

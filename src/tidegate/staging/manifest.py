@@ -1,0 +1,111 @@
+"""Batch manifests: what one micro-batch read and wrote. The first manifest for a key wins.
+
+A manifest is keyed (query id of the checkpoint, batch id). It is the one authority on a batch: rows and files that no
+manifest names do not exist.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tidegate import storage
+
+
+@dataclass(frozen=True)
+class StagedFile:
+    """One parquet file that Spark wrote: ``path`` relative to the state folder, rows and bytes from its footer.
+
+    ``partition`` maps each column of ``partition_by`` to its value in Delta's string form, or None for null.
+    """
+
+    path: str
+    rows: int
+    size_bytes: int
+    partition: dict[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SourceRange:
+    """What a batch took from one source.
+
+    Files: ``files`` lists {"path", "size", "mtime_ns", "link"}. Kafka: ``offsets`` is {topic: {partition: [from, until]}},
+    until exclusive. ``rows`` counts records read, ``malformed`` those set aside before the transform.
+    """
+
+    rows: int
+    malformed: int
+    bytes: int | None = None
+    files: list[dict[str, Any]] | None = None
+    offsets: dict[str, dict[str, list[int]]] | None = None
+    unknown_fields: dict[str, str] = field(default_factory=dict)
+    """Field names that the schema does not have, each with one place where it was seen."""
+
+
+@dataclass(frozen=True)
+class BatchManifest:
+    """One micro-batch, staged."""
+
+    pipeline: str
+    run_id: str
+    query_id: str
+    batch_id: int
+    attempt: str
+    sources: dict[str, SourceRange]
+    transformed: int
+    rejected: int
+    staged: int
+    files: list[StagedFile]
+    quarantine_files: list[StagedFile]
+    quarantined: int
+    schema_json: str
+    """The staged rows' schema as Spark's ``df.schema.json()``, which is Delta's schema string."""
+    rejected_by_rule: dict[str, int] = field(default_factory=dict)
+    watermark: str | None = None
+    staged_at: str = ""
+
+    @property
+    def read(self) -> int:
+        """Records read from all sources."""
+        return sum(source.rows for source in self.sources.values())
+
+    @property
+    def malformed(self) -> int:
+        """Records that did not parse or fit the schema."""
+        return sum(source.malformed for source in self.sources.values())
+
+
+def manifest_to_json(manifest: BatchManifest) -> bytes:
+    """The manifest as it is stored."""
+    return storage.dump_json(asdict(manifest))
+
+
+def manifest_from_json(data: bytes | str) -> BatchManifest:
+    """A stored manifest. Raises ValueError when it is torn or of another version."""
+    try:
+        value = json.loads(data)
+        return BatchManifest(
+            **{
+                **value,
+                "sources": {name: SourceRange(**source) for name, source in value["sources"].items()},
+                "files": [StagedFile(**file) for file in value["files"]],
+                "quarantine_files": [StagedFile(**file) for file in value["quarantine_files"]],
+            }
+        )
+    except (TypeError, KeyError, json.JSONDecodeError) as error:
+        raise ValueError(f"not a batch manifest: {error}") from error
+
+
+def write_manifest(path: Path, manifest: BatchManifest) -> bool:
+    """Create the manifest; False when another attempt's manifest for the same key is there already."""
+    return storage.put_if_absent(path, manifest_to_json(manifest))
+
+
+def read_manifests(folder: Path, query_id: str) -> list[BatchManifest]:
+    """The manifests of one query, by batch id."""
+    here = folder / query_id
+    if not here.is_dir():
+        return []
+    return [manifest_from_json(path.read_bytes()) for path in sorted(here.glob("[0-9]*.json"))]
