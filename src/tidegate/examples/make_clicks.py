@@ -1,0 +1,218 @@
+"""Clicks of a web site as JSON on Kafka: ``python -m tidegate.examples.make_clicks --rows 5000 --partitions 3``.
+
+The topic is created when it is absent. Records are keyed by user, so a user's clicks stay in one partition and in order.
+The same seed, start id and counts give the same records.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import sys
+from collections.abc import Iterator
+from datetime import date, datetime, timedelta, timezone
+from typing import Any
+
+from tidegate.errors import TryAgainError
+from tidegate.examples.truth import MALFORMED, REJECTED, REPORTED, Fault, Truth
+
+FAULTS = (
+    Fault("torn_line", MALFORMED),
+    Fault("wrong_type", MALFORMED),
+    Fault("overflow", MALFORMED),
+    Fault("missing_id", REJECTED, "click_id_present"),
+    Fault("foreign_key", REJECTED, "keyed_by_its_user"),
+    Fault("bad_url", REJECTED, "url_form"),
+    Fault("unknown_device", REJECTED, "device_known"),
+    Fault("negative_duration", REJECTED, "duration_in_range"),
+    Fault("unknown_field", REPORTED, "experiment"),
+)
+
+HOSTS = ("www.tideshop.example", "m.tideshop.example", "blog.tideshop.example")
+PAGES = ("", "search", "basket", "checkout", "item/tea", "item/mug", "item/kettle", "item/tin", "help/returns")
+REFERRERS = ('"https://find.example/"', '"https://news.example/"', '"https://mail.example/"', "null")
+DEVICES = ("desktop", "desktop", "phone", "phone", "phone", "tablet", "tv")
+CAMPAIGNS = ("null", "null", '{"source":"newsletter","medium":"mail"}', '{"source":"find","medium":"ad"}')
+FIRST_DAY = date(2026, 3, 2)
+SECONDS_A_DAY = 86400
+DELIVERY_TIMEOUT_SECONDS = 60.0
+
+
+def iter_clicks(
+    rows: int, *, seed: int = 1, faults: float = 0.01, start_id: int = 1, first_day: date = FIRST_DAY
+) -> Iterator[tuple[str, str, Fault | None]]:
+    """Each click as (key, JSON value, fault if it has one).
+
+    Click ``n`` of the delivery has the id ``c-`` + (``start_id`` + n) in twelve digits. ``faults`` is the share of faulty
+    records, 0 to 1.
+    """
+    rng = random.Random(f"clicks {seed} {start_id}")
+    draw = rng.random
+    start = datetime(first_day.year, first_day.month, first_day.day, tzinfo=timezone.utc)
+    step = SECONDS_A_DAY / max(rows, 1)
+    minutes = [(start + timedelta(minutes=minute)).strftime("%Y-%m-%dT%H:%M:") for minute in range(1440)]
+    seconds = [f"{second:02d}" for second in range(60)]
+    for number in range(rows):
+        second = int(number * step)
+        a, b, c = draw(), draw(), draw()
+        key = str(1000 + int(a * a * 90000))
+        value = (
+            f'{{"click_id":"c-{start_id + number:012d}","user_id":{key},'
+            f'"clicked_at":"{minutes[second // 60]}{seconds[second % 60]}.{int(b * 1000):03d}Z",'
+            f'"url":"https://{HOSTS[int(c * 3)]}/{PAGES[int(b * 9)]}","referrer":{REFERRERS[int(a * 4)]},'
+            f'"device":"{DEVICES[int(c * 7)]}","duration_ms":{200 + int(b * c * 180000)},'
+            f'"campaign":{CAMPAIGNS[int(b * 4)]}}}'
+        )
+        if draw() < faults:
+            fault = FAULTS[int(draw() * len(FAULTS))]
+            yield key, spoil_click(value, fault, rng), fault
+        else:
+            yield key, value, None
+
+
+def spoil_click(value: str, fault: Fault, rng: random.Random) -> str:
+    """The good ``value`` with ``fault`` put into it."""
+    if fault.name == "torn_line":
+        return value[: rng.randrange(1, len(value) - 1)]
+    click = json.loads(value)
+    if fault.name == "wrong_type":
+        click.update(rng.choice(({"duration_ms": "long"}, {"user_id": "anonymous"}, {"clicked_at": "just now"})))
+    elif fault.name == "overflow":
+        click["duration_ms"] = 2**31 + rng.randrange(10**6)
+    elif fault.name == "missing_id":
+        del click["click_id"]
+    elif fault.name == "foreign_key":
+        click["user_id"] += 1
+    elif fault.name == "bad_url":
+        click["url"] = rng.choice(("javascript:void(0)", "www.tideshop.example/search", "https://"))
+    elif fault.name == "unknown_device":
+        click["device"] = rng.choice(("fridge", "Phone", ""))
+    elif fault.name == "negative_duration":
+        click["duration_ms"] = -click["duration_ms"]
+    else:
+        click["experiment"] = f"green-button-{rng.randrange(3)}"
+    return json.dumps(click, separators=(",", ":"))
+
+
+def create_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
+    """Create ``topic`` unless it is there. Raises TryAgainError when no broker answers."""
+    from confluent_kafka import KafkaError, KafkaException
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    try:
+        admin.create_topics([NewTopic(topic, partitions, 1)], operation_timeout=20)[topic].result(timeout=30)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise _broker_away(bootstrap_servers, str(error.args[0])) from error
+
+
+def _broker_away(bootstrap_servers: str, reason: str) -> TryAgainError:
+    return TryAgainError(
+        "BROKER_AWAY",
+        f"the Kafka broker at {bootstrap_servers} took no record: {reason}",
+        where=bootstrap_servers,
+        fix="start the broker (make run starts one), or name another with --bootstrap",
+    )
+
+
+def make_clicks(
+    bootstrap_servers: str,
+    rows: int,
+    *,
+    topic: str = "clicks",
+    seed: int = 1,
+    partitions: int = 3,
+    faults: float = 0.01,
+    start_id: int = 1,
+    first_day: date = FIRST_DAY,
+) -> Truth:
+    """Send ``rows`` clicks to ``topic`` and return the truth about them, once the broker has acknowledged every record.
+
+    Raises TryAgainError when the broker is away or refuses a record; some records may be in the topic by then.
+    """
+    from confluent_kafka import KafkaException, Producer
+
+    if rows < 0 or partitions < 1 or not 0 <= faults <= 1:
+        raise ValueError(f"rows >= 0, partitions >= 1, 0 <= faults <= 1, not {rows}, {partitions}, {faults}")
+    create_topic(bootstrap_servers, topic, partitions)
+    refused: list[str] = []
+
+    def note_refusal(error: Any, _message: Any) -> None:
+        if error is not None:
+            refused.append(str(error))
+
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "linger.ms": 20,
+            "compression.type": "lz4",
+            "enable.idempotence": True,  # a retry inside the client must not double a record
+            "queue.buffering.max.messages": 200_000,
+            "message.timeout.ms": int(DELIVERY_TIMEOUT_SECONDS * 1000),
+            "delivery.report.only.error": True,
+            "on_delivery": note_refusal,
+            "log_level": 0,
+        }
+    )
+    truth = Truth(offered=rows)
+    try:
+        for number, (key, value, fault) in enumerate(
+            iter_clicks(rows, seed=seed, faults=faults, start_id=start_id, first_day=first_day)
+        ):
+            while True:
+                try:
+                    producer.produce(topic, value=value, key=key)
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+            if number % 10_000 == 0:
+                producer.poll(0)
+                if refused:
+                    break
+            truth.bytes += len(value) + len(key)
+            if fault is not None:
+                truth.count_fault(fault)
+        left = producer.flush(DELIVERY_TIMEOUT_SECONDS)
+    except KafkaException as error:
+        raise _broker_away(bootstrap_servers, str(error)) from error
+    if refused or left:
+        raise _broker_away(bootstrap_servers, refused[0] if refused else f"{left} records not acknowledged")
+    return truth
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command; prints the truth as one JSON object."""
+    parser = argparse.ArgumentParser(prog="tidegate.examples.make_clicks", description=__doc__)
+    parser.add_argument("--bootstrap", default=os.environ.get("KAFKA_BOOTSTRAP_SERVERS", "localhost:9092"))
+    parser.add_argument("--topic", default="clicks")
+    parser.add_argument("--rows", type=int, default=5000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--partitions", type=int, default=3, help="when the topic has to be created")
+    parser.add_argument("--faults", type=float, default=0.01, help="share of faulty records, 0 to 1")
+    parser.add_argument("--start-id", type=int, default=1, help="number of the first click")
+    parser.add_argument("--first-day", type=date.fromisoformat, default=FIRST_DAY)
+    given = parser.parse_args(argv)
+    try:
+        truth = make_clicks(
+            given.bootstrap,
+            given.rows,
+            topic=given.topic,
+            seed=given.seed,
+            partitions=given.partitions,
+            faults=given.faults,
+            start_id=given.start_id,
+            first_day=given.first_day,
+        )
+    except TryAgainError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    json.dump(truth.to_dict(), sys.stdout, indent=1)
+    sys.stdout.write("\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,173 @@
+"""Orders of a web shop as NDJSON files: ``python -m tidegate.examples.make_orders --out data/inbox/orders --rows 5000``.
+
+A file appears under its name only when it is whole (it is written beside itself under a hidden name, then renamed).
+The same seed, start id and counts give the same bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import sys
+from collections.abc import Iterator
+from datetime import date, datetime, timedelta, timezone
+from pathlib import Path
+
+from tidegate.examples.truth import MALFORMED, REJECTED, REPORTED, Fault, Truth
+
+FAULTS = (
+    Fault("torn_line", MALFORMED),
+    Fault("wrong_type", MALFORMED),
+    Fault("overflow", MALFORMED),
+    Fault("missing_id", REJECTED, "order_id_present"),
+    Fault("negative_amount", REJECTED, "amount_in_range"),
+    Fault("zero_quantity", REJECTED, "quantity_in_range"),
+    Fault("unknown_status", REJECTED, "status_known"),
+    Fault("promised_in_the_past", REJECTED, "promised_after_ordered"),
+    Fault("long_country", REJECTED, "country_code_length"),
+    Fault("unknown_field", REPORTED, "coupon"),
+)
+
+STATUSES = ("placed", "paid", "paid", "packed", "shipped", "shipped", "delivered", "delivered", "delivered", "cancelled")
+COUNTRIES = ("DE", "DE", "DE", "FR", "FR", "NL", "AT", "IT", "ES", "PL", "SE", "DK")
+FIRST_DAY = date(2026, 3, 2)
+
+
+def iter_orders(
+    rows: int,
+    *,
+    seed: int = 1,
+    faults: float = 0.01,
+    start_id: int = 1,
+    first_day: date = FIRST_DAY,
+    days: int = 3,
+) -> Iterator[tuple[str, Fault | None]]:
+    """Each order as its JSON line (no newline) and its fault, if it has one.
+
+    Order ``n`` of the delivery has the id ``o-`` + (``start_id`` + n) in twelve digits. ``faults`` is the share of faulty
+    records, 0 to 1. ``ordered_at`` rises through ``days`` days from ``first_day``, as it does in a real shop.
+    """
+    rng = random.Random(f"orders {seed} {start_id}")
+    draw = rng.random
+    start = datetime(first_day.year, first_day.month, first_day.day, tzinfo=timezone.utc)
+    step = days * 86400 / max(rows, 1)
+    minutes = [(start + timedelta(minutes=minute)).strftime("%Y-%m-%dT%H:%M:") for minute in range(days * 1440)]
+    promises = [(start + timedelta(days=day)).strftime("%Y-%m-%dT18:00:00Z") for day in range(days + 7)]
+    seconds = [f"{second:02d}" for second in range(60)]
+    statuses, countries = len(STATUSES), len(COUNTRIES)
+    for number in range(rows):
+        second = int(number * step)
+        a, b, c = draw(), draw(), draw()
+        cents = int(a * a * 40000) + 99
+        order_id = start_id + number
+        quantity = 1 + int(b * b * 12)
+        promise = second // 86400 + 1 + int(c * 5)
+        millis = int(b * 1000)
+        line = (
+            f'{{"order_id":"o-{order_id:012d}","customer_id":{100000 + int(c * 900000)},'
+            f'"ordered_at":"{minutes[second // 60]}{seconds[second % 60]}.{millis:03d}Z",'
+            f'"promised_at":"{promises[promise]}","status":"{STATUSES[int(a * statuses)]}","quantity":{quantity},'
+            f'"amount":{cents * quantity // 100}.{cents * quantity % 100:02d},'
+            f'"shipping":{{"country":"{COUNTRIES[int(b * countries)]}","postcode":"{10000 + int(a * 89999)}"}}}}'
+        )
+        if draw() < faults:
+            fault = FAULTS[int(draw() * len(FAULTS))]
+            yield spoil_order(line, fault, rng), fault
+        else:
+            yield line, None
+
+
+def spoil_order(line: str, fault: Fault, rng: random.Random) -> str:
+    """The good ``line`` with ``fault`` put into it."""
+    if fault.name == "torn_line":
+        return line[: rng.randrange(1, len(line) - 1)]
+    order = json.loads(line)
+    if fault.name == "wrong_type":
+        order.update(rng.choice(({"quantity": "three"}, {"customer_id": "C-77"}, {"ordered_at": "yesterday"})))
+    elif fault.name == "overflow":
+        order["quantity"] = 2**31 + rng.randrange(10**6)
+    elif fault.name == "missing_id":
+        del order["order_id"]
+    elif fault.name == "negative_amount":
+        order["amount"] = -order["amount"]
+    elif fault.name == "zero_quantity":
+        order["quantity"] = 0
+    elif fault.name == "unknown_status":
+        order["status"] = rng.choice(("teleported", "PAID", ""))
+    elif fault.name == "promised_in_the_past":
+        order["promised_at"] = "2019-12-31T18:00:00Z"
+    elif fault.name == "long_country":
+        order["shipping"]["country"] = "DEU"
+    else:
+        order["coupon"] = f"SPRING{rng.randrange(100)}"
+    return json.dumps(order, separators=(",", ":"))
+
+
+def make_orders(
+    out: Path,
+    rows: int,
+    *,
+    seed: int = 1,
+    files: int = 1,
+    faults: float = 0.01,
+    start_id: int = 1,
+    first_day: date = FIRST_DAY,
+    days: int = 3,
+) -> Truth:
+    """Write ``rows`` orders into ``files`` new files in folder ``out`` and return the truth about them.
+
+    A file is named after the seed, the start id and its number, so deliveries with other start ids lie side by side.
+    """
+    if rows < 0 or files < 1 or days < 1 or not 0 <= faults <= 1:
+        raise ValueError(f"rows >= 0, files >= 1, days >= 1, 0 <= faults <= 1, not {rows}, {files}, {days}, {faults}")
+    out.mkdir(parents=True, exist_ok=True)
+    truth = Truth(offered=rows)
+    orders = iter_orders(rows, seed=seed, faults=faults, start_id=start_id, first_day=first_day, days=days)
+    for number in range(files):
+        share = rows * (number + 1) // files - rows * number // files
+        path = out / f"orders-{seed}-{start_id:012d}-{number + 1:05d}.json"
+        beside = out / f".{path.name}.tmp"
+        with open(beside, "w", encoding="utf-8", buffering=1 << 20) as handle:
+            for _ in range(share):
+                line, fault = next(orders)
+                handle.write(line)
+                handle.write("\n")
+                if fault is not None:
+                    truth.count_fault(fault)
+        truth.bytes += beside.stat().st_size
+        os.replace(beside, path)
+        truth.files.append(path.name)
+    return truth
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command; prints the truth as one JSON object."""
+    parser = argparse.ArgumentParser(prog="tidegate.examples.make_orders", description=__doc__)
+    parser.add_argument("--out", type=Path, required=True, help="folder that receives the files")
+    parser.add_argument("--rows", type=int, default=5000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--files", type=int, default=5)
+    parser.add_argument("--faults", type=float, default=0.01, help="share of faulty records, 0 to 1")
+    parser.add_argument("--start-id", type=int, default=1, help="number of the first order")
+    parser.add_argument("--first-day", type=date.fromisoformat, default=FIRST_DAY)
+    parser.add_argument("--days", type=int, default=3, help="days over which the orders are spread")
+    given = parser.parse_args(argv)
+    truth = make_orders(
+        given.out,
+        given.rows,
+        seed=given.seed,
+        files=given.files,
+        faults=given.faults,
+        start_id=given.start_id,
+        first_day=given.first_day,
+        days=given.days,
+    )
+    json.dump(truth.to_dict(), sys.stdout, indent=1)
+    sys.stdout.write("\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
