@@ -1,0 +1,258 @@
+"""Client settings of Kafka sources, by allow-list, in the two dialects that are spoken: Spark's (Java) and librdkafka's.
+
+Users write Java's names, with or without the ``kafka.`` in front in ``tidegate.yaml`` and with it in ``pipeline.yaml``.
+A setting that cannot mean the same on both sides is refused, with what to write instead. No message, ``repr`` or error
+of this module holds a secret.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tidegate.errors import UsageError
+
+READER_OPTIONS = (
+    "maxOffsetsPerTrigger",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "kafkaConsumer.pollTimeoutMs",
+)
+"""Spark's own options of the Kafka source that a pipeline may set."""
+
+_TUNING = (
+    "client.id",
+    "client.rack",
+    "fetch.max.bytes",
+    "fetch.max.wait.ms",
+    "fetch.min.bytes",
+    "max.partition.fetch.bytes",
+    "max.poll.records",
+    "receive.buffer.bytes",
+    "request.timeout.ms",
+    "default.api.timeout.ms",
+)
+"""Client settings that only matter while records are read: they go to Spark alone."""
+
+_SECURITY = (
+    "security.protocol",
+    "sasl.mechanism",
+    "sasl.jaas.config",
+    "sasl.username",
+    "sasl.password",
+    "ssl.endpoint.identification.algorithm",
+    "ssl.truststore.type",
+    "ssl.truststore.location",
+    "ssl.truststore.certificates",
+    "ssl.keystore.type",
+    "ssl.keystore.location",
+    "ssl.keystore.password",
+    "ssl.keystore.key",
+    "ssl.keystore.certificate.chain",
+    "ssl.key.password",
+)
+_SECRET = ("sasl.jaas.config", "sasl.password", "ssl.keystore.password", "ssl.keystore.key", "ssl.key.password")
+
+_FIXED = {
+    "bootstrap.servers": "it is set once for the project: kafka.bootstrap_servers in tidegate.yaml",
+    "isolation.level": "tidegate always reads committed records only",
+    "group.id": "Spark keeps the offsets in the checkpoint; a group would take no part in it",
+    "auto.offset.reset": "use starting_offsets",
+    "enable.auto.commit": "the checkpoint keeps the offsets",
+    "key.deserializer": "keys and values are read as bytes; use format:",
+    "value.deserializer": "keys and values are read as bytes; use format:",
+    "interceptor.classes": "code from a setting is not loaded",
+}
+_FIXED_READER = {
+    "startingOffsets": "use starting_offsets",
+    "startingTimestamp": "use starting_offsets with an ISO timestamp",
+    "startingOffsetsByTimestamp": "use starting_offsets with an ISO timestamp",
+    "endingOffsets": "a run always reads up to the end",
+    "failOnDataLoss": "a loss always stops the run; tidegate run NAME --accept-loss goes on after it",
+    "includeHeaders": "use metadata: true",
+    "subscribe": "use topics",
+    "subscribePattern": "use topic_pattern",
+    "assign": "use assign:",
+    "minOffsetsPerTrigger": "a run takes all that is there; the schedule says how often",
+    "maxTriggerDelay": "a run takes all that is there; the schedule says how often",
+}
+_LOGIN = re.compile(
+    r"^\s*(?P<module>[\w.$]+)\s+(?:required|requisite|sufficient|optional)\s+(?P<options>.*?);\s*$", re.DOTALL
+)
+_LOGIN_OPTION = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s;]+))""")
+_MODULES = {
+    "org.apache.kafka.common.security.plain.PlainLoginModule": ("PLAIN",),
+    "org.apache.kafka.common.security.scram.ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
+}
+
+
+@dataclass(frozen=True)
+class KafkaSettings:
+    """One source's settings: ``client`` for librdkafka, ``spark`` for Spark's reader, ``parser`` for what parses the value."""
+
+    address: str
+    client: dict[str, str] = field(repr=False)
+    spark: dict[str, str] = field(repr=False)
+    parser: dict[str, str]
+    secrets: tuple[str, ...] = field(repr=False, default=())
+
+    def scrub(self, text: str) -> str:
+        """``text`` without any secret of these settings."""
+        for secret in self.secrets:
+            text = text.replace(secret, "***")
+        return text
+
+
+def map_settings(
+    bootstrap_servers: str,
+    project_options: Mapping[str, Any],
+    source_options: Mapping[str, Any],
+    parser_names: tuple[str, ...],
+) -> KafkaSettings:
+    """The settings of one source, or one UsageError that names every option that cannot be used.
+
+    ``parser_names`` are the options that the source's ``format`` knows.
+    """
+    faults: list[str] = []
+    java: dict[str, str] = {}
+    reader: dict[str, str] = {}
+    parser: dict[str, str] = {}
+    allowed = _SECURITY + _TUNING
+    for key, value in project_options.items():
+        name = key.removeprefix("kafka.")
+        if name in allowed:
+            java[name] = _text(value)
+        else:
+            faults.append(_refusal(f"kafka.options: {key}", name, allowed, _FIXED))
+    for key, value in source_options.items():
+        name = key.removeprefix("kafka.")
+        if key.startswith("kafka.") and name in allowed:
+            java[name] = _text(value)
+        elif key.startswith("kafka."):
+            faults.append(_refusal(key, name, allowed, _FIXED))
+        elif key in READER_OPTIONS:
+            reader[key] = _text(value)
+        elif key in parser_names:
+            parser[key] = _text(value)
+        else:
+            known = READER_OPTIONS + parser_names + tuple("kafka." + name for name in allowed)
+            faults.append(_refusal(key, key, known, _FIXED_READER))
+    client = {"bootstrap.servers": bootstrap_servers, "client.id": java.get("client.id", "tidegate")}
+    faults += _map_sasl(java, client)
+    faults += _map_ssl(java, client)
+    if faults:
+        raise UsageError(
+            "KAFKA_OPTIONS",
+            "options that cannot be used: " + "; ".join(faults),
+            where="kafka.options in tidegate.yaml, or options of the source in pipeline.yaml",
+            next_run="refuses again",
+            fix="correct the options named above",
+        )
+    spark = {"kafka." + name: value for name, value in java.items()} | reader
+    spark["kafka.bootstrap.servers"] = bootstrap_servers
+    spark["kafka.isolation.level"] = "read_committed"
+    secrets = {java[name] for name in _SECRET if java.get(name)}
+    secrets |= {client[name] for name in ("sasl.password",) if client.get(name)}
+    return KafkaSettings(bootstrap_servers, client, spark, parser, tuple(sorted(secrets, key=len, reverse=True)))
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _refusal(shown: str, name: str, allowed: tuple[str, ...], fixed: Mapping[str, str]) -> str:
+    if name in fixed:
+        return f"{shown} ({fixed[name]})"
+    near = difflib.get_close_matches(name, allowed, n=1)
+    return f"{shown} (not allowed{f'; did you mean {near[0]}?' if near else ''})"
+
+
+def _map_sasl(java: dict[str, str], client: dict[str, str]) -> list[str]:
+    """Fill in both dialects' names for the login; ``java`` loses the short forms that only librdkafka has."""
+    faults = []
+    protocol = java.get("security.protocol", "PLAINTEXT").upper()
+    if protocol not in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"):
+        return [f"security.protocol {protocol} (one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL)"]
+    client["security.protocol"] = protocol
+    user, password, jaas = (
+        java.pop("sasl.username", None),
+        java.pop("sasl.password", None),
+        java.get("sasl.jaas.config"),
+    )
+    mechanism = java.get("sasl.mechanism", "").upper()
+    if not protocol.startswith("SASL"):
+        if mechanism or jaas or user or password:
+            faults.append(f"sasl.* (security.protocol is {protocol}: the login would be ignored in silence)")
+        return faults
+    if mechanism not in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"):
+        return [f"sasl.mechanism {mechanism or 'is missing'} (one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512)"]
+    if jaas:
+        if user or password:
+            faults.append("sasl.username and sasl.password beside sasl.jaas.config (write one of the two)")
+        login = _parse_login(jaas)
+        if login is None:
+            return [*faults, 'sasl.jaas.config (write: <module> required username="..." password="...";)']
+        module, user, password = login
+        if mechanism not in _MODULES.get(module, ()):
+            return [*faults, f"sasl.jaas.config (login module {module} does not belong to sasl.mechanism {mechanism})"]
+    if not user or not password:
+        return [*faults, "sasl.jaas.config (user name or password is empty)"]
+    client |= {"sasl.mechanism": mechanism, "sasl.username": user, "sasl.password": password}
+    if not jaas:
+        module = next(name for name, mechanisms in _MODULES.items() if mechanism in mechanisms)
+        java["sasl.jaas.config"] = f'{module} required username="{_escape(user)}" password="{_escape(password)}";'
+    return faults
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def _parse_login(jaas: str) -> tuple[str, str | None, str | None] | None:
+    match = _LOGIN.match(jaas)
+    if not match:
+        return None
+    options: dict[str, str] = {}
+    for name, double, single, bare in _LOGIN_OPTION.findall(match.group("options")):
+        options[name] = re.sub(r"\\(.)", r"\1", double) if double else single or bare
+    return match.group("module"), options.get("username"), options.get("password")
+
+
+def _map_ssl(java: dict[str, str], client: dict[str, str]) -> list[str]:
+    faults = []
+    given = [name for name in java if name.startswith("ssl.")]
+    if given and not java.get("security.protocol", "PLAINTEXT").upper().endswith("SSL"):
+        return [f"{', '.join(given)} (security.protocol is not SSL or SASL_SSL)"]
+    if "ssl.endpoint.identification.algorithm" in java:
+        client["ssl.endpoint.identification.algorithm"] = java["ssl.endpoint.identification.algorithm"] or "none"
+    trust = java.get("ssl.truststore.type", "JKS").upper()
+    if "ssl.truststore.certificates" in java or "ssl.truststore.location" in java:
+        if trust != "PEM":
+            faults.append(
+                f"ssl.truststore.type {trust} (only PEM is understood without a JVM: "
+                "keytool -exportcert -rfc writes one; set ssl.truststore.type: PEM)"
+            )
+        elif "ssl.truststore.location" in java:
+            client["ssl.ca.location"] = java["ssl.truststore.location"]
+        else:
+            client["ssl.ca.pem"] = java["ssl.truststore.certificates"]
+    store = java.get("ssl.keystore.type", "JKS").upper()
+    if "ssl.keystore.location" in java:
+        if store == "PKCS12":
+            client["ssl.keystore.location"] = java["ssl.keystore.location"]
+            client["ssl.keystore.password"] = java.get("ssl.keystore.password", "")
+        elif store == "PEM":  # Java keeps key and certificate chain in one file; OpenSSL finds each in it
+            client["ssl.key.location"] = client["ssl.certificate.location"] = java["ssl.keystore.location"]
+        else:
+            faults.append(f"ssl.keystore.type {store} (PEM or PKCS12; keytool -importkeystore converts)")
+    elif "ssl.keystore.key" in java:
+        client["ssl.key.pem"] = java["ssl.keystore.key"]
+        client["ssl.certificate.pem"] = java.get("ssl.keystore.certificate.chain", "")
+    if "ssl.key.password" in java:
+        client["ssl.key.password"] = java["ssl.key.password"]
+    return faults
