@@ -1,0 +1,74 @@
+"""Moving a finished parquet file to its place in the table folder, so that no late process can put it there again.
+
+On one device this is a rename: whoever comes second finds the staged file gone. Across devices the bytes are copied beside
+the target first, and a second process that fell asleep over such a copy could wake up after the file was compacted away
+and put its copy in. So a copy is made in the order *create the copy's name, open the source*, and every publish, once its
+sources are gone, removes the copies' names: a sleeper then has either a source that is gone or a copy that is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import shutil
+from pathlib import Path
+
+from tidegate import storage
+
+_COPY_SUFFIX = ".incoming"
+"""Copies end so and start with a dot: neither ``*.parquet`` globs nor Spark's listing see them."""
+
+
+def place_file(source: Path, target: Path) -> bool:
+    """Move ``source``, whose bytes are made durable first, to ``target``; False when somebody did it already.
+
+    The target's folder must exist. Raises FileNotFoundError when both are gone, TryAgainError DISK_FULL. The caller
+    makes the folder durable.
+    """
+    try:
+        storage.fsync_file(source)
+        os.rename(source, target)
+        return True
+    except FileNotFoundError:
+        if target.exists():
+            return False
+        raise
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise storage.disk_full(target) from error
+        if error.errno != errno.EXDEV:
+            raise
+    return _copy_over(source, target)
+
+
+def _copy_over(source: Path, target: Path) -> bool:
+    beside = target.with_name(f".{target.name}.{secrets.token_hex(6)}{_COPY_SUFFIX}")
+    try:
+        with open(beside, "xb") as writer, open(source, "rb") as reader:
+            shutil.copyfileobj(reader, writer, 1 << 20)
+            writer.flush()
+            os.fsync(writer.fileno())
+        os.rename(beside, target)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
+        if isinstance(error, FileNotFoundError) and target.exists():
+            return False
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise storage.disk_full(target) from error
+        raise
+    storage.fsync_dir(target.parent)  # the copy must be on disk before the source goes
+    source.unlink(missing_ok=True)
+    return True
+
+
+def remove_copies(target: Path) -> None:
+    """Remove copies of ``target`` that another process began; only once the source is gone."""
+    for path in target.parent.glob(f".{_escape_glob(target.name)}.*{_COPY_SUFFIX}"):
+        path.unlink(missing_ok=True)
+
+
+def _escape_glob(name: str) -> str:
+    return "".join(f"[{char}]" if char in "*?[" else char for char in name)

@@ -1,0 +1,231 @@
+"""The table's schema: Spark's schema JSON made fit for a Delta log, and what may change from one commit to the next.
+
+Spark's ``df.schema.json()`` and Delta's schema string are the same language. Columns are matched by name in every reader,
+so their order is no difference.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tidegate.errors import UsageError
+
+_PRIMITIVES = {
+    "string",
+    "long",
+    "integer",
+    "short",
+    "byte",
+    "float",
+    "double",
+    "boolean",
+    "binary",
+    "date",
+    "timestamp",
+}
+_FORBIDDEN_IN_NAMES = " ,;{}()\n\t="
+_PARTITION_TYPES = {"string", "long", "integer", "short", "byte", "date"}
+
+
+def normalise_schema(schema_json: str) -> str:
+    """The schema as the table's log holds it: every field nullable, no field metadata but comments.
+
+    Spark marks watermark columns in field metadata and constants as not nullable; neither belongs in a table. Raises
+    UsageError SCHEMA_UNSUPPORTED naming every column that a Delta table, or one of the plain readers, cannot hold.
+    """
+    schema = json.loads(schema_json)
+    faults: list[str] = []
+    fields = _normalise_fields(schema["fields"], "", faults)
+    if not fields:
+        faults.append("it has no column at all")
+    seen: dict[str, str] = {}
+    for field in fields:
+        lower = field["name"].lower()
+        if lower in seen:
+            faults.append(
+                f"columns {seen[lower]!r} and {field['name']!r} differ by case only"
+            )
+        seen[lower] = field["name"]
+    if faults:
+        raise UsageError(
+            "SCHEMA_UNSUPPORTED",
+            "the rows cannot be kept in a table: " + "; ".join(faults),
+            next_run="fails in the same way; nothing was published",
+            fix="cast or rename these columns in the transform",
+        )
+    return json.dumps({"type": "struct", "fields": fields}, ensure_ascii=False)
+
+
+def _normalise_fields(
+    fields: list[dict[str, Any]], prefix: str, faults: list[str]
+) -> list[dict[str, Any]]:
+    result = []
+    for field in fields:
+        name = prefix + field["name"]
+        if not field["name"] or any(
+            char in _FORBIDDEN_IN_NAMES for char in field["name"]
+        ):
+            faults.append(
+                f"column name {name!r} has one of the characters {_FORBIDDEN_IN_NAMES!r}"
+            )
+        comment = (field.get("metadata") or {}).get("comment")
+        result.append(
+            {
+                "name": field["name"],
+                "type": _normalise_type(field["type"], name, faults),
+                "nullable": True,
+                "metadata": {"comment": comment} if comment else {},
+            }
+        )
+    return result
+
+
+def _normalise_type(kind: Any, name: str, faults: list[str]) -> Any:
+    if isinstance(kind, str):
+        if kind.startswith(("char(", "varchar(")):
+            return "string"
+        if kind not in _PRIMITIVES and not kind.startswith("decimal"):
+            hint = (
+                " (timestamp without time zone: cast it to TIMESTAMP)"
+                if kind == "timestamp_ntz"
+                else ""
+            )
+            faults.append(f"column {name!r} has type {kind}{hint}")
+        return kind
+    if kind["type"] == "struct":
+        return {
+            "type": "struct",
+            "fields": _normalise_fields(kind["fields"], name + ".", faults),
+        }
+    if kind["type"] == "array":
+        element = _normalise_type(kind["elementType"], name + ".element", faults)
+        return {"type": "array", "elementType": element, "containsNull": True}
+    if kind["type"] == "map":
+        key = _normalise_type(kind["keyType"], name + ".key", faults)
+        value = _normalise_type(kind["valueType"], name + ".value", faults)
+        return {
+            "type": "map",
+            "keyType": key,
+            "valueType": value,
+            "valueContainsNull": True,
+        }
+    faults.append(f"column {name!r} has type {kind['type']}")
+    return kind
+
+
+def check_schema_change(
+    table_schema_json: str, new_schema_json: str
+) -> list[dict[str, Any]]:
+    """The columns that rows of the new schema add to the table, as Delta fields; an empty list when nothing changes.
+
+    A new column is added (null in the older rows). A column that went away, or came back with another type or in another
+    case, raises UsageError SCHEMA_CHANGE, which lists every difference.
+    """
+    table = {
+        field["name"]: field
+        for field in json.loads(normalise_schema(table_schema_json))["fields"]
+    }
+    new = {
+        field["name"]: field
+        for field in json.loads(normalise_schema(new_schema_json))["fields"]
+    }
+    lower = {name.lower(): name for name in table}
+    faults = []
+    added = []
+    for name, field in new.items():
+        if name in table:
+            if _bare(field["type"]) != _bare(table[name]["type"]):
+                faults.append(
+                    f"column {name!r} is {type_text(table[name]['type'])} in the table and {type_text(field['type'])} "
+                    f"in the new rows (cast it back in the transform, or give the new type another name)"
+                )
+        elif name.lower() in lower:
+            faults.append(
+                f"column {lower[name.lower()]!r} of the table is now spelt {name!r} (keep the old spelling)"
+            )
+        else:
+            added.append(field)
+    new_lower = {name.lower() for name in new}
+    for name, field in table.items():
+        if name.lower() not in new_lower:
+            null = f"CAST(NULL AS {type_text(field['type'])}) AS {name}"
+            faults.append(
+                f"column {name!r} of the table is missing in the new rows (keep it, if need be as {null})"
+            )
+    if faults:
+        raise UsageError(
+            "SCHEMA_CHANGE",
+            "the rows no longer fit the table: " + "; ".join(faults),
+            next_run="is refused in the same way; table and checkpoint are untouched",
+            fix="change the transform as said; only new columns can be added to a table",
+        )
+    return added
+
+
+def check_partition_columns(
+    partition_by: list[str], schema_json: str, table_partition_by: list[str] | None
+) -> None:
+    """Raise UsageError when rows of this schema cannot be partitioned so, or the table is partitioned in another way.
+
+    ``table_partition_by`` is None when the table does not exist yet.
+    """
+    types = {
+        field["name"]: field["type"] for field in json.loads(schema_json)["fields"]
+    }
+    faults = []
+    for name in partition_by:
+        if name not in types:
+            faults.append(
+                f"the rows have no column {name!r} (they have {', '.join(types)})"
+            )
+        elif types[name] not in _PARTITION_TYPES:
+            faults.append(
+                f"column {name!r} is {type_text(types[name])}: readers disagree on such values in folder names; "
+                f"use one of {', '.join(sorted(_PARTITION_TYPES))}"
+            )
+    if partition_by and len(set(partition_by)) == len(types):
+        faults.append(
+            "every column is a partition column: the files would hold nothing"
+        )
+    if table_partition_by is not None and table_partition_by != partition_by:
+        faults.append(
+            f"the table is partitioned by {table_partition_by}, the spec says {partition_by}"
+        )
+    if faults:
+        raise UsageError(
+            "PARTITION_BY",
+            "the table cannot be partitioned as the spec says: " + "; ".join(faults),
+            where="pipeline.yaml, table.partition_by",
+            next_run="is refused in the same way; table and checkpoint are untouched",
+            fix="correct table.partition_by in pipeline.yaml",
+        )
+
+
+def _bare(kind: Any) -> Any:
+    """A type without comments, for comparing."""
+    if isinstance(kind, dict):
+        return {key: _bare(value) for key, value in kind.items() if key != "metadata"}
+    if isinstance(kind, list):
+        return [_bare(value) for value in kind]
+    return kind
+
+
+def type_text(kind: Any) -> str:
+    """A Delta type as a person, and Spark SQL, writes it."""
+    if isinstance(kind, str):
+        return {
+            "long": "BIGINT",
+            "integer": "INT",
+            "short": "SMALLINT",
+            "byte": "TINYINT",
+        }.get(kind, kind.upper())
+    if kind["type"] == "struct":
+        return (
+            "STRUCT<"
+            + ", ".join(f"{f['name']}: {type_text(f['type'])}" for f in kind["fields"])
+            + ">"
+        )
+    if kind["type"] == "array":
+        return f"ARRAY<{type_text(kind['elementType'])}>"
+    return f"MAP<{type_text(kind['keyType'])}, {type_text(kind['valueType'])}>"
