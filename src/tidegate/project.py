@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, unquote
 
+from tidegate.errors import UsageError
+from tidegate.spec.document import Document, fill_variables, parse_document
+from tidegate.spec.faults import SpecError
+from tidegate.spec.kafka_options import check_client_options
+from tidegate.spec.model_faults import build_model
 from tidegate.spec.models import ProjectSpec
+from tidegate.spec.paths import describe_unusable_path, is_uri
+from tidegate.spec.spark_conf import check_spark_conf
+
+PROJECT_FILE = "tidegate.yaml"
+_SHORTEST_LEASE_SECONDS = 5
 
 
 @dataclass(frozen=True)
@@ -131,6 +143,29 @@ class PipelinePaths:
         """The report of one run."""
         return self.runs / f"{encode_run_id(run_id)}.json"
 
+    def order(self, run_id: str) -> Path:
+        """What the ingest step orders from its Spark driver."""
+        return self.state / "orders" / f"{encode_run_id(run_id)}.json"
+
+    def ingest_result(self, run_id: str) -> Path:
+        """What the Spark driver answers: done, or the error that ended it."""
+        return self.state / "orders" / f"{encode_run_id(run_id)}.result.json"
+
+    @property
+    def unreadable(self) -> Path:
+        """Files that could not be read (a torn gzip, a broken parquet footer), kept whole."""
+        return self.state / "unreadable"
+
+    @property
+    def published(self) -> Path:
+        """What the last publish left: table id, version, query id, batch id."""
+        return self.state / "published.json"
+
+    @property
+    def set_aside(self) -> Path:
+        """Checkpoints, births and staging that a repair took out of use."""
+        return self.state / "set_aside"
+
     @property
     def losses(self) -> Path:
         """Losses that a person accepted, one JSON object a line."""
@@ -146,3 +181,96 @@ def encode_run_id(run_id: str) -> str:
 def decode_run_id(name: str) -> str:
     """The run id behind a file name that :func:`encode_run_id` made."""
     return unquote(name)
+
+
+def load_project(folder: Path | str | None = None, environment: Mapping[str, str] | None = None) -> Project:
+    """The project in ``folder``; without one, the nearest project at or above the working folder.
+
+    ``environment`` fills ``${VAR}``; by default the process's own. Raises UsageError: NO_PROJECT, BAD_PROJECT_PATH, or a
+    SpecError (BAD_PROJECT, STORAGE_NOT_SUPPORTED) with every fault of ``tidegate.yaml``.
+    """
+    root = _find_root(folder)
+    unusable = describe_unusable_path(str(root))
+    if unusable:
+        raise UsageError(
+            "BAD_PROJECT_PATH",
+            f"the path of the project {unusable}: {str(root)!r}",
+            where=str(root).replace("\n", "\\n"),
+            next_run="is refused in the same way",
+            fix="move the project to a folder with a plain name",
+        )
+    try:
+        data = (root / PROJECT_FILE).read_bytes()
+    except OSError as error:
+        raise UsageError(
+            "BAD_PROJECT", f"{PROJECT_FILE} cannot be read: {error.strerror}", where=str(root / PROJECT_FILE)
+        ) from error
+    document = parse_document(data, PROJECT_FILE)
+    spec = _check_project(document, root, os.environ if environment is None else environment)
+    if document.faults or spec is None:
+        raise SpecError(document.faults, fix="correct the lines above, then: tidegate validate")
+    return Project(root=root, spec=spec)
+
+
+def _find_root(folder: Path | str | None) -> Path:
+    start = Path(os.path.abspath(folder if folder is not None else os.getcwd()))
+    candidates = [start] if folder is not None else [start, *start.parents]
+    for candidate in candidates:
+        if (candidate / PROJECT_FILE).is_file():
+            return candidate
+    reach = "" if folder is not None else " nor in any folder above it"
+    raise UsageError(
+        "NO_PROJECT",
+        f"there is no {PROJECT_FILE} in {start}{reach}",
+        where=str(start),
+        next_run="is refused in the same way",
+        fix="go to the project's folder, use --project DIR, or make one: tidegate init DIR",
+    )
+
+
+def _check_project(document: Document, root: Path, environment: Mapping[str, str]) -> ProjectSpec | None:
+    if document.data is None:
+        return None
+    fill_variables(document, environment)
+    spec = build_model(document, ProjectSpec, "BAD_PROJECT")
+    if spec is None:
+        return None
+    folders: dict[str, Path] = {}
+    for key in ("warehouse", "state", "quarantine"):
+        value = getattr(spec, key)
+        if is_uri(value):
+            document.add_fault(
+                (key,),
+                f"{document.show((key,))} is a URI; only folders of the local file system are supported",
+                f"write a path: {key}: data/{key}",
+                "STORAGE_NOT_SUPPORTED",
+            )
+        elif unusable := describe_unusable_path(value):
+            document.add_fault((key,), f"the path {unusable}: {document.show((key,))}", "use a plain name", "BAD_PROJECT")
+        else:
+            folders[key] = Path(os.path.normpath(root / value))
+    _check_apart(document, folders)
+    if spec.lease.expires_after < _SHORTEST_LEASE_SECONDS:
+        document.add_fault(
+            ("lease", "expires_after"),
+            f"{document.show(('lease', 'expires_after'))} is too short for a heartbeat",
+            f"write at least {_SHORTEST_LEASE_SECONDS} seconds",
+            "BAD_PROJECT",
+        )
+    if not spec.kafka.bootstrap_servers.strip():
+        document.add_fault(("kafka", "bootstrap_servers"), "the list of brokers is empty", "write host:port", "BAD_PROJECT")
+    findings = [*check_spark_conf(("spark", "conf"), spec.spark.conf), *check_client_options(spec.kafka.options)]
+    document.faults += [finding.to_fault(document, "BAD_PROJECT") for finding in findings]
+    return spec
+
+
+def _check_apart(document: Document, folders: dict[str, Path]) -> None:
+    """Tables, state and quarantine must not lie in one another: a reader of the one would find files of the other."""
+    keys = list(folders)
+    for index, key in enumerate(keys):
+        for other in keys[:index]:
+            if folders[key].is_relative_to(folders[other]) or folders[other].is_relative_to(folders[key]):
+                document.add_fault(
+                    (key,), f"{key} and {other} lie in one another", f"give each its own folder: {key}: data/{key}",
+                    "BAD_PROJECT",
+                )  # fmt: skip

@@ -1,0 +1,279 @@
+"""A YAML file as plain data that still knows on which line each key stands.
+
+YAML is read as version 1.2 has it: only ``true`` and ``false`` are truth values, a time stamp is text, ``010`` is ten.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tidegate.spec.faults import Fault, show_value
+
+KeyPath = tuple[str | int, ...]
+
+_LARGEST_BYTES = 1 << 20
+_MOST_VALUES = 100_000
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+
+_Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Loader(_Base):  # type: ignore[misc]
+    """The safe loader with YAML 1.2's plain scalars."""
+
+
+_Loader.yaml_implicit_resolvers = {}
+for _tag, _pattern, _first in (
+    ("bool", r"^(?:true|True|TRUE|false|False|FALSE)$", "tTfF"),
+    ("null", r"^(?:~|null|Null|NULL|)$", ["~", "n", "N", ""]),
+    ("int", r"^[-+]?[0-9]+$", "-+0123456789"),
+    ("float", r"^[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?$", "-+.0123456789"),
+    ("merge", r"^<<$", "<"),
+):
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(_pattern), list(_first))
+
+
+@dataclass
+class Document:
+    """What a file says. ``data`` is None when the file cannot be read as YAML; ``faults`` then says why.
+
+    ``written`` keeps the text of values as they stand in the file where the environment filled something in, so that
+    no error ever shows what came from the environment.
+    """
+
+    file: str
+    data: Any = None
+    lines: dict[KeyPath, int] = field(default_factory=dict)
+    written: dict[KeyPath, str] = field(default_factory=dict)
+    faults: list[Fault] = field(default_factory=list)
+
+    def find_line(self, path: KeyPath) -> int | None:
+        """The line of a key, or of the nearest key around it."""
+        for length in range(len(path), -1, -1):
+            if path[:length] in self.lines:
+                return self.lines[path[:length]]
+        return None
+
+    def find_value(self, path: KeyPath) -> Any:
+        """The value at ``path`` as written in the file. Raises LookupError when there is none."""
+        if path in self.written:
+            return self.written[path]
+        value = self.data
+        for part in path:
+            if (isinstance(value, dict) and part in value) or (isinstance(value, list) and isinstance(part, int)):
+                value = value[part]
+            else:
+                raise LookupError(path)
+        return value
+
+    def show(self, path: KeyPath) -> str:
+        """The value at ``path`` as an error may show it."""
+        try:
+            return show_value(self.find_value(path), name_path(path))
+        except LookupError:
+            return "the default"
+
+    def add_fault(self, path: KeyPath, message: str, fix: str, code: str = "BAD_SPEC") -> None:
+        """Note a fault at a key."""
+        self.faults.append(Fault(self.file, self.find_line(path), name_path(path), message, fix, code))
+
+
+def name_path(path: KeyPath) -> str:
+    """``("sources", "trades", "topics", 0)`` as ``sources.trades.topics[0]``."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def read_document(path: Path, file: str) -> Document:
+    """Read a YAML file whose top level is a mapping. ``file`` is the name that faults carry.
+
+    Never raises for what is in the file: the faults are in the result. Raises OSError when it cannot be read.
+    """
+    data = path.read_bytes()
+    return parse_document(data, file)
+
+
+def parse_document(data: bytes, file: str) -> Document:
+    """As :func:`read_document`, from bytes."""
+    document = Document(file)
+    if len(data) > _LARGEST_BYTES:
+        document.faults.append(
+            Fault(file, None, "", f"the file has {len(data)} bytes", f"keep it under {_LARGEST_BYTES} bytes")
+        )
+        return document
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        document.faults.append(Fault(file, line, "", "the file is not UTF-8 text", "save it as UTF-8"))
+        return document
+    try:
+        node = yaml.compose(text, Loader=_Loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        message = " ".join(part for part in (error.context, error.problem) if part)
+        document.faults.append(
+            Fault(file, mark.line + 1 if mark else None, "", f"not YAML: {message}", "correct the line, or quote the text")
+        )
+        return document
+    except (yaml.YAMLError, RecursionError) as error:
+        document.faults.append(Fault(file, None, "", f"not YAML: {error}".splitlines()[0], "correct the file"))
+        return document
+    document.lines[()] = 1
+    if node is None:
+        document.data = {}
+        return document
+    if not isinstance(node, yaml.MappingNode):
+        document.faults.append(
+            Fault(file, node.start_mark.line + 1, "", "the file is not a mapping", "write it as `key: value` lines")
+        )
+        return document
+    _Reader(document).read_root(node)
+    return document
+
+
+class _Reader:
+    """Walks the nodes once, noting lines and faults."""
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+        self._open: set[int] = set()
+        self._count = 0
+
+    def read_root(self, node: Any) -> None:
+        try:
+            self._document.data = self._read(node, ())
+        except OverflowError:
+            self._document.data = None
+            self._fault(node, (), "the anchors of the file repeat themselves without end", "write the values out")
+
+    def _fault(self, node: Any, path: KeyPath, message: str, fix: str) -> None:
+        self._document.faults.append(
+            Fault(self._document.file, node.start_mark.line + 1, name_path(path), message, fix)
+        )
+
+    def _read(self, node: Any, path: KeyPath) -> Any:
+        self._count += 1
+        if id(node) in self._open or self._count > _MOST_VALUES:
+            raise OverflowError
+        if isinstance(node, yaml.ScalarNode):
+            return self._read_scalar(node, path)
+        self._open.add(id(node))
+        try:
+            if isinstance(node, yaml.SequenceNode):
+                return self._read_list(node, path)
+            return self._read_mapping(node, path)
+        finally:
+            self._open.discard(id(node))
+
+    def _read_list(self, node: Any, path: KeyPath) -> list[Any]:
+        result = []
+        for index, item in enumerate(node.value):
+            self._document.lines[(*path, index)] = item.start_mark.line + 1
+            result.append(self._read(item, (*path, index)))
+        return result
+
+    def _read_mapping(self, node: Any, path: KeyPath) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        merged: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                merged = {**self._read_merge(value_node, path), **merged}
+                continue
+            if not isinstance(key_node, yaml.ScalarNode):
+                self._fault(key_node, path, "a key is a list or a mapping", "write a name as the key")
+                continue
+            key = key_node.value
+            here = (*path, key)
+            if key in result:
+                first = self._document.lines[here]
+                self._fault(key_node, here, f"the key is written twice, first in line {first}", "keep one of the two")
+                continue
+            self._document.lines[here] = line
+            result[key] = self._read(value_node, here)
+        for key, value in merged.items():
+            result.setdefault(key, value)
+        return result
+
+    def _read_merge(self, node: Any, path: KeyPath) -> dict[str, Any]:
+        parts = node.value if isinstance(node, yaml.SequenceNode) else [node]
+        result: dict[str, Any] = {}
+        for part in parts:
+            value = self._read(part, path)
+            if not isinstance(value, dict):
+                self._fault(part, path, f"<< names {show_value(value)}", "merge a mapping: `<<: *anchor`")
+                continue
+            for key, item in value.items():
+                result.setdefault(key, item)
+        return result
+
+    def _read_scalar(self, node: Any, path: KeyPath) -> Any:
+        kind = node.tag.rpartition(":")[2]
+        text = node.value
+        if kind == "null":
+            return None
+        if kind == "bool" and text.lower() in ("true", "false"):
+            return text.lower() == "true"
+        try:
+            if kind == "int":
+                return int(text)
+            if kind == "float":
+                return float(text)
+        except ValueError:
+            kind = ""
+        if kind != "str":
+            self._fault(node, path, f"the tag {node.tag} is not allowed", "write a plain value")
+        return text
+
+
+def fill_variables(document: Document, environment: Mapping[str, str]) -> None:
+    """Put the environment into every text of ``document``: ``${VAR}`` and ``${VAR:-default}`` (used when unset or empty).
+
+    It happens after parsing, so nothing in a variable can add keys. A variable that is not set becomes a fault.
+    """
+
+    def fill(value: Any, path: KeyPath) -> Any:
+        if isinstance(value, dict):
+            return {key: fill(item, (*path, key)) for key, item in value.items()}
+        if isinstance(value, list):
+            return [fill(item, (*path, index)) for index, item in enumerate(value)]
+        if not isinstance(value, str) or "${" not in value:
+            return value
+
+        def replace(match: re.Match[str]) -> str:
+            name, default = match.group(1), match.group(2)
+            found = environment.get(name)
+            if default is not None:
+                return found or default
+            if found is None:
+                document.add_fault(
+                    path,
+                    f"the environment variable {name} is not set",
+                    f"export {name}=..., or write ${{{name}:-default}}",
+                    "BAD_PROJECT",
+                )
+                return ""
+            return found
+
+        filled = _VARIABLE.sub(replace, value)
+        if "${" in _VARIABLE.sub("", value):
+            document.add_fault(path, f"{value!r} has a ${{ that names no variable", "write ${VAR} or ${VAR:-default}")
+        if filled != value:
+            document.written[path] = value
+        return filled
+
+    document.data = fill(document.data, ())
+
+
+def names_variable(text: str) -> bool:
+    """Whether ``text`` holds a ``${VAR}``."""
+    return _VARIABLE.search(text) is not None

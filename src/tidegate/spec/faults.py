@@ -1,0 +1,108 @@
+"""Faults of a file that a person wrote: all of them at once, each with line, value, nearest allowed name and fix."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.errors import UsageError
+
+NOT_SUPPORTED_YET = "NOT_SUPPORTED_YET"
+
+_SECRET_WORDS = ("password", "secret", "jaas", "token", "credential", "keystore.key", "access.key", "sasl.username")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing wrong in one file. ``file`` is relative to the project root, ``line`` counts from 1 (None: whole file).
+
+    ``key`` is the dotted path of the key, ``message`` says what is wrong with the value in it, ``fix`` what to write.
+    """
+
+    file: str
+    line: int | None
+    key: str
+    message: str
+    fix: str
+    code: str = "BAD_SPEC"
+
+    @property
+    def where(self) -> str:
+        """``file:line``, the form editors and terminals make a link of."""
+        return self.file if self.line is None else f"{self.file}:{self.line}"
+
+    def __str__(self) -> str:
+        subject = f"{self.key}: " if self.key else ""
+        return f"{self.where}: {subject}{self.message}\n    fix: {self.fix}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fault as ``--json`` carries it."""
+        return {
+            "code": self.code,
+            "file": self.file,
+            "line": self.line,
+            "key": self.key,
+            "message": self.message,
+            "fix": self.fix,
+        }
+
+
+class SpecError(UsageError):
+    """Files that cannot be used, with every fault found in them (``faults``, in the order of the lines)."""
+
+    def __init__(self, faults: Iterable[Fault], *, fix: str) -> None:
+        self.faults = tuple(sorted(faults, key=lambda fault: (fault.file, fault.line or 0)))
+        codes = {fault.code for fault in self.faults}
+        code = codes.pop() if len(codes) == 1 else "BAD_SPEC"
+        files = sorted({fault.file for fault in self.faults})
+        count = f"{len(self.faults)} fault{'' if len(self.faults) == 1 else 's'}"
+        lines = "\n".join(f"  {line}" for fault in self.faults for line in str(fault).splitlines())
+        super().__init__(
+            code,
+            f"{count} in {', '.join(files)}\n{lines}",
+            where=self.faults[0].where,
+            next_run="is refused in the same way; nothing was read or written",
+            fix=fix,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The error with its faults one by one."""
+        return {**super().to_dict(), "faults": [fault.to_dict() for fault in self.faults]}
+
+
+def name_nearest(word: str, allowed: Iterable[str]) -> str | None:
+    """The allowed name that ``word`` was probably meant to be, or None."""
+    names = list(allowed)
+    folded = {name.lower().replace("_", "").replace("-", ""): name for name in reversed(names)}
+    plain = word.lower().replace("_", "").replace("-", "")
+    if plain in folded:
+        return folded[plain]
+    found = difflib.get_close_matches(plain, list(folded), n=1, cutoff=0.6)
+    return folded[found[0]] if found else None
+
+
+def describe_allowed(word: str, allowed: Sequence[str]) -> str:
+    """The fix for a name that is not known: the nearest one, and all of them when they are few."""
+    nearest = name_nearest(word, allowed)
+    if not allowed:
+        return "remove it: nothing is allowed here"
+    everything = f"allowed: {', '.join(allowed)}"
+    return f"write {nearest}; {everything}" if nearest else everything
+
+
+def show_value(value: Any, key: str = "") -> str:
+    """A value as an error may show it: short, on one line, and never a secret."""
+    if any(word in key.lower() for word in _SECRET_WORDS):
+        return "(hidden)"
+    if isinstance(value, dict):
+        return "a mapping" if value else "an empty mapping"
+    if isinstance(value, list):
+        return "a list" if value else "an empty list"
+    if value is None:
+        return "nothing (null)"
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -1,0 +1,22 @@
+"""What a check across keys found: a key path and words. The line is added where the file is at hand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tidegate.spec.document import Document, KeyPath, name_path
+from tidegate.spec.faults import Fault
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing wrong with a model, at ``path`` in it."""
+
+    path: KeyPath
+    message: str
+    fix: str
+
+    def to_fault(self, document: Document, code: str) -> Fault:
+        """The finding with file and line."""
+        line = document.find_line(self.path)
+        return Fault(document.file, line, name_path(self.path), self.message, self.fix, code)

@@ -1,0 +1,217 @@
+"""From a document to a model: pydantic's complaints as faults, and the nearest sound model to go on checking with."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, TypeVar, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from tidegate.spec.document import Document, KeyPath, name_path
+from tidegate.spec.faults import describe_allowed, name_nearest, show_value
+from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec, RateSource, SocketSource
+
+STAND_IN_SOURCE = "unreadable"
+"""The source that stands where none could be read, so that the other keys can be checked."""
+
+_STAND_INS: dict[KeyPath, Any] = {
+    ("name",): "unnamed",
+    ("sources",): {STAND_IN_SOURCE: {"type": "rate"}},
+}
+
+M = TypeVar("M", bound=BaseModel)
+
+_SOURCES: dict[str, type[BaseModel]] = {
+    "files": FilesSource,
+    "kafka": KafkaSource,
+    "rate": RateSource,
+    "socket": SocketSource,
+}
+
+
+def build_model(document: Document, model: type[M], code: str = "BAD_SPEC") -> M | None:
+    """The model behind ``document``; faults go into the document.
+
+    When there are faults, what is wrong is left out or put right where a default or the nearest name allows it, so that
+    the checks across keys can still be made on the rest. None when not even that gives a model.
+    """
+    if not isinstance(document.data, dict):
+        return None
+    data = copy.deepcopy(document.data)
+    noted: set[KeyPath] = {()}
+    for _ in range(8):
+        try:
+            return model.model_validate(data)
+        except ValidationError as error:
+            details = error.errors(include_url=False, include_input=True)
+        for detail in details:
+            path = _find_path(data, detail)
+            if path not in noted:
+                noted.add(path)
+                _note(document, model, path, detail, code)
+        for detail in details:
+            _repair(data, model, _find_path(data, detail), detail)
+    return None
+
+
+def list_keys(model: type[BaseModel]) -> list[str]:
+    """The keys a model allows, as they are written."""
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def find_model(root: type[BaseModel], data: Any, path: KeyPath) -> type[BaseModel] | None:
+    """The model that governs the mapping at ``path``; None for a free mapping, or when it cannot be told."""
+    current: type[BaseModel] | None = root
+    position = 0
+    while position < len(path) and current is not None:
+        key = path[position]
+        if current is root and key == "sources" and position + 1 < len(path):
+            source = data.get("sources", {}).get(path[position + 1]) if isinstance(data, dict) else None
+            kind = source.get("type") if isinstance(source, dict) else None
+            current = _SOURCES.get(kind) if isinstance(kind, str) else None
+            position += 2
+            continue
+        current = _field_model(current, key)
+        position += 1
+    return current
+
+
+def _field(model: type[BaseModel], key: str | int) -> Any:
+    for name, field in model.model_fields.items():
+        if (field.alias or name) == key:
+            return field
+    return None
+
+
+def _field_model(model: type[BaseModel], key: str | int) -> type[BaseModel] | None:
+    field = _field(model, key)
+    kind = field.annotation if field is not None else None
+    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+
+
+def _find_path(data: Any, detail: Any) -> KeyPath:
+    """Where in the file a complaint belongs: pydantic's location without the names of unions and types in it."""
+    parts = list(detail["loc"])
+    if len(parts) > 2 and parts[0] == "sources" and parts[2] in _SOURCES:
+        del parts[2]
+    if detail["type"] in ("union_tag_invalid", "union_tag_not_found"):
+        parts.append("type")
+    path: list[str | int] = []
+    value = data
+    for index, part in enumerate(parts):
+        if (isinstance(value, dict) and part in value) or (isinstance(value, list) and isinstance(part, int)):
+            path.append(part)
+            value = value[part]
+        elif detail["type"] in ("missing", "union_tag_not_found") and index == len(parts) - 1:
+            path.append(part)
+    return tuple(path)
+
+
+def _note(document: Document, root: type[BaseModel], path: KeyPath, detail: Any, code: str) -> None:
+    kind = detail["type"]
+    holder = find_model(root, document.data, path[:-1])
+    try:
+        value: Any = document.find_value(path)
+    except LookupError:
+        value = None
+    shown = show_value(value, name_path(path))
+    key = str(path[-1]) if path else ""
+    if kind == "extra_forbidden":
+        allowed = list_keys(holder) if holder else []
+        document.add_fault(path, f"unknown key {key!r}", describe_allowed(key, allowed), code)
+    elif kind == "missing":
+        document.add_fault(path, "the key is missing", f"add `{key}: ...`{_choices(holder, key)}", code)
+    elif kind == "union_tag_not_found":
+        document.add_fault(path, "the key is missing", f"add `type: ...`; allowed: {', '.join(_SOURCES)}", code)
+    elif kind == "union_tag_invalid":
+        document.add_fault(path, f"{shown} is not a type of source", describe_allowed(str(value), list(_SOURCES)), code)
+    elif kind == "literal_error":
+        allowed = _literals(holder, path[-1])
+        document.add_fault(path, f"{shown} is not allowed", describe_allowed(str(value), allowed), code)
+    elif "[key]" in detail["loc"]:
+        document.add_fault(
+            path, f"the name {key!r} is not allowed", "use lower-case letters, digits and _, a letter first", code
+        )
+    elif kind == "string_pattern_mismatch":
+        fix = "use 3 to 63 lower-case letters, digits and _, a letter first"
+        document.add_fault(path, f"{shown} is not allowed", fix, code)
+    elif kind == "value_error":
+        reason = str(detail["ctx"]["error"]).rpartition("; ")[2]
+        document.add_fault(path, f"{shown} is not a duration", reason, code)
+    else:
+        document.add_fault(path, f"{shown} is not what is wanted here", _wanted(detail, holder, path, value), code)
+
+
+_WANTED = {
+    "string_type": "write text",
+    "int_parsing": "write a whole number",
+    "int_type": "write a whole number",
+    "int_from_float": "write a whole number",
+    "float_parsing": "write a number",
+    "float_type": "write a number",
+    "bool_parsing": "write true or false",
+    "bool_type": "write true or false",
+    "list_type": "write a list: [a, b]",
+    "dict_type": "write a mapping: `key: value`",
+    "model_type": "write a mapping: `key: value`",
+    "model_attributes_type": "write a mapping: `key: value`",
+    "too_short": "write at least one entry",
+    "greater_than_equal": "write a number from 0 to 1",
+    "less_than_equal": "write a number from 0 to 1",
+}
+
+
+def _wanted(detail: Any, holder: type[BaseModel] | None, path: KeyPath, value: Any) -> str:
+    field = _field(holder, path[-1]) if holder is not None and path else None
+    if field is not None and len(get_args(field.annotation)) > 1 and path[-1] == "starting_offsets":
+        return "write earliest, latest, an ISO time stamp, or {topic: {partition: offset}}"
+    if len(path) > 1 and path[-2] in ("options", "conf"):
+        return "write a text, a number, true or false"
+    if detail["type"] == "string_type" and isinstance(value, (bool, int, float)):
+        return f'write text; quote it if it is meant: "{value}"'
+    return _WANTED.get(detail["type"], str(detail["msg"]))
+
+
+def _literals(holder: type[BaseModel] | None, key: str | int) -> list[str]:
+    field = _field(holder, key) if holder is not None else None
+    return [str(value) for value in get_args(field.annotation)] if field is not None else []
+
+
+def _choices(holder: type[BaseModel] | None, key: str) -> str:
+    allowed = _literals(holder, key)
+    return f"; allowed: {', '.join(allowed)}" if allowed and "<" not in allowed[0] else ""
+
+
+def _repair(data: Any, root: type[BaseModel], path: KeyPath, detail: Any) -> None:
+    """Take the complaint out of ``data``: the nearest allowed name, the default, or without the part around it."""
+    if not path:
+        return
+    holder_value: Any = data
+    for part in path[:-1]:
+        if not isinstance(holder_value, (dict, list)):
+            return
+        holder_value = holder_value.get(part) if isinstance(holder_value, dict) else holder_value[int(part)]
+    key = path[-1]
+    if isinstance(holder_value, list):
+        _repair(data, root, path[:-1], {"type": "dropped"})
+        return
+    if not isinstance(holder_value, dict):
+        return
+    holder = find_model(root, data, path[:-1])
+    field = _field(holder, key) if holder is not None else None
+    if detail["type"] in ("literal_error", "missing") and field is not None and field.is_required():
+        allowed = get_args(field.annotation)
+        nearest = name_nearest(str(holder_value.get(key)), [str(value) for value in allowed])
+        fitting = [value for value in allowed if str(value) == nearest or len(allowed) == 1]
+        if fitting:
+            holder_value[key] = fitting[0]
+            return
+    if detail["type"] == "union_tag_invalid" and (nearest := name_nearest(str(holder_value.get("type")), _SOURCES)):
+        holder_value["type"] = nearest
+        return
+    holder_value.pop(key, None)
+    if path in _STAND_INS and root is PipelineSpec:
+        holder_value[key] = copy.deepcopy(_STAND_INS[path])
+        return
+    if (field is not None and field.is_required()) or detail["type"] in ("union_tag_invalid", "union_tag_not_found"):
+        _repair(data, root, path[:-1], {"type": "dropped"})

@@ -1,0 +1,260 @@
+"""Spark's reader options by allow-list. Spark ignores an option it does not know in silence, so here each is named.
+
+The names are those of Spark 4.2's data source pages (json, csv, text, parquet, orc, file stream, Kafka). Three kinds are
+told apart, because three readers take them: limits of the stream, the listing of files, the parser of the records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from tidegate.spec.document import KeyPath, names_variable
+from tidegate.spec.faults import describe_allowed, name_nearest, show_value
+from tidegate.spec.findings import Finding
+from tidegate.spec.kafka_options import check_kafka_option
+from tidegate.spec.models import FilesSource, KafkaSource
+
+Kind = Literal["text", "letter", "bool", "count", "bytes"]
+
+FILE_STREAM_OPTIONS: dict[str, Kind] = {"maxFilesPerTrigger": "count", "maxBytesPerTrigger": "bytes"}
+LISTING_OPTIONS: dict[str, Kind] = {"pathGlobFilter": "text", "recursiveFileLookup": "bool"}
+KAFKA_STREAM_OPTIONS: dict[str, Kind] = {
+    "maxOffsetsPerTrigger": "count",
+    "minPartitions": "count",
+    "maxRecordsPerPartition": "count",
+    "kafkaConsumer.pollTimeoutMs": "count",
+    "fetchOffset.numRetries": "count",
+    "fetchOffset.retryIntervalMs": "count",
+}
+
+_TIMES: dict[str, Kind] = {
+    "dateFormat": "text",
+    "timestampFormat": "text",
+    "timestampNTZFormat": "text",
+    "enableDateTimeParsingFallback": "bool",
+    "timeZone": "text",
+    "locale": "text",
+}
+
+PARSER_OPTIONS: dict[str, dict[str, Kind]] = {
+    "json": {
+        **_TIMES,
+        "allowBackslashEscapingAnyCharacter": "bool",
+        "allowComments": "bool",
+        "allowNonNumericNumbers": "bool",
+        "allowNumericLeadingZeros": "bool",
+        "allowSingleQuotes": "bool",
+        "allowUnquotedControlChars": "bool",
+        "allowUnquotedFieldNames": "bool",
+        "lineSep": "text",
+    },
+    "csv": {
+        **_TIMES,
+        "charToEscapeQuoteEscaping": "letter",
+        "comment": "letter",
+        "delimiter": "text",
+        "emptyValue": "text",
+        "encoding": "text",
+        "enforceSchema": "bool",
+        "escape": "letter",
+        "header": "bool",
+        "ignoreLeadingWhiteSpace": "bool",
+        "ignoreTrailingWhiteSpace": "bool",
+        "lineSep": "text",
+        "maxCharsPerColumn": "text",
+        "maxColumns": "count",
+        "multiLine": "bool",
+        "nanValue": "text",
+        "negativeInf": "text",
+        "nullValue": "text",
+        "positiveInf": "text",
+        "quote": "letter",
+        "sep": "text",
+        "unescapedQuoteHandling": "text",
+    },
+    "text": {"lineSep": "text", "wholetext": "bool"},
+    "parquet": {"datetimeRebaseMode": "text", "int96RebaseMode": "text"},
+    "orc": {},
+    "raw": {},
+}
+
+_KEPT_RAW = "tidegate keeps every record that does not parse, raw, in the quarantine"
+_LOSES = "it loses records in silence"
+_INFERS = "it only matters where Spark guesses the schema, and the schema is declared"
+_WRITES = "it is an option for writing"
+_LINKS = "tidegate decides which files are new, by its own ledger"
+_STARTS = "tidegate pins the starting offsets itself"
+_KEYS = "it follows from other keys of the source"
+
+_REFUSED_EVERYWHERE: dict[str, tuple[str, str]] = {
+    "mode": (_KEPT_RAW, "remove it"),
+    "columnNameOfCorruptRecord": (_KEPT_RAW, "remove it"),
+    "badRecordsPath": (f"Spark accepts and ignores it; {_KEPT_RAW}", "remove it"),
+    "rescuedDataColumn": ("Spark accepts and ignores it", "write unknown_fields: rescue on the source"),
+    "samplingRatio": (_INFERS, "remove it"),
+    "inferSchema": (_INFERS, "remove it"),
+    "prefersDecimal": (_INFERS, "remove it"),
+    "primitivesAsString": (_INFERS, "remove it"),
+    "dropFieldIfAllNull": (_INFERS, "remove it"),
+    "preferDate": (_INFERS, "remove it"),
+    "mergeSchema": (_INFERS, "remove it"),
+    "singleVariantColumn": ("it replaces the declared schema", "declare the columns in schema"),
+    "compression": (f"{_WRITES}; for reading, the file's ending tells", "remove it"),
+    "ignoreNullFields": (_WRITES, "remove it"),
+    "quoteAll": (_WRITES, "remove it"),
+    "escapeQuotes": (_WRITES, "remove it"),
+    "extension": (_WRITES, "remove it"),
+    "schema": (_KEYS, "write schema on the source"),
+    "path": (_KEYS, "write path on the source"),
+}
+_REFUSED_FILES: dict[str, tuple[str, str]] = {
+    "ignoreCorruptFiles": (_LOSES, "remove it: a corrupt file goes to quarantine by itself"),
+    "ignoreMissingFiles": (_LOSES, "remove it: a file that vanished is reported by name"),
+    "modifiedBefore": ("the time stamps of files do not matter", "remove it, or use settle"),
+    "modifiedAfter": ("the time stamps of files do not matter", "remove it"),
+    "maxFileAge": (f"{_LOSES}; {_LINKS}", "remove it"),
+    "latestFirst": (f"{_LOSES} together with a file's age; {_LINKS}", "remove it"),
+    "fileNameOnly": (_LINKS, "remove it"),
+    "maxCachedFiles": (_LINKS, "remove it"),
+    "cleanSource": ("tidegate never touches the files of a source", "remove it"),
+    "sourceArchiveDir": ("tidegate never touches the files of a source", "remove it"),
+    "basePath": (_LINKS, "remove it"),
+}
+_REFUSED_KAFKA: dict[str, tuple[str, str]] = {
+    "failOnDataLoss": (f"{_LOSES} when false", "remove it; after exit 66 use tidegate run NAME --accept-loss"),
+    "startingOffsets": (_STARTS, "write starting_offsets on the source"),
+    "startingTimestamp": (_STARTS, "write starting_offsets on the source, with a time stamp"),
+    "startingOffsetsByTimestamp": (_STARTS, "write starting_offsets on the source, with a time stamp"),
+    "startingOffsetsByTimestampStrategy": (_STARTS, "remove it"),
+    "endingOffsets": ("a run reads to what was there when it began", "remove it"),
+    "endingTimestamp": ("a run reads to what was there when it began", "remove it"),
+    "endingOffsetsByTimestamp": ("a run reads to what was there when it began", "remove it"),
+    "minOffsetsPerTrigger": ("it leaves records behind though the gate is open", "remove it"),
+    "maxTriggerDelay": ("it leaves records behind though the gate is open", "remove it"),
+    "subscribe": (_KEYS, "write topics on the source"),
+    "subscribePattern": (_KEYS, "write topic_pattern on the source"),
+    "assign": (_KEYS, "write assign on the source"),
+    "includeHeaders": (_KEYS, "write metadata: true on the source"),
+    "groupIdPrefix": ("tidegate names the consumer group itself", "remove it"),
+}
+_REFUSED_BY_FORMAT: dict[str, dict[str, tuple[str, str]]] = {
+    "json": {
+        "multiLine": ("a line is a record, so that each has a position", "write one JSON object a line"),
+        "encoding": ("JSON is read as UTF-8", "convert the files to UTF-8"),
+        "charset": ("JSON is read as UTF-8", "convert the files to UTF-8"),
+    },
+    "csv": {"charset": ("it is another name of encoding", "write encoding")},
+    "text": {"encoding": ("text is read as UTF-8", "convert the files to UTF-8")},
+}
+
+_VALUES: dict[str, tuple[str, ...]] = {
+    "datetimeRebaseMode": ("EXCEPTION", "CORRECTED", "LEGACY"),
+    "int96RebaseMode": ("EXCEPTION", "CORRECTED", "LEGACY"),
+    "unescapedQuoteHandling": (
+        "STOP_AT_CLOSING_QUOTE",
+        "BACK_TO_DELIMITER",
+        "STOP_AT_DELIMITER",
+        "SKIP_VALUE",
+        "RAISE_ERROR",
+    ),
+}
+
+
+def check_reader_options(path: KeyPath, source: FilesSource | KafkaSource) -> list[Finding]:
+    """What is wrong with the options of ``source``; ``path`` is where they stand."""
+    allowed = list_allowed(source)
+    found: list[Finding] = []
+    for key, value in source.options.items():
+        here = (*path, key)
+        reason = _find_reason(key, source)
+        if reason is not None:
+            found.append(Finding(here, f"the option {key} is not yours to set: {reason[0]}", reason[1]))
+        elif isinstance(source, KafkaSource) and key.startswith("kafka."):
+            found += check_kafka_option(here, key, value)
+        elif key not in allowed:
+            found.append(Finding(here, f"{key!r} is no reader option for {_name_reader(source)}", _nearest(key, allowed)))
+        elif wrong := _describe_wrong_value(key, value, allowed[key]):
+            found.append(Finding(here, f"{show_value(value, key)} is not a value for {key}", wrong))
+        elif isinstance(value, str) and names_variable(value):
+            found.append(Finding(here, "the environment is filled in in tidegate.yaml only", "write the value out"))
+    if {"maxFilesPerTrigger", "maxBytesPerTrigger"} <= set(source.options):
+        fix = "keep one of the two"
+        found.append(Finding((*path, "maxBytesPerTrigger"), "Spark refuses both limits in one stream", fix))
+    if {"sep", "delimiter"} <= set(source.options) and source.format == "csv":
+        found.append(Finding((*path, "delimiter"), "sep and delimiter are two names of one option", "keep sep"))
+    return found
+
+
+def list_allowed(source: FilesSource | KafkaSource) -> dict[str, Kind]:
+    """The options that may be set on ``source``, with the kind of their value (``kafka.*`` not among them)."""
+    if isinstance(source, FilesSource):
+        return {**FILE_STREAM_OPTIONS, **LISTING_OPTIONS, **PARSER_OPTIONS[source.format]}
+    parser = {key: kind for key, kind in PARSER_OPTIONS[source.format].items() if key not in _OF_FILES}
+    return {**KAFKA_STREAM_OPTIONS, **parser}
+
+
+_OF_FILES = {"lineSep", "wholetext", "header", "enforceSchema", "multiLine", "encoding"}
+"""Parser options that speak of a file; a Kafka value is one record."""
+
+
+def stream_options(source: FilesSource | KafkaSource) -> dict[str, str]:
+    """The options of ``source`` that are for Spark's stream reader: limits, and Kafka's ``kafka.*``."""
+    names = FILE_STREAM_OPTIONS if isinstance(source, FilesSource) else KAFKA_STREAM_OPTIONS
+    return {key: show_option(value) for key, value in source.options.items() if key in names or key.startswith("kafka.")}
+
+
+def listing_options(source: FilesSource) -> dict[str, str]:
+    """The options of ``source`` that say which files of the folder count (``pathGlobFilter``, ``recursiveFileLookup``)."""
+    return {key: show_option(value) for key, value in source.options.items() if key in LISTING_OPTIONS}
+
+
+def parser_options(source: FilesSource | KafkaSource) -> dict[str, str]:
+    """The options of ``source`` that are for the parser of its records (json, csv, text, parquet)."""
+    names = PARSER_OPTIONS[source.format]
+    return {key: show_option(value) for key, value in source.options.items() if key in names}
+
+
+def show_option(value: Any) -> str:
+    """An option's value as Spark wants it: text, with ``true`` and ``false`` in lower case."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _name_reader(source: FilesSource | KafkaSource) -> str:
+    return f"{source.format} files" if isinstance(source, FilesSource) else f"Kafka records in {source.format}"
+
+
+def _find_reason(key: str, source: FilesSource | KafkaSource) -> tuple[str, str] | None:
+    tables: tuple[Mapping[str, tuple[str, str]], ...] = (
+        _REFUSED_BY_FORMAT.get(source.format, {}),
+        _REFUSED_FILES if isinstance(source, FilesSource) else _REFUSED_KAFKA,
+        _REFUSED_EVERYWHERE,
+    )
+    for table in tables:
+        for name, reason in table.items():
+            if name.lower() == key.lower():
+                return reason
+    return None
+
+
+def _nearest(key: str, allowed: Mapping[str, Kind]) -> str:
+    nearest = name_nearest(key, allowed)
+    return f"write {nearest}" if nearest else describe_allowed(key, sorted(allowed))
+
+
+def _describe_wrong_value(key: str, value: Any, kind: Kind) -> str | None:
+    text = show_option(value)
+    if key in _VALUES and text not in _VALUES[key]:
+        return describe_allowed(text, _VALUES[key])
+    if kind == "bool" and text not in ("true", "false"):
+        return "write true or false"
+    if kind in ("count", "bytes"):
+        whole = not isinstance(value, (bool, float)) and text.isascii() and text.isdigit()
+        if not whole or int(text) < 1 or int(text) >= 1 << (31 if kind == "count" and key != _WIDE else 63):
+            return "write a whole number of bytes, from 1" if kind == "bytes" else "write a whole number from 1"
+    if kind == "letter" and len(text) > 1:
+        return "write one character"
+    return None
+
+
+_WIDE = "maxOffsetsPerTrigger"

@@ -1,0 +1,40 @@
+"""Spark settings that a project or a pipeline may make."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tidegate.spec.document import KeyPath
+from tidegate.spec.findings import Finding
+
+_LOSES_ROWS = "it drops rows in silence"
+_OWNED: dict[str, str] = {
+    "spark.master": "the master comes from tidegate.yaml (spark.master) or the Airflow connection",
+    "spark.submit.deployMode": "the deploy mode comes from the Airflow connection",
+    "spark.app.name": "tidegate names the application after the pipeline and the run",
+    "spark.sql.session.timeZone": "tidegate reads and writes time stamps in UTC, so that every reader agrees",
+    "spark.sql.parquet.outputTimestampType": "tidegate fixes it, so that every reader agrees",
+    "spark.sql.files.ignoreCorruptFiles": _LOSES_ROWS,
+    "spark.sql.files.ignoreMissingFiles": _LOSES_ROWS,
+    "spark.sql.orc.ignoreCorruptFiles": _LOSES_ROWS,
+    "spark.sql.streaming.checkpointLocation": "tidegate keeps the checkpoint in the state folder",
+    "spark.sql.streaming.fileSource.log.deletion": "tidegate keeps the checkpoint",
+    "spark.sql.streaming.unsupportedOperationCheck": "it lets a query run that gives wrong results",
+    "spark.sql.json.filterPushdown.enabled": "tidegate sets it, so that every record is counted",
+    "spark.jars": "tidegate passes checked jars",
+    "spark.jars.packages": "jars are never resolved while a pipeline runs",
+}
+
+
+def check_spark_conf(path: KeyPath, conf: Mapping[str, object]) -> list[Finding]:
+    """What is wrong with the settings at ``path``."""
+    found = []
+    for key, value in conf.items():
+        here = (*path, key)
+        if key in _OWNED:
+            found.append(Finding(here, f"this setting is not yours to make: {_OWNED[key]}", "remove it"))
+        elif not key.startswith("spark.") or any(letter.isspace() or letter == "=" for letter in key):
+            found.append(Finding(here, f"{key!r} is not a Spark setting", "write its whole name: spark.sql...."))
+        elif isinstance(value, str) and ("\n" in value or "\0" in value):
+            found.append(Finding(here, "the value has a line break in it", "write it on one line"))
+    return found
