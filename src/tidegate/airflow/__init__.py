@@ -1,0 +1,30 @@
+"""Pipelines as Airflow DAGs: ``from tidegate.airflow import build_dag; dag = build_dag("orders")``.
+
+The names are loaded when they are asked for: the API server's plugin lives in this package too and needs no operator.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tidegate.airflow.dag import build_dag, table_asset
+    from tidegate.airflow.operators import AuditOperator, IngestOperator, PublishOperator
+
+__all__ = ["AuditOperator", "IngestOperator", "PublishOperator", "build_dag", "table_asset"]
+
+_HOMES = {
+    "build_dag": "tidegate.airflow.dag",
+    "table_asset": "tidegate.airflow.dag",
+    "IngestOperator": "tidegate.airflow.operators",
+    "AuditOperator": "tidegate.airflow.operators",
+    "PublishOperator": "tidegate.airflow.operators",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

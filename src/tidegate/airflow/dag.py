@@ -1,0 +1,134 @@
+"""One pipeline, one DAG: ``ingest >> audit >> publish``. A fault of the spec is an import error of that DAG alone."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import DAG, Asset, ExceptionRetryPolicy, Param, RetryAction, RetryRule
+
+from tidegate.airflow.form import describe_form
+from tidegate.airflow.operators import AuditOperator, IngestOperator, PublishOperator
+from tidegate.errors import TidegateError, TryAgainError, UsageError
+from tidegate.project import PROJECT_FILE, load_project
+from tidegate.spec.load import load_pipeline
+
+if TYPE_CHECKING:
+    from tidegate.spec.models import PipelineSpec
+
+PROJECT_VARIABLE = "TIDEGATE_PROJECT"
+
+RETRIES = 2
+RETRY_DELAY = timedelta(seconds=30)
+# Airflow wants a start; with catchup off its value does not matter, as long as it is past and stays the same.
+START_DATE = datetime(2024, 1, 1, tzinfo=UTC)
+
+# The type of the error decides: busy, away or killed is tried again, what needs a person is not. Errors that are not
+# ours (a metadata database that is away) fall to Airflow's own rule, which is to try again.
+RETRY_POLICY = ExceptionRetryPolicy(
+    rules=[
+        RetryRule(exception=TryAgainError, action=RetryAction.RETRY, reason="may work later; nothing is lost"),
+        RetryRule(exception=TidegateError, action=RetryAction.FAIL, reason="needs a person; a retry would not help"),
+    ]
+)
+
+
+def build_dag(
+    name: str, project_dir: str | os.PathLike[str] | None = None, *, default_args: Mapping[str, Any] | None = None
+) -> DAG:
+    """The DAG of pipeline ``name``, from its ``pipeline.yaml``.
+
+    The project is ``project_dir``, else the nearest folder with a ``tidegate.yaml`` at or above the calling file, else
+    the environment's ``TIDEGATE_PROJECT``. ``default_args`` go on top of what the spec says (retries, callbacks, pool,
+    queue). Raises :class:`UsageError` with every fault of the project file and the spec.
+    """
+    caller = sys._getframe(1).f_code.co_filename
+    root = find_project(caller, project_dir)
+    project = load_project(root)
+    spec = load_pipeline(project, name)
+    check_schedule(spec, project.paths(name).spec)
+    with DAG(
+        dag_id=name,
+        description=spec.description or None,
+        doc_md=describe_pipeline(spec),
+        schedule=spec.schedule,
+        start_date=START_DATE,
+        catchup=False,
+        max_active_runs=1,
+        tags=sorted({*spec.tags, "tidegate"}),
+        params={key: Param(**kwargs) for key, kwargs in describe_form().items()},
+        render_template_as_native_obj=False,
+        default_args={
+            "owner": spec.owner or "airflow",
+            "retries": RETRIES,
+            "retry_delay": RETRY_DELAY,
+            "retry_exponential_backoff": 2.0,
+            "max_retry_delay": timedelta(minutes=10),
+            "retry_policy": RETRY_POLICY,
+            **(default_args or {}),
+            # Backfills count their active runs on their own; this is what keeps a pipeline to one writer's worth of work.
+            "max_active_tis_per_dag": 1,
+        },
+    ) as dag:
+        what = {"pipeline": name, "project_root": str(root)}
+        ingest = IngestOperator(task_id="ingest", conn_id=project.spec.spark.connection, **what)
+        audit = AuditOperator(task_id="audit", **what)
+        publish = PublishOperator(task_id="publish", asset=table_asset(name), **what)
+        ingest >> audit >> publish
+    dag.fileloc = caller
+    return dag
+
+
+def table_asset(name: str) -> Asset:
+    """The Airflow asset of pipeline ``name``'s table: ``Asset(name)``, so that any DAG can name it without tidegate."""
+    return Asset(name)
+
+
+def find_project(caller: str, project_dir: str | os.PathLike[str] | None = None) -> Path:
+    """The project's root: the folder given, else at or above the file ``caller``, else ``TIDEGATE_PROJECT``."""
+    if project_dir is not None:
+        return Path(project_dir).resolve()
+    for folder in Path(caller).resolve().parents:
+        if (folder / PROJECT_FILE).is_file():
+            return folder
+    if os.environ.get(PROJECT_VARIABLE):
+        return Path(os.environ[PROJECT_VARIABLE]).resolve()
+    raise UsageError(
+        "PROJECT_NOT_FOUND",
+        f"no {PROJECT_FILE} at or above {Path(caller).parent}, and {PROJECT_VARIABLE} is not set",
+        where=caller,
+        fix=f"put the DAG file into a project, or set {PROJECT_VARIABLE}, or build_dag(name, project_dir=...)",
+    )
+
+
+def check_schedule(spec: PipelineSpec, spec_path: Path) -> None:
+    """Raise :class:`UsageError` when Airflow cannot follow the schedule; it would say so only after parsing."""
+    if spec.schedule is None:
+        return
+    from croniter import croniter
+
+    expression = {"@hourly": "0 * * * *", "@daily": "0 0 * * *", "@weekly": "0 0 * * 0", "@monthly": "0 0 1 * *"}.get(
+        spec.schedule, spec.schedule
+    )
+    if not croniter.is_valid(expression) or len(expression.split()) != 5:
+        raise UsageError(
+            "BAD_SCHEDULE",
+            f"schedule {spec.schedule!r} is not a cron expression of five fields",
+            where=str(spec_path),
+            fix='write it like schedule: "*/10 * * * *", or null for manual runs only',
+        )
+
+
+def describe_pipeline(spec: PipelineSpec) -> str:
+    """The DAG's page text (Markdown)."""
+    sources = "\n".join(f"- `{name}` ({source.type})" for name, source in spec.sources.items())
+    return (
+        f"{spec.description}\n\n**Sources**\n\n{sources}\n\n"
+        f"**Table** `{spec.name}`: other DAGs follow it with `schedule=[Asset({spec.name!r})]`.\n\n"
+        f"**When a run is held**: `tidegate status {spec.name}`, then "
+        f"`tidegate release {spec.name} RUN_ID --reason ...` or `tidegate discard {spec.name} RUN_ID --reason ...`.\n"
+    )

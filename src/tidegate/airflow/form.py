@@ -1,0 +1,88 @@
+"""What a person, or another program, may say when triggering a run: the form's fields, and the check in the task.
+
+Airflow checks ``dag_run.conf`` against the form's JSON Schema only for keys that the form has, and only when the
+trigger comes through it. So the task looks again, and trusts nothing: known keys only, one line of printable text,
+bounded length. What passes goes into one JSON record (the accepted loss) and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.errors import UsageError
+
+ACCEPT_LOSS_MAX_LENGTH = 500
+ACCEPT_LOSS_PATTERN = r"^[^\x00-\x1f\x7f]+$"
+"""One line; the task's own check is stricter (``str.isprintable``, not blank)."""
+
+ACCEPT_LOSS = "accept_loss"
+KNOWN_KEYS = (ACCEPT_LOSS,)
+
+
+@dataclass(frozen=True)
+class TriggerForm:
+    """The checked answers of a trigger form."""
+
+    accept_loss: str | None = None
+
+
+def describe_form() -> dict[str, dict[str, Any]]:
+    """Field name -> keyword arguments of ``airflow.sdk.Param``."""
+    return {
+        ACCEPT_LOSS: {
+            "default": None,
+            "type": ["null", "string"],
+            "minLength": 1,
+            "maxLength": ACCEPT_LOSS_MAX_LENGTH,
+            "pattern": ACCEPT_LOSS_PATTERN,
+            "title": "Accept a loss",
+            "description": (
+                "Only after a run stopped because the source lost records (exit code 66): the reason why the pipeline "
+                "may go on without them. It is recorded with what was lost. Leave empty otherwise."
+            ),
+        }
+    }
+
+
+def read_form(params: Mapping[str, Any], conf: Mapping[str, Any] | None) -> TriggerForm:
+    """The form's answers, from the merged ``params`` of the task and the raw ``conf`` of the DAG run.
+
+    Raises :class:`UsageError` for keys that the form does not have and for values outside its limits; the error names
+    the key (shortened) and never repeats a value.
+    """
+    unknown = sorted(_quote(key) for key in (conf or {}) if key not in KNOWN_KEYS)
+    if unknown:
+        raise _refuse(f"the conf of this run has {len(unknown)} unknown key(s): {', '.join(unknown[:5])}")
+    return TriggerForm(accept_loss=check_accept_loss(params.get(ACCEPT_LOSS)))
+
+
+def check_accept_loss(value: Any) -> str | None:
+    """The reason, trimmed, or None. Raises :class:`UsageError` when it is not one line of printable text."""
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise _refuse(f"{ACCEPT_LOSS} is a {type(value).__name__}, not text")
+    if len(value) > ACCEPT_LOSS_MAX_LENGTH:
+        raise _refuse(f"{ACCEPT_LOSS} has {len(value)} characters, {ACCEPT_LOSS_MAX_LENGTH} are allowed")
+    if not value.isprintable():
+        raise _refuse(f"{ACCEPT_LOSS} holds line breaks, control or invisible characters")
+    if not value.strip():
+        raise _refuse(f"{ACCEPT_LOSS} is empty: a loss is accepted with a reason")
+    return value.strip()
+
+
+def _quote(key: Any) -> str:
+    text = str(key)
+    return ascii(text if len(text) <= 40 else text[:37] + "...")
+
+
+def _refuse(message: str) -> UsageError:
+    return UsageError(
+        "TRIGGER_FORM_REFUSED",
+        message,
+        where="conf of the DAG run",
+        next_run="reads as if this one had not been; nothing was read",
+        fix=f"trigger again with {{}} or {{\"{ACCEPT_LOSS}\": \"<reason>\"}} as conf",
+    )

@@ -1,0 +1,186 @@
+"""spark-submit of the provider, with four differences: the driver cannot outlive the task, a kill ends the whole tree,
+settings do not travel in arguments, and marker lines become readable.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+from airflow.providers.common.compat.sdk import AirflowException
+
+from tidegate.airflow.connection import load_connection, resolve_master
+from tidegate.airflow.process_tree import bind_to_parent, end_tree
+from tidegate.airflow.progress import describe_event, parse_marker
+from tidegate.errors import TryAgainError, UsageError
+
+if TYPE_CHECKING:
+    from tidegate.run.submit import SubmitPlan
+
+SECRET_WORDS = ("password", "passwd", "secret", "token", "credential", "jaas", "private", "access.key", "apikey")
+
+
+class DriverHook(SparkSubmitHook):
+    """Runs one :class:`~tidegate.run.submit.SubmitPlan` under spark-submit and gives its exit code.
+
+    Raises :class:`UsageError` on construction when the connection ``conn_id`` is missing or no Spark master.
+    """
+
+    def __init__(self, conn_id: str, name: str) -> None:
+        self.master = resolve_master(load_connection(conn_id))
+        super().__init__(conn_id=conn_id, name=name)
+        if self._connection["master"] != self.master:
+            raise UsageError(
+                "SPARK_CONNECTION_MALFORMED",
+                f"connection {conn_id!r} is read as {self.master!r} here and as {self._connection['master']!r} by the "
+                "Spark provider",
+                where="spark.connection in tidegate.yaml",
+                fix="write the connection as JSON, with the whole master in host",
+            )
+        self._settings_fd: int | None = None
+        self._killed = False
+
+    def run(self, plan: SubmitPlan) -> int:
+        """Run the driver to its end, its output in the task log, and return spark-submit's exit code.
+
+        Raises :class:`TryAgainError` when :meth:`on_kill` ended it. Nothing that the driver started is left behind.
+        """
+        self._application_args = [str(arg) for arg in plan.application_args]
+        self._jars = ",".join(plan.jars) or None
+        self._driver_memory = plan.driver_memory or None
+        self._env = driver_environment(plan.env_vars)
+        hide_in_logs(plan.conf)
+        hide_in_logs(plan.env_vars)
+        # Settings go through a file without a name: arguments can be read by everyone (ps), a file on disk would
+        # have to be removed after a crash. /proc/self/fd/N opens it afresh for the launcher and for the driver.
+        self._settings_fd = os.memfd_create("tidegate-spark-settings", 0)
+        try:
+            os.write(self._settings_fd, format_properties(plan.conf).encode())
+            self._properties_file = f"/proc/self/fd/{self._settings_fd}"
+            return self._run_bound(plan.application)
+        finally:
+            os.close(self._settings_fd)
+            self._settings_fd = None
+
+    def _run_bound(self, application: str) -> int:
+        self._submit_sp = None
+        try:
+            self.submit(
+                application,
+                start_new_session=True,
+                preexec_fn=bind_to_parent(os.getpid()),
+                pass_fds=(self._settings_fd,),
+                encoding="utf-8",
+                errors="replace",
+            )
+        except AirflowException:
+            # spark-submit ended with an error: which one, the driver has written down. Anything else is ours.
+            if self._submit_sp is None or self._submit_sp.poll() is None:
+                raise
+        finally:
+            if self._submit_sp is not None:
+                self._end_driver()
+        if self._killed:
+            raise was_killed()
+        assert self._submit_sp is not None
+        return int(self._submit_sp.returncode)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a driver is there that a kill must end."""
+        return self._submit_sp is not None and self._submit_sp.returncode is None
+
+    def on_kill(self) -> None:
+        """End the driver's whole tree: SIGTERM, SIGKILL after 2 s; it is gone when this returns, within 4 s."""
+        self._killed = True
+        if self._submit_sp is not None:
+            self._end_driver()
+
+    def _end_driver(self) -> None:
+        assert self._submit_sp is not None
+        left = end_tree(self._submit_sp.pid)
+        if left:
+            self.log.error("still alive after SIGKILL: %s", ", ".join(str(mark.pid) for mark in left))
+
+    def _get_spark_binary_path(self) -> list[str]:
+        return [find_spark_submit(self._connection["spark_binary"] or "spark-submit")]
+
+    def _build_spark_common_args(self) -> list[str]:
+        # --properties-file alone would switch conf/spark-defaults.conf off.
+        return [*super()._build_spark_common_args(), "--load-spark-defaults"]
+
+    def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:
+        for line in itr:
+            event = parse_marker(line.strip())
+            if event is not None:
+                self.log.info("%s", describe_event(event))
+            elif self._is_kubernetes:
+                super()._process_spark_submit_log(iter([line]))
+            else:
+                # The provider looks for ids of cluster mode here, and strips the indentation of tracebacks.
+                self.log.info("%s", line.rstrip())
+
+
+def was_killed() -> TryAgainError:
+    """What a task ends with that was told to stop."""
+    return TryAgainError(
+        "KILLED",
+        "the task was told to stop (SIGTERM), its driver was ended",
+        next_run="goes on where this one was stopped; nothing is lost",
+        fix="clear the task, or wait for the next tick",
+    )
+
+
+def find_spark_submit(binary: str) -> str:
+    """The absolute path of spark-submit: on PATH, else beside this interpreter (a venv that was not activated)."""
+    found = shutil.which(binary) or shutil.which(binary, path=str(Path(sys.executable).parent))
+    if found is None:
+        raise UsageError(
+            "SPARK_SUBMIT_MISSING",
+            f"{binary} is neither on PATH nor beside {sys.executable}",
+            where="the Airflow worker",
+            fix="start Airflow from the environment that tidegate is installed in",
+        )
+    return found
+
+
+def driver_environment(env_vars: Mapping[str, str]) -> dict[str, str]:
+    """What the driver gets on top of the task's environment: the plan's variables and this very interpreter."""
+    env = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    env = {key: os.environ.get(key, value) for key, value in env.items()}
+    # find_spark_home.py of a pip-installed Spark asks the first python3 on PATH.
+    env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    return {**env, **{key: str(value) for key, value in env_vars.items()}}
+
+
+def format_properties(conf: Mapping[str, Any]) -> str:
+    """``conf`` as a Java properties text (UTF-8, as Spark reads it)."""
+    return "".join(f"{_escape(key, key=True)}={_escape(_text(value))}\n" for key, value in conf.items())
+
+
+def hide_in_logs(values: Mapping[str, Any]) -> None:
+    """Tell Airflow's log masker the values whose key sounds secret."""
+    from airflow.sdk.log import mask_secret
+
+    for key, value in values.items():
+        if any(word in key.lower().replace("_", ".") for word in SECRET_WORDS):
+            mask_secret(str(value))
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _escape(text: str, key: bool = False) -> str:
+    out = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+    if key:
+        for sign in (" ", "=", ":", "#", "!"):
+            out = out.replace(sign, "\\" + sign)
+    elif out.startswith(" "):
+        out = "\\" + out
+    return out

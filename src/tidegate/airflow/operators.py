@@ -1,0 +1,129 @@
+"""The three tasks of a pipeline's DAG. Each returns the run report, which Airflow keeps as its XCom."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowSkipException
+
+from tidegate.airflow.form import read_form
+from tidegate.airflow.progress import describe_report
+from tidegate.airflow.supervision import bind_to_supervisor, stop_python_step
+
+if TYPE_CHECKING:
+    from airflow.sdk import Asset, Context
+
+    from tidegate.airflow.hook import DriverHook
+    from tidegate.project import Project
+
+
+class IngestOperator(SparkSubmitOperator):
+    """Drain what arrived: pre-check without a JVM, then one spark-submit through the project's connection.
+
+    ``pipeline`` and ``project_root`` (an absolute path) say which; ``conn_id`` names the Spark connection. Nothing new
+    and nothing owed: the task is skipped, and with it those behind it. Raises the errors of
+    :func:`tidegate.run.steps.ingest_run`, and :class:`UsageError` for a bad connection or a bad trigger form.
+    """
+
+    # Nothing here is a template: text from a trigger form must not be rendered into a command.
+    template_fields: Sequence[str] = ()
+    ui_color = "#d7ecff"
+
+    def __init__(self, *, pipeline: str, project_root: str, **kwargs: Any) -> None:
+        super().__init__(name=f"tidegate-{pipeline}", **kwargs)
+        self.pipeline = pipeline
+        self.project_root = project_root
+        self._driver: DriverHook | None = None
+
+    def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
+        """Run the step; returns the run report so far."""
+        bind_to_supervisor()
+        from tidegate.airflow.hook import DriverHook
+        from tidegate.run.steps import ingest_run
+
+        form = read_form(context["params"], context["dag_run"].conf)
+        self._driver = DriverHook(conn_id=self._conn_id, name=self.name)
+        report = ingest_run(
+            open_project(self.project_root),
+            self.pipeline,
+            context["run_id"],
+            accept_loss=form.accept_loss,
+            submit=self._driver.run,
+        )
+        self.log.info("%s", describe_report(report))
+        if report["outcome"] == "nothing_new":
+            context["ti"].xcom_push(key="return_value", value=report)
+            raise AirflowSkipException(f"{self.pipeline}: nothing new")
+        return report
+
+    def on_kill(self) -> None:
+        """End the driver with everything it started, within 4 s; without one, stop the step itself."""
+        if self._driver is not None and self._driver.is_running:
+            self._driver.on_kill()
+        else:
+            stop_python_step()
+
+
+class AuditOperator(BaseOperator):
+    """Check the increment that the run staged. A held increment fails the task for good, with what to do."""
+
+    ui_color = "#fff3c4"
+
+    def __init__(self, *, pipeline: str, project_root: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.pipeline = pipeline
+        self.project_root = project_root
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Run the step; returns the run report with the verdict. Raises HeldError and the step's other errors."""
+        bind_to_supervisor()
+        from tidegate.run.steps import audit_run
+
+        report = audit_run(open_project(self.project_root), self.pipeline, context["run_id"])
+        self.log.info("%s", describe_report(report))
+        return report
+
+    def on_kill(self) -> None:
+        """Stop the step at once."""
+        stop_python_step()
+
+
+class PublishOperator(BaseOperator):
+    """Add the checked increment to the table, and say so: the table's asset, with the report as the event's extra."""
+
+    ui_color = "#d9f2d9"
+
+    def __init__(self, *, pipeline: str, project_root: str, asset: Asset, **kwargs: Any) -> None:
+        super().__init__(outlets=[asset], **kwargs)
+        self.pipeline = pipeline
+        self.project_root = project_root
+        self.asset = asset
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Run the step; returns the finished run report."""
+        bind_to_supervisor()
+        from tidegate.run.steps import publish_run
+
+        report = publish_run(open_project(self.project_root), self.pipeline, context["run_id"])
+        self.log.info("%s", describe_report(report))
+        if report["outcome"] != "published":
+            # No asset event: nobody downstream should start for a table that did not change.
+            context["ti"].xcom_push(key="return_value", value=report)
+            raise AirflowSkipException(f"{self.pipeline}: {report['outcome']}")
+        context["outlet_events"][self.asset].extra = report
+        return report
+
+    def on_kill(self) -> None:
+        """Stop the step at once; the next run finishes a publish that was begun."""
+        stop_python_step()
+
+
+def open_project(root: str) -> Project:
+    """The project at ``root``, read afresh: its settings may have changed since the DAG was parsed."""
+    from tidegate.project import load_project
+
+    return load_project(Path(root))

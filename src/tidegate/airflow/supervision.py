@@ -1,0 +1,44 @@
+"""The task process and its supervisor: neither may outlive the other with a driver still at work."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+from tidegate.airflow.process_tree import die_with_parent
+from tidegate.errors import TryAgainError
+
+STOP_SECONDS = 3.5
+
+
+def bind_to_supervisor() -> bool:
+    """Have the kernel SIGKILL this task process when its supervisor dies, and with it (see hook) the driver.
+
+    Only where Airflow runs the task in a process of its own: under ``dag.test()`` the parent is somebody's shell.
+    Call it before the first request to the supervisor: a supervisor that died earlier is then found out by that request.
+    Returns whether the bond was made.
+    """
+    from airflow.sdk.execution_time import task_runner
+    from airflow.sdk.execution_time.comms import CommsDecoder
+
+    supervised = isinstance(getattr(task_runner, "SUPERVISOR_COMMS", None), CommsDecoder)
+    if supervised:
+        die_with_parent()
+    return supervised
+
+
+def stop_python_step() -> None:
+    """Stop a step that runs in this process: raise in its main thread now, end the process if that is not heeded.
+
+    Called from the SIGTERM handler. Every step may be cut at any point: what it began is finished or undone by the next.
+    """
+    timer = threading.Timer(STOP_SECONDS, os.kill, (os.getpid(), signal.SIGKILL))
+    timer.daemon = True
+    timer.start()
+    raise TryAgainError(
+        "KILLED",
+        "the task was told to stop (SIGTERM)",
+        next_run="finishes what was begun; nothing is lost and nothing is doubled",
+        fix="clear the task, or wait for the next tick",
+    )

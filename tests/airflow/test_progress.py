@@ -1,0 +1,39 @@
+"""Marker lines of the driver, as a person reads them in the task log."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tidegate.airflow.progress import describe_event, describe_report, parse_marker
+
+
+def test_progress_is_readable() -> None:
+    event = {"event": "progress", "batch_id": 3, "rows": 12000, "rows_per_second": 4100.53, "left": None}
+    parsed = parse_marker("TIDEGATE " + json.dumps(event))
+    assert parsed == event
+    assert describe_event(event) == "progress: batch 3 | 12,000 rows | 4,100.5 rows per second"
+
+
+def test_an_error_names_its_code() -> None:
+    assert describe_event({"event": "error", "code": "BROKER_AWAY", "message": "no answer"}) == "error: BROKER_AWAY: no answer"
+
+
+@pytest.mark.parametrize("line", ["", "TIDEGATE", "TIDEGATE {", "TIDEGATE []", 'TIDEGATE {"a": 1}', 'x TIDEGATE {"event": "p"}'])
+def test_other_lines_are_left_alone(line: str) -> None:
+    assert parse_marker(line) is None
+
+
+def test_a_report_in_one_line() -> None:
+    report = {
+        "pipeline": "orders",
+        "run_id": "r1",
+        "outcome": "published",
+        "rows": {"read": 1200, "published": 1100},
+        "quality": {"verdict": "passed"},
+        "table": {"version": 4},
+    }
+    expected = "orders run r1: published | rows: read 1,200, published 1,100 | verdict: passed | table version 4"
+    assert describe_report(report) == expected
+    assert describe_report({"pipeline": "orders", "run_id": "r1", "outcome": "nothing_new"}) == "orders run r1: nothing_new"
