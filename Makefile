@@ -1,0 +1,44 @@
+# The commands of this repository; `make help` lists them.
+PYTHON ?= python3.11
+VENV_PYTHON := .venv/bin/python
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.PHONY: help setup run stop test lint format unit bench clean lock
+
+help: ## list the commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## install everything from the locks: .venv, the package, the jars
+	@command -v $(PYTHON) >/dev/null || { \
+	  echo "error: Python 3.11 is needed, and there is no \`$(PYTHON)\` on PATH" >&2; \
+	  echo "  fix: Debian/Ubuntu: apt install python3.11 python3.11-venv; or make setup PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@if [ -x $(VENV_PYTHON) ] && [ -f .venv/.setup-stamp.json ]; then $(VENV_PYTHON) -m tools.setup; else $(PYTHON) -m tools.setup; fi
+
+run: setup ## start Kafka and Airflow, make data, let both example pipelines run twice, show the tables
+	@$(VENV_PYTHON) -m tools.demo run
+
+stop: ## stop the Kafka broker and the Airflow of `make run`
+	@if [ -x $(VENV_PYTHON) ]; then $(VENV_PYTHON) -m tools.demo stop; fi
+
+test: setup ## everything: formatting, types, import rules, every test
+	@$(VENV_PYTHON) -m tools.check all
+
+lint: setup ## formatting, types, import rules
+	@$(VENV_PYTHON) -m tools.check lint
+
+unit: setup ## the tests that need no JVM, in seconds
+	@$(VENV_PYTHON) -m tools.check unit
+
+format: setup ## let ruff format and mend what it can
+	@$(VENV_PYTHON) -m ruff check --quiet --fix-only . && $(VENV_PYTHON) -m ruff format --quiet .
+
+bench: setup ## the benchmarks, with their table in docs/benchmarks.md
+	@$(VENV_PYTHON) -m benchmarks
+
+lock: setup ## resolve requirements.lock and tools/jars.lock anew
+	@$(VENV_PYTHON) -m tools.setup --lock
+	@$(VENV_PYTHON) -m tools.jars lock
+
+clean: stop ## remove what runs and tests leave behind (data, state, logs); .venv and jars stay
+	@rm -rf data .airflow .kafka .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build spark-warehouse metastore_db derby.log
+	@find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
