@@ -12,7 +12,7 @@ from tidegate.errors import DefectError
 
 @dataclass(frozen=True)
 class Footer:
-    """``stats`` holds Delta's ``minValues``, ``maxValues`` and ``nullCount``; columns without sure bounds are left out."""
+    """``stats`` holds Delta's ``minValues``, ``maxValues``, ``nullCount``, of columns with sure bounds only."""
 
     rows: int
     size_bytes: int
@@ -65,14 +65,12 @@ def _collect_stats(metadata: Any) -> dict[str, Any]:
     return {
         "minValues": {name: _bound(min(lows[name])) for name in sure},
         "maxValues": {name: _bound(max(highs[name]), up=True) for name in sure},
-        "nullCount": {
-            name: count for name, count in nulls.items() if name not in unsure
-        },
+        "nullCount": {name: count for name, count in nulls.items() if name not in unsure},
     }
 
 
 def _bound(value: Any, *, up: bool = False) -> Any:
-    """A bound in Delta's JSON form, timestamps in milliseconds rounded outwards; None when the type gives no sure bound."""
+    """A bound in Delta's JSON form, timestamps rounded outwards to milliseconds; None: no sure bound."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int):
@@ -86,11 +84,7 @@ def _bound(value: Any, *, up: bool = False) -> Any:
         if milliseconds == 1000:
             base = datetime.fromtimestamp(base.timestamp() + 1, UTC)
             milliseconds = 0
-        return (
-            f"{base:%Y-%m-%dT%H:%M:%S}.{milliseconds:03d}Z"
-            if base.year >= 1000
-            else None
-        )
+        return f"{base:%Y-%m-%dT%H:%M:%S}.{milliseconds:03d}Z" if base.year >= 1000 else None
     if isinstance(value, date):
         return value.isoformat()
     return None

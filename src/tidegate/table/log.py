@@ -1,7 +1,7 @@
 """The table's transaction log: its state, and commits of parquet files that are in place already.
 
-Only this module talks to ``deltalake`` for writing. A commit makes one version, which also carries the number of the last
-batch it holds, ``txn(query id, batch id)``: that number, not a lock, is what a second or late writer fails on.
+Only this module talks to ``deltalake`` for writing. A commit makes one version, which also carries the number of the
+last batch it holds, ``txn(query id, batch id)``: that number, not a lock, is what a second or late writer fails on.
 """
 
 from __future__ import annotations
@@ -66,9 +66,7 @@ class DataFile:
 def has_log(table_path: Path) -> bool:
     """Whether a table is there: its log folder holds at least one commit or checkpoint."""
     try:
-        return any(
-            _LOG_FILE.match(path.name) for path in (table_path / LOG_FOLDER).iterdir()
-        )
+        return any(_LOG_FILE.match(path.name) for path in (table_path / LOG_FOLDER).iterdir())
     except (FileNotFoundError, NotADirectoryError):
         return False
 
@@ -96,9 +94,7 @@ def open_table(table_path: Path) -> DeltaTable:
         ) from error
 
 
-def read_table_state(
-    table_path: Path, app_ids: tuple[str, ...] = ()
-) -> TableState | None:
+def read_table_state(table_path: Path, app_ids: tuple[str, ...] = ()) -> TableState | None:
     """The table's newest version, or None when there is no table. ``app_ids`` are the query ids whose batch to look up.
 
     No data file is listed or opened. Raises DisagreementError TABLE_LOG_UNREADABLE.
@@ -111,30 +107,24 @@ def read_table_state(
 def _state_of(table: DeltaTable, app_ids: tuple[str, ...]) -> TableState:
     metadata = table.metadata()
     txns = {app_id: table.transaction_version(app_id) for app_id in app_ids}
-    last = next(iter(table.history(1)), {})
+    last: dict[str, Any] = next(iter(table.history(1)), {})
     return TableState(
         version=table.version(),
         table_id=str(metadata.id),
-        txns={
-            app_id: version for app_id, version in txns.items() if version is not None
-        },
+        txns={app_id: version for app_id, version in txns.items() if version is not None},
         schema_json=table.schema().to_json(),
         partition_columns=list(metadata.partition_columns),
-        metadata={
-            key: value for key, value in last.items() if key not in _OWN_COMMIT_KEYS
-        },
+        metadata={key: value for key, value in last.items() if key not in _OWN_COMMIT_KEYS},
         committed_at_ms=last.get("timestamp"),
     )
 
 
 def list_data_files(table_path: Path) -> list[str]:
-    """Paths of the table's files at its newest version, relative to the table folder, as the file system spells them."""
+    """The table's files at its newest version, relative to the table folder, as the file system spells them."""
     from urllib.parse import unquote
 
     paths = open_table(table_path).get_add_actions()["path"].to_pylist()
-    return sorted(
-        unquote(path) for path in paths
-    )  # the log percent-encodes once over the name on disk
+    return sorted(unquote(path) for path in paths)  # the log percent-encodes once over the name on disk
 
 
 def commit_files(
@@ -154,9 +144,10 @@ def commit_files(
     Creates the table with a random id when there is none. New columns of ``schema_json`` are added to the table in a
     version of their own just before (a reader between the two sees them empty). ``remove`` names files of the table.
 
-    The snapshot the commit is based on must hold ``app_version_before`` (-1: no txn) for ``app_id``, and the log refuses a
-    commit that another one with the same ``app_id`` overtook: of all writers of a batch, one succeeds. The others get
-    AlreadyCommittedError: read the log again and decide. Raises UsageError SCHEMA_CHANGE or PARTITION_BY, TryAgainError DISK_FULL or COMMIT_FAILED (safe to repeat).
+    The snapshot the commit is based on must hold ``app_version_before`` (-1: no txn) for ``app_id``, and the log
+    refuses a commit that another one with the same ``app_id`` overtook: of all writers of a batch, one succeeds. The
+    others get AlreadyCommittedError: read the log again and decide. Raises UsageError SCHEMA_CHANGE or PARTITION_BY,
+    TryAgainError DISK_FULL or COMMIT_FAILED (safe to repeat).
     """
     from deltalake import CommitProperties, Schema, Transaction
     from deltalake.transaction import AddAction, create_table_with_add_actions
@@ -198,9 +189,7 @@ def commit_files(
                 base = table.version()
                 if _txn(table, app_id) != app_version_before:
                     raise AlreadyCommittedError(app_id, app_version)
-                check_partition_columns(
-                    partition_by, schema, list(table.metadata().partition_columns)
-                )
+                check_partition_columns(partition_by, schema, list(table.metadata().partition_columns))
                 if _add_columns(table, schema):
                     continue
                 table.create_write_transaction(
@@ -242,7 +231,7 @@ def commit_files(
 
 
 class AlreadyCommittedError(TidegateError):
-    """The log has moved on for this query since the commit was planned. Callers catch it: it is no failure by itself."""
+    """The log has moved on for this query since the commit was planned. Callers catch it and look again."""
 
     def __init__(self, app_id: str, app_version: int) -> None:
         super().__init__(
@@ -253,11 +242,7 @@ class AlreadyCommittedError(TidegateError):
 
 def find_commit(table_path: Path, app_id: str, app_version: int) -> int | None:
     """The version that carries ``txn(app_id, app_version)``, newest first; None when no commit file there has it."""
-    names = [
-        path.name
-        for path in (table_path / LOG_FOLDER).iterdir()
-        if _COMMIT_FILE.match(path.name)
-    ]
+    names = [path.name for path in (table_path / LOG_FOLDER).iterdir() if _COMMIT_FILE.match(path.name)]
     for name in sorted(names, reverse=True):
         text = (table_path / LOG_FOLDER / name).read_text(encoding="utf-8")
         if '"txn"' not in text:
@@ -286,9 +271,7 @@ def _add_columns(table: DeltaTable, schema_json: str) -> bool:
     names = ", ".join(column["name"] for column in added)
     table.alter.add_columns(
         [Field.from_json(json.dumps(column)) for column in added],
-        commit_properties=CommitProperties(
-            custom_metadata={"tidegate.added_columns": names}
-        ),
+        commit_properties=CommitProperties(custom_metadata={"tidegate.added_columns": names}),
     )
     return True
 

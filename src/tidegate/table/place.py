@@ -1,9 +1,10 @@
 """Moving a finished parquet file to its place in the table folder, so that no late process can put it there again.
 
-On one device this is a rename: whoever comes second finds the staged file gone. Across devices the bytes are copied beside
-the target first, and a second process that fell asleep over such a copy could wake up after the file was compacted away
-and put its copy in. So a copy is made in the order *create the copy's name, open the source*, and every publish, once its
-sources are gone, removes the copies' names: a sleeper then has either a source that is gone or a copy that is gone.
+On one device this is a rename: whoever comes second finds the staged file gone. Across devices the bytes are copied
+beside the target first, and a second process that fell asleep over such a copy could wake up after the file was
+compacted away and put its copy in. So a copy is made in the order *create the copy's name, open the source*, and
+every publish, once its sources are gone, removes the copies' names: a sleeper then has either a source that is gone
+or a copy that is gone.
 """
 
 from __future__ import annotations

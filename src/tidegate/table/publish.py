@@ -1,8 +1,8 @@
 """Publish: write down the intent, move the files in, commit one version, forget the intent.
 
-Whoever finds an intent finishes it before doing anything else, so a publish that was stopped at any point is completed by
-the next run with the same result. Plain parquet readers see a file from the moment it is renamed in, Delta readers from
-the commit on; every row of an intent passed the gate before, and no row is ever in two places.
+Whoever finds an intent finishes it before doing anything else, so a publish that was stopped at any point is
+completed by the next run with the same result. Plain parquet readers see a file from the moment it is renamed in,
+Delta readers from the commit on; every row of an intent passed the gate before, and no row is ever in two places.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from tidegate.table.log import (
     find_commit,
     read_table_state,
 )
-from tidegate.table.partition import partition_folder
 from tidegate.table.place import place_file, remove_copies
 
 Target = Literal["table", "quarantine"]
@@ -93,19 +92,6 @@ class CommitResult:
     """A later plan published a part of these batches: nothing was done, the rest must be planned anew."""
 
 
-def name_file(app_id: str, batch_id: int, attempt: str, number: int) -> str:
-    """The final name of the ``number``-th file of a batch: the same in each try, and used by no other file ever."""
-    return f"part-{app_id[:8]}-{batch_id:08d}-{attempt}-{number:05d}.parquet"
-
-
-def name_path(
-    partition_by: list[str], partition: dict[str, str | None], file_name: str
-) -> str:
-    """``file_name`` in the folder of its partition, relative to the table folder."""
-    folder = partition_folder(partition_by, partition)
-    return f"{folder}/{file_name}" if folder else file_name
-
-
 def write_intent(paths: PipelinePaths, intent: PublishIntent) -> PublishIntent:
     """Write the intent down unless one of the same increment is there; the one that is in force."""
     path = _intent_path(paths, intent)
@@ -118,18 +104,14 @@ def write_intent(paths: PipelinePaths, intent: PublishIntent) -> PublishIntent:
 def pending_intents(paths: PipelinePaths) -> list[PublishIntent]:
     """Publishes that were begun and not finished, oldest batch first. They must be finished before anything else."""
     found = []
-    for path in (
-        sorted(paths.intents.glob("[!.]*.json")) if paths.intents.is_dir() else []
-    ):
+    for path in sorted(paths.intents.glob("[!.]*.json")) if paths.intents.is_dir() else []:
         value = storage.read_json(path)
         if value is not None:
             found.append(_intent_from(value))
     return sorted(found, key=lambda intent: (intent.app_version, intent.target))
 
 
-def finish_intent(
-    paths: PipelinePaths, intent: PublishIntent, *, is_current: Callable[[], bool]
-) -> CommitResult:
+def finish_intent(paths: PipelinePaths, intent: PublishIntent, *, is_current: Callable[[], bool]) -> CommitResult:
     """Do what is left of the intent, then forget it. Safe to call any number of times, by anyone, at any moment.
 
     ``is_current`` says whether the caller still holds the pipeline's lease; it is asked before each step that a reader
@@ -160,9 +142,7 @@ def finish_intent(
             done = _result(intent, version, already=False)
         except (AlreadyCommittedError, FileNotFoundError) as error:
             # Another process was at it. Its commit explains a file that is neither here nor there (compacted since).
-            done = _settled(
-                table_path, intent, read_table_state(table_path, (intent.app_id,))
-            )
+            done = _settled(table_path, intent, read_table_state(table_path, (intent.app_id,)))
             if done is None:
                 raise _files_lost(error, intent) from error
     _check_lease(is_current, intent)
@@ -171,9 +151,7 @@ def finish_intent(
     return done
 
 
-def _settled(
-    table_path: Path, intent: PublishIntent, state: TableState | None
-) -> CommitResult | None:
+def _settled(table_path: Path, intent: PublishIntent, state: TableState | None) -> CommitResult | None:
     """The result when the log says that there is nothing left to do; None when the intent is still to be done."""
     current = -1 if state is None else state.txns.get(intent.app_id, -1)
     if current < intent.app_version:
@@ -183,20 +161,16 @@ def _settled(
             return CommitResult(None, 0, 0, 0, 0, already=False, overtaken=True)
         raise DisagreementError(
             "TABLE_BEHIND_INTENT",
-            f"a publish of batches {intent.app_version_before + 1} to {intent.app_version} was begun, but the table's log "
-            f"ends at batch {current}: the table was deleted or restored from an older copy",
+            f"a publish of batches {intent.app_version_before + 1} to {intent.app_version} was begun, but the "
+            f"table's log ends at batch {current}: the table was deleted or restored from an older copy",
             where=str(table_path),
             next_run="stops in the same way; nothing was moved",
             fix=f"tidegate repair {intent.pipeline} --dry-run",
         )
-    return _result(
-        intent, find_commit(table_path, intent.app_id, intent.app_version), already=True
-    )
+    return _result(intent, find_commit(table_path, intent.app_id, intent.app_version), already=True)
 
 
-def _result(
-    intent: PublishIntent, version: int | None, *, already: bool
-) -> CommitResult:
+def _result(intent: PublishIntent, version: int | None, *, already: bool) -> CommitResult:
     return CommitResult(
         version=version,
         files_added=len(intent.files_to_add),
@@ -216,9 +190,7 @@ def _commit_metadata(intent: PublishIntent) -> dict[str, str]:
     }
 
 
-def _check_files(
-    paths: PipelinePaths, intent: PublishIntent, table_path: Path
-) -> list[DataFile]:
+def _check_files(paths: PipelinePaths, intent: PublishIntent, table_path: Path) -> list[DataFile]:
     """The files as the commit names them, each checked against its footer, before the first of them is moved."""
     data_files = []
     for file in intent.files_to_add:
@@ -231,8 +203,8 @@ def _check_files(
         if (footer.rows, footer.size_bytes) != (file.rows, file.size_bytes):
             raise DefectError(
                 "STAGED_FILE_CHANGED",
-                f"a staged file has {footer.rows} rows in {footer.size_bytes} bytes; its manifest says {file.rows} rows "
-                f"in {file.size_bytes} bytes",
+                f"a staged file has {footer.rows} rows in {footer.size_bytes} bytes; its manifest says "
+                f"{file.rows} rows in {file.size_bytes} bytes",
                 where=str(path),
                 next_run="stops in the same way",
                 fix="find out who writes to the state folder; tidegate alone may",
@@ -242,9 +214,7 @@ def _check_files(
                 path=file.path,
                 rows=file.rows,
                 size_bytes=file.size_bytes,
-                partition={
-                    name: value or None for name, value in file.partition.items()
-                },
+                partition={name: value or None for name, value in file.partition.items()},
                 modified_at_ms=path.stat().st_mtime_ns // 1_000_000,
                 stats=footer.stats,
             )
@@ -272,15 +242,8 @@ def _move_files(
         place_file(paths.state / file.source, target)
     for target in targets:
         remove_copies(target)
-    folders = {
-        parent
-        for target in targets
-        for parent in target.parents
-        if parent.is_relative_to(table_path)
-    }
-    for folder in sorted(
-        folders | ({table_path.parent} if targets else set()), reverse=True
-    ):
+    folders = {parent for target in targets for parent in target.parents if parent.is_relative_to(table_path)}
+    for folder in sorted(folders | ({table_path.parent} if targets else set()), reverse=True):
         storage.fsync_dir(folder)
 
 
@@ -291,16 +254,12 @@ def _drop_replaced(table_path: Path, intent: PublishIntent, done: CommitResult) 
         storage.remove(table_path / name)
 
 
-def _refuse_unknown_files(
-    table_path: Path, intent: PublishIntent, state: TableState | None
-) -> None:
+def _refuse_unknown_files(table_path: Path, intent: PublishIntent, state: TableState | None) -> None:
     """A folder with parquet files that no log names is a table whose log was lost: a new log would disown them."""
     if state is not None or not table_path.is_dir():
         return
     own = {file.path for file in intent.files_to_add}
-    unknown = [
-        str(path.relative_to(table_path)) for path in table_path.rglob("*.parquet")
-    ]
+    unknown = [str(path.relative_to(table_path)) for path in table_path.rglob("*.parquet")]
     unknown = sorted(name for name in unknown if name not in own)
     if unknown:
         raise DisagreementError(

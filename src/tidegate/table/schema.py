@@ -1,7 +1,7 @@
 """The table's schema: Spark's schema JSON made fit for a Delta log, and what may change from one commit to the next.
 
-Spark's ``df.schema.json()`` and Delta's schema string are the same language. Columns are matched by name in every reader,
-so their order is no difference.
+Spark's ``df.schema.json()`` and Delta's schema string are the same language. Columns are matched by name in every
+reader, so their order is no difference.
 """
 
 from __future__ import annotations
@@ -43,9 +43,7 @@ def normalise_schema(schema_json: str) -> str:
     for field in fields:
         lower = field["name"].lower()
         if lower in seen:
-            faults.append(
-                f"columns {seen[lower]!r} and {field['name']!r} differ by case only"
-            )
+            faults.append(f"columns {seen[lower]!r} and {field['name']!r} differ by case only")
         seen[lower] = field["name"]
     if faults:
         raise UsageError(
@@ -57,18 +55,12 @@ def normalise_schema(schema_json: str) -> str:
     return json.dumps({"type": "struct", "fields": fields}, ensure_ascii=False)
 
 
-def _normalise_fields(
-    fields: list[dict[str, Any]], prefix: str, faults: list[str]
-) -> list[dict[str, Any]]:
+def _normalise_fields(fields: list[dict[str, Any]], prefix: str, faults: list[str]) -> list[dict[str, Any]]:
     result = []
     for field in fields:
         name = prefix + field["name"]
-        if not field["name"] or any(
-            char in _FORBIDDEN_IN_NAMES for char in field["name"]
-        ):
-            faults.append(
-                f"column name {name!r} has one of the characters {_FORBIDDEN_IN_NAMES!r}"
-            )
+        if not field["name"] or any(char in _FORBIDDEN_IN_NAMES for char in field["name"]):
+            faults.append(f"column name {name!r} has one of the characters {_FORBIDDEN_IN_NAMES!r}")
         comment = (field.get("metadata") or {}).get("comment")
         result.append(
             {
@@ -86,11 +78,7 @@ def _normalise_type(kind: Any, name: str, faults: list[str]) -> Any:
         if kind.startswith(("char(", "varchar(")):
             return "string"
         if kind not in _PRIMITIVES and not kind.startswith("decimal"):
-            hint = (
-                " (timestamp without time zone: cast it to TIMESTAMP)"
-                if kind == "timestamp_ntz"
-                else ""
-            )
+            hint = " (timestamp without time zone: cast it to TIMESTAMP)" if kind == "timestamp_ntz" else ""
             faults.append(f"column {name!r} has type {kind}{hint}")
         return kind
     if kind["type"] == "struct":
@@ -114,22 +102,14 @@ def _normalise_type(kind: Any, name: str, faults: list[str]) -> Any:
     return kind
 
 
-def check_schema_change(
-    table_schema_json: str, new_schema_json: str
-) -> list[dict[str, Any]]:
+def check_schema_change(table_schema_json: str, new_schema_json: str) -> list[dict[str, Any]]:
     """The columns that rows of the new schema add to the table, as Delta fields; an empty list when nothing changes.
 
-    A new column is added (null in the older rows). A column that went away, or came back with another type or in another
-    case, raises UsageError SCHEMA_CHANGE, which lists every difference.
+    A new column is added (null in the older rows). A column that went away, or came back with another type or in
+    another case, raises UsageError SCHEMA_CHANGE, which lists every difference.
     """
-    table = {
-        field["name"]: field
-        for field in json.loads(normalise_schema(table_schema_json))["fields"]
-    }
-    new = {
-        field["name"]: field
-        for field in json.loads(normalise_schema(new_schema_json))["fields"]
-    }
+    table = {field["name"]: field for field in json.loads(normalise_schema(table_schema_json))["fields"]}
+    new = {field["name"]: field for field in json.loads(normalise_schema(new_schema_json))["fields"]}
     lower = {name.lower(): name for name in table}
     faults = []
     added = []
@@ -141,18 +121,14 @@ def check_schema_change(
                     f"in the new rows (cast it back in the transform, or give the new type another name)"
                 )
         elif name.lower() in lower:
-            faults.append(
-                f"column {lower[name.lower()]!r} of the table is now spelt {name!r} (keep the old spelling)"
-            )
+            faults.append(f"column {lower[name.lower()]!r} of the table is now spelt {name!r} (keep the old spelling)")
         else:
             added.append(field)
     new_lower = {name.lower() for name in new}
     for name, field in table.items():
         if name.lower() not in new_lower:
             null = f"CAST(NULL AS {type_text(field['type'])}) AS {name}"
-            faults.append(
-                f"column {name!r} of the table is missing in the new rows (keep it, if need be as {null})"
-            )
+            faults.append(f"column {name!r} of the table is missing in the new rows (keep it, if need be as {null})")
     if faults:
         raise UsageError(
             "SCHEMA_CHANGE",
@@ -163,35 +139,25 @@ def check_schema_change(
     return added
 
 
-def check_partition_columns(
-    partition_by: list[str], schema_json: str, table_partition_by: list[str] | None
-) -> None:
+def check_partition_columns(partition_by: list[str], schema_json: str, table_partition_by: list[str] | None) -> None:
     """Raise UsageError when rows of this schema cannot be partitioned so, or the table is partitioned in another way.
 
     ``table_partition_by`` is None when the table does not exist yet.
     """
-    types = {
-        field["name"]: field["type"] for field in json.loads(schema_json)["fields"]
-    }
+    types = {field["name"]: field["type"] for field in json.loads(schema_json)["fields"]}
     faults = []
     for name in partition_by:
         if name not in types:
-            faults.append(
-                f"the rows have no column {name!r} (they have {', '.join(types)})"
-            )
+            faults.append(f"the rows have no column {name!r} (they have {', '.join(types)})")
         elif types[name] not in _PARTITION_TYPES:
             faults.append(
                 f"column {name!r} is {type_text(types[name])}: readers disagree on such values in folder names; "
                 f"use one of {', '.join(sorted(_PARTITION_TYPES))}"
             )
     if partition_by and len(set(partition_by)) == len(types):
-        faults.append(
-            "every column is a partition column: the files would hold nothing"
-        )
+        faults.append("every column is a partition column: the files would hold nothing")
     if table_partition_by is not None and table_partition_by != partition_by:
-        faults.append(
-            f"the table is partitioned by {table_partition_by}, the spec says {partition_by}"
-        )
+        faults.append(f"the table is partitioned by {table_partition_by}, the spec says {partition_by}")
     if faults:
         raise UsageError(
             "PARTITION_BY",
@@ -221,11 +187,7 @@ def type_text(kind: Any) -> str:
             "byte": "TINYINT",
         }.get(kind, kind.upper())
     if kind["type"] == "struct":
-        return (
-            "STRUCT<"
-            + ", ".join(f"{f['name']}: {type_text(f['type'])}" for f in kind["fields"])
-            + ">"
-        )
+        return "STRUCT<" + ", ".join(f"{f['name']}: {type_text(f['type'])}" for f in kind["fields"]) + ">"
     if kind["type"] == "array":
         return f"ARRAY<{type_text(kind['elementType'])}>"
     return f"MAP<{type_text(kind['keyType'])}, {type_text(kind['valueType'])}>"

@@ -1,0 +1,21 @@
+"""The quarantine table's schema: the same for every pipeline, for ever."""
+
+from __future__ import annotations
+
+import json
+
+TEXT_COLUMNS = ("pipeline", "run_id", "source", "position", "raw", "reason", "detail")
+TIME_COLUMN = "quarantined_at"
+QUARANTINE_SCHEMA_JSON = json.dumps(
+    {
+        "type": "struct",
+        "fields": [
+            {"name": name, "type": kind, "nullable": True, "metadata": {}}
+            for name, kind in [*((name, "string") for name in TEXT_COLUMNS), (TIME_COLUMN, "timestamp")]
+        ],
+    }
+)
+"""As Spark's ``df.schema.json()`` and Delta write it. ``position`` is JSON: {"file", "line"} or {"topic", "partition",
+"offset"}; ``raw`` is the record as it came; ``reason`` is ``malformed``, ``late`` or the rule's name."""
+QUARANTINE_DDL = ", ".join([*(f"{name} STRING" for name in TEXT_COLUMNS), f"{TIME_COLUMN} TIMESTAMP"])
+"""The same for Spark."""

@@ -1,0 +1,58 @@
+"""Writing a few quarantined records into one parquet file, without Spark."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tidegate import storage
+from tidegate.quarantine.schema import TEXT_COLUMNS, TIME_COLUMN
+
+
+def write_quarantine_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
+    """Write the rows to the new parquet file ``path``, on disk when this returns; how many there were.
+
+    Each row has the columns of the quarantine schema (missing ones are null, others are refused with KeyError);
+    ``quarantined_at`` is an aware datetime, ``raw`` may be bytes: what is not UTF-8 in it is kept as ``\\xNN``.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns: dict[str, list[Any]] = {name: [] for name in (*TEXT_COLUMNS, TIME_COLUMN)}
+    count = 0
+    for row in rows:
+        unknown = row.keys() - columns.keys()
+        if unknown:
+            raise KeyError(f"the quarantine table has no column {sorted(unknown)}")
+        for name in TEXT_COLUMNS:
+            columns[name].append(_to_text(row.get(name)))
+        columns[TIME_COLUMN].append(row.get(TIME_COLUMN))
+        count += 1
+    schema = pa.schema([*((name, pa.string()) for name in TEXT_COLUMNS), (TIME_COLUMN, pa.timestamp("us", tz="UTC"))])
+    table = pa.table(columns, schema=schema)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with open(path, "xb") as handle:
+            pq.write_table(table, handle, compression="snappy")
+            handle.flush()
+            os.fsync(handle.fileno())
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise storage.disk_full(path) from error
+        raise
+    storage.fsync_dir(path.parent)
+    return count
+
+
+def _to_text(value: Any) -> str | None:
+    if isinstance(value, bytes | bytearray):
+        return bytes(value).decode("utf-8", errors="backslashreplace")
+    if isinstance(value, str):
+        return value.encode("utf-8", errors="backslashreplace").decode("utf-8")  # lone surrogates
+    return None if value is None else str(value)

@@ -1,0 +1,80 @@
+"""What a publish will do, worked out from the manifests alone: pure, no table needed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tidegate.staging.manifest import BatchManifest, StagedFile
+from tidegate.table.partition import partition_folder
+from tidegate.table.publish import FileToAdd, PublishIntent, Target
+from tidegate.table.schema import check_schema_change, normalise_schema
+
+
+def plan_publish(
+    manifests: Sequence[BatchManifest],
+    *,
+    run_id: str,
+    target: Target,
+    partition_by: list[str],
+    app_version_before: int,
+    schema_json: str | None = None,
+    discard: bool = False,
+    custom_metadata: dict[str, str] | None = None,
+) -> PublishIntent:
+    """The intent that publishes an increment's rows (``table``) or the records it set aside (``quarantine``).
+
+    ``manifests`` are those of one query, in order of batch, at least one; ``app_version_before`` is the batch the
+    target's log has for that query, -1 for none: manifests up to it are passed over. ``schema_json`` defaults to the
+    newest manifest's; the older ones must lead to it by added columns alone (UsageError SCHEMA_CHANGE). ``discard``:
+    no file is published, the log only moves on.
+    """
+    owed = [manifest for manifest in manifests if manifest.batch_id > app_version_before]
+    last = manifests[-1]
+    if schema_json is None:
+        schema_json = merge_schemas([manifest.schema_json for manifest in owed or [last]])
+    files: list[FileToAdd] = []
+    for manifest in [] if discard else owed:
+        staged = manifest.files if target == "table" else manifest.quarantine_files
+        files += name_files(manifest, staged, partition_by=partition_by, schema_json=schema_json)
+    return PublishIntent(
+        pipeline=last.pipeline,
+        run_id=run_id,
+        target=target,
+        schema_json=schema_json,
+        partition_by=partition_by,
+        app_id=last.query_id,
+        app_version=last.batch_id,
+        app_version_before=app_version_before,
+        files_to_add=files,
+        custom_metadata=custom_metadata or {},
+    )
+
+
+def merge_schemas(schemas: Sequence[str]) -> str:
+    """The newest of the schemas, which every older one must lead to by added columns alone."""
+    newest = normalise_schema(schemas[-1])
+    for schema in schemas[:-1]:
+        check_schema_change(schema, newest)
+    return newest
+
+
+def name_files(
+    manifest: BatchManifest, files: Sequence[StagedFile], *, partition_by: list[str], schema_json: str
+) -> list[FileToAdd]:
+    """Final places of a batch's files: the same in each try, never another file's. Empty files are left out."""
+    named = []
+    for number, file in enumerate(files):
+        if file.rows == 0:
+            continue
+        name = f"part-{manifest.query_id[:8]}-{manifest.batch_id:08d}-{manifest.attempt}-{number:05d}.parquet"
+        folder = partition_folder(partition_by, file.partition, schema_json)
+        named.append(
+            FileToAdd(
+                source=file.path,
+                path=f"{folder}/{name}" if folder else name,
+                rows=file.rows,
+                size_bytes=file.size_bytes,
+                partition={column: file.partition[column] for column in partition_by},
+            )
+        )
+    return named
