@@ -246,7 +246,9 @@ def _check_project(document: Document, root: Path, environment: Mapping[str, str
                 "STORAGE_NOT_SUPPORTED",
             )
         elif unusable := describe_unusable_path(value):
-            document.add_fault((key,), f"the path {unusable}: {document.show((key,))}", "use a plain name", "BAD_PROJECT")
+            document.add_fault(
+                (key,), f"the path {unusable}: {document.show((key,))}", "use a plain name", "BAD_PROJECT"
+            )
         else:
             folders[key] = Path(os.path.normpath(root / value))
     _check_apart(document, folders)
@@ -258,7 +260,9 @@ def _check_project(document: Document, root: Path, environment: Mapping[str, str
             "BAD_PROJECT",
         )
     if not spec.kafka.bootstrap_servers.strip():
-        document.add_fault(("kafka", "bootstrap_servers"), "the list of brokers is empty", "write host:port", "BAD_PROJECT")
+        document.add_fault(
+            ("kafka", "bootstrap_servers"), "the list of brokers is empty", "write host:port", "BAD_PROJECT"
+        )
     findings = [*check_spark_conf(("spark", "conf"), spec.spark.conf), *check_client_options(spec.kafka.options)]
     document.faults += [finding.to_fault(document, "BAD_PROJECT") for finding in findings]
     return spec

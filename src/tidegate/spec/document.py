@@ -121,7 +121,9 @@ def parse_document(data: bytes, file: str) -> Document:
         mark = error.problem_mark or error.context_mark
         message = " ".join(part for part in (error.context, error.problem) if part)
         document.faults.append(
-            Fault(file, mark.line + 1 if mark else None, "", f"not YAML: {message}", "correct the line, or quote the text")
+            Fault(
+                file, mark.line + 1 if mark else None, "", f"not YAML: {message}", "correct the line, or quote the text"
+            )
         )
         return document
     except (yaml.YAMLError, RecursionError) as error:

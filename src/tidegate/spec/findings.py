@@ -15,8 +15,10 @@ class Finding:
     path: KeyPath
     message: str
     fix: str
+    code: str | None = None
+    """The code of the fault, where it is not the one of the whole check."""
 
     def to_fault(self, document: Document, code: str) -> Fault:
         """The finding with file and line."""
         line = document.find_line(self.path)
-        return Fault(document.file, line, name_path(self.path), self.message, self.fix, code)
+        return Fault(document.file, line, name_path(self.path), self.message, self.fix, self.code or code)

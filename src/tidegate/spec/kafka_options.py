@@ -9,85 +9,35 @@ from tidegate.spec.document import names_variable
 from tidegate.spec.faults import name_nearest, show_value
 from tidegate.spec.findings import Finding
 
-_SECURITY = (
+CLIENT_SETTINGS: tuple[str, ...] = (
     "security.protocol",
-    "sasl.client.callback.handler.class",
-    "sasl.jaas.config",
-    "sasl.kerberos.kinit.cmd",
-    "sasl.kerberos.min.time.before.relogin",
-    "sasl.kerberos.service.name",
-    "sasl.kerberos.ticket.renew.jitter",
-    "sasl.kerberos.ticket.renew.window.factor",
-    "sasl.login.callback.handler.class",
-    "sasl.login.class",
-    "sasl.login.connect.timeout.ms",
-    "sasl.login.read.timeout.ms",
-    "sasl.login.refresh.buffer.seconds",
-    "sasl.login.refresh.min.period.seconds",
-    "sasl.login.refresh.window.factor",
-    "sasl.login.refresh.window.jitter",
-    "sasl.login.retry.backoff.max.ms",
-    "sasl.login.retry.backoff.ms",
     "sasl.mechanism",
-    "sasl.oauthbearer.clock.skew.seconds",
-    "sasl.oauthbearer.expected.audience",
-    "sasl.oauthbearer.expected.issuer",
-    "sasl.oauthbearer.header.urlencode",
-    "sasl.oauthbearer.jwks.endpoint.refresh.ms",
-    "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
-    "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
-    "sasl.oauthbearer.jwks.endpoint.url",
-    "sasl.oauthbearer.scope.claim.name",
-    "sasl.oauthbearer.sub.claim.name",
-    "sasl.oauthbearer.token.endpoint.url",
-    "ssl.cipher.suites",
-    "ssl.enabled.protocols",
+    "sasl.jaas.config",
+    "sasl.username",
+    "sasl.password",
     "ssl.endpoint.identification.algorithm",
-    "ssl.engine.factory.class",
-    "ssl.key.password",
-    "ssl.keymanager.algorithm",
-    "ssl.keystore.certificate.chain",
-    "ssl.keystore.key",
+    "ssl.truststore.type",
+    "ssl.truststore.location",
+    "ssl.truststore.certificates",
+    "ssl.keystore.type",
     "ssl.keystore.location",
     "ssl.keystore.password",
-    "ssl.keystore.type",
-    "ssl.protocol",
-    "ssl.provider",
-    "ssl.secure.random.implementation",
-    "ssl.trustmanager.algorithm",
-    "ssl.truststore.certificates",
-    "ssl.truststore.location",
-    "ssl.truststore.password",
-    "ssl.truststore.type",
-)
-_LIMITS = (
-    "client.dns.lookup",
+    "ssl.keystore.key",
+    "ssl.keystore.certificate.chain",
+    "ssl.key.password",
+    "client.id",
     "client.rack",
-    "connections.max.idle.ms",
     "default.api.timeout.ms",
     "fetch.max.bytes",
     "fetch.max.wait.ms",
     "fetch.min.bytes",
     "max.partition.fetch.bytes",
     "max.poll.records",
-    "metadata.max.age.ms",
     "receive.buffer.bytes",
-    "reconnect.backoff.max.ms",
-    "reconnect.backoff.ms",
     "request.timeout.ms",
-    "retry.backoff.max.ms",
-    "retry.backoff.ms",
-    "send.buffer.bytes",
-    "session.timeout.ms",
-    "socket.connection.setup.timeout.max.ms",
-    "socket.connection.setup.timeout.ms",
 )
-CLIENT_SETTINGS: tuple[str, ...] = _SECURITY + _LIMITS
-"""Names of the Java client's settings that may be made: with the prefix ``kafka.`` on a source, without it in
-``tidegate.yaml``."""
-
-PROJECT_SETTINGS: tuple[str, ...] = (*CLIENT_SETTINGS, "sasl.username", "sasl.password", "ssl.ca.location")
-"""What ``kafka.options`` of ``tidegate.yaml`` may hold: the short forms for user, password and certificates too."""
+"""Names of the Kafka client's settings that may be made: with ``kafka.`` in front on a source, with or without it in
+``tidegate.yaml``. Only what means the same to Spark's client and to the one that looks at the broker without a JVM."""
 
 _SECRET = {
     "sasl.jaas.config",
@@ -96,7 +46,6 @@ _SECRET = {
     "ssl.key.password",
     "ssl.keystore.key",
     "ssl.keystore.password",
-    "ssl.truststore.password",
 }
 _OWNED = {
     "bootstrap.servers": ("the brokers are the project's", "write kafka: bootstrap_servers in tidegate.yaml"),
@@ -108,7 +57,6 @@ _OWNED = {
     "key.deserializer": ("Spark reads keys as bytes", "remove it"),
     "value.deserializer": ("Spark reads values as bytes", "write format on the source"),
     "interceptor.classes": ("Spark cannot run them safely", "remove it"),
-    "client.id": ("tidegate names its clients itself", "remove it"),
 }
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
@@ -124,7 +72,7 @@ def check_kafka_option(path: tuple[str | int, ...], key: str, value: Any) -> lis
         return [Finding(path, message, f"write it in tidegate.yaml: kafka: {{options: {{{name}: ${{VAR}}}}}}")]
     if name not in CLIENT_SETTINGS:
         nearest = name_nearest(name, CLIENT_SETTINGS)
-        fix = f"write kafka.{nearest}" if nearest else "allowed: kafka.security.protocol, kafka.sasl.*, kafka.ssl.*, limits"
+        fix = f"write kafka.{nearest}" if nearest else f"allowed: {_show_all('kafka.')}"
         return [Finding(path, f"{key!r} is no setting of the Kafka client that may be made here", fix)]
     if isinstance(value, str) and names_variable(value):
         return [Finding(path, "the environment is filled in in tidegate.yaml only", "write it in tidegate.yaml")]
@@ -136,18 +84,21 @@ def check_client_options(options: Mapping[str, Any]) -> list[Finding]:
     found: list[Finding] = []
     for key, value in options.items():
         path = ("kafka", "options", key)
-        if key in _OWNED:
-            reason, fix = _OWNED[key]
+        name = key.removeprefix("kafka.")
+        if name in _OWNED:
+            reason, fix = _OWNED[name]
             found.append(Finding(path, f"the option {key} is not yours to set: {reason}", fix))
-        elif key.startswith("kafka."):
-            found.append(Finding(path, f"{key!r} has a prefix too many", f"write {key.removeprefix('kafka.')}"))
-        elif key not in PROJECT_SETTINGS:
-            nearest = name_nearest(key, PROJECT_SETTINGS)
-            fix = f"write {nearest}" if nearest else "allowed: security.protocol, sasl.*, ssl.*, limits of the client"
+        elif name not in CLIENT_SETTINGS:
+            nearest = name_nearest(name, CLIENT_SETTINGS)
+            fix = f"write {nearest}" if nearest else f"allowed: {_show_all()}"
             found.append(Finding(path, f"{key!r} is no setting of the Kafka client that may be made here", fix))
         else:
-            found += _check_value(path, key, value)
+            found += _check_value(path, name, value)
     return found
+
+
+def _show_all(prefix: str = "") -> str:
+    return ", ".join(prefix + name for name in CLIENT_SETTINGS)
 
 
 def _check_value(path: tuple[str | int, ...], name: str, value: Any) -> list[Finding]:

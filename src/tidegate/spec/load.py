@@ -79,7 +79,9 @@ def check_document(document: Document, name: str) -> PipelineSpec | None:
     if spec is None:
         return None
     if ("name",) in document.lines and spec.name != name and not _is_noted(document, ("name",)):
-        document.add_fault(("name",), f"the folder is named {name!r}, the pipeline {spec.name!r}", f"write name: {name}")
+        document.add_fault(
+            ("name",), f"the folder is named {name!r}, the pipeline {spec.name!r}", f"write name: {name}"
+        )
     noted = {fault.key for fault in document.faults}
     findings = [(finding, "BAD_SPEC") for finding in check_pipeline(spec)]
     findings += [(finding, NOT_SUPPORTED_YET) for finding in list_unsupported(spec)]

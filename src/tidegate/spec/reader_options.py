@@ -1,7 +1,7 @@
 """Spark's reader options by allow-list. Spark ignores an option it does not know in silence, so here each is named.
 
 The names are those of Spark 4.2's data source pages (json, csv, text, parquet, orc, file stream, Kafka). Three kinds are
-told apart, because three readers take them: limits of the stream, the listing of files, the parser of the records.
+told apart, because three readers take them: limits of the stream, Kafka's client, the parser of the records.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from tidegate.spec.models import FilesSource, KafkaSource
 Kind = Literal["text", "letter", "bool", "count", "bytes"]
 
 FILE_STREAM_OPTIONS: dict[str, Kind] = {"maxFilesPerTrigger": "count", "maxBytesPerTrigger": "bytes"}
-LISTING_OPTIONS: dict[str, Kind] = {"pathGlobFilter": "text", "recursiveFileLookup": "bool"}
 KAFKA_STREAM_OPTIONS: dict[str, Kind] = {
     "maxOffsetsPerTrigger": "count",
     "minPartitions": "count",
@@ -56,7 +55,6 @@ PARSER_OPTIONS: dict[str, dict[str, Kind]] = {
         "delimiter": "text",
         "emptyValue": "text",
         "encoding": "text",
-        "enforceSchema": "bool",
         "escape": "letter",
         "header": "bool",
         "ignoreLeadingWhiteSpace": "bool",
@@ -119,6 +117,8 @@ _REFUSED_FILES: dict[str, tuple[str, str]] = {
     "maxCachedFiles": (_LINKS, "remove it"),
     "cleanSource": ("tidegate never touches the files of a source", "remove it"),
     "sourceArchiveDir": ("tidegate never touches the files of a source", "remove it"),
+    "pathGlobFilter": (_LINKS, "write the pattern in path: data/inbox/*.json"),
+    "recursiveFileLookup": (_LINKS, "write the folders as a pattern in path: data/inbox/*/*"),
     "basePath": (_LINKS, "remove it"),
 }
 _REFUSED_KAFKA: dict[str, tuple[str, str]] = {
@@ -144,7 +144,10 @@ _REFUSED_BY_FORMAT: dict[str, dict[str, tuple[str, str]]] = {
         "encoding": ("JSON is read as UTF-8", "convert the files to UTF-8"),
         "charset": ("JSON is read as UTF-8", "convert the files to UTF-8"),
     },
-    "csv": {"charset": ("it is another name of encoding", "write encoding")},
+    "csv": {
+        "charset": ("it is another name of encoding", "write encoding"),
+        "enforceSchema": ("where there is a header, it is always checked against the schema", "remove it"),
+    },
     "text": {"encoding": ("text is read as UTF-8", "convert the files to UTF-8")},
 }
 
@@ -173,7 +176,9 @@ def check_reader_options(path: KeyPath, source: FilesSource | KafkaSource) -> li
         elif isinstance(source, KafkaSource) and key.startswith("kafka."):
             found += check_kafka_option(here, key, value)
         elif key not in allowed:
-            found.append(Finding(here, f"{key!r} is no reader option for {_name_reader(source)}", _nearest(key, allowed)))
+            found.append(
+                Finding(here, f"{key!r} is no reader option for {_name_reader(source)}", _nearest(key, allowed))
+            )
         elif wrong := _describe_wrong_value(key, value, allowed[key]):
             found.append(Finding(here, f"{show_value(value, key)} is not a value for {key}", wrong))
         elif isinstance(value, str) and names_variable(value):
@@ -189,24 +194,21 @@ def check_reader_options(path: KeyPath, source: FilesSource | KafkaSource) -> li
 def list_allowed(source: FilesSource | KafkaSource) -> dict[str, Kind]:
     """The options that may be set on ``source``, with the kind of their value (``kafka.*`` not among them)."""
     if isinstance(source, FilesSource):
-        return {**FILE_STREAM_OPTIONS, **LISTING_OPTIONS, **PARSER_OPTIONS[source.format]}
+        return {**FILE_STREAM_OPTIONS, **PARSER_OPTIONS[source.format]}
     parser = {key: kind for key, kind in PARSER_OPTIONS[source.format].items() if key not in _OF_FILES}
     return {**KAFKA_STREAM_OPTIONS, **parser}
 
 
-_OF_FILES = {"lineSep", "wholetext", "header", "enforceSchema", "multiLine", "encoding"}
+_OF_FILES = {"lineSep", "wholetext", "header", "multiLine", "encoding", "unescapedQuoteHandling"}
 """Parser options that speak of a file; a Kafka value is one record."""
 
 
 def stream_options(source: FilesSource | KafkaSource) -> dict[str, str]:
     """The options of ``source`` that are for Spark's stream reader: limits, and Kafka's ``kafka.*``."""
     names = FILE_STREAM_OPTIONS if isinstance(source, FilesSource) else KAFKA_STREAM_OPTIONS
-    return {key: show_option(value) for key, value in source.options.items() if key in names or key.startswith("kafka.")}
-
-
-def listing_options(source: FilesSource) -> dict[str, str]:
-    """The options of ``source`` that say which files of the folder count (``pathGlobFilter``, ``recursiveFileLookup``)."""
-    return {key: show_option(value) for key, value in source.options.items() if key in LISTING_OPTIONS}
+    return {
+        key: show_option(value) for key, value in source.options.items() if key in names or key.startswith("kafka.")
+    }
 
 
 def parser_options(source: FilesSource | KafkaSource) -> dict[str, str]:

@@ -82,7 +82,9 @@ def _read_python(
         return passing, [_fault(file, line, f"not Python: {reason}", "correct the line")]
     wanted = f"def {FUNCTION}({', '.join(f'{name}: DataFrame' for name in spec.sources)}) -> DataFrame:"
     functions = [
-        node for node in tree.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == FUNCTION
+        node
+        for node in tree.body
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == FUNCTION
     ]
     if not functions:
         return passing, [_fault(file, None, f"the file defines no function named {FUNCTION}", f"write {wanted}")]
@@ -92,7 +94,9 @@ def _read_python(
         return passing, faults
     names = [argument.arg for argument in [*function.args.args, *function.args.kwonlyargs]]
     return (
-        Transform("python", path, text, tuple(name for name in names if name in spec.sources), _takes_context(names, spec)),
+        Transform(
+            "python", path, text, tuple(name for name in names if name in spec.sources), _takes_context(names, spec)
+        ),
         [],
     )
 
