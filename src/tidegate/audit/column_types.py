@@ -8,7 +8,7 @@ from typing import Any
 
 from tidegate.audit.rule_values import describe_kind, parse_bound
 
-_NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
+_NUMBERS = ("tinyint", "byte", "smallint", "short", "int", "bigint", "long", "float", "double", "decimal")
 _LENGTH_OR_REGEX = (
     "expect_column_value_lengths_to_be_between",
     "expect_column_value_lengths_to_equal",

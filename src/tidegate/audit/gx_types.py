@@ -1,7 +1,7 @@
 """What Great Expectations 1.24.1 knows, as a table: types, their level and their kwargs, without importing it.
 
-Importing Great Expectations costs seconds, and loading a suite must not. ``tests/unit/test_audit_gx_types.py`` reads the
-same facts from the installed library and fails when this table is out of date.
+Importing Great Expectations costs seconds, and loading a suite must not. ``tests/unit/test_audit_gx_types.py`` reads
+the same facts from the installed library and fails when this table is out of date.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ EXPECTATION_TYPES: dict[str, ExpectationType] = {
     "expect_column_kl_divergence_to_be_less_than": ExpectationType(
         "column",
         "column",
-        f"{_WHERE} partition_object threshold internal_weight_holdout tail_weight_holdout bucketize_data min_value max_value",
+        f"{_WHERE} partition_object threshold internal_weight_holdout tail_weight_holdout bucketize_data min_value "
+        "max_value",
     ),
     "expect_column_max_to_be_between": ExpectationType("column", "column", f"{_WHERE} {_RANGE}"),
     "expect_column_mean_to_be_between": ExpectationType("column", "column", f"{_WHERE} {_RANGE}"),

@@ -1,7 +1,7 @@
 """Where a regular expression means different things to Python (pandas engine) and to Java (Spark).
 
-Both are brought to one meaning by a flag in front: ``(?a)`` lets Python's ``\\w \\d \\s \\b`` and ``(?i)`` mean ASCII, as
-Java's do; ``(?d)`` lets Java's ``.``, ``^`` and ``$`` know only ``\\n``, as Python's do. What remains is refused by name.
+Both are brought to one meaning by a flag in front: ``(?a)`` lets Python's ``\\w \\d \\s \\b`` and ``(?i)`` mean ASCII,
+as Java's do; ``(?d)`` lets Java's ``.``, ``^`` and ``$`` know only ``\\n``, as Python's do. What remains is refused.
 """
 
 from __future__ import annotations

@@ -181,7 +181,7 @@ def _find_pair_faults(type_: str, kwargs: Mapping[str, Any]) -> Iterator[Fault]:
     elif ignore == "neither" and type_ == "expect_column_pair_values_to_be_equal":
         yield (
             "ignore_row_if",
-            "`neither` leaves open whether two missing values are equal: Great Expectations says yes on Spark, no on pandas",
+            "`neither`: two missing values are equal to Great Expectations on Spark and unequal on pandas",
         )
 
 

@@ -1,0 +1,213 @@
+"""Staged parquet as the pandas frame that Great Expectations judges, column by column in the form each rule needs.
+
+Great Expectations on pandas is quick only on numpy numbers and aware timestamps, and wrong on some others; so a column
+is held in one of these forms, and in two under two names where its rules need two:
+
+- ``arrow``: as it is in the file; for presence, and for sets of texts. NaN is a value here, not a missing one;
+- ``plain``: numpy numbers, aware UTC timestamps (dates count as their midnight); for ranges, figures and sets;
+- ``object``: Python values; for texts that are looked into, for pairs, and for numbers too long for a float.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from tidegate.audit.column_types import find_family
+from tidegate.audit.engine_values import EngineRule, prepare_kwargs
+from tidegate.audit.suite import RuleSpec
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
+
+Form = Literal["arrow", "plain", "object"]
+Use = Literal["presence", "set", "measure", "look", "pair"]
+
+StagedInput = tuple[Path, Mapping[str, str | None]]
+"""A parquet file, and the values of the partition columns that are not in it."""
+
+_PRESENCE = (
+    "expect_column_values_to_not_be_null",
+    "expect_column_values_to_be_null",
+    "expect_column_proportion_of_non_null_values_to_be_between",
+)
+_MEASURES = ("between", "increasing", "decreasing", "z_scores", "outliers", "quantile", "kl_divergence", "sum")
+_LARGEST_EXACT = 2**53
+
+
+def find_use(rule: RuleSpec) -> Use:
+    """What a rule does with its columns."""
+    if rule.type in _PRESENCE:
+        return "presence"
+    if rule.type.startswith("expect_column_pair_"):
+        return "measure" if rule.type.endswith("greater_than_b") else "pair"
+    if rule.type.startswith("expect_column_value_lengths") or any(
+        word in rule.type for word in ("regex", "strftime", "dateutil", "json")
+    ):
+        return "look"
+    if "unique" in rule.type:
+        return "set"
+    return "measure" if any(word in rule.type for word in _MEASURES) else "set"
+
+
+def read_table(files: Sequence[StagedInput], types: Mapping[str, str], columns: Sequence[str]) -> pyarrow.Table:
+    """``columns`` of all files as one Arrow table, partition columns added in the type that ``types`` gives them.
+
+    Rows are kept even when ``columns`` is empty.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    parts = []
+    for path, partition in files:
+        here = [name for name in columns if name not in partition]
+        with pq.ParquetFile(path) as file:
+            stored = set(file.schema_arrow.names)
+            part = file.read(columns=[name for name in here if name in stored], use_threads=False)
+            rows = file.metadata.num_rows
+        arrays = {name: part.column(name) for name in part.column_names}
+        for name in columns:
+            if name in partition:
+                arrays[name] = pa.chunked_array([_repeat(partition[name], types[name], rows)])
+            elif name not in stored:
+                arrays[name] = pa.chunked_array([pa.nulls(rows, find_arrow_type(types[name]))])
+        ordered = {_ROW: pa.chunked_array([pa.nulls(rows, pa.int8())])} | {name: arrays[name] for name in columns}
+        parts.append(pa.table(ordered))
+    if not parts:
+        return pa.table({_ROW: pa.nulls(0, pa.int8())} | {n: pa.nulls(0, find_arrow_type(types[n])) for n in columns})
+    return pa.concat_tables(parts, promote_options="permissive")
+
+
+_ROW = "\x00row"
+
+
+@dataclass(frozen=True)
+class PreparedFrame:
+    """The frame, and the rules with the names their columns have in it."""
+
+    frame: pandas.DataFrame
+    rules: tuple[EngineRule, ...]
+
+
+def prepare_frame(table: pyarrow.Table, rules: Sequence[RuleSpec], types: Mapping[str, str]) -> PreparedFrame:
+    """The frame for ``rules`` (row and column level, and row counts), from a table of :func:`read_table`."""
+    import pandas as pd
+
+    held: dict[tuple[str, Form], str] = {}
+    series: dict[str, Any] = {}
+    prepared = []
+    for rule in sorted(rules, key=lambda rule: find_use(rule) == "presence"):
+        kwargs = prepare_kwargs(rule, types, "pandas")
+        renamed = {}
+        for name in rule.columns:
+            column = table.column(name)
+            form = choose_form(column, types[name], find_use(rule), [known for (n, known) in held if n == name], rule)
+            if (name, form) not in held:
+                taken = any(n == name for n, _ in held)
+                held[name, form] = f"{name}\x00{form}" if taken else name
+                series[held[name, form]] = convert_column(column, types[name], form)
+            renamed[name] = held[name, form]
+        prepared.append(EngineRule(rule, rename_columns(kwargs, renamed)))
+    if not series:
+        series = {_ROW: table.column(_ROW).to_pandas()}
+    frame = pd.DataFrame(series, copy=False)
+    by_rule = {id(item.rule): item for item in prepared}
+    return PreparedFrame(frame, tuple(by_rule[id(rule)] for rule in rules))
+
+
+def rename_columns(kwargs: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """Kwargs with the columns they name replaced by ``names``."""
+    result = dict(kwargs)
+    for key in ("column", "column_A", "column_B"):
+        if key in result:
+            result[key] = names.get(result[key], result[key])
+    if "column_list" in result:
+        result["column_list"] = [names.get(name, name) for name in result["column_list"]]
+    return result
+
+
+def choose_form(column: Any, spark_type: str, use: Use, held: Sequence[Form], rule: RuleSpec) -> Form:
+    """The cheapest form in which Great Expectations judges such a column rightly."""
+    import pyarrow.compute as pc
+
+    family = find_family(spark_type)
+    if use == "presence":
+        return held[0] if held else "arrow"
+    if family == "text":
+        return "object" if use in ("look", "pair") else "arrow"
+    if family in ("date", "timestamp"):
+        return "plain"
+    if family == "true/false":
+        return "object" if column.null_count else "plain"
+    if family != "number":
+        return "object" if use in ("pair", "look") else "arrow"
+    kind = spark_type.lower()
+    if kind.startswith(("float", "double")):
+        has_nan = pc.any(pc.is_nan(column)).as_py() is True
+        return ("object" if use == "pair" else "arrow") if has_nan else "plain"
+    if use == "measure":
+        return "plain"
+    if kind.startswith("decimal"):
+        values = rule.kwargs.get("value_set", [])
+        return "plain" if any(isinstance(value, float) for value in values) else "object"
+    if not column.null_count:
+        return "plain"
+    limits = pc.min_max(column).as_py()
+    small = limits["min"] is None or -_LARGEST_EXACT < limits["min"] <= limits["max"] < _LARGEST_EXACT
+    return "plain" if small else "object"
+
+
+def convert_column(column: Any, spark_type: str, form: Form) -> Any:
+    """The column as a pandas Series in ``form``."""
+    import pandas as pd
+    import pyarrow as pa
+
+    if form == "arrow":
+        return pd.Series(pd.arrays.ArrowExtensionArray(column))
+    if form == "object":
+        if pa.types.is_floating(column.type):
+            return pd.Series([_NAN_RANK if value != value else value for value in column.to_pylist()], dtype=object)
+        return pd.Series(column.to_pylist(), dtype=object)
+    family = find_family(spark_type)
+    if family in ("date", "timestamp"):
+        moments = column.cast(pa.timestamp("us", "UTC"), safe=False)
+        return moments.to_pandas()
+    if pa.types.is_decimal(column.type) or pa.types.is_float32(column.type):
+        column = column.cast(pa.float64())
+    return column.to_pandas()
+
+
+_NAN_RANK = float("inf")
+
+
+def find_arrow_type(spark_type: str) -> pyarrow.DataType:
+    """The Arrow type of a Spark (or Delta) type name."""
+    import pyarrow as pa
+
+    name = spark_type.lower()
+    if name.startswith("decimal"):
+        precision, _, scale = name.removeprefix("decimal").strip("()").partition(",")
+        return pa.decimal128(int(precision or 10), int(scale or 0))
+    known = {
+        "byte": pa.int8(), "tinyint": pa.int8(), "short": pa.int16(), "smallint": pa.int16(), "int": pa.int32(),
+        "integer": pa.int32(), "long": pa.int64(), "bigint": pa.int64(), "float": pa.float32(), "double": pa.float64(),
+        "boolean": pa.bool_(), "binary": pa.binary(), "date": pa.date32(), "timestamp": pa.timestamp("us", "UTC"),
+        "timestamp_ntz": pa.timestamp("us"),
+    }  # fmt: skip
+    return known.get(name, pa.string())
+
+
+def _repeat(value: str | None, spark_type: str, rows: int) -> Any:
+    import pyarrow as pa
+
+    kind = find_arrow_type(spark_type)
+    if value is None:
+        return pa.nulls(rows, kind)
+    text = pa.scalar(value)
+    if pa.types.is_timestamp(kind):
+        text = pa.scalar(value.removesuffix("Z"))
+        return pa.repeat(text.cast(pa.timestamp("us")).cast(kind), rows)
+    return pa.repeat(text.cast(kind), rows)

@@ -1,0 +1,131 @@
+"""Great Expectations, asked once per batch and not trusted to have answered.
+
+Its silent ways out are closed here: a rule it drops, a result it leaves out, an exception it books as a plain failure.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from tidegate.audit.engine import RuleResult
+from tidegate.audit.engine_values import EngineRule, tidy_observed
+from tidegate.audit.gx_import import import_gx
+from tidegate.errors import DefectError, UsageError
+
+_RESULT_FORMAT = {"result_format": "BASIC", "partial_unexpected_count": 0}
+_INDEX = "tidegate_rule_index"
+_ROWS_OR_FIGURES = ("row", "column")
+_LISTS_OF_ROW_VALUES = (
+    "expect_column_distinct_values_to_be_in_set",
+    "expect_column_distinct_values_to_contain_set",
+    "expect_column_distinct_values_to_equal_set",
+    "expect_column_most_common_value_to_be_in_set",
+)
+
+
+@functools.cache
+def open_gx_context() -> Any:
+    """The one ephemeral context of this process: no files, no analytics, no progress bars."""
+    os.environ["GX_ANALYTICS_ENABLED"] = "false"
+    gx = import_gx()
+    for name in ("great_expectations", "great_expectations.expectations", "great_expectations.validator"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    context = gx.get_context(mode="ephemeral")
+    context.variables.progress_bars = {"globally": False, "metric_calculations": False}
+    return context
+
+
+def judge_batch(batch: Any, rules: Sequence[EngineRule]) -> list[RuleResult]:
+    """Ask Great Expectations about ``batch`` (its own Batch object): one result per rule, in the order of ``rules``.
+
+    Raises UsageError when a rule cannot be built or evaluated, naming it, and DefectError when an answer is missing.
+    """
+    gx = import_gx()
+    expectations = [build_expectation(rule, index) for index, rule in enumerate(rules)]
+    suite = gx.ExpectationSuite(name="increment", expectations=expectations)
+    if len(suite.expectations) != len(rules):
+        raise DefectError(
+            "GX_DROPPED_RULES",
+            f"Great Expectations kept {len(suite.expectations)} of {len(rules)} rules",
+            next_run="judges the same increment again",
+            fix="look for two rules that are the same but for their name",
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        report = batch.validate(suite, result_format=_RESULT_FORMAT)
+    answers = {answer.expectation_config.meta.get(_INDEX): answer for answer in report.results}
+    if len(report.results) != len(rules) or set(answers) != set(range(len(rules))):
+        raise DefectError(
+            "GX_LEFT_OUT_RESULTS",
+            f"Great Expectations gave {len(report.results)} results for {len(rules)} rules",
+            next_run="judges the same increment again",
+        )
+    return [_read_answer(rule, answers[index]) for index, rule in enumerate(rules)]
+
+
+def build_expectation(engine_rule: EngineRule, index: int) -> Any:
+    """Great Expectations' own object for a rule. Raises UsageError with its complaint when the kwargs do not suit."""
+    import_gx()
+    from great_expectations.expectations.registry import get_expectation_impl
+
+    rule = engine_rule.rule
+    try:
+        implementation = get_expectation_impl(rule.type)
+        return implementation(**engine_rule.kwargs, severity=rule.severity, meta={_INDEX: index})
+    except Exception as error:
+        raise UsageError(
+            "BAD_SUITE",
+            f"Great Expectations refuses rule {rule.rule!r} ({rule.type}): {' '.join(str(error).split())}",
+            where=f"line {rule.line} of the suite" if rule.line else None,
+            next_run="is refused in the same way",
+            fix="correct the rule's kwargs",
+        ) from None
+
+
+def _read_answer(engine_rule: EngineRule, answer: Any) -> RuleResult:
+    rule = engine_rule.rule
+    info = answer.exception_info or {}
+    if info.get("raised_exception") or (info and "raised_exception" not in info):
+        raise UsageError(
+            "RULE_NOT_EVALUATED",
+            f"rule {rule.rule!r} ({rule.type}) could not be evaluated: {_find_complaint(info)}",
+            where=f"line {rule.line} of the suite" if rule.line else None,
+            next_run="judges the same increment again and stops at the same rule",
+            fix="correct the rule, then run again: the increment is kept",
+        )
+    figures = answer.result or {}
+    count = figures.get("unexpected_count") if rule.level == "row" else None
+    if rule.level == "row" and count is None:
+        raise DefectError(
+            "GX_LEFT_OUT_RESULTS", f"Great Expectations gave no count of offending rows for rule {rule.rule!r}"
+        )
+    observed = None if rule.type in _LISTS_OF_ROW_VALUES or rule.level == "row" else figures.get("observed_value")
+    return RuleResult(
+        rule=rule.rule,
+        type=rule.type,
+        severity=rule.severity,
+        success=bool(answer.success),
+        unexpected_count=None if count is None else int(count),
+        observed_value=_tidy_names(rule.type, observed),
+    )
+
+
+def _tidy_names(type_: str, observed: Any) -> Any:
+    """Column names, which are no row's value, are kept as they are; anything else as figures."""
+    if type_.startswith("expect_table_columns_") and isinstance(observed, (list, set, tuple)):
+        return [str(name) for name in observed]
+    return tidy_observed(observed)
+
+
+def _find_complaint(info: dict[str, Any]) -> str:
+    """The first exception's message, on one line; row values in it are cut off with the rest of a long text."""
+    details = info if "raised_exception" in info else next(iter(info.values()))
+    message = (
+        details.get("exception_message") if isinstance(details, dict) else getattr(details, "exception_message", "")
+    )
+    return " ".join(str(message).split())[:300]
