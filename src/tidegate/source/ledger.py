@@ -44,7 +44,7 @@ CREATE TABLE files (
     UNIQUE (source, path)
 );
 CREATE INDEX files_owed ON files (state, query_id, batch_id) WHERE state < {_PUBLISHED};
-CREATE INDEX files_with_link ON files (state) WHERE has_link = 1;
+CREATE INDEX files_with_link ON files (source, state) WHERE has_link = 1;
 CREATE INDEX files_present ON files (source) WHERE vanished = 0;
 PRAGMA application_id = {_APPLICATION_ID};
 PRAGMA user_version = {_SCHEMA_VERSION};
@@ -185,6 +185,13 @@ class Ledger:
             sql = "SELECT path FROM files WHERE source = ? AND vanished = 0"
             return [os.fsdecode(path) for (path,) in self._db.execute(sql, (source,))]
 
+    def any_link(self, source: str) -> str | None:
+        """A link that is in the intake now, or None."""
+        with self._named_errors():
+            sql = "SELECT link FROM files WHERE has_link = 1 AND source = ? LIMIT 1"
+            row = self._db.execute(sql, (source,)).fetchone()
+        return row[0] if row else None
+
     # -- the way of a file --
 
     def add_links(self, source: str, files: Iterable[NewFile]) -> list[LedgerRow]:
@@ -226,8 +233,8 @@ class Ledger:
     def mark_staged(
         self, source: str, query_id: str, batch_id: int, files: Iterable[Mapping[str, Any]]
     ) -> list[LedgerRow]:
-        """The files of one staged batch, as its manifest lists them: {"path", "size", "mtime_ns", "link"}, with size and
-        time as they were when read.
+        """The files of one staged batch, as its manifest lists them: {"path", "size", "mtime_ns", "link"}, with
+        size and time as they were when read.
 
         Idempotent, and adds rows that are not there, so the marks can be made again from the manifests. A row that
         belongs to another batch stays as it is; those rows are returned: such a file was read twice.
@@ -263,7 +270,7 @@ class Ledger:
     def removable_links(self) -> list[tuple[str, str]]:
         """The (source, link) pairs of published files whose link was not removed yet."""
         with self._named_errors():
-            sql = f"SELECT source, link FROM files WHERE has_link = 1 AND state = {_PUBLISHED} ORDER BY id"
+            sql = f"SELECT source, link FROM files WHERE has_link = 1 AND state = {_PUBLISHED}"
             return list(self._db.execute(sql))
 
     def forget_links(self, links: Iterable[str]) -> None:

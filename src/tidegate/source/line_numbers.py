@@ -1,0 +1,103 @@
+"""The line of a raw record in its file, for positions in quarantine."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import os
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+_CHUNK_BYTES = 1 << 20
+_BOM = b"\xef\xbb\xbf"
+_READERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open}
+_UNREADABLE_SUFFIXES = {".zst", ".zstd", ".snappy", ".lz4", ".deflate", ".lzo"}
+
+
+def line_number(
+    path: str | os.PathLike[str], raw_line: str, *, start: int = 1, limit_bytes: int = 64 << 20
+) -> int | None:
+    """The first line, counted from 1 and not before ``start``, that equals ``raw_line``; see :func:`line_numbers`."""
+    return line_numbers(path, [raw_line], start=start, limit_bytes=limit_bytes)[0]
+
+
+def line_numbers(
+    path: str | os.PathLike[str],
+    raw_lines: Sequence[str],
+    *,
+    start: int = 1,
+    limit_bytes: int = 64 << 20,
+    line_separator: str | None = None,
+) -> list[int | None]:
+    """The lines of a text file, plain, .gz or .bz2, at which the records stand, in one pass.
+
+    Equal records get successive lines. None where a record is not found, the file is gone, torn or compressed in a way
+    that cannot be read here, or stands behind the first ``limit_bytes`` of text: the work is bounded. Lines end as
+    Spark ends them, at \\n, \\r\\n or \\r, unless ``line_separator`` is given.
+    """
+    waiting: dict[bytes, list[int]] = {}
+    for index in range(len(raw_lines) - 1, -1, -1):
+        waiting.setdefault(_comparable(raw_lines[index]), []).append(index)
+    # A record with bytes that are no UTF-8 has come through as replacement characters.
+    loose = any("\ufffd" in raw for raw in raw_lines)
+    found: list[int | None] = [None] * len(raw_lines)
+    left = len(raw_lines)
+    if not left:
+        return found
+    try:
+        for number, line in enumerate(_lines(path, limit_bytes, line_separator), start=1):
+            if number < start:
+                continue
+            indexes = waiting.get(line)
+            if not indexes and loose:
+                indexes = waiting.get(_comparable(line.decode("utf-8", "replace")))
+            if indexes:
+                found[indexes.pop()] = number
+                left -= 1
+                if not left:
+                    break
+    except (OSError, EOFError, zlib.error, lzma.LZMAError):
+        pass  # what was found before the tear still stands
+    return found
+
+
+def _comparable(raw: str) -> bytes:
+    if "\ufffd" in raw:
+        # Java and Python do not put the same number of replacement characters for the same bytes.
+        while "\ufffd\ufffd" in raw:
+            raw = raw.replace("\ufffd\ufffd", "\ufffd")
+    return raw.encode("utf-8", "surrogateescape")
+
+
+def _lines(path: str | os.PathLike[str], limit_bytes: int, line_separator: str | None) -> Iterator[bytes]:
+    suffix = os.path.splitext(os.fspath(path))[1].lower()
+    if suffix in _UNREADABLE_SUFFIXES:
+        return
+    with _READERS.get(suffix, open)(path, "rb") as handle:
+        rest = b""
+        is_first = True
+        while limit_bytes > 0 and (chunk := handle.read(min(_CHUNK_BYTES, limit_bytes))):
+            limit_bytes -= len(chunk)
+            if is_first:
+                is_first = False
+                chunk = chunk.removeprefix(_BOM)
+            text = rest + chunk
+            # A carriage return at the end of a chunk may be half of a \r\n.
+            held = b"\r" if line_separator is None and text.endswith(b"\r") else b""
+            lines = _split(text.removesuffix(held), line_separator)
+            rest = lines.pop() + held
+            yield from lines
+        if rest and limit_bytes > 0:
+            yield from _split(rest, line_separator)
+
+
+def _split(text: bytes, line_separator: str | None) -> list[bytes]:
+    """The lines of ``text``; the last one is what follows the last separator, maybe nothing."""
+    if line_separator is not None:
+        return text.split(line_separator.encode())
+    lines = text.splitlines()
+    if not lines or text.endswith((b"\n", b"\r")):
+        lines.append(b"")
+    return lines

@@ -1,0 +1,193 @@
+"""Names and stats of the files behind a path: a folder with its ``k=v`` sub-folders, or a glob."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+IN_PROGRESS_SUFFIXES = (".tmp", ".part", ".partial", ".inprogress", ".crdownload", "._copying_")
+
+_WILD = re.compile(r"[*?\[]")
+_PARTITION_FOLDER = re.compile(r"^[^.=][^=]*=")
+
+
+@dataclass
+class Listing:
+    """``files`` are (absolute path, stat of the file a symbolic link leads to); ``skipped`` (path, why);
+    ``unlisted`` folders whose content is not known; ``base`` the folder in or below which everything stands."""
+
+    base: str
+    files: list[tuple[str, os.stat_result]] = field(default_factory=list)
+    skipped: list[tuple[str, str]] = field(default_factory=list)
+    unlisted: list[str] = field(default_factory=list)
+
+
+def list_source(top: str, *, name_filter: object = None, is_recursive: bool = False) -> Listing:
+    """List ``top``, absolute and normalised: an existing folder or file as it is named, else a glob with ``*``, ``?``,
+    ``[...]`` and ``**`` (any number of folders).
+
+    ``name_filter`` is Spark's pathGlobFilter on file names, ``is_recursive`` its recursiveFileLookup. Raises
+    FileNotFoundError, NotADirectoryError or PermissionError, with the folder as filename, for the folder itself or the
+    part of a glob before its first wildcard.
+    """
+    accepts = _name_matcher(str(name_filter)) if name_filter is not None else None
+    parts = top.split("/")
+    first_wild = next((number for number, part in enumerate(parts) if _WILD.search(part)), None)
+    if first_wild is None or os.path.lexists(top):
+        if os.path.isfile(top):
+            listing = Listing(os.path.dirname(top))
+            listing.files.append((top, os.stat(top)))
+            return listing
+        listing = Listing(top)
+        _list_folder(listing, top, accepts, is_recursive, is_top=True, seen=set())
+        return listing
+    base = "/".join(parts[:first_wild]) or "/"
+    listing = Listing(base)
+    with os.scandir(base):
+        pass  # a missing or closed base is an error, a folder deeper down is not
+    _list_glob(listing, base, parts[first_wild:], accepts, is_recursive)
+    return listing
+
+
+def _list_folder(
+    listing: Listing,
+    folder: str,
+    accepts: Callable[[str], bool] | None,
+    is_recursive: bool,
+    *,
+    is_top: bool,
+    seen: set[tuple[int, int]],
+) -> None:
+    entries = _scan(listing, folder, is_top=is_top, seen=seen)
+    for entry in entries:
+        found = _look_at(listing, entry)
+        if found is None:
+            continue
+        if stat.S_ISDIR(found.st_mode):
+            if entry.name.startswith(".") or (entry.name.startswith("_") and "=" not in entry.name):
+                listing.skipped.append((entry.path, "hidden folder: its name starts with _ or ."))
+            elif is_recursive or _PARTITION_FOLDER.match(entry.name):
+                _list_folder(listing, entry.path, accepts, is_recursive, is_top=False, seen=seen)
+            else:
+                listing.skipped.append((entry.path, "sub-folder: only k=v folders are followed"))
+        else:
+            _take(listing, entry, found, accepts)
+
+
+def _list_glob(
+    listing: Listing, base: str, parts: list[str], accepts: Callable[[str], bool] | None, is_recursive: bool
+) -> None:
+    taken: set[str] = set()
+    # (folder, number of the pattern's part that its entries have to match)
+    waiting = [(base, 0)]
+    visited: set[tuple[str, int]] = set()
+    listed: dict[str, list[os.DirEntry[str]]] = {}
+    while waiting:
+        step = waiting.pop()
+        folder, number = step
+        if step in visited:
+            continue
+        visited.add(step)
+        part, is_last = parts[number], number == len(parts) - 1
+        if part == "**" and not is_last:
+            waiting.append((folder, number + 1))
+        matches = re.compile(fnmatch.translate(part)).match
+        if folder not in listed:
+            # Only ** can go round in a circle of symbolic links; a path of over 40 links ends in ELOOP by itself.
+            listed[folder] = list(_scan(listing, folder, is_top=False, seen=None))
+        for entry in listed[folder]:
+            if part != "**" and not matches(entry.name):
+                continue
+            if entry.path in taken and is_last:
+                continue
+            found = _look_at(listing, entry, is_quiet=not is_last)
+            if found is None:
+                continue
+            is_folder = stat.S_ISDIR(found.st_mode)
+            is_hidden = entry.name.startswith((".", "_")) and not _PARTITION_FOLDER.match(entry.name)
+            if is_folder and part == "**":
+                if is_hidden or (entry.is_symlink() and _leads_back(entry.path)):
+                    listing.skipped.append((entry.path, "hidden folder, or a link to a folder above it: not followed"))
+                else:
+                    waiting.append((entry.path, number))
+            elif is_folder and not is_last:
+                waiting.append((entry.path, number + 1))
+            elif is_folder:
+                taken.add(entry.path)
+                if is_hidden and _WILD.search(part):
+                    listing.skipped.append((entry.path, "hidden folder: its name starts with _ or ."))
+                else:
+                    _list_folder(listing, entry.path, accepts, is_recursive, is_top=False, seen=set())
+            elif is_last:
+                taken.add(entry.path)
+                _take(listing, entry, found, accepts)
+
+
+def _scan(
+    listing: Listing, folder: str, *, is_top: bool, seen: set[tuple[int, int]] | None
+) -> Iterator[os.DirEntry[str]]:
+    try:
+        if seen is not None:
+            here = os.stat(folder)
+            if (here.st_dev, here.st_ino) in seen:
+                listing.skipped.append((folder, "leads back to a folder that is listed already"))
+                return
+            seen.add((here.st_dev, here.st_ino))
+        with os.scandir(folder) as entries:
+            yield from list(entries)
+    except OSError as error:
+        if is_top:
+            raise
+        if not isinstance(error, FileNotFoundError):
+            listing.skipped.append((folder, f"cannot be listed: {error.strerror}"))
+            listing.unlisted.append(folder)
+
+
+def _look_at(listing: Listing, entry: os.DirEntry[str], *, is_quiet: bool = False) -> os.stat_result | None:
+    try:
+        return entry.stat()
+    except OSError as error:
+        is_gone = isinstance(error, FileNotFoundError)
+        if not is_quiet and not (is_gone and not entry.is_symlink()):
+            why = "symbolic link to nothing" if is_gone else f"cannot be looked at: {error.strerror}"
+            listing.skipped.append((entry.path, why))
+        return None
+
+
+def _take(
+    listing: Listing, entry: os.DirEntry[str], found: os.stat_result, accepts: Callable[[str], bool] | None
+) -> None:
+    name = entry.name
+    if name[0] in "._":
+        listing.skipped.append((entry.path, "hidden: its name starts with _ or ."))
+    elif name.lower().endswith(IN_PROGRESS_SUFFIXES):
+        listing.skipped.append((entry.path, "still being written, by its suffix"))
+    elif not stat.S_ISREG(found.st_mode):
+        listing.skipped.append((entry.path, "not a regular file"))
+    elif accepts is not None and not accepts(name):
+        listing.skipped.append((entry.path, "does not match pathGlobFilter"))
+    else:
+        listing.files.append((entry.path, found))
+
+
+def _leads_back(path: str) -> bool:
+    return os.path.dirname(path).startswith(os.path.realpath(path))
+
+
+def _name_matcher(pattern: str) -> Callable[[str], bool]:
+    """Hadoop's glob on a file name: ``*``, ``?``, ``[a-z]``, ``[^a]`` and ``{a,b}``."""
+    translated = "|".join(fnmatch.translate(one.replace("[^", "[!")) for one in _spread_braces(pattern))
+    compiled = re.compile(translated)
+    return lambda name: compiled.match(name) is not None
+
+
+def _spread_braces(pattern: str) -> list[str]:
+    match = re.search(r"\{([^{}]*)\}", pattern)
+    if match is None:
+        return [pattern]
+    before, after = pattern[: match.start()], pattern[match.end() :]
+    return [spread for choice in match[1].split(",") for spread in _spread_braces(before + choice + after)]
