@@ -142,4 +142,9 @@ def read_json(path: Path) -> Any | None:
 
 def dump_json(value: Any) -> bytes:
     """``value`` as indented JSON with a closing newline, the one form of every file tidegate keeps."""
-    return (json.dumps(value, indent=1, ensure_ascii=False, default=str) + "\n").encode()
+    text = json.dumps(value, indent=1, ensure_ascii=False, default=str)
+    try:
+        return (text + "\n").encode()
+    except UnicodeEncodeError:
+        # A file name that is no Unicode (surrogateescape): written as \udcXX it is valid JSON and can be read back.
+        return (json.dumps(value, indent=1, default=str) + "\n").encode()
