@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from urllib.parse import unquote
 
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPED = {chr(code) for code in (*range(1, 32), 127)} | set("\"#%'*/:=?\\{[]^")
@@ -42,13 +41,3 @@ def _is_retyped(value: str) -> bool:
 def escape_name(text: str) -> str:
     """``text`` with the characters percent-escaped that Spark and Hive escape in folder names."""
     return "".join(f"%{ord(char):02X}" if char in _ESCAPED else char for char in text)
-
-
-def parse_partition(folder: str) -> dict[str, str | None]:
-    """The partition values behind a relative folder (or a file's path in it); other folder names are passed over."""
-    values: dict[str, str | None] = {}
-    for part in folder.split("/"):
-        name, equals, value = part.partition("=")
-        if equals:
-            values[unquote(name)] = None if value == NULL_FOLDER else unquote(value)
-    return values

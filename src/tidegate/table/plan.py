@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tidegate.staging.manifest import BatchManifest, StagedFile
+from tidegate.table.intent import FileToAdd, PublishIntent, Target
 from tidegate.table.partition import partition_folder
-from tidegate.table.publish import FileToAdd, PublishIntent, Target
 from tidegate.table.schema import check_schema_change, normalise_schema
 
 

@@ -8,72 +8,38 @@ Delta readers from the commit on; every row of an intent passed the gate before,
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
 
 from tidegate import storage
-from tidegate.errors import DefectError, DisagreementError, TryAgainError
+from tidegate.errors import DefectError, DisagreementError, TidegateError
 from tidegate.project import PipelinePaths
-from tidegate.table.footer import read_footer
-from tidegate.table.log import (
-    AlreadyCommittedError,
-    DataFile,
-    TableState,
-    commit_files,
-    find_commit,
-    read_table_state,
+from tidegate.table.commit import AlreadyCommittedError, commit_files
+from tidegate.table.fit import check_files, check_fit, refuse_unknown_files
+from tidegate.table.intent import (
+    FileToAdd,
+    FileToRemove,
+    PublishIntent,
+    Target,
+    check_lease,
+    intent_path,
+    pending_intents,
+    write_intent,
 )
+from tidegate.table.log import TableState, find_commit, read_table_state
 from tidegate.table.place import place_file, remove_copies
+from tidegate.table.replace import set_aside
 
-Target = Literal["table", "quarantine"]
-
-
-@dataclass(frozen=True)
-class FileToAdd:
-    """A staged parquet file (``source``, relative to the pipeline's state folder) and its ``path`` in the table folder.
-
-    ``partition`` has each partition column's value in Delta's string form.
-    """
-
-    source: str
-    path: str
-    rows: int
-    size_bytes: int
-    partition: dict[str, str | None] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class PublishIntent:
-    """One publish, complete: what to move where, and what the commit carries.
-
-    ``app_id`` is the query id of the checkpoint, ``app_version`` the last batch of the increment, and
-    ``app_version_before`` the batch the log had for that query when the intent was made (-1: none). An intent without
-    files only moves the log on: that is how an increment is discarded.
-    """
-
-    pipeline: str
-    run_id: str
-    target: Target
-    schema_json: str
-    partition_by: list[str]
-    app_id: str
-    app_version: int
-    app_version_before: int
-    files_to_add: list[FileToAdd] = field(default_factory=list)
-    files_to_remove: list[str] = field(default_factory=list)
-    """Files of the table that this version replaces, relative to the table folder."""
-    custom_metadata: dict[str, str] = field(default_factory=dict)
-    """What the commit carries beside run and pipeline: the report's key figures as JSON strings."""
-
-    @property
-    def intent_id(self) -> str:
-        """One name per target and increment; the intent file is called so."""
-        return f"{self.target}-{self.app_id}-{self.app_version}"
-
-    def table_path(self, paths: PipelinePaths) -> Path:
-        """The folder of the table it publishes to."""
-        return paths.table if self.target == "table" else paths.quarantine
+__all__ = [
+    "CommitResult",
+    "FileToAdd",
+    "FileToRemove",
+    "PublishIntent",
+    "Target",
+    "finish_intent",
+    "pending_intents",
+    "write_intent",
+]
 
 
 @dataclass(frozen=True)
@@ -92,25 +58,6 @@ class CommitResult:
     """A later plan published a part of these batches: nothing was done, the rest must be planned anew."""
 
 
-def write_intent(paths: PipelinePaths, intent: PublishIntent) -> PublishIntent:
-    """Write the intent down unless one of the same increment is there; the one that is in force."""
-    path = _intent_path(paths, intent)
-    if storage.put_if_absent(path, storage.dump_json(asdict(intent))):
-        return intent
-    value = storage.read_json(path)
-    return intent if value is None else _intent_from(value)
-
-
-def pending_intents(paths: PipelinePaths) -> list[PublishIntent]:
-    """Publishes that were begun and not finished, oldest batch first. They must be finished before anything else."""
-    found = []
-    for path in sorted(paths.intents.glob("[!.]*.json")) if paths.intents.is_dir() else []:
-        value = storage.read_json(path)
-        if value is not None:
-            found.append(_intent_from(value))
-    return sorted(found, key=lambda intent: (intent.app_version, intent.target))
-
-
 def finish_intent(paths: PipelinePaths, intent: PublishIntent, *, is_current: Callable[[], bool]) -> CommitResult:
     """Do what is left of the intent, then forget it. Safe to call any number of times, by anyone, at any moment.
 
@@ -123,31 +70,32 @@ def finish_intent(paths: PipelinePaths, intent: PublishIntent, *, is_current: Ca
     state = read_table_state(table_path, (intent.app_id,))
     done = _settled(table_path, intent, state)
     if done is None:
-        _refuse_unknown_files(table_path, intent, state)
+        refuse_unknown_files(table_path, intent, state)
         try:
-            data_files = _check_files(paths, intent, table_path)
+            check_fit(paths, intent, table_path, state)
+            data_files = check_files(paths, intent, table_path)
+            aside = set_aside(intent, table_path, is_current)
             _move_files(paths, intent, table_path, is_current)
-            _check_lease(is_current, intent)
+            check_lease(is_current, intent)
             version = commit_files(
                 table_path,
                 schema_json=intent.schema_json,
                 partition_by=intent.partition_by,
                 add=data_files,
-                remove=intent.files_to_remove,
+                remove=aside,
                 app_id=intent.app_id,
                 app_version=intent.app_version,
                 app_version_before=intent.app_version_before,
                 custom_metadata=_commit_metadata(intent),
             )
             done = _result(intent, version, already=False)
-        except (AlreadyCommittedError, FileNotFoundError) as error:
-            # Another process was at it. Its commit explains a file that is neither here nor there (compacted since).
+        except (AlreadyCommittedError, DisagreementError, FileNotFoundError) as error:
+            # Another process was at it? Its commit explains a file that is neither here nor there (compacted since).
             done = _settled(table_path, intent, read_table_state(table_path, (intent.app_id,)))
             if done is None:
-                raise _files_lost(error, intent) from error
-    _check_lease(is_current, intent)
-    _drop_replaced(table_path, intent, done)
-    storage.remove(_intent_path(paths, intent))
+                raise error if isinstance(error, TidegateError) else _files_lost(error, intent) from error
+    check_lease(is_current, intent)
+    storage.remove(intent_path(paths, intent))
     return done
 
 
@@ -176,7 +124,7 @@ def _result(intent: PublishIntent, version: int | None, *, already: bool) -> Com
         files_added=len(intent.files_to_add),
         rows_added=sum(file.rows for file in intent.files_to_add),
         files_removed=len(intent.files_to_remove),
-        rows_removed=0,
+        rows_removed=sum(file.rows for file in intent.files_to_remove),
         already=already,
     )
 
@@ -190,38 +138,6 @@ def _commit_metadata(intent: PublishIntent) -> dict[str, str]:
     }
 
 
-def _check_files(paths: PipelinePaths, intent: PublishIntent, table_path: Path) -> list[DataFile]:
-    """The files as the commit names them, each checked against its footer, before the first of them is moved."""
-    data_files = []
-    for file in intent.files_to_add:
-        path = paths.state / file.source
-        try:
-            footer = read_footer(path)
-        except FileNotFoundError:
-            path = table_path / file.path
-            footer = read_footer(path)
-        if (footer.rows, footer.size_bytes) != (file.rows, file.size_bytes):
-            raise DefectError(
-                "STAGED_FILE_CHANGED",
-                f"a staged file has {footer.rows} rows in {footer.size_bytes} bytes; its manifest says "
-                f"{file.rows} rows in {file.size_bytes} bytes",
-                where=str(path),
-                next_run="stops in the same way",
-                fix="find out who writes to the state folder; tidegate alone may",
-            )
-        data_files.append(
-            DataFile(
-                path=file.path,
-                rows=file.rows,
-                size_bytes=file.size_bytes,
-                partition={name: value or None for name, value in file.partition.items()},
-                modified_at_ms=path.stat().st_mtime_ns // 1_000_000,
-                stats=footer.stats,
-            )
-        )
-    return data_files
-
-
 def _move_files(
     paths: PipelinePaths,
     intent: PublishIntent,
@@ -229,7 +145,7 @@ def _move_files(
     is_current: Callable[[], bool],
 ) -> None:
     targets = [table_path / file.path for file in intent.files_to_add]
-    _check_lease(is_current, intent)
+    check_lease(is_current, intent)
     for folder in {target.parent for target in targets}:
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -238,47 +154,13 @@ def _move_files(
                 raise storage.disk_full(folder) from error
             raise
     for file, target in zip(intent.files_to_add, targets, strict=True):
-        _check_lease(is_current, intent)
+        check_lease(is_current, intent)
         place_file(paths.state / file.source, target)
     for target in targets:
         remove_copies(target)
     folders = {parent for target in targets for parent in target.parents if parent.is_relative_to(table_path)}
     for folder in sorted(folders | ({table_path.parent} if targets else set()), reverse=True):
         storage.fsync_dir(folder)
-
-
-def _drop_replaced(table_path: Path, intent: PublishIntent, done: CommitResult) -> None:
-    if done.overtaken:
-        return
-    for name in intent.files_to_remove:
-        storage.remove(table_path / name)
-
-
-def _refuse_unknown_files(table_path: Path, intent: PublishIntent, state: TableState | None) -> None:
-    """A folder with parquet files that no log names is a table whose log was lost: a new log would disown them."""
-    if state is not None or not table_path.is_dir():
-        return
-    own = {file.path for file in intent.files_to_add}
-    unknown = [str(path.relative_to(table_path)) for path in table_path.rglob("*.parquet")]
-    unknown = sorted(name for name in unknown if name not in own)
-    if unknown:
-        raise DisagreementError(
-            "TABLE_LOG_MISSING",
-            f"the table folder holds {len(unknown)} parquet files but no log, for example {unknown[0]}",
-            where=str(table_path),
-            next_run="stops in the same way; nothing was moved",
-            fix="restore the folder _delta_log, or move the files away",
-        )
-
-
-def _check_lease(is_current: Callable[[], bool], intent: PublishIntent) -> None:
-    if not is_current():
-        raise TryAgainError(
-            "LEASE_LOST",
-            f"run {intent.run_id} of {intent.pipeline} lost its lease while it published: another run has taken over",
-            next_run="the run that holds the lease finishes this publish",
-            fix=f"tidegate status {intent.pipeline}",
-        )
 
 
 def _files_lost(error: Exception, intent: PublishIntent) -> DefectError:
@@ -289,17 +171,4 @@ def _files_lost(error: Exception, intent: PublishIntent) -> DefectError:
         where=f"intent {intent.intent_id}",
         next_run="stops in the same way",
         fix=f"tidegate repair {intent.pipeline} --dry-run",
-    )
-
-
-def _intent_path(paths: PipelinePaths, intent: PublishIntent) -> Path:
-    return paths.intents / f"{intent.intent_id}.json"
-
-
-def _intent_from(value: dict[str, Any]) -> PublishIntent:
-    return PublishIntent(
-        **{
-            **value,
-            "files_to_add": [FileToAdd(**file) for file in value["files_to_add"]],
-        }
     )

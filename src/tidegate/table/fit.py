@@ -1,0 +1,78 @@
+"""What is checked before the first file of a publish moves: the rows fit the table, the files are what was staged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tidegate import storage
+from tidegate.errors import DefectError, DisagreementError, UsageError
+from tidegate.project import PipelinePaths
+from tidegate.table.footer import read_footer
+from tidegate.table.intent import PublishIntent, intent_path
+from tidegate.table.log import DataFile, TableState
+from tidegate.table.schema import check_partition_columns, check_schema_change, normalise_schema
+
+
+def check_fit(paths: PipelinePaths, intent: PublishIntent, table_path: Path, state: TableState | None) -> None:
+    """Raise UsageError when the rows do not fit the table.
+
+    As long as no file was moved the intent is dropped then, so that a mended spec is not met by an old plan.
+    """
+    try:
+        schema = normalise_schema(intent.schema_json)
+        check_partition_columns(intent.partition_by, schema, None if state is None else state.partition_columns)
+        if state is not None:
+            check_schema_change(state.schema_json, schema)
+    except UsageError:
+        if not any((table_path / file.path).exists() for file in intent.files_to_add):
+            storage.remove(intent_path(paths, intent))
+        raise
+
+
+def check_files(paths: PipelinePaths, intent: PublishIntent, table_path: Path) -> list[DataFile]:
+    """The files as the commit names them, each checked against its footer, before the first of them is moved."""
+    data_files = []
+    for file in intent.files_to_add:
+        path = paths.state / file.source
+        try:
+            footer = read_footer(path)
+        except FileNotFoundError:
+            path = table_path / file.path
+            footer = read_footer(path)
+        if (footer.rows, footer.size_bytes) != (file.rows, file.size_bytes):
+            raise DefectError(
+                "STAGED_FILE_CHANGED",
+                f"a staged file has {footer.rows} rows in {footer.size_bytes} bytes; its manifest says "
+                f"{file.rows} rows in {file.size_bytes} bytes",
+                where=str(path),
+                next_run="stops in the same way",
+                fix="find out who writes to the state folder; tidegate alone may",
+            )
+        data_files.append(
+            DataFile(
+                path=file.path,
+                rows=file.rows,
+                size_bytes=file.size_bytes,
+                partition={name: value or None for name, value in file.partition.items()},
+                modified_at_ms=path.stat().st_mtime_ns // 1_000_000,
+                stats=footer.stats,
+            )
+        )
+    return data_files
+
+
+def refuse_unknown_files(table_path: Path, intent: PublishIntent, state: TableState | None) -> None:
+    """A folder with parquet files that no log names is a table whose log was lost: a new log would disown them."""
+    if state is not None or not table_path.is_dir():
+        return
+    own = {file.path for file in intent.files_to_add}
+    unknown = [str(path.relative_to(table_path)) for path in table_path.rglob("*.parquet")]
+    unknown = sorted(name for name in unknown if name not in own)
+    if unknown:
+        raise DisagreementError(
+            "TABLE_LOG_MISSING",
+            f"the table folder holds {len(unknown)} parquet files but no log, for example {unknown[0]}",
+            where=str(table_path),
+            next_run="stops in the same way; nothing was moved",
+            fix="restore the folder _delta_log, or move the files away",
+        )

@@ -1,0 +1,114 @@
+"""Publish intents: what is written down before the first file moves, so that anyone can finish it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from tidegate import storage
+from tidegate.errors import TryAgainError
+from tidegate.project import PipelinePaths
+
+Target = Literal["table", "quarantine"]
+
+
+@dataclass(frozen=True)
+class FileToAdd:
+    """A staged parquet file (``source``, relative to the pipeline's state folder) and its ``path`` in the table folder.
+
+    ``partition`` has each partition column's value in Delta's string form.
+    """
+
+    source: str
+    path: str
+    rows: int
+    size_bytes: int
+    partition: dict[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class FileToRemove:
+    """A file of the table that a version replaces, as the table's log has it."""
+
+    path: str
+    rows: int
+    size_bytes: int
+    partition: dict[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PublishIntent:
+    """One publish, complete: what to move where, and what the commit carries.
+
+    ``app_id`` is the query id of the checkpoint, ``app_version`` the last batch of the increment, and
+    ``app_version_before`` the batch the log had for that query when the intent was made (-1: none). An intent without
+    files only moves the log on: that is how an increment is discarded.
+    """
+
+    pipeline: str
+    run_id: str
+    target: Target
+    schema_json: str
+    partition_by: list[str]
+    app_id: str
+    app_version: int
+    app_version_before: int
+    files_to_add: list[FileToAdd] = field(default_factory=list)
+    files_to_remove: list[FileToRemove] = field(default_factory=list)
+    custom_metadata: dict[str, str] = field(default_factory=dict)
+    """What the commit carries beside run and pipeline: the report's key figures as JSON strings."""
+
+    @property
+    def intent_id(self) -> str:
+        """One name per target and increment; the intent file is called so."""
+        return f"{self.target}-{self.app_id}-{self.app_version}"
+
+    def table_path(self, paths: PipelinePaths) -> Path:
+        """The folder of the table it publishes to."""
+        return paths.table if self.target == "table" else paths.quarantine
+
+
+def write_intent(paths: PipelinePaths, intent: PublishIntent) -> PublishIntent:
+    """Write the intent down unless one of the same increment is there; the one that is in force."""
+    path = intent_path(paths, intent)
+    if storage.put_if_absent(path, storage.dump_json(asdict(intent))):
+        return intent
+    value = storage.read_json(path)
+    return intent if value is None else _intent_from(value)
+
+
+def pending_intents(paths: PipelinePaths) -> list[PublishIntent]:
+    """Publishes that were begun and not finished, oldest batch first. They must be finished before anything else."""
+    found = []
+    for path in sorted(paths.intents.glob("[!.]*.json")) if paths.intents.is_dir() else []:
+        value = storage.read_json(path)
+        if value is not None:
+            found.append(_intent_from(value))
+    return sorted(found, key=lambda intent: (intent.app_version, intent.target))
+
+
+def intent_path(paths: PipelinePaths, intent: PublishIntent) -> Path:
+    """Where the intent is kept until it is finished."""
+    return paths.intents / f"{intent.intent_id}.json"
+
+
+def _intent_from(value: dict[str, Any]) -> PublishIntent:
+    return PublishIntent(
+        **{
+            **value,
+            "files_to_add": [FileToAdd(**file) for file in value["files_to_add"]],
+        }
+    )
+
+
+def check_lease(is_current: Callable[[], bool], intent: PublishIntent) -> None:
+    """Raise TryAgainError LEASE_LOST unless the caller still holds the lease; asked before each visible step."""
+    if not is_current():
+        raise TryAgainError(
+            "LEASE_LOST",
+            f"run {intent.run_id} of {intent.pipeline} lost its lease while it published: another run has taken over",
+            next_run="the run that holds the lease finishes this publish",
+            fix=f"tidegate status {intent.pipeline}",
+        )

@@ -1,0 +1,50 @@
+"""Taking the files that a version replaces out of sight, so that no reader sees an old and a new row together."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from tidegate import storage
+from tidegate.table.commit import rename_files
+from tidegate.table.intent import PublishIntent, check_lease
+from tidegate.table.log import DataFile
+
+
+def set_aside(intent: PublishIntent, table_path: Path, is_current: Callable[[], bool]) -> list[DataFile]:
+    """Take the replaced files out of plain readers' sight before the new ones come in; the files as the log has them
+    now.
+
+    Each gets a second, hidden name (a hard link), the log is told to call it so, then the plain name goes. Delta
+    readers see the same rows throughout, plain readers never see an old and a new row together. The hidden files stay
+    for older versions of the table, until the table is vacuumed.
+    """
+    renamed = []
+    for file in intent.files_to_remove:
+        old = DataFile(file.path, file.rows, file.size_bytes, file.partition)
+        renamed.append((old, _hidden_name(file.path)))
+    if not renamed:
+        return []
+    check_lease(is_current, intent)
+    for old, hidden in renamed:
+        with contextlib.suppress(FileExistsError):
+            try:
+                os.link(table_path / old.path, table_path / hidden)
+            except FileNotFoundError:
+                if not (table_path / hidden).exists():
+                    raise
+    for folder in {(table_path / hidden).parent for _, hidden in renamed}:
+        storage.fsync_dir(folder)
+    check_lease(is_current, intent)
+    rename_files(table_path, renamed, app_id=intent.app_id, app_version=intent.app_version)
+    for old, _ in renamed:
+        storage.remove(table_path / old.path)
+    return [replace(old, path=hidden) for old, hidden in renamed]
+
+
+def _hidden_name(path: str) -> str:
+    folder, slash, name = path.rpartition("/")
+    return f"{folder}{slash}.{name}.replaced"

@@ -1,0 +1,82 @@
+"""The three readers that must always agree on a table: a DuckDB glob, plain Spark, and deltalake.
+
+Each returns rows as dicts of plain Python values (times aware, in UTC), in no order. ``read_agreed`` compares them.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Rows = list[dict[str, Any]]
+
+
+def read_with_duckdb(table_path: Path) -> Rows:
+    """What a person gets from ``read_parquet('table/**/*.parquet', union_by_name = true)``: no log, no schema given."""
+    import duckdb
+
+    if not glob.glob(f"{glob.escape(str(table_path))}/**/*.parquet", recursive=True, include_hidden=True):
+        return []
+    pattern = glob.escape(str(table_path)).replace("'", "''") + "/**/*.parquet"
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        query = f"SELECT * FROM read_parquet('{pattern}', union_by_name = true)"
+        rows: Rows = connection.execute(query).to_arrow_table().to_pylist()
+    return rows
+
+
+def read_with_deltalake(table_path: Path) -> Rows:
+    """The newest version by its log; an empty list when there is no table."""
+    from deltalake import DeltaTable
+
+    if not DeltaTable.is_deltatable(str(table_path)):
+        return []
+    rows: Rows = DeltaTable(str(table_path)).to_pyarrow_table().to_pylist()
+    return rows
+
+
+def read_with_spark(spark: SparkSession, table_path: Path) -> Rows:
+    """What ``spark.read.parquet(table)`` gives, without Delta and without a schema."""
+    if not any(Path(table_path).rglob("*.parquet")):
+        return []
+    frame = spark.read.option("mergeSchema", "true").parquet(glob.escape(str(table_path)))
+    rows: Rows = frame.toArrow().to_pylist()
+    return rows
+
+
+def canonical(rows: Rows) -> Counter[str]:
+    """Rows as a multiset, for comparing: keys in order, each value with its type (1 is not "1")."""
+    return Counter(json.dumps(row, sort_keys=True, ensure_ascii=False, default=_text) for row in rows)
+
+
+def read_agreed(table_path: Path, spark: SparkSession | None = None) -> Rows:
+    """The rows of the table, after every reader gave the same ones; plain Spark takes part when a session is given.
+
+    Raises AssertionError naming the readers and rows that differ.
+    """
+    expected = read_with_deltalake(table_path)
+    others = {"DuckDB": read_with_duckdb(table_path)}
+    if spark is not None:
+        others["plain Spark"] = read_with_spark(spark, table_path)
+    for reader, rows in others.items():
+        missing = canonical(expected) - canonical(rows)
+        extra = canonical(rows) - canonical(expected)
+        assert not missing and not extra, (
+            f"{reader} and deltalake differ on {table_path}: only deltalake has {_some(missing)}; "
+            f"only {reader} has {_some(extra)}"
+        )
+    return expected
+
+
+def _text(value: Any) -> Any:
+    return {type(value).__name__: value.isoformat() if hasattr(value, "isoformat") else str(value)}
+
+
+def _some(rows: Counter[str]) -> str:
+    return f"{rows.total()} rows, such as {list(rows)[:3]}" if rows else "nothing"

@@ -1,0 +1,94 @@
+"""Staged batches made by hand, for tests that publish without Spark."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tidegate.project import PipelinePaths
+from tidegate.staging.manifest import BatchManifest, StagedFile
+from tidegate.table.partition import NULL_FOLDER, escape_name
+
+QUERY = "1f0c7a52-9a1e-4a55-8f5e-000000000001"
+
+_ARROW = {
+    "string": pa.string(),
+    "long": pa.int64(),
+    "integer": pa.int32(),
+    "double": pa.float64(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "boolean": pa.bool_(),
+    "decimal(10,2)": pa.decimal128(10, 2),
+}
+
+
+def make_paths(root: Path, name: str = "orders") -> PipelinePaths:
+    """Paths of a pipeline whose project is ``root``."""
+    return PipelinePaths(
+        name=name,
+        job=root / "jobs" / name,
+        table=root / "warehouse" / name,
+        quarantine=root / "quarantine" / name,
+        state=root / "state" / name,
+    )
+
+
+def make_schema(**columns: str) -> str:
+    """A schema as Spark's ``df.schema.json()`` has it."""
+    fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in columns.items()]
+    return json.dumps({"type": "struct", "fields": fields})
+
+
+@dataclass
+class Stager:
+    """Writes batches as ingest leaves them: files in Spark's layout, and the manifest's value."""
+
+    paths: PipelinePaths
+    columns: dict[str, str]
+    partition_by: list[str]
+
+    def stage(self, batch_id: int, rows: list[dict[str, Any]], *, attempt: str = "a1", files: int = 1) -> BatchManifest:
+        """One batch of ``rows``, in ``files`` files per partition."""
+        folder = self.paths.staging / QUERY / str(batch_id) / attempt / "rows"
+        groups: dict[tuple[str | None, ...], list[dict[str, Any]]] = {}
+        for row in rows:
+            key = tuple(None if row[name] is None else str(row[name]) for name in self.partition_by)
+            groups.setdefault(key, []).append(row)
+        staged = []
+        for key, group in groups.items():
+            partition = dict(zip(self.partition_by, key, strict=True))
+            for part in range(files):
+                staged.append(self._write(folder, partition, part, group[part::files]))
+        return BatchManifest(
+            pipeline=self.paths.name,
+            run_id=f"run-{batch_id}",
+            query_id=QUERY,
+            batch_id=batch_id,
+            attempt=attempt,
+            sources={},
+            transformed=len(rows),
+            rejected=0,
+            staged=len(rows),
+            files=list(staged),
+            quarantine_files=[],
+            quarantined=0,
+            schema_json=make_schema(**self.columns),
+        )
+
+    def _write(
+        self, folder: Path, partition: dict[str, str | None], part: int, rows: list[dict[str, Any]]
+    ) -> StagedFile:
+        for name, value in partition.items():
+            folder /= f"{escape_name(name)}={escape_name(value) if value else NULL_FOLDER}"
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"part-{part:05d}-c000.snappy.parquet"
+        inside = {name: kind for name, kind in self.columns.items() if name not in self.partition_by}
+        schema = pa.schema([(name, _ARROW[kind]) for name, kind in inside.items()])
+        pq.write_table(pa.Table.from_pylist([{name: row[name] for name in inside} for row in rows], schema), path)
+        return StagedFile(str(path.relative_to(self.paths.state)), len(rows), path.stat().st_size, partition)
