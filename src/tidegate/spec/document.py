@@ -24,7 +24,7 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-class _Loader(_Base):  # type: ignore[misc]
+class _Loader(_Base):
     """The safe loader with YAML 1.2's plain scalars."""
 
 
@@ -66,7 +66,9 @@ class Document:
             return self.written[path]
         value = self.data
         for part in path:
-            if (isinstance(value, dict) and part in value) or (isinstance(value, list) and isinstance(part, int)):
+            if isinstance(value, dict) and part in value:
+                value = value[part]
+            elif isinstance(value, list) and isinstance(part, int):  # noqa: SIM114
                 value = value[part]
             else:
                 raise LookupError(path)
@@ -237,8 +239,8 @@ class _Reader:
         return text
 
 
-def fill_variables(document: Document, environment: Mapping[str, str]) -> None:
-    """Put the environment into every text of ``document``: ``${VAR}`` and ``${VAR:-default}`` (used when unset or empty).
+def fill_variables(document: Document, environment: Mapping[str, str], code: str = "BAD_PROJECT") -> None:
+    """Put the environment into every text of ``document``: ``${VAR}``, and ``${VAR:-default}`` for unset or empty.
 
     It happens after parsing, so nothing in a variable can add keys. A variable that is not set becomes a fault.
     """
@@ -261,14 +263,17 @@ def fill_variables(document: Document, environment: Mapping[str, str]) -> None:
                     path,
                     f"the environment variable {name} is not set",
                     f"export {name}=..., or write ${{{name}:-default}}",
-                    "BAD_PROJECT",
+                    code,
                 )
                 return ""
             return found
 
         filled = _VARIABLE.sub(replace, value)
         if "${" in _VARIABLE.sub("", value):
-            document.add_fault(path, f"{value!r} has a ${{ that names no variable", "write ${VAR} or ${VAR:-default}")
+            shown = show_value(value, name_path(path))
+            document.add_fault(
+                path, f"{shown} has a ${{ that names no variable", "write ${VAR} or ${VAR:-default}", code
+            )
         if filled != value:
             document.written[path] = value
         return filled

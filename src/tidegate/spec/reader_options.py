@@ -1,7 +1,7 @@
 """Spark's reader options by allow-list. Spark ignores an option it does not know in silence, so here each is named.
 
-The names are those of Spark 4.2's data source pages (json, csv, text, parquet, orc, file stream, Kafka). Three kinds are
-told apart, because three readers take them: limits of the stream, Kafka's client, the parser of the records.
+The names are those of Spark 4.2's data source pages (json, csv, text, parquet, orc, file stream, Kafka). They are
+told apart by who takes them: the listing of the files, the stream (limits), Kafka's client, the parser of the records.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from tidegate.spec.models import FilesSource, KafkaSource
 
 Kind = Literal["text", "letter", "bool", "count", "bytes"]
 
+LISTING_OPTIONS: dict[str, Kind] = {"pathGlobFilter": "text", "recursiveFileLookup": "bool"}
 FILE_STREAM_OPTIONS: dict[str, Kind] = {"maxFilesPerTrigger": "count", "maxBytesPerTrigger": "bytes"}
 KAFKA_STREAM_OPTIONS: dict[str, Kind] = {
     "maxOffsetsPerTrigger": "count",
@@ -117,8 +118,6 @@ _REFUSED_FILES: dict[str, tuple[str, str]] = {
     "maxCachedFiles": (_LINKS, "remove it"),
     "cleanSource": ("tidegate never touches the files of a source", "remove it"),
     "sourceArchiveDir": ("tidegate never touches the files of a source", "remove it"),
-    "pathGlobFilter": (_LINKS, "write the pattern in path: data/inbox/*.json"),
-    "recursiveFileLookup": (_LINKS, "write the folders as a pattern in path: data/inbox/*/*"),
     "basePath": (_LINKS, "remove it"),
 }
 _REFUSED_KAFKA: dict[str, tuple[str, str]] = {
@@ -194,7 +193,7 @@ def check_reader_options(path: KeyPath, source: FilesSource | KafkaSource) -> li
 def list_allowed(source: FilesSource | KafkaSource) -> dict[str, Kind]:
     """The options that may be set on ``source``, with the kind of their value (``kafka.*`` not among them)."""
     if isinstance(source, FilesSource):
-        return {**FILE_STREAM_OPTIONS, **PARSER_OPTIONS[source.format]}
+        return {**FILE_STREAM_OPTIONS, **LISTING_OPTIONS, **PARSER_OPTIONS[source.format]}
     parser = {key: kind for key, kind in PARSER_OPTIONS[source.format].items() if key not in _OF_FILES}
     return {**KAFKA_STREAM_OPTIONS, **parser}
 
@@ -209,6 +208,11 @@ def stream_options(source: FilesSource | KafkaSource) -> dict[str, str]:
     return {
         key: show_option(value) for key, value in source.options.items() if key in names or key.startswith("kafka.")
     }
+
+
+def listing_options(source: FilesSource) -> dict[str, str]:
+    """The options of ``source`` that say which files count. The listing without a JVM obeys them; Spark never sees them."""
+    return {key: show_option(value) for key, value in source.options.items() if key in LISTING_OPTIONS}
 
 
 def parser_options(source: FilesSource | KafkaSource) -> dict[str, str]:

@@ -41,8 +41,6 @@ def list_unsupported(spec: PipelineSpec) -> list[Finding]:
             refuse((*here, "watermark"), "a watermark", "remove it")
     if spec.output_mode != "append":
         refuse(("output_mode",), f"output_mode: {spec.output_mode}", "use append")
-    if spec.table.keys:
-        refuse(("table", "keys"), "replacing rows by key", "remove it")
     if spec.quality.on_critical != "hold":
         refuse(("quality", "on_critical"), f"on_critical: {spec.quality.on_critical}", "use hold")
     if spec.sinks:
