@@ -1,4 +1,4 @@
-"""Fixtures that every folder of tests shares. What is slow to start is started once a session, and only when asked for."""
+"""Fixtures that every folder of tests shares. What is slow to start is started once a session, and only on demand."""
 
 from __future__ import annotations
 

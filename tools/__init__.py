@@ -1,1 +1,1 @@
-"""Development tools of this repository: setup, jars, a local broker, a local Airflow, the demo. Not part of the package."""
+"""Development tools of this repository: setup, jars, a local broker, a local Airflow, the demo. Not in the package."""

@@ -192,7 +192,8 @@ def _start_on(folder: Path, port: int, overrides: dict[str, str], tied: bool) ->
             raise ToolError(f"the Kafka broker did not answer in {READY_TIMEOUT_SECONDS} s:\n{tail_log(log_path)}")
         if not broker.is_running():
             raise ToolError(
-                f"the Kafka broker ended at once:\n{tail_log(log_path)}", f"read {log_path}; remove {folder} to start anew"
+                f"the Kafka broker ended at once:\n{tail_log(log_path)}",
+                f"read {log_path}; remove {folder} to start anew",
             )
     except BaseException:
         broker.kill()

@@ -2,10 +2,12 @@
 
     python -m tools.jars fetch [GROUP...]   fetch what is missing (default: kafka-source, kafka-broker)
     python -m tools.jars check [GROUP...]   verify what is there, fetch nothing
-    python -m tools.jars lock [GROUP...]    resolve groups (default: all) anew and write tools/jars.lock (for developers)
+    python -m tools.jars lock [GROUP...]    resolve groups (default: all) anew and write tools/jars.lock (for
+    developers)
 
-The Ivy that ships with pyspark does the download, so Java is all that is needed. Every file is compared with the committed
-sha256 before it gets its place; ``MAVEN_ROOT`` in the environment names a mirror to take instead of Maven Central.
+The Ivy that ships with pyspark does the download, so Java is all that is needed. Every file is compared with the
+committed sha256 before it gets its place; ``MAVEN_ROOT`` in the environment names a mirror to take instead of Maven
+Central.
 """
 
 from __future__ import annotations
@@ -109,7 +111,9 @@ def read_lock(path: Path = LOCK_PATH) -> dict[str, list[Jar]]:
             coordinate, sha256, size = line.split()
             jars.append(Jar(coordinate, sha256.removeprefix("sha256:"), int(size)))
         except ValueError:
-            raise ToolError(f"{path.name}:{number}: not a locked jar: {line!r}", "git checkout tools/jars.lock") from None
+            raise ToolError(
+                f"{path.name}:{number}: not a locked jar: {line!r}", "git checkout tools/jars.lock"
+            ) from None
     return groups
 
 
@@ -232,7 +236,10 @@ def _explain_log(log: str) -> str:
     telling = [
         line.strip()
         for line in log.splitlines()
-        if any(word in line for word in ("UnknownHost", "timed out", "refused", "Server access error", "not found", "Exception"))
+        if any(
+            word in line
+            for word in ("UnknownHost", "timed out", "refused", "Server access error", "not found", "Exception")
+        )
     ]
     return "\n".join(f"  {line}" for line in (telling or log.splitlines())[-4:])
 
@@ -250,12 +257,14 @@ def _run_ivy(scratch: Path, coordinates: Sequence[str], *, transitive: bool) -> 
     # Without the poms of a locked list there is half as much to fetch.
     poms = "" if transitive else ' usepoms="false"'
     (scratch / "settings.xml").write_text(
-        f'<ivysettings><settings defaultResolver="central"/><caches defaultCacheDir={quoteattr(str(scratch / "cache"))}/>'
+        '<ivysettings><settings defaultResolver="central"/>'
+        f"<caches defaultCacheDir={quoteattr(str(scratch / 'cache'))}/>"
         f'<resolvers><ibiblio name="central" m2compatible="true"{poms}{root}/></resolvers></ivysettings>'
     )
     configuration = "default->compile,runtime,master" if transitive else "default->default"
     dependencies = "".join(
-        f'<dependency org="{org}" name="{name}" rev="{version}" conf="{configuration}" transitive="{str(transitive).lower()}"/>'
+        f'<dependency org="{org}" name="{name}" rev="{version}" conf="{configuration}"'
+        f' transitive="{str(transitive).lower()}"/>'
         for org, name, version in (coordinate.split(":") for coordinate in coordinates)
     )
     (scratch / "ivy.xml").write_text(

@@ -31,7 +31,7 @@ def start_process(
     cwd: Path | None = None,
     tied: bool = True,
 ) -> subprocess.Popen[bytes]:
-    """Starts ``command`` in a session of its own, output appended to ``log_path``; ``tied``: it dies with its starter."""
+    """Starts ``command`` in its own session, output appended to ``log_path``; ``tied``: it dies with its starter."""
     log_path.parent.mkdir(parents=True, exist_ok=True)
     with log_path.open("ab") as log:
         return subprocess.Popen(

@@ -3,9 +3,10 @@
     python3.11 -m tools.setup           what `make setup` calls; a second call costs a moment
     python -m tools.setup --lock        resolve requirements.lock and tools/bootstrap.lock anew (for developers)
 
-Runs on the standard library alone. The steps: check Python, Java and disk space; make .venv; pip installs uv and setuptools from
-``tools/bootstrap.lock``; uv installs exactly ``requirements.lock``; the package is installed editable; everything is compiled
-once (imports cost up to three times as much without); the jars of ``tools/jars.lock`` are fetched. Every download is hashed.
+Runs on the standard library alone. The steps: check Python, Java and disk space; make .venv; pip installs uv and
+setuptools from ``tools/bootstrap.lock``; uv installs exactly ``requirements.lock``; the package is installed editable;
+everything is compiled once (imports cost up to three times as much without); the jars of ``tools/jars.lock`` are
+fetched. Every download is hashed.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from tools.console import REPO_ROOT, ToolError, run_main, say
 

@@ -1,0 +1,91 @@
+"""Runs a command and ends it, and everything that came from it, for sure.
+
+    python -m tools.guard [--tied] -- COMMAND...
+
+The guard adopts orphans of the command (it is their subreaper), so that a process which moved to another session or
+lost its parent is found as well. It ends all of them when it gets SIGTERM or SIGINT, when the command ends by itself,
+and, with ``--tied``, when its standard input closes: the pipe's other end is held by whoever started it, and closes
+however that one dies.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+
+from tools.console import ToolError, run_main
+from tools.processes import die_with_parent, list_descendants, send_signal
+
+_PR_SET_CHILD_SUBREAPER = 36
+ORDERLY_SECONDS = 8
+TERM_SECONDS = 5
+
+
+def guard_command(command: list[str], *, tied: bool) -> int:
+    """Runs ``command`` until one of the ends above; returns its exit code, 0 when it was ended from outside."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    wake_read, wake_write = os.pipe()
+    os.set_blocking(wake_write, False)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: os.write(wake_write, b"x"))
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=die_with_parent)
+    watched = [wake_read, *([sys.stdin.fileno()] if tied else [])]
+    code: int | None = None
+    while code is None:
+        ready, _, _ = select.select(watched, [], [], 0.2)
+        if ready:
+            break
+        code = _reap(child.pid)
+    if code is None:
+        send_signal([child.pid], signal.SIGINT)  # the orderly end of a server in the foreground
+        _wait_for_end(child.pid, ORDERLY_SECONDS, only_child=True)
+    for number, seconds in ((signal.SIGTERM, TERM_SECONDS), (signal.SIGKILL, 30)):
+        send_signal(list_descendants(os.getpid()), number)
+        if _wait_for_end(child.pid, seconds, again=number if number == signal.SIGKILL else None):
+            break
+    return code or 0
+
+
+def _reap(child_pid: int) -> int | None:
+    """Collects what has ended; the exit code of ``child_pid`` if it is among them."""
+    code = None
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return code
+        if pid == 0:
+            return code
+        if pid == child_pid:
+            code = os.waitstatus_to_exitcode(status)
+
+
+def _wait_for_end(child_pid: int, seconds: float, *, only_child: bool = False, again: int | None = None) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        ended = _reap(child_pid) is not None
+        below = list_descendants(os.getpid())
+        if not below or (only_child and ended):
+            return True
+        if again is not None:  # a fork may have slipped through between the look and the signal
+            send_signal(below, again)
+        time.sleep(0.05)
+    return False
+
+
+def main(arguments: list[str]) -> int:
+    """The command line; see the module's docstring."""
+    tied = arguments[:1] == ["--tied"]
+    rest = arguments[1:] if tied else arguments
+    if rest[:1] != ["--"] or len(rest) < 2:
+        raise ToolError("no command to guard", "python -m tools.guard [--tied] -- COMMAND...")
+    return guard_command(rest[1:], tied=tied)
+
+
+if __name__ == "__main__":
+    run_main(main)
