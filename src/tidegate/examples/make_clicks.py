@@ -1,7 +1,7 @@
 """Clicks of a web site as JSON on Kafka: ``python -m tidegate.examples.make_clicks --rows 5000 --partitions 3``.
 
-The topic is created when it is absent. Records are keyed by user, so a user's clicks stay in one partition and in order.
-The same seed, start id and counts give the same records.
+The topic is created when it is absent. Records are keyed by user, so a user's clicks stay in one partition and in
+order. The same seed, start id and counts give the same records.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import random
 import sys
 from collections.abc import Iterator
-from datetime import date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from tidegate.errors import TryAgainError
@@ -45,12 +45,12 @@ def iter_clicks(
 ) -> Iterator[tuple[str, str, Fault | None]]:
     """Each click as (key, JSON value, fault if it has one).
 
-    Click ``n`` of the delivery has the id ``c-`` + (``start_id`` + n) in twelve digits. ``faults`` is the share of faulty
-    records, 0 to 1.
+    Click ``n`` of the delivery has the id ``c-`` + (``start_id`` + n) in twelve digits. ``faults`` is the share of
+    faulty records, 0 to 1.
     """
     rng = random.Random(f"clicks {seed} {start_id}")
     draw = rng.random
-    start = datetime(first_day.year, first_day.month, first_day.day, tzinfo=timezone.utc)
+    start = datetime(first_day.year, first_day.month, first_day.day, tzinfo=UTC)
     step = SECONDS_A_DAY / max(rows, 1)
     minutes = [(start + timedelta(minutes=minute)).strftime("%Y-%m-%dT%H:%M:") for minute in range(1440)]
     seconds = [f"{second:02d}" for second in range(60)]

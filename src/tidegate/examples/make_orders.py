@@ -1,4 +1,5 @@
-"""Orders of a web shop as NDJSON files: ``python -m tidegate.examples.make_orders --out data/inbox/orders --rows 5000``.
+"""Orders of a web shop as NDJSON files: ``python -m tidegate.examples.make_orders --out data/inbox/orders --rows
+5000``.
 
 A file appears under its name only when it is whole (it is written beside itself under a hidden name, then renamed).
 The same seed, start id and counts give the same bytes.
@@ -12,7 +13,7 @@ import os
 import random
 import sys
 from collections.abc import Iterator
-from datetime import date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 from tidegate.examples.truth import MALFORMED, REJECTED, REPORTED, Fault, Truth
@@ -30,7 +31,18 @@ FAULTS = (
     Fault("unknown_field", REPORTED, "coupon"),
 )
 
-STATUSES = ("placed", "paid", "paid", "packed", "shipped", "shipped", "delivered", "delivered", "delivered", "cancelled")
+STATUSES = (
+    "placed",
+    "paid",
+    "paid",
+    "packed",
+    "shipped",
+    "shipped",
+    "delivered",
+    "delivered",
+    "delivered",
+    "cancelled",
+)
 COUNTRIES = ("DE", "DE", "DE", "FR", "FR", "NL", "AT", "IT", "ES", "PL", "SE", "DK")
 FIRST_DAY = date(2026, 3, 2)
 
@@ -46,12 +58,12 @@ def iter_orders(
 ) -> Iterator[tuple[str, Fault | None]]:
     """Each order as its JSON line (no newline) and its fault, if it has one.
 
-    Order ``n`` of the delivery has the id ``o-`` + (``start_id`` + n) in twelve digits. ``faults`` is the share of faulty
-    records, 0 to 1. ``ordered_at`` rises through ``days`` days from ``first_day``, as it does in a real shop.
+    Order ``n`` of the delivery has the id ``o-`` + (``start_id`` + n) in twelve digits. ``faults`` is the share of
+    faulty records, 0 to 1. ``ordered_at`` rises through ``days`` days from ``first_day``, as it does in a real shop.
     """
     rng = random.Random(f"orders {seed} {start_id}")
     draw = rng.random
-    start = datetime(first_day.year, first_day.month, first_day.day, tzinfo=timezone.utc)
+    start = datetime(first_day.year, first_day.month, first_day.day, tzinfo=UTC)
     step = days * 86400 / max(rows, 1)
     minutes = [(start + timedelta(minutes=minute)).strftime("%Y-%m-%dT%H:%M:") for minute in range(days * 1440)]
     promises = [(start + timedelta(days=day)).strftime("%Y-%m-%dT18:00:00Z") for day in range(days + 7)]
