@@ -105,9 +105,10 @@ def scan_files(
             size, mtime_ns, ctime_ns = found.st_size, found.st_mtime_ns, found.st_ctime_ns
             fresh.append(FileEntry(path, abs_path, size, mtime_ns, ctime_ns, {}))
     fresh.sort()
-    columns: tuple[str, ...] = ()
-    if any("=" in entry.path for entry in fresh):
-        fresh, columns, misplaced = _place_in_partitions(source_name, spec, ledger, listing, fresh)
+    pinned = _outstanding_columns(source_name, ledger)
+    columns = pinned or ()
+    if pinned or any("=" in entry.path for entry in fresh):
+        fresh, columns, misplaced = _place_in_partitions(pinned, spec, listing, fresh)
         skipped += misplaced
     return FilesScan(
         new=tuple(fresh),
@@ -115,7 +116,7 @@ def scan_files(
         skipped=tuple(skipped),
         changed=tuple(changed),
         vanished=_vanished(source_name, ledger, known, listing, prefix),
-        partition_columns=columns or _outstanding_columns(source_name, ledger),
+        partition_columns=columns,
     )
 
 
@@ -195,7 +196,7 @@ def _vanished(
 
 
 def _place_in_partitions(
-    source_name: str, spec: FilesSource, ledger: Ledger, listing: Listing, entries: Sequence[FileEntry]
+    pinned: tuple[str, ...] | None, spec: FilesSource, listing: Listing, entries: Sequence[FileEntry]
 ) -> tuple[list[FileEntry], tuple[str, ...], list[dict[str, str]]]:
     """The entries with their partition values. All files of a source must agree on which columns stand in folders,
     since Spark reads the others from inside the files."""
@@ -205,8 +206,7 @@ def _place_in_partitions(
         folder = os.path.dirname(entry.abs_path)
         if folder not in by_folder:
             by_folder[folder] = _partition_of(folder[len(listing.base) :], columns)
-    pinned = _outstanding_columns(source_name, ledger)
-    if not pinned:
+    if pinned is None:
         pinned = max((tuple(partition) for partition in by_folder.values()), key=len, default=())
     placed: list[FileEntry] = []
     misplaced: list[dict[str, str]] = []
@@ -242,9 +242,9 @@ def _schema_columns(spec: FilesSource) -> dict[str, str] | None:
     return {name.lower(): name for name, _, _ in parse_ddl(spec.schema_)}
 
 
-def _outstanding_columns(source_name: str, ledger: Ledger) -> tuple[str, ...]:
-    """The partition columns of the links that are in the intake now, which new ones have to match."""
+def _outstanding_columns(source_name: str, ledger: Ledger) -> tuple[str, ...] | None:
+    """The partition columns of the links that are in the intake now, which new ones have to match; None: no links."""
     link = ledger.any_link(source_name)
     if link is None:
-        return ()
+        return None
     return tuple(_partition_of(os.path.dirname(link), None))

@@ -114,14 +114,13 @@ def _list_glob(
                     listing.skipped.append((entry.path, "hidden folder, or a link to a folder above it: not followed"))
                 else:
                     waiting.append((entry.path, number))
+            elif is_folder and is_hidden and _WILD.search(part):
+                listing.skipped.append((entry.path, "hidden folder: its name starts with _ or ."))
             elif is_folder and not is_last:
                 waiting.append((entry.path, number + 1))
             elif is_folder:
                 taken.add(entry.path)
-                if is_hidden and _WILD.search(part):
-                    listing.skipped.append((entry.path, "hidden folder: its name starts with _ or ."))
-                else:
-                    _list_folder(listing, entry.path, accepts, is_recursive, is_top=False, seen=set())
+                _list_folder(listing, entry.path, accepts, is_recursive, is_top=False, seen=set())
             elif is_last:
                 taken.add(entry.path)
                 _take(listing, entry, found, accepts)

@@ -1,0 +1,244 @@
+"""The intake: safe links to whatever the user's files are called, and what is found again after a crash."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from tidegate.project import PipelinePaths, Project
+from tidegate.source import intake
+from tidegate.source.files import FileEntry, scan_files
+from tidegate.source.ledger import Ledger, NewFile, open_ledger
+from tidegate.spec.models import FilesSource, ProjectSpec
+
+ODD_NAMES = ["a b.json", "100%25.json", "k=v.json", "x[y].json", "x{y}.json", "日本 ü.json", "new\nline.json",
+             os.fsdecode(b"bytes-\xff.json")]  # fmt: skip
+SPEC = FilesSource(type="files", path="inbox", format="json")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    (tmp_path / "inbox").mkdir()
+    return Project(tmp_path, ProjectSpec())
+
+
+@pytest.fixture
+def paths(project: Project) -> PipelinePaths:
+    return project.paths("orders")
+
+
+@pytest.fixture
+def ledger(paths: PipelinePaths) -> Iterator[Ledger]:
+    with open_ledger(paths) as opened:
+        yield opened
+
+
+def write(project: Project, name: str, text: str = "{}\n") -> Path:
+    path = project.root / "inbox" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def admit_all(
+    project: Project, paths: PipelinePaths, ledger: Ledger, spec: FilesSource = SPEC
+) -> tuple[intake.Admitted, tuple[FileEntry, ...]]:
+    scan = scan_files(project, paths, "trades", spec, ledger)
+    return intake.admit(project, paths, "trades", scan.new, ledger), scan.new
+
+
+def test_odd_names_are_admitted_under_plain_ones(project: Project, paths: PipelinePaths, ledger: Ledger) -> None:
+    for name in ODD_NAMES:
+        write(project, name, name.encode("utf-8", "surrogateescape").hex())
+    admitted, _ = admit_all(project, paths, ledger)
+    assert len(admitted.links) == len(ODD_NAMES)
+    assert admitted.gone == ()
+    originals = intake.original_paths(ledger, "trades", admitted.links)
+    for link in admitted.links:
+        assert quote(link) == link
+        name = originals[link].removeprefix("inbox/")
+        assert (paths.intake("trades") / link).read_text() == name.encode("utf-8", "surrogateescape").hex()
+
+
+def test_partition_folders_are_kept_and_come_back_from_sparks_uri(
+    project: Project, paths: PipelinePaths, ledger: Ledger
+) -> None:
+    write(project, "day=2026-01-01/city=São Paulo%2FX/a.json.gz")
+    write(project, "day=2026-01-02/city=__HIVE_DEFAULT_PARTITION__/a.json.gz")
+    admitted, entries = admit_all(project, paths, ledger)
+    assert [entry.partition for entry in entries] == [
+        {"day": "2026-01-01", "city": "São Paulo/X"}, {"day": "2026-01-02", "city": None}
+    ]  # fmt: skip
+    folders = [os.path.dirname(link) for link in admitted.links]
+    assert folders == ["day=2026-01-01/city=São Paulo%2FX", "day=2026-01-02/city=__HIVE_DEFAULT_PARTITION__"]
+    for link in admitted.links:
+        uri = "file://" + quote(str(paths.intake("trades") / link), safe="/=")
+        assert intake.link_from_uri(paths.intake("trades"), uri) == link
+    ledger.mark_staged("trades", "q", 0, intake.list_batch_files(
+        ledger, "trades", intake.stat_links(paths.intake("trades"), admitted.links)))  # fmt: skip
+    assert intake.remove_links(paths, ledger.mark_published("q", 0), ledger) == 2
+    assert list(paths.intake("trades").iterdir()) == []
+    assert ledger.removable_links() == []
+    assert intake.remove_links(paths, ledger.mark_published("q", 0), ledger) == 0
+    assert (project.root / "inbox/day=2026-01-01/city=São Paulo%2FX/a.json.gz").exists()
+
+
+@pytest.mark.parametrize("text", ["a/b", "50%", "x=y", "q?*[]{}", "tab\there", "é日", "__x", "a:b", "'\"\\", " "])
+def test_hive_escapes_are_read_back(text: str) -> None:
+    escaped = intake.escape_hive(text)
+    assert not set(escaped) & set("/=?*[]{}:'\"\\\t")
+    assert intake.unescape_hive(escaped) == text
+
+
+def test_a_deleted_or_replaced_file_keeps_its_content_until_it_is_read(
+    project: Project, paths: PipelinePaths, ledger: Ledger
+) -> None:
+    write(project, "deleted.json", "one")
+    write(project, "replaced.json", "two")
+    admitted, _ = admit_all(project, paths, ledger)
+    (project.root / "inbox/deleted.json").unlink()
+    write(project, "fresh.tmp", "three").rename(project.root / "inbox/replaced.json")
+    assert [(paths.intake("trades") / link).read_text() for link in admitted.links] == ["one", "two"]
+    restored = intake.restore_links(project, paths, "trades", ledger)
+    assert restored == intake.Restored((), (), ())
+
+
+def test_a_crash_between_ledger_and_links_is_made_good(project: Project, paths: PipelinePaths, ledger: Ledger) -> None:
+    for name in ("a.json", "b.json", "c.json"):
+        write(project, name, name)
+    entries = scan_files(project, paths, "trades", SPEC, ledger).new
+    rows = ledger.add_links("trades", [NewFile(e.path, e.size, e.mtime_ns, "") for e in entries])
+    # killed here: no link was made
+    (project.root / "inbox/b.json").unlink()
+    write(project, "c.json", "longer than it was")
+    restored = intake.restore_links(project, paths, "trades", ledger)
+    assert restored.links == (rows[0].link, rows[2].link)
+    assert restored.lost == ("inbox/b.json",)
+    assert restored.changed == ("inbox/c.json",)
+    assert intake.restore_links(project, paths, "trades", ledger).lost == ("inbox/b.json",)
+    ledger.drop_linked("trades", restored.lost)
+    assert intake.restore_links(project, paths, "trades", ledger).lost == ()
+    write(project, "b.json", "back")
+    (again,) = scan_files(project, paths, "trades", SPEC, ledger).new
+    assert again.path == "inbox/b.json"
+
+
+def test_a_file_gone_between_listing_and_admitting_is_told_and_may_come_back(
+    project: Project, paths: PipelinePaths, ledger: Ledger
+) -> None:
+    write(project, "a.json")
+    write(project, "b.json")
+    entries = scan_files(project, paths, "trades", SPEC, ledger).new
+    (project.root / "inbox/a.json").unlink()
+    admitted = intake.admit(project, paths, "trades", entries, ledger)
+    assert [one["path"] for one in admitted.gone] == ["inbox/a.json"]
+    assert len(admitted.links) == 1
+    write(project, "a.json")
+    assert [entry.path for entry in scan_files(project, paths, "trades", SPEC, ledger).new] == ["inbox/a.json"]
+
+
+def test_admitting_twice_changes_nothing(project: Project, paths: PipelinePaths, ledger: Ledger) -> None:
+    write(project, "a.json")
+    first, entries = admit_all(project, paths, ledger)
+    assert intake.admit(project, paths, "trades", entries, ledger) == first
+    assert len(list(paths.intake("trades").iterdir())) == 1
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Iterator[Path]:
+    shm = Path("/dev/shm")
+    if not shm.is_dir() or shm.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("no second device here")
+    folder = Path(tempfile.mkdtemp(dir=shm))
+    yield folder
+    shutil.rmtree(folder)
+
+
+def test_another_device_gets_symbolic_links_and_a_dangling_one_is_found(
+    project: Project, paths: PipelinePaths, ledger: Ledger, elsewhere: Path
+) -> None:
+    for name in ("a [1].json", "b.json"):
+        (elsewhere / name).write_text(name)
+    (project.root / "linked").symlink_to(elsewhere)
+    spec = SPEC.model_copy(update={"path": "linked"})
+    admitted, entries = admit_all(project, paths, ledger, spec)
+    assert [entry.path for entry in entries] == ["linked/a [1].json", "linked/b.json"]
+    links = [paths.intake("trades") / link for link in admitted.links]
+    assert all(link.is_symlink() for link in links)
+    assert [link.read_text() for link in links] == ["a [1].json", "b.json"]
+    (elsewhere / "b.json").unlink()
+    assert set(intake.stat_links(paths.intake("trades"), admitted.links)) == {admitted.links[0]}
+    restored = intake.restore_links(project, paths, "trades", ledger)
+    assert restored.lost == ("linked/b.json",)
+    assert not links[1].is_symlink()
+
+
+@pytest.mark.parametrize("number", [errno.EMLINK, errno.EPERM, errno.EXDEV])
+def test_a_refused_hard_link_becomes_a_symbolic_one(
+    project: Project, paths: PipelinePaths, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refuse(source: str, target: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    write(project, "a.json", "text")
+    monkeypatch.setattr("tidegate.source.intake.os.link", refuse)
+    admitted, _ = admit_all(project, paths, ledger)
+    link = paths.intake("trades") / admitted.links[0]
+    assert link.is_symlink()
+    assert link.read_text() == "text"
+
+
+def test_a_symbolic_link_in_the_folder_is_followed_to_its_file(
+    project: Project, paths: PipelinePaths, ledger: Ledger, tmp_path: Path
+) -> None:
+    (tmp_path / "real.json").write_text("real")
+    (project.root / "inbox/alias.json").symlink_to(tmp_path / "real.json")
+    admitted, _ = admit_all(project, paths, ledger)
+    link = paths.intake("trades") / admitted.links[0]
+    assert not link.is_symlink()
+    assert link.read_text() == "real"
+
+
+def test_stats_show_a_change_while_reading(project: Project, paths: PipelinePaths, ledger: Ledger) -> None:
+    path = write(project, "a.json", "{}")
+    admitted, _ = admit_all(project, paths, ledger)
+    before = intake.stat_links(paths.intake("trades"), admitted.links)
+    with path.open("a") as handle:
+        handle.write("{}")
+    after = intake.stat_links(paths.intake("trades"), admitted.links)
+    assert before != after
+    (listed,) = intake.list_batch_files(ledger, "trades", after)
+    assert (listed["path"], listed["size"], listed["link"]) == ("inbox/a.json", 4, admitted.links[0])
+
+
+def test_a_new_checkpoint_finds_only_what_is_owed_to_it(project: Project, paths: PipelinePaths, ledger: Ledger) -> None:
+    for name in ("a.json", "b.json", "c.json", "day=1/d.json"):
+        write(project, name)
+    entries = scan_files(project, paths, "trades", SPEC, ledger).new
+    rows = ledger.add_links(
+        "trades", [NewFile(name, 3, 1, "") for name in ("inbox/a.json", "inbox/b.json", "inbox/c.json")]
+    )
+    assert entries
+    intake.restore_links(project, paths, "trades", ledger)
+    stray = paths.intake("trades") / "day=1"
+    stray.mkdir()
+    (stray / "0000000099-ffffffff.json").write_text("unknown")
+    for number, row in enumerate(rows[:2]):
+        one = {"path": row.path, "size": 3, "mtime_ns": 1, "link": row.link}
+        ledger.mark_staged("trades", "q", number, [one])
+    ledger.mark_published("q", 0)
+    swept = intake.sweep_intake(paths, "trades", ledger)
+    assert sorted(swept) == sorted([rows[0].link, "day=1/0000000099-ffffffff.json"])
+    assert not stray.exists()
+    assert intake.sweep_intake(paths, "trades", ledger, keep_staged=False) == [rows[1].link]
+    assert [path.name for path in paths.intake("trades").iterdir()] == [rows[2].link]
+    given_back = ledger.untake({})
+    restored = intake.restore_links(project, paths, "trades", ledger)
+    assert sorted(restored.links) == sorted(row.link for row in given_back)
