@@ -151,6 +151,14 @@ class PipelinePaths:
         """What the Spark driver answers: done, or the error that ended it."""
         return self.state / "orders" / f"{encode_run_id(run_id)}.result.json"
 
+    def driver_log(self, run_id: str) -> Path:
+        """The log of the Spark driver of a run; removed when the run went well."""
+        return self.state / "orders" / f"{encode_run_id(run_id)}.log"
+
+    def driver_results(self, run_id: str) -> Path:
+        """What Great Expectations found in the ingest driver, for increments too large for pandas."""
+        return self.state / "orders" / f"{encode_run_id(run_id)}.quality.json"
+
     @property
     def unreadable(self) -> Path:
         """Files that could not be read (a torn gzip, a broken parquet footer), kept whole."""
@@ -186,8 +194,8 @@ def decode_run_id(name: str) -> str:
 def load_project(folder: Path | str | None = None, environment: Mapping[str, str] | None = None) -> Project:
     """The project in ``folder``; without one, the nearest project at or above the working folder.
 
-    ``environment`` fills ``${VAR}``; by default the process's own. Raises UsageError: NO_PROJECT, BAD_PROJECT_PATH, or a
-    SpecError (BAD_PROJECT, STORAGE_NOT_SUPPORTED) with every fault of ``tidegate.yaml``.
+    ``environment`` fills ``${VAR}``; by default the process's own. Raises UsageError: NO_PROJECT, BAD_PROJECT_PATH, or
+    a SpecError (BAD_PROJECT, STORAGE_NOT_SUPPORTED) with every fault of ``tidegate.yaml``.
     """
     root = _find_root(folder)
     unusable = describe_unusable_path(str(root))

@@ -1,50 +1,49 @@
-"""Looking at every file of a project without running anything: specs, transforms, and what other rooms add."""
+"""``tidegate validate``: every fault of specs, suites and transforms at once; with Spark also of the query itself."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 
 from tidegate.errors import UsageError
 from tidegate.project import Project
-from tidegate.spec.faults import Fault
-from tidegate.spec.load import list_pipelines, read_pipeline
-from tidegate.spec.models import PipelineSpec
-from tidegate.transform.load import read_transform
-
-PipelineCheck = Callable[[Project, str, PipelineSpec | None], Iterable[Fault]]
-"""One more check of a pipeline: (project, name, spec or None when it cannot be read) -> faults."""
+from tidegate.spec.faults import Fault, SpecError
+from tidegate.spec.load import list_pipelines
+from tidegate.spec.validate import validate_project
 
 
-def validate_project(
-    project: Project, names: Sequence[str] | None = None, checks: Sequence[PipelineCheck] = ()
-) -> list[Fault]:
-    """Every fault of the pipelines ``names`` (None: of all), in the order of files and lines. Empty: all is sound.
+def validate_pipelines(project: Project, names: Sequence[str] | None, *, with_spark: bool) -> list[Fault]:
+    """The faults found; with ``with_spark`` also those that Spark's analyser finds in pipelines that are well otherwise."""
+    from tidegate.audit.suite import load_suite
 
-    ``checks`` are called for each pipeline too; a UsageError that one raises becomes a fault.
-    """
-    faults: list[Fault] = []
-    for name in names if names is not None else list_pipelines(project):
-        faults += _validate_pipeline(project, name, checks)
+    def check_suite(project: Project, name: str) -> list[Fault]:
+        try:
+            load_suite(project, name)
+        except SpecError as error:
+            return list(error.faults)
+        return []
+
+    faults = list(validate_project(project, names, check_suite))
+    if with_spark:
+        bad = {fault.file.split("/")[1] for fault in faults if fault.file.count("/") > 1}
+        chosen = list(names or list_pipelines(project))
+        faults += analyse_with_spark(project, [name for name in chosen if name not in bad])
     return faults
 
 
-def _validate_pipeline(project: Project, name: str, checks: Sequence[PipelineCheck]) -> list[Fault]:
-    file = f"jobs/{name}/pipeline.yaml"
-    try:
-        spec, faults = read_pipeline(project, name)
-    except UsageError as error:
-        return [_to_fault(file, error)]
-    faults = list(faults)
-    # A transform can only be held against sources that were all understood.
-    if spec is not None and not any(fault.key.startswith(("sources", "transform")) for fault in faults):
-        faults += read_transform(project, spec)[1]
-    for check in checks:
+def analyse_with_spark(project: Project, names: Sequence[str]) -> list[Fault]:
+    """What Spark's analyser says of each pipeline's query: nothing is read, nothing started but a session."""
+    from tidegate.ingest.analyse import analyse_pipeline
+
+    faults = []
+    for name in names:
         try:
-            faults += check(project, name, spec)
+            analyse_pipeline(project, name)
+        except SpecError as error:
+            faults += list(error.faults)
         except UsageError as error:
-            faults += getattr(error, "faults", None) or [_to_fault(file, error)]
-    return sorted(faults, key=lambda fault: (fault.file, fault.line or 0))
-
-
-def _to_fault(file: str, error: UsageError) -> Fault:
-    return Fault(error.where or file, None, "", error.message, error.fix or "correct the file", error.code)
+            file, _, line = (error.where or "").rpartition(":")
+            number = int(line) if line.isdigit() else None
+            faults.append(
+                Fault(file if number else (error.where or name), number, "", error.message, error.fix or "", error.code)
+            )
+    return faults

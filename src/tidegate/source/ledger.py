@@ -179,6 +179,11 @@ class Ledger:
             sql = "SELECT count(*) FROM files WHERE source = ? AND vanished = 0"
             return int(self._db.execute(sql, (source,)).fetchone()[0])
 
+    def query_ids(self) -> list[str]:
+        """Every query that took files."""
+        with self._named_errors():
+            return [str(query) for (query,) in self._db.execute("SELECT DISTINCT query_id FROM files") if query]
+
     def present_paths(self, source: str) -> list[str]:
         """The paths that were taken and not reported as vanished."""
         with self._named_errors():

@@ -1,0 +1,316 @@
+"""The command line. stdout is the result, stderr everything else; exit codes are those of the contract, section 6."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from tidegate.errors import TidegateError, TryAgainError
+
+if TYPE_CHECKING:
+    from tidegate.project import Project
+    from tidegate.run.submit import SubmitPlan
+
+app = typer.Typer(
+    name="tidegate",
+    help="Streaming on a schedule: drain what arrived, check it, publish it, exactly once.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+quarantine_app = typer.Typer(help="Look at records that were set aside.", no_args_is_help=True)
+app.add_typer(quarantine_app, name="quarantine")
+
+_state: dict[str, Any] = {"project": None}
+
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Name = Annotated[str, typer.Argument(help="The pipeline.")]
+RunId = Annotated[str, typer.Option("--run-id", help="The run this step belongs to.")]
+Reason = Annotated[str, typer.Option("--reason", help="Why; it is recorded with who decided.")]
+
+
+@app.callback()
+def _main(
+    project: Annotated[
+        Path | None, typer.Option("--project", help="The project's folder (default: found upwards from here).")
+    ] = None,
+) -> None:
+    _state["project"] = project
+
+
+def main() -> NoReturn:
+    """Entry point: runs a command, prints an error as people read it, and exits with its code."""
+    signal.signal(signal.SIGTERM, _stop)
+    try:
+        app(standalone_mode=False)
+    except TidegateError as error:
+        _fail(error)
+    except typer.Exit as leaving:
+        raise SystemExit(leaving.exit_code) from None
+    except typer.Abort:
+        raise SystemExit(75) from None
+    except KeyboardInterrupt:
+        _fail(_stopped("SIGINT"))
+    except Exception as error:
+        if hasattr(error, "exit_code") and hasattr(error, "show"):  # click's own: wrong use
+            error.show()
+            raise SystemExit(64) from None
+        raise
+    raise SystemExit(0)
+
+
+def _fail(error: TidegateError) -> NoReturn:
+    if "--json" in sys.argv and error.exit_code not in (65,):
+        print(json.dumps({"error": error.to_dict()}, indent=1, ensure_ascii=False))
+    print(str(error), file=sys.stderr)
+    raise SystemExit(error.exit_code)
+
+
+def _stop(signum: int, frame: FrameType | None) -> None:
+    raise _stopped(signal.Signals(signum).name)
+
+
+def _stopped(how: str) -> TryAgainError:
+    return TryAgainError(
+        "STOPPED",
+        f"the command was stopped ({how})",
+        next_run="goes on where this one stopped; nothing is lost or doubled",
+        fix="run it again",
+    )
+
+
+def _project() -> Project:
+    from tidegate.project import load_project
+
+    return load_project(_state["project"])
+
+
+def _print(value: Any, as_json: bool, show: Callable[[Any], None]) -> None:
+    if as_json:
+        print(json.dumps(value, indent=1, ensure_ascii=False, default=str))
+    else:
+        show(value)
+
+
+def _submit(plan: SubmitPlan) -> int:
+    from tidegate.cli.progress import ProgressLine
+    from tidegate.run.submit import run_spark_submit
+
+    with ProgressLine() as line:
+        return run_spark_submit(plan, line.show)
+
+
+def _finish_run(report: dict[str, Any], as_json: bool) -> None:
+    from tidegate.cli.show import show_report
+
+    _print(report, as_json, show_report)
+
+
+def _step(act: Callable[[], dict[str, Any]], project: Project, name: str, run_id: str, as_json: bool) -> None:
+    """Run a step; when it fails, the report is printed all the same, and the error after it."""
+    from tidegate.run.report import load_report
+
+    try:
+        report = act()
+    except TidegateError:
+        failed = load_report(project.paths(name), run_id)
+        if failed is not None and failed.error is not None:
+            _finish_run(failed.to_dict(), as_json)
+        raise
+    _finish_run(report, as_json)
+
+
+@app.command()
+def run(
+    name: Name,
+    run_id: Annotated[str | None, typer.Option("--run-id", help="A name for this run; repeating it is free.")] = None,
+    accept_loss: Annotated[
+        str | None, typer.Option("--accept-loss", help="After exit 66: go on without what was lost; the reason is recorded.")
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """Ingest, audit and publish what is new."""
+    from tidegate.run.steps import new_run_id, run_pipeline
+
+    project = _project()
+    chosen = run_id or new_run_id()
+    _step(
+        lambda: run_pipeline(project, name, chosen, submit=_submit, accept_loss=accept_loss),
+        project,
+        name,
+        chosen,
+        json_,
+    )
+
+
+@app.command()
+def ingest(
+    name: Name,
+    run_id: RunId,
+    accept_loss: Annotated[str | None, typer.Option("--accept-loss")] = None,
+    json_: Json = False,
+) -> None:
+    """One step: bring what is new into staging."""
+    from tidegate.run.steps import ingest_run
+
+    project = _project()
+    _step(
+        lambda: ingest_run(project, name, run_id, submit=_submit, accept_loss=accept_loss), project, name, run_id, json_
+    )
+
+
+@app.command()
+def audit(name: Name, run_id: RunId, json_: Json = False) -> None:
+    """One step: check what is staged."""
+    from tidegate.run.steps import audit_run
+
+    project = _project()
+    _step(lambda: audit_run(project, name, run_id), project, name, run_id, json_)
+
+
+@app.command()
+def publish(name: Name, run_id: RunId, json_: Json = False) -> None:
+    """One step: add what passed to the table."""
+    from tidegate.run.steps import publish_run
+
+    project = _project()
+    _step(lambda: publish_run(project, name, run_id), project, name, run_id, json_)
+
+
+@app.command()
+def release(name: Name, run_id: Annotated[str, typer.Argument()], reason: Reason, json_: Json = False) -> None:
+    """Publish a held increment all the same."""
+    from tidegate.run.steps import decide
+
+    project = _project()
+    _finish_run(decide(project, name, run_id, decision="release", reason=reason), json_)
+
+
+@app.command()
+def discard(name: Name, run_id: Annotated[str, typer.Argument()], reason: Reason, json_: Json = False) -> None:
+    """Leave a held increment out of the table for good."""
+    from tidegate.run.steps import decide
+
+    project = _project()
+    _finish_run(decide(project, name, run_id, decision="discard", reason=reason), json_)
+
+
+@app.command()
+def plan(name: Name, json_: Json = False) -> None:
+    """What the next run would read, and what is held. No JVM, nothing written."""
+    from tidegate.cli.show import show_plan
+    from tidegate.run.outlook import plan_pipeline
+
+    _print(plan_pipeline(_project(), name), json_, show_plan)
+
+
+@app.command()
+def status(name: Annotated[str | None, typer.Argument()] = None, json_: Json = False) -> None:
+    """Last runs, backlog, held increments, table version. No JVM."""
+    from tidegate.cli.show import show_status
+    from tidegate.run.outlook import project_status
+
+    _print(project_status(_project(), name), json_, show_status)
+
+
+@app.command()
+def repair(
+    name: Name,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the choices and change nothing.")] = False,
+    json_: Json = False,
+) -> None:
+    """Where checkpoint, table and spec disagree: a new checkpoint that starts exactly where the table's log ends."""
+    from tidegate.cli.show import show_repair
+    from tidegate.run.repair import repair_pipeline
+
+    _print(repair_pipeline(_project(), name, dry_run=dry_run), json_, show_repair)
+
+
+@app.command()
+def validate(
+    names: Annotated[list[str] | None, typer.Argument(help="Pipelines (default: all).")] = None,
+    spark: Annotated[bool, typer.Option("--spark", help="Also have Spark analyse the query.")] = False,
+    json_: Json = False,
+) -> None:
+    """Check specs, suites and transforms."""
+    from tidegate.run.validate import validate_pipelines
+
+    project = _project()
+    faults = validate_pipelines(project, names or None, with_spark=spark)
+    if json_:
+        print(json.dumps([fault.to_dict() for fault in faults], indent=1, ensure_ascii=False))
+    elif faults:
+        for fault in faults:
+            print(fault)
+    else:
+        print("everything fits")
+    if faults:
+        raise typer.Exit(64)
+
+
+@app.command()
+def init(folder: Annotated[Path, typer.Argument(metavar="DIR")]) -> None:
+    """Write a new project that runs as it is."""
+    from tidegate.cli.show import show_scaffold
+    from tidegate.run.scaffold import init_project
+
+    show_scaffold(init_project(folder), folder)
+
+
+@app.command()
+def new(name: Name) -> None:
+    """Write a new pipeline that runs as it is."""
+    from tidegate.cli.show import show_scaffold
+    from tidegate.run.scaffold import new_pipeline
+
+    project = _project()
+    show_scaffold(new_pipeline(project, name), project.root)
+
+
+@quarantine_app.command("list")
+def quarantine_list(name: Name, json_: Json = False) -> None:
+    """How many records were set aside, by run and reason."""
+    from tidegate.cli.show import show_table
+    from tidegate.quarantine.read import list_quarantine
+
+    project = _project()
+    _check(project, name)
+    _print(list_quarantine(project.paths(name).quarantine), json_, show_table)
+
+
+@quarantine_app.command("show")
+def quarantine_show(
+    name: Name,
+    reason: Annotated[str | None, typer.Option(help="Only this reason.")] = None,
+    run_id: Annotated[str | None, typer.Option("--run-id", help="Only this run.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many at most, newest first.")] = 20,
+    json_: Json = False,
+) -> None:
+    """The records themselves, newest first."""
+    from tidegate.cli.show import show_table
+    from tidegate.quarantine.read import QuarantineFilter, show_quarantine
+
+    project = _project()
+    _check(project, name)
+    wanted = QuarantineFilter(run_id=run_id, reason=reason)
+    _print(show_quarantine(project.paths(name).quarantine, wanted, limit), json_, show_table)
+
+
+def _check(project: Project, name: str) -> None:
+    from tidegate.spec.load import load_pipeline
+
+    load_pipeline(project, name)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("PYTHONUNBUFFERED", "1")
+    main()

@@ -1,0 +1,34 @@
+"""What a running ingest shows on stderr: one line that is rewritten on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from tidegate.run.progress import describe_event
+
+
+class ProgressLine:
+    """Shows the driver's events. As a context manager it ends the line it was rewriting."""
+
+    def __init__(self) -> None:
+        self._live = sys.stderr.isatty()
+        self._width = 0
+
+    def show(self, event: dict[str, Any]) -> None:
+        """Show one event; errors are printed by whoever fails."""
+        if event["event"] in ("error", "result"):
+            return
+        text = describe_event(event)
+        if self._live:
+            print("\r" + text[:118].ljust(self._width), end="", file=sys.stderr, flush=True)
+            self._width = min(len(text), 118)
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+    def __enter__(self) -> ProgressLine:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        if self._live and self._width:
+            print(file=sys.stderr)

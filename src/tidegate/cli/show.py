@@ -1,0 +1,164 @@
+"""Results as people read them: plain aligned text for small things, rich tables where there are columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+
+def show_report(report: Mapping[str, Any]) -> None:
+    """A run report on stdout."""
+    rows = report["rows"]
+    print(f"{report['pipeline']}  run {report['run_id']}  {report['outcome'] or 'in progress'}")
+    for name, source in report["sources"].items():
+        print(f"  source {name}: {_source_line(source)}")
+        for line in _source_notes(source):
+            print(f"    {line}")
+    if report["outcome"] != "nothing_new":
+        counts = "  ".join(f"{key} {rows[key]:,}" for key in rows)
+        print(f"  rows: {counts}")
+        _show_quality(report["quality"])
+    table = report["table"]
+    if table.get("version") is not None:
+        print(
+            f"  table: {table['path']}  version {table['version']}  "
+            f"+{table['rows_added']:,} rows in {table['files_added']} files"
+        )
+    if report.get("adopted_runs"):
+        print(f"  adopted what these runs left: {', '.join(report['adopted_runs'])}")
+    if report.get("published_by"):
+        print(f"  published by run {report['published_by']}")
+    if report.get("accepted_loss"):
+        print(f"  accepted loss: {report['accepted_loss']['reason']}")
+    if report.get("decision"):
+        decision = report["decision"]
+        print(f"  {decision['decision']} by {decision['who']}: {decision['reason']}")
+    seconds = report.get("duration_seconds") or {}
+    if seconds:
+        print("  seconds: " + "  ".join(f"{step} {value:.1f}" for step, value in seconds.items()))
+
+
+def _source_line(source: Mapping[str, Any]) -> str:
+    parts = [f"{source.get('rows', 0):,} rows"]
+    if "files" in source:
+        parts.append(f"{source['files']:,} files")
+    if source.get("bytes"):
+        parts.append(f"{source['bytes']:,} bytes")
+    if source.get("offsets"):
+        spans = [
+            f"{topic}[{partition}] {span[0]}..{span[1]}"
+            for topic, partitions in source["offsets"].items()
+            for partition, span in partitions.items()
+            if span[0] != span[1]
+        ]
+        parts.append(", ".join(spans))
+    return ", ".join(part for part in parts if part)
+
+
+def _source_notes(source: Mapping[str, Any]) -> list[str]:
+    notes = []
+    for key, what in (
+        ("unknown_fields", "fields the schema does not have"),
+        ("skipped", "left alone"),
+        ("settling", "still settling"),
+        ("changed", "changed after it was read; not read again"),
+        ("vanished", "vanished after it was taken"),
+        ("lost", "gone before it was read"),
+    ):
+        value = source.get(key)
+        if not value:
+            continue
+        items = list(value.items()) if isinstance(value, Mapping) else list(value)
+        shown = ", ".join(_note_item(item) for item in items[:5])
+        more = f" and {len(items) - 5} more" if len(items) > 5 else ""
+        notes.append(f"{what}: {shown}{more}")
+    return notes
+
+
+def _note_item(item: Any) -> str:
+    if isinstance(item, tuple):
+        return f"{item[0]} (seen in {item[1]})" if item[1] else str(item[0])
+    if isinstance(item, Mapping):
+        path = item.get("path", "")
+        return f"{path} ({item['why']})" if "why" in item else str(path)
+    return str(item)
+
+
+def _show_quality(quality: Mapping[str, Any]) -> None:
+    results = quality.get("results") or []
+    print(f"  quality: {quality.get('verdict') or 'not judged yet'}" + (f", {len(results)} rules" if results else ""))
+    for result in results:
+        if not result["success"]:
+            count = result["unexpected_count"]
+            seen = f"{count:,} rows" if count is not None else f"saw {result['observed_value']}"
+            print(f"    {result['severity']}: {result['rule']} ({result['type']}): {seen}")
+
+
+def show_plan(value: Mapping[str, Any]) -> None:
+    """What the next run would read."""
+    print(f"{value['pipeline']}: {value['summary']}")
+    for name, source in value["sources"].items():
+        print(f"  source {name}: {_plan_line(source)}")
+        for line in _source_notes(source):
+            print(f"    {line}")
+    for line in value["notes"]:
+        print(f"  {line}")
+
+
+def _plan_line(source: Mapping[str, Any]) -> str:
+    if "files" in source:
+        return f"{source['files']:,} files, {source['bytes']:,} bytes"
+    return f"{source['pending_offsets']:,} offsets " + _source_line(source).partition(", ")[2]
+
+
+def show_status(value: Sequence[Mapping[str, Any]]) -> None:
+    """Every pipeline with its last runs."""
+    if not value:
+        print("no pipelines; `tidegate new NAME` writes one")
+    for pipeline in value:
+        table = pipeline["table"]
+        version = f"table version {table['version']}" if table else "no table yet"
+        print(f"{pipeline['pipeline']}: {version}, backlog: {pipeline['backlog']}")
+        for line in pipeline["notes"]:
+            print(f"  {line}")
+        for run in pipeline["runs"]:
+            rows = run["rows"]
+            print(
+                f"  {run['started_at'][:19]}  {run['outcome'] or 'unfinished':<12} read {rows['read']:,}  "
+                f"set aside {rows['malformed'] + rows['rejected']:,}  published {rows['published']:,}  {run['run_id']}"
+            )
+            if run["error"]:
+                print(f"    {run['error']['code']}: {run['error']['message']}")
+
+
+def show_repair(value: Mapping[str, Any]) -> None:
+    """What repair found, and did or would do."""
+    print(f"{value['pipeline']}: {value['found']}")
+    for line in value["choices"]:
+        print(f"  choice: {line}")
+    for line in value["actions"]:
+        print(f"  {'would' if value['dry_run'] else 'did'}: {line}")
+
+
+def show_table(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Rows with columns."""
+    if not rows:
+        print("nothing")
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(show_edge=False, pad_edge=False)
+    for column in rows[0]:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*("" if value is None else str(value) for value in row.values()))
+    Console().print(table)
+
+
+def show_scaffold(written: Sequence[Any], folder: Path) -> None:
+    """The files that were written."""
+    for path in written:
+        print(f"wrote {path}")
+    print(f"next: cd {folder} && tidegate status")

@@ -1,0 +1,88 @@
+"""Set-aside records as the batch's metrics carry them, and as rows for quarantine."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tidegate.ingest.positions import PositionFinder
+
+
+def batch_metrics(query: Any) -> dict[str, dict[str, Any]]:
+    """The observed metrics of the batch that ``query`` is running, by name, as plain values.
+
+    They are complete once the batch's one write has ended. The public way, the progress event, comes only after
+    foreachBatch has returned, when the manifest must exist already; tests/spark pins this one to the Spark version.
+    """
+    observed = query._jsq.streamingQuery().lastExecution().observedMetrics()
+    keys = observed.keysIterator()
+    metrics = {}
+    while keys.hasNext():
+        name = keys.next()
+        metrics[name] = json.loads(observed.apply(name).json())
+    return metrics
+
+
+@dataclass
+class Captured:
+    """The set-aside records of one batch; ``complete`` when the metrics carried them all."""
+
+    malformed: list[dict[str, Any]] = field(default_factory=list)
+    unreadable: list[dict[str, Any]] = field(default_factory=list)
+    rejected: list[dict[str, Any]] = field(default_factory=list)
+    complete: bool = True
+
+    def add_malformed(self, source: str, metric: dict[str, Any]) -> None:
+        """The malformed records of a ``source:<name>`` metric."""
+        found = metric.get("captured") or []
+        self.complete = self.complete and len(found) == int(metric["malformed"])
+        for record in found:
+            self.malformed.append(
+                {
+                    "source": source,
+                    "position": record.get("_position"),
+                    "raw": record.get("_raw"),
+                    "reason": "malformed",
+                    "detail": record.get("_detail"),
+                }
+            )
+
+    def add_unreadable(self, source: str, path: str, record: dict[str, Any]) -> None:
+        """A whole file that could not be read."""
+        self.unreadable.append(
+            {
+                "source": source,
+                "position": json.dumps({"file": path}, ensure_ascii=False),
+                "raw": None,
+                "reason": "malformed",
+                "detail": f"{record['reason']}; the file is kept as unreadable/{record['kept']}",
+            }
+        )
+
+    def add_rejected(self, metric: dict[str, Any]) -> None:
+        """The rejected rows of the ``rules`` metric."""
+        found = metric.get("captured") or []
+        self.complete = self.complete and len(found) == int(metric["rejected"])
+        for record in found:
+            rules = list(record["rules"])
+            self.rejected.append(
+                {
+                    "source": record.get("source"),
+                    "position": record.get("_position"),
+                    "raw": record.get("_raw"),
+                    "reason": rules[0],
+                    "detail": "breaks " + ", ".join(rules),
+                }
+            )
+
+    def records(self, finder: PositionFinder) -> list[dict[str, Any]]:
+        """All of them, with positions as people read them."""
+        return self.unreadable + finder.locate(self.malformed + self.rejected)
+
+
+def quarantine_row(pipeline: str, run_id: str, record: dict[str, Any]) -> dict[str, Any]:
+    """A captured record as a row of the quarantine table."""
+    return {"pipeline": pipeline, "run_id": run_id, **record, "quarantined_at": datetime.now(UTC)}

@@ -1,0 +1,74 @@
+"""From what Spark throws to an error that an operator can act on."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+from tidegate.errors import DefectError, SourceLostError, TidegateError, TryAgainError, UsageError
+from tidegate.storage import disk_full
+from tidegate.transform.apply import first_lines
+
+_READ_FAULTS = ("FAILED_READ_FILE", "FileNotFoundException", "EOFException", "ZipException", "CSV header")
+
+
+def is_read_fault(error: BaseException) -> bool:
+    """Whether Spark stumbled over a file it could not read."""
+    text = str(error)
+    return any(word in text for word in _READ_FAULTS)
+
+
+def explain(error: BaseException, name: str, job_folder: Path, state: Path) -> TidegateError:
+    """The error to report. A TidegateError stays what it is."""
+    if isinstance(error, TidegateError):
+        return error
+    text = str(error)
+    if (isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)) or "No space left" in text:
+        return disk_full(state)
+    if "CONCURRENT_STREAM_LOG_UPDATE" in text or "ConcurrentModificationException" in text:
+        return TryAgainError(
+            "CHECKPOINT_BUSY",
+            "another process wrote the checkpoint of this pipeline at the same time",
+            where=str(state),
+            next_run="goes on from what was committed; nothing is lost or doubled",
+            fix=f"`tidegate status {name}` shows who holds the lease; then run again",
+        )
+    if "KAFKA_DATA_LOSS" in text or "OffsetOutOfRange" in text or "UnknownTopicOrPartition" in text:
+        return SourceLostError(
+            "KAFKA_RECORDS_LOST",
+            f"the broker no longer has what this run planned to read: {first_lines(error)}",
+            next_run="compares the offsets owed with those retained, and names the exact ranges",
+            fix=f'`tidegate plan {name}` shows what is gone; `tidegate run {name} --accept-loss "reason"` goes on',
+        )
+    if "TimeoutException" in text and "kafka" in text.lower():
+        return TryAgainError(
+            "BROKER_AWAY",
+            f"the Kafka broker stopped answering: {first_lines(error)}",
+            next_run="goes on from the last staged batch",
+            fix="bring the broker back, then run again",
+        )
+    if "PythonException" in text or "PYTHON_EXCEPTION" in text or "Traceback (most recent call last)" in text:
+        last = [line.strip() for line in text.splitlines() if line.strip()]
+        lines = [line for line in last if str(job_folder) in line]
+        cause = next((line for line in reversed(last) if "Error" in line or "Exception" in line), last[-1])
+        return UsageError(
+            "TRANSFORM_FAILED",
+            f"Python code of the transform failed on a row: {cause[:400]}",
+            where=lines[-1] if lines else str(job_folder),
+            next_run="reads the same batch again and fails in the same way; nothing is lost",
+            fix=f"correct the transform, then `tidegate run {name}`",
+        )
+    if isinstance(error, FileNotFoundError) or "FileNotFoundException" in text or "FILE_NOT_EXIST" in text:
+        return TryAgainError(
+            "FILE_VANISHED",
+            f"a file vanished before it was read: {first_lines(error)}",
+            next_run="names the files that are gone for good",
+            fix="run again",
+        )
+    return DefectError(
+        "INGEST_FAILED",
+        first_lines(error, 1500),
+        where=f"{type(error).__name__} in the ingest driver of {name}",
+        next_run="reads the same batch again; nothing is lost",
+        fix="the Spark log above has the whole trace; correct the cause, or report it, then run again",
+    )

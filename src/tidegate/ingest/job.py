@@ -1,0 +1,217 @@
+"""The spark-submit application: drains what the ingest step ordered into staging, and answers with a result file."""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tidegate.errors import TidegateError, TryAgainError
+from tidegate.ingest.light_start import start_light
+from tidegate.ingest.order import IngestOrder, emit, read_order, write_result
+from tidegate.project import PipelinePaths, Project, load_project
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+_READ_AGAIN_AT_MOST = 3
+_POLL_SECONDS = 2.0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one ingest: ``tidegate_job.py ORDER_FILE``. The exit code is the error's, 0 when all was staged."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if len(arguments) != 1:
+        print("usage: tidegate_job.py ORDER_FILE (written by `tidegate ingest`)", file=sys.stderr)
+        return 64
+    _die_with_parent()
+    start_light()
+    order = read_order(Path(arguments[0]))
+    project = load_project(Path(order.project_root))
+    paths = project.paths(order.pipeline)
+    try:
+        figures = _ingest(project, paths, order)
+    except BaseException as error:
+        from tidegate.ingest.failures import explain
+
+        known = explain(error, order.pipeline, paths.job, paths.state)
+        write_result(paths.ingest_result(order.run_id), known)
+        emit("error", **known.to_dict())
+        if not isinstance(error, TidegateError):
+            import traceback
+
+            traceback.print_exc()
+        return known.exit_code
+    write_result(paths.ingest_result(order.run_id), None, **figures)
+    emit("result", **figures)
+    return 0
+
+
+def _die_with_parent() -> None:
+    """No driver outlives its JVM: the kernel kills this process when the one that started it ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL)
+
+
+def _ingest(project: Project, paths: PipelinePaths, order: IngestOrder) -> dict[str, Any]:
+    from pyspark.sql import SparkSession
+
+    from tidegate.audit.row_rules import row_rules
+    from tidegate.audit.suite import check_columns, load_suite
+    from tidegate.ingest import plan
+    from tidegate.ingest.stage import BatchStager
+    from tidegate.spec.load import load_pipeline
+    from tidegate.table.schema import check_schema_change
+
+    spec = load_pipeline(project, order.pipeline)
+    suite = load_suite(project, order.pipeline)
+    rules = row_rules(suite) if suite is not None else []
+    started = time.monotonic()
+    emit("start", pipeline=spec.name, run_id=order.run_id)
+    spark = SparkSession.builder.appName(f"tidegate {spec.name}").getOrCreate()
+    emit("session", seconds=round(time.monotonic() - started, 2), master=spark.sparkContext.master)
+
+    parsed = {name: _stream(spark, project, paths, order, spec, name) for name in spec.sources}
+    good = {
+        name: plan.good_records(plan.observe_source(frame, name), name, with_provenance=bool(rules))
+        for name, frame in parsed.items()
+    }
+    out = plan.transformed_rows(spark, spec, paths.job, good)
+    flagged = plan.observe_rules(plan.flag_rules(out, rules), rules)
+    rows = plan.staged_rows(flagged)
+    if suite is not None:
+        check_columns(suite, dict(rows.dtypes))
+    schema_json = plan.nullable_schema_json(rows.schema)
+    if order.table_schema_json is not None:
+        check_schema_change(order.table_schema_json, schema_json)
+
+    stager = BatchStager(
+        spark=spark,
+        spec=spec,
+        paths=paths,
+        order=order,
+        rules=rules,
+        schema_json=schema_json,
+        second_look=lambda ranges: _second_look(spark, project, paths, order, spec, rules, ranges),
+    )
+    _drain(spark, rows, stager)
+    return {
+        "batches": stager.batches,
+        "rows": stager.rows_so_far,
+        "keeps_provenance": plan.PROVENANCE in out.columns or not rules,
+        "seconds": round(time.monotonic() - started, 2),
+    }
+
+
+def _drain(spark: SparkSession, rows: DataFrame, stager: Any) -> None:
+    """Run the query to its end; again when a file changed while it was read, or had to be set aside."""
+    from tidegate.ingest.failures import is_read_fault
+    from tidegate.ingest.stage import ReadAgain
+    from tidegate.ingest.unreadable import set_aside_unreadable
+    from tidegate.spec.models import FilesSource
+
+    again = 0
+    while True:
+        stager.failure = None
+        query = (
+            rows.writeStream.foreachBatch(stager)
+            .trigger(availableNow=True)
+            .option("checkpointLocation", str(stager.paths.checkpoint))
+            .queryName(stager.spec.name)
+            .start()
+        )
+        try:
+            _wait(spark, query)
+            return
+        except Exception as error:
+            cause = stager.failure or error
+            if isinstance(cause, ReadAgain):
+                again += 1
+                if again < _READ_AGAIN_AT_MOST:
+                    emit("progress", note=f"changed while it was read, reading again: {', '.join(cause.paths)}")
+                    continue
+                raise TryAgainError(
+                    "FILE_CHANGING",
+                    f"{', '.join(cause.paths)} changed each time it was read",
+                    next_run="reads the batch again",
+                    fix="let writers finish first: write under a hidden or .tmp name and rename, or set `settle:`",
+                ) from error
+            if is_read_fault(cause):
+                found = []
+                for name, source in stager.spec.sources.items():
+                    if isinstance(source, FilesSource):
+                        known = stager.order.links.get(name, {})
+                        found += set_aside_unreadable(
+                            stager.paths.unreadable, stager.paths.intake(name), stager.current_links or known, source, known
+                        )
+                if found:
+                    emit("progress", note=f"cannot be read, set aside: {', '.join(found)}")
+                    continue
+            raise cause from error
+
+
+def _wait(spark: SparkSession, query: StreamingQuery) -> None:
+    """Wait for the query's end; tell how far the running batch's tasks are."""
+    tracker = spark.sparkContext.statusTracker()
+    said = None
+    while not query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]
+        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        done = sum(stage.numCompletedTasks for stage in stages if stage)
+        tasks = sum(stage.numTasks for stage in stages if stage)
+        if tasks and (done, tasks) != said:
+            said = (done, tasks)
+            emit("progress", tasks_done=done, tasks=tasks)
+
+
+def _stream(
+    spark: SparkSession, project: Project, paths: PipelinePaths, order: IngestOrder, spec: Any, name: str
+) -> DataFrame:
+    from tidegate.spec.models import FilesSource
+
+    source = spec.sources[name]
+    unlimited = spec.trigger == "once"
+    if isinstance(source, FilesSource):
+        from tidegate.source.spark_files import stream_files
+
+        return stream_files(
+            spark, paths.intake(name), source, order.partition_columns.get(name, []), unlimited=unlimited
+        )
+    from tidegate.source.kafka import KafkaBirth
+    from tidegate.source.spark_kafka import read_kafka
+    from tidegate.staging.birth import read_birth
+
+    birth = read_birth(paths)
+    assert birth is not None, "the ingest step writes the birth before it starts Spark"
+    start = KafkaBirth.from_dict(birth.sources[name])
+    return read_kafka(spark, project.spec.kafka, name, source, start, unlimited=unlimited)
+
+
+def _second_look(
+    spark: SparkSession,
+    project: Project,
+    paths: PipelinePaths,
+    order: IngestOrder,
+    spec: Any,
+    rules: Any,
+    ranges: dict[str, dict[str, Any]],
+) -> tuple[DataFrame, DataFrame]:
+    from tidegate.ingest.second_look import set_aside_records
+    from tidegate.spec.models import FilesSource
+
+    def read_ranges(name: str, taken: dict[str, Any]) -> DataFrame:
+        source = spec.sources[name]
+        if isinstance(source, FilesSource):
+            from tidegate.source.spark_files import read_links
+
+            columns = order.partition_columns.get(name, [])
+            return read_links(spark, paths.intake(name), taken["links"], source, columns)
+        from tidegate.source.spark_kafka import read_range
+
+        return read_range(spark, project.spec.kafka, name, source, taken["offsets"])
+
+    return set_aside_records(spark, spec, paths, order, rules, read_ranges, ranges)

@@ -1,0 +1,50 @@
+"""What the ingest step orders from its Spark driver, as one JSON file, and what the driver answers.
+
+A file, not arguments: the command line stays short, holds no secret and no text from a trigger form.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tidegate import storage
+from tidegate.errors import TidegateError
+
+
+@dataclass(frozen=True)
+class IngestOrder:
+    """One ingest. ``links`` maps source -> intake link -> {"path", "size", "mtime_ns"} of all files owed to Spark."""
+
+    project_root: str
+    pipeline: str
+    run_id: str
+    token: int
+    links: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
+    partition_columns: dict[str, list[str]] = field(default_factory=dict)
+    pending: dict[str, dict[str, Any]] = field(default_factory=dict)
+    table_schema_json: str | None = None
+    settled: dict[str, int] = field(default_factory=dict)
+    """The last batch per query that the table's log holds: Spark may replay it, but it must not be staged again."""
+
+
+def write_order(path: Path, order: IngestOrder) -> None:
+    """Store the order."""
+    storage.replace(path, storage.dump_json(asdict(order)))
+
+
+def read_order(path: Path) -> IngestOrder:
+    """The order in ``path``."""
+    return IngestOrder(**json.loads(path.read_bytes()))
+
+
+def write_result(path: Path, error: TidegateError | None, **figures: Any) -> None:
+    """Store the driver's answer."""
+    storage.replace(path, storage.dump_json({"error": error.to_dict() if error else None, **figures}))
+
+
+def emit(event: str, **values: Any) -> None:
+    """One progress line on stdout, for the terminal and the task log."""
+    print("TIDEGATE " + json.dumps({"event": event, **values}, default=str), flush=True)

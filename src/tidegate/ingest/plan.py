@@ -1,0 +1,182 @@
+"""The plan of one micro-batch: parsed records -> counted -> good ones -> transform -> row rules -> rows for the table.
+
+The same functions build the streaming plan and, where more records were set aside than a metric can carry, the second
+look at one batch. Counts come from ``observe`` in the same pass that writes the rows: `numInputRows` and
+`numRowsDroppedByWatermark` are not counts of records (both measured on Spark 4.2.0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+from tidegate.audit.row_rules import RowRule
+from tidegate.errors import UsageError
+from tidegate.source.spark_files import FRAMEWORK_COLUMNS
+from tidegate.spec.models import PipelineSpec
+from tidegate.transform.apply import apply_transform, refuse_stateful
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+PROVENANCE = "_tidegate"
+"""Struct column (source, position, raw) that travels through the transform, where the transform keeps it."""
+
+CAPTURED_AT_MOST = 256
+"""Set-aside records that travel in the metrics themselves; more than these need a second look at the batch."""
+
+_PLACES_AT_MOST = 64
+
+
+@dataclass(frozen=True)
+class Staging:
+    """The frame whose rows are written, and what it took to get there."""
+
+    rows: DataFrame
+    keeps_provenance: bool
+
+
+def observe_source(parsed: DataFrame, source: str) -> DataFrame:
+    """``parsed`` with counts of records read and malformed, and a sample of the malformed, as metric ``source:<name>``."""
+    unknown = F.col("_unknown")
+    has_unknown = F.coalesce(F.size(unknown) > 0, F.lit(False))
+    return parsed.observe(
+        f"source:{source}",
+        F.count(F.lit(1)).alias("read"),
+        F.count(F.when(F.col("_malformed"), 1)).alias("malformed"),
+        _captured(F.col("_malformed"), F.struct("_position", "_raw", "_detail")).alias("captured"),
+        F.count(F.when(has_unknown, 1)).alias("with_unknown"),
+        F.collect_set(F.when(has_unknown, unknown)).alias("unknown"),
+        _captured(has_unknown, F.struct("_unknown", "_position"), _PLACES_AT_MOST).alias("unknown_places"),
+    )
+
+
+def good_records(parsed: DataFrame, source: str, *, with_provenance: bool) -> DataFrame:
+    """The records that enter the transform, without the framework's columns."""
+    data = [F.col(_quoted(name)) for name in parsed.columns if name not in FRAMEWORK_COLUMNS]
+    good = parsed.where(~F.col("_malformed"))
+    if with_provenance:
+        origin = F.struct(
+            F.lit(source).alias("source"), F.col("_position").alias("position"), F.col("_raw").alias("raw")
+        )
+        data.append(origin.alias(PROVENANCE))
+    return good.select(*data)
+
+
+def transformed_rows(
+    spark: SparkSession, spec: PipelineSpec, job_folder: Path, frames: dict[str, DataFrame]
+) -> DataFrame:
+    """The rows that leave the user's transform, checked: stateless, distinct column names, writable types."""
+    out = apply_transform(spark, job_folder, spec.transform, frames)
+    where = job_folder / (spec.transform or "pipeline.yaml")
+    refuse_stateful(out, where)
+    names = [name.lower() for name in out.columns if name != PROVENANCE]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    void = [field.name for field in out.schema.fields if field.dataType.typeName() == "void"]
+    missing = [column for column in spec.table.partition_by if column.lower() not in names]
+    for bad, what, fix in (
+        (twice, "two columns with one name", "rename one of them"),
+        (void, "columns without a type", "cast them, e.g. lit(None).cast('string')"),
+        (missing, "no column that partition_by names", "add it in the transform, or correct table.partition_by"),
+    ):
+        if bad:
+            raise UsageError(
+                "TRANSFORM_FAILED",
+                f"the transform's rows have {what}: {', '.join(bad)} (columns: {', '.join(out.columns)})",
+                where=str(where),
+                next_run="fails in the same way; nothing was read",
+                fix=fix,
+            )
+    return out
+
+
+def flag_rules(out: DataFrame, rules: Sequence[RowRule]) -> DataFrame:
+    """``out`` with a boolean column per rule (true: the row offends) and ``_rejected``."""
+    flags = [F.coalesce(F.expr(rule.sql), F.lit(False)).alias(f"_rule_{number}") for number, rule in enumerate(rules)]
+    flagged = out.select("*", *flags)
+    rejected: Column = F.lit(False)
+    for number in range(len(rules)):
+        rejected = rejected | F.col(f"_rule_{number}")
+    return flagged.withColumn("_rejected", rejected)
+
+
+def observe_rules(flagged: DataFrame, rules: Sequence[RowRule]) -> DataFrame:
+    """``flagged`` with counts of rows, rejected rows and offences per rule, as metric ``rules``."""
+    return flagged.observe(
+        "rules",
+        F.count(F.lit(1)).alias("transformed"),
+        F.count(F.when(F.col("_rejected"), 1)).alias("rejected"),
+        *(F.count(F.when(F.col(f"_rule_{number}"), 1)).alias(f"rule_{number}") for number in range(len(rules))),
+        _captured(F.col("_rejected"), F.struct(*_rejected_columns(flagged, rules))).alias("captured"),
+    )
+
+
+def rejected_rows(flagged: DataFrame, rules: Sequence[RowRule]) -> DataFrame:
+    """The rejected rows as (source, _position, _raw, rules): what a second look writes to quarantine."""
+    return flagged.where(F.col("_rejected")).select(*_rejected_columns(flagged, rules))
+
+
+def staged_rows(flagged: DataFrame) -> DataFrame:
+    """The rows for the table: no rule rejected them."""
+    columns = [
+        F.col(_quoted(name))
+        for name in flagged.columns
+        if name not in (PROVENANCE, "_rejected") and not name.startswith("_rule_")
+    ]
+    return flagged.where(~F.col("_rejected")).select(*columns)
+
+
+def nullable_schema_json(schema: StructType) -> str:
+    """The schema as Delta's schema string, every column nullable: a table outlives one transform's guarantees."""
+    import json
+
+    value = json.loads(schema.json())
+
+    def relax(node: Any) -> None:
+        if isinstance(node, dict):
+            for key in ("nullable", "containsNull", "valueContainsNull"):
+                if key in node:
+                    node[key] = True
+            for child in node.values():
+                relax(child)
+        elif isinstance(node, list):
+            for child in node:
+                relax(child)
+
+    relax(value)
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _rejected_columns(flagged: DataFrame, rules: Sequence[RowRule]) -> list[Column]:
+    broken = F.array_compact(
+        F.array(*(F.when(F.col(f"_rule_{number}"), F.lit(rule.rule)) for number, rule in enumerate(rules)))
+    )
+    if PROVENANCE in flagged.columns:
+        origin = F.col(PROVENANCE)
+        return [
+            origin["source"].alias("source"),
+            origin["position"].alias("_position"),
+            origin["raw"].alias("_raw"),
+            broken.alias("rules"),
+        ]
+    own = [F.col(_quoted(n)) for n in flagged.columns if n != "_rejected" and not n.startswith("_rule_")]
+    return [
+        F.lit(None).cast("string").alias("source"),
+        F.lit(None).cast("string").alias("_position"),
+        F.to_json(F.struct(*own)).alias("_raw"),
+        broken.alias("rules"),
+    ]
+
+
+def _captured(condition: Column, record: Column, at_most: int = CAPTURED_AT_MOST) -> Column:
+    """Up to ``at_most`` of the records that meet ``condition``: max_by with a count is the one bounded collector."""
+    return F.call_function("max_by", F.when(condition, record), F.when(condition, F.lit(1)), F.lit(at_most))
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

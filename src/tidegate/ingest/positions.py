@@ -1,0 +1,58 @@
+"""From intake links back to the user's files, and to the line where it can be told."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+from tidegate.project import PipelinePaths
+from tidegate.source.line_numbers import line_numbers
+
+_SEARCH_AT_MOST_BYTES = 512 << 20
+
+
+class PositionFinder:
+    """Positions of records from files: ``links`` maps source -> link -> {"path", ...}."""
+
+    def __init__(self, links: Mapping[str, Mapping[str, Mapping[str, Any]]], paths: PipelinePaths) -> None:
+        self._paths = paths
+        self._by_name = {
+            link.rsplit("/", 1)[-1]: (source, link, str(entry["path"]))
+            for source, entries in links.items()
+            for link, entry in entries.items()
+        }
+
+    def original(self, file_uri: str) -> str:
+        """The user's path behind a link that Spark names by its URI."""
+        name = unquote(urlparse(file_uri).path).rsplit("/", 1)[-1]
+        found = self._by_name.get(name)
+        return found[2] if found else file_uri
+
+    def locate(self, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The records with ``position`` as JSON: {"file", "line"} for files, unchanged for Kafka, None where unknown."""
+        wanted: dict[str, list[int]] = defaultdict(list)
+        for number, record in enumerate(records):
+            position = record["position"]
+            if position and not position.startswith("{"):
+                wanted[unquote(urlparse(position).path).rsplit("/", 1)[-1]].append(number)
+        located = [dict(record) for record in records]
+        for name, numbers in wanted.items():
+            source, link, path = self._by_name.get(name, (None, None, name))
+            lines: dict[int, int] = {}
+            if source is not None and link is not None:
+                with_raw = [number for number in numbers if records[number]["raw"] is not None]
+                found = line_numbers(
+                    self._paths.intake(source) / link,
+                    [records[number]["raw"] for number in with_raw],
+                    limit_bytes=_SEARCH_AT_MOST_BYTES,
+                )
+                lines = {number: line for number, line in zip(with_raw, found, strict=True) if line is not None}
+            for number in numbers:
+                position = {"file": path}
+                if number in lines:
+                    position["line"] = lines[number]
+                located[number]["position"] = json.dumps(position, ensure_ascii=False)
+        return located

@@ -1,0 +1,204 @@
+"""Ingest, seen from outside Spark: what is new, whether something was lost, and one spark-submit when there is work."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tidegate import storage
+from tidegate.errors import SourceLostError, TidegateError
+from tidegate.ingest.order import IngestOrder, write_order
+from tidegate.project import PipelinePaths
+from tidegate.run.pending import Pending, find_pending
+from tidegate.run.preflight import Facts, gather_facts
+from tidegate.run.rebirth import begin_anew
+from tidegate.run.report import now_text, save_report
+from tidegate.run.settle import sweep_attempts, sync_ledger
+from tidegate.run.submit import SubmitPlan, driver_died, plan_submit
+from tidegate.spec.models import FilesSource, KafkaSource
+from tidegate.staging.birth import Birth, name_query, new_birth, read_birth, replace_birth, write_birth
+
+if TYPE_CHECKING:
+    from tidegate.run.steps import RunContext
+    from tidegate.source.ledger import Ledger
+
+PINNED = {"spark.sql.shuffle.partitions": "4"}
+"""Pinned with the checkpoint's first batch: 200, Spark's default, is for state of many GB."""
+
+
+def drain_sources(context: RunContext, submit: Callable[[SubmitPlan], int], accept_loss: str | None) -> None:
+    """Bring what is new into staging; ``context.facts`` are those afterwards. Starts no JVM when nothing is new.
+
+    Raises SourceLostError when records are gone (``accept_loss``, a reason, goes on without them and puts it on record).
+    """
+    from tidegate.source.ledger import open_ledger
+
+    has_files = any(isinstance(source, FilesSource) for source in context.spec.sources.values())
+    if has_files:
+        with open_ledger(context.paths) as ledger:
+            order = _prepare(context, ledger, accept_loss)
+    else:
+        order = _prepare(context, None, accept_loss)
+    if order is not None:
+        _run_driver(context, order, submit)
+
+
+def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None) -> tuple[IngestOrder, Pending] | None:
+    """What to order from Spark, or None when there is nothing to read."""
+    from tidegate.source.files import note_scan
+    from tidegate.source.intake import admit, restore_links
+
+    assert context.facts is not None
+    project, spec, paths, facts = context.project, context.spec, context.paths, context.facts
+    lost: dict[str, list[str]] = {}
+    if ledger is not None:
+        for name in spec.sources:
+            restored = restore_links(project, paths, name, ledger)
+            if restored.lost:
+                lost[name] = list(restored.lost)
+                ledger.drop_linked(name, list(restored.lost))
+    pending = find_pending(project, paths, spec, facts.birth, facts.checkpoint, ledger)
+    if _accept_losses(context, pending, accept_loss):
+        facts = context.facts = gather_facts(paths, spec)
+        pending = find_pending(project, paths, spec, facts.birth, facts.checkpoint, ledger)
+    for name, summary in pending.summaries.items():
+        if name in lost:
+            summary["lost"] = lost[name]
+        context.report.sources[name] = {"rows": 0, **summary}
+    if ledger is not None:
+        if any(scan.changed or scan.vanished for scan in pending.scans.values()):
+            save_report(context.paths, context.report)  # named in a report before they count as reported
+        for name, scan in pending.scans.items():
+            note_scan(ledger, name, scan)
+    _record_birth(context, pending)
+    if not pending.has_new and facts.in_flight is None:
+        return None
+    if ledger is not None:
+        for name, scan in pending.scans.items():
+            gone = admit(project, paths, name, scan.new, ledger).gone
+            if gone:
+                context.report.sources[name].setdefault("skipped", []).extend(gone)
+    sweep_attempts(paths, facts)
+    order = IngestOrder(
+        project_root=str(project.root),
+        pipeline=spec.name,
+        run_id=context.report.run_id,
+        token=context.lease.token,
+        links=_owed_links(ledger, spec.sources) if ledger is not None else {},
+        partition_columns={name: list(scan.partition_columns) for name, scan in pending.scans.items()},
+        pending={name: {"offsets": s.get("pending_offsets", 0)} for name, s in pending.summaries.items()},
+        table_schema_json=facts.table.schema_json if facts.table is not None else None,
+        settled={query: facts.settled_up_to(query) for query in {facts.query_id or ""} - {""}},
+    )
+    return order, pending
+
+
+def _owed_links(ledger: Ledger, sources: Any) -> dict[str, dict[str, dict[str, Any]]]:
+    return {
+        name: {
+            row.link: {"path": row.path, "size": row.size, "mtime_ns": row.mtime_ns}
+            for row in ledger.rows(name, state="linked")
+        }
+        for name in sources
+    }
+
+
+def _accept_losses(context: RunContext, pending: Pending, reason: str | None) -> bool:
+    """Stop on a loss, or with a reason record it and begin a new checkpoint behind it. True when one was accepted."""
+    if not pending.kafka:
+        return False
+    from tidegate.source.kafka_loss import birth_after_loss, find_loss
+
+    births: dict[str, dict[str, Any]] = {}
+    losses: dict[str, Any] = {}
+    for name, (start, plan) in pending.kafka.items():
+        loss = find_loss(start, plan)
+        if loss is None:
+            continue
+        if reason is None:
+            raise loss.to_error(context.name, name)
+        births[name] = birth_after_loss(start, plan, loss).to_dict()
+        losses[name] = loss.to_dict()
+    if not losses:
+        return False
+    assert reason is not None
+    record = {"run_id": context.report.run_id, "at": now_text(), "reason": reason.strip(), "sources": losses}
+    context.lease.check()
+    _append_line(context.paths, record)
+    context.report.accepted_loss = record
+    sources = {name: births.get(name, _birth_source(context, pending, name)) for name in context.spec.sources}
+    begin_anew(context.paths, new_birth(context.spec, sources, dict(PINNED)), why="accepted loss")
+    return True
+
+
+def _birth_source(context: RunContext, pending: Pending, name: str) -> dict[str, Any]:
+    """Where a source goes on when the checkpoint is replaced: for Kafka at what is owed now."""
+    if name not in pending.kafka:
+        return {}
+    start, plan = pending.kafka[name]
+    return replace(start, offsets=plan.owed).to_dict()
+
+
+def _append_line(paths: PipelinePaths, record: dict[str, Any]) -> None:
+    before = paths.losses.read_bytes() if paths.losses.exists() else b""
+    storage.replace(paths.losses, before + json.dumps(record, ensure_ascii=False).encode() + b"\n")
+
+
+def _record_birth(context: RunContext, pending: Pending) -> None:
+    """Write the birth of a first run, also when nothing is new (`latest` means now, not the first run with data); afterwards
+    add the topics and partitions that have appeared."""
+    birth = read_birth(context.paths)
+    if birth is None:
+        if pending.has_new or pending.kafka:
+            sources = {name: {} for name in context.spec.sources}
+            sources |= {name: start.to_dict() for name, (start, _) in pending.kafka.items()}
+            write_birth(context.paths, new_birth(context.spec, sources, dict(PINNED)))
+        return
+    if pending.kafka:
+        from tidegate.source.kafka import extend_birth
+
+        grown = {name: extend_birth(start, plan).to_dict() for name, (start, plan) in pending.kafka.items()}
+        if any(birth.sources.get(name) != value for name, value in grown.items()):
+            replace_birth(context.paths, Birth(**{**vars(birth), "sources": {**birth.sources, **grown}}))
+
+
+def _run_driver(
+    context: RunContext, ordered: tuple[IngestOrder, Pending], submit: Callable[[SubmitPlan], int]
+) -> None:
+    order, pending = ordered
+    paths, run_id = context.paths, context.report.run_id
+    order_path, result_path, log_path = paths.order(run_id), paths.ingest_result(run_id), paths.driver_log(run_id)
+    storage.remove(result_path)
+    write_order(order_path, order)
+    birth = read_birth(paths)
+    plan = plan_submit(
+        context.project,
+        order_path=order_path,
+        log_path=log_path,
+        pipeline_conf=context.spec.spark.conf,
+        pending_bytes=pending.bytes,
+        pending_files=pending.files,
+        settings=birth.settings if birth is not None else dict(PINNED),
+        needs_kafka=any(isinstance(source, KafkaSource) for source in context.spec.sources.values()),
+    )
+    context.lease.check()
+    exit_code = submit(plan)
+    facts = context.facts = gather_facts(paths, context.spec)
+    if facts.query_id is not None:
+        name_query(paths, facts.query_id)
+    sync_ledger(paths, context.spec, facts.owed)
+    result = storage.read_json(result_path)
+    if result is None:
+        raise driver_died(context.name, exit_code, log_path)
+    if result["error"] is not None:
+        raise _with_log(TidegateError.from_dict(result["error"]), str(log_path))
+    for path in (order_path, result_path, log_path):
+        storage.remove(path)
+
+
+def _with_log(error: TidegateError, log_path: str) -> TidegateError:
+    if error.code == "INGEST_FAILED" or isinstance(error, SourceLostError):
+        error.where = f"{error.where}; log: {log_path}" if error.where else f"log: {log_path}"
+    return error

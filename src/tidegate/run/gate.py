@@ -1,0 +1,159 @@
+"""The gate: quarantine is published, Great Expectations judges the staged increment, and what passed goes into the table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tidegate import storage
+from tidegate.errors import DefectError
+from tidegate.run.report import now_text
+from tidegate.run.verdicts import StoredVerdict, batch_keys, load_verdict, save_verdict
+from tidegate.staging.manifest import BatchManifest
+from tidegate.table.log import read_table_state
+from tidegate.table.plan import plan_publish
+from tidegate.table.publish import Target, finish_intent, write_intent
+
+if TYPE_CHECKING:
+    from tidegate.audit.engine import RuleResult
+    from tidegate.audit.suite import SuiteSpec
+    from tidegate.run.preflight import Facts
+    from tidegate.run.steps import RunContext
+
+
+def audit_increment(context: RunContext, facts: Facts) -> StoredVerdict:
+    """The verdict on the owed batches; a verdict that this run gave on the same batches before stands."""
+    from tidegate.audit.suite import load_suite
+    from tidegate.audit.verdict import decide_verdict
+
+    owed = facts.owed
+    publish_quarantine(context, owed)
+    known = load_verdict(context.paths, context.report.run_id)
+    if known is not None and known.covers(owed):
+        return known
+    suite = load_suite(context.project, context.name)
+    results = _judge(context, suite, owed) if suite is not None else []
+    rows = context.report.rows
+    verdict = decide_verdict(suite, results, rows["read"], rows["malformed"] + rows["rejected"], context.spec.quality)
+    stored = StoredVerdict(
+        run_id=context.report.run_id,
+        batches=batch_keys(owed),
+        quality={key: value for key, value in verdict.to_dict().items() if key != "failed_critical"},
+        failed_critical=[failed.rule for failed in verdict.failed_critical],
+        reasons=[f"{failed.rule}: {failed.reason}" for failed in verdict.failed_critical],
+        at=now_text(),
+    )
+    context.lease.check()
+    save_verdict(context.paths, stored)
+    return stored
+
+
+def _judge(context: RunContext, suite: SuiteSpec, owed: Sequence[BatchManifest]) -> list[RuleResult]:
+    from tidegate.audit.engine import RuleResult, read_column_types
+    from tidegate.audit.pandas_engine import judge_files
+
+    stored = storage.read_json(context.paths.driver_results(context.report.run_id))
+    if stored is not None and stored["batches"] == batch_keys(owed):
+        # The increment is large: the ingest driver's Spark has judged it before its JVM ended.
+        return [RuleResult.from_dict(value) for value in stored["results"]]
+    types = read_column_types(owed[-1].schema_json)
+    files = [(context.paths.state / file.path, file.partition) for manifest in owed for file in manifest.files]
+    return judge_files(suite, files, types)
+
+
+def publish_quarantine(context: RunContext, owed: Sequence[BatchManifest]) -> None:
+    """Add the set-aside records of the owed batches to the quarantine table, also when the increment is then held."""
+    from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
+
+    for query_id in dict.fromkeys(manifest.query_id for manifest in owed):
+        batches = [manifest for manifest in owed if manifest.query_id == query_id]
+        state = read_table_state(context.paths.quarantine, (query_id,))
+        before = -1 if state is None else state.txns.get(query_id, -1)
+        late = [manifest for manifest in batches if manifest.batch_id > before]
+        if not any(manifest.quarantine_files for manifest in late):
+            continue
+        extra = {
+            "tidegate.query_id": query_id,
+            "tidegate.batches": json.dumps([late[0].batch_id, late[-1].batch_id]),
+        }
+        _publish(context, "quarantine", late, before, QUARANTINE_SCHEMA_JSON, [], extra)
+
+
+def publish_increment(context: RunContext, facts: Facts, verdict: StoredVerdict, *, discard: bool) -> None:
+    """Commit the owed batches, one version per query (there are two only when a loss was accepted in between).
+
+    A discarded increment is a version without files: the log moves on past it, and says so.
+    """
+    owed = facts.owed
+    spec = context.spec
+    for query_id in dict.fromkeys(manifest.query_id for manifest in owed):
+        batches = [manifest for manifest in owed if manifest.query_id == query_id]
+        extra = {
+            "tidegate.outcome": "discarded" if discard else "published",
+            "tidegate.rows": json.dumps(context.report.rows | {"published": 0 if discard else _staged(batches)}),
+            "tidegate.query_id": query_id,
+            "tidegate.batches": json.dumps([batches[0].batch_id, batches[-1].batch_id]),
+            "tidegate.positions": json.dumps(end_positions(batches)),
+            "tidegate.verdict": str(verdict.quality.get("verdict")),
+        }
+        _publish(
+            context,
+            "table",
+            batches,
+            facts.settled_up_to(query_id),
+            batches[-1].schema_json,
+            list(spec.table.partition_by),
+            extra,
+            discard=discard,
+        )
+
+
+def end_positions(manifests: Sequence[BatchManifest]) -> dict[str, dict[str, dict[str, int]]]:
+    """Where each Kafka source stands after these batches: {source: {topic: {partition: next offset}}}."""
+    positions: dict[str, dict[str, dict[str, int]]] = {}
+    for manifest in manifests:
+        for name, taken in manifest.sources.items():
+            for topic, partitions in (taken.offsets or {}).items():
+                for partition, (_, until) in partitions.items():
+                    positions.setdefault(name, {}).setdefault(topic, {})[partition] = until
+    return positions
+
+
+def _staged(manifests: Sequence[BatchManifest]) -> int:
+    return sum(manifest.staged for manifest in manifests)
+
+
+def _publish(
+    context: RunContext,
+    target: Target,
+    batches: Sequence[BatchManifest],
+    before: int,
+    schema_json: str,
+    partition_by: list[str],
+    extra: dict[str, Any] | None = None,
+    *,
+    discard: bool = False,
+) -> None:
+    intent = plan_publish(
+        batches,
+        run_id=context.report.run_id,
+        target=target,
+        partition_by=partition_by,
+        app_version_before=before,
+        schema_json=schema_json,
+        discard=discard,
+        custom_metadata=extra,
+    )
+    rows = sum(file.rows for file in intent.files_to_add)
+    context.lease.check()
+    in_force = write_intent(context.paths, intent)
+    result = finish_intent(context.paths, in_force, is_current=context.lease.is_current)
+    if result.overtaken or result.rows_added != rows:
+        raise DefectError(
+            "PUBLISH_DOES_NOT_FIT",
+            f"the commit of {target} holds {result.rows_added} rows, the increment {rows}",
+            where=str(in_force.table_path(context.paths)),
+            next_run="compares table and manifests before anything else",
+            fix=f"tidegate status {context.name}",
+        )

@@ -1,0 +1,113 @@
+"""What the next run would read: found without a JVM, from listings, broker offsets, the ledger and the checkpoint."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tidegate.project import PipelinePaths, Project
+from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
+from tidegate.staging.birth import Birth
+from tidegate.staging.checkpoint import CheckpointState, read_offsets
+
+if TYPE_CHECKING:
+    from tidegate.source.files import FilesScan
+    from tidegate.source.kafka import KafkaBirth, KafkaPlan
+    from tidegate.source.ledger import Ledger
+
+
+@dataclass(frozen=True)
+class Pending:
+    """What waits in the sources. ``summaries`` maps source names to what ``plan`` and the report show."""
+
+    summaries: dict[str, dict[str, Any]]
+    scans: dict[str, FilesScan] = field(default_factory=dict)
+    kafka: dict[str, tuple[KafkaBirth, KafkaPlan]] = field(default_factory=dict)
+    files: int = 0
+    bytes: int = 0
+    offsets: int = 0
+
+    @property
+    def has_new(self) -> bool:
+        """Whether a run would read anything."""
+        return self.files > 0 or self.offsets > 0
+
+
+_BYTES_PER_OFFSET = 512
+"""A guess at the size of a Kafka record, for choosing driver settings; nothing else depends on it."""
+
+
+def find_pending(
+    project: Project,
+    paths: PipelinePaths,
+    spec: PipelineSpec,
+    birth: Birth | None,
+    checkpoint: CheckpointState,
+    ledger: Ledger | None,
+) -> Pending:
+    """Look at every source. Raises SourceLostError (folder or topic missing), TryAgainError (broker away)."""
+    summaries: dict[str, dict[str, Any]] = {}
+    scans: dict[str, FilesScan] = {}
+    kafka: dict[str, tuple[KafkaBirth, KafkaPlan]] = {}
+    files = size = offsets = 0
+    for index, (name, source) in enumerate(spec.sources.items()):
+        if isinstance(source, FilesSource):
+            from tidegate.source.files import scan_files
+
+            assert ledger is not None
+            scan = scan_files(project, paths, name, source, ledger, time.time())
+            waiting = ledger.rows(name, state="linked")
+            scans[name] = scan
+            files += len(scan.new) + len(waiting)
+            source_bytes = sum(entry.size for entry in scan.new) + sum(row.size for row in waiting)
+            size += source_bytes
+            summaries[name] = summarise_scan(scan, len(waiting), source_bytes)
+        elif isinstance(source, KafkaSource):
+            from tidegate.source.kafka import KafkaBirth, plan_kafka, resolve_birth
+
+            if birth is not None and name in birth.sources:
+                start = KafkaBirth.from_dict(birth.sources[name])
+            else:
+                start = resolve_birth(project.spec.kafka, source)
+            plan = plan_kafka(project.spec.kafka, source, start, _taken(paths, checkpoint, index))
+            kafka[name] = (start, plan)
+            offsets += plan.pending_offsets
+            size += plan.pending_offsets * _BYTES_PER_OFFSET
+            summaries[name] = {
+                "pending_offsets": plan.pending_offsets,
+                "offsets": plan.to_dict()["ranges"],
+                "backlog": plan.pending_offsets,
+            }
+    return Pending(summaries, scans, kafka, files, size, offsets)
+
+
+def summarise_scan(scan: FilesScan, waiting: int, size_bytes: int) -> dict[str, Any]:
+    """A listing as ``plan`` and the report show it; what is empty is left out."""
+    summary: dict[str, Any] = {"files": len(scan.new) + waiting, "bytes": size_bytes, "backlog": len(scan.settling)}
+    for key in ("skipped", "changed", "vanished"):
+        value = getattr(scan, key)
+        if value:
+            summary[key] = [_plain(item) for item in value]
+    if scan.settling:
+        summary["settling"] = [_plain(item) for item in scan.settling]
+    return summary
+
+
+def _plain(item: Any) -> Any:
+    from dataclasses import asdict, is_dataclass
+
+    if is_dataclass(item) and not isinstance(item, type):
+        return asdict(item)
+    if hasattr(item, "_asdict"):
+        return item._asdict()
+    return item
+
+
+def _taken(paths: PipelinePaths, checkpoint: CheckpointState, index: int) -> dict[str, dict[int, int]]:
+    """Kafka offsets that the checkpoint's last batch ends at, {} before the first."""
+    if checkpoint.last_offset is None:
+        return {}
+    ends = read_offsets(paths.checkpoint, checkpoint.last_offset)
+    end = ends[index] if index < len(ends) else None
+    return {topic: {int(number): int(offset) for number, offset in of.items()} for topic, of in (end or {}).items()}

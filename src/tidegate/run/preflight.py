@@ -1,0 +1,223 @@
+"""Do checkpoint, manifests, table and spec fit together? Compared before anything runs (promise 10).
+
+Stock Spark notices none of these: a deleted checkpoint reads everything again, an older one skips what it does not
+remember having written, a restored table misses what the checkpoint calls done. Everything here is a pure function of
+:class:`Facts`, so that each disagreement is a unit test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tidegate.errors import DisagreementError
+from tidegate.project import PipelinePaths
+from tidegate.spec.models import PipelineSpec
+from tidegate.staging.birth import Birth, changed_keys, fingerprint, read_birth
+from tidegate.staging.checkpoint import CheckpointState, read_checkpoint
+from tidegate.staging.manifest import BatchManifest, read_manifests
+from tidegate.table.log import TableState, read_table_state
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Everything the comparison looks at. ``owed`` are the manifests of batches that the table's log does not hold."""
+
+    checkpoint: CheckpointState
+    birth: Birth | None
+    manifests: Mapping[str, Sequence[BatchManifest]]
+    table: TableState | None
+    published: Mapping[str, Any] | None
+    fingerprint: Mapping[str, Any]
+    missing_staged_files: Sequence[str] = ()
+    table_has_parquet: bool = False
+    last_published: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def query_id(self) -> str | None:
+        """The query of the living checkpoint."""
+        return self.checkpoint.query_id
+
+    @property
+    def owed(self) -> list[BatchManifest]:
+        """Staged batches that the table's log does not hold, older queries first, then by batch."""
+        found = []
+        for query_id in sorted(self.manifests, key=lambda query: query == self.query_id):
+            settled = self.settled_up_to(query_id)
+            found += [manifest for manifest in self.manifests[query_id] if manifest.batch_id > settled]
+        return found
+
+    def settled_up_to(self, query_id: str) -> int:
+        """The last batch of a query that the table's log holds; -1 for none."""
+        return -1 if self.table is None else self.table.txns.get(query_id, -1)
+
+    @property
+    def in_flight(self) -> int | None:
+        """A batch that Spark planned and that is neither staged nor in the table: only Spark can finish it."""
+        batch = self.checkpoint.in_flight
+        query_id = self.checkpoint.query_id
+        if batch is None or query_id is None or batch <= self.settled_up_to(query_id):
+            return None
+        staged = {manifest.batch_id for manifest in self.manifests.get(query_id, ())}
+        return None if batch in staged else batch
+
+
+def gather_facts(paths: PipelinePaths, spec: PipelineSpec) -> Facts:
+    """Read checkpoint, birth, manifests and the table's log. No JVM; raises DisagreementError for a torn table log."""
+    from tidegate import storage
+
+    checkpoint = read_checkpoint(paths.checkpoint)
+    birth = read_birth(paths)
+    queries = {entry.name for entry in paths.manifests.iterdir()} if paths.manifests.is_dir() else set()
+    manifests = {query: read_manifests(paths.manifests, query) for query in sorted(queries)}
+    published = storage.read_json(paths.published)
+    asked = queries | {checkpoint.query_id or "", (birth.query_id if birth else None) or ""}
+    asked |= {str((published or {}).get("query_id") or "")}
+    table = read_table_state(paths.table, tuple(sorted(asked - {""})))
+    facts = Facts(
+        checkpoint=checkpoint,
+        birth=birth,
+        manifests={query: found for query, found in manifests.items() if found},
+        table=table,
+        published=published,
+        fingerprint=fingerprint(spec),
+    )
+    missing = [
+        file.path
+        for manifest in facts.owed
+        for file in manifest.files
+        if not (paths.state / file.path).exists()
+    ]
+    if not missing:
+        return facts
+    from dataclasses import replace
+
+    return replace(facts, missing_staged_files=missing)
+
+
+def check_agreement(facts: Facts, name: str) -> None:
+    """Raise the first disagreement, the one nearest to the table first."""
+    _check_table(facts, name)
+    _check_checkpoint(facts, name)
+    _check_staging(facts, name)
+    _check_spec(facts, name)
+
+
+def _check_table(facts: Facts, name: str) -> None:
+    before = facts.published
+    if facts.table is None:
+        if before is not None and before.get("version") is not None:
+            raise _disagree(
+                "TABLE_GONE",
+                f"the table was at version {before['version']} and is gone",
+                name,
+                "restore the table folder and run again, or `tidegate repair {name}`: a new table, everything read again",
+            )
+        return
+    if before is None:
+        if facts.birth is None and not facts.checkpoint.exists:
+            raise _disagree(
+                "STATE_GONE",
+                f"the table exists (version {facts.table.version}), but nothing is known of what was read for it",
+                name,
+                "restore the pipeline's state folder and run again, or `tidegate repair {name} --dry-run`",
+            )
+        return
+    if facts.table.table_id != before.get("table_id"):
+        raise _disagree(
+            "TABLE_REPLACED",
+            f"another table is in its place (id {facts.table.table_id}, was {before.get('table_id')})",
+            name,
+            "bring back the table, or `tidegate repair {name}`: go on from where this table's log ends",
+        )
+    query = str(before.get("query_id"))
+    behind_by_txn = facts.table.txns.get(query, -1) < int(before.get("batch_id", -1))
+    if facts.table.version < int(before.get("version", -1)) or behind_by_txn:
+        raise _disagree(
+            "TABLE_BEHIND",
+            f"the table is at version {facts.table.version}, batch {facts.table.txns.get(query, -1)}; published was "
+            f"version {before.get('version')}, batch {before.get('batch_id')}: an older copy was restored",
+            name,
+            "restore the newer copy, or `tidegate repair {name}`: what this copy lacks is read again from the source",
+        )
+
+
+def _check_checkpoint(facts: Facts, name: str) -> None:
+    checkpoint, birth = facts.checkpoint, facts.birth
+    restore = (
+        "restore it from the same time as the table, or `tidegate repair {name}`: a new checkpoint that starts exactly "
+        "where the table's log ends"
+    )
+    if checkpoint.faults:
+        raise _disagree("CHECKPOINT_TORN", f"the checkpoint is not whole: {'; '.join(checkpoint.faults)}", name, restore)
+    if not checkpoint.exists:
+        if birth is not None and birth.query_id is not None:
+            raise _disagree("CHECKPOINT_GONE", f"the checkpoint of query {birth.query_id} is gone", name, restore)
+        return
+    if birth is None:
+        raise _disagree("BIRTH_GONE", "there is a checkpoint, but its birth record is gone", name, restore)
+    if birth.query_id is not None and birth.query_id != checkpoint.query_id:
+        raise _disagree(
+            "CHECKPOINT_REPLACED",
+            f"the checkpoint belongs to query {checkpoint.query_id}; this pipeline's is {birth.query_id}",
+            name,
+            restore,
+        )
+    query = str(checkpoint.query_id)
+    known = [manifest.batch_id for manifest in facts.manifests.get(query, ())]
+    newest = max([*known, facts.settled_up_to(query)])
+    if newest > (-1 if checkpoint.last_offset is None else checkpoint.last_offset):
+        raise _disagree(
+            "CHECKPOINT_BEHIND",
+            f"the checkpoint ends at batch {checkpoint.last_offset}, but batch {newest} was staged or published: an "
+            "older copy was restored",
+            name,
+            restore,
+        )
+
+
+def _check_staging(facts: Facts, name: str) -> None:
+    query, last = facts.checkpoint.query_id, facts.checkpoint.last_commit
+    mend = "restore the state folder, or `tidegate repair {name}`: what the table lacks is read again from the source"
+    if query is not None and last is not None:
+        staged = {manifest.batch_id for manifest in facts.manifests.get(query, ())}
+        gone = [batch for batch in range(facts.settled_up_to(query) + 1, last + 1) if batch not in staged]
+        if gone:
+            raise _disagree(
+                "STAGING_GONE",
+                f"batches {', '.join(map(str, gone[:10]))} are done in the checkpoint, but neither staged nor published",
+                name,
+                mend,
+            )
+    if facts.missing_staged_files:
+        missing = facts.missing_staged_files
+        raise _disagree(
+            "STAGED_FILES_GONE",
+            f"{len(missing)} staged files are gone, first {missing[0]}",
+            name,
+            mend,
+        )
+
+
+def _check_spec(facts: Facts, name: str) -> None:
+    if facts.birth is None or not facts.checkpoint.exists:
+        return
+    changes = changed_keys(facts.birth.fingerprint, dict(facts.fingerprint))
+    if changes:
+        raise _disagree(
+            "SPEC_CHANGED",
+            f"the spec was changed under a living checkpoint: {'; '.join(changes)}",
+            name,
+            "take the change back, or `tidegate repair {name}`: a new checkpoint for the new spec",
+        )
+
+
+def _disagree(code: str, message: str, name: str, fix: str) -> DisagreementError:
+    return DisagreementError(
+        code,
+        message,
+        where=f"pipeline {name}",
+        next_run="refuses in the same way; nothing was read or written",
+        fix=fix.replace("{name}", name) + f"; `tidegate repair {name} --dry-run` shows the choices",
+    )

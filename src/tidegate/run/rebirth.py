@@ -1,0 +1,28 @@
+"""Beginning anew: the old checkpoint is set aside, never deleted, and a new birth says where reading starts."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tidegate import storage
+from tidegate.project import PipelinePaths
+from tidegate.staging.birth import Birth
+
+
+def begin_anew(paths: PipelinePaths, birth: Birth, *, why: str) -> Path:
+    """Set the checkpoint aside and record ``birth``; the folder that now holds the old ones.
+
+    Killed in between, the next run finds a birth without its checkpoint and says so (CHECKPOINT_GONE).
+    """
+    folder = paths.set_aside / datetime.now(UTC).strftime("%Y%m%dT%H%M%S%fZ")
+    folder.mkdir(parents=True)
+    storage.put_if_absent(folder / "why.txt", (why + "\n").encode())
+    for path in (paths.checkpoint,):
+        if path.exists():
+            storage.move(path, folder / path.name)
+    if paths.birth.exists():
+        storage.put_if_absent(folder / paths.birth.name, paths.birth.read_bytes())
+    storage.replace(paths.birth, storage.dump_json(asdict(birth)))
+    return folder

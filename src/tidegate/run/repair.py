@@ -1,0 +1,266 @@
+"""``tidegate repair``: where checkpoint, table and spec disagree, a new checkpoint that starts where the table's log ends.
+
+The table's log is the authority. What it does not hold is read again from the source: files go back to the intake, Kafka
+offsets go back to those of the table's last commit; staged batches, the checkpoint and its birth are set aside, and records
+of those batches that already reached quarantine are taken back, so that reading them again does not double them. Nothing of
+the user's is deleted, and killed at any point the disagreement is still there for the next repair.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from tidegate import storage
+from tidegate.errors import DisagreementError, TidegateError
+from tidegate.lease import Lease, acquire
+from tidegate.project import PipelinePaths, Project
+from tidegate.run.preflight import Facts, check_agreement, gather_facts
+from tidegate.run.rebirth import begin_anew
+from tidegate.run.steps import new_run_id
+from tidegate.source.ledger import LedgerRow, open_ledger
+from tidegate.spec.load import load_pipeline
+from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
+from tidegate.staging.birth import new_birth
+from tidegate.table.log import commit_files, list_data_files, open_table, read_table_state
+from tidegate.table.publish import pending_intents
+
+_TABLE_CODES = ("TABLE_GONE", "TABLE_REPLACED", "TABLE_BEHIND", "TABLE_BEHIND_INTENT")
+
+
+def repair_pipeline(project: Project, name: str, *, dry_run: bool) -> dict[str, Any]:
+    """What disagrees, the choices, and what repair did (``dry_run``: would do).
+
+    Raises DisagreementError when only a person can mend it: a torn table log, a ledger that is gone.
+    """
+    spec = load_pipeline(project, name)
+    paths = project.paths(name)
+    if dry_run:
+        return _repair(project, spec, paths, None)
+    expires = project.spec.lease.expires_after
+    with acquire(paths, run_id=new_run_id("repair"), command="repair", expires_after_seconds=expires) as lease:
+        return _repair(project, spec, paths, lease)
+
+
+def _repair(project: Project, spec: PipelineSpec, paths: PipelinePaths, lease: Lease | None) -> dict[str, Any]:
+    facts = gather_facts(paths, spec)
+    found = find_disagreement(paths, facts, spec.name)
+    value: dict[str, Any] = {"pipeline": spec.name, "dry_run": lease is None, "found": "nothing disagrees"}
+    value |= {"code": None, "choices": [], "actions": [], "unreadable_again": []}
+    if found is None:
+        return value
+    value |= {"found": str(found.message), "code": found.code, "choices": list_choices(found.code, spec.name)}
+    has_files = any(isinstance(source, FilesSource) for source in spec.sources.values())
+    if has_files and found.code in ("STATE_GONE", "LEDGER_MISSING", "LEDGER_UNREADABLE"):
+        raise DisagreementError(
+            found.code,
+            f"{found.message}; without the ledger nobody can tell which files are in the table, so nothing is guessed",
+            where=str(paths.ledger),
+            next_run="refuses in the same way",
+            fix="restore the state folder from a backup; or move the table away and let everything be read again",
+        )
+    settled = _settled_batches(paths, facts)
+    actions = value["actions"]
+    taken_back = _quarantine_to_take_back(paths, settled)
+    again = _files_to_read_again(project, spec, paths, settled) if has_files else []
+    starts = _kafka_starts(project, spec, paths)
+    unpublished = [m for manifests in facts.manifests.values() for m in manifests]
+    unpublished = [m for m in unpublished if m.batch_id > settled.get(m.query_id, -1)]
+    actions.append("set the checkpoint and its birth record aside")
+    if unpublished:
+        actions.append(f"set {len(unpublished)} staged batches aside ({sum(m.read for m in unpublished):,} records)")
+    if has_files:
+        actions.append(f"read {len(again)} files again that the table's log does not hold")
+    for source, start in starts.items():
+        actions.append(f"start source {source} at {json.dumps(start['offsets'])}")
+    if taken_back:
+        actions.append(f"take {len(taken_back)} files of those batches out of quarantine")
+    actions.append("begin a new checkpoint with the next run")
+    if lease is None:
+        return value
+
+    lease.check()
+    folder = paths.set_aside / datetime.now(UTC).strftime("%Y%m%dT%H%M%S%fZ")
+    folder.mkdir(parents=True)
+    for intent in pending_intents(paths):
+        storage.move(paths.intents / f"{intent.intent_id}.json", folder / f"{intent.intent_id}.json")
+    if taken_back:
+        _take_back(paths, taken_back)
+    if has_files:
+        value["unreadable_again"] = _put_back(project, spec, paths, settled)
+    for manifest in unpublished:
+        storage.move(
+            paths.manifest(manifest.query_id, manifest.batch_id), folder / f"{manifest.query_id}-{manifest.batch_id}.json"
+        )
+    for path in sorted(paths.verdicts.glob("*.json")) if paths.verdicts.is_dir() else []:
+        storage.move(path, folder / f"verdict-{path.name}")
+    sources: dict[str, dict[str, Any]] = {source: starts.get(source, {}) for source in spec.sources}
+    begin_anew(paths, new_birth(spec, sources, _settings(facts)), why=f"repair: {found.code}")
+    _note_table(paths, facts)
+    if value["unreadable_again"]:
+        actions.append(f"these files are gone and cannot be read again: {', '.join(value['unreadable_again'])}")
+    return value
+
+
+def find_disagreement(paths: PipelinePaths, facts: Facts, name: str) -> TidegateError | None:
+    """What the next run would refuse with, or None."""
+    try:
+        check_agreement(facts, name)
+        for intent in pending_intents(paths):
+            state = facts.table if intent.target == "table" else read_table_state(paths.quarantine, (intent.app_id,))
+            current = -1 if state is None else state.txns.get(intent.app_id, -1)
+            if current < intent.app_version_before:
+                return DisagreementError("TABLE_BEHIND_INTENT", f"a publish was begun on a newer {intent.target}")
+        if facts.birth is not None and any(value == {} for value in facts.birth.sources.values()):
+            open_ledger(paths, read_only=True).close()
+    except DisagreementError as error:
+        return error
+    return None
+
+
+def list_choices(code: str, name: str) -> list[str]:
+    """What a person can do about a disagreement."""
+    if code == "SPEC_CHANGED":
+        return ["take the change in pipeline.yaml back", f"`tidegate repair {name}`: a new checkpoint for the new spec"]
+    if code in _TABLE_CODES:
+        return [
+            "restore the table folder to its newest state, then run again",
+            f"`tidegate repair {name}`: keep the table as it is now; what it lacks is read again from the source",
+        ]
+    return [
+        "restore the pipeline's state folder from the same time as the table, then run again",
+        f"`tidegate repair {name}`: a new checkpoint that starts exactly where the table's log ends",
+    ]
+
+
+def _settled_batches(paths: PipelinePaths, facts: Facts) -> dict[str, int]:
+    """{query id: its last batch in the table's log} for every query that ledger, manifests or birth know."""
+    queries = set(facts.manifests) | {facts.query_id or "", (facts.birth.query_id if facts.birth else None) or ""}
+    queries.add(str((facts.published or {}).get("query_id") or ""))
+    if paths.ledger.exists():
+        with open_ledger(paths, read_only=True, create=True) as ledger:
+            queries |= set(ledger.query_ids())
+    queries |= {query for query, _ in _quarantine_queries(paths)}
+    state = read_table_state(paths.table, tuple(sorted(queries - {""})))
+    return {} if state is None else dict(state.txns)
+
+
+def _quarantine_queries(paths: PipelinePaths) -> list[tuple[str, int]]:
+    """(query id, last batch) of each of our commits to the quarantine table."""
+    if read_table_state(paths.quarantine) is None:
+        return []
+    found = []
+    for entry in open_table(paths.quarantine).history():
+        query, batches = entry.get("tidegate.query_id"), entry.get("tidegate.batches")
+        if query and batches:
+            found.append((str(query), int(json.loads(batches)[1])))
+    return found
+
+
+def _quarantine_to_take_back(paths: PipelinePaths, settled: dict[str, int]) -> list[str]:
+    """Files of the quarantine table whose batch the table's log does not hold."""
+    queries = {query for query, _ in _quarantine_queries(paths)}
+    if not queries:
+        return []
+    prefixes = {query[:8]: settled.get(query, -1) for query in queries}
+    found = []
+    for path in list_data_files(paths.quarantine):
+        parts = path.rsplit("/", 1)[-1].split("-")
+        if len(parts) > 2 and parts[1] in prefixes and int(parts[2]) > prefixes[parts[1]]:
+            found.append(path)
+    return found
+
+
+def _take_back(paths: PipelinePaths, files: Sequence[str]) -> None:
+    from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
+
+    commit_files(
+        paths.quarantine,
+        schema_json=QUARANTINE_SCHEMA_JSON,
+        partition_by=[],
+        add=[],
+        remove=list(files),
+        app_id=new_run_id("repair"),
+        app_version=0,
+        app_version_before=-1,
+        custom_metadata={"tidegate.pipeline": paths.name, "tidegate.outcome": "taken_back"},
+    )
+    for file in files:
+        storage.remove(paths.quarantine / file)
+
+
+def _files_to_read_again(
+    project: Project, spec: PipelineSpec, paths: PipelinePaths, settled: dict[str, int]
+) -> list[LedgerRow]:
+    with open_ledger(paths, read_only=True, create=True) as ledger:
+        return [
+            row
+            for row in ledger.rows()
+            if row.state == "linked" or row.batch_id is None or row.batch_id > settled.get(str(row.query_id), -1)
+        ]
+
+
+def _put_back(project: Project, spec: PipelineSpec, paths: PipelinePaths, settled: dict[str, int]) -> list[str]:
+    """Give the files that must be read again their links; the paths of those that are gone."""
+    from tidegate.source.intake import restore_links, sweep_intake
+
+    gone: list[str] = []
+    with open_ledger(paths, create=True) as ledger:
+        ledger.untake(settled)
+        for name, source in spec.sources.items():
+            if isinstance(source, FilesSource):
+                lost = list(restore_links(project, paths, name, ledger).lost)
+                ledger.drop_linked(name, lost)
+                sweep_intake(paths, name, ledger, keep_staged=False)
+                gone += lost
+    return gone
+
+
+def _kafka_starts(project: Project, spec: PipelineSpec, paths: PipelinePaths) -> dict[str, dict[str, Any]]:
+    """The birth of each Kafka source: where the table's newest commit of ours ends, else where the spec starts."""
+    sources = {name: source for name, source in spec.sources.items() if isinstance(source, KafkaSource)}
+    if not sources:
+        return {}
+    from tidegate.source.kafka import KafkaBirth, offsets_from_json, resolve_birth
+    from tidegate.staging.birth import read_birth
+
+    positions = last_positions(paths)
+    before = read_birth(paths)
+    starts = {}
+    for name, source in sources.items():
+        known = before.sources.get(name) if before is not None else None
+        old = KafkaBirth.from_dict(known) if known else None
+        if name in positions:
+            ids = old.topic_ids if old is not None else {}
+            starts[name] = KafkaBirth(offsets_from_json(positions[name]), ids, old.gone if old else ()).to_dict()
+        elif old is not None:
+            starts[name] = old.to_dict()
+        else:
+            starts[name] = resolve_birth(project.spec.kafka, source).to_dict()
+    return starts
+
+
+def last_positions(paths: PipelinePaths) -> dict[str, Any]:
+    """{source: {topic: {partition: next offset}}} of the newest commit that carries them; {} without one."""
+    if read_table_state(paths.table) is None:
+        return {}
+    for entry in open_table(paths.table).history():
+        if entry.get("tidegate.positions"):
+            return dict(json.loads(entry["tidegate.positions"]))
+    return {}
+
+
+def _settings(facts: Facts) -> dict[str, str]:
+    from tidegate.run.drain import PINNED
+
+    return dict(PINNED) if facts.birth is None else dict(facts.birth.settings)
+
+
+def _note_table(paths: PipelinePaths, facts: Facts) -> None:
+    if facts.table is None:
+        storage.remove(paths.published)
+        return
+    note = {"table_id": facts.table.table_id, "version": facts.table.version, "query_id": None, "batch_id": -1}
+    storage.replace(paths.published, storage.dump_json(note))

@@ -1,0 +1,136 @@
+"""The run report: one value, one JSON file, one XCom, one table in the terminal (contract, section 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from tidegate import storage
+from tidegate.errors import DefectError
+from tidegate.project import PipelinePaths
+from tidegate.staging.manifest import BatchManifest
+
+FINAL_OUTCOMES = ("published", "nothing_new", "discarded")
+ROW_KEYS = ("read", "malformed", "late", "transformed", "rejected", "staged", "published")
+
+
+@dataclass
+class RunReport:
+    """One run. ``outcome`` is None while its steps go on (or when it died between them)."""
+
+    pipeline: str
+    run_id: str
+    mode: str = "incremental"
+    outcome: str | None = None
+    started_at: str = ""
+    ended_at: str | None = None
+    duration_seconds: dict[str, float] = field(default_factory=dict)
+    sources: dict[str, dict[str, Any]] = field(default_factory=dict)
+    batches: int = 0
+    watermark: str | None = None
+    rows: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ROW_KEYS, 0))
+    quality: dict[str, Any] = field(default_factory=lambda: {"suite": None, "verdict": None, "results": []})
+    table: dict[str, Any] = field(default_factory=dict)
+    error: dict[str, Any] | None = None
+    adopted_runs: list[str] = field(default_factory=list)
+    """Runs that staged batches and died; this run checks and publishes them."""
+    published_by: str | None = None
+    """Another run that published what this one staged."""
+    accepted_loss: dict[str, Any] | None = None
+    decision: dict[str, Any] | None = None
+    notes: list[str] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as JSON values, keys in the contract's order."""
+        return asdict(self)
+
+
+def new_report(pipeline: str, run_id: str) -> RunReport:
+    """An empty report of a run that starts now."""
+    return RunReport(pipeline=pipeline, run_id=run_id, started_at=now_text())
+
+
+def now_text() -> str:
+    """Now, in UTC, as reports spell it."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def load_report(paths: PipelinePaths, run_id: str) -> RunReport | None:
+    """The report of a run, or None."""
+    value = storage.read_json(paths.report(run_id))
+    return RunReport(**value) if value is not None else None
+
+
+def save_report(paths: PipelinePaths, report: RunReport) -> None:
+    """Store the report, whole."""
+    storage.replace(paths.report(report.run_id), storage.dump_json(report.to_dict()))
+
+
+def list_reports(paths: PipelinePaths, limit: int = 10) -> list[RunReport]:
+    """The newest reports, newest first."""
+    try:
+        files = [(entry.stat().st_mtime_ns, entry) for entry in paths.runs.glob("*.json")]
+    except FileNotFoundError:
+        return []
+    found = []
+    for _, path in sorted(files, reverse=True)[: limit * 2]:
+        value = storage.read_json(path)
+        if isinstance(value, dict) and "run_id" in value:
+            found.append(RunReport(**value))
+    return sorted(found, key=lambda report: report.started_at, reverse=True)[:limit]
+
+
+def fill_from_manifests(report: RunReport, manifests: Sequence[BatchManifest]) -> None:
+    """The figures of the increment: always from the manifests, never from a process's memory, so a retry says the same."""
+    rows = dict.fromkeys(ROW_KEYS, 0)
+    sources: dict[str, dict[str, Any]] = {}
+    for manifest in manifests:
+        rows["read"] += manifest.read
+        rows["malformed"] += manifest.malformed
+        rows["transformed"] += manifest.transformed
+        rows["rejected"] += manifest.rejected
+        rows["staged"] += manifest.staged
+        for name, taken in manifest.sources.items():
+            source = sources.setdefault(name, {"rows": 0, "malformed": 0})
+            source["rows"] += taken.rows
+            source["malformed"] += taken.malformed
+            if taken.files is not None:
+                source["files"] = source.get("files", 0) + len(taken.files)
+                source["bytes"] = source.get("bytes", 0) + (taken.bytes or 0)
+            if taken.offsets is not None:
+                _join_offsets(source.setdefault("offsets", {}), taken.offsets)
+            if taken.unknown_fields:
+                source["unknown_fields"] = {**taken.unknown_fields, **source.get("unknown_fields", {})}
+    for name, source in sources.items():
+        report.sources[name] = {**report.sources.get(name, {}), **source}
+    report.rows = {**rows, "published": report.rows.get("published", 0)}
+    report.batches = len(manifests)
+    report.adopted_runs = sorted({manifest.run_id for manifest in manifests} - {report.run_id})
+
+
+def _join_offsets(total: dict[str, dict[str, list[int]]], part: dict[str, dict[str, list[int]]]) -> None:
+    for topic, partitions in part.items():
+        for partition, (begin, until) in partitions.items():
+            known = total.setdefault(topic, {}).get(partition)
+            total[topic][partition] = [min(known[0], begin), max(known[1], until)] if known else [begin, until]
+
+
+def check_balance(rows: dict[str, int], *, published: bool) -> None:
+    """Raise DefectError UNBALANCED unless transformed = rejected + staged, and published = staged once published.
+
+    ``read = malformed + what entered the transform`` was checked per batch, against the footers of the staged files.
+    """
+    wrong = []
+    if rows["transformed"] != rows["rejected"] + rows["staged"]:
+        wrong.append(f"transformed {rows['transformed']} != rejected {rows['rejected']} + staged {rows['staged']}")
+    if published and rows["published"] != rows["staged"]:
+        wrong.append(f"published {rows['published']} != staged {rows['staged']}")
+    if wrong:
+        raise DefectError(
+            "UNBALANCED",
+            "; ".join(wrong),
+            next_run="does not publish what does not balance",
+            fix="report it with this run's report",
+        )

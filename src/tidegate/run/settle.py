@@ -1,0 +1,182 @@
+"""Finishing what an earlier process began, and clearing away what the table's log now holds.
+
+Everything here is driven by what is on disk, not by who calls: it runs after each publish and first in every step, so a
+process killed between any two writes is completed by the next one with the same figures.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+from tidegate import storage
+from tidegate.lease import Lease
+from tidegate.project import PipelinePaths
+from tidegate.run.preflight import Facts, gather_facts
+from tidegate.run.report import (
+    FINAL_OUTCOMES,
+    RunReport,
+    check_balance,
+    fill_from_manifests,
+    load_report,
+    new_report,
+    now_text,
+    save_report,
+)
+from tidegate.run.verdicts import StoredVerdict, batch_keys, list_verdicts, load_decision
+from tidegate.source.intake import remove_links
+from tidegate.source.ledger import open_ledger
+from tidegate.spec.models import FilesSource, PipelineSpec
+from tidegate.staging.manifest import BatchManifest
+from tidegate.table.log import TableState, find_commit
+from tidegate.table.publish import finish_intent, pending_intents
+
+
+def recover(paths: PipelinePaths, spec: PipelineSpec, lease: Lease) -> Facts:
+    """Finish begun publishes, bring the ledger up to the manifests, settle what is published; the facts after that."""
+    for intent in pending_intents(paths):
+        finish_intent(paths, intent, is_current=lease.is_current)
+    facts = gather_facts(paths, spec)
+    sync_ledger(paths, spec, facts.owed)
+    return settle(paths, spec, lease, facts)
+
+
+def sync_ledger(paths: PipelinePaths, spec: PipelineSpec, manifests: Sequence[BatchManifest]) -> None:
+    """Mark the files of staged batches in the ledger; the manifests are the authority, the ledger follows."""
+    if not manifests or not any(isinstance(source, FilesSource) for source in spec.sources.values()):
+        return
+    with open_ledger(paths) as ledger:
+        for manifest in manifests:
+            for name, taken in manifest.sources.items():
+                if taken.files:
+                    ledger.mark_staged(name, manifest.query_id, manifest.batch_id, taken.files)
+
+
+def settle(paths: PipelinePaths, spec: PipelineSpec, lease: Lease, facts: Facts) -> Facts:
+    """Write the final reports of batches that the table's log holds, then drop their links, manifests and staging.
+
+    The order makes it repeatable: reports first, the manifests they are made from last.
+    """
+    settled = [
+        manifest
+        for query_id, manifests in facts.manifests.items()
+        for manifest in manifests
+        if manifest.batch_id <= facts.settled_up_to(query_id)
+    ]
+    if facts.table is not None and (settled or facts.published is None):
+        _note_published(paths, facts.table, settled, facts.published)
+    if not settled:
+        return facts
+    lease.check()
+    sync_ledger(paths, spec, settled)
+    done = {tuple(key) for key in batch_keys(settled)}
+    for verdict in list_verdicts(paths):
+        if all(tuple(key) in done for key in verdict.batches):
+            _finish_reports(paths, verdict, settled)
+    if any(isinstance(source, FilesSource) for source in spec.sources.values()):
+        with open_ledger(paths) as ledger:
+            for query_id in {manifest.query_id for manifest in settled}:
+                ledger.mark_published(query_id, facts.settled_up_to(query_id))
+            remove_links(paths, ledger.removable_links(), ledger)
+    for manifest in settled:
+        storage.remove_tree(paths.staging / manifest.query_id / f"{manifest.batch_id:012d}")
+        storage.remove(paths.manifest(manifest.query_id, manifest.batch_id))
+    for verdict in list_verdicts(paths):
+        if all(tuple(key) in done for key in verdict.batches):
+            storage.remove(paths.verdict(verdict.run_id))
+            storage.remove(paths.decision(verdict.run_id))
+    _remove_empty(paths, {manifest.query_id for manifest in settled})
+    return gather_facts(paths, spec)
+
+
+def _note_published(
+    paths: PipelinePaths, table: TableState, settled: Sequence[BatchManifest], before: Any
+) -> None:
+    newest: dict[str, int] = {}
+    for manifest in settled:
+        newest[manifest.query_id] = max(newest.get(manifest.query_id, -1), manifest.batch_id)
+    if newest:
+        # With two queries (a loss was accepted in between) the living one is the one staged last.
+        query_id = max(settled, key=lambda manifest: manifest.staged_at).query_id
+        note = {"table_id": table.table_id, "version": table.version, "query_id": query_id, "batch_id": newest[query_id]}
+        if note != before:
+            storage.replace(paths.published, storage.dump_json(note))
+
+
+def _finish_reports(
+    paths: PipelinePaths, verdict: StoredVerdict, settled: Sequence[BatchManifest]
+) -> None:
+    keys = {tuple(key) for key in verdict.batches}
+    increment = [manifest for manifest in settled if (manifest.query_id, manifest.batch_id) in keys]
+    decision = load_decision(paths, verdict.run_id)
+    discarded = decision is not None and decision["decision"] == "discard"
+    outcome = "discarded" if discarded else "published"
+    version = _find_version(paths, verdict)
+    for run_id in dict.fromkeys([verdict.run_id, *(manifest.run_id for manifest in increment)]):
+        report = load_report(paths, run_id) or new_report(paths.name, run_id)
+        if report.outcome in FINAL_OUTCOMES:
+            continue
+        mine = increment if run_id == verdict.run_id else [m for m in increment if m.run_id == run_id]
+        fill_from_manifests(report, mine)
+        report.outcome = outcome
+        report.error = None
+        report.ended_at = now_text()
+        report.quality = verdict.quality
+        report.decision = decision
+        report.published_by = None if run_id == verdict.run_id else verdict.run_id
+        report.rows["published"] = 0 if discarded else report.rows["staged"]
+        report.table = table_figures(paths, mine, version, discarded=discarded)
+        check_balance(report.rows, published=not discarded)
+        save_report(paths, report)
+
+
+def table_figures(
+    paths: PipelinePaths, manifests: Sequence[BatchManifest], version: int | None, *, discarded: bool
+) -> dict[str, Any]:
+    """The report's ``table``: the version that holds these batches, and what they added to it."""
+    return {
+        "path": str(paths.table),
+        "version": version,
+        "files_added": 0 if discarded else sum(len(manifest.files) for manifest in manifests),
+        "files_removed": 0,
+        "rows_added": 0 if discarded else sum(manifest.staged for manifest in manifests),
+        "rows_removed": 0,
+    }
+
+
+def _find_version(paths: PipelinePaths, verdict: StoredVerdict) -> int | None:
+    """The newest version that an increment was committed as: its commits carry its last batch per query."""
+    last: dict[str, int] = {}
+    for query_id, batch_id in verdict.batches:
+        last[query_id] = max(last.get(query_id, -1), int(batch_id))
+    found = [find_commit(paths.table, query_id, batch_id) for query_id, batch_id in last.items()]
+    return max((version for version in found if version is not None), default=None)
+
+
+def _remove_empty(paths: PipelinePaths, query_ids: set[str]) -> None:
+    for query_id in query_ids:
+        for folder in (paths.staging / query_id, paths.manifests / query_id):
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+
+def sweep_attempts(paths: PipelinePaths, facts: Facts) -> None:
+    """Remove staging that no manifest names: attempts that were killed, of batches that are staged or settled."""
+    if not paths.staging.is_dir():
+        return
+    named = {(m.query_id, m.batch_id, m.attempt) for manifests in facts.manifests.values() for m in manifests}
+    for query in paths.staging.iterdir():
+        for batch in query.iterdir() if query.is_dir() else ():
+            for attempt in batch.iterdir() if batch.is_dir() else ():
+                if not batch.name.isdigit() or (query.name, int(batch.name), attempt.name) not in named:
+                    storage.remove_tree(attempt)
+            with contextlib.suppress(OSError):
+                batch.rmdir()
+        with contextlib.suppress(OSError):
+            query.rmdir()
+
+
+def unfinished(report: RunReport | None) -> bool:
+    """Whether a run still has something to do."""
+    return report is None or report.outcome not in FINAL_OUTCOMES

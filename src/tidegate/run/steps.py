@@ -1,0 +1,320 @@
+"""The three steps of a run, and the run that composes them: ingest >> audit >> publish.
+
+Each step may be its own process (Airflow tasks) or all three one (``tidegate run``). A step trusts nothing but what is on
+disk, first finishes what an earlier process began, and leaves a run report that the next step continues. Running a step
+again after it finished changes nothing and gives the same figures.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from tidegate.errors import HeldError, TidegateError, TryAgainError, UsageError
+from tidegate.lease import Lease, acquire
+from tidegate.project import PipelinePaths, Project
+from tidegate.run.preflight import Facts, check_agreement
+from tidegate.run.report import (
+    FINAL_OUTCOMES,
+    RunReport,
+    check_balance,
+    fill_from_manifests,
+    load_report,
+    new_report,
+    now_text,
+    save_report,
+)
+from tidegate.run.settle import recover
+from tidegate.run.verdicts import find_hold, held_error, load_decision, load_verdict
+from tidegate.spec.load import load_pipeline
+from tidegate.spec.models import PipelineSpec
+
+if TYPE_CHECKING:
+    from tidegate.run.submit import SubmitPlan
+
+_PARK_AT_LEAST_SECONDS = 60.0
+_RUN_ID_AT_MOST = 200
+
+Submit = Callable[["SubmitPlan"], int]
+
+
+@dataclass
+class RunContext:
+    """One run at work: its settings, its lease and its report so far."""
+
+    project: Project
+    spec: PipelineSpec
+    paths: PipelinePaths
+    lease: Lease
+    report: RunReport
+    facts: Facts | None = field(default=None)
+
+    @property
+    def name(self) -> str:
+        """The pipeline."""
+        return self.spec.name
+
+    def recover(self) -> Facts:
+        """Finish what was begun; the facts after it. The report is read again: recovery may have finished it."""
+        self.facts = recover(self.paths, self.spec, self.lease)
+        self.report = load_report(self.paths, self.report.run_id) or self.report
+        return self.facts
+
+
+def new_run_id(kind: str = "manual") -> str:
+    """A run id nobody else has."""
+    return f"{kind}__{datetime.now(UTC).strftime('%Y-%m-%dT%H:%M:%S')}_{secrets.token_hex(3)}"
+
+
+def check_run_id(run_id: str) -> str:
+    """``run_id`` when it can be one. Raises UsageError BAD_RUN_ID."""
+    if run_id and len(run_id.encode()) <= _RUN_ID_AT_MOST and run_id.isprintable():
+        return run_id
+    raise UsageError(
+        "BAD_RUN_ID",
+        f"{run_id[:80]!r} cannot be a run id",
+        next_run="is not touched",
+        fix=f"use 1 to {_RUN_ID_AT_MOST} printable characters, or leave --run-id out",
+    )
+
+
+def run_pipeline(
+    project: Project, name: str, run_id: str, *, submit: Submit, accept_loss: str | None = None
+) -> dict[str, Any]:
+    """``tidegate run``: ingest, audit and publish under one lease. Returns the report; raises TidegateError."""
+    with _open_run(project, name, run_id, "run") as context:
+        if context.report.outcome in FINAL_OUTCOMES:
+            return context.report.to_dict()
+        _ingest(context, submit, accept_loss)
+        if context.report.outcome is None:
+            _audit(context)
+        if context.report.outcome is None:
+            _publish(context)
+        return context.report.to_dict()
+
+
+def ingest_run(
+    project: Project, name: str, run_id: str, *, submit: Submit, accept_loss: str | None = None
+) -> dict[str, Any]:
+    """The ingest step: what is new goes into staging. ``outcome`` is ``nothing_new`` when no later step is needed."""
+    with _open_run(project, name, run_id, "ingest", next_step=True) as context:
+        if context.report.outcome not in FINAL_OUTCOMES:
+            _ingest(context, submit, accept_loss)
+        return context.report.to_dict()
+
+
+def audit_run(project: Project, name: str, run_id: str) -> dict[str, Any]:
+    """The audit step: quarantine is published, Great Expectations judges. Raises HeldError when a critical rule fails."""
+    with _open_run(project, name, run_id, "audit", next_step=True) as context:
+        if context.report.outcome not in FINAL_OUTCOMES:
+            _audit(context)
+        return context.report.to_dict()
+
+
+def publish_run(project: Project, name: str, run_id: str) -> dict[str, Any]:
+    """The publish step: one version of the table. Raises what the audit would, when the audit did not pass."""
+    with _open_run(project, name, run_id, "publish") as context:
+        if context.report.outcome not in FINAL_OUTCOMES:
+            _publish(context)
+        return context.report.to_dict()
+
+
+@contextlib.contextmanager
+def _open_run(
+    project: Project, name: str, run_id: str, command: str, *, next_step: bool = False
+) -> Iterator[RunContext]:
+    """The context of a step. Afterwards the report is stored, and the lease released, or parked for the next step."""
+    check_run_id(run_id)
+    spec = load_pipeline(project, name)
+    paths = project.paths(name)
+    expires = project.spec.lease.expires_after
+    lease = acquire(paths, run_id=run_id, command=command, expires_after_seconds=expires)
+    began = time.monotonic()
+    report = load_report(paths, run_id) or new_report(name, run_id)
+    if report.outcome in ("failed", "held"):
+        report.outcome, report.error, report.ended_at = None, None, None
+    context = RunContext(project, spec, paths, lease, report)
+    try:
+        yield context
+    except BaseException as error:
+        _note_failure(context, error)
+        lease.release()
+        raise
+    report = context.report
+    if report.outcome in FINAL_OUTCOMES or not next_step:
+        lease.release()
+    else:
+        report.duration_seconds[command] = round(time.monotonic() - began, 3)
+        save_report(paths, report)
+        lease.park(max(expires, _PARK_AT_LEAST_SECONDS))
+
+
+def _note_failure(context: RunContext, error: BaseException) -> None:
+    """Write the failure into the run's report, unless the run was finished by another process or lost its lease."""
+    if not context.lease.is_current():
+        return
+    known = error if isinstance(error, TidegateError) else _as_known(error, context.name)
+    report = context.report
+    if report.outcome in FINAL_OUTCOMES:
+        return
+    report.outcome = "held" if isinstance(error, HeldError) else "failed"
+    report.error = known.to_dict()
+    report.ended_at = now_text()
+    with contextlib.suppress(TidegateError, OSError):
+        save_report(context.paths, report)
+
+
+def _as_known(error: BaseException, name: str) -> TidegateError:
+    from tidegate.errors import DefectError
+
+    if isinstance(error, KeyboardInterrupt | SystemExit):
+        return TryAgainError(
+            "STOPPED", "the run was stopped", next_run="goes on where it stopped", fix=f"tidegate run {name}"
+        )
+    return DefectError(
+        "UNEXPECTED",
+        f"{type(error).__name__}: {error}",
+        next_run="tries again; nothing is lost",
+        fix="report it with the traceback",
+    )
+
+
+def _timed(context: RunContext, step: str, began: float) -> None:
+    context.report.duration_seconds[step] = round(time.monotonic() - began, 3)
+
+
+def _ingest(context: RunContext, submit: Submit, accept_loss: str | None) -> None:
+    from tidegate.run.drain import drain_sources
+
+    began = time.monotonic()
+    facts = context.recover()
+    if context.report.outcome in FINAL_OUTCOMES:
+        return
+    check_agreement(facts, context.name)
+    hold = find_hold(context.paths, facts.owed)
+    if hold is not None:
+        raise held_error(context.name, hold, earlier=hold.run_id != context.report.run_id)
+    drain_sources(context, submit, accept_loss)
+    assert context.facts is not None
+    owed = context.facts.owed
+    _timed(context, "ingest", began)
+    if not owed:
+        context.report.outcome = "nothing_new"
+        context.report.ended_at = now_text()
+        save_report(context.paths, context.report)
+        return
+    fill_from_manifests(context.report, owed)
+    check_balance(context.report.rows, published=False)
+    save_report(context.paths, context.report)
+
+
+def _audit(context: RunContext) -> None:
+    from tidegate.run.gate import audit_increment
+
+    began = time.monotonic()
+    facts = context.recover()
+    if context.report.outcome in FINAL_OUTCOMES:
+        return
+    _need_owed(context, facts)
+    hold = find_hold(context.paths, facts.owed)
+    if hold is not None and hold.run_id != context.report.run_id:
+        raise held_error(context.name, hold, earlier=True)
+    fill_from_manifests(context.report, facts.owed)
+    verdict = audit_increment(context, facts)
+    context.report.quality = verdict.quality
+    _timed(context, "audit", began)
+    save_report(context.paths, context.report)
+    if not verdict.passed and load_decision(context.paths, verdict.run_id) is None:
+        raise held_error(context.name, verdict, earlier=False)
+
+
+def _publish(context: RunContext) -> None:
+    from tidegate.run.gate import publish_increment
+
+    began = time.monotonic()
+    facts = context.recover()
+    if context.report.outcome in FINAL_OUTCOMES:
+        return
+    _need_owed(context, facts)
+    verdict = load_verdict(context.paths, context.report.run_id)
+    if verdict is None or not verdict.covers(facts.owed):
+        raise TryAgainError(
+            "NOT_AUDITED",
+            f"the increment of run {context.report.run_id} has no verdict, or was staged anew since",
+            where=f"pipeline {context.name}",
+            next_run="audits it first",
+            fix=f"tidegate audit {context.name} --run-id {context.report.run_id}, or tidegate run {context.name}",
+        )
+    decision = load_decision(context.paths, verdict.run_id)
+    if not verdict.passed and decision is None:
+        raise held_error(context.name, verdict, earlier=False)
+    publish_increment(context, facts, verdict, discard=decision is not None and decision["decision"] == "discard")
+    context.recover()
+    _timed(context, "publish", began)
+    context.report.duration_seconds = dict(context.report.duration_seconds)
+    save_report(context.paths, context.report)
+
+
+def _need_owed(context: RunContext, facts: Facts) -> None:
+    if not facts.owed:
+        raise TryAgainError(
+            "NOTHING_STAGED",
+            f"run {context.report.run_id} of {context.name} has nothing staged",
+            next_run="ingests first",
+            fix=f"tidegate run {context.name}",
+        )
+
+
+def decide(project: Project, name: str, run_id: str, *, decision: str, reason: str) -> dict[str, Any]:
+    """``release`` or ``discard`` a held increment: recorded with who and why, then carried out at once.
+
+    Raises UsageError NOT_HELD when nothing is held under this run id, TryAgainError LEASE_HELD.
+    """
+    from tidegate import storage
+
+    if not reason.strip():
+        raise UsageError("REASON_MISSING", "a decision needs a reason", fix='add --reason "..."')
+    with _open_run(project, name, run_id, decision) as context:
+        facts = context.recover()
+        if context.report.outcome in FINAL_OUTCOMES:
+            raise UsageError(
+                "NOT_HELD",
+                f"run {run_id} of {name} is {context.report.outcome}; there is nothing to decide",
+                fix=f"tidegate status {name}",
+            )
+        verdict = load_verdict(context.paths, run_id)
+        if verdict is None or verdict.passed or not verdict.covers(facts.owed):
+            raise UsageError(
+                "NOT_HELD",
+                f"no increment of {name} is held under the run id {run_id!r}",
+                next_run="is not touched",
+                fix=f"tidegate status {name} shows what is held",
+            )
+        value = {"decision": decision, "who": _who(), "reason": reason.strip(), "at": now_text()}
+        context.lease.check()
+        if not storage.put_if_absent(context.paths.decision(run_id), storage.dump_json(value)):
+            before = load_decision(context.paths, run_id) or {}
+            if before.get("decision") != decision:
+                raise UsageError(
+                    "DECIDED_ALREADY",
+                    f"{before.get('who')} decided to {before.get('decision')} it at {before.get('at')}",
+                    fix=f"tidegate {before.get('decision')} {name} {run_id} --reason ... finishes that",
+                )
+        _publish(context)
+        return context.report.to_dict()
+
+
+def _who() -> str:
+    import socket
+
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = "unknown"
+    return f"{user}@{socket.gethostname()}"

@@ -1,0 +1,216 @@
+"""The spark-submit of one ingest, as a value that the command line and Airflow share, and how the command line runs it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tidegate.errors import TryAgainError, UsageError
+from tidegate.project import Project
+from tidegate.run.process_tree import bind_to_parent, end_tree
+from tidegate.run.progress import parse_marker
+
+_DRIVER_MEMORY = "1g"
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+
+
+@dataclass(frozen=True)
+class SubmitPlan:
+    """What spark-submit is given. ``master`` is the command line's; Airflow takes its own from the connection."""
+
+    application: str
+    application_args: list[str]
+    conf: dict[str, str]
+    jars: list[str] = field(default_factory=list)
+    env_vars: dict[str, str] = field(default_factory=dict)
+    driver_memory: str = _DRIVER_MEMORY
+    master: str = "local[*]"
+    log_path: str | None = None
+
+
+def plan_submit(
+    project: Project,
+    *,
+    order_path: Path,
+    log_path: Path,
+    pipeline_conf: Mapping[str, Any],
+    pending_bytes: int,
+    pending_files: int,
+    settings: Mapping[str, str],
+    needs_kafka: bool,
+) -> SubmitPlan:
+    """Driver settings for this run: chosen by what is pending, then the project's, the pipeline's, and those pinned."""
+    from tidegate.ingest.jvm import driver_conf, jvm_options, launcher_env
+
+    own = {str(key): _text(value) for key, value in {**project.spec.spark.conf, **pipeline_conf}.items()}
+    master = project.spec.spark.master
+    conf = {**driver_conf(pending_bytes, pending_files, count_cores(master)), **own, **settings}
+    options = " ".join([*jvm_options(pending_bytes, _class_archive()), own.get(_JAVA_OPTIONS, "")]).strip()
+    conf[_JAVA_OPTIONS] = options
+    return SubmitPlan(
+        application=str(find_application(project)),
+        application_args=[str(order_path)],
+        conf=conf,
+        jars=[str(path) for path in find_kafka_jars(project)] if needs_kafka else [],
+        env_vars={
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "PYTHONUNBUFFERED": "1",
+            **launcher_env(),
+        },
+        driver_memory=conf.get("spark.driver.memory", _DRIVER_MEMORY),
+        master=master,
+        log_path=str(log_path),
+    )
+
+
+def _class_archive() -> Path | None:
+    """The JVM's class archive, made by the first run on a machine; it only saves time, so its absence is no error."""
+    from tidegate.ingest.jvm_archive import default_cache_dir, ensure_archive, find_java_home, find_spark_home
+
+    def say(message: str) -> None:
+        print(message, file=sys.stderr, flush=True)
+
+    return ensure_archive(default_cache_dir(), find_java_home(), find_spark_home(), say=say)
+
+
+def run_spark_submit(plan: SubmitPlan, on_event: Callable[[dict[str, Any]], None] | None = None) -> int:
+    """Run the driver to its end and return its exit code; its log goes to ``plan.log_path``.
+
+    The driver dies with this process, also when this process is killed. A signal that stops this process (it must raise
+    from its handler) ends the whole tree first.
+    """
+    command = [find_spark_submit(), "--master", plan.master, "--driver-memory", plan.driver_memory]
+    if plan.jars:
+        command += ["--jars", ",".join(plan.jars)]
+    # Settings go through a file without a name: arguments can be read by everyone on the machine.
+    settings = os.memfd_create("tidegate-spark-settings", 0)
+    os.write(settings, format_properties(plan.conf).encode())
+    command += ["--properties-file", f"/proc/self/fd/{settings}", "--load-spark-defaults"]
+    command += [plan.application, *plan.application_args]
+    log = open(plan.log_path or os.devnull, "wb")
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            env={**os.environ, **plan.env_vars},
+            start_new_session=True,
+            preexec_fn=bind_to_parent(os.getpid()),
+            pass_fds=(settings,),
+        )
+        try:
+            assert process.stdout is not None
+            for raw in process.stdout:
+                line = raw.decode("utf-8", "replace").rstrip("\n")
+                event = parse_marker(line)
+                if event is None:
+                    log.write(raw)
+                elif on_event is not None:
+                    on_event(event)
+            return process.wait()
+        finally:
+            end_tree(process.pid)
+            process.wait()
+    finally:
+        log.close()
+        os.close(settings)
+
+
+def format_properties(conf: Mapping[str, str]) -> str:
+    """Spark's properties file; what Java's reader would take for syntax is escaped."""
+    return "".join(f"{_escape(key)}={_escape(value)}\n" for key, value in sorted(conf.items()))
+
+
+def _escape(text: str) -> str:
+    plain = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+    return "".join("\\" + char if char in "=:#! " else char for char in plain)
+
+
+def find_spark_submit() -> str:
+    """spark-submit beside this interpreter, else on PATH."""
+    beside = Path(sys.executable).parent / "spark-submit"
+    found = str(beside) if beside.exists() else shutil.which("spark-submit")
+    if found is None:
+        raise UsageError(
+            "SPARK_SUBMIT_MISSING",
+            f"spark-submit is neither beside {sys.executable} nor on PATH",
+            fix="install pyspark into the environment that runs tidegate",
+        )
+    if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
+        raise UsageError(
+            "JAVA_MISSING", "Spark needs Java 17, and there is no `java` on PATH", fix="install a Java 17 runtime"
+        )
+    return found
+
+
+def find_application(project: Project) -> Path:
+    """``jobs/tidegate_job.py`` of the project."""
+    path = project.jobs / "tidegate_job.py"
+    if not path.is_file():
+        raise UsageError(
+            "NO_APPLICATION",
+            "the spark-submit application is missing from the project",
+            where=str(path),
+            fix="`tidegate init` writes one: copy it from a new project",
+        )
+    return path
+
+
+def find_kafka_jars(project: Project) -> list[Path]:
+    """The Kafka source's jars: TIDEGATE_JARS, the project's ``.tools/jars``, or that of the repository of the package."""
+    places = [os.environ.get("TIDEGATE_JARS"), project.root / ".tools" / "jars"]
+    places.append(Path(__file__).resolve().parents[3] / ".tools" / "jars")
+    for place in places:
+        jars = sorted(Path(place).glob("*.jar")) if place else []
+        if any(jar.name.startswith("spark-sql-kafka") for jar in jars):
+            return jars
+    raise UsageError(
+        "KAFKA_JARS_MISSING",
+        "the jars of Spark's Kafka source were not found",
+        where=", ".join(str(place) for place in places if place),
+        fix="`make setup` in the repository fetches them; or set TIDEGATE_JARS to a folder that has them",
+    )
+
+
+def count_cores(master: str) -> int:
+    """Cores of a ``local[...]`` master; for a cluster what this machine has is only a guess for small defaults."""
+    inside = master.partition("[")[2].partition("]")[0].split(",")[0]
+    if master.startswith("local") and inside.isdigit():
+        return int(inside)
+    if master == "local":
+        return 1
+    return len(os.sched_getaffinity(0))
+
+
+def driver_died(name: str, exit_code: int, log_path: Path) -> TryAgainError:
+    """The error when the driver ended without an answer."""
+    how = f"was killed by signal {exit_code - 128 if exit_code > 128 else -exit_code}" if (
+        exit_code < 0 or exit_code > 128
+    ) else f"ended with code {exit_code}"
+    return TryAgainError(
+        "DRIVER_DIED",
+        f"the Spark driver {how} without an answer{_tail(log_path)}",
+        where=str(log_path),
+        next_run="goes on from the last staged batch; nothing is lost or doubled",
+        fix=f"read the log; then `tidegate run {name}`",
+    )
+
+
+def _tail(path: Path, lines: int = 5) -> str:
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    except OSError:
+        return ""
+    return "; its log ends: " + " | ".join(line.strip()[:200] for line in text[-lines:]) if text else ""
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,82 @@
+"""What a checkpoint was born with. Written before its first batch, so that nothing has to be guessed later.
+
+Spark pins some settings with the first batch for ever and reads others (starting offsets) only once; a run that starts no
+JVM must know them too. ``query_id`` is filled in when Spark has made the checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from tidegate import storage
+from tidegate.project import PipelinePaths
+from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
+
+
+@dataclass(frozen=True)
+class Birth:
+    """``sources`` maps names to {} for files, and to ``KafkaBirth.to_dict()`` for Kafka."""
+
+    query_id: str | None
+    born_at: str
+    settings: dict[str, str]
+    sources: dict[str, dict[str, Any]]
+    fingerprint: dict[str, Any] = field(default_factory=dict)
+
+
+def read_birth(paths: PipelinePaths) -> Birth | None:
+    """The birth record, or None when no checkpoint was ever born (or the record was taken away)."""
+    value = storage.read_json(paths.birth)
+    return Birth(**value) if value is not None else None
+
+
+def write_birth(paths: PipelinePaths, birth: Birth) -> None:
+    """Record a birth. The first one stands: two runs that both found none agree on what was written first."""
+    storage.put_if_absent(paths.birth, storage.dump_json(asdict(birth)))
+
+
+def replace_birth(paths: PipelinePaths, birth: Birth) -> None:
+    """Write the birth over the one that is there (topics and partitions that appeared)."""
+    storage.replace(paths.birth, storage.dump_json(asdict(birth)))
+
+
+def name_query(paths: PipelinePaths, query_id: str) -> None:
+    """Fill in the id that Spark gave to the query."""
+    birth = read_birth(paths)
+    if birth is not None and birth.query_id != query_id:
+        storage.replace(paths.birth, storage.dump_json(asdict(replace(birth, query_id=query_id))))
+
+
+def new_birth(spec: PipelineSpec, sources: dict[str, dict[str, Any]], settings: dict[str, str]) -> Birth:
+    """A birth of now."""
+    return Birth(None, datetime.now(UTC).isoformat(), settings, sources, fingerprint(spec))
+
+
+def fingerprint(spec: PipelineSpec) -> dict[str, Any]:
+    """What may not change under a living checkpoint: where records come from, and how the table is laid out."""
+    sources: dict[str, Any] = {}
+    for name, source in spec.sources.items():
+        if isinstance(source, FilesSource):
+            sources[name] = {"type": source.type, "path": source.path, "format": source.format}
+        elif isinstance(source, KafkaSource):
+            chosen = source.topics or source.topic_pattern or source.assign
+            sources[name] = {"type": source.type, "topics": json.loads(json.dumps(chosen)), "format": source.format}
+        else:
+            sources[name] = {"type": source.type}
+    return {"sources": sources, "partition_by": list(spec.table.partition_by), "output_mode": spec.output_mode}
+
+
+def changed_keys(then: dict[str, Any], now: dict[str, Any], path: str = "") -> list[str]:
+    """``key: was -> is`` for every leaf in which two fingerprints differ."""
+    found: list[str] = []
+    for key in sorted({*then, *now}):
+        here = f"{path}.{key}" if path else key
+        before, after = then.get(key), now.get(key)
+        if isinstance(before, dict) and isinstance(after, dict):
+            found += changed_keys(before, after, here)
+        elif before != after:
+            found.append(f"{here}: {json.dumps(before)} -> {json.dumps(after)}")
+    return found

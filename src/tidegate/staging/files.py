@@ -1,0 +1,43 @@
+"""The parquet files that Spark wrote into an attempt folder, as the manifest names them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import unquote
+
+from tidegate import storage
+from tidegate.staging.manifest import StagedFile
+
+_NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+
+
+def list_staged_files(folder: Path, relative_to: Path) -> list[StagedFile]:
+    """Every parquet file under ``folder`` with at least one row: made durable, counted by its own footer."""
+    import pyarrow.parquet as pq
+
+    found = []
+    folders = set()
+    for path in sorted(folder.rglob("*.parquet")):
+        rows = pq.read_metadata(path).num_rows
+        if rows == 0:
+            continue
+        storage.fsync_file(path)
+        folders.add(path.parent)
+        inside = path.relative_to(folder).parts[:-1]
+        found.append(
+            StagedFile(
+                path=str(path.relative_to(relative_to)),
+                rows=rows,
+                size_bytes=path.stat().st_size,
+                partition=dict(partition_value(part) for part in inside),
+            )
+        )
+    for parent in folders:
+        storage.fsync_dir(parent)
+    return found
+
+
+def partition_value(folder_name: str) -> tuple[str, str | None]:
+    """(column, value) of a ``column=value`` folder; Spark escapes special characters as %XX."""
+    column, _, value = folder_name.partition("=")
+    return unquote(column), None if value == _NULL_PARTITION else unquote(value)
