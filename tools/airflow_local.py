@@ -110,8 +110,8 @@ def start_airflow(
 ) -> Airflow:
     """Starts Airflow for the project at ``project_root`` and waits until every component is healthy (about a minute).
 
-    ``port`` None: a free one. ``dags_folder`` and ``plugins_folder`` default to the project's. ``tied``: it ends with the
-    calling process, however that ends. Raises :class:`ToolError` when the port is taken or it does not come up.
+    ``port`` None: a free one. ``dags_folder`` and ``plugins_folder`` default to the project's. ``tied``: it ends with
+    the calling process, however that ends. Raises :class:`ToolError` when the port is taken or it does not come up.
     """
     home = home.resolve()
     if find_airflow(home) is not None:

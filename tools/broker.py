@@ -31,6 +31,7 @@ from tools.console import REPO_ROOT, ToolError, run_main, say
 from tools.jars import GROUPS, ensure_jars
 from tools.processes import (
     choose_free_port,
+    is_port_used,
     read_start_ticks,
     refuse_used_port,
     start_process,
@@ -125,6 +126,8 @@ class Broker:
         self.pid, self.start_ticks, self.process = again.pid, again.start_ticks, again.process
 
     def _forget(self) -> None:
+        # A killed JVM holds its port until its last thread has ended.
+        wait_until(lambda: not is_port_used(self.port), 10)
         (self.folder / "broker.json").unlink(missing_ok=True)
 
 
@@ -149,7 +152,7 @@ def start_broker(
         try:
             return _start_on(folder, chosen, dict(overrides or {}), tied)
         except ToolError:
-            if attempt == tries - 1 or "Address already in use" not in (folder / "server.log").read_text():
+            if attempt == tries - 1 or "Address already in use" not in tail_log(folder / "server.log"):
                 raise
     raise AssertionError("unreachable")
 

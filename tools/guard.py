@@ -1,6 +1,6 @@
 """Runs a command and ends it, and everything that came from it, for sure.
 
-    python -m tools.guard [--tied] -- COMMAND...
+    python -m tools.guard [--tied] [--patience SECONDS] -- COMMAND...
 
 The guard adopts orphans of the command (it is their subreaper), so that a process which moved to another session or
 lost its parent is found as well. It ends all of them when it gets SIGTERM or SIGINT, when the command ends by itself,
@@ -10,6 +10,7 @@ however that one dies.
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import os
 import select
@@ -18,15 +19,15 @@ import subprocess
 import sys
 import time
 
-from tools.console import ToolError, run_main
+from tools.console import run_main
 from tools.processes import die_with_parent, list_descendants, send_signal
 
 _PR_SET_CHILD_SUBREAPER = 36
-ORDERLY_SECONDS = 8
-TERM_SECONDS = 5
+PATIENCE_SECONDS = 8
+"""How long the command has for an orderly end, and then its descendants again, before they are killed."""
 
 
-def guard_command(command: list[str], *, tied: bool) -> int:
+def guard_command(command: list[str], *, tied: bool, patience_seconds: float = PATIENCE_SECONDS) -> int:
     """Runs ``command`` until one of the ends above; returns its exit code, 0 when it was ended from outside."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
     wake_read, wake_write = os.pipe()
@@ -43,8 +44,8 @@ def guard_command(command: list[str], *, tied: bool) -> int:
         code = _reap(child.pid)
     if code is None:
         send_signal([child.pid], signal.SIGINT)  # the orderly end of a server in the foreground
-        _wait_for_end(child.pid, ORDERLY_SECONDS, only_child=True)
-    for number, seconds in ((signal.SIGTERM, TERM_SECONDS), (signal.SIGKILL, 30)):
+        _wait_for_end(child.pid, patience_seconds, only_child=True)
+    for number, seconds in ((signal.SIGTERM, patience_seconds), (signal.SIGKILL, 30)):
         send_signal(list_descendants(os.getpid()), number)
         if _wait_for_end(child.pid, seconds, again=number if number == signal.SIGKILL else None):
             break
@@ -80,11 +81,12 @@ def _wait_for_end(child_pid: int, seconds: float, *, only_child: bool = False, a
 
 def main(arguments: list[str]) -> int:
     """The command line; see the module's docstring."""
-    tied = arguments[:1] == ["--tied"]
-    rest = arguments[1:] if tied else arguments
-    if rest[:1] != ["--"] or len(rest) < 2:
-        raise ToolError("no command to guard", "python -m tools.guard [--tied] -- COMMAND...")
-    return guard_command(rest[1:], tied=tied)
+    parser = argparse.ArgumentParser(prog="python -m tools.guard", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--tied", action="store_true", help="end when standard input closes")
+    parser.add_argument("--patience", type=float, default=PATIENCE_SECONDS, metavar="SECONDS")
+    parser.add_argument("command", nargs="+")
+    options = parser.parse_args(arguments)
+    return guard_command(options.command, tied=options.tied, patience_seconds=options.patience)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -105,21 +106,34 @@ def wait_until(condition: Callable[[], bool], timeout_seconds: float, interval_s
     return True
 
 
-def choose_free_port(host: str = "127.0.0.1") -> int:
-    """A port nobody listens on right now."""
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
+def choose_free_port() -> int:
+    """A port nobody listens on right now.
+
+    Below the range from which the kernel takes ports for outgoing connections: there, a client that keeps trying to
+    reach a server that is away may take the very port that the server needs to come back.
+    """
+    for _ in range(200):
+        port = random.randrange(15_000, 32_000)
+        if not is_port_used(port):
+            return port
+    raise ToolError("no free port between 15000 and 32000", "end what listens there (ss -ltn)")
 
 
-def refuse_used_port(port: int, what: str, fix: str, host: str = "127.0.0.1") -> None:
-    """Raises when something listens on ``port`` already."""
+def is_port_used(port: int, host: str = "127.0.0.1") -> bool:
+    """Whether a server cannot listen on ``port``."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
         except OSError:
-            raise ToolError(f"port {port}, which {what} needs, is in use by another program", fix) from None
+            return True
+    return False
+
+
+def refuse_used_port(port: int, what: str, fix: str) -> None:
+    """Raises when something listens on ``port`` already."""
+    if is_port_used(port):
+        raise ToolError(f"port {port}, which {what} needs, is in use by another program", fix)
 
 
 def tail_log(path: Path, lines: int = 15) -> str:
