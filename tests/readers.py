@@ -27,7 +27,7 @@ def read_with_duckdb(table_path: Path) -> Rows:
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
         query = f"SELECT * FROM read_parquet('{pattern}', union_by_name = true)"
-        rows: Rows = connection.execute(query).to_arrow_table().to_pylist()
+        rows: Rows = connection.sql(query).to_arrow_table().to_pylist()
     return rows
 
 

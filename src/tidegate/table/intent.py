@@ -99,6 +99,7 @@ def _intent_from(value: dict[str, Any]) -> PublishIntent:
         **{
             **value,
             "files_to_add": [FileToAdd(**file) for file in value["files_to_add"]],
+            "files_to_remove": [FileToRemove(**file) for file in value["files_to_remove"]],
         }
     )
 

@@ -1,0 +1,79 @@
+"""Stopping a program at its N-th storage call: every rename, link, unlink, mkdir, fsync and log commit is a point.
+
+``StorageCalls`` counts the calls of one thread and does something at a chosen one: raise (a kill), or wait (a freeze).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import deltalake.table
+import deltalake.transaction
+import pytest
+
+_OS_CALLS = ("rename", "replace", "link", "unlink", "mkdir", "fsync")
+
+
+class KilledHere(BaseException):
+    """Stands for SIGKILL: no except clause of the program may swallow it."""
+
+
+class StorageCalls:
+    """Counts storage calls of one thread; ``act(name)`` runs at call ``at``, before it or (``after``) behind it."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, at: int, act: Callable[[str], None], *, after: bool = False) -> None:
+        self.count = 0
+        self.at = at
+        self.act = act
+        self.after = after
+        self.thread = threading.get_ident()
+        self.names: list[str] = []
+        for name in _OS_CALLS:
+            patch.setattr(os, name, self._wrap(f"os.{name}", getattr(os, name)))
+        create = self._wrap("create table", deltalake.transaction.create_table_with_add_actions)
+        patch.setattr(deltalake.transaction, "create_table_with_add_actions", create)
+        commit = self._wrap("commit", deltalake.DeltaTable.create_write_transaction)
+        patch.setattr(deltalake.DeltaTable, "create_write_transaction", commit)
+        alter = self._wrap("add columns", deltalake.table.TableAlterer.add_columns)
+        patch.setattr(deltalake.table.TableAlterer, "add_columns", alter)
+
+    def _wrap(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if threading.get_ident() != self.thread:
+                return real(*args, **kwargs)
+            self.count += 1
+            mine = self.count == self.at
+            self.names.append(name)
+            if mine and not self.after:
+                self.act(name)
+            try:
+                return real(*args, **kwargs)
+            finally:  # a call that fails is a point too
+                if mine and self.after:
+                    self.act(name)
+
+        return call
+
+
+def kill(name: str) -> None:
+    """The action of a kill."""
+    raise KilledHere(name)
+
+
+def split_devices(patch: pytest.MonkeyPatch, state: Path) -> None:
+    """Make renames out of the state folder fail as if the warehouse were on another device."""
+    real = os.rename
+
+    def rename(source: Any, target: Any, **more: Any) -> None:
+        if Path(source).is_relative_to(state) and not Path(target).is_relative_to(state):
+            if not Path(source).exists():
+                raise FileNotFoundError(2, "No such file or directory", str(source))
+            raise OSError(18, "Invalid cross-device link")
+        real(source, target, **more)
+
+    patch.setattr(os, "rename", rename)
