@@ -1,14 +1,14 @@
 """One writer per pipeline, by a lease with a fencing token.
 
-The folder ``state/<name>/lease/`` holds one file per token, ``<token>.json``, created by put-if-absent and never changed.
-The highest token is the lease; taking over means creating the next one, so of any number of contenders one wins and a
-former holder, also one that was frozen and thawed, finds a higher token than its own. Beside it the holder, and only the
-holder, keeps ``<token>.state.json``: its last heartbeat, and whether it parked or released the lease.
+The folder ``state/<name>/lease/`` holds one file per token, ``<token>.json``, created by put-if-absent and not changed
+after that. The highest token is the lease; taking over means creating the next one, so of any number of contenders one
+wins, and a former holder, also one that was frozen and thawed, finds a higher token than its own. Beside it the holder,
+and only the holder, keeps ``<token>.state.json``: its last heartbeat, and whether it parked or released the lease.
 
-Time. A heartbeat carries the wall clock and the time since boot. A contender on the same boot compares the latter, which
-no clock change can move; any other one compares wall clocks, where a heartbeat further than the limit from now, in either
-direction, counts as expired (a holder whose clock was years ahead must not block for years). A takeover that was wrong by
-a skewed clock costs the former holder its run, never the table: it is fenced.
+Time. A heartbeat carries the wall clock and the time since boot. A contender on the same boot compares the latter,
+which no clock change can move. Any other one compares wall clocks, and a heartbeat further than the limit from now, in
+either direction, counts as expired: a holder whose clock was years ahead must not block for years. A takeover that was
+wrong by a skewed clock costs the former holder its run, never the table: it is fenced.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import socket
 import threading
 import time
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from typing import Any, Literal, Self
 
 from tidegate import storage
 from tidegate.errors import TryAgainError
+from tidegate.machine import find_whereabouts, is_dead, read_boot_id, read_clock, read_process_start
 from tidegate.project import PipelinePaths
 
 _TOKEN_FILE = re.compile(r"^(\d{12})(\.state)?\.json$")
@@ -85,7 +85,7 @@ class Lease:
                 return
             self._done.set()
             if _highest_token(self.paths.lease) == self.token:
-                storage.replace(_state_path(self.paths.lease, self.token), storage.dump_json({**_clock(), **state}))
+                storage.replace(_state_path(self.paths.lease, self.token), storage.dump_json({**read_clock(), **state}))
         self._thread.join(timeout=1.0)
 
     def _renew(self) -> None:
@@ -94,7 +94,7 @@ class Lease:
                 if self._done.is_set() or _highest_token(self.paths.lease) != self.token:
                     return
                 try:
-                    beat = storage.dump_json({**_clock(), "state": "held"})
+                    beat = storage.dump_json({**read_clock(), "state": "held"})
                     storage.replace(_state_path(self.paths.lease, self.token), beat)
                 except (OSError, TryAgainError):
                     # A full disk must not cost the lease: a time stamp needs no space.
@@ -105,9 +105,9 @@ class Lease:
 def acquire(paths: PipelinePaths, *, run_id: str, command: str, expires_after_seconds: float) -> Lease:
     """Take the lease of a pipeline for ``run_id``; ``command`` is shown to whoever is refused meanwhile.
 
-    A holder that is provably dead (same machine, and its process or its boot is gone) is replaced at once, one on another
-    machine or frozen when it has been silent for the time it had promised, a parked lease at once by its own run.
-    Raises TryAgainError LEASE_HELD with the holder, since when, and when it expires.
+    A holder that is provably dead (same machine, and its process or its boot is gone) is replaced at once; one on
+    another machine, or frozen, when it has been silent for as long as it had announced; a parked lease is resumed at
+    once by its own run. Raises TryAgainError LEASE_HELD with the holder, since when, and when it expires.
     """
     folder = paths.lease
     while True:
@@ -121,12 +121,12 @@ def acquire(paths: PipelinePaths, *, run_id: str, command: str, expires_after_se
             "token": token,
             "run_id": run_id,
             "command": command,
-            **_whereabouts(),
+            **find_whereabouts(),
             "pid": os.getpid(),
-            "pid_started": _pid_started(os.getpid()),
+            "pid_started": read_process_start(os.getpid()),
             "acquired_at": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "expires_after_seconds": float(expires_after_seconds),
-            **_clock(),
+            **read_clock(),
         }
         if not storage.put_if_absent(_token_path(folder, token), storage.dump_json(record)):
             continue
@@ -139,7 +139,7 @@ def acquire(paths: PipelinePaths, *, run_id: str, command: str, expires_after_se
 
 
 def is_current_token(paths: PipelinePaths, token: int) -> bool:
-    """Whether ``token`` is the lease and is held; for processes, such as the Spark driver, that work under another's lease."""
+    """Whether ``token`` is the lease and is held; for the Spark driver, which works under another process's lease."""
     if _highest_token(paths.lease) != token:
         return False
     return _read_state(paths.lease, token).get("state", "held") == "held"
@@ -200,7 +200,7 @@ def _read_highest(folder: Path) -> _Found | None:
         else:
             limit = float(record.get("expires_after_seconds", 60.0))
         left = limit - _silent_seconds(beat, touched_at)
-        if stated == "held" and _is_dead(record):
+        if stated == "held" and is_dead(record):
             stated = "dead"
         elif left <= 0:
             stated = "expired"
@@ -210,65 +210,12 @@ def _read_highest(folder: Path) -> _Found | None:
 
 def _silent_seconds(beat: dict[str, Any], touched_at: float) -> float:
     by_touch = abs(time.time() - touched_at)
-    if beat.get("boot_id") == _boot_id() and "beat_since_boot" in beat:
+    if beat.get("boot_id") == read_boot_id() and "beat_since_boot" in beat:
         silent = time.clock_gettime(time.CLOCK_BOOTTIME) - float(beat["beat_since_boot"])
     else:
         silent = abs(time.time() - float(beat.get("beat_at", 0.0)))
     # The touch counts only where the heartbeat file could not be written; it is never later than the truth.
     return min(silent, by_touch) if touched_at > float(beat.get("beat_at", 0.0)) + 1.0 else silent
-
-
-def _is_dead(record: dict[str, Any]) -> bool:
-    here = _whereabouts()
-    if any(record.get(key) != here[key] for key in ("host", "machine_id")):
-        return False
-    if record.get("boot_id") != here["boot_id"]:
-        return True
-    if record.get("pid_namespace") != here["pid_namespace"]:
-        return False  # another container on this machine: its pids mean nothing here
-    started = _pid_started(int(record["pid"]))
-    return started is None or started != record.get("pid_started")
-
-
-def _whereabouts() -> dict[str, str]:
-    return {
-        "host": socket.gethostname(),
-        "machine_id": _read_text("/etc/machine-id"),
-        "boot_id": _boot_id(),
-        "pid_namespace": _pid_namespace(),
-    }
-
-
-def _clock() -> dict[str, Any]:
-    since_boot = time.clock_gettime(time.CLOCK_BOOTTIME)
-    return {"beat_at": time.time(), "beat_since_boot": since_boot, "boot_id": _boot_id()}
-
-
-def _boot_id() -> str:
-    return _read_text("/proc/sys/kernel/random/boot_id")
-
-
-def _pid_namespace() -> str:
-    try:
-        return os.readlink("/proc/self/ns/pid")
-    except OSError:
-        return ""
-
-
-def _read_text(path: str) -> str:
-    try:
-        return Path(path).read_text().strip()
-    except OSError:
-        return ""
-
-
-def _pid_started(pid: int) -> int | None:
-    """Start of a process in clock ticks since boot; None when it is gone, or dead and only not yet reaped."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] in (b"Z", b"X", b"x") else int(fields[19])
 
 
 def _token_path(folder: Path, token: int) -> Path:
@@ -342,7 +289,8 @@ def _lost(paths: PipelinePaths, token: int) -> TryAgainError:
     elif found.token == token:
         now = f"it is {found.state}"
     else:
-        now = f"run {found.record.get('run_id')} (tidegate {found.record.get('command')}) took it over as token {found.token}"
+        who = f"run {found.record.get('run_id')} (tidegate {found.record.get('command')})"
+        now = f"{who} took it over as token {found.token}"
     return TryAgainError(
         "LEASE_LOST",
         f"pipeline {paths.name}: this process no longer holds lease token {token}; {now}",
