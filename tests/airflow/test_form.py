@@ -48,7 +48,9 @@ def test_hostile_reasons_are_refused(value: object) -> None:
     assert "two" not in str(caught.value) and "\x1b" not in str(caught.value), "the value must not be repeated"
 
 
-@pytest.mark.parametrize("key", ["project", "run_id", "conn_id", "application", "../../x", "{{ 1 }}", "k" * 10_000, "\x1b[2J"])
+@pytest.mark.parametrize(
+    "key", ["project", "run_id", "conn_id", "application", "../../x", "{{ 1 }}", "k" * 10_000, "\x1b[2J"]
+)
 def test_unknown_keys_are_refused(key: str) -> None:
     with pytest.raises(UsageError) as caught:
         read_form({"accept_loss": None, key: "x"}, {key: "x"})
@@ -58,7 +60,12 @@ def test_unknown_keys_are_refused(key: str) -> None:
 
 
 def test_shell_and_sql_text_stays_text() -> None:
-    for text in ("$(touch /tmp/x); `id` && rm -rf /", "'); DROP TABLE orders; --", "../../../etc/passwd", "{{ conn.x }}"):
+    for text in (
+        "$(touch /tmp/x); `id` && rm -rf /",
+        "'); DROP TABLE orders; --",
+        "../../../etc/passwd",
+        "{{ conn.x }}",
+    ):
         assert read_form({"accept_loss": text}, {"accept_loss": text}).accept_loss == text
 
 

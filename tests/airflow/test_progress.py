@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tidegate.airflow.progress import describe_event, describe_report, parse_marker
+from tidegate.run.progress import describe_event, describe_report, parse_marker
 
 
 def test_progress_is_readable() -> None:
@@ -17,10 +17,15 @@ def test_progress_is_readable() -> None:
 
 
 def test_an_error_names_its_code() -> None:
-    assert describe_event({"event": "error", "code": "BROKER_AWAY", "message": "no answer"}) == "error: BROKER_AWAY: no answer"
+    assert (
+        describe_event({"event": "error", "code": "BROKER_AWAY", "message": "no answer"})
+        == "error: BROKER_AWAY: no answer"
+    )
 
 
-@pytest.mark.parametrize("line", ["", "TIDEGATE", "TIDEGATE {", "TIDEGATE []", 'TIDEGATE {"a": 1}', 'x TIDEGATE {"event": "p"}'])
+@pytest.mark.parametrize(
+    "line", ["", "TIDEGATE", "TIDEGATE {", "TIDEGATE []", 'TIDEGATE {"a": 1}', 'x TIDEGATE {"event": "p"}']
+)
 def test_other_lines_are_left_alone(line: str) -> None:
     assert parse_marker(line) is None
 
@@ -36,4 +41,7 @@ def test_a_report_in_one_line() -> None:
     }
     expected = "orders run r1: published | rows: read 1,200, published 1,100 | verdict: passed | table version 4"
     assert describe_report(report) == expected
-    assert describe_report({"pipeline": "orders", "run_id": "r1", "outcome": "nothing_new"}) == "orders run r1: nothing_new"
+    assert (
+        describe_report({"pipeline": "orders", "run_id": "r1", "outcome": "nothing_new"})
+        == "orders run r1: nothing_new"
+    )

@@ -75,8 +75,8 @@ def resolve_master(connection: Connection) -> str:
     if extra.get("deploy-mode") not in (None, "", "client"):
         raise _refuse(
             "SPARK_DEPLOY_MODE",
-            f"connection {conn_id!r} asks for deploy-mode {_shorten(str(extra['deploy-mode']))!r}; only client is possible, "
-            "because a driver elsewhere would outlive a killed task",
+            f"connection {conn_id!r} asks for deploy-mode {_shorten(str(extra['deploy-mode']))!r}; only client is "
+            "possible, because a driver elsewhere would outlive a killed task",
             conn_id,
         )
     return master

@@ -70,7 +70,7 @@ def build_dag(
             "max_retry_delay": timedelta(minutes=10),
             "retry_policy": RETRY_POLICY,
             **(default_args or {}),
-            # Backfills count their active runs on their own; this is what keeps a pipeline to one writer's worth of work.
+            # Backfills count their active runs on their own; this is what keeps a pipeline to one writer.
             "max_active_tis_per_dag": 1,
         },
     ) as dag:
@@ -109,7 +109,7 @@ def check_schedule(spec: PipelineSpec, spec_path: Path) -> None:
     """Raise :class:`UsageError` when Airflow cannot follow the schedule; it would say so only after parsing."""
     if spec.schedule is None:
         return
-    from croniter import croniter
+    from croniter import croniter  # type: ignore[import-untyped]
 
     expression = {"@hourly": "0 * * * *", "@daily": "0 0 * * *", "@weekly": "0 0 * * 0", "@monthly": "0 0 1 * *"}.get(
         spec.schedule, spec.schedule

@@ -84,5 +84,5 @@ def _refuse(message: str) -> UsageError:
         message,
         where="conf of the DAG run",
         next_run="reads as if this one had not been; nothing was read",
-        fix=f"trigger again with {{}} or {{\"{ACCEPT_LOSS}\": \"<reason>\"}} as conf",
+        fix=f'trigger again with {{}} or {{"{ACCEPT_LOSS}": "<reason>"}} as conf',
     )

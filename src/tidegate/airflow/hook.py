@@ -6,18 +6,20 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.common.compat.sdk import AirflowException
 
 from tidegate.airflow.connection import load_connection, resolve_master
-from tidegate.airflow.process_tree import bind_to_parent, end_tree
-from tidegate.airflow.progress import describe_event, parse_marker
 from tidegate.errors import TryAgainError, UsageError
+from tidegate.run.process_tree import bind_to_parent, end_tree
+from tidegate.run.progress import describe_event, parse_marker
+from tidegate.run.submit import find_spark_submit, format_properties
 
 if TYPE_CHECKING:
     from tidegate.run.submit import SubmitPlan
@@ -43,6 +45,7 @@ class DriverHook(SparkSubmitHook):
                 fix="write the connection as JSON, with the whole master in host",
             )
         self._settings_fd: int | None = None
+        self._driver_log: TextIO | None = None
         self._killed = False
 
     def run(self, plan: SubmitPlan) -> int:
@@ -62,13 +65,14 @@ class DriverHook(SparkSubmitHook):
         try:
             os.write(self._settings_fd, format_properties(plan.conf).encode())
             self._properties_file = f"/proc/self/fd/{self._settings_fd}"
-            return self._run_bound(plan.application)
+            with open(plan.log_path or os.devnull, "w", encoding="utf-8") as self._driver_log:
+                return self._run_bound(plan.application)
         finally:
             os.close(self._settings_fd)
             self._settings_fd = None
 
     def _run_bound(self, application: str) -> int:
-        self._submit_sp = None
+        self._submit_sp: subprocess.Popen[str] | None = None
         try:
             self.submit(
                 application,
@@ -80,15 +84,18 @@ class DriverHook(SparkSubmitHook):
             )
         except AirflowException:
             # spark-submit ended with an error: which one, the driver has written down. Anything else is ours.
-            if self._submit_sp is None or self._submit_sp.poll() is None:
+            if self._read_exit_code() is None:
                 raise
         finally:
-            if self._submit_sp is not None:
-                self._end_driver()
+            self._end_driver()
         if self._killed:
             raise was_killed()
-        assert self._submit_sp is not None
-        return int(self._submit_sp.returncode)
+        code = self._read_exit_code()
+        assert code is not None, "submit() returns only after spark-submit has ended"
+        return code
+
+    def _read_exit_code(self) -> int | None:
+        return None if self._submit_sp is None else self._submit_sp.poll()
 
     @property
     def is_running(self) -> bool:
@@ -98,17 +105,28 @@ class DriverHook(SparkSubmitHook):
     def on_kill(self) -> None:
         """End the driver's whole tree: SIGTERM, SIGKILL after 2 s; it is gone when this returns, within 4 s."""
         self._killed = True
-        if self._submit_sp is not None:
-            self._end_driver()
+        self._end_driver()
 
     def _end_driver(self) -> None:
-        assert self._submit_sp is not None
+        if self._submit_sp is None:
+            return
         left = end_tree(self._submit_sp.pid)
         if left:
             self.log.error("still alive after SIGKILL: %s", ", ".join(str(mark.pid) for mark in left))
 
     def _get_spark_binary_path(self) -> list[str]:
-        return [find_spark_submit(self._connection["spark_binary"] or "spark-submit")]
+        binary = self._connection["spark_binary"] or "spark-submit"
+        if binary == "spark-submit":
+            return [find_spark_submit()]
+        found = shutil.which(binary)
+        if found is None:
+            raise UsageError(
+                "SPARK_SUBMIT_MISSING",
+                f"{binary}, which connection {self._conn_id!r} asks for, is not on PATH",
+                where="the Airflow worker",
+                fix="take spark-binary out of the connection's extra, or install it",
+            )
+        return [found]
 
     def _build_spark_common_args(self) -> list[str]:
         # --properties-file alone would switch conf/spark-defaults.conf off.
@@ -116,6 +134,9 @@ class DriverHook(SparkSubmitHook):
 
     def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:
         for line in itr:
+            # The task log, for a person; the file, for the step's own errors and for `tidegate status`.
+            if self._driver_log is not None:
+                self._driver_log.write(line)
             event = parse_marker(line.strip())
             if event is not None:
                 self.log.info("%s", describe_event(event))
@@ -136,31 +157,11 @@ def was_killed() -> TryAgainError:
     )
 
 
-def find_spark_submit(binary: str) -> str:
-    """The absolute path of spark-submit: on PATH, else beside this interpreter (a venv that was not activated)."""
-    found = shutil.which(binary) or shutil.which(binary, path=str(Path(sys.executable).parent))
-    if found is None:
-        raise UsageError(
-            "SPARK_SUBMIT_MISSING",
-            f"{binary} is neither on PATH nor beside {sys.executable}",
-            where="the Airflow worker",
-            fix="start Airflow from the environment that tidegate is installed in",
-        )
-    return found
-
-
 def driver_environment(env_vars: Mapping[str, str]) -> dict[str, str]:
-    """What the driver gets on top of the task's environment: the plan's variables and this very interpreter."""
-    env = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
-    env = {key: os.environ.get(key, value) for key, value in env.items()}
+    """What the driver gets on top of the task's environment: the plan's variables, this interpreter first on PATH."""
     # find_spark_home.py of a pip-installed Spark asks the first python3 on PATH.
-    env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-    return {**env, **{key: str(value) for key, value in env_vars.items()}}
-
-
-def format_properties(conf: Mapping[str, Any]) -> str:
-    """``conf`` as a Java properties text (UTF-8, as Spark reads it)."""
-    return "".join(f"{_escape(key, key=True)}={_escape(_text(value))}\n" for key, value in conf.items())
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    return {"PATH": path, **{key: str(value) for key, value in env_vars.items()}}
 
 
 def hide_in_logs(values: Mapping[str, Any]) -> None:
@@ -170,17 +171,3 @@ def hide_in_logs(values: Mapping[str, Any]) -> None:
     for key, value in values.items():
         if any(word in key.lower().replace("_", ".") for word in SECRET_WORDS):
             mask_secret(str(value))
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _escape(text: str, key: bool = False) -> str:
-    out = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
-    if key:
-        for sign in (" ", "=", ":", "#", "!"):
-            out = out.replace(sign, "\\" + sign)
-    elif out.startswith(" "):
-        out = "\\" + out
-    return out

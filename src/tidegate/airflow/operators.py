@@ -11,8 +11,8 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
 from tidegate.airflow.form import read_form
-from tidegate.airflow.progress import describe_report
 from tidegate.airflow.supervision import bind_to_supervisor, stop_python_step
+from tidegate.run.progress import describe_report
 
 if TYPE_CHECKING:
     from airflow.sdk import Asset, Context
@@ -39,7 +39,7 @@ class IngestOperator(SparkSubmitOperator):
         self.project_root = project_root
         self._driver: DriverHook | None = None
 
-    def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
+    def execute(self, context: Context) -> dict[str, Any]:
         """Run the step; returns the run report so far."""
         bind_to_supervisor()
         from tidegate.airflow.hook import DriverHook

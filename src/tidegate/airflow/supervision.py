@@ -6,8 +6,8 @@ import os
 import signal
 import threading
 
-from tidegate.airflow.process_tree import die_with_parent
 from tidegate.errors import TryAgainError
+from tidegate.run.process_tree import die_with_parent
 
 STOP_SECONDS = 3.5
 
@@ -16,7 +16,7 @@ def bind_to_supervisor() -> bool:
     """Have the kernel SIGKILL this task process when its supervisor dies, and with it (see hook) the driver.
 
     Only where Airflow runs the task in a process of its own: under ``dag.test()`` the parent is somebody's shell.
-    Call it before the first request to the supervisor: a supervisor that died earlier is then found out by that request.
+    Call it before the first request to the supervisor: one that died earlier is then found out by that request.
     Returns whether the bond was made.
     """
     from airflow.sdk.execution_time import task_runner
@@ -31,7 +31,7 @@ def bind_to_supervisor() -> bool:
 def stop_python_step() -> None:
     """Stop a step that runs in this process: raise in its main thread now, end the process if that is not heeded.
 
-    Called from the SIGTERM handler. Every step may be cut at any point: what it began is finished or undone by the next.
+    Called from the SIGTERM handler. Every step may be cut anywhere: what it began is finished or undone by the next.
     """
     timer = threading.Timer(STOP_SECONDS, os.kill, (os.getpid(), signal.SIGKILL))
     timer.daemon = True

@@ -1,0 +1,191 @@
+"""DAG files as Airflow's own DagBag reads them, each time in a fresh process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+MOST_SECONDS_FOR_200 = 2.0
+
+READ_DAGS = """
+import json, sys, time
+import airflow.sdk
+from airflow.dag_processing.dagbag import DagBag
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.serialization.serialized_objects import DagSerialization
+began = time.monotonic()
+bag = DagBag(sys.argv[1])
+seconds = time.monotonic() - began
+dags = {
+    dag.dag_id: {
+        "owner": dag.owner, "tags": sorted(dag.tags), "description": dag.description, "fileloc": dag.fileloc,
+        "schedule": getattr(dag.timetable, "expression", None), "catchup": dag.catchup,
+        "max_active_runs": dag.max_active_runs, "params": {k: dag.params.get_param(k).schema for k in dag.params},
+        "tasks": {
+            t.task_id: {
+                "type": type(t).__name__, "retries": t.retries, "downstream": sorted(t.downstream_task_ids),
+                "max_active_tis_per_dag": t.max_active_tis_per_dag, "conn_id": getattr(t, "_conn_id", None),
+                "outlets": [[a.name, a.uri] for a in t.outlets], "template_fields": list(t.template_fields),
+                "project_root": t.project_root,
+            } for t in dag.tasks
+        },
+    } for dag in bag.dags.values()
+}
+for dag in bag.dags.values():
+    DagSerialization.to_dict(dag)
+loaded = {m.split(".")[0] for m in sys.modules}
+heavy = sorted(loaded & {"pyspark", "great_expectations", "pandas", "pyarrow", "deltalake"})
+print("ANSWER " + json.dumps({"seconds": seconds, "dags": dags, "errors": bag.import_errors, "heavy": heavy}))
+"""
+
+
+def read_dags(folder: Path, **env: str) -> dict[str, Any]:
+    """What a fresh process finds in ``folder``."""
+    run = subprocess.run(
+        [sys.executable, "-c", READ_DAGS, str(folder)],
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    answers = [line for line in run.stdout.splitlines() if line.startswith("ANSWER ")]
+    assert answers, run.stdout[-3000:] + run.stderr[-3000:]
+    return json.loads(answers[0].removeprefix("ANSWER "))  # type: ignore[no-any-return]
+
+
+def write_pipeline(root: Path, name: str, spec: str | None = None) -> None:
+    """A pipeline and its DAG file in the project at ``root``."""
+    job = root / "jobs" / name
+    job.mkdir(parents=True)
+    (job / "pipeline.yaml").write_text(spec if spec is not None else SPEC.format(name=name))
+    (root / "dags").mkdir(exist_ok=True)
+    (root / "dags" / f"{name}.py").write_text(f'from tidegate.airflow import build_dag\n\ndag = build_dag("{name}")\n')
+
+
+SPEC = """version: 1
+name: {name}
+description: Trades of {name}.
+owner: desk
+tags: [trades, files]
+schedule: "*/10 * * * *"
+sources:
+  trades:
+    type: files
+    path: data/inbox/{name}
+    format: json
+    schema: dt TIMESTAMP, amount INT, price DOUBLE
+table:
+  partition_by: [dt]
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """An empty project."""
+    (tmp_path / "tidegate.yaml").write_text("version: 1\nspark: {connection: spark_desk}\n")
+    return tmp_path
+
+
+def test_every_dag_of_the_repository_imports() -> None:
+    found = read_dags(REPOSITORY / "dags")
+    files = {path.stem for path in (REPOSITORY / "dags").glob("*.py")}
+    assert found["errors"] == {}
+    assert set(found["dags"]) == files
+    assert files >= {"orders", "clicks"}
+    assert found["heavy"] == []
+
+
+def test_the_spec_decides_what_the_dag_looks_like(project: Path) -> None:
+    write_pipeline(project, "trades")
+    dag = read_dags(project / "dags")["dags"]["trades"]
+    assert dag["owner"] == "desk"
+    assert dag["tags"] == ["files", "tidegate", "trades"]
+    assert dag["description"] == "Trades of trades."
+    assert dag["schedule"] == "*/10 * * * *"
+    assert dag["catchup"] is False
+    assert dag["max_active_runs"] == 1
+    assert dag["fileloc"] == str(project / "dags" / "trades.py")
+    assert dag["params"]["accept_loss"]["maxLength"] == 500
+    tasks = dag["tasks"]
+    assert [tasks[name]["downstream"] for name in ("ingest", "audit", "publish")] == [["audit"], ["publish"], []]
+    assert {task["max_active_tis_per_dag"] for task in tasks.values()} == {1}
+    assert {task["retries"] for task in tasks.values()} == {2}
+    assert {task["project_root"] for task in tasks.values()} == {str(project)}
+    assert tasks["ingest"]["conn_id"] == "spark_desk"
+    assert tasks["ingest"]["template_fields"] == []
+    assert tasks["publish"]["outlets"] == [["trades", "trades"]]
+
+
+def test_no_schedule_means_manual_runs_only(project: Path) -> None:
+    write_pipeline(project, "trades", SPEC.format(name="trades").replace('"*/10 * * * *"', "null"))
+    assert read_dags(project / "dags")["dags"]["trades"]["schedule"] is None
+
+
+def test_a_bad_spec_is_an_import_error_of_that_dag_alone(project: Path) -> None:
+    write_pipeline(project, "good_one")
+    bad = SPEC.format(name="bad_one").replace("format: json", "format: jason").replace("tags:", "tagz:")
+    write_pipeline(project, "bad_one", bad)
+    write_pipeline(project, "good_two")
+    found = read_dags(project / "dags")
+    assert set(found["dags"]) == {"good_one", "good_two"}
+    assert len(found["errors"]) == 1
+    [(file, text)] = found["errors"].items()
+    assert "bad_one" in file
+    for part in (
+        "jobs/bad_one/pipeline.yaml:5",
+        "tagz",
+        "tags",
+        "jobs/bad_one/pipeline.yaml:11",
+        "jason",
+        "json",
+        "fix:",
+    ):
+        assert part in text
+
+
+@pytest.mark.parametrize("schedule", ["every tuesday", "* * * *", "* * * * * *", "61 * * * *"])
+def test_a_schedule_that_airflow_cannot_follow_is_an_import_error(project: Path, schedule: str) -> None:
+    write_pipeline(project, "trades", SPEC.format(name="trades").replace("*/10 * * * *", schedule))
+    found = read_dags(project / "dags")
+    assert found["dags"] == {}
+    [text] = found["errors"].values()
+    assert schedule in text and "pipeline.yaml" in text
+
+
+def test_without_a_pipeline_the_error_says_which_there_are(project: Path) -> None:
+    write_pipeline(project, "trades")
+    (project / "dags" / "trade.py").write_text('from tidegate.airflow import build_dag\ndag = build_dag("trade")\n')
+    found = read_dags(project / "dags")
+    assert set(found["dags"]) == {"trades"}
+    [text] = found["errors"].values()
+    assert "NO_SUCH_PIPELINE" in text and "trades" in text
+
+
+def test_a_dag_folder_elsewhere_finds_its_project_by_the_environment(
+    project: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    write_pipeline(project, "trades")
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (project / "dags" / "trades.py").rename(elsewhere / "trades.py")
+    found = read_dags(elsewhere, TIDEGATE_PROJECT=str(project))
+    assert found["dags"]["trades"]["tasks"]["ingest"]["project_root"] == str(project)
+    [text] = read_dags(elsewhere, TIDEGATE_PROJECT="")["errors"].values()
+    assert "PROJECT_NOT_FOUND" in text and "TIDEGATE_PROJECT" in text
+
+
+def test_two_hundred_pipelines_parse_in_two_seconds(project: Path) -> None:
+    names = [f"pipeline_{number:03d}" for number in range(200)]
+    for name in names:
+        write_pipeline(project, name)
+    found = read_dags(project / "dags")
+    assert found["errors"] == {}
+    assert set(found["dags"]) == set(names)
+    assert found["heavy"] == []
+    assert found["seconds"] < MOST_SECONDS_FOR_200
