@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tidegate.run.scaffold import Scaffold
 
 
 def show_report(report: Mapping[str, Any]) -> None:
@@ -157,8 +160,10 @@ def show_table(rows: Sequence[Mapping[str, Any]]) -> None:
     Console().print(table)
 
 
-def show_scaffold(written: Sequence[Any], folder: Path) -> None:
-    """The files that were written."""
+def show_scaffold(written: Scaffold, folder: Path) -> None:
+    """The files that were written, and what to do next."""
     for path in written:
-        print(f"wrote {path}")
-    print(f"next: cd {folder} && tidegate status")
+        print(f"wrote {folder / path}")
+    print("next:")
+    for command in written.next_commands:
+        print(f"  {command}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -42,6 +43,12 @@ class Scaffold:
     pipeline: str
     files: tuple[str, ...]
     next_commands: tuple[str, ...]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.files)
+
+    def __len__(self) -> int:
+        return len(self.files)
 
 
 def init_project(folder: Path | str, name: str = EXAMPLE) -> Scaffold:

@@ -6,13 +6,15 @@ from collections.abc import Sequence
 
 from tidegate.errors import UsageError
 from tidegate.project import Project
+from tidegate.run.validate_files import validate_project
 from tidegate.spec.faults import Fault, SpecError
 from tidegate.spec.load import list_pipelines
-from tidegate.spec.validate import validate_project
 
 
 def validate_pipelines(project: Project, names: Sequence[str] | None, *, with_spark: bool) -> list[Fault]:
-    """The faults found; with ``with_spark`` also those that Spark's analyser finds in pipelines that are well otherwise."""
+    """The faults found; with ``with_spark`` also those that Spark's analyser finds in pipelines that are well
+    otherwise.
+    """
     from tidegate.audit.suite import load_suite
 
     def check_suite(project: Project, name: str) -> list[Fault]:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from tidegate.source.spark_parse import parse_text
 from tidegate.spec.ddl import parse_ddl
 from tidegate.spec.models import FilesSource
 from tidegate.spec.reader_options import parser_options
@@ -62,7 +61,9 @@ def _read(reader: Any, path: Any, spec: FilesSource, partition_columns: Sequence
         text_options = {key: value for key, value in options.items() if key in ("lineSep", "wholetext")}
         # The column of the text source must not meet a declared column of the same name.
         frame = reader.format("text").options(**text_options).schema(_ddl([("value", "STRING", True), *in_folders]))
-        frame = frame.load(path).select(F.col("value").alias("_raw"), position, *(F.col(_quoted(c[0])) for c in in_folders))
+        frame = frame.load(path).select(
+            F.col("value").alias("_raw"), position, *(F.col(_quoted(c[0])) for c in in_folders)
+        )
         if spec.format == "text":
             return frame.select(
                 *(F.col("_raw").alias(name) if name == "value" else F.col(_quoted(name)) for name, _, _ in columns),
@@ -70,6 +71,8 @@ def _read(reader: Any, path: Any, spec: FilesSource, partition_columns: Sequence
                 "_position",
                 *_nothing_wrong(),
             )
+        from tidegate.source.spark_parse import parse_text
+
         # A blank line is no record; Spark's own JSON reader passes over it too.
         frame = frame.where(F.length(F.trim("_raw")) > 0)
         parsed = parse_text(

@@ -66,12 +66,10 @@ class Document:
             return self.written[path]
         value = self.data
         for part in path:
-            if isinstance(value, dict) and part in value:
-                value = value[part]
-            elif isinstance(value, list) and isinstance(part, int):  # noqa: SIM114
-                value = value[part]
-            else:
+            is_inside = part in value if isinstance(value, dict) else isinstance(value, list) and isinstance(part, int)
+            if not is_inside:
                 raise LookupError(path)
+            value = value[part]
         return value
 
     def show(self, path: KeyPath) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from tidegate.spec.key_descriptions import describe_key
 from tidegate.spec.models import PipelineSpec, ProjectSpec
 
 FOLDER = Path(__file__).parent / "schemas"
@@ -47,8 +48,18 @@ def write_schemas() -> None:
         (FOLDER / file).write_text(render_schema(schema), encoding="utf-8")
 
 
+def _describe(schema: dict[str, Any], model: str) -> None:
+    """Add the sentences that an editor shows beside a key."""
+    for name, value in schema.get("properties", {}).items():
+        value.pop("title", None)
+        value["description"] = describe_key(model, name)
+
+
 def _build(model: type[BaseModel], title: str) -> dict[str, Any]:
     schema = model.model_json_schema(by_alias=True, mode="validation")
+    _describe(schema, model.__name__)
+    for name, part in schema.get("$defs", {}).items():
+        _describe(part, name)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": title}
 
 

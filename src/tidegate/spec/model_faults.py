@@ -44,13 +44,16 @@ def build_model(document: Document, model: type[M], code: str = "BAD_SPEC") -> M
             return model.model_validate(data)
         except ValidationError as error:
             details = error.errors(include_url=False, include_input=True)
+        complaints: dict[KeyPath, Any] = {}
         for detail in details:
-            path = _find_path(data, detail)
-            if path not in noted:
-                noted.add(path)
+            complaints.setdefault(_find_path(data, detail), detail)
+        for path, detail in complaints.items():
+            # What is around a key that was taken out only follows from it.
+            if not any(known[: len(path)] == path for known in noted):
                 _note(document, model, path, detail, code)
-        for detail in details:
-            _repair(data, model, _find_path(data, detail), detail)
+        noted |= complaints.keys()
+        for path, detail in complaints.items():
+            _repair(data, model, path, detail)
     return None
 
 

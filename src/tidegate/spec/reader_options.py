@@ -211,7 +211,7 @@ def stream_options(source: FilesSource | KafkaSource) -> dict[str, str]:
 
 
 def listing_options(source: FilesSource) -> dict[str, str]:
-    """The options of ``source`` that say which files count. The listing without a JVM obeys them; Spark never sees them."""
+    """The options of ``source`` that say which files count. The listing obeys them, Spark never sees them."""
     return {key: show_option(value) for key, value in source.options.items() if key in LISTING_OPTIONS}
 
 

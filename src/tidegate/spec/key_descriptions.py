@@ -1,0 +1,79 @@
+"""What each key of ``tidegate.yaml`` and ``pipeline.yaml`` means, in one sentence: for editors and the reference."""
+
+from __future__ import annotations
+
+_COMMON = {
+    "type": "The type of source.",
+    "format": "How the records are written.",
+    "schema": "The columns in Spark's DDL (id BIGINT, tags ARRAY<STRING>), or `infer`.",
+    "event_time": "The TIMESTAMP column that says when a record happened.",
+    "watermark": "How late a record may come, for example `20 minutes`.",
+    "unknown_fields": "What happens to JSON fields that the schema does not have: named in the report, set aside with "
+    "their record, or kept in the column _rescued.",
+    "static": "A batch source, read afresh in each run.",
+    "options": "Spark's own reader options, by allow-list.",
+    "conf": "Spark settings by their whole names (spark.sql....).",
+}
+_BY_MODEL = {
+    "FilesSource": {
+        "path": "A folder or a pattern, relative to tidegate.yaml.",
+        "settle": "Leave a file alone until it has not changed for so long.",
+    },
+    "KafkaSource": {
+        "topics": "The topics to read. One of topics, topic_pattern and assign is needed.",
+        "topic_pattern": "A regular expression on the names of topics.",
+        "assign": "Partitions by topic: {clicks: [0, 1]}.",
+        "starting_offsets": "Where the first run starts: earliest, latest, an ISO time stamp with its zone, or "
+        "{topic: {partition: offset}} (-2 earliest, -1 latest).",
+        "schema": "The columns of the value in Spark's DDL; text and raw have none, but the one column value.",
+        "metadata": "Adds _key, _topic, _partition, _offset, _timestamp and _headers.",
+    },
+    "TableSpec": {
+        "partition_by": "Columns that become folders of the table.",
+        "keys": "With output_mode update: the key that a changed row replaces.",
+    },
+    "QualitySpec": {
+        "on_critical": "hold: later runs wait for a person's decision; continue: this increment waits alone.",
+        "max_quarantine_share": "More than this share set aside is itself a critical failure (0 to 1).",
+    },
+    "PipelineSpec": {
+        "version": "The version of this file's format.",
+        "name": "The name of the pipeline: the folder's name.",
+        "description": "What the table holds, in a sentence.",
+        "owner": "Who answers for the pipeline; the DAG's owner.",
+        "tags": "Tags of the DAG.",
+        "schedule": "Cron with five fields, or null for manual runs only.",
+        "sources": "Where rows come from; the names are the argument names of the transform.",
+        "transform": "transform.py or transform.sql in the folder of the pipeline; left out, rows pass unchanged.",
+        "trigger": "available_now: batches within the sources' limits; once: one batch without limits.",
+        "output_mode": "How rows reach the table.",
+        "table": "How the table is laid out.",
+        "quality": "What a failed gate means.",
+        "sinks": "Further sinks, fed in order with what was published.",
+        "spark": "Spark settings of this pipeline.",
+    },
+    "ProjectSpec": {
+        "version": "The version of this file's format.",
+        "warehouse": "The folder of the tables.",
+        "state": "The folder of checkpoints, staging, run reports and leases.",
+        "quarantine": "The folder of the quarantine tables.",
+        "spark": "How Spark is reached.",
+        "kafka": "How the brokers are reached.",
+        "lease": "One writer per pipeline.",
+    },
+    "ProjectSparkSpec": {
+        "connection": "The Airflow connection of type Spark that the DAGs use.",
+        "master": "The Spark master that the command line uses.",
+    },
+    "ProjectKafkaSpec": {
+        "bootstrap_servers": "host:port of the brokers, with commas between.",
+        "options": "Settings of the Kafka client by allow-list (security.protocol, sasl.*, ssl.*, limits).",
+    },
+    "LeaseSpec": {"expires_after": "How long a lease holder without a heartbeat is believed to live."},
+}
+
+
+def describe_key(model: str, key: str) -> str:
+    """The sentence on ``key`` of a model. Raises KeyError when there is none."""
+    own = _BY_MODEL.get(model, {})
+    return own[key] if key in own else _COMMON[key]

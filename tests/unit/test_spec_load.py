@@ -1,0 +1,389 @@
+"""pipeline.yaml: what is accepted, and every kind of fault with its line and fix."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from tidegate.errors import UsageError
+from tidegate.project import Project
+from tidegate.spec.faults import SpecError, name_nearest, show_value
+from tidegate.spec.load import check_name, list_pipelines, load_pipeline, read_pipeline
+from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec, ProjectSpec
+from tidegate.spec.supported import check_supported
+
+GOOD = """\
+version: 1
+name: orders
+sources:
+  orders:
+    type: files
+    path: data/inbox/orders
+    format: json
+    schema: id BIGINT, name STRING, at TIMESTAMP
+"""
+GOOD_KAFKA = """\
+version: 1
+name: orders
+sources:
+  clicks:
+    type: kafka
+    topics: [clicks]
+    format: json
+    schema: id BIGINT
+"""
+
+
+def write(tmp_path: Path, text: str, name: str = "orders") -> Project:
+    folder = tmp_path / "jobs" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "pipeline.yaml").write_text(dedent(text), encoding="utf-8")
+    return Project(root=tmp_path, spec=ProjectSpec())
+
+
+def load(tmp_path: Path, text: str) -> PipelineSpec:
+    return load_pipeline(write(tmp_path, text), "orders")
+
+
+def faults_of(tmp_path: Path, text: str) -> list[str]:
+    """`line: key: message | fix` of every fault."""
+    _, faults = read_pipeline(write(tmp_path, text), "orders")
+    return [f"{fault.line}: {fault.key}: {fault.message} | {fault.fix}" for fault in faults]
+
+
+def one_fault(tmp_path: Path, text: str) -> str:
+    faults = faults_of(tmp_path, text)
+    assert len(faults) == 1, faults
+    return faults[0]
+
+
+def test_a_good_file(tmp_path):
+    spec = load(tmp_path, GOOD + "schedule: '*/10 * * * *'\nsettings: &x {}\n".replace("settings: &x {}\n", ""))
+    source = spec.sources["orders"]
+    assert isinstance(source, FilesSource)
+    assert (source.format, source.settle, source.unknown_fields) == ("json", 0.0, "report")
+    assert spec.schedule == "*/10 * * * *" and spec.transform is None
+
+
+def test_a_good_kafka_file(tmp_path):
+    spec = load(
+        tmp_path,
+        GOOD_KAFKA.replace("topics: [clicks]", "assign: {clicks: [0, 1]}")
+        + "    starting_offsets: {clicks: {0: 5, 1: -2}}\n    metadata: true\n    event_time: _timestamp\n",
+    )
+    source = spec.sources["clicks"]
+    assert isinstance(source, KafkaSource)
+    assert source.starting_offsets == {"clicks": {"0": 5, "1": -2}}
+
+
+def test_durations_are_seconds(tmp_path):
+    assert load(tmp_path, GOOD + "    settle: 90 seconds\n").sources["orders"].settle == 90.0  # type: ignore[union-attr]
+    assert load(tmp_path, GOOD + "    settle: 2 minutes\n").sources["orders"].settle == 120.0  # type: ignore[union-attr]
+
+
+def test_anchors_and_merges(tmp_path):
+    text = GOOD.replace("  orders:\n", "  orders: &base\n").replace("format: json", "format: &f json")
+    assert load(tmp_path, text).sources["orders"].path == "data/inbox/orders"  # type: ignore[union-attr]
+    merged = "version: 1\nname: orders\ntable: {partition_by: [id]}\nsources:\n  orders:\n    <<: {type: files, path: a}\n"
+    merged += "    path: b\n    format: json\n    schema: id INT, x INT\n"
+    assert load(tmp_path, merged).sources["orders"].path == "b"  # type: ignore[union-attr]
+
+
+def test_golden_error_text(tmp_path):
+    project = write(
+        tmp_path,
+        """\
+        version: 1
+        name: orderz
+        schedul: "* * * * *"
+        sources:
+          trades:
+            type: files
+            path: data/inbox
+            formt: json
+            format: jsn
+            schema: a INT, b STRNG
+            options: {maxFilesPerTriger: 5, mode: PERMISSIVE}
+            settle: 5 mins
+        quality: {max_quarantine_share: 3}
+        table: {partition_by: [day]}
+        """,
+    )
+    with pytest.raises(SpecError) as caught:
+        load_pipeline(project, "orders")
+    expected = """\
+BAD_SPEC: 10 faults in jobs/orders/pipeline.yaml
+  jobs/orders/pipeline.yaml:2: name: the folder is named 'orders', the pipeline 'orderz'
+      fix: write name: orders
+  jobs/orders/pipeline.yaml:3: schedul: unknown key 'schedul'
+      fix: write schedule; allowed: version, name, description, owner, tags, schedule, sources, transform, trigger, \
+output_mode, table, quality, sinks, spark
+  jobs/orders/pipeline.yaml:8: sources.trades.formt: unknown key 'formt'
+      fix: write format; allowed: type, path, format, schema, event_time, watermark, settle, unknown_fields, static, \
+options
+  jobs/orders/pipeline.yaml:9: sources.trades.format: 'jsn' is not allowed
+      fix: write json; allowed: json, csv, text, parquet, orc
+  jobs/orders/pipeline.yaml:10: sources.trades.schema: not a schema in Spark's DDL: column b: there is no type 'STRNG'
+      fix: write STRING
+  jobs/orders/pipeline.yaml:11: sources.trades.options.maxFilesPerTriger: 'maxFilesPerTriger' is no reader option for \
+json files
+      fix: write maxFilesPerTrigger
+  jobs/orders/pipeline.yaml:11: sources.trades.options.mode: the option mode is not yours to set: tidegate keeps every \
+record that does not parse, raw, in the quarantine
+      fix: remove it
+  jobs/orders/pipeline.yaml:12: sources.trades.settle: '5 mins' is not a duration
+      fix: write it like "20 minutes" or "60 seconds"
+  jobs/orders/pipeline.yaml:13: quality.max_quarantine_share: 3 is not what is wanted here
+      fix: write a number from 0 to 1
+  where: jobs/orders/pipeline.yaml:2
+  next run: is refused in the same way; nothing was read or written
+  fix: correct the lines above, then: tidegate validate orders"""
+    assert str(caught.value) == expected.replace("10 faults", "9 faults")
+    assert caught.value.exit_code == 64
+    value = caught.value.to_dict()
+    assert [fault["line"] for fault in value["faults"]] == [2, 3, 8, 9, 10, 11, 11, 12, 13]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (GOOD + "name: orders\n", "9: name: the key is written twice, first in line 2 | keep one of the two"),
+        ("version: 1\nname: [a\n", "3: : not YAML: while parsing a flow sequence did not find expected ',' or ']'"),
+        ("- a\n- b\n", "1: : the file is not a mapping | write it as `key: value` lines"),
+        (GOOD + "tags: !!python/object:os.system [x]\n", None),
+        (GOOD + "description: !secret x\n", "9: description: the tag !secret is not allowed | write a plain value"),
+        (GOOD + "? [a, b]\n: 1\n", "9: : a key is a list or a mapping | write a name as the key"),
+    ],
+)
+def test_yaml_faults(tmp_path, text, expected):
+    faults = faults_of(tmp_path, text)
+    if expected is not None:
+        assert faults[0].startswith(expected)
+    for fault in faults:
+        assert "Traceback" not in fault
+
+
+def test_an_empty_file_lists_what_is_missing(tmp_path):
+    keys = {fault.split(": ")[1] for fault in faults_of(tmp_path, "")}
+    assert keys == {"version", "name", "sources"}
+
+
+def test_a_file_that_is_no_text(tmp_path):
+    project = write(tmp_path, GOOD)
+    (tmp_path / "jobs/orders/pipeline.yaml").write_bytes(b"version: 1\nname: \xff\xfe\n")
+    with pytest.raises(SpecError, match=r"pipeline\.yaml:2: the file is not UTF-8 text"):
+        load_pipeline(project, "orders")
+
+
+def test_anchors_without_end_are_refused(tmp_path):
+    assert "without end" in one_fault(tmp_path, "version: 1\nname: &a [*a]\n")
+    bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
+    bomb += "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 8))
+    assert "without end" in one_fault(tmp_path, bomb)
+
+
+def test_yaml_is_read_as_version_1_2(tmp_path):
+    spec = load(tmp_path, GOOD + "description: 2026-01-01\ntags: [yes, on, 0x10]\n")
+    assert spec.description == "2026-01-01"
+    assert spec.tags == ["yes", "on", "0x10"]
+    text = GOOD_KAFKA + "    starting_offsets: 2026-01-01T00:00:00Z\n"
+    assert load(tmp_path, text).sources["clicks"].starting_offsets == "2026-01-01T00:00:00Z"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (("type: files", "type: file"), "5: sources.orders.type: 'file' is not a type of source | write files; allowed:"),
+        (("version: 1", "version: 2"), "1: version: 2 is not allowed | allowed: 1"),
+        (("    type: files\n", ""), "4: sources.orders.type: the key is missing | add `type: ...`; allowed: files"),
+        (("    path: data/inbox/orders\n", ""), "4: sources.orders.path: the key is missing | add `path: ...`"),
+        (("format: json", "format: 1"), "7: sources.orders.format: 1 is not allowed | allowed: json, csv"),
+        (("path: data/inbox/orders", "path: null"), "6: sources.orders.path: nothing (null) is not what is wanted"),
+        (("path: data/inbox/orders", "path: s3a://bucket/x"), "6: sources.orders.path: 's3a://bucket/x' is a URI;"),
+        (("path: data/inbox/orders", "path: file:/x"), "6: sources.orders.path: 'file:/x' is a URI;"),
+        (("path: data/inbox/orders", "path: ~/x"), "6: sources.orders.path: ~ is not expanded"),
+        (("path: data/inbox/orders", "path: ''"), "6: sources.orders.path: the path is empty"),
+        (("path: data/inbox/orders", 'path: "a\\nb"'), "6: sources.orders.path: the path has a line break"),
+        (("path: data/inbox/orders", "path: '${HOME}/x'"), "6: sources.orders.path: the environment is filled in in"),
+        (("  orders:\n", "  Orders:\n"), "4: sources.Orders: the name 'Orders' is not allowed | use lower-case"),
+        (("  orders:\n", "  class:\n"), "4: sources.class: a source cannot be named 'class': Python cannot have it"),
+        (("  orders:\n", "  context:\n"), "4: sources.context: a source cannot be named 'context': it is the name of"),
+        (("    schema: id BIGINT, name STRING, at TIMESTAMP\n", ""), "4: sources.orders.schema: json needs a schema | add"),
+        (("schema: id BIGINT", "schema: _tidegate INT, id BIGINT"), "8: sources.orders.schema: the column _tidegate is"),
+        (("format: json\n    schema: id BIGINT", "format: csv\n    schema: id ARRAY<INT>"), "csv cannot hold array<int>"),
+        (("format: json", "format: text"), "8: sources.orders.schema: text gives its lines in the column value"),
+        (("format: json", "format: csv\n    unknown_fields: rescue"), "unknown_fields: rescue is for json; csv has no"),
+        (("format: json", "format: json\n    event_time: att"), "8: sources.orders.event_time: there is no column 'att' |"),
+        (("format: json", "format: json\n    event_time: id"), "the column id is BIGINT, not TIMESTAMP | declare it as"),
+        (("name: orders", "name: Orders"), "2: name: 'Orders' is not allowed | use 3 to 63 lower-case letters"),
+        (("name: orders", "name: 7"), "2: name: 7 is not what is wanted here | write text; quote it"),
+    ],
+)
+def test_faults_of_a_files_source(tmp_path, change, expected):
+    text = GOOD.replace(*change)
+    assert text != GOOD
+    assert expected in one_fault(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ("transform: ../other/transform.py", "9: transform: '../other/transform.py' is not a file in the folder"),
+        ("transform: /etc/x.py", "9: transform: '/etc/x.py' is not a file in the folder"),
+        ("transform: transform.txt", "9: transform: 'transform.txt' is not a file in the folder"),
+        ("schedule: '* * * *'", "9: schedule: '* * * *' is not a cron schedule: it has 4 fields, cron has 5 | write five"),
+        ("tags: ['']", "9: tags[0]: '' cannot be a tag in Airflow"),
+        ("tags: a", "9: tags: 'a' is not what is wanted here | write a list: [a, b]"),
+        ("table: {partition_by: [dya]}", "9: table.partition_by: there is no column 'dya' | the columns are: id, name"),
+        ("table: {partition_by: [nam]}", "9: table.partition_by: there is no column 'nam' | write name"),
+        ("table: {partition_by: [id, id]}", "9: table.partition_by: 'id' is named more than once"),
+        ("table: {partition_by: [id, name, at]}", "every column is named, so none is left for the files"),
+        ("table: {keys: [id]}", "9: table.keys: keys are for output_mode: update, and this is append | remove it"),
+        ("trigger: onc", "9: trigger: 'onc' is not allowed | write once; allowed: available_now, once"),
+        ("spark: {conf: {spark.master: x}}", "9: spark.conf.spark.master: this setting is not yours to make: the master"),
+        ("spark: {conf: {executor.memory: 1g}}", "'executor.memory' is not a Spark setting"),
+        ("spark: {conf: {spark.sql.files.ignoreCorruptFiles: true}}", "it drops rows in silence | remove it"),
+        ("quality: {on_critcal: hold}", "9: quality.on_critcal: unknown key 'on_critcal' | write on_critical; allowed:"),
+        ("quality: []", "9: quality: an empty list is not what is wanted here | write a mapping"),
+        ("    options: {x: [1]}", "9: sources.orders.options.x: a list is not what is wanted here | write a text, a number"),
+    ],
+)
+def test_faults_of_the_pipeline(tmp_path, lines, expected):
+    assert expected in one_fault(tmp_path, GOOD + lines + "\n")
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (("    topics: [clicks]\n", ""), "4: sources.clicks.topics: there is none of topics, topic_pattern and assign"),
+        (("topics: [clicks]", "topics: [clicks]\n    topic_pattern: a.*"), "7: sources.clicks.topic_pattern: there are"),
+        (("topics: [clicks]", "topics: []"), "6: sources.clicks.topics: there is no topic | name at least one"),
+        (("topics: [clicks]", "topics: [a*]"), "'a*' cannot be the name of a topic | use letters"),
+        (("topics: [clicks]", "topics: [a, a]"), "a topic is named twice"),
+        (("topics: [clicks]", "topics: clicks"), "6: sources.clicks.topics: 'clicks' is not what is wanted here | write a"),
+        (("topics: [clicks]", "topic_pattern: 'a('"), "6: sources.clicks.topic_pattern: not a regular expression: missing"),
+        (("topics: [clicks]", "assign: {clicks: []}"), "6: sources.clicks.assign.clicks: an empty list (clicks) is not a"),
+        (("topics: [clicks]", "assign: {clicks: [0, 0]}"), "is not a list of partitions | write each partition once"),
+        (("format: json", "format: raw"), "8: sources.clicks.schema: raw has one column, value BINARY, and no schema"),
+        (("id BIGINT", "id BIGINT, _key STRING\n    metadata: true"), "the column _key is tidegate's own"),
+    ],
+)
+def test_faults_of_a_kafka_source(tmp_path, change, expected):
+    assert expected in one_fault(tmp_path, GOOD_KAFKA.replace(*change))
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("earlist", "'earlist' is no start | write earliest"),
+        ("yesterday", "'yesterday' is no start | write earliest, latest, an ISO time stamp"),
+        ("2026-01-01T00:00:00", "has no time zone | write 2026-01-01T00:00:00Z for UTC"),
+        ("{}", "there is no topic in it"),
+        ("{click: {0: 1}}", "the topic 'click' is not read by this source | write clicks"),
+        ("{clicks: {}}", "there is no partition in it"),
+        ("{clicks: {a: 1}}", "'a': 1 is no partition with its offset | write 0: 123"),
+        ("{clicks: {0: -3}}", "'0': -3 is no partition with its offset"),
+        ("{clicks: 4}", "starting_offsets: a mapping is not what is wanted here"),
+        ("5", "5 is not what is wanted here | write earliest, latest, an ISO time stamp, or {topic"),
+    ],
+)
+def test_starting_offsets(tmp_path, value, expected):
+    faults = faults_of(tmp_path, GOOD_KAFKA + f"    starting_offsets: {value}\n")
+    assert any(expected in fault for fault in faults), faults
+
+
+@pytest.mark.parametrize("value", ["earliest", "latest", "2026-01-01T00:00:00+02:00", "{clicks: {0: 7}}"])
+def test_starting_offsets_that_are_good(tmp_path, value):
+    assert faults_of(tmp_path, GOOD_KAFKA + f"    starting_offsets: {value}\n") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        (GOOD + "output_mode: update\ntable: {keys: [id]}\n", ["output_mode"]),
+        (GOOD + "output_mode: complete\n", ["output_mode"]),
+        (GOOD + "quality: {on_critical: continue}\n", ["quality.on_critical"]),
+        (GOOD + "sinks: [{type: console}]\n", ["sinks"]),
+        (GOOD + "    static: true\n", ["sources.orders.static"]),
+        (GOOD + "    event_time: at\n    watermark: 5 minutes\n", ["sources.orders.watermark"]),
+        (GOOD.replace("id BIGINT, name STRING, at TIMESTAMP", "infer"), ["sources.orders.schema"]),
+        (GOOD + "  more: {type: files, path: b, format: text}\n", ["sources"]),
+        ("version: 1\nname: orders\nsources:\n  ticks: {type: rate}\n", ["sources.ticks.type"]),
+        ("version: 1\nname: orders\nsources:\n  lines: {type: socket}\n", ["sources.lines.type"]),
+    ],
+)
+def test_what_is_not_supported_yet(tmp_path, text, keys):
+    with pytest.raises(SpecError) as caught:
+        load(tmp_path, text)
+    assert caught.value.code == "NOT_SUPPORTED_YET"
+    assert [fault.key for fault in caught.value.faults] == keys
+    assert all(fault.line for fault in caught.value.faults)
+
+
+def test_check_supported_alone(tmp_path):
+    spec = load(tmp_path, GOOD)
+    check_supported(spec)
+    with pytest.raises(SpecError, match="output_mode: update is not supported yet"):
+        check_supported(spec.model_copy(update={"output_mode": "update"}))
+
+
+def test_trigger_once_is_supported_but_without_limits(tmp_path):
+    assert load(tmp_path, GOOD + "trigger: once\n").trigger == "once"
+    fault = one_fault(tmp_path, GOOD + "    options: {maxFilesPerTrigger: 5}\ntrigger: once\n")
+    assert "trigger: once takes everything in one batch" in fault
+
+
+@pytest.mark.parametrize(
+    "name", ["../x", "a/b", "", "ab", "A_b", "abc\n", "abc\0", "a" * 64, "_abc", "1abc", ".", "abc;rm", "$(x)", "äöü"]
+)
+def test_hostile_names(tmp_path, name):
+    with pytest.raises(UsageError) as caught:
+        load_pipeline(Project(root=tmp_path, spec=ProjectSpec()), name)
+    assert caught.value.code == "BAD_NAME"
+
+
+def test_good_names():
+    assert [check_name(name) for name in ("abc", "a" * 63, "a_1")] == ["abc", "a" * 63, "a_1"]
+
+
+def test_no_such_pipeline(tmp_path):
+    project = write(tmp_path, GOOD)
+    assert list_pipelines(project) == ["orders"]
+    with pytest.raises(UsageError, match="there is no pipeline 'order'; there are: orders") as caught:
+        load_pipeline(project, "order")
+    assert (caught.value.code, caught.value.fix) == ("NO_SUCH_PIPELINE", "use orders")
+
+
+def test_a_secret_is_never_shown(tmp_path):
+    text = GOOD_KAFKA + '    options: {kafka.sasl.jaas.config: "canary-5f3", kafka.ssl.key.password: [canary-5f3]}\n'
+    with pytest.raises(SpecError) as caught:
+        load(tmp_path, text)
+    assert "canary" not in str(caught.value) + str(caught.value.to_dict())
+    assert "a secret does not belong in pipeline.yaml" in str(caught.value)
+
+
+def test_nearest_names():
+    assert name_nearest("partitionBy", ["partition_by", "keys"]) == "partition_by"
+    assert name_nearest("zzz", ["partition_by", "keys"]) is None
+    assert len(show_value("x" * 500)) == 80
+
+
+def test_loading_stays_light(tmp_path):
+    """Neither Spark nor any other heavy library is imported on the way to a spec."""
+    write(tmp_path, GOOD + "schedule: '*/5 * * * *'\n")
+    (tmp_path / "tidegate.yaml").write_text("version: 1\n")
+    program = (
+        "import sys; from pathlib import Path; from tidegate.project import load_project; "
+        "from tidegate.spec.load import load_pipeline; from tidegate.run.validate_files import validate_project; "
+        "p = load_project(Path(sys.argv[1])); load_pipeline(p, 'orders'); assert validate_project(p) == []; "
+        "heavy = {'pyspark', 'pandas', 'pyarrow', 'great_expectations', 'airflow', 'croniter', 'deltalake'}; "
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,124 @@
+"""Reader options by allow-list, format by format."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidegate.source import kafka_options as broker_side
+from tidegate.source.parse_options import parser_options as parser_names
+from tidegate.spec.kafka_options import CLIENT_SETTINGS, check_client_options
+from tidegate.spec.models import FilesSource, KafkaSource
+from tidegate.spec.reader_options import (
+    KAFKA_STREAM_OPTIONS,
+    check_reader_options,
+    list_allowed,
+    listing_options,
+    parser_options,
+    stream_options,
+)
+
+
+def files(format_: str, **options: object) -> FilesSource:
+    return FilesSource.model_validate({"type": "files", "path": "x", "format": format_, "options": options})
+
+
+def kafka(options: dict[str, object], format_: str = "json") -> KafkaSource:
+    return KafkaSource.model_validate({"type": "kafka", "topics": ["t"], "format": format_, "options": options})
+
+
+def check(source: FilesSource | KafkaSource) -> list[str]:
+    return [f"{finding.message} | {finding.fix}" for finding in check_reader_options(("options",), source)]
+
+
+GOOD = [
+    files("json", allowComments=True, timestampFormat="yyyy", maxFilesPerTrigger=5, lineSep="\n"),
+    files("csv", header=True, sep=";", quote="'", maxBytesPerTrigger=1 << 40, multiLine=True, maxCharsPerColumn=-1),
+    files("text", wholetext=True, pathGlobFilter="*.log", recursiveFileLookup="true"),
+    files("parquet", datetimeRebaseMode="CORRECTED"),
+    files("orc", maxFilesPerTrigger="5"),
+    kafka({"maxOffsetsPerTrigger": 5_000_000_000, "kafka.security.protocol": "SASL_SSL", "allowSingleQuotes": False}),
+]
+
+
+@pytest.mark.parametrize("source", GOOD, ids=lambda source: source.format)
+def test_good_options(source):
+    assert check(source) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        (files("json", maxFilesPertrigger=5), "is no reader option for json files | write maxFilesPerTrigger"),
+        (files("json", header=True), "'header' is no reader option for json files | allowed: allowBackslash"),
+        (files("orc", sep=","), "'sep' is no reader option for orc files"),
+        (files("json", maxFilesPerTrigger=0), "0 is not a value for maxFilesPerTrigger | write a whole number from 1"),
+        (files("json", maxFilesPerTrigger=True), "true is not a value for maxFilesPerTrigger"),
+        (files("json", maxFilesPerTrigger=1.5), "1.5 is not a value for maxFilesPerTrigger"),
+        (files("json", maxFilesPerTrigger=1 << 31), "is not a value for maxFilesPerTrigger"),
+        (files("json", maxBytesPerTrigger="10g"), "'10g' is not a value for maxBytesPerTrigger | write a whole number of"),
+        (files("json", maxFilesPerTrigger=1, maxBytesPerTrigger=1), "Spark refuses both limits in one stream"),
+        (files("csv", header="yes"), "'yes' is not a value for header | write true or false"),
+        (files("csv", quote="''"), "is not a value for quote | write one character"),
+        (files("csv", sep=",", delimiter=","), "sep and delimiter are two names of one option"),
+        (files("csv", enforceSchema=False), "where there is a header, it is always checked"),
+        (files("csv", unescapedQuoteHandling="x"), "'x' is not a value for unescapedQuoteHandling | allowed: STOP_AT"),
+        (files("parquet", datetimeRebaseMode="corrected"), "write CORRECTED; allowed:"),
+        (files("parquet", mergeSchema=True), "it only matters where Spark guesses the schema"),
+        (files("json", multiLine=True), "a line is a record, so that each has a position | write one JSON object a line"),
+        (files("json", encoding="utf-16"), "JSON is read as UTF-8"),
+        (files("json", mode="DROPMALFORMED"), "tidegate keeps every record that does not parse"),
+        (files("json", MODE="DROPMALFORMED"), "tidegate keeps every record that does not parse"),
+        (files("json", columnNameOfCorruptRecord="x"), "tidegate keeps every record that does not parse"),
+        (files("json", badRecordsPath="x"), "Spark accepts and ignores it"),
+        (files("json", rescuedDataColumn="x"), "write unknown_fields: rescue on the source"),
+        (files("parquet", ignoreCorruptFiles=True), "it loses records in silence"),
+        (files("json", ignoreMissingFiles=True), "it loses records in silence"),
+        (files("json", maxFileAge="7d"), "it loses records in silence"),
+        (files("json", latestFirst=True), "it loses records in silence"),
+        (files("json", cleanSource="delete"), "tidegate never touches the files of a source"),
+        (files("json", modifiedAfter="2026-01-01"), "the time stamps of files do not matter"),
+        (files("json", dateFormat="${X}"), "the environment is filled in in tidegate.yaml only"),
+        (kafka({"failOnDataLoss": False}), "tidegate run NAME --accept-loss"),
+        (kafka({"startingOffsets": "latest"}), "write starting_offsets on the source"),
+        (kafka({"subscribe": "t"}), "write topics on the source"),
+        (kafka({"minOffsetsPerTrigger": 5}), "it leaves records behind though the gate is open"),
+        (kafka({"kafka.bootstrap.servers": "x"}), "the brokers are the project's"),
+        (kafka({"kafka.group.id": "x"}), "tidegate keeps the offsets itself"),
+        (kafka({"kafka.isolation.level": "read_uncommitted"}), "only committed records of transactions count"),
+        (kafka({"kafka.secruity.protocol": "SSL"}), "is no setting of the Kafka client that may be made here | write kafka.security.protocol"),  # noqa: E501
+        (kafka({"kafka.security.protocol": "SALS_SSL"}), "'SALS_SSL' is not a security protocol | write SASL_SSL"),
+        (kafka({"kafka.sasl.jaas.config": "x"}), "a secret does not belong in pipeline.yaml | write it in tidegate.yaml"),
+        (kafka({"header": True}, "csv"), "'header' is no reader option for Kafka records in csv"),
+        (kafka({"maxFilesPerTrigger": 1}), "'maxFilesPerTrigger' is no reader option for Kafka records"),
+    ],
+)  # fmt: skip
+def test_bad_options(source, expected):
+    found = check(source)
+    assert len(found) == 1, found
+    assert expected in found[0]
+
+
+def test_options_by_who_takes_them():
+    source = files("csv", header=True, maxFilesPerTrigger=5, pathGlobFilter="*.csv")
+    assert stream_options(source) == {"maxFilesPerTrigger": "5"}
+    assert parser_options(source) == {"header": "true"}
+    assert listing_options(source) == {"pathGlobFilter": "*.csv"}
+    source = kafka({"maxOffsetsPerTrigger": 9, "kafka.client.rack": "a", "locale": "de-DE"})
+    assert stream_options(source) == {"maxOffsetsPerTrigger": "9", "kafka.client.rack": "a"}
+    assert parser_options(source) == {"locale": "de-DE"}
+
+
+@pytest.mark.parametrize("format_", ["json", "csv", "text", "raw"])
+def test_what_a_kafka_source_may_set_is_what_the_reader_takes(format_):
+    """The reader refuses what it does not know; nothing may pass here and fail there."""
+    taken = {*broker_side.READER_OPTIONS, *parser_names(format_)}
+    assert set(list_allowed(kafka({}, format_))) <= taken
+    assert set(KAFKA_STREAM_OPTIONS) == set(broker_side.READER_OPTIONS)
+    assert set(CLIENT_SETTINGS) == set(broker_side._SECURITY + broker_side._TUNING)
+
+
+def test_client_options_of_the_project():
+    assert check_client_options({"security.protocol": "SSL", "kafka.request.timeout.ms": 5}) == []
+    found = [f"{finding.message} | {finding.fix}" for finding in check_client_options({"sasl.mechansim": "PLAIN"})]
+    assert found == ["'sasl.mechansim' is no setting of the Kafka client that may be made here | write sasl.mechanism"]
+    assert len(check_client_options({"group.id": "x", "nonsense": 1, "security.protocol": "x"})) == 3
