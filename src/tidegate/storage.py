@@ -1,7 +1,7 @@
 """The storage port: the few operations on which every promise stands, each atomic and durable.
 
-Local file systems only, so far. A write is on disk (file and folder fsynced) when the call returns, so that a record that
-says "done" can never outlive the thing it speaks of.
+Local file systems only, so far. A write is on disk (file and folder fsynced) when the call returns, so that a record
+that says "done" can never outlive the thing it speaks of.
 """
 
 from __future__ import annotations
@@ -74,7 +74,9 @@ def _write_beside(path: Path, data: bytes) -> Path:
 
 
 def put_if_absent(path: Path, data: bytes) -> bool:
-    """Create ``path`` with ``data`` unless it is there; True when this call created it. Never a torn or partial file."""
+    """Create ``path`` with ``data`` unless it is there; True when this call created it. Never a torn or partial
+    file.
+    """
     with _disk_full_is_named(path):
         beside = _write_beside(path, data)
         try:

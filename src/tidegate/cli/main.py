@@ -134,7 +134,8 @@ def run(
     name: Name,
     run_id: Annotated[str | None, typer.Option("--run-id", help="A name for this run; repeating it is free.")] = None,
     accept_loss: Annotated[
-        str | None, typer.Option("--accept-loss", help="After exit 66: go on without what was lost; the reason is recorded.")
+        str | None,
+        typer.Option("--accept-loss", help="After exit 66: go on without what was lost; the reason is recorded."),
     ] = None,
     json_: Json = False,
 ) -> None:
@@ -296,13 +297,13 @@ def quarantine_show(
     json_: Json = False,
 ) -> None:
     """The records themselves, newest first."""
-    from tidegate.cli.show import show_table
+    from tidegate.cli.show import show_records
     from tidegate.quarantine.read import QuarantineFilter, show_quarantine
 
     project = _project()
     _check(project, name)
     wanted = QuarantineFilter(run_id=run_id, reason=reason)
-    _print(show_quarantine(project.paths(name).quarantine, wanted, limit), json_, show_table)
+    _print(show_quarantine(project.paths(name).quarantine, wanted, limit), json_, show_records)
 
 
 def _check(project: Project, name: str) -> None:

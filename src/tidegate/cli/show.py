@@ -160,6 +160,20 @@ def show_table(rows: Sequence[Mapping[str, Any]]) -> None:
     Console().print(table)
 
 
+def show_records(records: Sequence[Mapping[str, Any]]) -> None:
+    """Quarantined records, one block each: raw lines are long, and columns would break them."""
+    if not records:
+        print("nothing")
+    for record in records:
+        position = record["position"]
+        if isinstance(position, Mapping):
+            position = " ".join(f"{key} {value}" for key, value in position.items())
+        print(f"{record['reason']}: {record['detail'] or ''}")
+        print(f"  from: {record['source'] or 'unknown source'} {position or ''}")
+        print(f"  raw:  {record['raw']}")
+        print(f"  run:  {record['run_id']} at {record['quarantined_at']}")
+
+
 def show_scaffold(written: Scaffold, folder: Path) -> None:
     """The files that were written, and what to do next."""
     for path in written:

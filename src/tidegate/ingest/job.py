@@ -147,7 +147,11 @@ def _drain(spark: SparkSession, rows: DataFrame, stager: Any) -> None:
                     if isinstance(source, FilesSource):
                         known = stager.order.links.get(name, {})
                         found += set_aside_unreadable(
-                            stager.paths.unreadable, stager.paths.intake(name), stager.current_links or known, source, known
+                            stager.paths.unreadable,
+                            stager.paths.intake(name),
+                            stager.current_links or known,
+                            source,
+                            known,
                         )
                 if found:
                     emit("progress", note=f"cannot be read, set aside: {', '.join(found)}")
@@ -159,7 +163,7 @@ def _wait(spark: SparkSession, query: StreamingQuery) -> None:
     """Wait for the query's end; tell how far the running batch's tasks are."""
     tracker = spark.sparkContext.statusTracker()
     said = None
-    while not query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]
+    while not query.awaitTermination(_POLL_SECONDS):
         stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
         done = sum(stage.numCompletedTasks for stage in stages if stage)
         tasks = sum(stage.numTasks for stage in stages if stage)

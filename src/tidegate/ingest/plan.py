@@ -42,7 +42,9 @@ class Staging:
 
 
 def observe_source(parsed: DataFrame, source: str) -> DataFrame:
-    """``parsed`` with counts of records read and malformed, and a sample of the malformed, as metric ``source:<name>``."""
+    """``parsed`` with counts of records read and malformed, and a sample of the malformed, as metric
+    ``source:<name>``.
+    """
     unknown = F.col("_unknown")
     has_unknown = F.coalesce(F.size(unknown) > 0, F.lit(False))
     return parsed.observe(

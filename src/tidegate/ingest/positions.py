@@ -32,7 +32,9 @@ class PositionFinder:
         return found[2] if found else file_uri
 
     def locate(self, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The records with ``position`` as JSON: {"file", "line"} for files, unchanged for Kafka, None where unknown."""
+        """The records with ``position`` as JSON: {"file", "line"} for files, unchanged for Kafka, None where
+        unknown.
+        """
         wanted: dict[str, list[int]] = defaultdict(list)
         for number, record in enumerate(records):
             position = record["position"]

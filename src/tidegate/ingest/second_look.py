@@ -1,4 +1,5 @@
-"""A second look at one micro-batch: when more records were set aside than the metrics carry, read them again in batch mode.
+"""A second look at one micro-batch: when more records were set aside than the metrics carry, read them again in batch
+mode.
 
 The rows that go on were written already; only what was set aside is taken from this pass, and its count must match the
 first pass, so a difference between the two fails the batch instead of losing a record.
@@ -55,7 +56,7 @@ def set_aside_records(
         F.concat(F.lit("breaks "), F.array_join("rules", ", ")).alias("detail"),
     )
     positions = _positions(spark, order)
-    return tuple(_as_quarantine(part, spec.name, order.run_id, positions) for part in (malformed, broken))  # type: ignore[return-value]
+    return tuple(_as_quarantine(part, spec.name, order.run_id, positions) for part in (malformed, broken))
 
 
 def _positions(spark: SparkSession, order: IngestOrder) -> DataFrame:

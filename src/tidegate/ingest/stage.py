@@ -1,7 +1,7 @@
 """Staging one micro-batch: rows and quarantine written once into a fresh attempt folder, then the manifest.
 
-Nothing in an attempt folder exists for anybody until the manifest names it, so a killed or frozen attempt leaves nothing
-but files to sweep. The first manifest for (query id, batch id) wins.
+Nothing in an attempt folder exists for anybody until the manifest names it, so a killed or frozen attempt leaves
+nothing but files to sweep. The first manifest for (query id, batch id) wins.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 from tidegate import storage
 from tidegate.audit.row_rules import RowRule
 from tidegate.errors import DefectError, DisagreementError
-from tidegate.ingest import plan
 from tidegate.ingest.capture import Captured, batch_metrics, quarantine_row
 from tidegate.ingest.order import IngestOrder, emit
 from tidegate.ingest.positions import PositionFinder
@@ -160,7 +159,9 @@ class BatchStager:
         )
 
     def _ranges(self, batch_id: int) -> dict[str, dict[str, Any]]:
-        """What this batch takes from each source: {"links": [...]} or {"offsets": {topic: {partition: [from, until]}}}."""
+        """What this batch takes from each source: {"links": [...]} or {"offsets": {topic: {partition: [from,
+        until]}}}.
+        """
         ends = read_offsets(self.paths.checkpoint, batch_id)
         starts = read_offsets(self.paths.checkpoint, batch_id - 1) if batch_id else [None] * len(ends)
         birth = json.loads(self.paths.birth.read_bytes())

@@ -12,7 +12,7 @@ from tidegate.errors import SourceLostError, TidegateError
 from tidegate.ingest.order import IngestOrder, write_order
 from tidegate.project import PipelinePaths
 from tidegate.run.pending import Pending, find_pending
-from tidegate.run.preflight import Facts, gather_facts
+from tidegate.run.preflight import gather_facts
 from tidegate.run.rebirth import begin_anew
 from tidegate.run.report import now_text, save_report
 from tidegate.run.settle import sweep_attempts, sync_ledger
@@ -31,7 +31,8 @@ PINNED = {"spark.sql.shuffle.partitions": "4"}
 def drain_sources(context: RunContext, submit: Callable[[SubmitPlan], int], accept_loss: str | None) -> None:
     """Bring what is new into staging; ``context.facts`` are those afterwards. Starts no JVM when nothing is new.
 
-    Raises SourceLostError when records are gone (``accept_loss``, a reason, goes on without them and puts it on record).
+    Raises SourceLostError when records are gone (``accept_loss``, a reason, goes on without them and puts it on
+    record).
     """
     from tidegate.source.ledger import open_ledger
 
@@ -147,12 +148,12 @@ def _append_line(paths: PipelinePaths, record: dict[str, Any]) -> None:
 
 
 def _record_birth(context: RunContext, pending: Pending) -> None:
-    """Write the birth of a first run, also when nothing is new (`latest` means now, not the first run with data); afterwards
-    add the topics and partitions that have appeared."""
+    """Write the birth of a first run, also when nothing is new (`latest` means now, not the first run with data);
+    afterwards add the topics and partitions that have appeared."""
     birth = read_birth(context.paths)
     if birth is None:
         if pending.has_new or pending.kafka:
-            sources = {name: {} for name in context.spec.sources}
+            sources: dict[str, dict[str, Any]] = {name: {} for name in context.spec.sources}
             sources |= {name: start.to_dict() for name, (start, _) in pending.kafka.items()}
             write_birth(context.paths, new_birth(context.spec, sources, dict(PINNED)))
         return
@@ -164,9 +165,7 @@ def _record_birth(context: RunContext, pending: Pending) -> None:
             replace_birth(context.paths, Birth(**{**vars(birth), "sources": {**birth.sources, **grown}}))
 
 
-def _run_driver(
-    context: RunContext, ordered: tuple[IngestOrder, Pending], submit: Callable[[SubmitPlan], int]
-) -> None:
+def _run_driver(context: RunContext, ordered: tuple[IngestOrder, Pending], submit: Callable[[SubmitPlan], int]) -> None:
     order, pending = ordered
     paths, run_id = context.paths, context.report.run_id
     order_path, result_path, log_path = paths.order(run_id), paths.ingest_result(run_id), paths.driver_log(run_id)

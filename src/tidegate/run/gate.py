@@ -1,19 +1,22 @@
-"""The gate: quarantine is published, Great Expectations judges the staged increment, and what passed goes into the table."""
+"""The gate: quarantine is published, Great Expectations judges the staged increment, and what passed goes into the
+table.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tidegate import storage
 from tidegate.errors import DefectError
 from tidegate.run.report import now_text
 from tidegate.run.verdicts import StoredVerdict, batch_keys, load_verdict, save_verdict
 from tidegate.staging.manifest import BatchManifest
+from tidegate.table.intent import PublishIntent, write_intent
 from tidegate.table.log import read_table_state
 from tidegate.table.plan import plan_publish
-from tidegate.table.publish import Target, finish_intent, write_intent
+from tidegate.table.publish import finish_intent
 
 if TYPE_CHECKING:
     from tidegate.audit.engine import RuleResult
@@ -77,7 +80,16 @@ def publish_quarantine(context: RunContext, owed: Sequence[BatchManifest]) -> No
             "tidegate.query_id": query_id,
             "tidegate.batches": json.dumps([late[0].batch_id, late[-1].batch_id]),
         }
-        _publish(context, "quarantine", late, before, QUARANTINE_SCHEMA_JSON, [], extra)
+        intent = plan_publish(
+            batches,
+            run_id=context.report.run_id,
+            target="quarantine",
+            partition_by=[],
+            app_version_before=before,
+            schema_json=QUARANTINE_SCHEMA_JSON,
+            custom_metadata=extra,
+        )
+        _publish(context, intent)
 
 
 def publish_increment(context: RunContext, facts: Facts, verdict: StoredVerdict, *, discard: bool) -> None:
@@ -97,16 +109,16 @@ def publish_increment(context: RunContext, facts: Facts, verdict: StoredVerdict,
             "tidegate.positions": json.dumps(end_positions(batches)),
             "tidegate.verdict": str(verdict.quality.get("verdict")),
         }
-        _publish(
-            context,
-            "table",
+        intent = plan_publish(
             batches,
-            facts.settled_up_to(query_id),
-            batches[-1].schema_json,
-            list(spec.table.partition_by),
-            extra,
+            run_id=context.report.run_id,
+            target="table",
+            partition_by=list(spec.table.partition_by),
+            app_version_before=facts.settled_up_to(query_id),
             discard=discard,
+            custom_metadata=extra,
         )
+        _publish(context, intent)
 
 
 def end_positions(manifests: Sequence[BatchManifest]) -> dict[str, dict[str, dict[str, int]]]:
@@ -124,35 +136,15 @@ def _staged(manifests: Sequence[BatchManifest]) -> int:
     return sum(manifest.staged for manifest in manifests)
 
 
-def _publish(
-    context: RunContext,
-    target: Target,
-    batches: Sequence[BatchManifest],
-    before: int,
-    schema_json: str,
-    partition_by: list[str],
-    extra: dict[str, Any] | None = None,
-    *,
-    discard: bool = False,
-) -> None:
-    intent = plan_publish(
-        batches,
-        run_id=context.report.run_id,
-        target=target,
-        partition_by=partition_by,
-        app_version_before=before,
-        schema_json=schema_json,
-        discard=discard,
-        custom_metadata=extra,
-    )
-    rows = sum(file.rows for file in intent.files_to_add)
+def _publish(context: RunContext, intent: PublishIntent) -> None:
     context.lease.check()
     in_force = write_intent(context.paths, intent)
     result = finish_intent(context.paths, in_force, is_current=context.lease.is_current)
-    if result.overtaken or result.rows_added != rows:
+    wanted = sum(file.rows for file in intent.files_to_add)
+    if result.overtaken or result.rows_added != wanted:
         raise DefectError(
             "PUBLISH_DOES_NOT_FIT",
-            f"the commit of {target} holds {result.rows_added} rows, the increment {rows}",
+            f"the commit of {intent.target} holds {result.rows_added} rows, the increment {wanted}",
             where=str(in_force.table_path(context.paths)),
             next_run="compares table and manifests before anything else",
             fix=f"tidegate status {context.name}",

@@ -65,7 +65,9 @@ def plan_pipeline(project: Project, name: str) -> dict[str, Any]:
 
 
 def project_status(project: Project, name: str | None) -> list[dict[str, Any]]:
-    """Each pipeline with its newest runs, backlog, holds, lease and table version; a bad spec is a note, not an error."""
+    """Each pipeline with its newest runs, backlog, holds, lease and table version; a bad spec is a note, not an
+    error.
+    """
     names = [name] if name is not None else list_pipelines(project)
     return [_pipeline_status(project, one, 10 if name is not None else 3, strict=name is not None) for one in names]
 
@@ -91,8 +93,8 @@ def _pipeline_status(project: Project, name: str, runs: int, *, strict: bool) ->
         lease = value["lease"]
         if lease is not None and lease["state"] in ("held", "parked"):
             value["notes"].append(
-                f"lease: {lease['state']} by run {lease['run_id']} ({lease['command']}, {lease['pid']}@{lease['host']}) "
-                f"since {lease['acquired_at']}"
+                f"lease: {lease['state']} by run {lease['run_id']} ({lease['command']}, pid {lease['pid']} on "
+                f"{lease['host']}) since {lease['acquired_at']}"
             )
     except TidegateError as error:
         if strict:

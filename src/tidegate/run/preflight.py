@@ -84,10 +84,7 @@ def gather_facts(paths: PipelinePaths, spec: PipelineSpec) -> Facts:
         fingerprint=fingerprint(spec),
     )
     missing = [
-        file.path
-        for manifest in facts.owed
-        for file in manifest.files
-        if not (paths.state / file.path).exists()
+        file.path for manifest in facts.owed for file in manifest.files if not (paths.state / file.path).exists()
     ]
     if not missing:
         return facts
@@ -112,7 +109,7 @@ def _check_table(facts: Facts, name: str) -> None:
                 "TABLE_GONE",
                 f"the table was at version {before['version']} and is gone",
                 name,
-                "restore the table folder and run again, or `tidegate repair {name}`: a new table, everything read again",
+                "restore the table folder and run again, or `tidegate repair {name}`: a new table, all read again",
             )
         return
     if before is None:
@@ -150,7 +147,9 @@ def _check_checkpoint(facts: Facts, name: str) -> None:
         "where the table's log ends"
     )
     if checkpoint.faults:
-        raise _disagree("CHECKPOINT_TORN", f"the checkpoint is not whole: {'; '.join(checkpoint.faults)}", name, restore)
+        raise _disagree(
+            "CHECKPOINT_TORN", f"the checkpoint is not whole: {'; '.join(checkpoint.faults)}", name, restore
+        )
     if not checkpoint.exists:
         if birth is not None and birth.query_id is not None:
             raise _disagree("CHECKPOINT_GONE", f"the checkpoint of query {birth.query_id} is gone", name, restore)
@@ -186,7 +185,7 @@ def _check_staging(facts: Facts, name: str) -> None:
         if gone:
             raise _disagree(
                 "STAGING_GONE",
-                f"batches {', '.join(map(str, gone[:10]))} are done in the checkpoint, but neither staged nor published",
+                f"batches {', '.join(map(str, gone[:10]))} are done in the checkpoint, but not staged or published",
                 name,
                 mend,
             )

@@ -132,6 +132,4 @@ def _read_mark(pid: int) -> ProcessMark | None:
     fields = raw[raw.rfind(b")") + 2 :].split()
     if len(fields) < 20 or fields[0] in (b"Z", b"X"):
         return None
-    return ProcessMark(
-        pid=pid, parent_pid=int(fields[1]), session_id=int(fields[3]), started_ticks=int(fields[19])
-    )
+    return ProcessMark(pid=pid, parent_pid=int(fields[1]), session_id=int(fields[3]), started_ticks=int(fields[19]))

@@ -23,7 +23,8 @@ def describe_event(event: dict[str, Any]) -> str:
     """One readable line: ``progress: batch 3 | 12,000 rows | 4,100.5 rows/s``, or ``error: CODE: message``."""
     kind = event["event"]
     if kind == "error":
-        error = event.get("error") if isinstance(event.get("error"), dict) else event
+        nested = event.get("error")
+        error = nested if isinstance(nested, dict) else event
         return f"error: {error.get('code', 'UNKNOWN')}: {error.get('message', '')}"
     parts = [_describe_field(key, value) for key, value in event.items() if key != "event"]
     return f"{kind}: " + " | ".join(part for part in parts if part)

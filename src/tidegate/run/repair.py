@@ -1,9 +1,12 @@
-"""``tidegate repair``: where checkpoint, table and spec disagree, a new checkpoint that starts where the table's log ends.
+"""``tidegate repair``: where checkpoint, table and spec disagree, a new checkpoint that starts where the table's log
+ends.
 
-The table's log is the authority. What it does not hold is read again from the source: files go back to the intake, Kafka
-offsets go back to those of the table's last commit; staged batches, the checkpoint and its birth are set aside, and records
-of those batches that already reached quarantine are taken back, so that reading them again does not double them. Nothing of
-the user's is deleted, and killed at any point the disagreement is still there for the next repair.
+The table's log is the authority. What it does not hold is read again from the source: files go back to the intake,
+Kafka
+offsets go back to those of the table's last commit; staged batches, the checkpoint and its birth are set aside, and
+records
+of those batches that already reached quarantine are taken back, so that reading them again does not double them.
+Nothing of the user's is deleted, and killed at any point the disagreement is still there for the next repair.
 """
 
 from __future__ import annotations
@@ -24,8 +27,9 @@ from tidegate.source.ledger import LedgerRow, open_ledger
 from tidegate.spec.load import load_pipeline
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
 from tidegate.staging.birth import new_birth
-from tidegate.table.log import commit_files, list_data_files, open_table, read_table_state
-from tidegate.table.publish import pending_intents
+from tidegate.table.commit import commit_files
+from tidegate.table.intent import intent_path, pending_intents
+from tidegate.table.log import DataFile, list_data_files, open_table, read_table_state
 
 _TABLE_CODES = ("TABLE_GONE", "TABLE_REPLACED", "TABLE_BEHIND", "TABLE_BEHIND_INTENT")
 
@@ -85,14 +89,15 @@ def _repair(project: Project, spec: PipelineSpec, paths: PipelinePaths, lease: L
     folder = paths.set_aside / datetime.now(UTC).strftime("%Y%m%dT%H%M%S%fZ")
     folder.mkdir(parents=True)
     for intent in pending_intents(paths):
-        storage.move(paths.intents / f"{intent.intent_id}.json", folder / f"{intent.intent_id}.json")
+        storage.move(intent_path(paths, intent), folder / f"{intent.intent_id}.json")
     if taken_back:
         _take_back(paths, taken_back)
     if has_files:
         value["unreadable_again"] = _put_back(project, spec, paths, settled)
     for manifest in unpublished:
         storage.move(
-            paths.manifest(manifest.query_id, manifest.batch_id), folder / f"{manifest.query_id}-{manifest.batch_id}.json"
+            paths.manifest(manifest.query_id, manifest.batch_id),
+            folder / f"{manifest.query_id}-{manifest.batch_id}.json",
         )
     for path in sorted(paths.verdicts.glob("*.json")) if paths.verdicts.is_dir() else []:
         storage.move(path, folder / f"verdict-{path.name}")
@@ -159,21 +164,21 @@ def _quarantine_queries(paths: PipelinePaths) -> list[tuple[str, int]]:
     return found
 
 
-def _quarantine_to_take_back(paths: PipelinePaths, settled: dict[str, int]) -> list[str]:
+def _quarantine_to_take_back(paths: PipelinePaths, settled: dict[str, int]) -> list[DataFile]:
     """Files of the quarantine table whose batch the table's log does not hold."""
     queries = {query for query, _ in _quarantine_queries(paths)}
     if not queries:
         return []
     prefixes = {query[:8]: settled.get(query, -1) for query in queries}
     found = []
-    for path in list_data_files(paths.quarantine):
-        parts = path.rsplit("/", 1)[-1].split("-")
+    for file in list_data_files(paths.quarantine):
+        parts = file.path.rsplit("/", 1)[-1].split("-")
         if len(parts) > 2 and parts[1] in prefixes and int(parts[2]) > prefixes[parts[1]]:
-            found.append(path)
+            found.append(file)
     return found
 
 
-def _take_back(paths: PipelinePaths, files: Sequence[str]) -> None:
+def _take_back(paths: PipelinePaths, files: Sequence[DataFile]) -> None:
     from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
 
     commit_files(
@@ -188,7 +193,7 @@ def _take_back(paths: PipelinePaths, files: Sequence[str]) -> None:
         custom_metadata={"tidegate.pipeline": paths.name, "tidegate.outcome": "taken_back"},
     )
     for file in files:
-        storage.remove(paths.quarantine / file)
+        storage.remove(paths.quarantine / file.path)
 
 
 def _files_to_read_again(

@@ -83,7 +83,9 @@ def list_reports(paths: PipelinePaths, limit: int = 10) -> list[RunReport]:
 
 
 def fill_from_manifests(report: RunReport, manifests: Sequence[BatchManifest]) -> None:
-    """The figures of the increment: always from the manifests, never from a process's memory, so a retry says the same."""
+    """The figures of the increment: always from the manifests, never from a process's memory, so a retry says the
+    same.
+    """
     rows = dict.fromkeys(ROW_KEYS, 0)
     sources: dict[str, dict[str, Any]] = {}
     for manifest in manifests:

@@ -29,8 +29,9 @@ from tidegate.source.intake import remove_links
 from tidegate.source.ledger import open_ledger
 from tidegate.spec.models import FilesSource, PipelineSpec
 from tidegate.staging.manifest import BatchManifest
+from tidegate.table.intent import pending_intents
 from tidegate.table.log import TableState, find_commit
-from tidegate.table.publish import finish_intent, pending_intents
+from tidegate.table.publish import finish_intent
 
 
 def recover(paths: PipelinePaths, spec: PipelineSpec, lease: Lease) -> Facts:
@@ -90,23 +91,24 @@ def settle(paths: PipelinePaths, spec: PipelineSpec, lease: Lease, facts: Facts)
     return gather_facts(paths, spec)
 
 
-def _note_published(
-    paths: PipelinePaths, table: TableState, settled: Sequence[BatchManifest], before: Any
-) -> None:
+def _note_published(paths: PipelinePaths, table: TableState, settled: Sequence[BatchManifest], before: Any) -> None:
     newest: dict[str, int] = {}
     for manifest in settled:
         newest[manifest.query_id] = max(newest.get(manifest.query_id, -1), manifest.batch_id)
     if newest:
         # With two queries (a loss was accepted in between) the living one is the one staged last.
         query_id = max(settled, key=lambda manifest: manifest.staged_at).query_id
-        note = {"table_id": table.table_id, "version": table.version, "query_id": query_id, "batch_id": newest[query_id]}
+        note = {
+            "table_id": table.table_id,
+            "version": table.version,
+            "query_id": query_id,
+            "batch_id": newest[query_id],
+        }
         if note != before:
             storage.replace(paths.published, storage.dump_json(note))
 
 
-def _finish_reports(
-    paths: PipelinePaths, verdict: StoredVerdict, settled: Sequence[BatchManifest]
-) -> None:
+def _finish_reports(paths: PipelinePaths, verdict: StoredVerdict, settled: Sequence[BatchManifest]) -> None:
     keys = {tuple(key) for key in verdict.batches}
     increment = [manifest for manifest in settled if (manifest.query_id, manifest.batch_id) in keys]
     decision = load_decision(paths, verdict.run_id)

@@ -1,7 +1,10 @@
-"""The spark-submit of one ingest, as a value that the command line and Airflow share, and how the command line runs it."""
+"""The spark-submit of one ingest, as a value that the command line and Airflow share, and how the command line runs
+it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -89,28 +92,26 @@ def run_spark_submit(plan: SubmitPlan, on_event: Callable[[dict[str, Any]], None
     command = [find_spark_submit(), "--master", plan.master, "--driver-memory", plan.driver_memory]
     if plan.jars:
         command += ["--jars", ",".join(plan.jars)]
-    # Settings go through a file without a name: arguments can be read by everyone on the machine.
-    settings = os.memfd_create("tidegate-spark-settings", 0)
-    os.write(settings, format_properties(plan.conf).encode())
-    command += ["--properties-file", f"/proc/self/fd/{settings}", "--load-spark-defaults"]
-    command += [plan.application, *plan.application_args]
-    log = open(plan.log_path or os.devnull, "wb")
-    try:
+    with contextlib.ExitStack() as stack:
+        log = stack.enter_context(open(plan.log_path or os.devnull, "wb", buffering=0))
+        # Settings go through a file without a name: arguments can be read by everyone on the machine.
+        settings = stack.enter_context(os.fdopen(os.memfd_create("tidegate-spark-settings", 0), "wb", buffering=0))
+        settings.write(format_properties(plan.conf).encode())
+        command += ["--properties-file", f"/proc/self/fd/{settings.fileno()}", "--load-spark-defaults"]
         process = subprocess.Popen(
-            command,
+            [*command, plan.application, *plan.application_args],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,
             env={**os.environ, **plan.env_vars},
             start_new_session=True,
             preexec_fn=bind_to_parent(os.getpid()),
-            pass_fds=(settings,),
+            pass_fds=(settings.fileno(),),
         )
         try:
             assert process.stdout is not None
             for raw in process.stdout:
-                line = raw.decode("utf-8", "replace").rstrip("\n")
-                event = parse_marker(line)
+                event = parse_marker(raw.decode("utf-8", "replace").rstrip("\n"))
                 if event is None:
                     log.write(raw)
                 elif on_event is not None:
@@ -119,9 +120,6 @@ def run_spark_submit(plan: SubmitPlan, on_event: Callable[[dict[str, Any]], None
         finally:
             end_tree(process.pid)
             process.wait()
-    finally:
-        log.close()
-        os.close(settings)
 
 
 def format_properties(conf: Mapping[str, str]) -> str:
@@ -165,7 +163,9 @@ def find_application(project: Project) -> Path:
 
 
 def find_kafka_jars(project: Project) -> list[Path]:
-    """The Kafka source's jars: TIDEGATE_JARS, the project's ``.tools/jars``, or that of the repository of the package."""
+    """The Kafka source's jars: TIDEGATE_JARS, the project's ``.tools/jars``, or that of the repository of the
+    package.
+    """
     places = [os.environ.get("TIDEGATE_JARS"), project.root / ".tools" / "jars"]
     places.append(Path(__file__).resolve().parents[3] / ".tools" / "jars")
     for place in places:
@@ -192,9 +192,11 @@ def count_cores(master: str) -> int:
 
 def driver_died(name: str, exit_code: int, log_path: Path) -> TryAgainError:
     """The error when the driver ended without an answer."""
-    how = f"was killed by signal {exit_code - 128 if exit_code > 128 else -exit_code}" if (
-        exit_code < 0 or exit_code > 128
-    ) else f"ended with code {exit_code}"
+    how = (
+        f"was killed by signal {exit_code - 128 if exit_code > 128 else -exit_code}"
+        if (exit_code < 0 or exit_code > 128)
+        else f"ended with code {exit_code}"
+    )
     return TryAgainError(
         "DRIVER_DIED",
         f"the Spark driver {how} without an answer{_tail(log_path)}",

@@ -1,7 +1,7 @@
 """What a checkpoint was born with. Written before its first batch, so that nothing has to be guessed later.
 
-Spark pins some settings with the first batch for ever and reads others (starting offsets) only once; a run that starts no
-JVM must know them too. ``query_id`` is filled in when Spark has made the checkpoint.
+Spark pins some settings with the first batch for ever and reads others (starting offsets) only once; a run that
+starts no JVM must know them too. ``query_id`` is filled in when Spark has made the checkpoint.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Reading a Structured Streaming checkpoint without Spark.
 
-Layout (Spark 4.2): ``metadata`` holds the query id; ``offsets/<batch>`` is written before a batch runs, ``commits/<batch>``
+Layout (Spark 4.2): ``metadata`` holds the query id; ``offsets/<batch>`` is written before a batch runs,
+``commits/<batch>``
 after it; ``sources/<i>/<n>`` lists the files of one file-source offset, ``sources/<i>/<n>.compact`` all files up to it.
 A change in these formats breaks tests/spark/test_checkpoint.py.
 """

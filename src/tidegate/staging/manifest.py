@@ -31,8 +31,8 @@ class StagedFile:
 class SourceRange:
     """What a batch took from one source.
 
-    Files: ``files`` lists {"path", "size", "mtime_ns", "link"}. Kafka: ``offsets`` is {topic: {partition: [from, until]}},
-    until exclusive. ``rows`` counts records read, ``malformed`` those set aside before the transform.
+    Files: ``files`` lists {"path", "size", "mtime_ns", "link"}. Kafka: ``offsets`` is {topic: {partition: [from,
+    until]}}, until exclusive. ``rows`` counts records read, ``malformed`` those set aside before the transform.
     """
 
     rows: int

@@ -46,7 +46,8 @@ def apply_transform(
 ) -> DataFrame:
     """The rows that leave the transform. ``frames`` maps source names to frames.
 
-    Without a transform the one source passes unchanged. Raises UsageError TRANSFORM_FAILED with the user's file and line.
+    Without a transform the one source passes unchanged. Raises UsageError TRANSFORM_FAILED with the user's file and
+    line.
     """
     if transform is None:
         return next(iter(frames.values()))
