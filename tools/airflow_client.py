@@ -61,14 +61,17 @@ class AirflowClient:
         return list(self.call("GET", "importErrors")["import_errors"])
 
     def wait_for_dags(self, dag_ids: list[str], timeout_seconds: float = 120) -> None:
-        """Until all of ``dag_ids`` are known; raises with Airflow's import errors when they do not come."""
-        deadline = time.monotonic() + timeout_seconds
+        """Until all of ``dag_ids`` are known; raises with Airflow's import errors when they do not come.
+
+        A file that cannot be read has half a minute to be mended: it may still be being written.
+        """
+        started = time.monotonic()
         while missing := set(dag_ids) - {dag["dag_id"] for dag in self.list_dags()}:
-            if time.monotonic() > deadline:
-                traces = "\n".join(
-                    f"{error['filename']}: {error['stack_trace']}" for error in self.list_import_errors()
-                )
-                raise ToolError(f"Airflow did not find {sorted(missing)} in {timeout_seconds:.0f} s\n{traces}".rstrip())
+            errors = self.list_import_errors()
+            waited = time.monotonic() - started
+            if waited > (min(30, timeout_seconds) if errors else timeout_seconds):
+                traces = "\n".join(f"{error['filename']}: {error['stack_trace']}" for error in errors)
+                raise ToolError(f"Airflow did not find {sorted(missing)} in {waited:.0f} s\n{traces}".rstrip())
             time.sleep(0.5)
 
     def pause(self, dag_id: str, paused: bool = True) -> None:
