@@ -55,7 +55,7 @@ def choose_engine(rows: int, size_bytes: int, columns: int) -> EngineName:
 
 
 def read_column_types(schema_json: str) -> dict[str, str]:
-    """Name to type of every top-level column of a Spark (or Delta) schema string; nested ones as ``struct`` and so on."""
+    """Name to type of every top-level column of a Spark (or Delta) schema string; nested ones as ``map``..."""
     types = {field["name"]: field["type"] for field in json.loads(schema_json)["fields"]}
     return {name: kind if isinstance(kind, str) else str(kind["type"]) for name, kind in types.items()}
 

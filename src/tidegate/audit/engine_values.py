@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 
 from tidegate.audit.column_types import find_family
@@ -45,6 +46,8 @@ def prepare_kwargs(rule: RuleSpec, types: Mapping[str, str], engine: EngineName)
         _prepare_bounds(rule.type, kwargs, family)
     if "value_set" in kwargs and family in ("date", "timestamp"):
         kwargs["value_set"] = [_as_moment(value, family, engine) for value in kwargs["value_set"]]
+    if "value_set" in kwargs and engine == "spark":
+        kwargs["value_set"] = [_fit_to_spark(value) for value in kwargs["value_set"]]
     if rule.type in ("expect_column_values_to_match_regex", "expect_column_values_to_not_match_regex"):
         kwargs["regex"] = (PYTHON_PREFIX if engine == "pandas" else JAVA_PREFIX) + kwargs["regex"]
     if rule.type == "expect_column_pair_values_a_to_be_greater_than_b":
@@ -73,6 +76,11 @@ def _as_moment(value: Any, family: str, engine: EngineName) -> Any:
     if family == "date":
         return moment.date() if isinstance(moment, datetime) else moment
     return as_comparable(moment)
+
+
+def _fit_to_spark(value: Any) -> Any:
+    """Whole numbers beyond 64 bits as decimals: Spark's literals know no others."""
+    return Decimal(value) if isinstance(value, int) and abs(value) >= 2**63 else value
 
 
 def tidy_observed(value: Any) -> Any:

@@ -5,7 +5,8 @@ is held in one of these forms, and in two under two names where its rules need t
 
 - ``arrow``: as it is in the file; for presence, and for sets of texts. NaN is a value here, not a missing one;
 - ``plain``: numpy numbers, aware UTC timestamps (dates count as their midnight); for ranges, figures and sets;
-- ``object``: Python values; for texts that are looked into, for pairs, and for numbers too long for a float.
+- ``object``: Python values; for texts that are looked into, for pairs, and for numbers too long for a float;
+- ``rank``: whole numbers in the order of the floats they stand for, NaN last as in Spark; for pairs with a NaN.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     import pandas
     import pyarrow
 
-Form = Literal["arrow", "plain", "object"]
+Form = Literal["arrow", "plain", "object", "rank"]
 Use = Literal["presence", "set", "measure", "look", "pair"]
 
 StagedInput = tuple[Path, Mapping[str, str | None]]
@@ -43,7 +44,7 @@ def find_use(rule: RuleSpec) -> Use:
     if rule.type in _PRESENCE:
         return "presence"
     if rule.type.startswith("expect_column_pair_"):
-        return "measure" if rule.type.endswith("greater_than_b") else "pair"
+        return "pair"
     if rule.type.startswith("expect_column_value_lengths") or any(
         word in rule.type for word in ("regex", "strftime", "dateutil", "json")
     ):
@@ -102,9 +103,11 @@ def prepare_frame(table: pyarrow.Table, rules: Sequence[RuleSpec], types: Mappin
     for rule in sorted(rules, key=lambda rule: find_use(rule) == "presence"):
         kwargs = prepare_kwargs(rule, types, "pandas")
         renamed = {}
+        pair_form = _choose_pair_form(table, rule, types)
         for name in rule.columns:
             column = table.column(name)
-            form = choose_form(column, types[name], find_use(rule), [known for (n, known) in held if n == name], rule)
+            known = [form for (column_name, form) in held if column_name == name]
+            form = pair_form or choose_form(column, types[name], find_use(rule), known, rule)
             if (name, form) not in held:
                 taken = any(n == name for n, _ in held)
                 held[name, form] = f"{name}\x00{form}" if taken else name
@@ -129,6 +132,18 @@ def rename_columns(kwargs: Mapping[str, Any], names: Mapping[str, str]) -> dict[
     return result
 
 
+def _choose_pair_form(table: pyarrow.Table, rule: RuleSpec, types: Mapping[str, str]) -> Form | None:
+    """The form both columns of a pair need: Spark compares a float with any number as floats, and has NaN last."""
+    import pyarrow.compute as pc
+
+    if find_use(rule) != "pair" or any(find_family(types[name]) != "number" for name in rule.columns):
+        return None
+    floats = [name for name in rule.columns if types[name].lower().startswith(("float", "double"))]
+    if any(pc.any(pc.is_nan(table.column(name))).as_py() for name in floats):
+        return "rank"
+    return "plain" if floats else None
+
+
 def choose_form(column: Any, spark_type: str, use: Use, held: Sequence[Form], rule: RuleSpec) -> Form:
     """The cheapest form in which Great Expectations judges such a column rightly."""
     import pyarrow.compute as pc
@@ -146,8 +161,7 @@ def choose_form(column: Any, spark_type: str, use: Use, held: Sequence[Form], ru
         return "object" if use in ("pair", "look") else "arrow"
     kind = spark_type.lower()
     if kind.startswith(("float", "double")):
-        has_nan = pc.any(pc.is_nan(column)).as_py() is True
-        return ("object" if use == "pair" else "arrow") if has_nan else "plain"
+        return "arrow" if pc.any(pc.is_nan(column)).as_py() else "plain"
     if use == "measure":
         return "plain"
     if kind.startswith("decimal"):
@@ -164,23 +178,44 @@ def convert_column(column: Any, spark_type: str, form: Form) -> Any:
     """The column as a pandas Series in ``form``."""
     import pandas as pd
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     if form == "arrow":
+        if pa.types.is_floating(column.type):
+            column = pc.add(column.cast(pa.float64()), 0.0)  # -0.0 becomes 0.0, which Arrow's sets tell apart
         return pd.Series(pd.arrays.ArrowExtensionArray(column))
     if form == "object":
-        if pa.types.is_floating(column.type):
-            return pd.Series([_NAN_RANK if value != value else value for value in column.to_pylist()], dtype=object)
         return pd.Series(column.to_pylist(), dtype=object)
+    if form == "rank":
+        return _rank_floats(column)
     family = find_family(spark_type)
     if family in ("date", "timestamp"):
         moments = column.cast(pa.timestamp("us", "UTC"), safe=False)
         return moments.to_pandas()
-    if pa.types.is_decimal(column.type) or pa.types.is_float32(column.type):
-        column = column.cast(pa.float64())
-    return column.to_pandas()
+    if pa.types.is_integer(column.type):
+        return column.cast(pa.int64()).to_pandas()
+    return _as_floats(column).to_pandas()
 
 
-_NAN_RANK = float("inf")
+def _as_floats(column: Any) -> Any:
+    """Numbers as 64-bit floats, rounded as Spark does: Arrow's own way from decimals is off by one bit at times."""
+    import pyarrow as pa
+
+    if pa.types.is_decimal(column.type):
+        column = column.cast(pa.string())
+    return column if pa.types.is_boolean(column.type) else column.cast(pa.float64(), safe=False)
+
+
+def _rank_floats(column: Any) -> Any:
+    import numpy as np
+    import pandas as pd
+
+    floats = _as_floats(column).to_numpy(zero_copy_only=False) + 0.0
+    bits = floats.view(np.int64)
+    ranks = np.where(bits < 0, bits ^ np.int64(2**63 - 1), bits)
+    ranks = np.where(np.isnan(floats), np.int64(2**63 - 1), ranks)
+    present = column.is_valid().to_numpy(zero_copy_only=False)
+    return pd.Series([int(rank) if there else None for rank, there in zip(ranks, present, strict=True)], dtype=object)
 
 
 def find_arrow_type(spark_type: str) -> pyarrow.DataType:

@@ -99,7 +99,8 @@ def check_columns(suite: SuiteSpec, columns: Iterable[str] | Mapping[str, str]) 
     """Refuse a suite that names columns the increment will not have.
 
     ``columns`` are the names of the staged columns, or better a mapping of name to Spark type
-    (``dict(df.dtypes)``): then rules whose values cannot be compared with their column's type are refused as well. Raises SpecError.
+    (``dict(df.dtypes)``): then rules whose values cannot be compared with their column's type are refused as well.
+    Raises SpecError.
     """
     names = list(columns)
     types = columns if isinstance(columns, Mapping) else {}

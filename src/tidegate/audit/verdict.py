@@ -80,8 +80,8 @@ def decide_verdict(
     """The verdict on an increment.
 
     ``results`` are the answers of Great Expectations, one per rule of ``suite``, on the staged rows. ``rows_total``
-    counts the records the increment was made of, those set aside included; ``quarantined`` the ones set aside, for whatever
-    reason. Raises DefectError when a rule has no result or a result no rule.
+    counts the records the increment was made of, those set aside included; ``quarantined`` the ones set aside, for
+    whatever reason. Raises DefectError when a rule has no result or a result no rule.
     """
     rules = suite.rules if suite else ()
     if [result.rule for result in results] != [rule.rule for rule in rules]:
