@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
-import lzma
 import os
-import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 _CHUNK_BYTES = 1 << 20
 _BOM = b"\xef\xbb\xbf"
-_READERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open}
 _UNREADABLE_SUFFIXES = {".zst", ".zstd", ".snappy", ".lz4", ".deflate", ".lzo"}
 
 
@@ -37,6 +32,8 @@ def line_numbers(
     that cannot be read here, or stands behind the first ``limit_bytes`` of text: the work is bounded. Lines end as
     Spark ends them, at \\n, \\r\\n or \\r, unless ``line_separator`` is given.
     """
+    import zlib
+
     waiting: dict[bytes, list[int]] = {}
     for index in range(len(raw_lines) - 1, -1, -1):
         waiting.setdefault(_comparable(raw_lines[index]), []).append(index)
@@ -58,7 +55,7 @@ def line_numbers(
                 left -= 1
                 if not left:
                     break
-    except (OSError, EOFError, zlib.error, lzma.LZMAError):
+    except (OSError, EOFError, zlib.error):
         pass  # what was found before the tear still stands
     return found
 
@@ -75,7 +72,7 @@ def _lines(path: str | os.PathLike[str], limit_bytes: int, line_separator: str |
     suffix = os.path.splitext(os.fspath(path))[1].lower()
     if suffix in _UNREADABLE_SUFFIXES:
         return
-    with _READERS.get(suffix, open)(path, "rb") as handle:
+    with _open(path, suffix) as handle:
         rest = b""
         is_first = True
         while limit_bytes > 0 and (chunk := handle.read(min(_CHUNK_BYTES, limit_bytes))):
@@ -91,6 +88,19 @@ def _lines(path: str | os.PathLike[str], limit_bytes: int, line_separator: str |
             yield from lines
         if rest and limit_bytes > 0:
             yield from _split(rest, line_separator)
+
+
+def _open(path: str | os.PathLike[str], suffix: str) -> Any:
+    # Imported here: a run that finds nothing new passes through this module and must stay light.
+    if suffix == ".gz":
+        import gzip
+
+        return gzip.open(path, "rb")
+    if suffix == ".bz2":
+        import bz2
+
+        return bz2.open(path, "rb")
+    return open(path, "rb")
 
 
 def _split(text: bytes, line_separator: str | None) -> list[bytes]:
