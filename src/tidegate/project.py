@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote, unquote
 
 from tidegate.errors import UsageError
 from tidegate.spec.document import Document, fill_variables, parse_document
-from tidegate.spec.faults import SpecError
+from tidegate.spec.faults import STORAGE_NOT_SUPPORTED, SpecError
+from tidegate.spec.findings import Finding
 from tidegate.spec.kafka_options import check_client_options
 from tidegate.spec.model_faults import build_model
 from tidegate.spec.models import ProjectSpec
@@ -19,6 +20,7 @@ from tidegate.spec.spark_conf import check_spark_conf
 
 PROJECT_FILE = "tidegate.yaml"
 _SHORTEST_LEASE_SECONDS = 5
+_BAD = "BAD_PROJECT"
 
 
 @dataclass(frozen=True)
@@ -237,52 +239,45 @@ def _find_root(folder: Path | str | None) -> Path:
 
 
 def _check_project(document: Document, root: Path, environment: Mapping[str, str]) -> ProjectSpec | None:
-    if document.data is None:
-        return None
     fill_variables(document, environment)
-    spec = build_model(document, ProjectSpec, "BAD_PROJECT")
-    if spec is None:
-        return None
-    folders: dict[str, Path] = {}
-    for key in ("warehouse", "state", "quarantine"):
-        value = getattr(spec, key)
-        if is_uri(value):
-            document.add_fault(
-                (key,),
-                f"{document.show((key,))} is a URI; only folders of the local file system are supported",
-                f"write a path: {key}: data/{key}",
-                "STORAGE_NOT_SUPPORTED",
-            )
-        elif unusable := describe_unusable_path(value):
-            document.add_fault(
-                (key,), f"the path {unusable}: {document.show((key,))}", "use a plain name", "BAD_PROJECT"
-            )
-        else:
-            folders[key] = Path(os.path.normpath(root / value))
-    _check_apart(document, folders)
-    if spec.lease.expires_after < _SHORTEST_LEASE_SECONDS:
-        document.add_fault(
-            ("lease", "expires_after"),
-            f"{document.show(('lease', 'expires_after'))} is too short for a heartbeat",
-            f"write at least {_SHORTEST_LEASE_SECONDS} seconds",
-            "BAD_PROJECT",
-        )
-    if not spec.kafka.bootstrap_servers.strip():
-        document.add_fault(
-            ("kafka", "bootstrap_servers"), "the list of brokers is empty", "write host:port", "BAD_PROJECT"
-        )
-    findings = [*check_spark_conf(("spark", "conf"), spec.spark.conf), *check_client_options(spec.kafka.options)]
-    document.faults += [finding.to_fault(document, "BAD_PROJECT") for finding in findings]
+    spec = build_model(document, ProjectSpec, _BAD)
+    if spec is not None:
+        noted = {fault.key for fault in document.faults}
+        faults = [finding.to_fault(document, _BAD) for finding in _find_faults(document, root, spec)]
+        document.faults += [fault for fault in faults if fault.key not in noted]
+    document.faults = [replace(fault, code=_BAD) if fault.code == "BAD_SPEC" else fault for fault in document.faults]
     return spec
 
 
-def _check_apart(document: Document, folders: dict[str, Path]) -> None:
+def _find_faults(document: Document, root: Path, spec: ProjectSpec) -> list[Finding]:
+    found: list[Finding] = []
+    folders: dict[str, Path] = {}
+    for key in ("warehouse", "state", "quarantine"):
+        value = getattr(spec, key)
+        shown = document.show((key,))
+        if is_uri(value):
+            message = f"{shown} is a URI; only folders of the local file system are supported"
+            found.append(Finding((key,), message, f"write a path: {key}: data/{key}", STORAGE_NOT_SUPPORTED))
+        elif unusable := describe_unusable_path(value):
+            found.append(Finding((key,), f"the path {unusable}: {shown}", "use a plain name"))
+        else:
+            folders[key] = Path(os.path.normpath(root / value))
+    found += _check_apart(folders)
+    if spec.lease.expires_after < _SHORTEST_LEASE_SECONDS:
+        path = ("lease", "expires_after")
+        fix = f"write at least {_SHORTEST_LEASE_SECONDS} seconds"
+        found.append(Finding(path, f"{document.show(path)} is too short for a heartbeat", fix))
+    if not spec.kafka.bootstrap_servers.strip():
+        found.append(Finding(("kafka", "bootstrap_servers"), "the list of brokers is empty", "write host:port"))
+    return [*found, *check_spark_conf(("spark", "conf"), spec.spark.conf), *check_client_options(spec.kafka.options)]
+
+
+def _check_apart(folders: dict[str, Path]) -> list[Finding]:
     """Tables, state and quarantine must not lie in one another: a reader of the one would find files of the other."""
     keys = list(folders)
-    for index, key in enumerate(keys):
-        for other in keys[:index]:
-            if folders[key].is_relative_to(folders[other]) or folders[other].is_relative_to(folders[key]):
-                document.add_fault(
-                    (key,), f"{key} and {other} lie in one another", f"give each its own folder: {key}: data/{key}",
-                    "BAD_PROJECT",
-                )  # fmt: skip
+    return [
+        Finding((key,), f"{key} and {other} lie in one another", f"give each its own folder: {key}: data/{key}")
+        for index, key in enumerate(keys)
+        for other in keys[:index]
+        if folders[key].is_relative_to(folders[other]) or folders[other].is_relative_to(folders[key])
+    ]

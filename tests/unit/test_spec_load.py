@@ -88,7 +88,9 @@ def test_durations_are_seconds(tmp_path):
 def test_anchors_and_merges(tmp_path):
     text = GOOD.replace("  orders:\n", "  orders: &base\n").replace("format: json", "format: &f json")
     assert load(tmp_path, text).sources["orders"].path == "data/inbox/orders"  # type: ignore[union-attr]
-    merged = "version: 1\nname: orders\ntable: {partition_by: [id]}\nsources:\n  orders:\n    <<: {type: files, path: a}\n"
+    merged = (
+        "version: 1\nname: orders\ntable: {partition_by: [id]}\nsources:\n  orders:\n    <<: {type: files, path: a}\n"
+    )
     merged += "    path: b\n    format: json\n    schema: id INT, x INT\n"
     assert load(tmp_path, merged).sources["orders"].path == "b"  # type: ignore[union-attr]
 
@@ -197,7 +199,10 @@ def test_yaml_is_read_as_version_1_2(tmp_path):
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (("type: files", "type: file"), "5: sources.orders.type: 'file' is not a type of source | write files; allowed:"),
+        (
+            ("type: files", "type: file"),
+            "5: sources.orders.type: 'file' is not a type of source | write files; allowed:",
+        ),
         (("version: 1", "version: 2"), "1: version: 2 is not allowed | allowed: 1"),
         (("    type: files\n", ""), "4: sources.orders.type: the key is missing | add `type: ...`; allowed: files"),
         (("    path: data/inbox/orders\n", ""), "4: sources.orders.path: the key is missing | add `path: ...`"),
@@ -212,13 +217,28 @@ def test_yaml_is_read_as_version_1_2(tmp_path):
         (("  orders:\n", "  Orders:\n"), "4: sources.Orders: the name 'Orders' is not allowed | use lower-case"),
         (("  orders:\n", "  class:\n"), "4: sources.class: a source cannot be named 'class': Python cannot have it"),
         (("  orders:\n", "  context:\n"), "4: sources.context: a source cannot be named 'context': it is the name of"),
-        (("    schema: id BIGINT, name STRING, at TIMESTAMP\n", ""), "4: sources.orders.schema: json needs a schema | add"),
-        (("schema: id BIGINT", "schema: _tidegate INT, id BIGINT"), "8: sources.orders.schema: the column _tidegate is"),
-        (("format: json\n    schema: id BIGINT", "format: csv\n    schema: id ARRAY<INT>"), "csv cannot hold array<int>"),
+        (
+            ("    schema: id BIGINT, name STRING, at TIMESTAMP\n", ""),
+            "4: sources.orders.schema: json needs a schema | add",
+        ),
+        (
+            ("schema: id BIGINT", "schema: _tidegate INT, id BIGINT"),
+            "8: sources.orders.schema: the column _tidegate is",
+        ),
+        (
+            ("format: json\n    schema: id BIGINT", "format: csv\n    schema: id ARRAY<INT>"),
+            "csv cannot hold array<int>",
+        ),
         (("format: json", "format: text"), "8: sources.orders.schema: text gives its lines in the column value"),
         (("format: json", "format: csv\n    unknown_fields: rescue"), "unknown_fields: rescue is for json; csv has no"),
-        (("format: json", "format: json\n    event_time: att"), "8: sources.orders.event_time: there is no column 'att' |"),
-        (("format: json", "format: json\n    event_time: id"), "the column id is BIGINT, not TIMESTAMP | declare it as"),
+        (
+            ("format: json", "format: json\n    event_time: att"),
+            "8: sources.orders.event_time: there is no column 'att' |",
+        ),
+        (
+            ("format: json", "format: json\n    event_time: id"),
+            "the column id is BIGINT, not TIMESTAMP | declare it as",
+        ),
         (("name: orders", "name: Orders"), "2: name: 'Orders' is not allowed | use 3 to 63 lower-case letters"),
         (("name: orders", "name: 7"), "2: name: 7 is not what is wanted here | write text; quote it"),
     ],
@@ -235,7 +255,10 @@ def test_faults_of_a_files_source(tmp_path, change, expected):
         ("transform: ../other/transform.py", "9: transform: '../other/transform.py' is not a file in the folder"),
         ("transform: /etc/x.py", "9: transform: '/etc/x.py' is not a file in the folder"),
         ("transform: transform.txt", "9: transform: 'transform.txt' is not a file in the folder"),
-        ("schedule: '* * * *'", "9: schedule: '* * * *' is not a cron schedule: it has 4 fields, cron has 5 | write five"),
+        (
+            "schedule: '* * * *'",
+            "9: schedule: '* * * *' is not a cron schedule: it has 4 fields, cron has 5 | write five",
+        ),
         ("tags: ['']", "9: tags[0]: '' cannot be a tag in Airflow"),
         ("tags: a", "9: tags: 'a' is not what is wanted here | write a list: [a, b]"),
         ("table: {partition_by: [dya]}", "9: table.partition_by: there is no column 'dya' | the columns are: id, name"),
@@ -244,12 +267,21 @@ def test_faults_of_a_files_source(tmp_path, change, expected):
         ("table: {partition_by: [id, name, at]}", "every column is named, so none is left for the files"),
         ("table: {keys: [id]}", "9: table.keys: keys are for output_mode: update, and this is append | remove it"),
         ("trigger: onc", "9: trigger: 'onc' is not allowed | write once; allowed: available_now, once"),
-        ("spark: {conf: {spark.master: x}}", "9: spark.conf.spark.master: this setting is not yours to make: the master"),
+        (
+            "spark: {conf: {spark.master: x}}",
+            "9: spark.conf.spark.master: this setting is not yours to make: the master",
+        ),
         ("spark: {conf: {executor.memory: 1g}}", "'executor.memory' is not a Spark setting"),
         ("spark: {conf: {spark.sql.files.ignoreCorruptFiles: true}}", "it drops rows in silence | remove it"),
-        ("quality: {on_critcal: hold}", "9: quality.on_critcal: unknown key 'on_critcal' | write on_critical; allowed:"),
+        (
+            "quality: {on_critcal: hold}",
+            "9: quality.on_critcal: unknown key 'on_critcal' | write on_critical; allowed:",
+        ),
         ("quality: []", "9: quality: an empty list is not what is wanted here | write a mapping"),
-        ("    options: {x: [1]}", "9: sources.orders.options.x: a list is not what is wanted here | write a text, a number"),
+        (
+            "    options: {x: [1]}",
+            "9: sources.orders.options.x: a list is not what is wanted here | write a text, a number",
+        ),
     ],
 )
 def test_faults_of_the_pipeline(tmp_path, lines, expected):
@@ -260,13 +292,25 @@ def test_faults_of_the_pipeline(tmp_path, lines, expected):
     ("change", "expected"),
     [
         (("    topics: [clicks]\n", ""), "4: sources.clicks.topics: there is none of topics, topic_pattern and assign"),
-        (("topics: [clicks]", "topics: [clicks]\n    topic_pattern: a.*"), "7: sources.clicks.topic_pattern: there are"),
+        (
+            ("topics: [clicks]", "topics: [clicks]\n    topic_pattern: a.*"),
+            "7: sources.clicks.topic_pattern: there are",
+        ),
         (("topics: [clicks]", "topics: []"), "6: sources.clicks.topics: there is no topic | name at least one"),
         (("topics: [clicks]", "topics: [a*]"), "'a*' cannot be the name of a topic | use letters"),
         (("topics: [clicks]", "topics: [a, a]"), "a topic is named twice"),
-        (("topics: [clicks]", "topics: clicks"), "6: sources.clicks.topics: 'clicks' is not what is wanted here | write a"),
-        (("topics: [clicks]", "topic_pattern: 'a('"), "6: sources.clicks.topic_pattern: not a regular expression: missing"),
-        (("topics: [clicks]", "assign: {clicks: []}"), "6: sources.clicks.assign.clicks: an empty list (clicks) is not a"),
+        (
+            ("topics: [clicks]", "topics: clicks"),
+            "6: sources.clicks.topics: 'clicks' is not what is wanted here | write a",
+        ),
+        (
+            ("topics: [clicks]", "topic_pattern: 'a('"),
+            "6: sources.clicks.topic_pattern: not a regular expression: missing",
+        ),
+        (
+            ("topics: [clicks]", "assign: {clicks: []}"),
+            "6: sources.clicks.assign.clicks: an empty list (clicks) is not a",
+        ),
         (("topics: [clicks]", "assign: {clicks: [0, 0]}"), "is not a list of partitions | write each partition once"),
         (("format: json", "format: raw"), "8: sources.clicks.schema: raw has one column, value BINARY, and no schema"),
         (("id BIGINT", "id BIGINT, _key STRING\n    metadata: true"), "the column _key is tidegate's own"),

@@ -92,6 +92,8 @@ def _write(root: Path, texts: dict[str, str]) -> tuple[str, ...]:
     taken = [path for path in texts if os.path.lexists(root / path)]
     if taken:
         raise _refuse_existing(root, taken)
+    if os.path.lexists(root) and not root.is_dir():
+        raise _refuse_writing(root, root, "it is not a folder")
     try:
         for path, text in texts.items():
             target = root / path
@@ -101,13 +103,18 @@ def _write(root: Path, texts: dict[str, str]) -> tuple[str, ...]:
     except FileExistsError as error:
         raise _refuse_existing(root, [os.path.relpath(str(error.filename), root)]) from error
     except OSError as error:
-        raise UsageError(
-            "CANNOT_WRITE",
-            f"{error.filename} cannot be written: {error.strerror}",
-            where=str(root),
-            fix="choose a folder that you may write to",
-        ) from error
+        raise _refuse_writing(root, error.filename, error.strerror) from error
     return tuple(texts)
+
+
+def _refuse_writing(root: Path, path: object, reason: str | None) -> UsageError:
+    return UsageError(
+        "CANNOT_WRITE",
+        f"{path} cannot be written: {reason}",
+        where=str(root),
+        next_run="is refused in the same way",
+        fix="choose a folder that you may write to",
+    )
 
 
 def _refuse_existing(root: Path, taken: list[str]) -> UsageError:

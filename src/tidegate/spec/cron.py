@@ -49,7 +49,7 @@ def _find_never(fields: list[str]) -> str | None:
 
 def _ask_croniter(text: str) -> str | None:
     try:
-        from croniter import croniter  # type: ignore[import-untyped]
+        from croniter import croniter
     except ImportError:
         return "names and special signs in it cannot be checked without croniter"
     return None if croniter.is_valid(text) else "croniter, which Airflow uses, does not understand it"

@@ -10,6 +10,7 @@ from typing import Any
 from tidegate.errors import UsageError
 
 NOT_SUPPORTED_YET = "NOT_SUPPORTED_YET"
+STORAGE_NOT_SUPPORTED = "STORAGE_NOT_SUPPORTED"
 
 _SECRET_WORDS = ("password", "secret", "jaas", "token", "credential", "keystore.key", "access.key", "sasl.username")
 
@@ -55,7 +56,8 @@ class SpecError(UsageError):
     def __init__(self, faults: Iterable[Fault], *, fix: str) -> None:
         self.faults = tuple(sorted(faults, key=lambda fault: (fault.file, fault.line or 0)))
         codes = {fault.code for fault in self.faults}
-        code = codes.pop() if len(codes) == 1 else "BAD_SPEC"
+        plain = codes - {NOT_SUPPORTED_YET, STORAGE_NOT_SUPPORTED} or codes
+        code = plain.pop() if len(plain) == 1 else "BAD_SPEC"
         files = sorted({fault.file for fault in self.faults})
         count = f"{len(self.faults)} fault{'' if len(self.faults) == 1 else 's'}"
         lines = "\n".join(f"  {line}" for fault in self.faults for line in str(fault).splitlines())

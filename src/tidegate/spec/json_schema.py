@@ -53,6 +53,8 @@ def _describe(schema: dict[str, Any], model: str) -> None:
     for name, value in schema.get("properties", {}).items():
         value.pop("title", None)
         value["description"] = describe_key(model, name)
+        if "patternProperties" in value:
+            value["additionalProperties"] = False
 
 
 def _build(model: type[BaseModel], title: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from tidegate.spec.ddl import Column, DdlError, parse_ddl
 from tidegate.spec.document import names_variable
-from tidegate.spec.faults import name_nearest, show_value
+from tidegate.spec.faults import STORAGE_NOT_SUPPORTED, name_nearest, show_value
 from tidegate.spec.findings import Finding
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec, RateSource, SourceSpec
 from tidegate.spec.paths import is_uri
@@ -132,7 +132,7 @@ def _check_once(name: str, source: FilesSource | KafkaSource, spec: PipelineSpec
 def _check_path(here: tuple[str | int, ...], path: str) -> list[Finding]:
     if is_uri(path):
         message = f"{show_value(path)} is a URI; only paths of the local file system are supported"
-        return [Finding(here, message, "write a path: data/inbox/...", "STORAGE_NOT_SUPPORTED")]
+        return [Finding(here, message, "write a path: data/inbox/...", STORAGE_NOT_SUPPORTED)]
     if not path.strip():
         return [Finding(here, "the path is empty", "write a folder or a pattern: data/inbox/*.json")]
     if any(ord(letter) < 32 or ord(letter) == 127 for letter in path):

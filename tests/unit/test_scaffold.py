@@ -1,0 +1,112 @@
+"""`tidegate init` and `tidegate new`: sound at once, and never over what is there."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+
+from tidegate.errors import UsageError
+from tidegate.project import load_project
+from tidegate.run.scaffold import EXAMPLE, init_project, new_pipeline
+from tidegate.run.validate import validate_pipelines
+from tidegate.spec.load import list_pipelines, load_pipeline
+from tidegate.transform.load import load_transform
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def test_a_new_project_is_sound(tmp_path):
+    written = init_project(tmp_path / "demo")
+    project = load_project(tmp_path / "demo", {})
+    assert list_pipelines(project) == [EXAMPLE] == [written.pipeline]
+    assert validate_pipelines(project, None, with_spark=False) == []
+    assert all((project.root / path).is_file() for path in written)
+    assert load_transform(project, load_pipeline(project, EXAMPLE)).arguments == ("readings",)
+    on_disk = {str(path.relative_to(project.root)) for path in project.root.rglob("*") if path.is_file()}
+    assert on_disk == set(written.files)
+
+
+def test_no_mark_is_left_and_python_is_python(tmp_path):
+    written = init_project(tmp_path / "demo", "first_one")
+    for path in written:
+        text = (written.root / path).read_text(encoding="utf-8")
+        assert "@NAME@" not in text + path
+        if path.endswith(".py"):
+            ast.parse(text)
+    dag = (written.root / "dags/first_one.py").read_text(encoding="utf-8")
+    assert dag == 'from tidegate.airflow import build_dag\n\ndag = build_dag("first_one")\n'
+
+
+def test_the_job_is_the_one_of_the_repository(tmp_path):
+    written = init_project(tmp_path / "demo")
+    job = Path("jobs/tidegate_job.py")
+    assert (written.root / job).read_text(encoding="utf-8") == (REPOSITORY / job).read_text(encoding="utf-8")
+
+
+def test_the_sample_has_rows_that_pass_and_some_that_do_not(tmp_path):
+    written = init_project(tmp_path / "demo")
+    lines = (written.root / f"data/inbox/{EXAMPLE}/sample.json").read_text(encoding="utf-8").splitlines()
+    rows, torn = [], 0
+    for line in lines:
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError:
+            torn += 1
+    odd = [row for row in rows if not -60 <= row["celsius"] <= 60]
+    spec = load_pipeline(load_project(written.root, {}), EXAMPLE)
+    assert (len(lines), torn, len(odd)) == (24, 1, 1)
+    assert (torn + len(odd)) / len(lines) < (spec.quality.max_quarantine_share or 0)
+
+
+def test_a_new_pipeline(tmp_path):
+    init_project(tmp_path / "demo")
+    project = load_project(tmp_path / "demo", {})
+    written = new_pipeline(project, "second_one")
+    assert "jobs/second_one/pipeline.yaml" in written.files
+    assert list_pipelines(project) == ["second_one", EXAMPLE]
+    assert validate_pipelines(project, None, with_spark=False) == []
+
+
+def test_nothing_is_overwritten(tmp_path):
+    root = tmp_path / "demo"
+    init_project(root)
+    before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    for act in (lambda: init_project(root), lambda: new_pipeline(load_project(root, {}), EXAMPLE)):
+        with pytest.raises(UsageError) as caught:
+            act()
+        assert caught.value.code == "FILE_EXISTS"
+    assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
+
+
+def test_one_file_in_the_way_and_nothing_is_written(tmp_path):
+    (tmp_path / "README.md").write_text("mine")
+    with pytest.raises(UsageError, match=r"README\.md is there already"):
+        init_project(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
+
+
+def test_a_folder_with_other_things_may_become_a_project(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    init_project(tmp_path)
+    assert validate_pipelines(load_project(tmp_path, {}), None, with_spark=False) == []
+
+
+@pytest.mark.parametrize("name", ["../x", "Ab", "x", "a b"])
+def test_bad_names(tmp_path, name):
+    init_project(tmp_path / "demo")
+    with pytest.raises(UsageError) as caught:
+        new_pipeline(load_project(tmp_path / "demo", {}), name)
+    assert caught.value.code == "BAD_NAME"
+
+
+def test_bad_folders(tmp_path):
+    with pytest.raises(UsageError) as caught:
+        init_project(tmp_path / "a[b]")
+    assert caught.value.code == "BAD_PROJECT_PATH"
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError) as caught:
+        init_project(tmp_path / "file")
+    assert caught.value.code == "CANNOT_WRITE"

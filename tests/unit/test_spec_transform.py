@@ -1,0 +1,128 @@
+"""transform.py and transform.sql, looked at without Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tidegate.project import Project
+from tidegate.run.validate_files import validate_project
+from tidegate.spec.faults import Fault, SpecError
+from tidegate.spec.load import load_pipeline
+from tidegate.spec.models import PipelineSpec, ProjectSpec
+from tidegate.transform.load import load_transform
+
+SPEC = """\
+version: 1
+name: orders
+sources:
+  orders: {type: files, path: in, format: text}
+"""
+
+
+def write(tmp_path: Path, file: str | None, text: str = "") -> tuple[Project, PipelineSpec]:
+    folder = tmp_path / "jobs/orders"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "pipeline.yaml").write_text(SPEC + (f"transform: {file}\n" if file else ""), encoding="utf-8")
+    if file and text:
+        (folder / file).write_text(text, encoding="utf-8")
+    project = Project(root=tmp_path, spec=ProjectSpec())
+    return project, load_pipeline(project, "orders")
+
+
+def test_no_transform(tmp_path):
+    transform = load_transform(*write(tmp_path, None))
+    assert (transform.kind, transform.path, transform.arguments) == ("none", None, ("orders",))
+
+
+def test_python(tmp_path):
+    text = "import pyspark\nraise SystemExit(3)\ndef transform(context, orders: DataFrame):\n    return orders\n"
+    transform = load_transform(*write(tmp_path, "transform.py", text))
+    assert (transform.kind, transform.arguments, transform.wants_context) == ("python", ("orders",), True)
+    assert transform.path == tmp_path / "jobs/orders/transform.py"
+    assert transform.text == text
+
+
+def test_a_return_in_a_nested_function_does_not_count(tmp_path):
+    good = "def transform(orders):\n    def f():\n        yield 1\n    if orders:\n        return orders\n"
+    assert load_transform(*write(tmp_path, "transform.py", good)).kind == "python"
+    bad = "def transform(orders):\n    def f():\n        return 1\n"
+    with pytest.raises(SpecError, match=r"transform\.py:1: transform returns nothing"):
+        load_transform(*write(tmp_path, "transform.py", bad))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("def f():\n    pass\n", "transform.py: the file defines no function named transform"),
+        ("def transform(order):\n    return order\n", "the argument 'order' names no source of the pipeline\n      fix: name it orders"),
+        ("def transform():\n    return 1\n", "transform.py:1: the source 'orders' is not an argument of transform"),
+        ("def transform(orders, *rest):\n    return orders\n", "transform takes any arguments (*rest)"),
+        ("def transform(orders, /):\n    return orders\n", "the argument 'orders' is positional only"),
+        ("async def transform(orders):\n    return orders\n", "transform is an async function"),
+        ("def transform(orders):\n    yield orders\n", "transform is a generator"),
+        ("def transform(orders:\n", "transform.py:1: not Python: '(' was never closed"),
+        ("\n\nx = = 1\n", "transform.py:3: not Python: invalid syntax"),
+    ],
+)  # fmt: skip
+def test_bad_python(tmp_path, text, expected):
+    with pytest.raises(SpecError) as caught:
+        load_transform(*write(tmp_path, "transform.py", text))
+    assert caught.value.code == "BAD_TRANSFORM"
+    assert expected in str(caught.value)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    project, spec = write(tmp_path, "transform.py")
+    with pytest.raises(SpecError, match=r"jobs/orders/transform\.py: the file is not there"):
+        load_transform(project, spec)
+    (fault,) = validate_project(project)
+    assert (fault.code, fault.file) == ("BAD_TRANSFORM", "jobs/orders/transform.py")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT * FROM orders",
+        "-- all; of it\nselect value /* ; */ from orders;\n-- end\n",
+        "WITH x AS (SELECT 1) SELECT ';', \"a;b\", `c;d` FROM x",
+        "(SELECT 'it''s', 'a\\';' FROM orders) UNION ALL (SELECT 1, 2)",
+    ],
+)
+def test_good_sql(tmp_path, text):
+    transform = load_transform(*write(tmp_path, "transform.sql", text))
+    assert (transform.kind, transform.text, transform.arguments) == ("sql", text, ("orders",))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("-- nothing\n", "transform.sql: the file has no statement"),
+        ("SELECT 1;\nSELECT 2", "transform.sql:2: there is more than one statement"),
+        ("DROP TABLE orders", "transform.sql:1: the statement begins with 'DROP'"),
+        ("INSERT INTO x SELECT 1", "the statement begins with 'INSERT'"),
+        ("SELECT 'a\n", "transform.sql:1: a ' is not closed"),
+        ("SELECT 1 /* a", "a comment is not closed"),
+    ],
+)
+def test_bad_sql(tmp_path, text, expected):
+    with pytest.raises(SpecError) as caught:
+        load_transform(*write(tmp_path, "transform.sql", text))
+    assert expected in str(caught.value)
+
+
+def test_validate_takes_one_more_check_and_goes_on_after_faults(tmp_path):
+    project, _ = write(tmp_path, "transform.py")
+    (tmp_path / "jobs/Bad").mkdir()
+    (tmp_path / "jobs/Bad/pipeline.yaml").write_text("version: 1\n")
+    seen: list[str] = []
+
+    def check(project: Project, name: str) -> list[Fault]:
+        seen.append(name)
+        raise SpecError([Fault("expectations/orders.yaml", 2, "x", "is bad", "mend it")], fix="mend it")
+
+    faults = validate_project(project, None, check)
+    assert [fault.code for fault in faults] == ["BAD_NAME", "BAD_SPEC", "BAD_TRANSFORM"]
+    assert seen == ["orders"]
+    assert [fault.code for fault in validate_project(project, ["nothing"])] == ["NO_SUCH_PIPELINE"]
