@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 
+import pyarrow.dataset as ds
 import pytest
 
 from tests.readers import read_agreed, read_with_deltalake, read_with_duckdb
@@ -24,6 +26,8 @@ from tidegate.table.publish import (
     pending_intents,
     write_intent,
 )
+
+NOON = datetime(2026, 1, 31, 12, 0, 0, 123456, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -285,14 +289,23 @@ def test_a_publish_is_durable_before_the_intent_is_forgotten(stager: Stager, mon
     assert any(name.endswith("c000.snappy.parquet") for name in before)
 
 
-def test_statistics_in_the_log_bound_the_values(tmp_path: Path) -> None:
-    stager = Stager(make_paths(tmp_path), {"id": "long", "day": "date", "name": "string"}, [])
-    values = [{"id": 5, "day": date(2026, 1, 2), "name": "b"}, {"id": -3, "day": None, "name": None}]
-    publish(stager, plan(stager, [stager.stage(0, values)]))
+def test_filters_lose_no_row_whatever_the_log_says_of_the_columns(tmp_path: Path) -> None:
+    columns = {"id": "long", "day": "date", "name": "string", "at": "timestamp", "price": "double", "kind": "string"}
+    stager = Stager(make_paths(tmp_path), columns, ["kind"])
+    first = {"id": 5, "day": date(2026, 1, 2), "name": "b" * 100, "at": NOON, "price": math.nan, "kind": "x"}
+    second = {"id": -3, "day": None, "name": None, "at": None, "price": 1.5, "kind": "x"}
+    publish(stager, plan(stager, [stager.stage(0, [first]), stager.stage(1, [second])]))
+    assert publish(stager, plan(stager, [stager.stage(2, [first, second])], before=1)).rows_added == 2
+    dataset = open_table(stager.paths.table).to_pyarrow_dataset()
+    for name, value in {**first, "price": 1.5}.items():
+        expected = 4 if name == "kind" else 2
+        assert dataset.to_table(filter=ds.field(name) == value).num_rows == expected, name
+        assert dataset.to_table(filter=ds.field(name) >= value).num_rows >= expected, name
+    for name in ("day", "name", "at"):
+        assert dataset.to_table(filter=ds.field(name).is_null()).num_rows == 2, name
     actions = open_table(stager.paths.table).get_add_actions(flatten=True)
-    assert actions["num_records"].to_pylist() == [2]
-    assert (actions["min.id"].to_pylist(), actions["max.id"].to_pylist()) == ([-3], [5])
-    assert actions["null_count.day"].to_pylist() == [1]
+    assert sorted(actions["num_records"].to_pylist()) == [1, 1, 2]
+    assert sorted(actions["null_count.day"].to_pylist()) == [0, 1, 1]
 
 
 def test_the_table_can_be_renamed_whole(stager: Stager, tmp_path: Path) -> None:

@@ -40,6 +40,8 @@ def write_quarantine_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
             pq.write_table(table, handle, compression="snappy")
             handle.flush()
             os.fsync(handle.fileno())
+    except FileExistsError:
+        raise
     except OSError as error:
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)

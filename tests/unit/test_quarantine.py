@@ -1,0 +1,153 @@
+"""The quarantine table: written without Spark, published like any table, looked at by run and reason."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.readers import read_agreed
+from tests.staged import QUERY, make_paths
+from tidegate.errors import UsageError
+from tidegate.project import PipelinePaths
+from tidegate.quarantine.read import QuarantineFilter, list_quarantine, show_quarantine
+from tidegate.quarantine.rows import write_quarantine_rows
+from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
+from tidegate.staging.manifest import BatchManifest, StagedFile
+from tidegate.table.log import read_table_state
+from tidegate.table.plan import plan_publish
+from tidegate.table.publish import finish_intent, write_intent
+
+NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+def record(number: int, reason: str = "malformed", run_id: str = "run-1", **more: Any) -> dict[str, Any]:
+    return {
+        "pipeline": "orders",
+        "run_id": run_id,
+        "source": "trades",
+        "position": json.dumps({"file": "in/x.json", "line": number}),
+        "raw": f"line {number}",
+        "reason": reason,
+        "detail": "torn",
+        "quarantined_at": NOON + timedelta(minutes=number),
+        **more,
+    }
+
+
+def publish(paths: PipelinePaths, batch_id: int, rows: list[dict[str, Any]]) -> None:
+    path = paths.staging / QUERY / str(batch_id) / "a1" / "quarantine" / "captured.parquet"
+    count = write_quarantine_rows(path, rows)
+    staged = StagedFile(str(path.relative_to(paths.state)), count, path.stat().st_size)
+    manifest = BatchManifest(
+        pipeline="orders",
+        run_id="run",
+        query_id=QUERY,
+        batch_id=batch_id,
+        attempt="a1",
+        sources={},
+        transformed=0,
+        rejected=0,
+        staged=0,
+        files=[],
+        quarantine_files=[staged],
+        quarantined=count,
+        schema_json="{}",
+    )
+    intent = plan_publish(
+        [manifest],
+        run_id="run",
+        target="quarantine",
+        partition_by=[],
+        app_version_before=batch_id - 1,
+        schema_json=QUARANTINE_SCHEMA_JSON,
+    )
+    finish_intent(paths, write_intent(paths, intent), is_current=lambda: True)
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> PipelinePaths:
+    paths = make_paths(tmp_path)
+    publish(paths, 0, [record(1), record(2), record(3, "price_positive")])
+    publish(paths, 1, [record(4, run_id="run-2", source="rates")])
+    return paths
+
+
+def test_every_reader_sees_the_quarantined_records(paths: PipelinePaths) -> None:
+    rows = sorted(read_agreed(paths.quarantine), key=lambda row: str(row["raw"]))
+    assert [row["raw"] for row in rows] == ["line 1", "line 2", "line 3", "line 4"]
+    assert rows[0]["quarantined_at"] == NOON + timedelta(minutes=1)
+    state = read_table_state(paths.quarantine, (QUERY,))
+    assert state is not None
+    assert state.txns == {QUERY: 1}
+    assert read_table_state(paths.table) is None
+
+
+def test_counts_by_run_source_and_reason_newest_first(paths: PipelinePaths) -> None:
+    counts = list_quarantine(paths.quarantine)
+    assert [(row["run_id"], row["source"], row["reason"], row["records"]) for row in counts] == [
+        ("run-2", "rates", "malformed", 1),
+        ("run-1", "trades", "price_positive", 1),
+        ("run-1", "trades", "malformed", 2),
+    ]
+    assert counts[2]["first_at"] == "2026-01-31T12:01:00+00:00"
+    assert counts[2]["last_at"] == "2026-01-31T12:02:00+00:00"
+    json.dumps(counts)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        (QuarantineFilter(run_id="run-2"), ["line 4"]),
+        (QuarantineFilter(reason="malformed"), ["line 4", "line 2", "line 1"]),
+        (QuarantineFilter(reason="malformed", source="trades"), ["line 2", "line 1"]),
+        (QuarantineFilter(since="2026-01-31T12:03:00"), ["line 4", "line 3"]),
+        (QuarantineFilter(until="2026-01-31T12:02:00+00:00"), ["line 1"]),
+        (QuarantineFilter(reason="no such rule"), []),
+    ],
+)
+def test_records_by_filter_newest_first(paths: PipelinePaths, wanted: QuarantineFilter, expected: list[str]) -> None:
+    shown = show_quarantine(paths.quarantine, wanted)
+    assert [row["raw"] for row in shown] == expected
+    assert sum(row["records"] for row in list_quarantine(paths.quarantine, wanted)) == len(expected)
+
+
+def test_shown_records_are_json_with_their_position(paths: PipelinePaths) -> None:
+    (newest,) = show_quarantine(paths.quarantine, limit=1)
+    assert newest["position"] == {"file": "in/x.json", "line": 4}
+    json.dumps(newest)
+
+
+def test_nothing_quarantined_is_nothing_listed(tmp_path: Path) -> None:
+    assert list_quarantine(tmp_path / "none") == []
+    assert show_quarantine(tmp_path / "none") == []
+
+
+def test_a_time_that_is_none_is_refused(paths: PipelinePaths) -> None:
+    with pytest.raises(UsageError, match="BAD_TIME"):
+        list_quarantine(paths.quarantine, QuarantineFilter(since="yesterday"))
+
+
+def test_raw_bytes_are_kept_readable(tmp_path: Path) -> None:
+    path = tmp_path / "q.parquet"
+    rows = [record(1, raw=b"caf\xc3\xa9 \xff\x00"), record(2, raw="a \udcff lone one"), record(3, raw=None)]
+    assert write_quarantine_rows(path, rows) == 3
+    assert pq.read_table(path)["raw"].to_pylist() == ["café \\xff\x00", "a \\udcff lone one", None]
+
+
+def test_missing_columns_are_null_and_unknown_ones_refused(tmp_path: Path) -> None:
+    write_quarantine_rows(tmp_path / "a.parquet", [{"raw": "x"}])
+    assert pq.read_table(tmp_path / "a.parquet")["reason"].to_pylist() == [None]
+    with pytest.raises(KeyError, match="colour"):
+        write_quarantine_rows(tmp_path / "b.parquet", [{"colour": "red"}])
+
+
+def test_a_file_is_never_written_over(tmp_path: Path) -> None:
+    write_quarantine_rows(tmp_path / "a.parquet", [record(1)])
+    with pytest.raises(FileExistsError):
+        write_quarantine_rows(tmp_path / "a.parquet", [record(2)])
+    assert pq.read_table(tmp_path / "a.parquet")["raw"].to_pylist() == ["line 1"]
