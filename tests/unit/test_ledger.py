@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.errors import DisagreementError, TryAgainError
+from tidegate.errors import DisagreementError
 from tidegate.project import PipelinePaths, Project
 from tidegate.source.ledger import Ledger, LedgerRow, NewFile, open_ledger
 from tidegate.spec.models import ProjectSpec
@@ -240,16 +240,62 @@ def test_looking_makes_no_file(paths: PipelinePaths) -> None:
     assert not paths.state.exists()
 
 
-def test_a_ledger_locked_by_another_process_says_try_again(paths: PipelinePaths, ledger: Ledger) -> None:
-    other = sqlite3.connect(paths.ledger)
-    other.execute("BEGIN IMMEDIATE")
-    ledger._db.execute("PRAGMA busy_timeout = 50")
-    with pytest.raises(TryAgainError) as refused:
-        take(ledger, "a")
-    assert refused.value.code == "LEDGER_BUSY"
-    other.rollback()
-    other.close()
-    take(ledger, "a")
+FROZEN = """
+import sys
+from pathlib import Path
+from tidegate.project import Project
+from tidegate.source.ledger import NewFile, open_ledger
+from tidegate.spec.models import ProjectSpec
+ledger = open_ledger(Project(Path(sys.argv[1]), ProjectSpec()).paths("orders"))
+ledger._db.execute("PRAGMA cache_size = 5")  # so that it writes pages, and keeps readers out, before it commits
+ledger._db.execute("BEGIN " + sys.argv[2])
+for number in range(2000):
+    ledger._db.execute("UPDATE files SET size = ? WHERE id = ?", (number + 7, number))
+print("in the middle", flush=True)
+sys.stdin.readline()
+try:
+    ledger._db.execute("COMMIT")
+    ledger.add_links("trades", [NewFile("by the zombie", 1, 1, "")])
+    print("wrote", flush=True)
+except Exception as error:
+    print(type(error).__name__, flush=True)
+"""
+
+
+@pytest.mark.parametrize("lock", ["IMMEDIATE", "EXCLUSIVE"])
+def test_a_process_frozen_in_a_transaction_does_not_block_the_next_one(
+    paths: PipelinePaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lock: str
+) -> None:
+    monkeypatch.setattr("tidegate.source.ledger_file._BUSY_SECONDS", 0.3)
+    with open_ledger(paths) as ledger:
+        take(ledger, *(f"file-{number}" for number in range(2000)))
+    child = subprocess.Popen(
+        [sys.executable, "-c", FROZEN, str(tmp_path), lock], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdout is not None
+    assert child.stdin is not None
+    try:
+        assert child.stdout.readline() == "in the middle\n"
+        os.kill(child.pid, signal.SIGSTOP)
+        with open_ledger(paths) as ledger:
+            take(ledger, "after")
+            rows = ledger.rows()
+            assert len(rows) == 2001
+            assert {row.size for row in rows} == {10}
+            os.kill(child.pid, signal.SIGCONT)
+            child.stdin.write("\n")
+            child.stdin.flush()
+            assert child.stdout.readline().strip() != "wrote"
+            take(ledger, "last")
+        with open_ledger(paths) as ledger:
+            assert len(ledger.rows()) == 2002
+            assert ledger._db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    finally:
+        child.kill()
+        child.wait()
+        child.stdin.close()
+        child.stdout.close()
+    assert sorted(path.name for path in paths.state.iterdir()) == ["ledger.sqlite", "ledger.sqlite-journal"]
 
 
 def test_ten_thousand_names_are_looked_up_quickly(ledger: Ledger) -> None:

@@ -6,8 +6,9 @@ intake (:mod:`tidegate.source.intake`) without being known. A row's way::
     linked ──mark_staged──> staged (query id, batch id) ──mark_published──> published ──forget_links──> link removed
        ^─────────────────────── untake (repair) ────────────────────────────────┘
 
-Every call is one transaction and may be repeated. Paths are relative to the project root when inside it, else absolute,
-and are kept as bytes, since a file name need not be Unicode.
+Every call may be repeated; all but :meth:`Ledger.add_links` of very many files are one transaction. Paths
+are relative to the project root when inside it, else absolute, and are kept as bytes, since a file name need not be
+Unicode.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ _T = TypeVar("_T")
 _STATES: tuple[State, ...] = ("linked", "staged", "published")
 _LINKED, _STAGED, _PUBLISHED = range(3)
 _CHUNK = 900
+_FILES_PER_TRANSACTION = 50_000
 _COLUMNS = (
     "source, path, size, mtime_ns, link, state, query_id, batch_id, taken_at, vanished, noted_size, noted_mtime_ns"
 )
@@ -62,7 +64,8 @@ class NewFile(NamedTuple):
 
 
 def open_ledger(paths: PipelinePaths, *, read_only: bool = False, create: bool = False) -> Ledger:
-    """The ledger of a pipeline; made when the pipeline has never run. ``read_only`` (plan, status) makes no file.
+    """The ledger of a pipeline; made when the pipeline has never run. ``read_only`` (plan, status) makes no file;
+    who writes holds the lease.
 
     Raises DisagreementError LEDGER_MISSING when there is a checkpoint and no ledger (``create`` makes a new one all the
     same: repair only), LEDGER_UNREADABLE when it is damaged or of another version.
@@ -82,9 +85,9 @@ def open_ledger(paths: PipelinePaths, *, read_only: bool = False, create: bool =
             fix=f"restore {path.name} from a backup, or: tidegate repair {paths.name}",
         )
     if not exists and read_only:
-        return Ledger(paths, ":memory:")
+        return Ledger(paths, ":memory:", holds_lease=False)
     path.parent.mkdir(parents=True, exist_ok=True)
-    return Ledger(paths, str(path))
+    return Ledger(paths, str(path), holds_lease=not read_only)
 
 
 class Ledger(LedgerFile):
@@ -166,24 +169,20 @@ class Ledger(LedgerFile):
         """
         files = list(files)
         taken_at = datetime.now(UTC).isoformat(timespec="milliseconds")
-        with self._writing():
-            (last,) = self._db.execute(
-                "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'files'"
-            ).fetchone()
-            self._db.executemany(
-                "INSERT OR IGNORE INTO files (source, path, size, mtime_ns, link, taken_at) VALUES (?, ?, ?, ?, ?, ?)",
-                (
+        sql = "INSERT OR IGNORE INTO files (source, path, size, mtime_ns, link, taken_at) VALUES (?, ?, ?, ?, ?, ?)"
+        # In pieces, so that no transaction lasts so long that another process could take this one for frozen.
+        for start in range(0, len(files), _FILES_PER_TRANSACTION):
+            with self._writing():
+                query = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'files'"
+                (last,) = self._db.execute(query).fetchone()
+                some = enumerate(files[start : start + _FILES_PER_TRANSACTION], start=last + 1)
+                self._db.executemany(
+                    sql,
                     (
-                        source,
-                        os.fsencode(file.path),
-                        file.size,
-                        file.mtime_ns,
-                        _link_name(file, last + number),
-                        taken_at,
-                    )
-                    for number, file in enumerate(files, start=1)
-                ),
-            )
+                        (source, os.fsencode(file.path), file.size, file.mtime_ns, _link_name(file, number), taken_at)
+                        for number, file in some
+                    ),
+                )
         rows = self.known(source, [file.path for file in files])
         return [rows[file.path] for file in files]
 

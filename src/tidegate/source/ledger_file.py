@@ -7,8 +7,12 @@ fsync, and there is never more than one file beside the ledger.
 from __future__ import annotations
 
 import contextlib
+import os
+import secrets
+import shutil
 import sqlite3
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Self
 
 from tidegate import storage
@@ -17,6 +21,7 @@ from tidegate.project import PipelinePaths
 
 _APPLICATION_ID = 0x74696465
 _SCHEMA_VERSION = 1
+_BUSY_SECONDS = 20.0
 # state: 0 linked, 1 staged, 2 published.
 _SCHEMA = f"""
 CREATE TABLE files (
@@ -38,15 +43,25 @@ PRAGMA user_version = {_SCHEMA_VERSION};
 class LedgerFile:
     """An open SQLite file of the ledger's schema. A context manager closes it."""
 
-    def __init__(self, paths: PipelinePaths, file: str) -> None:
+    def __init__(self, paths: PipelinePaths, file: str, *, holds_lease: bool = True) -> None:
         self.paths = paths
+        self._holds_lease = holds_lease
+        self._file = file
         with self._named_errors():
-            self._db = sqlite3.connect(file, timeout=20.0, isolation_level=None)
             try:
-                self._prepare(is_new=file == ":memory:")
-            except BaseException:
-                self._db.close()
-                raise
+                self._connect()
+            except sqlite3.OperationalError as error:
+                if not _is_busy(error) or not self._leave_behind_a_frozen_process():
+                    raise
+                self._connect()
+
+    def _connect(self) -> None:
+        self._db = sqlite3.connect(self._file, timeout=_BUSY_SECONDS, isolation_level=None)
+        try:
+            self._prepare(is_new=self._file == ":memory:")
+        except BaseException:
+            self._db.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -81,7 +96,14 @@ class LedgerFile:
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
         with self._named_errors():
-            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                self._db.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                if not _is_busy(error) or not self._leave_behind_a_frozen_process():
+                    raise
+                self._db.close()
+                self._connect()
+                self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield
                 self._db.execute("COMMIT")
@@ -118,6 +140,41 @@ class LedgerFile:
                 raise
             raise self._unreadable(str(error)) from error
 
+    def _leave_behind_a_frozen_process(self) -> bool:
+        """Go on with a copy of the file when a lock on it has not moved for so long; False when somebody is at work.
+
+        Writers hold the lease, so who still holds a lock is a former holder, stopped in a transaction. The copy undoes
+        that transaction from its journal; thawed, that process writes to a file that no name leads to any more, and
+        SQLite refuses its next transaction because the file was moved.
+        """
+        if not self._holds_lease:
+            return False
+        ledger, journal = self.paths.ledger, self.paths.ledger.with_name(self.paths.ledger.name + "-journal")
+        copy = ledger.with_name(f".{ledger.name}.{secrets.token_hex(6)}.tmp")
+        copied_journal = copy.with_name(copy.name + "-journal")
+        before = [_stamp(ledger), _stamp(journal)]
+        try:
+            if before[1] is not None:
+                shutil.copyfile(journal, copied_journal)
+            shutil.copyfile(ledger, copy)
+            if [_stamp(ledger), _stamp(journal)] != before:
+                return False
+            recovered = sqlite3.connect(copy, isolation_level=None)
+            try:
+                recovered.execute("BEGIN IMMEDIATE")
+                recovered.execute("COMMIT")
+            finally:
+                recovered.close()
+            storage.fsync_file(copy)
+            # A stop between these two leaves the old journal beside the copy: undoing once more changes nothing.
+            os.replace(copy, ledger)
+            journal.unlink(missing_ok=True)
+            storage.fsync_dir(ledger.parent)
+        finally:
+            for leftover in (copy, copied_journal):
+                leftover.unlink(missing_ok=True)
+        return True
+
     def _unreadable(self, why: str) -> DisagreementError:
         return DisagreementError(
             "LEDGER_UNREADABLE",
@@ -126,3 +183,15 @@ class LedgerFile:
             next_run="refuses to start, and changes nothing",
             fix=f"tidegate repair {self.paths.name}",
         )
+
+
+def _is_busy(error: sqlite3.Error) -> bool:
+    return str(getattr(error, "sqlite_errorname", "")).startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
