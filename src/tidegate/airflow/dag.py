@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import DAG, Asset, ExceptionRetryPolicy, Param, RetryAction, RetryRule
 
 from tidegate.airflow.form import describe_form
+from tidegate.airflow.locate import find_project
 from tidegate.airflow.operators import AuditOperator, IngestOperator, PublishOperator
 from tidegate.errors import TidegateError, TryAgainError, UsageError
-from tidegate.project import PROJECT_FILE, load_project
+from tidegate.project import load_project
 from tidegate.spec.load import load_pipeline
 
 if TYPE_CHECKING:
     from tidegate.spec.models import PipelineSpec
-
-PROJECT_VARIABLE = "TIDEGATE_PROJECT"
 
 RETRIES = 2
 RETRY_DELAY = timedelta(seconds=30)
@@ -88,28 +87,11 @@ def table_asset(name: str) -> Asset:
     return Asset(name)
 
 
-def find_project(caller: str, project_dir: str | os.PathLike[str] | None = None) -> Path:
-    """The project's root: the folder given, else at or above the file ``caller``, else ``TIDEGATE_PROJECT``."""
-    if project_dir is not None:
-        return Path(project_dir).resolve()
-    for folder in Path(caller).resolve().parents:
-        if (folder / PROJECT_FILE).is_file():
-            return folder
-    if os.environ.get(PROJECT_VARIABLE):
-        return Path(os.environ[PROJECT_VARIABLE]).resolve()
-    raise UsageError(
-        "PROJECT_NOT_FOUND",
-        f"no {PROJECT_FILE} at or above {Path(caller).parent}, and {PROJECT_VARIABLE} is not set",
-        where=caller,
-        fix=f"put the DAG file into a project, or set {PROJECT_VARIABLE}, or build_dag(name, project_dir=...)",
-    )
-
-
 def check_schedule(spec: PipelineSpec, spec_path: Path) -> None:
     """Raise :class:`UsageError` when Airflow cannot follow the schedule; it would say so only after parsing."""
     if spec.schedule is None:
         return
-    from croniter import croniter  # type: ignore[import-untyped]
+    from croniter import croniter
 
     expression = {"@hourly": "0 * * * *", "@daily": "0 0 * * *", "@weekly": "0 0 * * 0", "@monthly": "0 0 1 * *"}.get(
         spec.schedule, spec.schedule

@@ -1,0 +1,128 @@
+"""The project that the live tests run under a real Airflow: one pipeline per thing that may happen to a run."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[2]
+HOLD_VARIABLE = "GATE_HOLD_FILE"
+
+_SPEC = """version: 1
+name: {name}
+description: {name} of the live tests.
+owner: desk
+tags: [live]
+schedule: {schedule}
+sources:
+  trades:
+    type: files
+    path: data/inbox/{name}
+    format: json
+    schema: id BIGINT, price DOUBLE
+"""
+
+# Rows wait in the Python worker as long as the file is there: a run that lasts until the test lets it go.
+_WAITING_TRANSFORM = f'''"""Let rows through when the test says so."""
+
+import os
+import time
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+
+def transform(trades: DataFrame) -> DataFrame:
+    """Hold every row while the file named by {HOLD_VARIABLE} exists."""
+    path = os.environ["{HOLD_VARIABLE}"]
+
+    @F.udf("double")
+    def wait(price):
+        while os.path.exists(path):
+            time.sleep(0.05)
+        return price
+
+    return trades.withColumn("price", wait("price"))
+'''
+
+_SUITE = """name: {name}
+expectations:
+  - type: expect_column_values_to_not_be_null
+    kwargs: {{column: id}}
+    severity: critical
+    meta: {{rule: id_present}}
+  - type: expect_column_values_to_be_between
+    kwargs: {{column: price, min_value: 0}}
+    severity: critical
+    meta: {{rule: price_not_negative}}
+"""
+
+_DAG = """from datetime import timedelta
+
+from tidegate.airflow import build_dag
+
+dag = build_dag("{name}", default_args={{"retry_delay": timedelta(seconds=2)}})
+"""
+
+_FOLLOWER = '''"""Another team's DAG: it names the asset by the pipeline's name and knows nothing of tidegate."""
+
+from airflow.sdk import DAG, Asset, task
+
+with DAG("follower", schedule=[Asset("trickle")], catchup=False) as dag:
+
+    @task
+    def read_report(triggering_asset_events=None):
+        """What the publish task said about the table."""
+        return [event.extra for events in triggering_asset_events.values() for event in events]
+
+    read_report()
+'''
+
+
+def write_live_project(root: Path) -> None:
+    """The main project at ``root``, and one with a connection that Airflow does not have beside it."""
+    _write_project(root, "version: 1\n")
+    for name, schedule in (("trickle", '"* * * * *"'), ("slow", "null"), ("strict", "null"), ("quiet", "null")):
+        _write_pipeline(root, name, schedule)
+    job = root / "jobs" / "slow"
+    (job / "transform.py").write_text(_WAITING_TRANSFORM)
+    with (job / "pipeline.yaml").open("a") as file:
+        file.write("transform: transform.py\n")
+    _write_pipeline(root, "broken", "null")
+    spec = root / "jobs" / "broken" / "pipeline.yaml"
+    spec.write_text(spec.read_text().replace("format: json", "format: jason").replace("owner:", "ownr:"))
+    (root / "dags" / "follower.py").write_text(_FOLLOWER)
+
+    other = root / "other_project"
+    _write_project(other, "version: 1\nspark: {connection: spark_nowhere}\n")
+    _write_pipeline(other, "nowhere", "null")
+    (other / "dags" / "nowhere.py").unlink()
+    (root / "dags" / "nowhere.py").write_text(
+        f'from tidegate.airflow import build_dag\n\ndag = build_dag("nowhere", project_dir={str(other)!r})\n'
+    )
+    drop_rows(other, "nowhere", "a", [(1, 1.0)])
+
+
+def _write_project(root: Path, settings: str) -> None:
+    for folder in ("jobs", "dags", "plugins", "expectations"):
+        (root / folder).mkdir(parents=True)
+    (root / "tidegate.yaml").write_text(settings)
+    shutil.copy(REPOSITORY / "jobs" / "tidegate_job.py", root / "jobs")
+    shutil.copy(REPOSITORY / "plugins" / "tidegate_plugin.py", root / "plugins")
+
+
+def _write_pipeline(root: Path, name: str, schedule: str) -> None:
+    (root / "jobs" / name).mkdir()
+    (root / "jobs" / name / "pipeline.yaml").write_text(_SPEC.format(name=name, schedule=schedule))
+    (root / "expectations" / f"{name}.yaml").write_text(_SUITE.format(name=name))
+    (root / "dags" / f"{name}.py").write_text(_DAG.format(name=name))
+    (root / "data" / "inbox" / name).mkdir(parents=True)
+
+
+def drop_rows(root: Path, name: str, file_name: str, rows: list[tuple[int | None, float]]) -> None:
+    """A file for the pipeline's source: written beside, then renamed."""
+    folder = root / "data" / "inbox" / name
+    hidden = folder / f".{file_name}.json"
+    hidden.write_text("".join(json.dumps({"id": number, "price": price}) + "\n" for number, price in rows))
+    hidden.rename(folder / f"{file_name}.json")

@@ -1,0 +1,291 @@
+"""Runs under a real scheduler and API server: what a person sees when things go well, and when they do not."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from tests.airflow.live_project import HOLD_VARIABLE, drop_rows, write_live_project
+from tidegate.lease import acquire
+from tidegate.project import load_project
+from tidegate.run.process_tree import ProcessMark, list_tree
+from tools.airflow_client import AirflowClient
+from tools.airflow_local import start_airflow
+from tools.console import ToolError
+
+HEARTBEAT_SECONDS = 1
+KILL_SECONDS = 4
+
+
+@dataclass(frozen=True)
+class Live:
+    """A running Airflow with the live project."""
+
+    root: Path
+    client: AirflowClient
+    hold: Path
+
+    def run(self, dag_id: str, conf: dict[str, Any] | None = None, timeout_seconds: float = 240) -> dict[str, Any]:
+        """Trigger a run and wait for its end."""
+        run_id = self.client.trigger(dag_id, conf)
+        return self.client.wait_for_dag_run(dag_id, run_id, timeout_seconds)
+
+    def states(self, dag_id: str, run_id: str) -> dict[str, str]:
+        """Task -> state."""
+        return {task["task_id"]: task["state"] for task in self.client.list_task_instances(dag_id, run_id)}
+
+    def read_ids(self, name: str) -> list[int]:
+        """The ids in the table, as plain parquet readers see them."""
+        import duckdb
+
+        files = str(self.root / "data" / "warehouse" / name / "**" / "*.parquet")
+        return [row[0] for row in duckdb.sql(f"SELECT id FROM read_parquet('{files}') ORDER BY id").fetchall()]
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    """One Airflow for all tests of this file; about a minute until it is up."""
+    root = tmp_path_factory.mktemp("live_project")
+    hold = root / "hold"
+    write_live_project(root)
+    airflow = start_airflow(
+        tmp_path_factory.mktemp("airflow_home"),
+        root,
+        extra_env={
+            HOLD_VARIABLE: str(hold),
+            "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": str(HEARTBEAT_SECONDS),
+            "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "20",
+            "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "3",
+        },
+    )
+    try:
+        client = airflow.client
+        dag_ids = ["quiet", "slow", "strict", "nowhere", "follower"]
+        client.wait_for_dags([*dag_ids, "trickle"])
+        for dag_id in dag_ids:
+            client.unpause(dag_id)
+        yield Live(root, client, hold)
+    finally:
+        airflow.stop()
+
+
+def test_a_bad_spec_is_one_import_error_with_all_of_its_faults(live: Live) -> None:
+    [error] = live.client.list_import_errors()
+    assert "broken" in error["filename"]
+    for part in ("ownr", "owner", "jason", "jobs/broken/pipeline.yaml:4", "jobs/broken/pipeline.yaml:11"):
+        assert part in error["stack_trace"]
+
+
+def test_a_missing_connection_is_refused_at_once(live: Live) -> None:
+    run = live.run("nowhere")
+    assert run["state"] == "failed"
+    task = live.client.fetch_task("nowhere", run["dag_run_id"], "ingest")
+    assert (task["state"], task["try_number"]) == ("failed", 1), "a retry would not help"
+    log = live.client.fetch_log("nowhere", run["dag_run_id"], "ingest")
+    assert "SPARK_CONNECTION_MISSING" in log and "airflow connections add spark_nowhere" in log
+    assert "Spark-Submit cmd" not in log
+
+
+def test_nothing_new_is_skipped_in_seconds_without_a_driver(live: Live) -> None:
+    run = live.run("quiet")
+    assert run["state"] == "success"
+    run_id = run["dag_run_id"]
+    assert set(live.states("quiet", run_id).values()) == {"skipped"}
+    report = live.client.fetch_xcom("quiet", run_id, "ingest")
+    assert (report["outcome"], report["pipeline"], report["run_id"]) == ("nothing_new", "quiet", run_id)
+    assert "Spark-Submit cmd" not in live.client.fetch_log("quiet", run_id, "ingest")
+    assert live.client.fetch_task("quiet", run_id, "ingest")["duration"] < 10
+
+
+@pytest.mark.parametrize("value", ["two\nlines", "x" * 501, 7, {"a": 1}, ""])
+def test_the_api_refuses_what_the_form_does_not_allow(live: Live, value: object) -> None:
+    with pytest.raises(ToolError, match="HTTP 4"):
+        live.client.trigger("quiet", {"accept_loss": value})
+
+
+def test_a_hostile_conf_fails_once_and_reaches_nothing(live: Live) -> None:
+    canary = live.root / "canary"
+    attack = f"$(touch {canary}); touch {canary} `touch {canary}`"
+    run = live.run("quiet", {"project_root": attack, "application": attack, "../../evil": attack, "conn_id": "x"})
+    assert run["state"] == "failed"
+    task = live.client.fetch_task("quiet", run["dag_run_id"], "ingest")
+    assert (task["state"], task["try_number"]) == ("failed", 1)
+    log = live.client.fetch_log("quiet", run["dag_run_id"], "ingest")
+    assert "TRIGGER_FORM_REFUSED" in log and "touch" not in log
+
+    # The same text as a reason is only text: the form allows it, and it gets no further than a record.
+    run = live.run("quiet", {"accept_loss": attack + " {{ 7 * 7 }}'; DROP TABLE x; --"})
+    assert run["state"] == "success"
+    assert not canary.exists()
+
+
+def test_a_scheduled_run_publishes_and_the_next_tick_is_skipped(live: Live) -> None:
+    client = live.client
+    drop_rows(live.root, "trickle", "first", [(1, 1.5), (2, 2.5), (3, 3.5)])
+    client.unpause("trickle")
+    try:
+        first = wait_for_run(live, "trickle", 0)
+        second = wait_for_run(live, "trickle", 1)
+    finally:
+        client.pause("trickle")
+    assert first["run_type"] == "scheduled" and first["state"] == "success"
+    run_id = first["dag_run_id"]
+    assert live.states("trickle", run_id) == {"ingest": "success", "audit": "success", "publish": "success"}
+    reports = [client.fetch_xcom("trickle", run_id, task) for task in ("ingest", "audit", "publish")]
+    assert [report["rows"]["read"] for report in reports] == [3, 3, 3]
+    assert {report["run_id"] for report in reports} == {run_id}
+    assert reports[1]["quality"]["verdict"] == "passed"
+    assert reports[2]["outcome"] == "published" and reports[2]["rows"]["published"] == 3
+    assert live.read_ids("trickle") == [1, 2, 3]
+    log = client.fetch_log("trickle", run_id, "ingest")
+    assert re.search(r"^progress: .*rows", log, re.MULTILINE), "progress is readable in the task log"
+    assert "TIDEGATE {" not in log
+
+    assert second["state"] == "success"
+    assert set(live.states("trickle", second["dag_run_id"]).values()) == {"skipped"}
+
+    events = client.list_asset_events("trickle")
+    assert len(events) == 1, "a skipped run is no event"
+    extra = {key: value for key, value in events[0]["extra"].items() if key in reports[2]}
+    assert extra == reports[2]
+
+    followed = wait_for_run(live, "follower", 0)
+    assert followed["state"] == "success"
+    assert client.fetch_xcom("follower", followed["dag_run_id"], "read_report") == [reports[2]]
+
+
+def test_a_busy_pipeline_is_tried_again(live: Live) -> None:
+    project = load_project(live.root)
+    drop_rows(live.root, "quiet", "busy", [(10, 1.0)])
+    run_id = ""
+    with acquire(project.paths("quiet"), run_id="somebody", command="run", expires_after_seconds=60):
+        run_id = live.client.trigger("quiet")
+        wait_for_state(live, "quiet", run_id, "ingest", {"up_for_retry"})
+        assert "somebody" in live.client.fetch_log("quiet", run_id, "ingest")
+    run = live.client.wait_for_dag_run("quiet", run_id)
+    assert run["state"] == "success"
+    assert live.client.fetch_task("quiet", run_id, "ingest")["try_number"] >= 2
+    assert live.read_ids("quiet") == [10]
+
+
+def test_a_held_increment_fails_the_audit_once_and_says_what_to_do(live: Live) -> None:
+    drop_rows(live.root, "strict", "bad", [(1, 1.0), (2, -5.0)])
+    run = live.run("strict")
+    run_id = run["dag_run_id"]
+    assert run["state"] == "failed"
+    assert live.states("strict", run_id) == {"ingest": "success", "audit": "failed", "publish": "upstream_failed"}
+    assert live.client.fetch_task("strict", run_id, "audit")["try_number"] == 1
+    log = live.client.fetch_log("strict", run_id, "audit")
+    for part in ("price_not_negative", f"tidegate release strict {run_id}", f"tidegate discard strict {run_id}"):
+        assert part in log
+    assert not list((live.root / "data" / "warehouse").glob("strict/*.parquet"))
+    assert not live.client.list_asset_events("strict")
+
+
+def test_mark_failed_ends_the_driver(live: Live) -> None:
+    run_id, tree = start_slow_run(live, "marked", 100)
+    began = time.monotonic()
+    live.client.mark_task("slow", run_id, "ingest", "failed")
+    # The supervisor hears of it with its next heartbeat; from then on it is four seconds.
+    wait_until_gone(tree, KILL_SECONDS + HEARTBEAT_SECONDS + 3)
+    assert time.monotonic() - began < KILL_SECONDS + HEARTBEAT_SECONDS + 3
+    assert live.client.wait_for_dag_run("slow", run_id)["state"] == "failed"
+    live.hold.unlink()
+    run = live.run("slow")
+    assert run["state"] == "success"
+    assert 100 in live.read_ids("slow")
+
+
+def test_a_killed_supervisor_leaves_no_driver_and_the_retry_publishes_once(live: Live) -> None:
+    run_id, tree = start_slow_run(live, "orphaned", 200)
+    task_pid = tree[0].pid
+    supervisor = next(mark.parent_pid for mark in tree if mark.pid == task_pid)
+    os.kill(supervisor, signal.SIGKILL)
+    wait_until_gone(tree, KILL_SECONDS)
+    live.hold.unlink()
+    run = live.client.wait_for_dag_run("slow", run_id)
+    assert run["state"] == "success", live.states("slow", run_id)
+    assert live.client.fetch_task("slow", run_id, "ingest")["try_number"] >= 2
+    assert live.read_ids("slow").count(200) == 1
+
+
+def test_run_reports_are_for_those_who_may_read_the_dag(live: Live) -> None:
+    run = live.run("quiet")
+    address = f"{live.client.url}/tidegate/dags/quiet"
+    for url in (address, f"{address}/runs", f"{address}/runs/{run['dag_run_id']}"):
+        assert requests.get(url, timeout=30).status_code == 401
+    headers = {"Authorization": f"Bearer {live.client.fetch_token()}"}
+    page = requests.get(address, headers=headers, timeout=30)
+    assert page.status_code == 200 and run["dag_run_id"].replace("+", "") in page.text.replace("+", "")
+    assert "default-src 'none'" in page.headers["Content-Security-Policy"]
+    report = requests.get(f"{address}/runs/{run['dag_run_id']}", headers=headers, timeout=30).json()
+    assert report["run_id"] == run["dag_run_id"]
+    assert requests.get(f"{address}/runs/no-such-run", headers=headers, timeout=30).status_code == 404
+    hostile = f"{live.client.url}/tidegate/dags/..%2F..%2Fetc/runs/passwd"
+    assert requests.get(hostile, headers=headers, timeout=30).status_code in (403, 404)
+
+
+def start_slow_run(live: Live, file_name: str, number: int) -> tuple[str, list[ProcessMark]]:
+    """A run of ``slow`` whose Python worker waits; its processes, the task process first."""
+    live.hold.touch()
+    drop_rows(live.root, "slow", file_name, [(number, 1.0)])
+    run_id = live.client.trigger("slow")
+    until = time.monotonic() + 180
+    while time.monotonic() < until:
+        task = live.client.fetch_task("slow", run_id, "ingest")
+        assert task["state"] not in ("failed", "skipped", "success"), live.client.fetch_log("slow", run_id, "ingest")
+        if task["state"] == "running" and task["pid"]:
+            tree = sorted(list_tree(task["pid"]), key=lambda mark: mark.pid != task["pid"])
+            commands = [read_command(mark.pid) for mark in tree]
+            if any("SparkSubmit" in text for text in commands) and sum("pyspark.daemon" in t for t in commands) >= 2:
+                return run_id, tree
+        time.sleep(0.2)
+    raise AssertionError("the driver did not come up")
+
+
+def read_command(pid: int) -> str:
+    """The command line of a process, or nothing when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def wait_until_gone(tree: list[ProcessMark], seconds: float) -> None:
+    """Until no process of ``tree`` lives; fails with the commands of those that do."""
+    until = time.monotonic() + seconds
+    while True:
+        living = {(mark.pid, mark.started_ticks) for start in tree for mark in list_tree(start.pid)}
+        left = [mark for mark in tree if (mark.pid, mark.started_ticks) in living]
+        if not left:
+            return
+        assert time.monotonic() < until, [read_command(mark.pid)[:200] for mark in left]
+        time.sleep(0.05)
+
+
+def wait_for_run(live: Live, dag_id: str, index: int, timeout_seconds: float = 240) -> dict[str, Any]:
+    """The run number ``index`` of a DAG, once it has ended."""
+    until = time.monotonic() + timeout_seconds
+    while time.monotonic() < until:
+        runs = live.client.list_dag_runs(dag_id)
+        if len(runs) > index:
+            return live.client.wait_for_dag_run(dag_id, runs[index]["dag_run_id"], timeout_seconds)
+        time.sleep(0.5)
+    raise AssertionError(f"{dag_id} has no run number {index} after {timeout_seconds} s")
+
+
+def wait_for_state(live: Live, dag_id: str, run_id: str, task_id: str, states: set[str]) -> None:
+    """Until a task is in one of ``states``."""
+    until = time.monotonic() + 90
+    while (state := live.client.fetch_task(dag_id, run_id, task_id)["state"]) not in states:
+        assert time.monotonic() < until, f"{dag_id}.{task_id} is {state}"
+        time.sleep(0.2)
