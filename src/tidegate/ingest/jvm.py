@@ -12,9 +12,11 @@ from pathlib import Path
 MIB = 1 << 20
 GIB = 1 << 30
 
-C1_AT_MOST_BYTES = 512 * MIB
-"""Up to so much input the C1 compiler alone is cheaper; above it C2's faster code earns back what compiling it
-costs."""
+C1_AT_MOST_BYTES = 96 * MIB
+"""Up to so much input the C1 compiler alone is cheaper; above it C2's faster code earns back what compiling it costs.
+
+Measured for JSON with eight row rules, C1 against C2: 22 MB 8.2 / 13.8, 67 MB 13.1 / 17.8, 223 MB 30.0 / 22.9.
+"""
 
 _SMALL_BYTES = 32 * MIB
 _MAX_PARTITION_BYTES = 128 * MIB

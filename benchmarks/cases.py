@@ -1,0 +1,288 @@
+"""The cases: each takes an empty workbench and returns its lines of the table."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from benchmarks.figures import Row, compare_costs
+from benchmarks.meter import Cost
+from benchmarks.workbench import ROOT, BenchmarkError, Workbench, alternate, count_files, take_median
+from tidegate.examples.make_orders import make_orders
+
+FAULTS = 0.001
+SMALL_ROWS = 1000
+MILLION = 1_000_000
+PLAIN = "plain job"
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is done: ``scale`` shrinks the rows of the heavy cases (for trying them out), 1 is the real thing."""
+
+    repeats: int
+    scale: float
+
+    def rows(self, full: int) -> int:
+        """``full`` rows, scaled."""
+        return max(1, int(full * self.scale))
+
+
+def _deliver(bench: Workbench, rows: int, *, files: int, start_id: int = 1) -> int:
+    """Put orders into the inbox; the bytes that were written."""
+    return make_orders(bench.inbox, rows, files=files, faults=FAULTS, start_id=start_id).bytes
+
+
+def _expect_rows(bench: Workbench, rows: int, pipeline: str = "orders") -> None:
+    """Refuse a figure of a run that did not do the work."""
+    report = bench.last_report(pipeline)
+    if report["rows"]["read"] != rows or report["outcome"] != "published":
+        raise BenchmarkError(f"expected {rows} rows published, the report says {report['rows']}, {report['outcome']}")
+
+
+def run_idle(bench: Workbench, size: Size) -> list[Row]:
+    """A tick with nothing new."""
+    _deliver(bench, SMALL_ROWS, files=1)
+    bench.run()
+    _expect_rows(bench, SMALL_ROWS)
+    bench.run()
+    cost = take_median([bench.run() for _ in range(max(size.repeats, 5))])
+    work = "idle tick: nothing new"
+    return [
+        Row(work, "CPU seconds", cost.cpu_seconds, 0.3, cost),
+        Row(work, "JVMs started", float(cost.java_processes), 0.0),
+    ]
+
+
+def run_small(bench: Workbench, size: Size) -> list[Row]:
+    """1,000 new rows a run, in projects that have run before."""
+    start_ids = itertools.count(1, SMALL_ROWS)
+
+    def deliver_and_run(_: int) -> Cost:
+        _deliver(bench, SMALL_ROWS, files=1, start_id=next(start_ids))
+        cost = bench.run()
+        _expect_rows(bench, SMALL_ROWS)
+        return cost
+
+    deliver_and_run(0)
+    bench.run_plain_files()
+    ours, plain = alternate(size.repeats, deliver_and_run, lambda _: bench.run_plain_files())
+    return compare_costs(f"{SMALL_ROWS:,} rows, 10 expectations", ours, plain, PLAIN, 0.6, 0.8)
+
+
+def _run_million(bench: Workbench, size: Size, run_other: Callable[[Workbench], Cost]) -> tuple[Cost, Cost, str]:
+    rows = size.rows(MILLION)
+    given = _deliver(bench, rows, files=8)
+
+    def run_ours(number: int) -> Cost:
+        fresh = Workbench(bench.folder / f"ours-{number}")
+        _link_files(bench.inbox, fresh.inbox)
+        cost = fresh.run()
+        _expect_rows(fresh, rows)
+        return cost
+
+    def run_theirs(number: int) -> Cost:
+        fresh = Workbench(bench.folder / f"theirs-{number}")
+        _link_files(bench.inbox, fresh.inbox)
+        return run_other(fresh)
+
+    ours, theirs = alternate(_heavy_repeats(size), run_ours, run_theirs)
+    return ours, theirs, f"{rows:,} rows of JSON ({given / 1e6:.0f} MB), 10 expectations, row rules"
+
+
+def _heavy_repeats(size: Size) -> int:
+    return max(1, size.repeats // 3)
+
+
+def _link_files(source: Path, target: Path) -> None:
+    for path in source.iterdir():
+        os.link(path, target / path.name)
+
+
+def run_million(bench: Workbench, size: Size) -> list[Row]:
+    """The first million, against the plain job."""
+    ours, plain, work = _run_million(bench, size, Workbench.run_plain_files)
+    return compare_costs(work, ours, plain, PLAIN, 1.0, None)
+
+
+def run_million_vs_gx(bench: Workbench, size: Size) -> list[Row]:
+    """The first million, against the plain job with the same suite in its driver."""
+    ours, plain, work = _run_million(bench, size, Workbench.run_plain_gx)
+    return compare_costs(work, ours, plain, "plain job + GX on Spark", 0.5, None)
+
+
+def run_many_files(bench: Workbench, size: Size) -> list[Row]:
+    """10,000 files of one row; then an idle tick and a small run, beside the same two before."""
+    start_ids = itertools.count(1, SMALL_ROWS)
+
+    def run_small_once() -> Cost:
+        _deliver(bench, SMALL_ROWS, files=1, start_id=next(start_ids))
+        cost = bench.run()
+        _expect_rows(bench, SMALL_ROWS)
+        return cost
+
+    run_small_once()
+    small_before = take_median([run_small_once() for _ in range(size.repeats)])
+    idle_before = take_median([bench.run() for _ in range(size.repeats)])
+    bench.run_plain_files()
+    files, written = size.rows(10_000), count_files(bench.table(), "*.parquet")
+    _deliver(bench, files, files=files, start_id=50_000_000)
+    many = bench.run()
+    _expect_rows(bench, files)
+    written = count_files(bench.table(), "*.parquet") - written
+    plain = bench.run_plain_files()
+    idle_after = take_median([bench.run() for _ in range(size.repeats)])
+    small_after = take_median([run_small_once() for _ in range(size.repeats)])
+    work = f"{files:,} one-row files"
+    return [
+        *compare_costs(work, many, plain, PLAIN, 0.3, None),
+        Row(work, "output files", float(written), 8.0),
+        _ratio(f"idle tick after {work}", idle_after, idle_before, "the same before", 1.1),
+        _ratio(f"small run after {work}", small_after, small_before, "the same before", 1.1),
+    ]
+
+
+def _ratio(work: str, ours: Cost, other: Cost, other_name: str, limit: float) -> Row:
+    return Row(work, "CPU ratio", ours.cpu_seconds / other.cpu_seconds, limit, ours, other, other_name)
+
+
+def run_hundred(bench: Workbench, size: Size) -> list[Row]:
+    """100 small runs: the last five against the third to seventh, and what lies in the folders by then."""
+    runs = max(14, size.rows(100))
+    costs: list[Cost] = []
+    state_files: list[int] = []
+    for number in range(runs):
+        _deliver(bench, SMALL_ROWS, files=1, start_id=1 + number * SMALL_ROWS)
+        costs.append(bench.run())
+        _expect_rows(bench, SMALL_ROWS)
+        state_files.append(count_files(bench.state()) - count_files(bench.state() / "runs"))
+    late, early = take_median(costs[-5:]), take_median(costs[2:7])
+    middle = runs // 2
+    # Sawtooth: logs are compacted every ten runs, so compare the largest count of two stretches.
+    early_files, late_files = max(state_files[middle - 11 : middle]), max(state_files[-11:])
+    data_files = count_files(bench.table(), "*.parquet")
+    work = f"{runs} small runs"
+    note = (
+        f"after {runs} runs {late_files} files in the state folder without run reports "
+        f"({count_files(bench.state() / 'runs')} of those), {data_files} data files and "
+        f"{count_files(bench.table() / '_delta_log')} log files in the table folder"
+    )
+    return [
+        _ratio(f"{work}: the last 5 against the 3rd to 7th", late, early, "the 3rd to 7th", 1.1),
+        Row(work, "state files, at the end against half-way", late_files / early_files, 1.1, note=note),
+    ]
+
+
+def run_memory(bench: Workbench, size: Size) -> list[Row]:
+    """Peak memory at ten million rows against one million."""
+    peaks: list[Cost] = []
+    for number, rows in enumerate((size.rows(MILLION), size.rows(10 * MILLION))):
+        fresh = Workbench(bench.folder / f"rows-{number}")
+        make_orders(fresh.inbox, rows, files=8 * (1 if number == 0 else 10), faults=FAULTS)
+        peaks.append(fresh.run())
+        _expect_rows(fresh, rows)
+    million, ten = peaks
+    work = f"{size.rows(10 * MILLION):,} rows against {size.rows(MILLION):,}"
+    return [Row(work, "peak memory ratio", ten.peak_rss_bytes / million.peak_rss_bytes, 1.05, ten, million, "1 M rows")]
+
+
+def run_kafka(bench: Workbench, size: Size) -> list[Row]:
+    """Two million messages of about 200 bytes in six partitions."""
+    from tidegate.examples.make_clicks import make_clicks
+    from tools.broker import start_broker
+
+    rows = size.rows(2 * MILLION)
+    broker = start_broker(bench.folder / "broker")
+    try:
+        make_clicks(broker.bootstrap_servers, rows, partitions=6, faults=FAULTS)
+        jars = sorted(str(path) for path in (ROOT / ".tools" / "jars").glob("*.jar"))
+        submit = ("--jars", ",".join(jars))
+
+        def run_ours(number: int) -> Cost:
+            fresh = Workbench(bench.folder / f"ours-{number}")
+            fresh.env["KAFKA_BOOTSTRAP_SERVERS"] = broker.bootstrap_servers
+            fresh.env.setdefault("TIDEGATE_JARS", str(ROOT / ".tools" / "jars"))
+            cost = fresh.run("clicks")
+            _expect_rows(fresh, rows, "clicks")
+            return cost
+
+        def run_theirs(number: int) -> Cost:
+            fresh = Workbench(bench.folder / f"theirs-{number}")
+            out = (str(fresh.plain_table()), str(fresh.folder / "plain" / "checkpoint"))
+            return fresh.run_plain("plain_kafka_job.py", broker.bootstrap_servers, "clicks", *out, submit=submit)
+
+        ours, plain = alternate(_heavy_repeats(size), run_ours, run_theirs)
+    finally:
+        broker.stop()
+    return compare_costs(f"Kafka: {rows:,} messages, 6 partitions", ours, plain, PLAIN, 1.0, None)
+
+
+def run_killed(bench: Workbench, size: Size) -> list[Row]:
+    """SIGKILL to the whole tree once half of the rows are staged, then runs until nothing is left."""
+    rows = size.rows(MILLION)
+    _deliver(bench, rows, files=8)
+
+    def make_project(name: str) -> Workbench:
+        fresh = Workbench(bench.folder / name)
+        _link_files(bench.inbox, fresh.inbox)
+        fresh.set_source_option("orders", "maxFilesPerTrigger", 1)
+        return fresh
+
+    whole = make_project("whole")
+    undisturbed = whole.run()
+    _expect_rows(whole, rows)
+    broken = make_project("broken")
+    manifests = broken.state() / "manifests"
+    killed_at: list[int] = []
+
+    def half_is_staged() -> bool:
+        staged = count_files(manifests, "[0-9]*.json") if manifests.is_dir() else 0
+        if staged >= 4:
+            killed_at.append(staged)
+        return bool(killed_at)
+
+    first = broken.run(stop_when=half_is_staged)
+    if not killed_at:
+        raise BenchmarkError("the run was over before half of its batches were staged")
+    costs = [first]
+    for _ in range(3):
+        costs.append(broken.run())
+        if broken.last_report()["outcome"] == "nothing_new":
+            break
+        time.sleep(0.1)
+    if count_rows(broken.table()) != count_rows(whole.table()):
+        raise BenchmarkError("the table after the kill does not have the rows of the undisturbed one")
+    total = replace(
+        undisturbed,
+        cpu_seconds=sum(cost.cpu_seconds for cost in costs),
+        wall_seconds=sum(cost.wall_seconds for cost in costs),
+        peak_rss_bytes=max(cost.peak_rss_bytes for cost in costs),
+    )
+    note = (
+        f"8 batches, one file each, on both sides; killed with {killed_at[0]} of them staged, {len(costs)} runs in all"
+    )
+    return compare_costs(f"killed at half of {rows:,} rows", total, undisturbed, "undisturbed", 1.1, None, note)
+
+
+def count_rows(table: Path) -> int:
+    """Rows of a table, from its parquet footers."""
+    import pyarrow.parquet
+
+    return sum(pyarrow.parquet.read_metadata(path).num_rows for path in table.rglob("*.parquet"))
+
+
+CASES: dict[str, Callable[[Workbench, Size], list[Row]]] = {
+    "idle": run_idle,
+    "small": run_small,
+    "million": run_million,
+    "million_vs_gx": run_million_vs_gx,
+    "many_files": run_many_files,
+    "hundred": run_hundred,
+    "memory": run_memory,
+    "kafka": run_kafka,
+    "killed": run_killed,
+}
