@@ -1,0 +1,109 @@
+"""Plain Spark gives the same rows as DuckDB and deltalake, for what Spark itself staged and tidegate published."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.nasty_values import NASTY_TEXTS
+from tests.readers import canonical, read_agreed
+from tests.staged import QUERY, make_paths
+from tidegate.staging.files import list_staged_files
+from tidegate.staging.manifest import BatchManifest
+from tidegate.table.log import read_table_state
+from tidegate.table.plan import plan_publish
+from tidegate.table.publish import finish_intent, write_intent
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def publish(root: Path, batch_id: int, frame: DataFrame, partition_by: list[str]) -> Path:
+    """Stage with Spark's own writer, then publish."""
+    paths = make_paths(root)
+    folder = paths.staging / QUERY / str(batch_id) / "a1" / "rows"
+    frame.coalesce(1).write.partitionBy(*partition_by).parquet(str(folder))
+    files = list_staged_files(folder, paths.state)
+    manifest = BatchManifest(
+        pipeline="orders",
+        run_id="r",
+        query_id=QUERY,
+        batch_id=batch_id,
+        attempt="a1",
+        sources={},
+        transformed=0,
+        rejected=0,
+        staged=sum(file.rows for file in files),
+        files=files,
+        quarantine_files=[],
+        quarantined=0,
+        schema_json=frame.schema.json(),
+    )
+    intent = plan_publish(
+        [manifest], run_id="r", target="table", partition_by=partition_by, app_version_before=batch_id - 1
+    )
+    result = finish_intent(paths, write_intent(paths, intent), is_current=lambda: True)
+    assert result.rows_added == manifest.staged
+    return paths.table
+
+
+def by_id(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(rows, key=lambda row: int(row["id"]))
+
+
+def test_texts_that_look_like_other_types_stay_texts(spark: SparkSession, tmp_path: Path) -> None:
+    # Of one kind each, so that plain Spark has no other folder that keeps it from guessing.
+    for number, texts in enumerate((["01", "7", "-5"], ["1.50", "1e5", "1d"], ["2026-01-01", "2026-1-1"], ["NaN"])):
+        rows = [{"id": index, "k": text} for index, text in enumerate(texts)]
+        table = publish(tmp_path / str(number), 0, spark.createDataFrame(rows, "id BIGINT, k STRING"), ["k"])
+        assert by_id(read_agreed(table, spark)) == rows
+
+
+def test_nasty_texts_and_null_together(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [{"id": index, "k": text} for index, text in enumerate([*NASTY_TEXTS, None])]
+    table = publish(tmp_path, 0, spark.createDataFrame(rows, "id BIGINT, k STRING"), ["k"])
+    assert by_id(read_agreed(table, spark)) == rows
+
+
+def test_days_and_numbers_as_partitions(spark: SparkSession, tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {"id": 1, "day": date(2026, 1, 31), "shop": 7},
+        {"id": 2, "day": date(1970, 1, 1), "shop": -7},
+        {"id": 3, "day": None, "shop": None},
+    ]
+    table = publish(tmp_path, 0, spark.createDataFrame(rows, "id BIGINT, day DATE, shop INT"), ["day", "shop"])
+    assert by_id(read_agreed(table, spark)) == rows
+    assert (table / "day=2026-01-31" / "shop=7").is_dir()
+
+
+def test_every_kind_of_value_and_a_column_added_later(spark: SparkSession, tmp_path: Path) -> None:
+    columns = (
+        "id BIGINT, flag BOOLEAN, small SMALLINT, amount DECIMAL(10,2), ratio DOUBLE, at TIMESTAMP, day DATE, "
+        "raw BINARY, tags ARRAY<STRING>, place STRUCT<city: STRING, zip: INT>"
+    )
+    first = (1, True, 3, Decimal("12.30"), 0.1, datetime(2026, 1, 31, 12, 0, 0, 123456, UTC), date(2026, 1, 31))
+    more = (bytearray(b"\x00\xff"), ["a", None], ("Oslo", 150))
+    empty = (2,) + (None,) * 9
+    table = publish(tmp_path, 0, spark.createDataFrame([first + more, empty], columns), [])
+    published = read_agreed(table, spark)
+    assert by_id(published)[0]["at"] == datetime(2026, 1, 31, 12, 0, 0, 123456, UTC)
+    assert by_id(published)[0]["amount"] == Decimal("12.30")
+    assert by_id(published)[0]["place"] == {"city": "Oslo", "zip": 150}
+
+    wider = spark.createDataFrame([(3,) + (None,) * 9 + ("new",)], columns + ", note STRING")
+    publish(tmp_path, 1, wider, [])
+    rows = by_id(read_agreed(table, spark))
+    assert [row["note"] for row in rows] == [None, None, "new"]
+    assert canonical([{**row, "note": None} for row in published]) == canonical(rows[:2])
+
+
+def test_a_watermark_and_constants_leave_no_trace_in_the_schema(spark: SparkSession, tmp_path: Path) -> None:
+    frame = spark.range(3).selectExpr("id", "timestamp'2026-01-31 12:00:00' AS at").withWatermark("at", "1 minute")
+    table = publish(tmp_path, 0, frame, [])
+    state = read_table_state(table)
+    assert state is not None
+    assert '"nullable":false' not in state.schema_json
+    assert "watermark" not in state.schema_json
+    assert len(read_agreed(table, spark)) == 3

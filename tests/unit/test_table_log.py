@@ -1,0 +1,168 @@
+"""Reading the log: what is there, what is torn, what a checkpoint of the log keeps."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from tests.staged import QUERY, make_schema
+from tidegate.errors import DisagreementError, TryAgainError
+from tidegate.table.commit import AlreadyCommittedError, commit_files
+from tidegate.table.log import find_commit, has_log, list_data_files, read_table_state
+from tidegate.table.read import measure_table, read_rows
+
+SCHEMA = make_schema(id="long")
+
+
+def commit(table: Path, batch_id: int, before: int, app_id: str = QUERY, schema: str = SCHEMA) -> int:
+    return commit_files(
+        table,
+        schema_json=schema,
+        partition_by=[],
+        add=[],
+        remove=[],
+        app_id=app_id,
+        app_version=batch_id,
+        app_version_before=before,
+        custom_metadata={"tidegate.run_id": f"run-{batch_id}"},
+    )
+
+
+def test_no_folder_no_log_or_an_empty_log_is_no_table(tmp_path: Path) -> None:
+    assert read_table_state(tmp_path / "none") is None
+    (tmp_path / "t" / "_delta_log").mkdir(parents=True)
+    (tmp_path / "t" / "_delta_log" / f"{0:020d}.json#1").write_text("{")  # a commit that was killed before its link
+    assert not has_log(tmp_path / "t")
+    assert read_table_state(tmp_path / "t") is None
+    assert commit(tmp_path / "t", 0, -1) == 0
+
+
+def test_each_query_has_its_own_last_batch(tmp_path: Path) -> None:
+    commit(tmp_path / "t", 4, -1)
+    commit(tmp_path / "t", 0, -1, app_id="second")
+    state = read_table_state(tmp_path / "t", (QUERY, "second", "third"))
+    assert state is not None
+    assert state.txns == {QUERY: 4, "second": 0}
+    assert state.metadata == {"tidegate.run_id": "run-0"}
+    assert find_commit(tmp_path / "t", QUERY, 4) == 0
+    assert find_commit(tmp_path / "t", QUERY, 3) is None
+
+
+def test_two_tables_at_one_place_have_two_ids(tmp_path: Path) -> None:
+    ids = set()
+    for name in ("a", "b"):
+        commit(tmp_path / name, 0, -1)
+        state = read_table_state(tmp_path / name)
+        assert state is not None
+        ids.add(state.table_id)
+    assert len(ids) == 2
+
+
+def test_a_commit_that_was_planned_on_another_state_is_refused(tmp_path: Path) -> None:
+    commit(tmp_path / "t", 0, -1)
+    for batch_id, before in ((0, -1), (3, 1), (5, -1)):
+        with pytest.raises(AlreadyCommittedError):
+            commit(tmp_path / "t", batch_id, before)
+    state = read_table_state(tmp_path / "t", (QUERY,))
+    assert state is not None
+    assert (state.version, state.txns) == (0, {QUERY: 0})
+
+
+@pytest.mark.parametrize("content", ['{"add', '{"commitInfo":{}}\n{"txn":{"appId":"x"'], ids=["torn", "half"])
+def test_a_torn_log_is_a_disagreement_that_names_the_file(tmp_path: Path, content: str) -> None:
+    commit(tmp_path / "t", 0, -1)
+    commit(tmp_path / "t", 1, 0)
+    torn = tmp_path / "t" / "_delta_log" / f"{1:020d}.json"
+    torn.write_text(content)
+    with pytest.raises(DisagreementError, match="TABLE_LOG_UNREADABLE") as caught:
+        read_table_state(tmp_path / "t", (QUERY,))
+    assert torn.name in caught.value.message
+    assert "\n" not in caught.value.message
+
+
+def test_a_commit_emptied_by_a_power_cut_is_made_again(tmp_path: Path) -> None:
+    commit(tmp_path / "t", 0, -1)
+    (tmp_path / "t" / "_delta_log" / f"{1:020d}.json").write_bytes(b"")  # linked, its bytes never reached the disk
+    state = read_table_state(tmp_path / "t", (QUERY,))
+    assert state is not None
+    assert state.txns == {QUERY: 0}
+    assert commit(tmp_path / "t", 1, 0) == 2
+
+
+def test_a_missing_commit_in_the_middle_is_a_disagreement(tmp_path: Path) -> None:
+    for batch_id in range(3):
+        commit(tmp_path / "t", batch_id, batch_id - 1)
+    (tmp_path / "t" / "_delta_log" / f"{1:020d}.json").unlink()
+    with pytest.raises(DisagreementError, match="TABLE_LOG_UNREADABLE"):
+        read_table_state(tmp_path / "t", (QUERY,))
+
+
+def test_a_checkpoint_of_the_log_keeps_the_batches_and_the_id(tmp_path: Path) -> None:
+    commit(tmp_path / "t", 0, -1)
+    before = read_table_state(tmp_path / "t", (QUERY,))
+    for batch_id in range(1, 4):
+        commit(tmp_path / "t", batch_id, batch_id - 1)
+    DeltaTable(str(tmp_path / "t")).create_checkpoint()
+    for version in range(3):
+        (tmp_path / "t" / "_delta_log" / f"{version:020d}.json").unlink()
+    after = read_table_state(tmp_path / "t", (QUERY,))
+    assert before is not None
+    assert after is not None
+    assert (after.version, after.txns, after.table_id) == (3, {QUERY: 3}, before.table_id)
+    assert commit(tmp_path / "t", 4, 3) == 4
+
+
+def test_a_commit_whose_follow_up_fails_counts_as_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit(tmp_path / "t", 0, -1)
+    real = DeltaTable.create_write_transaction
+
+    def commit_then_fail(*args: object, **kwargs: object) -> None:
+        real(*args, **kwargs)  # type: ignore[arg-type]
+        raise OSError("the checkpoint of the log could not be written: No space left on device (os error 28)")
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", commit_then_fail)
+    assert commit(tmp_path / "t", 1, 0) == 1
+
+
+@pytest.mark.parametrize(("words", "code"), [("os error 28", "DISK_FULL"), ("os error 13", "COMMIT_FAILED")])
+def test_a_commit_that_cannot_be_written_may_be_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, code: str
+) -> None:
+    commit(tmp_path / "t", 0, -1)
+
+    def fail(*args: object, **kwargs: object) -> None:
+        raise OSError(f"Unable to write ({words})")
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", fail)
+    with pytest.raises(TryAgainError, match=code):
+        commit(tmp_path / "t", 1, 0)
+    monkeypatch.undo()
+    assert commit(tmp_path / "t", 1, 0) == 1
+
+
+def test_size_and_rows_of_no_table_and_of_an_empty_one(tmp_path: Path) -> None:
+    assert measure_table(tmp_path / "t") is None
+    assert read_rows(tmp_path / "t") == []
+    assert list_data_files(tmp_path / "t") == []
+    commit(tmp_path / "t", 0, -1)
+    size = measure_table(tmp_path / "t")
+    assert size is not None
+    assert (size.version, size.files, size.rows, size.size_bytes) == (0, 0, 0, 0)
+    assert read_rows(tmp_path / "t") == []
+
+
+def test_reading_a_state_stays_light(tmp_path: Path) -> None:
+    commit(tmp_path / "t", 0, -1)
+    code = (
+        "import sys, json; from pathlib import Path; import tidegate.table.publish, tidegate.quarantine.rows;"
+        "before = 'deltalake' in sys.modules;"
+        "from tidegate.table.log import read_table_state; read_table_state(Path(sys.argv[1]), ('q',));"
+        "print(json.dumps([before, [m for m in ('pyarrow', 'pandas', 'pyspark') if m in sys.modules]]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "t")], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == [False, []]
