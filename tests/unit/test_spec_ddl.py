@@ -19,6 +19,7 @@ from tidegate.spec.ddl import Column, DdlError, parse_ddl, quote_name
         ("`b c` STRING, `x``y` DATE", [("b c", "string", True), ("x`y", "date", True)]),
         ("a TIMESTAMP WITHOUT TIME ZONE", [("a", "timestamp_ntz", True)]),
         ("s STRUCT<`x-y`: INT NOT NULL COMMENT 'c', z ARRAY<MAP<STRING, STRUCT<q: BIGINT>>>>", [("s", "struct<`x-y`:int,z:array<map<string,struct<q:bigint>>>>", True)]),  # noqa: E501
+        ("a TIMESTAMP WITH LOCAL TIME ZONE, 1b DATE", [("a", "timestamp", True), ("1b", "date", True)]),
         ("\n  a INT,\n  b STRING\n", [("a", "int", True), ("b", "string", True)]),
         ("date DATE, timestamp TIMESTAMP", [("date", "date", True), ("timestamp", "timestamp", True)]),
     ],
@@ -57,6 +58,8 @@ def test_the_result_can_be_read_again():
         ("a STRUCT<>", "a", "STRUCT<> has no fields", "write its fields"),
         ("a INT(5)", "a", "INT takes nothing in (...", "write INT alone"),
         ("a STRING COLLATE UTF8_LCASE", "a", "a collation", "write STRING alone"),
+        ("a TIMESTAMP WITHOUT ZONE", "a", "the type is not complete: TIME is missing", "write TIMESTAMP"),
+        ("1 INT", None, "the name '1'", "put it in backticks: `1`"),
         ("a INT NOT", "a", "NOT without NULL", "write NOT NULL"),
         ("a INT COMMENT x", "a", "COMMENT without a text", "write COMMENT 'a text in quotes'"),
         ("a INT DEFAULT 5", "a", "'DEFAULT' after the type", "remove it"),

@@ -56,7 +56,7 @@ def test_a_return_in_a_nested_function_does_not_count(tmp_path):
     ("text", "expected"),
     [
         ("def f():\n    pass\n", "transform.py: the file defines no function named transform"),
-        ("def transform(order):\n    return order\n", "the argument 'order' names no source of the pipeline\n      fix: name it orders"),
+        ("def transform(order):\n    return order\n", "'order' names no source of the pipeline\n      fix: name it"),
         ("def transform():\n    return 1\n", "transform.py:1: the source 'orders' is not an argument of transform"),
         ("def transform(orders, *rest):\n    return orders\n", "transform takes any arguments (*rest)"),
         ("def transform(orders, /):\n    return orders\n", "the argument 'orders' is positional only"),

@@ -86,6 +86,7 @@ _TOKEN = re.compile(
           |(?P<mark>.))""",
     re.VERBOSE | re.DOTALL,
 )
+_WORD = re.compile(r"[A-Za-z0-9_]+")
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -182,7 +183,7 @@ class _Parser:
             self._at += 1
             return token.text[1:-1].replace("``", "`")
         if token is not None and token.kind == "word":
-            if not _PLAIN.fullmatch(token.text):
+            if not _WORD.fullmatch(token.text) or token.text.isdigit():
                 raise self._error(f"the name {token.text!r}", f"put it in backticks: `{token.text}`")
             self._at += 1
             follower = self._peek()
@@ -207,8 +208,11 @@ class _Parser:
             if word == "string" and self._skip_word("collate"):
                 raise self._error("a collation", "write STRING alone: other readers of the table know no collations")
             if word == "timestamp" and self._skip_word("without"):
-                self._refuse_words("time", "zone")
+                self._expect_words("time", "zone")
                 return "timestamp_ntz"
+            if word == "timestamp" and self._skip_word("with"):
+                self._expect_words("local", "time", "zone")
+                return "timestamp"
             self._refuse_size(token.text)
             return _SIMPLE[word]
         if word in _DECIMAL:
@@ -217,10 +221,11 @@ class _Parser:
             raise self._unknown_type(token.text)
         return self._read_nested(word, depth)
 
-    def _refuse_words(self, *words: str) -> None:
+    def _expect_words(self, *words: str) -> None:
         for word in words:
             if not self._skip_word(word):
-                raise self._error(f"the type is not complete: {word.upper()} is missing", "write TIMESTAMP_NTZ")
+                fix = "write TIMESTAMP, or TIMESTAMP_NTZ for one without a zone"
+                raise self._error(f"the type is not complete: {word.upper()} is missing", fix)
 
     def _refuse_size(self, shown: str) -> None:
         token = self._peek()
