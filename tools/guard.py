@@ -41,7 +41,7 @@ def guard_command(command: list[str], *, tied: bool, patience_seconds: float = P
         ready, _, _ = select.select(watched, [], [], 0.2)
         if ready:
             break
-        code = _reap(child.pid)
+        code, _ = _reap(child.pid)
     if code is None:
         send_signal([child.pid], signal.SIGINT)  # the orderly end of a server in the foreground
         _wait_for_end(child.pid, patience_seconds, only_child=True)
@@ -52,16 +52,20 @@ def guard_command(command: list[str], *, tied: bool, patience_seconds: float = P
     return code or 0
 
 
-def _reap(child_pid: int) -> int | None:
-    """Collects what has ended; the exit code of ``child_pid`` if it is among them."""
+def _reap(child_pid: int) -> tuple[int | None, bool]:
+    """Collects what has ended: the exit code of ``child_pid`` if it is among them, and whether any process is left.
+
+    As the subreaper the guard is the parent of whatever lost its own, so no child means no descendant; a look through
+    /proc may miss one that changes its parent just then.
+    """
     code = None
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
-            return code
+            return code, False
         if pid == 0:
-            return code
+            return code, True
         if pid == child_pid:
             code = os.waitstatus_to_exitcode(status)
 
@@ -69,12 +73,11 @@ def _reap(child_pid: int) -> int | None:
 def _wait_for_end(child_pid: int, seconds: float, *, only_child: bool = False, again: int | None = None) -> bool:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        ended = _reap(child_pid) is not None
-        below = list_descendants(os.getpid())
-        if not below or (only_child and ended):
+        code, left = _reap(child_pid)
+        if not left or (only_child and code is not None):
             return True
         if again is not None:  # a fork may have slipped through between the look and the signal
-            send_signal(below, again)
+            send_signal(list_descendants(os.getpid()), again)
         time.sleep(0.05)
     return False
 
