@@ -38,9 +38,9 @@ class Bench:
         """What a run does: finish what was begun, then publish what the log does not have."""
         for intent in pending_intents(self.paths):
             finish_intent(self.paths, intent, is_current=is_current)
-        intent = self.plan(up_to)
-        if intent is not None:
-            finish_intent(self.paths, write_intent(self.paths, intent), is_current=is_current)
+        owed = self.plan(up_to)
+        if owed is not None:
+            finish_intent(self.paths, write_intent(self.paths, owed), is_current=is_current)
 
     def plan(self, up_to: int) -> PublishIntent | None:
         before = self.last_batch()

@@ -272,13 +272,17 @@ def test_replaced_files_leave_every_reader(stager: Stager) -> None:
 def test_a_publish_is_durable_before_the_intent_is_forgotten(stager: Stager, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[str] = []
     real_fsync, real_unlink = os.fsync, Path.unlink
-    monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(os.readlink(f"/proc/self/fd/{fd}")), real_fsync(fd))[1])
+
+    def fsync(fd: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{fd}"))
+        real_fsync(fd)
 
     def unlink(self: Path, missing_ok: bool = False) -> None:
         if self.parent == stager.paths.intents and not self.name.startswith("."):
             synced.append("forgotten")
         real_unlink(self, missing_ok=missing_ok)
 
+    monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(Path, "unlink", unlink)
     publish(stager, plan(stager, [stager.stage(0, rows(1))]))
     before = synced[: synced.index("forgotten")]

@@ -122,7 +122,7 @@ def test_a_commit_whose_follow_up_fails_counts_as_done(tmp_path: Path, monkeypat
     real = DeltaTable.create_write_transaction
 
     def commit_then_fail(*args: object, **kwargs: object) -> None:
-        real(*args, **kwargs)  # type: ignore[arg-type]
+        real(*args, **kwargs)
         raise OSError("the checkpoint of the log could not be written: No space left on device (os error 28)")
 
     monkeypatch.setattr(DeltaTable, "create_write_transaction", commit_then_fail)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ def test_each_text_alone_is_read_back(tmp_path: Path, text: str) -> None:
 
 def test_all_texts_together_with_null(tmp_path: Path) -> None:
     stager = Stager(make_paths(tmp_path), {"id": "long", "k": "string"}, ["k"])
-    rows = [{"id": number, "k": text} for number, text in enumerate([*NASTY_TEXTS, None])]
+    rows: list[dict[str, Any]] = [{"id": number, "k": text} for number, text in enumerate([*NASTY_TEXTS, None])]
     publish(stager, rows)
     assert sorted(read_agreed(stager.paths.table), key=lambda row: int(row["id"])) == rows
 
@@ -33,7 +34,7 @@ def test_all_texts_together_with_null(tmp_path: Path) -> None:
 def test_two_columns_dates_and_numbers(tmp_path: Path) -> None:
     columns = {"id": "long", "day": "date", "shop": "integer"}
     stager = Stager(make_paths(tmp_path), columns, ["day", "shop"])
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"id": 1, "day": date(2026, 1, 31), "shop": 7},
         {"id": 2, "day": date(1999, 12, 1), "shop": -1},
         {"id": 3, "day": None, "shop": 7},
@@ -73,7 +74,7 @@ def test_only_text_columns_are_guarded_against_guessing() -> None:
     assert partition_folder([], {}, schema) == ""
 
 
-def publish(stager: Stager, rows: list[dict[str, object]]) -> None:
+def publish(stager: Stager, rows: list[dict[str, Any]]) -> None:
     manifest = stager.stage(0, rows)
     intent = plan_publish(
         [manifest], run_id="r", target="table", partition_by=stager.partition_by, app_version_before=-1
