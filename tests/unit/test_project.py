@@ -187,3 +187,9 @@ def test_a_secret_is_never_shown(tmp_path):
     with pytest.raises(SpecError) as caught:
         load(tmp_path, text, U="canary-91")
     assert "canary" not in str(caught.value) + str(caught.value.to_dict())
+
+
+def test_a_secret_is_not_in_the_repr(tmp_path):
+    project = load(tmp_path, 'kafka: {options: {sasl.password: "${P}"}}\n', P="canary-13")
+    assert project.spec.kafka.options == {"sasl.password": "canary-13"}
+    assert "canary" not in repr(project) + str(project.spec)

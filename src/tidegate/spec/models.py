@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 NAME_PATTERN = r"^[a-z][a-z0-9_]{2,62}$"
 SOURCE_NAME_PATTERN = r"^[a-z][a-z0-9_]{0,62}$"
@@ -127,10 +127,6 @@ class PipelineSpec(Strict):
     sinks: list[dict[str, Any]] = []
     spark: SparkSpec = SparkSpec()
 
-    @model_validator(mode="after")
-    def _not_yet(self) -> PipelineSpec:
-        return self
-
 
 class ProjectSparkSpec(Strict):
     """How Spark is reached: DAGs use the connection, the command line the master."""
@@ -144,7 +140,7 @@ class ProjectKafkaSpec(Strict):
     """The brokers, and client settings by allow-list (security.protocol, sasl.*, ssl.*)."""
 
     bootstrap_servers: str = "localhost:9092"
-    options: dict[str, str | int | float | bool] = {}
+    options: Annotated[dict[str, str | int | float | bool], Field(repr=False)] = {}  # may hold a password
 
 
 class LeaseSpec(Strict):
