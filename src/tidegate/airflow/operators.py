@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from tidegate.airflow.form import read_form
 from tidegate.airflow.supervision import bind_to_supervisor, stop_python_step
+from tidegate.errors import TidegateError
 from tidegate.run.progress import describe_report
 
 if TYPE_CHECKING:
@@ -45,15 +47,16 @@ class IngestOperator(SparkSubmitOperator):
         from tidegate.airflow.hook import DriverHook
         from tidegate.run.steps import ingest_run
 
-        form = read_form(context["params"], context["dag_run"].conf)
-        self._driver = DriverHook(conn_id=self._conn_id, name=self.name)
-        report = ingest_run(
-            open_project(self.project_root),
-            self.pipeline,
-            context["run_id"],
-            accept_loss=form.accept_loss,
-            submit=self._driver.run,
-        )
+        with explain_errors(self.log):
+            form = read_form(context["params"], context["dag_run"].conf)
+            self._driver = DriverHook(conn_id=self._conn_id, name=self.name)
+            report = ingest_run(
+                open_project(self.project_root),
+                self.pipeline,
+                context["run_id"],
+                accept_loss=form.accept_loss,
+                submit=self._driver.run,
+            )
         self.log.info("%s", describe_report(report))
         if report["outcome"] == "nothing_new":
             context["ti"].xcom_push(key="return_value", value=report)
@@ -83,7 +86,8 @@ class AuditOperator(BaseOperator):
         bind_to_supervisor()
         from tidegate.run.steps import audit_run
 
-        report = audit_run(open_project(self.project_root), self.pipeline, context["run_id"])
+        with explain_errors(self.log):
+            report = audit_run(open_project(self.project_root), self.pipeline, context["run_id"])
         self.log.info("%s", describe_report(report))
         return report
 
@@ -108,7 +112,8 @@ class PublishOperator(BaseOperator):
         bind_to_supervisor()
         from tidegate.run.steps import publish_run
 
-        report = publish_run(open_project(self.project_root), self.pipeline, context["run_id"])
+        with explain_errors(self.log):
+            report = publish_run(open_project(self.project_root), self.pipeline, context["run_id"])
         self.log.info("%s", describe_report(report))
         if report["outcome"] != "published":
             # No asset event: nobody downstream should start for a table that did not change.
@@ -120,6 +125,17 @@ class PublishOperator(BaseOperator):
     def on_kill(self) -> None:
         """Stop the step at once; the next run finishes a publish that was begun."""
         stop_python_step()
+
+
+@contextlib.contextmanager
+def explain_errors(log: Any) -> Iterator[None]:
+    """Put what happened, where, and what to do into the task log, as lines that can be read without the traceback."""
+    try:
+        yield
+    except TidegateError as error:
+        for line in str(error).splitlines():
+            log.error("%s", line)
+        raise
 
 
 def open_project(root: str) -> Project:
