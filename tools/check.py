@@ -36,6 +36,7 @@ def list_steps(what: str) -> list[tuple[str, list[str]]]:
         ("ruff format", [python, "-m", "ruff", "format", "--check", "."]),
         ("mypy", [python, "-m", "mypy"]),
         ("import rules", [str(Path(python).parent / "lint-imports"), "--no-logo"]),
+        ("schemas", [python, "-m", "tidegate.spec.json_schema", "--check"]),
     ]
     pytest = [python, "-m", "pytest"]
     if what == "lint":

@@ -100,11 +100,11 @@ def _check_java() -> None:
     if java is None:
         raise ToolError("Java 17 is needed, and there is no `java` on PATH", JAVA_HINT)
     done = subprocess.run([java, "-version"], capture_output=True, text=True)
-    found = re.search(r'version "(\d+)', done.stderr + done.stdout)
+    found = re.search(r'version "((\d+)[^"]*)"', done.stderr + done.stdout)
     if done.returncode or not found:
         raise ToolError(f"`java -version` does not work: {(done.stderr or done.stdout).strip()[:300]}", JAVA_HINT)
-    if int(found[1]) < 17:
-        raise ToolError(f"Java 17 is needed, {java} is {found[0].split(chr(34))[1]}", JAVA_HINT)
+    if int(found[2]) < 17:
+        raise ToolError(f"Java 17 is needed, {java} is {found[1]}", JAVA_HINT)
 
 
 def _check_disk() -> None:

@@ -1,0 +1,47 @@
+"""`make test` runs everything, and one fault is enough to fail it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tools import check
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_every_test_file_is_run() -> None:
+    folders = [ROOT / folder for folder in check.list_test_folders()]
+    files = set((ROOT / "tests").rglob("test_*.py"))
+    assert files
+    assert {file for file in files if not any(folder in [file, *file.parents] for folder in folders)} == set()
+
+
+def test_all_is_lint_and_tests() -> None:
+    assert [name for name, _ in check.list_steps("all")] == [
+        "ruff check",
+        "ruff format",
+        "mypy",
+        "import rules",
+        "schemas",
+        "pytest",
+    ]
+
+
+def test_ci_runs_all() -> None:
+    assert "make test" in (ROOT / ".ci" / "run").read_text()
+    assert "tools.check all" in (ROOT / "Makefile").read_text()
+
+
+@pytest.mark.parametrize(("codes", "expected"), [((0, 0), 0), ((1, 0), 1), ((0, 5), 1)])
+def test_one_failed_step_fails_all_and_the_later_ones_still_run(
+    codes: tuple[int, ...], expected: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    steps = [(f"step {code}", [sys.executable, "-c", f"raise SystemExit({code})"]) for code in codes]
+    monkeypatch.setattr(check, "list_steps", lambda what: steps)
+    assert check.main(["all"]) == expected
+    summary = capsys.readouterr().out.split("== summary")[1]
+    assert summary.count("step") >= 2
+    assert ("FAILED" in summary) == bool(expected)
