@@ -183,6 +183,14 @@ def test_a_staged_file_that_vanished_is_named(stager: Stager) -> None:
         publish(stager, plan(stager, [manifest]))
 
 
+def test_partition_columns_take_the_rows_spelling(by_day: Stager) -> None:
+    manifest = by_day.stage(0, [{"id": 1, "day": date(2026, 1, 1)}])
+    intent = plan_publish([manifest], run_id="r", target="table", partition_by=["Day"], app_version_before=-1)
+    assert intent.partition_by == ["day"]
+    publish(by_day, intent)
+    assert read_agreed(by_day.paths.table) == [{"id": 1, "day": date(2026, 1, 1)}]
+
+
 def test_a_new_column_is_added_and_older_rows_have_null(stager: Stager) -> None:
     publish(stager, plan(stager, [stager.stage(0, rows(1))]))
     wider = Stager(stager.paths, {**stager.columns, "country": "string"}, [])

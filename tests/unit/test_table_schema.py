@@ -115,6 +115,12 @@ def test_partition_columns_that_cannot_be(partition_by: list[str], table_has: li
     assert words in caught.value.message
 
 
+def test_partition_columns_are_found_whatever_their_case() -> None:
+    check_partition_columns(["CITY"], TABLE, ["city"])
+    with pytest.raises(UsageError, match="SCHEMA_UNSUPPORTED"):
+        check_partition_columns(["city"], make_schema(id="void", city="string"), None)
+
+
 def test_leftovers_must_lead_to_the_newest_schema() -> None:
     wider = make_schema(id="long", city="string", note="string")
     assert merge_schemas([TABLE, TABLE, wider]) == normalise_schema(wider)

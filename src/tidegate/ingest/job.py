@@ -66,7 +66,7 @@ def _ingest(project: Project, paths: PipelinePaths, order: IngestOrder) -> dict[
     from tidegate.ingest import plan
     from tidegate.ingest.stage import BatchStager
     from tidegate.spec.load import load_pipeline
-    from tidegate.table.schema import check_schema_change
+    from tidegate.table.schema import check_partition_columns, check_schema_change
 
     spec = load_pipeline(project, order.pipeline)
     suite = load_suite(project, order.pipeline)
@@ -87,6 +87,7 @@ def _ingest(project: Project, paths: PipelinePaths, order: IngestOrder) -> dict[
     if suite is not None:
         check_columns(suite, dict(rows.dtypes))
     schema_json = plan.nullable_schema_json(rows.schema)
+    check_partition_columns(list(spec.table.partition_by), schema_json, None)
     if order.table_schema_json is not None:
         check_schema_change(order.table_schema_json, schema_json)
 

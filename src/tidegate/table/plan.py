@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from tidegate.staging.manifest import BatchManifest, StagedFile
@@ -32,6 +33,7 @@ def plan_publish(
     last = manifests[-1]
     if schema_json is None:
         schema_json = merge_schemas([manifest.schema_json for manifest in owed or [last]])
+    partition_by = _spell_as_schema(partition_by, schema_json)
     files: list[FileToAdd] = []
     for manifest in [] if discard else owed:
         staged = manifest.files if target == "table" else manifest.quarantine_files
@@ -48,6 +50,12 @@ def plan_publish(
         files_to_add=files,
         custom_metadata=custom_metadata or {},
     )
+
+
+def _spell_as_schema(names: Sequence[str], schema_json: str) -> list[str]:
+    """Column names in the rows' own spelling: Spark takes ``Day`` for ``day``, and folders have the rows' one."""
+    own = {field["name"].lower(): field["name"] for field in json.loads(schema_json)["fields"]}
+    return [own.get(name.lower(), name) for name in names]
 
 
 def merge_schemas(schemas: Sequence[str]) -> str:

@@ -142,11 +142,12 @@ def check_schema_change(table_schema_json: str, new_schema_json: str) -> list[di
 def check_partition_columns(partition_by: list[str], schema_json: str, table_partition_by: list[str] | None) -> None:
     """Raise UsageError when rows of this schema cannot be partitioned so, or the table is partitioned in another way.
 
-    ``table_partition_by`` is None when the table does not exist yet.
+    ``table_partition_by`` is None when the table does not exist yet. Types that no table holds are refused as well
+    (:func:`normalise_schema`), so that one call before ingest tells whether rows can be published at all.
     """
-    types = {field["name"]: field["type"] for field in json.loads(schema_json)["fields"]}
+    types = {field["name"].lower(): field["type"] for field in json.loads(normalise_schema(schema_json))["fields"]}
     faults = []
-    for name in partition_by:
+    for name in (column.lower() for column in partition_by):
         if name not in types:
             faults.append(f"the rows have no column {name!r} (they have {', '.join(types)})")
         elif types[name] not in _PARTITION_TYPES:
@@ -156,7 +157,7 @@ def check_partition_columns(partition_by: list[str], schema_json: str, table_par
             )
     if partition_by and len(set(partition_by)) == len(types):
         faults.append("every column is a partition column: the files would hold nothing")
-    if table_partition_by is not None and table_partition_by != partition_by:
+    if table_partition_by is not None and _lower(table_partition_by) != _lower(partition_by):
         faults.append(f"the table is partitioned by {table_partition_by}, the spec says {partition_by}")
     if faults:
         raise UsageError(
@@ -166,6 +167,10 @@ def check_partition_columns(partition_by: list[str], schema_json: str, table_par
             next_run="is refused in the same way; table and checkpoint are untouched",
             fix="correct table.partition_by in pipeline.yaml",
         )
+
+
+def _lower(names: list[str]) -> list[str]:
+    return [name.lower() for name in names]
 
 
 def _bare(kind: Any) -> Any:
