@@ -220,6 +220,10 @@ def test_a_killed_supervisor_leaves_no_driver_and_the_retry_publishes_once(live:
 
 def test_run_reports_are_for_those_who_may_read_the_dag(live: Live) -> None:
     run = live.run("quiet")
+    assert live.client.call("GET", "plugins/importErrors")["import_errors"] == []
+    [plugin] = [one for one in live.client.call("GET", "plugins")["plugins"] if one["name"] == "tidegate"]
+    [view] = plugin["external_views"]
+    assert (view["destination"], view["href"]) == ("dag", "/tidegate/dags/{DAG_ID}")
     address = f"{live.client.url}/tidegate/dags/quiet"
     for url in (address, f"{address}/runs", f"{address}/runs/{run['dag_run_id']}"):
         assert requests.get(url, timeout=30).status_code == 401
