@@ -54,6 +54,13 @@ def find_use(rule: RuleSpec) -> Use:
     return "measure" if any(word in rule.type for word in _MEASURES) else "set"
 
 
+def count_rows(files: Sequence[StagedInput]) -> int:
+    """Rows of all files, from their footers."""
+    import pyarrow.parquet as pq
+
+    return sum(int(pq.read_metadata(path).num_rows) for path, _ in files)
+
+
 def read_table(files: Sequence[StagedInput], types: Mapping[str, str], columns: Sequence[str]) -> pyarrow.Table:
     """``columns`` of all files as one Arrow table, partition columns added in the type that ``types`` gives them.
 

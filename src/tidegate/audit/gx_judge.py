@@ -12,14 +12,13 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from tidegate.audit.engine import RuleResult
+from tidegate.audit.engine import EngineName, RuleResult
 from tidegate.audit.engine_values import EngineRule, tidy_observed
 from tidegate.audit.gx_import import import_gx
 from tidegate.errors import DefectError, UsageError
 
 _RESULT_FORMAT = {"result_format": "BASIC", "partial_unexpected_count": 0}
 _INDEX = "tidegate_rule_index"
-_ROWS_OR_FIGURES = ("row", "column")
 _LISTS_OF_ROW_VALUES = (
     "expect_column_distinct_values_to_be_in_set",
     "expect_column_distinct_values_to_contain_set",
@@ -36,8 +35,34 @@ def open_gx_context() -> Any:
     for name in ("great_expectations", "great_expectations.expectations", "great_expectations.validator"):
         logging.getLogger(name).setLevel(logging.WARNING)
     context = gx.get_context(mode="ephemeral")
+    _skip_fingerprints()
     context.variables.progress_bars = {"globally": False, "metric_calculations": False}
     return context
+
+
+@functools.cache
+def open_gx_frames(engine: EngineName) -> Any:
+    """Great Expectations' batch definition for frames of one engine, made once: each time it costs a YAML document."""
+    sources = open_gx_context().data_sources
+    source = (
+        sources.add_pandas("tidegate_pandas")
+        if engine == "pandas"
+        else sources.add_spark("tidegate_spark", persist=False)  # the default caches, and never lets go
+    )
+    return source.add_dataframe_asset("increment").add_batch_definition_whole_dataframe("whole")
+
+
+def judge_frame(frame: Any, rules: Sequence[EngineRule], engine: EngineName) -> list[RuleResult]:
+    """:func:`judge_batch` for a pandas or Spark DataFrame."""
+    return judge_batch(open_gx_frames(engine).get_batch({"dataframe": frame}), rules)
+
+
+def _skip_fingerprints() -> None:
+    """No hash over every value of a frame: it labels a batch, nobody reads it, and it costs more than the rules."""
+    from great_expectations.execution_engine import pandas_execution_engine
+
+    if hasattr(pandas_execution_engine, "HASH_THRESHOLD"):
+        pandas_execution_engine.HASH_THRESHOLD = 0
 
 
 def judge_batch(batch: Any, rules: Sequence[EngineRule]) -> list[RuleResult]:

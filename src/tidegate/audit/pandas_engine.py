@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tidegate.audit.engine import RuleResult, judge_nothing, list_read_columns
+from tidegate.audit.engine import RuleResult, judge_nothing
 from tidegate.audit.engine_values import EngineRule
-from tidegate.audit.frame import StagedInput, prepare_frame, read_table
+from tidegate.audit.frame import StagedInput, count_rows, prepare_frame, read_table
 from tidegate.audit.suite import RuleSpec, SuiteSpec, check_columns
 
 SCHEMA_RULES = frozenset(
@@ -30,17 +30,37 @@ def judge_files(suite: SuiteSpec, files: Sequence[StagedInput], types: Mapping[s
     Expectations leaves an answer out.
     """
     check_columns(suite, types)
-    table = read_table(files, types, list_read_columns(suite, list(types)))
-    results = {id(rule): judge_nothing(rule) if table.num_rows == 0 else None for rule in suite.rules}
+    rows = count_rows(files)
+    results = {id(rule): judge_nothing(rule) if rows == 0 else None for rule in suite.rules}
     asked = [rule for rule in suite.rules if results[id(rule)] is None]
     on_schema = [rule for rule in asked if rule.type in SCHEMA_RULES]
     on_rows = [rule for rule in asked if rule.type not in SCHEMA_RULES]
     found = dict(zip(map(id, on_schema), judge_schema(on_schema, list(types)), strict=True))
-    if on_rows:
-        prepared = prepare_frame(table, on_rows, types)
+    for group in group_rules(on_rows):
+        columns = {column for rule in group for column in rule.columns}
+        table = read_table(files, types, [name for name in types if name in columns])
+        prepared = prepare_frame(table, group, types)
         del table
-        found |= dict(zip(map(id, on_rows), _judge_frame(prepared.frame, prepared.rules), strict=True))
+        found |= dict(zip(map(id, group), _judge_frame(prepared.frame, prepared.rules), strict=True))
     return [results[id(rule)] or found[id(rule)] for rule in suite.rules]
+
+
+def group_rules(rules: Sequence[RuleSpec]) -> list[list[RuleSpec]]:
+    """Rules that share columns together, the others apart.
+
+    Great Expectations copies the rows of the whole frame for every rule, so a frame holds one group's columns only; and
+    never more than one group is in memory.
+    """
+    groups: list[tuple[set[str], list[RuleSpec]]] = []
+    for rule in rules:
+        columns = set(rule.columns)
+        touching = [group for group in groups if group[0] & columns or not (group[0] or columns)]
+        merged = (
+            columns.union(*(group[0] for group in touching)),
+            [r for group in touching for r in group[1]] + [rule],
+        )
+        groups = [group for group in groups if group not in touching] + [merged]
+    return [group[1] for group in groups]
 
 
 def judge_schema(rules: Sequence[RuleSpec], columns: Sequence[str]) -> list[RuleResult]:
@@ -53,11 +73,6 @@ def judge_schema(rules: Sequence[RuleSpec], columns: Sequence[str]) -> list[Rule
 
 
 def _judge_frame(frame: object, rules: Sequence[EngineRule]) -> list[RuleResult]:
-    from tidegate.audit.gx_judge import judge_batch, open_gx_context
+    from tidegate.audit.gx_judge import judge_frame
 
-    source = open_gx_context().data_sources.add_or_update_pandas("tidegate_pandas")
-    definition = source.add_dataframe_asset("increment").add_batch_definition_whole_dataframe("whole")
-    try:
-        return judge_batch(definition.get_batch({"dataframe": frame}), rules)
-    finally:
-        open_gx_context().data_sources.delete("tidegate_pandas")
+    return judge_frame(frame, rules, "pandas")

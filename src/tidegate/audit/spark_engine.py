@@ -91,11 +91,6 @@ def _quote(name: str) -> str:
 
 
 def _judge(frame: DataFrame, rules: Sequence[EngineRule]) -> list[RuleResult]:
-    from tidegate.audit.gx_judge import judge_batch, open_gx_context
+    from tidegate.audit.gx_judge import judge_frame
 
-    source = open_gx_context().data_sources.add_or_update_spark("tidegate_spark", persist=False)
-    definition = source.add_dataframe_asset("increment").add_batch_definition_whole_dataframe("whole")
-    try:
-        return judge_batch(definition.get_batch({"dataframe": frame}), rules)
-    finally:
-        open_gx_context().data_sources.delete("tidegate_spark")
+    return judge_frame(frame, rules, "spark")
