@@ -1,7 +1,8 @@
 """The JVM-free side of a Kafka source: where a pipeline starts, and what the brokers hold that it has not taken.
 
 ``KafkaBirth`` is a part of the birth record and the one authority on which topics belong to the pipeline. The run layer
-writes it (again) before Spark starts, whenever :func:`extend_birth` changed it. What was lost: :mod:`tidegate.source.kafka_loss`.
+writes it (again) before Spark starts, whenever :func:`extend_birth` changed it. :mod:`tidegate.source.kafka_loss` tells
+what was lost.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from typing import Any
 from tidegate.errors import SourceLostError, UsageError
 from tidegate.source.kafka_broker import Brokers, Offsets, TopicState
 from tidegate.source.kafka_options import KafkaSettings, map_settings
-from tidegate.source.parse_options import parser_options
 from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
+from tidegate.spec.reader_options import parser_options
 
 _FORMS = "earliest, latest, an ISO timestamp such as 2026-01-31T06:00:00Z, or {topic: {partition: offset}}"
 
@@ -89,15 +90,15 @@ def settings_of(project_kafka: ProjectKafkaSpec, source_spec: KafkaSource) -> Ka
         project_kafka.bootstrap_servers,
         project_kafka.options,
         source_spec.options,
-        parser_options(source_spec.format),
+        tuple(parser_options(source_spec)),
     )
 
 
 def resolve_birth(project_kafka: ProjectKafkaSpec, source_spec: KafkaSource) -> KafkaBirth:
     """Turn ``starting_offsets`` into a number for every partition that the source has now.
 
-    Raises SourceLostError (a topic, a partition or an offset that is not there), UsageError (offsets for some partitions
-    only, a form that is not known, a refused login) and TryAgainError (broker away).
+    Raises SourceLostError (a topic, a partition or an offset that is not there), UsageError (offsets for some
+    partitions only, a form that is not known, a refused login) and TryAgainError (broker away).
     """
     brokers = Brokers(settings_of(project_kafka, source_spec))
     topics = _find_topics(brokers, source_spec)
@@ -226,7 +227,7 @@ def _parse_offsets(text: str) -> dict[str, dict[str, int]]:
 
 
 def _find_topics(brokers: Brokers, spec: KafkaSource, also: Iterable[str] = ()) -> dict[str, TopicState]:
-    """The topics of the source that exist; ``also``: topics known from before, whether the spec still names them or not."""
+    """The topics of the source that exist; ``also``: topics known from before, named in the spec or not."""
     if spec.topic_pattern is None:
         return brokers.describe({*(spec.topics or spec.assign or ()), *also})
     try:
@@ -291,7 +292,7 @@ def _offsets_at(brokers: Brokers, text: str, partitions: Mapping[str, tuple[int,
 def _check_explicit(
     brokers: Brokers, starting: Mapping[str, Mapping[Any, int]], partitions: Mapping[str, tuple[int, ...]]
 ) -> Offsets:
-    """Offsets written in the spec: every partition must be named, and each offset must be there (-2 earliest, -1 latest)."""
+    """Offsets written in the spec: one for every partition, each of them there (-2 earliest, -1 latest)."""
     wanted = offsets_from_json(starting)
     pairs = {(topic, number) for topic, numbers in partitions.items() for number in numbers}
     named = {(topic, number) for topic, numbers in wanted.items() for number in numbers}

@@ -162,7 +162,8 @@ class Brokers:
                 f"the broker does not allow this user to {attempt}: {said}",
                 where=f"kafka brokers {address}",
                 next_run="is refused again until the user may Describe and Read the topic",
-                fix="kafka-acls.sh --add --allow-principal User:<name> --operation Read --operation Describe --topic <topic>",
+                fix="kafka-acls.sh --add --allow-principal User:<name> --operation Read --operation Describe "
+                "--topic <topic>",
             )
         if code in (
             KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -180,7 +181,8 @@ class Brokers:
         reason = self._settings.scrub(causes[-1] if causes else said)
         return TryAgainError(
             "BROKER_AWAY",
-            f"no answer from the Kafka brokers at {address} within {_PATIENCE_SECONDS:g} seconds, trying to {attempt}: {reason}",
+            f"no answer from the Kafka brokers at {address} within {_PATIENCE_SECONDS:g} seconds, "
+            f"trying to {attempt}: {reason}",
             where=f"kafka brokers {address}",
             next_run="tries again; nothing was read and nothing is lost",
             fix="start the broker, or correct kafka.bootstrap_servers in tidegate.yaml",

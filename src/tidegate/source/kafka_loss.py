@@ -28,9 +28,9 @@ _WORDS: dict[str, str] = {
 class LostRange:
     """Offsets of one partition that cannot be read any more: from ``lost_from`` up to ``lost_until``, exclusive.
 
-    ``lost_until`` None: how far the lost records went is not known. ``goes_on_at`` is where reading goes on after the loss
-    is accepted, None where there is nothing to go on with. For ``truncated`` the range is what was read and is not there
-    now; records that took its place below ``goes_on_at`` cannot be told from read ones and count as lost.
+    ``lost_until`` None: how far the lost records went is not known. ``goes_on_at`` is where reading goes on after the
+    loss is accepted, None where there is nothing to go on with. For ``truncated`` the range is what was read and is not
+    there now; records that took its place below ``goes_on_at`` cannot be told from read ones and count as lost.
     """
 
     topic: str

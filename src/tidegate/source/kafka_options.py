@@ -1,4 +1,4 @@
-"""Client settings of Kafka sources, by allow-list, in the two dialects that are spoken: Spark's (Java) and librdkafka's.
+"""Client settings of Kafka sources, by allow-list, in two dialects: Spark's (Java's) and librdkafka's.
 
 Users write Java's names, with or without the ``kafka.`` in front in ``tidegate.yaml`` and with it in ``pipeline.yaml``.
 A setting that cannot mean the same on both sides is refused, with what to write instead. No message, ``repr`` or error
@@ -93,7 +93,7 @@ _MODULES = {
 
 @dataclass(frozen=True)
 class KafkaSettings:
-    """One source's settings: ``client`` for librdkafka, ``spark`` for Spark's reader, ``parser`` for what parses the value."""
+    """One source's settings: ``client`` for librdkafka, ``spark`` for Spark's reader, ``parser`` for one value."""
 
     address: str
     client: dict[str, str] = field(repr=False)

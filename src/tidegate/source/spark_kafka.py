@@ -1,0 +1,119 @@
+"""The Spark side of a Kafka source: a stream from exact offsets, and exact ranges once more as a batch.
+
+Every frame carries, beside the declared columns, what the accounting needs: ``_raw`` (the value as text; base64 where
+it is none), ``_position`` ({"topic", "partition", "offset"} as JSON), ``_malformed``, ``_detail`` and ``_unknown``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+from tidegate.source.kafka import KafkaBirth, offsets_to_json, settings_of
+from tidegate.source.spark_parse import parse_text
+from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
+from tidegate.spec.reader_options import parser_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+METADATA_COLUMNS = ("_key", "_topic", "_partition", "_offset", "_timestamp", "_headers")
+"""The columns of ``metadata: true``: _key BINARY, _topic STRING, _partition INT, _offset BIGINT, _timestamp TIMESTAMP,
+_headers ARRAY<STRUCT<key: STRING, value: BINARY>>."""
+
+_LIMITS = ("maxOffsetsPerTrigger",)
+
+
+def read_kafka(
+    spark: SparkSession,
+    project_kafka: ProjectKafkaSpec,
+    source_name: str,
+    spec: KafkaSource,
+    birth: KafkaBirth,
+    *,
+    unlimited: bool = False,
+) -> DataFrame:
+    """The stream of the topics that ``birth`` names, from its offsets where the checkpoint has none yet.
+
+    ``unlimited`` takes all that is there as one batch (trigger ``once``). Committed records only; offsets that are gone
+    fail the query (the error is KAFKA_DATA_LOSS).
+    """
+    options = settings_of(project_kafka, spec).spark
+    if unlimited:
+        options = {name: value for name, value in options.items() if name not in _LIMITS}
+    reader = spark.readStream.format("kafka").options(**options).options(**_subscription(spec, birth))
+    reader = reader.option("startingOffsets", json.dumps(offsets_to_json(birth.offsets)))
+    return _shape(_load(reader, spec), spec)
+
+
+def read_range(
+    spark: SparkSession,
+    project_kafka: ProjectKafkaSpec,
+    source_name: str,
+    spec: KafkaSource,
+    ranges: Mapping[str, Mapping[str, Sequence[int]]],
+) -> DataFrame:
+    """The records of ``ranges`` ({topic: {partition: [from, until]}}, until exclusive) as a batch, same columns."""
+    settings = settings_of(project_kafka, spec)
+    options = {name: value for name, value in settings.spark.items() if name not in _LIMITS}
+    ends: list[dict[str, dict[str, int]]] = [
+        {topic: {str(n): int(pair[side]) for n, pair in numbers.items()} for topic, numbers in ranges.items()}
+        for side in (0, 1)
+    ]
+    reader = (
+        spark.read.format("kafka")
+        .options(**options)
+        .option("assign", json.dumps({topic: sorted(int(n) for n in numbers) for topic, numbers in ranges.items()}))
+        .option("startingOffsets", json.dumps(ends[0]))
+        .option("endingOffsets", json.dumps(ends[1]))
+    )
+    return _shape(_load(reader, spec), spec)
+
+
+def _load(reader: Any, spec: KafkaSource) -> DataFrame:
+    frame: DataFrame = (
+        reader.option("failOnDataLoss", "true").option("includeHeaders", str(spec.metadata).lower()).load()
+    )
+    return frame
+
+
+def _subscription(spec: KafkaSource, birth: KafkaBirth) -> dict[str, str]:
+    """The topics of the birth record by name, also for a pattern: one that appears now waits for the next run, which
+    records its id first."""
+    if spec.assign is not None:
+        return {"assign": json.dumps({topic: sorted(numbers) for topic, numbers in birth.offsets.items()})}
+    return {"subscribe": ",".join(sorted(birth.offsets))}
+
+
+def _shape(frame: DataFrame, spec: KafkaSource) -> DataFrame:
+    position = F.expr(
+        """concat('{"topic":"', topic, '","partition":', CAST(partition AS STRING), ',"offset":', """
+        """CAST(offset AS STRING), '}')"""
+    ).alias("_position")
+    metadata = [F.col(name[1:]).alias(name) for name in METADATA_COLUMNS] if spec.metadata else []
+    if spec.format == "raw":
+        return frame.select(
+            F.col("value"),
+            *metadata,
+            F.base64("value").alias("_raw"),
+            position,
+            F.lit(False).alias("_malformed"),
+            F.lit(None).cast("string").alias("_detail"),
+            F.lit(None).cast("array<string>").alias("_unknown"),
+        )
+    text = frame.select(F.col("value").cast("string").alias("_raw"), position, *metadata)
+    schema = spec.schema_ or "value STRING"
+    policy = spec.unknown_fields if spec.format == "json" else "report"
+    parsed = parse_text(text, "_raw", spec.format, schema, parser_options(spec), policy)
+    first: list[Column] = [
+        F.col("`" + name.replace("`", "``") + "`") for name in parsed.columns if not _is_framework(name, spec.metadata)
+    ]
+    last = [*(METADATA_COLUMNS if spec.metadata else ()), "_raw", "_position", "_malformed", "_detail", "_unknown"]
+    return parsed.select(*first, *last)
+
+
+def _is_framework(name: str, metadata: bool) -> bool:
+    return name in ("_raw", "_position", "_malformed", "_detail", "_unknown") or (metadata and name in METADATA_COLUMNS)

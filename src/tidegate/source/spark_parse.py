@@ -1,0 +1,255 @@
+"""From the text of one record to columns, and to the reason where it does not fit: for Kafka values and lines of files.
+
+What Spark 4.2's ``from_json`` lets pass in silence, each tried in tests/spark/test_parse.py, and what is done about it:
+text after the object, such as a second one (only the first would be read: the record is parsed as the one value of an
+outer object, so that the parser must meet its end), NULL for an empty text, invalid UTF-8 (replaced by U+FFFD),
+infinity for a number too large for its type, and dates beyond year 9999 (epoch milliseconds read as seconds), which
+no other reader of the table could show. Left as Spark has them: digits beyond a decimal's scale are rounded, a number
+or an object in a STRING column becomes its text, of a key written twice the last one counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from tidegate.spec.ddl import Column as DdlColumn
+from tidegate.spec.ddl import parse_ddl
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_PARSED, _KEYS = "_tidegate_parsed", "_tidegate_unknown"
+_RECORD, _CORRUPT = "_tidegate_record", "_tidegate_corrupt"
+TOMBSTONE = "null value (tombstone)"
+
+
+def parse_text(
+    df: DataFrame,
+    value_column: str,
+    format: str,
+    ddl_schema: str,
+    options: Mapping[str, str],
+    unknown_fields_policy: str,
+) -> DataFrame:
+    """``df`` with the columns of ``ddl_schema`` parsed from ``value_column`` (STRING), and what is wrong with a record.
+
+    ``format`` is json, csv or text (one STRING column). Added: the schema's columns; ``_rescued`` STRING with the
+    policy ``rescue`` (JSON object of the unknown fields, or null); ``_malformed`` BOOLEAN, never null; ``_detail``
+    STRING (why: names of fields, never values); ``_unknown`` ARRAY<STRING> (top-level keys that the schema lacks; null when
+    there are none). ``value_column`` becomes base64 where it is not valid UTF-8. Null and blank texts are malformed.
+    """
+    columns = parse_ddl(ddl_schema)
+    value = _quoted(value_column)
+    root = f"{_PARSED}.{_RECORD}" if format == "json" else _PARSED
+    if format == "json":
+        parsed = _parse_json(df, value, columns, options)
+        problems = _range_problems(columns, value, root) + _required_problems(columns, root)
+        why_corrupt = _why_json(columns, value, options, root)
+    elif format == "csv":
+        parsed = _parse_csv(df, value, columns, options)
+        problems = _range_problems(columns, value, root) + _required_problems(columns, root)
+        why_corrupt = _why_csv(columns, value, options, root)
+    elif format == "text":
+        parsed = df.select("*", F.expr(f"named_struct('{_CORRUPT}', CAST(NULL AS STRING))").alias(_PARSED))
+        problems, why_corrupt = [], "CAST(NULL AS STRING)"
+    else:
+        raise ValueError(f"no parser for format {format!r}")
+    if format == "json":
+        unknown = _unknown_fields(columns, value, options)
+        parsed = parsed.select("*", F.expr(unknown).alias(_KEYS))
+    else:
+        parsed = parsed.select("*", F.expr("CAST(NULL AS ARRAY<STRING>)").alias(_KEYS))
+
+    unreadable = f"{value} IS NULL OR NOT is_valid_utf8({value})"
+    corrupt = _is_corrupt(format, value)
+    faults = [condition for condition, _ in problems]
+    details = [f"WHEN {condition} THEN {_literal(text)}" for condition, text in problems]
+    if format == "json" and unknown_fields_policy == "quarantine":
+        faults.append(f"{_KEYS} IS NOT NULL")
+        details.append(
+            f"WHEN {_KEYS} IS NOT NULL THEN concat('fields that the schema lacks: ', array_join({_KEYS}, ', '))"
+        )
+    malformed = " OR ".join(f"({part})" for part in (unreadable, corrupt, *faults))
+    detail = " ".join(
+        (
+            f"CASE WHEN {value} IS NULL THEN '{TOMBSTONE}' WHEN NOT is_valid_utf8({value}) THEN 'not valid UTF-8'",
+            f"WHEN {corrupt} THEN {why_corrupt}",
+            *details,
+            "END",
+        )
+    )
+    kept = [
+        F.expr(f"CASE WHEN is_valid_utf8({value}) THEN {value} ELSE base64(CAST({value} AS BINARY)) END").alias(name)
+        if name == value_column
+        else F.col(_quoted(name))
+        for name in df.columns
+    ]
+    rescued: list[Column] = []
+    if unknown_fields_policy == "rescue":
+        rescued = [F.expr(_rescue(value, options)).alias("_rescued")]
+    return parsed.select(
+        *kept,
+        *_data(format, columns, value),
+        *rescued,
+        F.expr(f"coalesce({malformed}, false)").alias("_malformed"),
+        F.expr(detail).alias("_detail"),
+        F.col(_KEYS).alias("_unknown"),
+    )
+
+
+def _parse_json(df: DataFrame, value: str, columns: Sequence[DdlColumn], options: Mapping[str, str]) -> DataFrame:
+    schema = f"{_RECORD} STRUCT<{_fields(columns, ': ')}>, {_CORRUPT} STRING"
+    wrapped = F.concat(F.lit(f'{{"{_RECORD}":'), F.expr(value), F.lit("}"))
+    return df.select("*", F.from_json(wrapped, schema, _permissive(options)).alias(_PARSED))
+
+
+def _parse_csv(df: DataFrame, value: str, columns: Sequence[DdlColumn], options: Mapping[str, str]) -> DataFrame:
+    schema = f"{_fields(columns, ' ')}, {_CORRUPT} STRING"
+    return df.select("*", F.from_csv(F.expr(value), schema, _permissive(options)).alias(_PARSED))
+
+
+def _is_corrupt(format_: str, value: str) -> str:
+    if format_ == "text":
+        return "false"
+    if format_ == "csv":
+        return f"{_PARSED} IS NULL OR {_PARSED}.{_CORRUPT} IS NOT NULL OR trim({value}) = ''"
+    return f"{_PARSED}.{_RECORD} IS NULL OR {_PARSED}.{_CORRUPT} IS NOT NULL"
+
+
+def _data(format_: str, columns: Sequence[DdlColumn], value: str) -> list[Column]:
+    if format_ == "text":
+        return [F.expr(f"CASE WHEN is_valid_utf8({value}) THEN {value} END").alias(columns[0].name)]
+    root = F.col(_PARSED)[_RECORD] if format_ == "json" else F.col(_PARSED)
+    return [root.getField(column.name).alias(column.name) for column in columns]
+
+
+def _unknown_fields(columns: Sequence[DdlColumn], value: str, options: Mapping[str, str]) -> str:
+    """Keys that the schema lacks. Comparing with the schema's own order first spares most records the set operation."""
+    known = f"array({', '.join(_literal(column.name) for column in columns)})"
+    keys = f"json_object_keys({value})"
+    # json_object_keys knows no parser options: null where from_json, told to, reads comments, NaN or bare names.
+    lenient = f"map_keys({_as_map(value, options)})"
+    found = f"array_except(coalesce({keys}, {lenient}), {known})"
+    sound = f"{_PARSED}.{_RECORD} IS NOT NULL AND {_PARSED}.{_CORRUPT} IS NULL"
+    return f"CASE WHEN {keys} = {known} THEN NULL WHEN {sound} AND size({found}) > 0 THEN {found} END"
+
+
+def _rescue(value: str, options: Mapping[str, str]) -> str:
+    whole = f"from_json({value}, 'map<string,variant>', {_sql_map(options)})"
+    picked = f"map_filter({whole}, (name, field) -> array_contains({_KEYS}, name))"
+    return f"CASE WHEN {_KEYS} IS NOT NULL THEN to_json({picked}) END"
+
+
+def _range_problems(columns: Sequence[DdlColumn], value: str, root: str) -> list[tuple[str, str]]:
+    """Values that Spark reads and no other reader can show, or that are not what was written: (condition, text)."""
+    problems = []
+    for name, type_, _ in columns:
+        field = _field(name, root)
+        if type_ in ("float", "double"):
+            # A record may say infinity; 1e400 does not.
+            says = _literal(rf'"{_regex(name)}"\s*:\s*"?[+-]?(?i:inf)')
+            infinite = f"abs({field}) = CAST('Infinity' AS {type_})"
+            problems.append((f"{infinite} AND NOT {value} RLIKE {says}", f"{name}: too large for {type_.upper()}"))
+        elif type_ in ("date", "timestamp", "timestamp_ntz"):
+            low, high = "0001-01-01", "9999-12-31"
+            if type_ != "date":
+                zone = "Z" if type_ == "timestamp" else ""
+                low, high = f"{low} 00:00:00{zone}", f"{high} 23:59:59.999999{zone}"
+            kind = type_.upper()
+            outside = f"{field} < {kind}'{low}' OR {field} > {kind}'{high}'"
+            problems.append((outside, f"{name}: {kind} outside the years 1 to 9999"))
+    return problems
+
+
+def _required_problems(columns: Sequence[DdlColumn], root: str) -> list[tuple[str, str]]:
+    return [
+        (f"{_field(c.name, root)} IS NULL", f"{c.name}: missing or null, but NOT NULL")
+        for c in columns
+        if not c.nullable
+    ]
+
+
+def _why_json(columns: Sequence[DdlColumn], value: str, options: Mapping[str, str], root: str) -> str:
+    """SQL that names what is wrong with a corrupt record. Costs several parses, and only corrupt records pay them."""
+    wrong = []
+    for name, type_, _ in columns:
+        held = f"m[{_literal(name)}]"
+        fault = f"{_field(name, root)} IS NULL AND {held} IS NOT NULL"
+        text = f"{name}: not {_article(type_)}"
+        wrong.append(f"CASE WHEN {fault} THEN {_literal(text)} END")
+        if type_.startswith(("struct", "array", "map")):
+            alone = f"from_json(concat('{{\"c\":', {held}, '}}'), {_literal(f'c {type_}, {_CORRUPT} STRING')}, "
+            alone += f"{_sql_map(_permissive(options))}).{_CORRUPT} IS NOT NULL"
+            text = f"{name}: a value inside does not fit {type_}"
+            wrong.append(f"CASE WHEN {_field(name, root)} IS NOT NULL AND {alone} THEN {_literal(text)} END")
+    named = f"array_join(array_compact(array({', '.join(wrong)})), '; ')"
+    schema = _literal(f"{_fields(columns, ' ')}, {_CORRUPT} STRING")
+    whole = f"from_json({value}, {schema}, {_sql_map(_permissive(options))})"
+    told = (
+        f"transform(array({_as_map(value, options)}), m -> CASE "
+        f"WHEN m IS NULL THEN 'not valid JSON' WHEN {whole}.{_CORRUPT} IS NULL THEN 'text after the JSON object' "
+        f"WHEN {named} != '' THEN {named} ELSE 'does not fit the schema' END)[0]"
+    )
+    return (
+        f"(CASE WHEN trim({value}) = '' THEN 'empty' "
+        f"WHEN NOT startswith(ltrim({value}), '{{') THEN 'not a JSON object' ELSE {told} END)"
+    )
+
+
+def _why_csv(columns: Sequence[DdlColumn], value: str, options: Mapping[str, str], root: str) -> str:
+    strings = ", ".join(f"{_quoted(column.name)} STRING" for column in columns) + f", {_CORRUPT} STRING"
+    as_text = f"from_csv({value}, {_literal(strings)}, {_sql_map(_permissive(options))})"
+    wrong = [
+        f"CASE WHEN {_field(name, root)} IS NULL AND s.{_quoted(name)} IS NOT NULL "
+        f"THEN {_literal(f'{name}: not {_article(type_)}')} END"
+        for name, type_, _ in columns
+    ]
+    named = f"array_join(array_compact(array({', '.join(wrong)})), '; ')"
+    return (
+        f"(CASE WHEN trim({value}) = '' THEN 'empty' ELSE transform(array({as_text}), s -> CASE "
+        f"WHEN s IS NULL THEN 'not a CSV row' WHEN s.{_CORRUPT} IS NOT NULL THEN 'not {len(columns)} columns' "
+        f"WHEN {named} != '' THEN {named} ELSE 'does not fit the schema' END)[0] END)"
+    )
+
+
+def _as_map(value: str, options: Mapping[str, str]) -> str:
+    return f"from_json({value}, 'map<string,string>', {_sql_map(options)})"
+
+
+def _permissive(options: Mapping[str, str]) -> dict[str, str]:
+    # With options Spark also parses the columns that nobody uses; without, it would miss the faults in them.
+    return {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+
+
+def _sql_map(options: Mapping[str, str]) -> str:
+    pairs = [_literal(text) for pair in options.items() for text in pair]
+    return f"map({', '.join(pairs)})" if pairs else "map('mode', 'PERMISSIVE')"
+
+
+def _fields(columns: Sequence[DdlColumn], between: str) -> str:
+    return ", ".join(f"{_quoted(name)}{between}{type_}" for name, type_, _ in columns)
+
+
+def _article(type_: str) -> str:
+    word = type_.split("<")[0].split("(")[0]
+    return f"{'an' if word[0] in 'aeiou' else 'a'} {type_ if '<' in type_ else type_.upper()}"
+
+
+def _field(name: str, root: str) -> str:
+    return f"{root}.{_quoted(name)}"
+
+
+def _regex(name: str) -> str:
+    return "".join(letter if letter.isalnum() or letter == "_" else f"[{letter}]" for letter in name)
+
+
+def _literal(text: str) -> str:
+    """``text`` as a SQL string literal, whatever it holds."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
