@@ -93,6 +93,7 @@ def _check_schema(name: str, source: FilesSource | KafkaSource) -> list[Finding]
         Finding(here, f"the column {column.name} is tidegate's own", f"rename it (the names {_names()} are taken)")
         for column in columns
         if column.name.lower() in _OWNED_COLUMNS
+        or column.name.lower().startswith("_tidegate")
         or (source.unknown_fields == "rescue" and column.name.lower() == RESCUED)
         or (isinstance(source, KafkaSource) and source.metadata and column.name.lower() in _METADATA_NAMES)
     ]
