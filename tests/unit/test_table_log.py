@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.staged import QUERY, make_schema
-from tidegate.errors import DisagreementError, TryAgainError
+from tidegate.errors import DisagreementError, TryAgainError, UsageError
 from tidegate.table.commit import AlreadyCommittedError, commit_files
 from tidegate.table.log import find_commit, has_log, list_data_files, read_table_state
 from tidegate.table.read import measure_table, read_rows
@@ -143,6 +143,21 @@ def test_a_commit_that_cannot_be_written_may_be_tried_again(
         commit(tmp_path / "t", 1, 0)
     monkeypatch.undo()
     assert commit(tmp_path / "t", 1, 0) == 1
+
+
+@pytest.mark.parametrize("name", ["a b", "a#b?c", "c:d", "[x]{y}*", "100%", "é"])
+def test_a_table_can_be_kept_in_a_folder_with_an_odd_name(tmp_path: Path, name: str) -> None:
+    commit(tmp_path / name / "t", 0, -1)
+    commit(tmp_path / name / "t", 1, 0)
+    state = read_table_state(tmp_path / name / "t", (QUERY,))
+    assert state is not None
+    assert state.txns == {QUERY: 1}
+
+
+@pytest.mark.parametrize("name", ["a%20b", "back\\slash"])
+def test_a_folder_whose_name_deltalake_misreads_is_refused_at_once(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError, match="TABLE_PATH"):
+        read_table_state(tmp_path / name / "t")
 
 
 def test_size_and_rows_of_no_table_and_of_an_empty_one(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from tidegate.errors import DisagreementError
+from tidegate.errors import DisagreementError, UsageError
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -87,11 +87,25 @@ def open_table(table_path: Path) -> DeltaTable:
 def read_table_state(table_path: Path, app_ids: tuple[str, ...] = ()) -> TableState | None:
     """The table's newest version, or None when there is no table. ``app_ids`` are the query ids whose batch to look up.
 
-    No data file is listed or opened. Raises DisagreementError TABLE_LOG_UNREADABLE.
+    No data file is listed or opened. Raises DisagreementError TABLE_LOG_UNREADABLE, UsageError TABLE_PATH.
     """
+    _check_path(table_path)
     if not has_log(table_path):
         return None
     return _state_of(open_table(table_path), app_ids)
+
+
+def _check_path(table_path: Path) -> None:
+    """Refuse a place that deltalake 1.6.6 writes to but cannot read again: it decodes such a path once too often."""
+    if re.search(r"%[0-9A-Fa-f]{2}|\\", str(table_path.absolute())):
+        raise UsageError(
+            "TABLE_PATH",
+            f"no table can be kept in {table_path}: Delta readers take a percent sign with two hex digits, or a "
+            "backslash, in a folder's name for something else",
+            where=str(table_path),
+            next_run="is refused in the same way; nothing was read or written",
+            fix="rename the folder, or set another one in tidegate.yaml (warehouse, quarantine)",
+        )
 
 
 def _state_of(table: DeltaTable, app_ids: tuple[str, ...]) -> TableState:
