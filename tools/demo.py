@@ -200,12 +200,12 @@ def _show_round(current: Round) -> None:
                 name,
                 report["run_id"],
                 report["outcome"],
-                str((report.get("quality") or {}).get("verdict", "")),
+                str((report.get("quality") or {}).get("verdict") or ""),
                 offered,
                 f"{rows.get('read') or 0:,}",
                 f"{rows.get('published') or 0:,}",
                 f"{_count_quarantined(report):,}",
-                str((report.get("table") or {}).get("version", "")),
+                str((report.get("table") or {}).get("version") if rows.get("published") else ""),
                 f"{sum(value or 0 for value in seconds.values()):.1f}",
             )
             offered = ""
@@ -243,8 +243,8 @@ def _show_table(name: str) -> None:
         return
     connection = duckdb.connect()
     connection.execute("SET TimeZone = 'UTC'")
-    count = connection.execute("SELECT count(*) FROM read_parquet(?, hive_partitioning = true)", [files]).fetchone()
-    print(f"\n{name}: {count[0] if count else 0:,} rows in {os.path.relpath(folder)}, the first as DuckDB reads them")
+    count = connection.execute("SELECT count(*) FROM read_parquet(?, hive_partitioning = true)", [files]).fetchall()
+    print(f"\n{name}: {count[0][0]:,} rows in {os.path.relpath(folder)}, the first as DuckDB reads them")
     rows = connection.sql(
         "SELECT * FROM read_parquet($files, hive_partitioning = true) LIMIT 5", params={"files": files}
     )
