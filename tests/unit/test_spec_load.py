@@ -222,8 +222,8 @@ def test_yaml_is_read_as_version_1_2(tmp_path):
             "4: sources.orders.schema: json needs a schema | add",
         ),
         (
-            ("schema: id BIGINT", "schema: _tidegate INT, id BIGINT"),
-            "8: sources.orders.schema: the column _tidegate is",
+            ("schema: id BIGINT", "schema: _Tidegate_x INT, id BIGINT"),
+            "8: sources.orders.schema: the column _Tidegate_x is",
         ),
         (
             ("format: json\n    schema: id BIGINT", "format: csv\n    schema: id ARRAY<INT>"),

@@ -113,7 +113,7 @@ def test_what_a_kafka_source_may_set_is_what_its_reader_takes():
     assert set(CLIENT_SETTINGS) == set(broker_side._SECURITY + broker_side._TUNING)
     for format_ in ("json", "csv", "text", "raw"):
         allowed = list_allowed(kafka({}, format_))
-        source = kafka({name: "1" for name in allowed}, format_)
+        source = kafka(dict.fromkeys(allowed, "1"), format_)
         assert {*stream_options(source), *parser_options(source)} == set(allowed)
         broker_side.map_settings("localhost:9092", {}, source.options, tuple(parser_options(source)))
 
