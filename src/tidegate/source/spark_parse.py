@@ -38,8 +38,9 @@ def parse_text(
 
     ``format`` is json, csv or text (one STRING column). Added: the schema's columns; ``_rescued`` STRING with the
     policy ``rescue`` (JSON object of the unknown fields, or null); ``_malformed`` BOOLEAN, never null; ``_detail``
-    STRING (why: names of fields, never values); ``_unknown`` ARRAY<STRING> (top-level keys that the schema lacks; null when
-    there are none). ``value_column`` becomes base64 where it is not valid UTF-8. Null and blank texts are malformed.
+    STRING (why: names of fields, never values); ``_unknown`` ARRAY<STRING> (top-level keys that the schema lacks; null
+    when there are none). ``value_column`` becomes base64 where it is not valid UTF-8. Null texts are malformed, and
+    blank ones too, but for ``text``.
     """
     columns = parse_ddl(ddl_schema)
     value = _quoted(value_column)
@@ -161,6 +162,13 @@ def _range_problems(columns: Sequence[DdlColumn], value: str, root: str) -> list
             kind = type_.upper()
             outside = f"{field} < {kind}'{low}' OR {field} > {kind}'{high}'"
             problems.append((outside, f"{name}: {kind} outside the years 1 to 9999"))
+        if type_ == "timestamp":
+            # Spark multiplies a number by 10^6 = 2^6 * 15625 without a look at the overflow, so epoch microseconds can
+            # land anywhere. Only what 64 divides and a whole second does not can be such a value: few are looked at.
+            micros = f"unix_micros({field})"
+            digits = _literal(rf'"{_regex(name)}"\s*:\s*-?[0-9]{{13,}}')
+            wrapped = f"{micros} % 64 = 0 AND {micros} % 1000000 != 0 AND {value} RLIKE {digits}"
+            problems.append((wrapped, f"{name}: {kind} outside the years 1 to 9999"))
     return problems
 
 

@@ -1,0 +1,151 @@
+"""Topics of the test's own on the session's broker, and one Spark session that can read them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tidegate.spec.models import ProjectKafkaSpec
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+    from pyspark.sql import SparkSession
+
+    from tools.broker import Broker
+
+_NUMBERS = itertools.count(1)
+
+
+class Topics:
+    """What the tests do to a broker: topics made, deleted and cut, records sent."""
+
+    def __init__(self, address: str) -> None:
+        from confluent_kafka.admin import AdminClient
+
+        self.address = address
+        self.admin: AdminClient = AdminClient({"bootstrap.servers": address})
+
+    def name(self, word: str = "t") -> str:
+        """A topic name that no other test has."""
+        return f"{word}{next(_NUMBERS)}"
+
+    def create(self, topic: str | None = None, partitions: int = 1, **config: str) -> str:
+        """Make a topic (again) and wait until it is there."""
+        import time
+
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import NewTopic
+
+        topic = topic or self.name()
+        for attempt in range(50):
+            try:
+                new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=config)
+                self.admin.create_topics([new])[topic].result()
+                break
+            except KafkaException:
+                if attempt == 49:
+                    raise
+                time.sleep(0.1)
+        self._wait(lambda: len(self._partitions(topic)) == partitions)
+        return topic
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic and wait until it is gone."""
+        self.admin.delete_topics([topic])[topic].result()
+        self._wait(lambda: not self._partitions(topic))
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """Give the topic more partitions."""
+        from confluent_kafka.admin import NewPartitions
+
+        self.admin.create_partitions([NewPartitions(topic, partitions)])[topic].result()
+        self._wait(lambda: len(self._partitions(topic)) == partitions)
+
+    def cut(self, topic: str, partition: int, before: int) -> None:
+        """Lose what retention would lose: every record before an offset."""
+        from confluent_kafka import TopicPartition
+
+        where = TopicPartition(topic, partition, before)
+        self.admin.delete_records([where])[where].result()
+
+    def send(
+        self,
+        topic: str,
+        values: Sequence[bytes | str | None],
+        *,
+        partition: int = 0,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        timestamp_ms: int | None = None,
+    ) -> None:
+        """Send ``values`` in order to one partition."""
+        from confluent_kafka import Producer
+
+        producer = Producer({"bootstrap.servers": self.address, "linger.ms": "0"})
+        more: dict[str, Any] = {} if timestamp_ms is None else {"timestamp": timestamp_ms}
+        for value in values:
+            producer.produce(topic, value=value, key=key, partition=partition, headers=dict(headers or {}), **more)
+        assert producer.flush(10) == 0
+
+    def send_in_transaction(self, topic: str, values: Sequence[str], *, commit: bool, partition: int = 0) -> None:
+        """Send ``values`` in a transaction of their own."""
+        from confluent_kafka import Producer
+
+        producer = Producer({"bootstrap.servers": self.address, "transactional.id": self.name("tx")})
+        producer.init_transactions(10)
+        producer.begin_transaction()
+        for value in values:
+            producer.produce(topic, value=value, partition=partition)
+        producer.flush(10)
+        producer.commit_transaction(10) if commit else producer.abort_transaction(10)
+
+    def _partitions(self, topic: str) -> Sequence[int]:
+        found = self.admin.list_topics(timeout=5).topics.get(topic)
+        return [] if found is None or found.error is not None else list(found.partitions)
+
+    def _wait(self, condition: Callable[[], bool]) -> None:
+        import time
+
+        deadline = time.monotonic() + 10
+        while not condition():
+            assert time.monotonic() < deadline, "the broker did not get there in 10 s"
+            time.sleep(0.05)
+
+
+@pytest.fixture(scope="session")
+def topics(kafka_broker: Broker) -> Topics:
+    """The means to set up and harm topics."""
+    return Topics(kafka_broker.bootstrap_servers)
+
+
+@pytest.fixture
+def kafka(kafka_broker: Broker) -> ProjectKafkaSpec:
+    """The project's Kafka settings."""
+    return ProjectKafkaSpec(bootstrap_servers=kafka_broker.bootstrap_servers)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A small session with the Kafka source's jars."""
+    from pyspark.sql import SparkSession
+
+    from tools.jars import GROUPS, ensure_jars
+
+    ensure_jars(["kafka-source"])
+    jars = ",".join(str(path) for path in sorted(GROUPS["kafka-source"].folder.glob("*.jar")))
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("tidegate-kafka-tests")
+        .config("spark.jars", jars)
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+        .getOrCreate()
+    )
+    yield session
+    session.stop()
