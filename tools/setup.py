@@ -25,8 +25,9 @@ from tools.console import REPO_ROOT, ToolError, run_main, say
 
 VENV = REPO_ROOT / ".venv"
 VENV_PYTHON = VENV / "bin" / "python"
+_UV_PIP = [str(VENV / "bin" / "uv"), "pip"]
 STAMP = VENV / ".setup-stamp.json"
-INPUTS = ("pyproject.toml", "requirements.lock", "tools/bootstrap.lock", "tools/setup.py")
+PACKAGE_INPUTS = ("requirements.lock", "tools/bootstrap.lock")
 NEEDED_BYTES = 4_000_000_000
 """2.3 GB for .venv and jars, the rest for what uv unpacks on the way and for the first runs."""
 JAVA_HINT = "install Java 17: Debian/Ubuntu `apt install openjdk-17-jre-headless`, macOS `brew install openjdk@17`"
@@ -35,8 +36,8 @@ PYTHON_HINT = "install Python 3.11: Debian/Ubuntu `apt install python3.11 python
 
 def set_up() -> None:
     """Does what is still to do; nothing when the stamp says that all is done."""
+    _check_python()
     if not _is_done():
-        _check_python()
         _check_java()
         _check_disk()
         (REPO_ROOT / ".tools").mkdir(exist_ok=True)
@@ -48,7 +49,19 @@ def set_up() -> None:
 
 
 def _install() -> None:
-    STAMP.unlink(missing_ok=True)
+    done, wanted = _read_stamp(), _sum_inputs()
+    if not VENV_PYTHON.exists() or done.get("packages") != wanted["packages"]:
+        STAMP.unlink(missing_ok=True)
+        _install_packages()
+    say("setup: installing tidegate (editable)")
+    target = ["--python", str(VENV_PYTHON), "--no-build-isolation"]
+    _run([*_UV_PIP, "install", *target, "--no-deps", "--offline", "--editable", "."], "tidegate")
+    # A file that does not compile is for `make lint` to tell, not a reason to have no environment.
+    subprocess.run([str(VENV_PYTHON), "-m", "compileall", "-qq", "src"], cwd=REPO_ROOT)
+    STAMP.write_text(json.dumps(wanted))
+
+
+def _install_packages() -> None:
     if not VENV_PYTHON.exists():
         say("setup: making .venv")
         _run([sys.executable, "-m", "venv", str(VENV)], "venv", fix=f"remove .venv; {PYTHON_HINT}")
@@ -56,33 +69,41 @@ def _install() -> None:
     network = "check the network and pip's settings, then make setup; what arrived is kept in the cache"
     pip = [str(VENV_PYTHON), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
     _run([*pip, "--require-hashes", "-r", "tools/bootstrap.lock"], "uv", fix=network)
-    uv = [str(VENV / "bin" / "uv"), "pip"]
     count = len(re.findall(r"^\S+==", (REPO_ROOT / "requirements.lock").read_text(), re.MULTILINE))
     say(f"setup: installing {count} packages of requirements.lock (1.7 GB; a minute or more the first time)")
     # No build isolation: source packages are built with the locked setuptools, not with whatever is newest today.
     target = ["--python", str(VENV_PYTHON), "--no-build-isolation"]
-    _run([*uv, "sync", *target, "--require-hashes", "--compile-bytecode", "requirements.lock"], "packages", fix=network)
-    say("setup: installing tidegate (editable)")
-    _run([*uv, "install", *target, "--no-deps", "--offline", "--editable", "."], "tidegate")
-    # A file that does not compile is for `make lint` to tell, not a reason to have no environment.
-    subprocess.run([str(VENV_PYTHON), "-m", "compileall", "-qq", "src"], cwd=REPO_ROOT)
+    _run(
+        [*_UV_PIP, "sync", *target, "--require-hashes", "--compile-bytecode", "requirements.lock"],
+        "packages",
+        fix=network,
+    )
     _check_spark_pair()
-    STAMP.write_text(json.dumps({"inputs": _sum_inputs()}))
 
 
 def _is_done() -> bool:
+    return VENV_PYTHON.exists() and _read_stamp() == _sum_inputs()
+
+
+def _read_stamp() -> dict[str, str]:
     try:
-        return bool(json.loads(STAMP.read_text())["inputs"] == _sum_inputs()) and VENV_PYTHON.exists()
-    except (OSError, ValueError, KeyError):
-        return False
+        return dict(json.loads(STAMP.read_text()))
+    except (OSError, ValueError):
+        return {}
 
 
-def _sum_inputs() -> str:
+def _sum_inputs() -> dict[str, str]:
+    """What the environment is made from: the packages, and how tidegate itself is installed beside them."""
     # The place is part of it: an environment that was moved or copied has wrong paths in its scripts.
-    total = hashlib.sha256(str(REPO_ROOT).encode())
-    for name in INPUTS:
-        total.update(hashlib.sha256((REPO_ROOT / name).read_bytes()).digest())
-    return total.hexdigest()
+    packages = hashlib.sha256(str(REPO_ROOT).encode())
+    for name in PACKAGE_INPUTS:
+        packages.update((REPO_ROOT / name).read_bytes())
+    import tomllib  # a Python before 3.11 must get as far as the message that says so
+
+    settings = tomllib.loads((REPO_ROOT / "pyproject.toml").read_text())
+    told = [settings["project"], settings["build-system"], settings.get("tool", {}).get("setuptools")]
+    project = hashlib.sha256(json.dumps(told, sort_keys=True).encode())
+    return {"packages": packages.hexdigest(), "project": project.hexdigest()}
 
 
 def _check_python() -> None:

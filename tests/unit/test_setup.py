@@ -67,14 +67,22 @@ def test_a_full_disk_is_said_with_figures(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_setup_is_done_until_an_input_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in setup.INPUTS:
+    for name in setup.PACKAGE_INPUTS:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(name)
+    settings = '[project]\nversion = "1"\n[build-system]\n[tool.ruff]\nline-length = 120\n'
+    (tmp_path / "pyproject.toml").write_text(settings)
     monkeypatch.setattr(setup, "REPO_ROOT", tmp_path)
     monkeypatch.setattr(setup, "VENV_PYTHON", Path(sys.executable))
     monkeypatch.setattr(setup, "STAMP", tmp_path / "stamp.json")
     assert not setup._is_done()
-    (tmp_path / "stamp.json").write_text(json.dumps({"inputs": setup._sum_inputs()}))
+    before = setup._sum_inputs()
+    (tmp_path / "stamp.json").write_text(json.dumps(before))
     assert setup._is_done()
-    (tmp_path / "requirements.lock").write_text("another")
+    (tmp_path / "pyproject.toml").write_text(settings.replace("120", "100"))
+    assert setup._is_done()  # how the code is formatted is no matter of installing
+    (tmp_path / "pyproject.toml").write_text(settings.replace('"1"', '"2"'))
     assert not setup._is_done()
+    assert setup._sum_inputs()["packages"] == before["packages"]
+    (tmp_path / "requirements.lock").write_text("another")
+    assert setup._sum_inputs()["packages"] != before["packages"]
