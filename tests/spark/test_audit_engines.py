@@ -26,6 +26,7 @@ TYPES = {
     "id": "bigint", "amount": "double", "price": "decimal(20,4)", "name": "string", ODD: "int", "day": "date",
     "at": "timestamp", "ok": "boolean", "tags": "array<string>",
 }  # fmt: skip
+_CONDITION = {"condition_parser": "great_expectations"}
 RULES: list[tuple[str, dict[str, Any]]] = [
     ("expect_column_max_to_be_between", {"column": "at", "max_value": "2024-06-30T00:00:00Z"}),
     ("expect_column_min_to_be_between", {"column": "at", "min_value": "2024-01-01", "strict_min": True}),
@@ -57,7 +58,17 @@ RULES: list[tuple[str, dict[str, Any]]] = [
     ("expect_column_values_to_match_regex", {"column": "name", "regex": "^[ab]$", "mostly": 0.4}),
     ("expect_column_pair_values_a_to_be_greater_than_b", {"column_A": "at", "column_B": "day", "or_equal": True}),
     ("expect_column_values_to_be_in_set", {"column": "price", "value_set": [1, 2], "mostly": 0.01}),
-]
+    ("expect_column_values_to_not_be_null",
+     {"column": "price", "row_condition": 'col("name") == "a"', **_CONDITION}),
+    ("expect_column_values_to_be_between",
+     {"column": "amount", "max_value": 5, "row_condition": 'col("a.b `c`") > 3', **_CONDITION}),
+    ("expect_column_mean_to_be_between",
+     {"column": "id", "max_value": 5, "row_condition": 'col("name").notNull()', **_CONDITION}),
+    ("expect_table_row_count_to_be_between",
+     {"max_value": 5, "row_condition": 'col("id") < 50', **_CONDITION}),
+    ("expect_column_pair_values_to_be_equal",
+     {"column_A": "id", "column_B": ODD, "row_condition": 'col("name") == "b"', **_CONDITION}),
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

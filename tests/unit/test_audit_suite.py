@@ -170,6 +170,17 @@ def test_rules_that_cannot_be_kept_are_refused(tmp_path: Path, type_: str, meta:
         ("expect_column_value_lengths_to_be_between", "{column: a, min_value: -1}", "whole number"),
         ("expect_column_values_to_not_be_null", "{column: a, mostly: 2}", "between 0 and 1"),
         ("expect_column_values_to_not_be_null", "{column: 5}", "name of a column"),
+        (
+            "expect_column_values_to_be_null",
+            """{column: a, row_condition: 'col("b") != 1'}""",
+            "both engines read alike",
+        ),
+        ("expect_column_values_to_be_null", "{column: a, row_condition: 'a > 1'}", "both engines read alike"),
+        (
+            "expect_column_values_to_be_null",
+            """{column: a, row_condition: 'col("b") > 1'}""",
+            "needs `condition_parser",
+        ),
         ("expect_column_pair_values_to_be_equal", "{column_A: a, column_B: b, ignore_row_if: x}", "must be one of"),
         ("expect_column_pair_values_to_be_equal", "{column_A: a, column_B: b, ignore_row_if: neither}", "unequal"),
     ],

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tidegate.audit.column_types import find_family
 from tidegate.audit.engine_values import EngineRule, prepare_kwargs
+from tidegate.audit.rule_values import find_condition_column, rename_condition
 from tidegate.audit.suite import RuleSpec
 
 if TYPE_CHECKING:
@@ -114,10 +115,11 @@ def prepare_frame(table: pyarrow.Table, rules: Sequence[RuleSpec], types: Mappin
         for name in rule.columns:
             column = table.column(name)
             known = [form for (column_name, form) in held if column_name == name]
-            form = pair_form or choose_form(column, types[name], find_use(rule), known, rule)
+            form = (pair_form if name in _list_judged(rule) else None) or choose_form(
+                column, types[name], _find_column_use(rule, name, types), known, rule
+            )
             if (name, form) not in held:
-                taken = any(n == name for n, _ in held)
-                held[name, form] = f"{name}\x00{form}" if taken else name
+                held[name, form] = f"c{len(held)}"
                 series[held[name, form]] = convert_column(column, types[name], form)
             renamed[name] = held[name, form]
         prepared.append(EngineRule(rule, rename_columns(kwargs, renamed)))
@@ -136,6 +138,9 @@ def rename_columns(kwargs: Mapping[str, Any], names: Mapping[str, str]) -> dict[
             result[key] = names.get(result[key], result[key])
     if "column_list" in result:
         result["column_list"] = [names.get(name, name) for name in result["column_list"]]
+    condition = find_condition_column(kwargs)
+    if condition is not None:
+        result["row_condition"] = rename_condition(result["row_condition"], names.get(condition, condition))
     return result
 
 
@@ -143,12 +148,24 @@ def _choose_pair_form(table: pyarrow.Table, rule: RuleSpec, types: Mapping[str, 
     """The form both columns of a pair need: Spark compares a float with any number as floats, and has NaN last."""
     import pyarrow.compute as pc
 
-    if find_use(rule) != "pair" or any(find_family(types[name]) != "number" for name in rule.columns):
+    pair = [rule.kwargs.get("column_A", ""), rule.kwargs.get("column_B", "")]
+    if find_use(rule) != "pair" or any(find_family(types[name]) != "number" for name in pair):
         return None
-    floats = [name for name in rule.columns if types[name].lower().startswith(("float", "double"))]
+    floats = [name for name in pair if types[name].lower().startswith(("float", "double"))]
     if any(pc.any(pc.is_nan(table.column(name))).as_py() for name in floats):
         return "rank"
     return "plain" if floats else None
+
+
+def _find_column_use(rule: RuleSpec, name: str, types: Mapping[str, str]) -> Use:
+    """What the rule does with one column: that of its condition is only compared."""
+    if name == find_condition_column(rule.kwargs) and name not in _list_judged(rule):
+        return "set" if find_family(types[name]) == "text" else "measure"
+    return find_use(rule)
+
+
+def _list_judged(rule: RuleSpec) -> list[Any]:
+    return [rule.kwargs.get(key) for key in ("column", "column_A", "column_B")] + rule.kwargs.get("column_list", [])
 
 
 def choose_form(column: Any, spark_type: str, use: Use, held: Sequence[Form], rule: RuleSpec) -> Form:

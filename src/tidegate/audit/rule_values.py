@@ -21,9 +21,14 @@ Bound = float | date | datetime
 Fault = tuple[str, str]
 """The kwarg at fault, and what is wrong with it."""
 
+CONDITION_FORM = 'col("status") == "paid", col("amount") > 5 or col("status").notNull()'
+"""How a `row_condition` may look. `!=` is not in it: a missing value passes it on pandas and not on Spark."""
 PAIR_IGNORES = ("both_values_are_missing", "either_value_is_missing", "neither")
 
 _ISO_TIME = re.compile(r"^\d{4}-\d{2}-\d{2}([T ].+)?$")
+_CONDITION = re.compile(
+    r"""^\s*col\("(?P<column>[^"]+)"\)\s*(\.notNull\(\)|(==|<=|>=|<|>)\s*("[^"]*"|-?\d+(\.\d+)?))\s*$"""
+)
 _SET_TYPES = frozenset(
     {
         "expect_column_values_to_be_in_set",
@@ -93,6 +98,10 @@ def find_kwarg_faults(type_: str, kwargs: Mapping[str, Any]) -> Iterator[Fault]:
             yield name, f"suite parameters are not supported here; write the value of `{name}` itself"
         elif name in ("column", "column_A", "column_B") and not (isinstance(value, str) and value):
             yield name, f"`{name}` must be the name of a column, not {value!r}"
+        elif name == "row_condition" and find_condition_column(kwargs) is None:
+            yield name, f"`row_condition` must be like {CONDITION_FORM}, which both engines read alike, not {value!r}"
+        elif name == "row_condition" and kwargs.get("condition_parser") != "great_expectations":
+            yield name, "`row_condition` needs `condition_parser: great_expectations` beside it"
         elif name == "column_list" and not _is_list_of_names(value):
             yield name, "`column_list` must be a list of column names"
         elif name == "mostly" and not (describe_kind(value) == "number" and 0 <= value <= 1):
@@ -100,6 +109,21 @@ def find_kwarg_faults(type_: str, kwargs: Mapping[str, Any]) -> Iterator[Fault]:
         elif name in _BOOLS and not isinstance(value, bool):
             yield name, f"`{name}` must be true or false, not {value!r}"
     yield from _find_value_faults(type_, kwargs)
+
+
+def find_condition_column(kwargs: Mapping[str, Any]) -> str | None:
+    """The column a rule's ``row_condition`` looks at; None without one, or with one that is not of the known form."""
+    condition = kwargs.get("row_condition")
+    match = _CONDITION.match(condition) if isinstance(condition, str) else None
+    return match["column"] if match else None
+
+
+def rename_condition(condition: str, name: str) -> str:
+    """A ``row_condition`` of the known form that looks at the column ``name`` instead."""
+    match = _CONDITION.match(condition)
+    if match is None:
+        return condition
+    return condition[: match.start("column")] + name + condition[match.end("column") :]
 
 
 def _find_value_faults(type_: str, kwargs: Mapping[str, Any]) -> Iterator[Fault]:

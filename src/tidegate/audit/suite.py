@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from tidegate.audit.column_types import find_type_faults
 from tidegate.audit.gx_types import EXPECTATION_TYPES, QUARANTINE_TYPES, UNUSABLE_TYPES
-from tidegate.audit.rule_values import find_kwarg_faults
+from tidegate.audit.rule_values import find_condition_column, find_kwarg_faults
 from tidegate.spec.document import Document, KeyPath, read_document
 from tidegate.spec.faults import Fault, SpecError, describe_allowed, name_nearest, show_value
 
@@ -45,11 +45,12 @@ class RuleSpec:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Columns the rule reads, in the order of its kwargs."""
+        """Columns the rule reads, that of its condition last."""
         names = [self.kwargs[key] for key in ("column", "column_A", "column_B") if key in self.kwargs]
         if self.type in ("expect_table_columns_to_match_ordered_list", "expect_table_columns_to_match_set"):
             return ()
-        return tuple(dict.fromkeys([*names, *self.kwargs.get("column_list", [])]))
+        condition = find_condition_column(self.kwargs)
+        return tuple(dict.fromkeys([*names, *self.kwargs.get("column_list", []), *([condition] if condition else [])]))
 
     @property
     def level(self) -> str:
