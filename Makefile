@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 VENV_PYTHON := .venv/bin/python
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup run stop test lint format unit bench schemas clean lock
+.PHONY: help setup run stop test lint format unit bench schemas docs clean lock
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,6 +37,9 @@ bench: setup ## the benchmarks, with their table in docs/benchmarks.md
 
 schemas: setup ## write the JSON Schemas of pipeline.yaml and tidegate.yaml anew from the models
 	@$(VENV_PYTHON) -m tidegate.spec.json_schema
+
+docs: setup ## write docs/reference anew from the code
+	@$(VENV_PYTHON) -m tools.docs
 
 lock: setup ## resolve requirements.lock and tools/jars.lock anew
 	@$(VENV_PYTHON) -m tools.setup --lock

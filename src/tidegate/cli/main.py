@@ -51,7 +51,7 @@ def main() -> NoReturn:
     """Entry point: runs a command, prints an error as people read it, and exits with its code."""
     signal.signal(signal.SIGTERM, _stop)
     try:
-        app(standalone_mode=False)
+        code = app(standalone_mode=False)  # what typer.Exit carried is returned here, not raised
     except TidegateError as error:
         _fail(error)
     except typer.Exit as leaving:
@@ -65,7 +65,7 @@ def main() -> NoReturn:
             error.show()
             raise SystemExit(64) from None
         raise
-    raise SystemExit(0)
+    raise SystemExit(code if isinstance(code, int) else 0)
 
 
 def _fail(error: TidegateError) -> NoReturn:

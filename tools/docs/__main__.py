@@ -1,0 +1,59 @@
+"""Write ``docs/reference/*.md`` from the code.
+
+python -m tools.docs            write the pages anew
+python -m tools.docs --check    say which pages are not current (exit code 1 if any)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tools.console import REPO_ROOT, ToolError, run_main, say
+from tools.docs.commands import render_commands
+from tools.docs.errors import render_errors
+from tools.docs.report import render_report
+from tools.docs.spec import render_spec
+
+FOLDER = REPO_ROOT / "docs" / "reference"
+PAGES: dict[str, Callable[[], str]] = {
+    "commands.md": render_commands,
+    "errors.md": render_errors,
+    "report.md": render_report,
+    "spec.md": render_spec,
+}
+
+
+def list_stale() -> list[str]:
+    """The names of the pages that are not what the code says, with pages that nothing makes any more."""
+    stale = []
+    for name, render in PAGES.items():
+        path = FOLDER / name
+        if not path.is_file() or path.read_text(encoding="utf-8") != render():
+            stale.append(name)
+    return stale + sorted(path.name for path in FOLDER.glob("*.md") if path.name not in PAGES)
+
+
+def write_pages() -> None:
+    """Write every page."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name, render in PAGES.items():
+        (FOLDER / name).write_text(render(), encoding="utf-8")
+
+
+def main(arguments: list[str]) -> int:
+    """The command line; see the module's docstring."""
+    if arguments == ["--check"]:
+        stale = list_stale()
+        for name in stale:
+            say(f"docs/reference/{name} is not current")
+        if stale:
+            raise ToolError(f"{len(stale)} pages are not current", "python -m tools.docs")
+        return 0
+    if arguments:
+        raise ToolError(f"unknown arguments: {' '.join(arguments)}", "python -m tools.docs [--check]")
+    write_pages()
+    return 0
+
+
+if __name__ == "__main__":
+    run_main(main)

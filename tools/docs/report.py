@@ -1,0 +1,128 @@
+"""``report.md``: the fields of the run report, checked against the code that fills them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from pathlib import Path
+
+from tidegate.audit.engine import RuleResult
+from tidegate.audit.verdict import Verdict
+from tidegate.errors import TidegateError
+from tidegate.project import PipelinePaths
+from tidegate.run.report import ROW_KEYS, RunReport
+from tidegate.run.settle import table_figures
+from tools.docs.markdown import MADE, code, table
+
+REPORT = {
+    "pipeline": "the pipeline's name",
+    "run_id": "the run: `--run-id`, Airflow's run id, or one that tidegate made",
+    "mode": "`incremental`",
+    "outcome": "`published`, `nothing_new`, `held`, `discarded` or `failed`; null while the steps go on, and when the "
+    "run died between them",
+    "started_at": "ISO time stamp, UTC",
+    "ended_at": "the same; null while the run goes on",
+    "duration_seconds": "seconds by step: `ingest`, `audit`, `publish`; a retried step's last try",
+    "sources": "by source: see below",
+    "batches": "micro-batches of the increment",
+    "watermark": "null: pipelines with a watermark are not supported yet",
+    "rows": "counts of the increment: see below",
+    "quality": "the verdict: see below",
+    "table": "what was committed: see below; empty before",
+    "error": "null, or the error that ended the run: see below",
+    "adopted_runs": "runs that staged batches and died before publishing; this run checks and publishes them",
+    "published_by": "another run that published what this run had staged, or null",
+    "accepted_loss": "null, or `{run_id, at, reason, sources}`: what `--accept-loss` put on record, with the ranges",
+    "decision": "null, or `{decision, who, reason, at}` of `release` or `discard`",
+    "notes": "remarks for a reader",
+}
+ROWS = {
+    "read": "records that came out of the sources, malformed ones included",
+    "malformed": "records that do not parse or do not fit the schema; all are in quarantine",
+    "late": "records behind the watermark; 0 as long as watermarks are not supported",
+    "transformed": "rows that left the transform",
+    "rejected": "rows that broke a rule with `on_failure: quarantine`; all are in quarantine",
+    "staged": "rows that were written to staging",
+    "published": "rows of the table's commit; 0 for a held or discarded increment",
+}
+SOURCE = {
+    "rows": "records read from this source",
+    "malformed": "of these, malformed",
+    "files": "files read (file sources)",
+    "bytes": "size of these files on disk",
+    "offsets": "`{topic: {partition: [from, until]}}`, `until` exclusive (Kafka)",
+    "pending_offsets": "offsets that waited when the run began (Kafka)",
+    "backlog": "what is left for a later run: files that still settle, or the offsets that waited when the run began",
+    "unknown_fields": "`{field: position}`: JSON fields that the schema does not have, and where each was seen first",
+    "skipped": "`[{path, why}]`: what lies in the folder and is not read (hidden, empty, still being written, ...)",
+    "settling": "`[{path, age_seconds}]`: changed more recently than `settle`",
+    "changed": "`[{path, was, now, policy}]`: changed after it was taken; size and mtime_ns; not read again",
+    "vanished": "`[path]`: taken by an earlier run, and no longer there",
+    "lost": "`[path]`: taken, and gone before it was read",
+}
+QUALITY = {
+    "suite": "name of the suite; null when the pipeline has none",
+    "verdict": "`passed`, `warned` (a warning failed), `failed` (a critical rule failed) or `unchecked` (no suite)",
+    "results": "one entry per rule, and one named `max_quarantine_share` when the spec sets that limit",
+}
+RESULT = {
+    "rule": "the rule's name: `meta.rule` of the suite, else made from type and columns",
+    "type": "Great Expectations' type; `tidegate` for `max_quarantine_share`",
+    "severity": "`critical`, `warning` or `info`",
+    "success": "whether the rule holds for the staged rows",
+    "unexpected_count": "offending rows; null for rules that have none",
+    "observed_value": "the figure an aggregate rule saw; never a value of a row",
+}
+TABLE = {
+    "path": "folder of the table",
+    "version": "the version of the table's log that holds the increment",
+    "files_added": "parquet files of the commit",
+    "files_removed": "files the commit took out; 0 in append mode",
+    "rows_added": "rows of the commit",
+    "rows_removed": "rows the commit took out; 0 in append mode",
+}
+ERROR = {
+    "code": "stable name: [errors.md](errors.md)",
+    "message": "what happened, with values",
+    "where": "file and line, topic, batch, or run",
+    "next_run": "what the next run will do",
+    "fix": "the command or the act that mends it",
+    "exit_code": "64, 65, 66, 70, 75 or 78",
+}
+
+
+def render_report() -> str:
+    """The page. Raises KeyError when a field of the code is not described here, or the other way round."""
+    nowhere = PipelinePaths("x", Path("x"), Path("x"), Path("x"), Path("x"))
+    verdict = {key for key in Verdict("passed", None).to_dict() if key != "failed_critical"}
+    parts = [
+        MADE,
+        "# The run report\n",
+        "One JSON file per run, `<state>/<pipeline>/runs/<run id>.json`. `tidegate run --json` prints it, each Airflow "
+        "task returns it as its XCom, the asset event carries it, and the UI shows it.\n",
+        "`rows` balances, or the run fails (`UNBALANCED`): read = malformed + what entered the transform; transformed "
+        "= rejected + staged; published = staged once the increment is in the table. The figures come from the batch "
+        "manifests, never from a process's memory, so a retry reports the same.\n",
+        _fields(REPORT, [field.name for field in fields(RunReport)]),
+        "## rows\n",
+        _fields(ROWS, ROW_KEYS),
+        "## sources.NAME\n",
+        "Keys without anything to say are left out.\n",
+        _fields(SOURCE, SOURCE),
+        "## quality\n",
+        _fields(QUALITY, verdict),
+        "### quality.results[]\n",
+        _fields(RESULT, [field.name for field in fields(RuleResult)]),
+        "## table\n",
+        _fields(TABLE, table_figures(nowhere, [], None, discarded=False)),
+        "## error\n",
+        _fields(ERROR, TidegateError("X", "x").to_dict()),
+        "A SpecError also has `faults`: `[{code, file, line, key, message, fix}]`.\n",
+    ]
+    return "\n".join(parts)
+
+
+def _fields(described: Mapping[str, str], names: Iterable[str]) -> str:
+    if wrong := set(described) ^ set(names):
+        raise KeyError(f"fields and their descriptions differ in {sorted(wrong)}: correct tools/docs/report.py")
+    return table(["field", "holds"], [[code(name), text] for name, text in described.items()])

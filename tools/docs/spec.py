@@ -1,0 +1,192 @@
+"""``spec.md``: every key of ``tidegate.yaml``, ``pipeline.yaml`` and the suites, from the models and their checks."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tidegate.audit.gx_types import EXPECTATION_TYPES, QUARANTINE_TYPES, UNUSABLE_TYPES
+from tidegate.spec import reader_options, supported
+from tidegate.spec.json_schema import build_schemas
+from tidegate.spec.kafka_options import CLIENT_SETTINGS
+from tidegate.spec.source_checks import KAFKA_METADATA
+from tools.docs.markdown import MADE, code, table
+from tools.docs.source_text import Renderer
+
+_SECTIONS = {
+    "FilesSource": "sources.NAME, type: files",
+    "KafkaSource": "sources.NAME, type: kafka",
+    "RateSource": "sources.NAME, type: rate",
+    "SocketSource": "sources.NAME, type: socket",
+    "TableSpec": "table",
+    "QualitySpec": "quality",
+    "SparkSpec": "spark",
+    "ProjectSparkSpec": "spark",
+    "ProjectKafkaSpec": "kafka",
+    "LeaseSpec": "lease",
+}
+_SCALAR = "text, number, or true/false"
+_KINDS = {"text": "text", "letter": "one character", "bool": "true or false", "count": "whole number", "bytes": "bytes"}
+
+
+def render_spec() -> str:
+    """The page."""
+    schemas = build_schemas()
+    parts = [
+        MADE,
+        "# Specs\n",
+        "Keys that are not listed are refused, with the nearest allowed name. All faults of a file are reported at "
+        "once, each with its line and what to write: `tidegate validate`. JSON Schemas for editors are in the "
+        "package: `tidegate/spec/schemas/pipeline.schema.json` and `tidegate.schema.json`.\n",
+        "A name of a pipeline matches `^[a-z][a-z0-9_]{2,62}$`. It is the folder under `jobs/`, the key `name`, the "
+        "DAG id, the suite, the checkpoint folder and the table folder.\n",
+        "# tidegate.yaml\n",
+        "The folder that holds it is the project. Relative paths are relative to it. `${VAR}` and `${VAR:-default}` "
+        "are filled in from the environment, in this file only.\n",
+        *_model(schemas["tidegate.schema.json"]),
+        "# jobs/PIPELINE/pipeline.yaml\n",
+        *_model(schemas["pipeline.schema.json"]),
+        "## Not supported yet\n",
+        "These are part of the syntax and refused by this version (`NOT_SUPPORTED_YET`).\n",
+        table(["key", "what", "instead"], _unsupported()),
+        "## Reader options\n",
+        "`options` of a source takes Spark's own reader options, by allow-list: Spark ignores in silence what it does "
+        "not know.\n",
+        table(["for", "options"], _options()),
+        "Refused, with the reason:\n",
+        table(["option", "reason", "instead"], _refused()),
+        "## Settings of the Kafka client\n",
+        "In `kafka.options` of tidegate.yaml, with or without `kafka.` in front; on a source with `kafka.` in front, "
+        "except secrets.\n",
+        ", ".join(code(name) for name in CLIENT_SETTINGS) + "\n",
+        "## Columns of metadata: true\n",
+        table(["column", "type"], [[code(column.name), code(column.type.upper())] for column in KAFKA_METADATA]),
+        "# expectations/PIPELINE.yaml\n",
+        "A Great Expectations suite in its own field names: `name`, `expectations`, and per expectation "
+        "`type`, `kwargs`, `severity` (`critical`, `warning`, `info`; default `critical`) and `meta`. `meta.rule` names the "
+        "rule; `meta.on_failure: quarantine` sets offending rows aside.\n",
+        table(["type", "judges", "quarantine", "kwargs (required in bold)"], _expectations()),
+        "Known to Great Expectations, and refused:\n",
+        table(["type", "why"], [[code(name), why] for name, why in UNUSABLE_TYPES.items()]),
+    ]
+    return "\n".join(parts)
+
+
+def _model(schema: Mapping[str, Any]) -> list[str]:
+    definitions = schema.get("$defs", {})
+    parts = [table(["key", "type", "default", "meaning"], _properties(schema, definitions))]
+    unknown = set(definitions) - set(_SECTIONS)
+    if unknown:
+        raise KeyError(f"models without a heading: {sorted(unknown)}: correct tools/docs/spec.py")
+    for name, title in _SECTIONS.items():
+        if name in definitions:
+            parts += [f"## {title}\n", f"{definitions[name]['description']}\n"]
+            parts.append(table(["key", "type", "default", "meaning"], _properties(definitions[name], definitions)))
+    return parts
+
+
+def _properties(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> list[list[str]]:
+    required = set(schema.get("required", ()))
+    rows = []
+    for name, part in schema["properties"].items():
+        default = "required" if name in required else _default(part)
+        rows.append([code(name), _type(part, definitions), default, part.get("description", "")])
+    return rows
+
+
+def _default(part: Mapping[str, Any]) -> str:
+    if "default" not in part:
+        return ""
+    value = part["default"]
+    if _is_duration(part) and isinstance(value, int | float):
+        return code(f"{value:g} seconds")
+    if value is None:
+        return ""
+    if isinstance(value, dict):
+        return "" if any(not isinstance(inner, str) for inner in value.values()) or "$ref" in part else code("{}")
+    if isinstance(value, bool):
+        return code(str(value).lower())
+    return code(str(value)) if value not in ("", []) else (code("[]") if value == [] else "")
+
+
+def _is_duration(part: Mapping[str, Any]) -> bool:
+    return "millisecond" in str(part.get("pattern", "")) or any(_is_duration(one) for one in part.get("anyOf", ()))
+
+
+def _type(part: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
+    if "$ref" in part:
+        return "mapping, see below"
+    if "const" in part:
+        return code(str(part["const"]))
+    if "enum" in part:
+        return ", ".join(code(str(value)) for value in part["enum"])
+    if _is_duration(part) and "anyOf" not in part:
+        return "duration (`20 minutes`)"
+    if "anyOf" in part or "oneOf" in part:
+        every = [
+            _type(one, definitions) for one in part.get("anyOf", part.get("oneOf", ())) if one.get("type") != "null"
+        ]
+        return _SCALAR if len(set(every)) == 4 else " or ".join(dict.fromkeys(every))
+    kind = part.get("type")
+    if kind == "array":
+        return f"list of {_type(part['items'], definitions)}" if "items" in part else "list"
+    if kind == "object":
+        inner = part.get("additionalProperties")
+        if isinstance(inner, dict):
+            return f"mapping to {_type(inner, definitions)}"
+        return "mapping"
+    words = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false"}
+    return words.get(str(kind), str(kind))
+
+
+def _unsupported() -> list[list[str]]:
+    """What :mod:`tidegate.spec.supported` refuses, read from its calls of ``refuse``."""
+    tree = ast.parse(Path(supported.__file__).read_text(encoding="utf-8"))
+    texts = Renderer({})
+    rows = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "refuse":
+            path, what, fix = node.args
+            keys = [one.value for one in getattr(path, "elts", ()) if isinstance(one, ast.Constant)]
+            before = "sources.NAME." if any(isinstance(one, ast.Starred) for one in getattr(path, "elts", ())) else ""
+            rows.append([code(before + ".".join(map(str, keys))), texts.render(what), texts.render(fix)])
+    return sorted(rows)
+
+
+def _options() -> list[list[str]]:
+    rows = [
+        ["files: which files count", _show(reader_options.LISTING_OPTIONS)],
+        ["files: how much one batch takes", _show(reader_options.FILE_STREAM_OPTIONS)],
+        ["kafka: the stream", _show(reader_options.KAFKA_STREAM_OPTIONS)],
+    ]
+    rows += [[f"format: {name}", _show(options) or "none"] for name, options in reader_options.PARSER_OPTIONS.items()]
+    return rows
+
+
+def _show(options: Mapping[str, str]) -> str:
+    return ", ".join(f"{code(name)} ({_KINDS[kind]})" for name, kind in options.items())
+
+
+def _refused() -> list[list[str]]:
+    tables: list[tuple[str, Mapping[str, tuple[str, str]]]] = [
+        ("", reader_options._REFUSED_EVERYWHERE),
+        (" (files)", reader_options._REFUSED_FILES),
+        (" (kafka)", reader_options._REFUSED_KAFKA),
+        *((f" ({name})", refused) for name, refused in reader_options._REFUSED_BY_FORMAT.items()),
+    ]
+    return [[code(name) + where, reason, instead] for where, part in tables for name, (reason, instead) in part.items()]
+
+
+def _expectations() -> list[list[str]]:
+    return [
+        [
+            code(name),
+            {"row": "rows", "column": "a column", "table": "the increment"}[kind.level],
+            "yes" if name in QUARANTINE_TYPES else "",
+            ", ".join(f"**{key}**" if key in kind.required_kwargs else key for key in kind.kwargs),
+        ]
+        for name, kind in EXPECTATION_TYPES.items()
+        if name not in UNUSABLE_TYPES
+    ]
