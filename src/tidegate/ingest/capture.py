@@ -11,6 +11,13 @@ if TYPE_CHECKING:
     from tidegate.ingest.positions import PositionFinder
 
 
+def file_position(path: str, line: int | None = None) -> str:
+    """The position of a record in a file, as quarantine keeps it; a name that is no Unicode is escaped."""
+    value: dict[str, Any] = {"file": path} if line is None else {"file": path, "line": line}
+    text = json.dumps(value, ensure_ascii=False)
+    return text if text.isprintable() else json.dumps(value)
+
+
 def batch_metrics(query: Any) -> dict[str, dict[str, Any]]:
     """The observed metrics of the batch that ``query`` is running, by name, as plain values.
 
@@ -55,7 +62,7 @@ class Captured:
         self.unreadable.append(
             {
                 "source": source,
-                "position": json.dumps({"file": path}, ensure_ascii=False),
+                "position": file_position(path),
                 "raw": None,
                 "reason": "malformed",
                 "detail": f"{record['reason']}; the file is kept as unreadable/{record['kept']}",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote, urlparse
 
+from tidegate.ingest.capture import file_position
 from tidegate.project import PipelinePaths
 from tidegate.source.line_numbers import line_numbers
 
@@ -53,8 +53,5 @@ class PositionFinder:
                 )
                 lines = {number: line for number, line in zip(with_raw, found, strict=True) if line is not None}
             for number in numbers:
-                position = {"file": path}
-                if number in lines:
-                    position["line"] = lines[number]
-                located[number]["position"] = json.dumps(position, ensure_ascii=False)
+                located[number]["position"] = file_position(path, lines.get(number))
         return located

@@ -7,7 +7,6 @@ first pass, so a difference between the two fails the batch instead of losing a 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from pyspark.sql import functions as F
 
 from tidegate.audit.row_rules import RowRule
 from tidegate.ingest import plan
+from tidegate.ingest.capture import file_position
 from tidegate.ingest.order import IngestOrder
 from tidegate.project import PipelinePaths
 from tidegate.spec.models import PipelineSpec
@@ -61,7 +61,7 @@ def set_aside_records(
 
 def _positions(spark: SparkSession, order: IngestOrder) -> DataFrame:
     rows = [
-        (link.rsplit("/", 1)[-1], json.dumps({"file": entry["path"]}, ensure_ascii=False))
+        (link.rsplit("/", 1)[-1], file_position(str(entry["path"])))
         for links in order.links.values()
         for link, entry in links.items()
     ]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -84,6 +83,7 @@ class BatchStager:
             self._check_same_ranges(manifest_path, ranges)
             emit("progress", batch=batch_id, replayed=True)
             return
+        self._refuse_files_not_owed(batch_id, ranges)
         attempt = secrets.token_hex(6)
         folder = self.paths.staging / query_id / f"{batch_id:012d}" / attempt
         before = self._file_states(ranges)
@@ -173,7 +173,7 @@ class BatchStager:
                 until = after if end is None else int(end["logOffset"])
                 intake = self.paths.intake(name)
                 taken = files_between(self.paths.checkpoint, index, after, until)
-                ranges[name] = {"links": [str(Path(path).relative_to(intake)) for path in taken]}
+                ranges[name] = {"links": [link_of(path, intake) for path in taken]}
                 self.current_links = ranges[name]["links"]
             else:
                 begin = start if start is not None else birth["sources"][name]["offsets"]
@@ -199,6 +199,20 @@ class BatchStager:
                     f"batch {there.batch_id} was staged with other records than the checkpoint now gives it",
                     where=str(manifest_path),
                     next_run="refuses in the same way",
+                    fix=f"`tidegate repair {self.spec.name} --dry-run` shows the choices",
+                )
+
+    def _refuse_files_not_owed(self, batch_id: int, ranges: dict[str, dict[str, Any]]) -> None:
+        """Spark gives a link that is not owed when the checkpoint was made for another place or another intake."""
+        for name, taken in ranges.items():
+            foreign = [link for link in taken.get("links", ()) if link not in self.order.links.get(name, {})]
+            if foreign:
+                raise DisagreementError(
+                    "CHECKPOINT_DIVERGED",
+                    f"batch {batch_id} of source {name} would read {len(foreign)} files again that were staged before, "
+                    f"first {foreign[0]}: the checkpoint does not belong to this intake (was the project moved?)",
+                    where=str(self.paths.checkpoint),
+                    next_run="refuses in the same way; nothing was read",
                     fix=f"`tidegate repair {self.spec.name} --dry-run` shows the choices",
                 )
 
@@ -286,9 +300,8 @@ class BatchStager:
         return list_staged_files(target, self.paths.state) if target.exists() else []
 
 
-def count_reasons(manifests: Sequence[BatchManifest]) -> dict[str, int]:
-    """Rejected rows by rule over some batches (a row that breaks two rules counts for both)."""
-    total: Counter[str] = Counter()
-    for manifest in manifests:
-        total.update(manifest.rejected_by_rule)
-    return dict(total)
+def link_of(path: str, intake: Path) -> str:
+    """The link behind a path of Spark's log, relative to the intake; also when the project was moved since."""
+    if path.startswith(f"{intake}/"):
+        return path[len(f"{intake}/") :]
+    return path.rpartition(f"/intake/{intake.name}/")[2]

@@ -59,7 +59,9 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
             restored = restore_links(project, paths, name, ledger)
             if restored.lost:
                 lost[name] = list(restored.lost)
-                ledger.drop_linked(name, list(restored.lost))
+                context.report.sources[name] = {"rows": 0, "lost": lost[name]}
+                save_report(context.paths, context.report)  # named in a report before the ledger forgets them
+                ledger.drop_linked(name, lost[name])
     pending = find_pending(project, paths, spec, facts.birth, facts.checkpoint, ledger)
     if _accept_losses(context, pending, accept_loss):
         facts = context.facts = gather_facts(paths, spec)
@@ -130,7 +132,7 @@ def _accept_losses(context: RunContext, pending: Pending, reason: str | None) ->
     _append_line(context.paths, record)
     context.report.accepted_loss = record
     sources = {name: births.get(name, _birth_source(context, pending, name)) for name in context.spec.sources}
-    begin_anew(context.paths, new_birth(context.spec, sources, dict(PINNED)), why="accepted loss")
+    begin_anew(context.paths, new_birth(context.paths, context.spec, sources, dict(PINNED)), why="accepted loss")
     return True
 
 
@@ -155,7 +157,7 @@ def _record_birth(context: RunContext, pending: Pending) -> None:
         if pending.has_new or pending.kafka:
             sources: dict[str, dict[str, Any]] = {name: {} for name in context.spec.sources}
             sources |= {name: start.to_dict() for name, (start, _) in pending.kafka.items()}
-            write_birth(context.paths, new_birth(context.spec, sources, dict(PINNED)))
+            write_birth(context.paths, new_birth(context.paths, context.spec, sources, dict(PINNED)))
         return
     if pending.kafka:
         from tidegate.source.kafka import extend_birth

@@ -8,7 +8,7 @@ remember having written, a restored table misses what the checkpoint calls done.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tidegate.errors import DisagreementError
@@ -31,8 +31,7 @@ class Facts:
     published: Mapping[str, Any] | None
     fingerprint: Mapping[str, Any]
     missing_staged_files: Sequence[str] = ()
-    table_has_parquet: bool = False
-    last_published: Mapping[str, int] = field(default_factory=dict)
+    state_folder: str = ""
 
     @property
     def query_id(self) -> str | None:
@@ -82,6 +81,7 @@ def gather_facts(paths: PipelinePaths, spec: PipelineSpec) -> Facts:
         table=table,
         published=published,
         fingerprint=fingerprint(spec),
+        state_folder=str(paths.state),
     )
     missing = [
         file.path for manifest in facts.owed for file in manifest.files if not (paths.state / file.path).exists()
@@ -202,6 +202,15 @@ def _check_staging(facts: Facts, name: str) -> None:
 def _check_spec(facts: Facts, name: str) -> None:
     if facts.birth is None or not facts.checkpoint.exists:
         return
+    reads_files = any(source == {} for source in facts.birth.sources.values())
+    if reads_files and facts.birth.state_folder != facts.state_folder:
+        raise _disagree(
+            "PROJECT_MOVED",
+            f"the checkpoint was made in {facts.birth.state_folder} and holds paths of it; it is now in "
+            f"{facts.state_folder}",
+            name,
+            "move the project back, or `tidegate repair {name}`: a new checkpoint here, where the table's log ends",
+        )
     changes = changed_keys(facts.birth.fingerprint, dict(facts.fingerprint))
     if changes:
         raise _disagree(

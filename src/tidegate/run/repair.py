@@ -102,7 +102,7 @@ def _repair(project: Project, spec: PipelineSpec, paths: PipelinePaths, lease: L
     for path in sorted(paths.verdicts.glob("*.json")) if paths.verdicts.is_dir() else []:
         storage.move(path, folder / f"verdict-{path.name}")
     sources: dict[str, dict[str, Any]] = {source: starts.get(source, {}) for source in spec.sources}
-    begin_anew(paths, new_birth(spec, sources, _settings(facts)), why=f"repair: {found.code}")
+    begin_anew(paths, new_birth(paths, spec, sources, _settings(facts)), why=f"repair: {found.code}")
     _note_table(paths, facts)
     if value["unreadable_again"]:
         actions.append(f"these files are gone and cannot be read again: {', '.join(value['unreadable_again'])}")

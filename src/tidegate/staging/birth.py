@@ -25,6 +25,8 @@ class Birth:
     settings: dict[str, str]
     sources: dict[str, dict[str, Any]]
     fingerprint: dict[str, Any] = field(default_factory=dict)
+    state_folder: str = ""
+    """Where the checkpoint was made: it holds absolute paths of the intake, so it cannot move with its project."""
 
 
 def read_birth(paths: PipelinePaths) -> Birth | None:
@@ -50,9 +52,12 @@ def name_query(paths: PipelinePaths, query_id: str) -> None:
         storage.replace(paths.birth, storage.dump_json(asdict(replace(birth, query_id=query_id))))
 
 
-def new_birth(spec: PipelineSpec, sources: dict[str, dict[str, Any]], settings: dict[str, str]) -> Birth:
+def new_birth(
+    paths: PipelinePaths, spec: PipelineSpec, sources: dict[str, dict[str, Any]], settings: dict[str, str]
+) -> Birth:
     """A birth of now."""
-    return Birth(None, datetime.now(UTC).isoformat(), settings, sources, fingerprint(spec))
+    born_at = datetime.now(UTC).isoformat()
+    return Birth(None, born_at, settings, sources, fingerprint(spec), str(paths.state))
 
 
 def fingerprint(spec: PipelineSpec) -> dict[str, Any]:

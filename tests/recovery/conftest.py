@@ -1,0 +1,67 @@
+"""Scenes that several sweeps start from; each test works on a copy."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.recovery.scene import NAME, Snapshot, make_scene
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
+    """One file offered and published: the state in which a pipeline spends its life."""
+    folder = tmp_path_factory.mktemp("scene")
+    scene = make_scene(folder / "live")
+    scene.offer()
+    scene.run("run", NAME, "--run-id", "first")
+    scene.check_complete()
+    return scene.save(folder / "published")
+
+
+@pytest.fixture(scope="session")
+def staged(published: Snapshot) -> Snapshot:
+    """Three more files, staged in two batches and not audited."""
+    scene = published.restore()
+    for _ in range(3):
+        scene.offer()
+    scene.run("ingest", NAME, "--run-id", "second")
+    return scene.save(published.folder.with_name("staged"))
+
+
+@pytest.fixture(scope="session")
+def audited(staged: Snapshot) -> Snapshot:
+    """The same, audited and not published."""
+    scene = staged.restore()
+    scene.run("audit", NAME, "--run-id", "second")
+    return scene.save(staged.folder.with_name("audited"))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Plain Spark, the third reader."""
+    from pyspark.sql import SparkSession
+
+    session = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .getOrCreate()
+    )
+    yield session
+    session.stop()
+
+
+def sweep(total: int, sample: int) -> list[int]:
+    """Step numbers to stop at: all of them with TIDEGATE_SWEEP=all, else an even sample with both ends."""
+    if os.environ.get("TIDEGATE_SWEEP") == "all" or total <= sample:
+        return list(range(1, total + 1))
+    return sorted({1 + round(index * (total - 1) / (sample - 1)) for index in range(sample)})

@@ -1,0 +1,63 @@
+"""Loaded by every Python process of a run under test (PYTHONPATH): stops the run at the N-th durable step it takes.
+
+A step is a call of os.rename, os.replace, os.link, os.unlink or os.fsync on something inside the project under test, in
+whichever process it happens: the command line or the Spark driver. The count is shared through one file. At step N the
+run is killed (the command's process; its children die with it) or frozen there until somebody thaws it. Nothing here
+knows tidegate's own names.
+"""
+
+import fcntl
+import os
+import signal
+import sys
+
+_SPEC = os.environ.get("FAULT_AT")
+
+
+def _arm(root: str, counter_path: str, wanted: int, mode: str) -> None:
+    def step(name: str, path: object) -> None:
+        try:
+            text = (
+                os.path.realpath(f"/proc/self/fd/{path}")
+                if isinstance(path, int)
+                else os.path.abspath(os.fsdecode(path))
+            )
+        except (TypeError, OSError):
+            return
+        if not text.startswith(root):
+            return
+        handle = real["open"](counter_path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            number = os.pread(handle, 1 << 24, 0).count(b"\n") + 1
+            os.write(handle, f"{number} {name} {text[len(root) :]}\n".encode("utf-8", "replace"))
+        finally:
+            os.close(handle)
+        if number == wanted:
+            if mode == "kill":
+                os.kill(int(os.environ["FAULT_COMMAND_PID"]), signal.SIGKILL)
+                os.kill(os.getpid(), signal.SIGKILL)
+            else:
+                os.kill(os.getpid(), signal.SIGSTOP)
+
+    real = {"open": os.open}
+
+    def wrap(name: str) -> None:
+        original = getattr(os, name)
+
+        def wrapped(*args, **kwargs):
+            step(name, args[0])
+            return original(*args, **kwargs)
+
+        setattr(os, name, wrapped)
+
+    for name in ("rename", "replace", "link", "unlink", "fsync"):
+        wrap(name)
+
+
+if _SPEC:
+    # The first process to come here is the command itself; its children inherit its pid.
+    os.environ.setdefault("FAULT_COMMAND_PID", str(os.getpid()))
+    _root, _counter, _wanted, _mode = _SPEC.split("|")
+    if "pytest" not in sys.modules:
+        _arm(_root, _counter, int(_wanted), _mode)
