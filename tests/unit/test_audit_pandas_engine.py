@@ -103,6 +103,14 @@ def test_partition_values_have_the_type_of_the_schema(tmp_path: Path, kind: str,
     assert (result.success, result.unexpected_count) == (True, 0)
 
 
+def test_a_nested_column_may_be_missing_in_older_files(tmp_path: Path) -> None:
+    older = _write(tmp_path / "a.parquet", id=[1, 2])
+    newer = tmp_path / "b.parquet"
+    pq.write_table(pa.table({"id": [3], "tags": pa.array([["x"]], pa.list_(pa.string()))}), newer)
+    rule = ("expect_column_values_to_not_be_null", {"column": "tags"})
+    assert _judge([(older, {}), (newer, {})], rule, types={"id": "long", "tags": "array"})[0].unexpected_count == 2
+
+
 def test_figures_are_reported_and_no_row_is(files: Any) -> None:
     results = _judge(
         files,
@@ -159,6 +167,7 @@ def test_a_rule_that_cannot_be_evaluated_is_an_error_and_no_pass(files: Any) -> 
             ("expect_column_mean_to_be_between", {"column": "name", "min_value": 1}),
         )
     assert caught.value.code == "RULE_NOT_EVALUATED"
+    assert SECRET not in str(caught.value)
 
 
 def test_kwargs_that_only_the_library_can_judge_are_refused_by_rule(files: Any) -> None:

@@ -243,7 +243,7 @@ def _rank_floats(column: Any) -> Any:
 
 
 def find_arrow_type(spark_type: str) -> pyarrow.DataType:
-    """The Arrow type of a Spark (or Delta) type name."""
+    """The Arrow type of a Spark (or Delta) type name; ``null``, which fits beside any type, for nested ones."""
     import pyarrow as pa
 
     name = spark_type.lower()
@@ -256,7 +256,7 @@ def find_arrow_type(spark_type: str) -> pyarrow.DataType:
         "boolean": pa.bool_(), "binary": pa.binary(), "date": pa.date32(), "timestamp": pa.timestamp("us", "UTC"),
         "timestamp_ntz": pa.timestamp("us"),
     }  # fmt: skip
-    return known.get(name, pa.string())
+    return known.get(name, pa.string() if find_family(name) == "text" else pa.null())
 
 
 def _repeat(value: str | None, spark_type: str, rows: int) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import re
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -19,6 +20,7 @@ from tidegate.errors import DefectError, UsageError
 
 _RESULT_FORMAT = {"result_format": "BASIC", "partial_unexpected_count": 0}
 _INDEX = "tidegate_rule_index"
+_QUOTED = re.compile(r"""'.*'|".*"|`.*`""")
 _LISTS_OF_ROW_VALUES = (
     "expect_column_distinct_values_to_be_in_set",
     "expect_column_distinct_values_to_contain_set",
@@ -148,9 +150,7 @@ def _tidy_names(type_: str, observed: Any) -> Any:
 
 
 def _find_complaint(info: dict[str, Any]) -> str:
-    """The first exception's message, on one line; row values in it are cut off with the rest of a long text."""
+    """The first exception's message, on one line; what it quotes may be a row's value and is left out."""
     details = info if "raised_exception" in info else next(iter(info.values()))
-    message = (
-        details.get("exception_message") if isinstance(details, dict) else getattr(details, "exception_message", "")
-    )
-    return " ".join(str(message).split())[:300]
+    message = details.get("exception_message") if isinstance(details, dict) else details.exception_message
+    return _QUOTED.sub("'...'", " ".join(str(message).split()))[:300]
