@@ -18,6 +18,7 @@ from tests.airflow.live_project import HOLD_VARIABLE, drop_rows, write_live_proj
 from tidegate.lease import acquire
 from tidegate.project import load_project
 from tidegate.run.process_tree import ProcessMark, list_tree
+from tidegate.run.steps import decide
 from tools.airflow_client import AirflowClient
 from tools.airflow_local import start_airflow
 from tools.console import ToolError
@@ -128,6 +129,16 @@ def test_a_hostile_conf_fails_once_and_reaches_nothing(live: Live) -> None:
     assert not canary.exists()
 
 
+def test_a_hostile_run_id_is_refused_or_harmless(live: Live) -> None:
+    with pytest.raises(ToolError, match="HTTP 4"):
+        live.client.trigger("quiet", run_id="../../../evil")
+    run_id = live.client.trigger("quiet", run_id=".evil~:+1")
+    assert live.client.wait_for_dag_run("quiet", run_id)["state"] == "success"
+    runs = live.root / "data" / "state" / "quiet" / "runs"
+    assert [path.parent for path in live.root.rglob("*evil*")].count(runs) == 1
+    assert {path.parent for path in live.root.rglob("*evil*")} <= {runs}
+
+
 def test_a_scheduled_run_publishes_and_the_next_tick_is_skipped(live: Live) -> None:
     client = live.client
     drop_rows(live.root, "trickle", "first", [(1, 1.5), (2, 2.5), (3, 3.5)])
@@ -189,6 +200,14 @@ def test_a_held_increment_fails_the_audit_once_and_says_what_to_do(live: Live) -
         assert part in log
     assert not list((live.root / "data" / "warehouse").glob("strict/*.parquet"))
     assert not live.client.list_asset_events("strict")
+
+    # A person decides on the command line; clearing the run's tasks then sends the event, and publishes nothing twice.
+    decide(load_project(live.root), "strict", run_id, decision="release", reason="a refund, agreed")
+    live.client.clear_tasks("strict", run_id, ["audit", "publish"])
+    assert live.client.wait_for_dag_run("strict", run_id)["state"] == "success"
+    assert live.read_ids("strict") == [1, 2]
+    [event] = live.client.list_asset_events("strict")
+    assert event["extra"]["outcome"] == "published" and event["extra"]["decision"]["reason"] == "a refund, agreed"
 
 
 def test_mark_failed_ends_the_driver(live: Live) -> None:
