@@ -32,7 +32,7 @@ class Topics:
         """A topic name that no other test has."""
         return f"{word}{next(_NUMBERS)}"
 
-    def create(self, topic: str | None = None, partitions: int = 1, **config: str) -> str:
+    def create(self, topic: str | None = None, partitions: int = 1, **config: Any) -> str:
         """Make a topic (again) and wait until it is there."""
         import time
 

@@ -68,7 +68,7 @@ def test_latest_is_pinned_at_birth_so_that_nothing_after_it_is_missed(topics: To
 
 
 def test_a_time_stamp_starts_at_its_first_record_or_at_the_end(topics: Topics, kafka: ProjectKafkaSpec) -> None:
-    topic = topics.create(partitions=2)
+    topic = topics.create(partitions=2, **{"retention.ms": "-1"})
     for day in (1, 2, 3):
         at = int(datetime(2026, 3, day, tzinfo=UTC).timestamp() * 1000)
         topics.send(topic, [str(day)], timestamp_ms=at)

@@ -2,7 +2,7 @@
 
 What Spark 4.2's ``from_json`` lets pass in silence, each tried in tests/spark/test_parse.py, and what is done about it:
 text after the object, such as a second one (only the first would be read: the record is parsed as the one value of an
-outer object, so that the parser must meet its end), NULL for an empty text, invalid UTF-8 (replaced by U+FFFD),
+outer object with a second field, which the parser must meet), NULL for an empty text, invalid UTF-8 (replaced by U+FFFD),
 infinity for a number too large for its type, and dates beyond year 9999 (epoch milliseconds read as seconds), which
 no other reader of the table could show. Left as Spark has them: digits beyond a decimal's scale are rounded, a number
 or an object in a STRING column becomes its text, of a key written twice the last one counts.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _PARSED, _KEYS = "_tidegate_parsed", "_tidegate_unknown"
-_RECORD, _CORRUPT = "_tidegate_record", "_tidegate_corrupt"
+_RECORD, _END, _CORRUPT = "_tidegate_record", "_tidegate_end", "_tidegate_corrupt"
 TOMBSTONE = "null value (tombstone)"
 
 
@@ -55,7 +55,7 @@ def parse_text(
         why_corrupt = _why_csv(columns, value, options, root)
     elif format == "text":
         parsed = df.select("*", F.expr(f"named_struct('{_CORRUPT}', CAST(NULL AS STRING))").alias(_PARSED))
-        problems, why_corrupt = [], "CAST(NULL AS STRING)"
+        problems, why_corrupt = [], ""
     else:
         raise ValueError(f"no parser for format {format!r}")
     if format == "json":
@@ -64,24 +64,14 @@ def parse_text(
     else:
         parsed = parsed.select("*", F.expr("CAST(NULL AS ARRAY<STRING>)").alias(_KEYS))
 
-    unreadable = f"{value} IS NULL OR NOT is_valid_utf8({value})"
-    corrupt = _is_corrupt(format, value)
-    faults = [condition for condition, _ in problems]
-    details = [f"WHEN {condition} THEN {_literal(text)}" for condition, text in problems]
+    reasons = [(f"{value} IS NULL", f"'{TOMBSTONE}'"), (f"NOT is_valid_utf8({value})", "'not valid UTF-8'")]
+    if format != "text":
+        reasons.append((_is_corrupt(format, value), why_corrupt))
+    reasons += [(condition, _literal(text)) for condition, text in problems]
     if format == "json" and unknown_fields_policy == "quarantine":
-        faults.append(f"{_KEYS} IS NOT NULL")
-        details.append(
-            f"WHEN {_KEYS} IS NOT NULL THEN concat('fields that the schema lacks: ', array_join({_KEYS}, ', '))"
-        )
-    malformed = " OR ".join(f"({part})" for part in (unreadable, corrupt, *faults))
-    detail = " ".join(
-        (
-            f"CASE WHEN {value} IS NULL THEN '{TOMBSTONE}' WHEN NOT is_valid_utf8({value}) THEN 'not valid UTF-8'",
-            f"WHEN {corrupt} THEN {why_corrupt}",
-            *details,
-            "END",
-        )
-    )
+        named = f"concat('fields that the schema lacks: ', array_join({_KEYS}, ', '))"
+        reasons.append((f"{_KEYS} IS NOT NULL", named))
+    detail = F.expr(f"CASE {' '.join(f'WHEN {condition} THEN {text}' for condition, text in reasons)} END")
     kept = [
         F.expr(f"CASE WHEN is_valid_utf8({value}) THEN {value} ELSE base64(CAST({value} AS BINARY)) END").alias(name)
         if name == value_column
@@ -95,15 +85,16 @@ def parse_text(
         *kept,
         *_data(format, columns, value),
         *rescued,
-        F.expr(f"coalesce({malformed}, false)").alias("_malformed"),
-        F.expr(detail).alias("_detail"),
+        # One expression for both: Spark computes it once, and no record is malformed without a reason.
+        detail.isNotNull().alias("_malformed"),
+        detail.alias("_detail"),
         F.col(_KEYS).alias("_unknown"),
     )
 
 
 def _parse_json(df: DataFrame, value: str, columns: Sequence[DdlColumn], options: Mapping[str, str]) -> DataFrame:
-    schema = f"{_RECORD} STRUCT<{_fields(columns, ': ')}>, {_CORRUPT} STRING"
-    wrapped = F.concat(F.lit(f'{{"{_RECORD}":'), F.expr(value), F.lit("}"))
+    schema = f"{_RECORD} STRUCT<{_fields(columns, ': ')}>, {_END} INT, {_CORRUPT} STRING"
+    wrapped = F.concat(F.lit(f'{{"{_RECORD}":'), F.expr(value), F.lit(f',"{_END}":0}}'))
     return df.select("*", F.from_json(wrapped, schema, _permissive(options)).alias(_PARSED))
 
 
@@ -113,11 +104,9 @@ def _parse_csv(df: DataFrame, value: str, columns: Sequence[DdlColumn], options:
 
 
 def _is_corrupt(format_: str, value: str) -> str:
-    if format_ == "text":
-        return "false"
     if format_ == "csv":
         return f"{_PARSED} IS NULL OR {_PARSED}.{_CORRUPT} IS NOT NULL OR trim({value}) = ''"
-    return f"{_PARSED}.{_RECORD} IS NULL OR {_PARSED}.{_CORRUPT} IS NOT NULL"
+    return f"{_PARSED}.{_RECORD} IS NULL OR {_PARSED}.{_END} IS NULL OR {_PARSED}.{_CORRUPT} IS NOT NULL"
 
 
 def _data(format_: str, columns: Sequence[DdlColumn], value: str) -> list[Column]:

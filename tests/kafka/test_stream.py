@@ -1,0 +1,213 @@
+"""Spark's side of a Kafka source on a real broker: streams from pinned offsets, exact ranges again, losses mid-way."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tidegate.source.kafka import (
+    extend_birth,
+    offsets_to_json,
+    plan_kafka,
+    ranges_from_offset_log,
+    resolve_birth,
+    taken_from_offset_log,
+)
+from tidegate.source.kafka_loss import birth_after_loss, find_loss
+from tidegate.source.spark_kafka import METADATA_COLUMNS, read_kafka, read_range
+from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+    from tests.kafka.conftest import Topics
+
+SCHEMA = "id INT NOT NULL, amount DECIMAL(10,2), at TIMESTAMP"
+
+
+def source(**keys: Any) -> KafkaSource:
+    return KafkaSource(type="kafka", **{"format": "text", **keys})
+
+
+@pytest.fixture
+def drain(tmp_path: Path) -> Callable[[DataFrame], list[Row]]:
+    """Run a stream to the end with one checkpoint per test; the rows that it gave."""
+
+    def run(stream: DataFrame) -> list[Row]:
+        rows: list[Row] = []
+        query = (
+            stream.writeStream.foreachBatch(lambda batch, number: rows.extend(batch.collect()))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        return rows
+
+    return run
+
+
+def offset_log(tmp_path: Path, batch: int) -> str:
+    return (tmp_path / "checkpoint" / "offsets" / str(batch)).read_text().splitlines()[2]
+
+
+def test_two_topics_from_their_beginning_then_only_what_is_new(
+    topics: Topics,
+    kafka: ProjectKafkaSpec,
+    spark: SparkSession,
+    drain: Callable[[DataFrame], list[Row]],
+    tmp_path: Path,
+) -> None:
+    a, b = topics.create(partitions=2), topics.create()
+    topics.send(a, ["a0", "a1"])
+    topics.send(a, ["a2"], partition=1)
+    topics.send(b, ["b0"])
+    spec = source(topics=[a, b])
+    birth = resolve_birth(kafka, spec)
+    rows = drain(read_kafka(spark, kafka, "s", spec, birth))
+    assert sorted((row.value, row._position) for row in rows) == sorted(
+        (value, json.dumps({"topic": topic, "partition": partition, "offset": offset}, separators=(",", ":")))
+        for value, topic, partition, offset in [("a0", a, 0, 0), ("a1", a, 0, 1), ("a2", a, 1, 0), ("b0", b, 0, 0)]
+    )
+    log = offset_log(tmp_path, 0)
+    first = ranges_from_offset_log(json.dumps(offsets_to_json(birth.offsets)), log)
+    assert first == {a: {"0": [0, 2], "1": [0, 1]}, b: {"0": [0, 1]}}
+    assert not plan_kafka(kafka, spec, birth, taken_from_offset_log(log)).has_new
+    topics.grow(b, 2)
+    topics.send(b, ["b1"], partition=1)
+    plan = plan_kafka(kafka, spec, birth, taken_from_offset_log(log))
+    rows = drain(read_kafka(spark, kafka, "s", spec, extend_birth(birth, plan)))
+    assert [row.value for row in rows] == ["b1"]
+    assert (
+        ranges_from_offset_log(log, offset_log(tmp_path, 1))
+        == {b: {"1": [0, 1]}}
+        == {topic: {str(n): pair for n, pair in numbers.items()} for topic, numbers in plan.ranges.items()}
+    )
+
+
+def test_records_of_aborted_transactions_do_not_count_and_the_next_tick_is_idle(
+    topics: Topics,
+    kafka: ProjectKafkaSpec,
+    spark: SparkSession,
+    drain: Callable[[DataFrame], list[Row]],
+    tmp_path: Path,
+) -> None:
+    topic = topics.create()
+    topics.send_in_transaction(topic, ["kept"], commit=True)
+    topics.send_in_transaction(topic, ["dropped"] * 5, commit=False)
+    topics.send(topic, ["plain"])
+    topics.send_in_transaction(topic, ["dropped"], commit=False)
+    spec = source(topics=[topic])
+    birth = resolve_birth(kafka, spec)
+    assert [row.value for row in drain(read_kafka(spark, kafka, "s", spec, birth))] == ["kept", "plain"]
+    log = offset_log(tmp_path, 0)
+    assert taken_from_offset_log(log) == plan_kafka(kafka, spec, birth, {}).end
+    assert not plan_kafka(kafka, spec, birth, taken_from_offset_log(log)).has_new
+    taken = ranges_from_offset_log(json.dumps(offsets_to_json(birth.offsets)), log)
+    assert [row.value for row in read_range(spark, kafka, "s", spec, taken).collect()] == ["kept", "plain"]
+
+
+def test_json_values_with_all_that_is_wrong_with_them(
+    topics: Topics, kafka: ProjectKafkaSpec, spark: SparkSession, drain: Callable[[DataFrame], list[Row]]
+) -> None:
+    topic = topics.create()
+    good = '{"id": 1, "amount": 1.5, "at": "2026-01-01T00:00:00Z"}'
+    bad = {
+        None: "null value (tombstone)",
+        "": "empty",
+        '{"id": 1': "not valid JSON",
+        '{"id": 1}{"id": 2}': "text after the JSON object",
+        '{"id": "1"}': "id: not an INT",
+        '{"amount": 1}': "id: missing or null, but NOT NULL",
+        b'{"id": 1, "x": "\xff"}': "not valid UTF-8",
+    }
+    topics.send(topic, [good, *bad, '{"id": 2, "extra": 1}'])
+    spec = source(topics=[topic], format="json", schema=SCHEMA)
+    rows = drain(read_kafka(spark, kafka, "s", spec, resolve_birth(kafka, spec)))
+    assert [row.id for row in rows if not row._malformed] == [1, 2]
+    assert [row._unknown for row in rows if not row._malformed] == [None, ["extra"]]
+    set_aside = [row for row in rows if row._malformed]
+    assert [row._detail for row in set_aside] == list(bad.values())
+    raw = [None if v is None else base64.b64encode(v).decode() if isinstance(v, bytes) else v for v in bad]
+    assert [row._raw for row in set_aside] == raw
+    picked = read_range(spark, kafka, "s", spec, {topic: {"0": [1, 4]}})
+    assert [row._detail for row in picked.collect()] == list(bad.values())[:3]
+
+
+def test_metadata_columns_and_raw_values(
+    topics: Topics, kafka: ProjectKafkaSpec, spark: SparkSession, drain: Callable[[DataFrame], list[Row]]
+) -> None:
+    topic = topics.create(**{"retention.ms": "-1"})
+    topics.send(topic, [b"\x00\xff"], key=b"k", headers={"h": b"v"}, timestamp_ms=1_767_225_600_000)
+    spec = source(topics=[topic], format="raw", metadata=True)
+    (row,) = drain(read_kafka(spark, kafka, "s", spec, resolve_birth(kafka, spec)))
+    assert bytes(row.value) == b"\x00\xff" and base64.b64decode(row._raw) == b"\x00\xff"
+    assert (bytes(row._key), row._topic, row._partition, row._offset) == (b"k", topic, 0, 0)
+    assert [(header.key, bytes(header.value)) for header in row._headers] == [("h", b"v")]
+    assert row._timestamp.timestamp() == 1_767_225_600 and not row._malformed
+    spec = source(topics=[topic], format="json", schema=SCHEMA, metadata=True)
+    frame = read_range(spark, kafka, "s", spec, {topic: {"0": [0, 1]}})
+    assert frame.columns == [
+        *("id", "amount", "at"),
+        *METADATA_COLUMNS,
+        *("_raw", "_position", "_malformed", "_detail", "_unknown"),
+    ]
+    assert frame.collect()[0]._detail == "not valid UTF-8"
+
+
+def test_a_limit_makes_batches_and_once_takes_all(
+    topics: Topics,
+    kafka: ProjectKafkaSpec,
+    spark: SparkSession,
+    drain: Callable[[DataFrame], list[Row]],
+    tmp_path: Path,
+) -> None:
+    topic = topics.create()
+    topics.send(topic, [str(n) for n in range(10)])
+    spec = source(topics=[topic], options={"maxOffsetsPerTrigger": 4})
+    birth = resolve_birth(kafka, spec)
+    assert [row.value for row in drain(read_kafka(spark, kafka, "s", spec, birth))] == [str(n) for n in range(10)]
+    assert len(list((tmp_path / "checkpoint" / "offsets").glob("[0-9]*"))) == 3
+    topics.send(topic, [str(n) for n in range(10)])
+    assert len(drain(read_kafka(spark, kafka, "s", spec, birth, unlimited=True))) == 10
+    assert len(list((tmp_path / "checkpoint" / "offsets").glob("[0-9]*"))) == 4
+
+
+def test_a_loss_fails_spark_too_and_the_accepted_offsets_start_a_new_checkpoint(
+    topics: Topics,
+    kafka: ProjectKafkaSpec,
+    spark: SparkSession,
+    drain: Callable[[DataFrame], list[Row]],
+    tmp_path: Path,
+) -> None:
+    topic = topics.create()
+    topics.send(topic, [str(n) for n in range(4)])
+    spec = source(topics=[topic])
+    birth = resolve_birth(kafka, spec)
+    assert len(drain(read_kafka(spark, kafka, "s", spec, birth))) == 4
+    topics.send(topic, [str(n) for n in range(4, 10)])
+    topics.cut(topic, 0, 7)
+    taken = taken_from_offset_log(offset_log(tmp_path, 0))
+    with pytest.raises(Exception, match=r"KAFKA_DATA_LOSS|OffsetOutOfRange"):
+        drain(read_kafka(spark, kafka, "s", spec, birth))
+    plan = plan_kafka(kafka, spec, birth, taken)
+    loss = find_loss(birth, plan)
+    assert loss is not None and [(r.lost_from, r.lost_until) for r in loss.ranges] == [(4, 7)]
+    (tmp_path / "checkpoint").rename(tmp_path / "old")
+    rows = drain(read_kafka(spark, kafka, "s", spec, birth_after_loss(birth, plan, loss)))
+    assert [row.value for row in rows] == ["7", "8", "9"]
+
+
+def test_offset_logs_give_ranges() -> None:
+    assert ranges_from_offset_log(None, '{"a":{"0":5,"1":0}}') == {"a": {"0": [0, 5]}}
+    assert ranges_from_offset_log('{"a":{"0":5}}', '{"a":{"0":5,"1":2},"b":{"0":1}}') == {
+        "a": {"1": [0, 2]},
+        "b": {"0": [0, 1]},
+    }
+    with pytest.raises(ValueError, match="not Kafka offsets"):
+        ranges_from_offset_log(None, "[1]")

@@ -1,0 +1,209 @@
+"""What becomes of one record's text: each quirk of Spark's parsers that would lose or change a value in silence."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tidegate.source.spark_parse import parse_text
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+DDL = (
+    "i INT, l BIGINT, s STRING, d DOUBLE, f FLOAT, c DECIMAL(10,2), t TIMESTAMP, e DATE, b BOOLEAN, "
+    "n STRUCT<x: INT, y: STRUCT<z: INT>>, a ARRAY<INT>, z TINYINT, mm MAP<STRING, INT>, y BINARY, p TIMESTAMP_NTZ"
+)
+
+GOOD: dict[str, dict[str, Any]] = {
+    "{}": {},
+    '{"i": 1, "l": 9223372036854775807, "s": "x"}': {"i": 1, "l": 2**63 - 1, "s": "x"},
+    '{"i":1}   ': {"i": 1},
+    '{"i":null}': {},
+    '{"i":-2147483648}': {"i": -(2**31)},
+    '{"s":5}': {"s": "5"},
+    '{"s":{"q":1}}': {"s": '{"q":1}'},
+    '{"s":"} { ]"}': {"s": "} { ]"},
+    '{"s":"é\\u00e9 😀"}': {"s": "éé 😀"},
+    '{"c":12.3}': {"c": Decimal("12.30")},
+    '{"c":12.345}': {"c": Decimal("12.35")},  # Spark rounds; the docstring says so
+    '{"d":"Infinity"}': {"d": float("inf")},
+    '{"d":-INF}': {"d": float("-inf")},
+    '{"t":"2026-01-01T00:00:00.000064Z"}': {"t": dt.datetime(2026, 1, 1, 0, 0, 0, 64)},
+    '{"t":1700000000}': {"t": dt.datetime(2023, 11, 14, 22, 13, 20)},
+    '{"t":"9999-12-31T23:59:59.999999Z"}': {"t": dt.datetime(9999, 12, 31, 23, 59, 59, 999999)},
+    '{"e":"0001-01-01"}': {"e": dt.date(1, 1, 1)},
+    '{"p":"2026-01-01T00:00:00"}': {"p": dt.datetime(2026, 1, 1)},
+    '{"a":[1,null]}': {"a": [1, None]},
+}
+
+BAD = {
+    None: "null value (tombstone)",
+    "": "empty",
+    "   ": "empty",
+    "null": "not a JSON object",
+    "5": "not a JSON object",
+    '"x"': "not a JSON object",
+    "[]": "not a JSON object",
+    '[{"i":1}]': "not a JSON object",
+    '[{"i":1},{"i":2}]': "not a JSON object",
+    '{"i":1': "not valid JSON",
+    '{"i":1,}': "not valid JSON",
+    "{i:1}": "not valid JSON",
+    '{"i":01}': "not valid JSON",
+    '{"s":"a\tb"}': "not valid JSON",
+    '{"i":1} xx': "text after the JSON object",
+    '{"i":1}{"i":2}': "text after the JSON object",
+    '{"i":1} {"i":2}': "text after the JSON object",
+    '{"i":1}]': "text after the JSON object",
+    '{"i":1},': "text after the JSON object",
+    '{"i":1}}': "text after the JSON object",
+    '{"i":1}} {"i":2}': "text after the JSON object",
+    '{"i":3000000000}': "i: not an INT",
+    '{"i":"12"}': "i: not an INT",
+    '{"i":1.0}': "i: not an INT",
+    '{"i":1e2}': "i: not an INT",
+    '{"i":""}': "i: not an INT",
+    '{"i":true}': "i: not an INT",
+    '{"z":300}': "z: not a TINYINT",
+    '{"l":99999999999999999999}': "l: not a BIGINT",
+    '{"d":"5"}': "d: not a DOUBLE",
+    '{"d":1e400}': "d: too large for DOUBLE",
+    '{"f":-1e39}': "f: too large for FLOAT",
+    '{"f":1e39,"s":"info"}': "f: too large for FLOAT",
+    '{"c":123456789012.3}': "c: not a DECIMAL(10,2)",
+    '{"b":"true"}': "b: not a BOOLEAN",
+    '{"b":1}': "b: not a BOOLEAN",
+    '{"t":"2026-13-01"}': "t: not a TIMESTAMP",
+    '{"t":"2026-01-01T25:00:00"}': "t: not a TIMESTAMP",
+    '{"t":1700000000000}': "t: TIMESTAMP outside the years 1 to 9999",
+    '{"t":"+12345-01-01T00:00:00Z"}': "t: TIMESTAMP outside the years 1 to 9999",
+    '{"p":"+12345-01-01T00:00:00"}': "p: TIMESTAMP_NTZ outside the years 1 to 9999",
+    '{"e":"2026-02-30"}': "e: not a DATE",
+    '{"e":19000}': "e: not a DATE",
+    '{"e":"12024-01-01"}': "e: DATE outside the years 1 to 9999",
+    '{"y":"!!"}': "y: not a BINARY",
+    '{"n":5}': "n: not a struct<x:int,y:struct<z:int>>",
+    '{"n":{"x":"q"}}': "n: a value inside does not fit struct<x:int,y:struct<z:int>>",
+    '{"n":{"y":{"z":"q"}}}': "n: a value inside does not fit struct<x:int,y:struct<z:int>>",
+    '{"a":[1,"x"]}': "a: not an array<int>",
+    '{"mm":{"a":1,"b":"x"}}': "mm: not a map<string,int>",
+    '{"i":"z","s":"kept","e":"nope"}': "i: not an INT; e: not a DATE",
+}
+
+
+def records(spark: SparkSession, *texts: str | None) -> DataFrame:
+    return spark.createDataFrame([(text, number) for number, text in enumerate(texts)], "_raw STRING, number INT")
+
+
+def parse(spark: SparkSession, *texts: str | None, ddl: str = DDL, fmt: str = "json", **more: Any) -> list[Row]:
+    policy = more.pop("policy", "report")
+    return parse_text(records(spark, *texts), "_raw", fmt, ddl, more, policy).orderBy("number").collect()
+
+
+def test_good_records_keep_their_values(spark: SparkSession) -> None:
+    for row, (text, wanted) in zip(parse(spark, *GOOD), GOOD.items(), strict=True):
+        values = {
+            name: value
+            for name, value in row.asDict(recursive=True).items()
+            if value is not None and name not in ("_raw", "number", "_malformed")
+        }
+        assert (text, row._malformed, values) == (text, False, wanted)
+        assert row._raw == text
+
+
+def test_each_fault_is_told_and_the_raw_text_kept(spark: SparkSession) -> None:
+    # Python cannot hold the years that some of these have, so the columns stay in Spark.
+    frame = parse_text(records(spark, *BAD), "_raw", "json", DDL, {}, "report")
+    told = {row._raw: (row._malformed, row._detail) for row in frame.select("_raw", "_malformed", "_detail").collect()}
+    assert told == {text: (True, detail) for text, detail in BAD.items()}
+
+
+@pytest.mark.parametrize("policy", ["report", "quarantine", "rescue"])
+def test_pruning_columns_hides_no_fault(spark: SparkSession, policy: str) -> None:
+    frame = parse_text(records(spark, *GOOD, *BAD), "_raw", "json", DDL, {}, policy)
+    assert frame.where("_malformed").select("number").count() == len(BAD)
+    assert frame.where("NOT _malformed").select("s").count() == len(GOOD)
+    assert frame.where("NOT _malformed").count() == len(GOOD)
+
+
+def test_epoch_microseconds_that_overflow_never_pass(spark: SparkSession) -> None:
+    # Numbers whose 10^6-fold, cut to 64 bits, is a time in this century: a look at the year alone would let them pass.
+    landing = [1_767_225_600_000_064 + 64_000_128 * number for number in range(200)]
+    numbers = [(micros // 64) * pow(15625, -1, 2**58) % 2**58 for micros in landing]
+    assert all((number * 1_000_000) % 2**64 == micros for number, micros in zip(numbers, landing, strict=True))
+    rows = parse(spark, *(f'{{"t": {number}}}' for number in numbers), ddl="t TIMESTAMP")
+    assert {row._detail for row in rows} == {"t: TIMESTAMP outside the years 1 to 9999"}
+    assert all(row.t.year in (2025, 2026) for row in rows)
+
+
+def test_invalid_utf8_is_kept_as_base64(spark: SparkSession) -> None:
+    frame = spark.sql("SELECT CAST(X'7B2273223A22FF227D' AS STRING) AS _raw")
+    for fmt in ("json", "csv", "text"):
+        (row,) = parse_text(frame, "_raw", fmt, "s STRING", {}, "report").collect()
+        assert (row._malformed, row._detail, row._raw) == (True, "not valid UTF-8", "eyJzIjoi/yJ9")
+
+
+def test_unknown_fields_by_policy(spark: SparkSession) -> None:
+    texts = ['{"i":1}', '{"x":{"k":[1,"a"]},"i":2,"it\'s":"é"}', '{"I":3}', '{"i":"bad","x":1}']
+    report = parse(spark, *texts, ddl="i INT")
+    assert [row._unknown for row in report] == [None, ["x", "it's"], ["I"], None]
+    assert [row._malformed for row in report] == [False, False, False, True]
+    held = parse(spark, *texts, ddl="i INT", policy="quarantine")
+    assert [row._malformed for row in held] == [False, True, True, True]
+    assert held[1]._detail == "fields that the schema lacks: x, it's"
+    rescued = [row._rescued for row in parse(spark, *texts, ddl="i INT", policy="rescue")]
+    assert rescued[0] is None and rescued[3] is None
+    assert json.loads(rescued[1]) == {"x": {"k": [1, "a"]}, "it's": "é"} and json.loads(rescued[2]) == {"I": 3}
+
+
+def test_parser_options_hold_for_unknown_fields_and_reasons_too(spark: SparkSession) -> None:
+    rows = parse(spark, '{"d":NaN,"q":1}', "{'d':1 /*c*/}", ddl="d DOUBLE", allowComments="true")
+    assert [(row._malformed, row._unknown) for row in rows] == [(False, ["q"]), (False, None)]
+    rows = parse(spark, '{"e":"31.12.2026"}', '{"e":"2026-12-31"}', ddl="e DATE", dateFormat="dd.MM.yyyy")
+    assert rows[0].e == dt.date(2026, 12, 31)
+    assert (rows[1]._malformed, rows[1]._detail) == (True, "e: not a DATE")
+
+
+def test_not_null_columns_must_be_there(spark: SparkSession) -> None:
+    rows = parse(spark, '{"i":1}', '{"i":null}', "{}", ddl="i INT NOT NULL, s STRING")
+    assert [row._detail for row in rows] == [None, *["i: missing or null, but NOT NULL"] * 2]
+
+
+def test_odd_names(spark: SparkSession) -> None:
+    ddl = "`a.b` INT, `it's` INT, `q\"q` DOUBLE, `back\\slash` INT, `m` INT, `s` INT, `$x` INT"
+    good = {"a.b": 1, "it's": 2, 'q"q': 1.5, "back\\slash": 3, "m": 4, "s": 5, "$x": 6}
+    rows = parse(spark, json.dumps(good), json.dumps({**good, "it's": "x", "m": "y", "new": 1}), ddl=ddl)
+    assert (rows[0]._malformed, rows[0]._unknown) == (False, None)
+    assert {name: rows[0][name] for name in good} == good
+    assert rows[1]._detail == "it's: not an INT; m: not an INT"
+
+
+def test_csv(spark: SparkSession) -> None:
+    wanted = {
+        "1,a,2.5": (False, None),
+        '1,"a\nb",3': (False, None),
+        "1,a,": (False, None),
+        "x,a,2.5": (True, "i: not an INT"),
+        "1,a": (True, "not 3 columns"),
+        "1,a,2,3": (True, "not 3 columns"),
+        '1,"a,3': (True, "not 3 columns"),
+        "3000000000,a,1": (True, "i: not an INT"),
+        "1,a,1e400": (True, "d: too large for DOUBLE"),
+        "": (True, "empty"),
+        None: (True, "null value (tombstone)"),
+    }
+    rows = parse(spark, *wanted, ddl="i INT, s STRING, d DOUBLE", fmt="csv")
+    assert {row._raw: (row._malformed, row._detail) for row in rows} == wanted
+    assert (rows[1].s, rows[2].d) == ("a\nb", None)
+    (row,) = parse(spark, "1;a;2", ddl="i INT, s STRING, d DOUBLE", fmt="csv", sep=";")
+    assert (row.i, row.s, row.d, row._malformed) == (1, "a", 2.0, False)
+
+
+def test_text(spark: SparkSession) -> None:
+    rows = parse(spark, "line", "", None, ddl="line STRING", fmt="text")
+    assert [(row.line, row._malformed) for row in rows] == [("line", False), ("", False), (None, True)]
