@@ -64,6 +64,7 @@ def _ingest(project: Project, paths: PipelinePaths, order: IngestOrder) -> dict[
     from tidegate.audit.row_rules import row_rules
     from tidegate.audit.suite import check_columns, load_suite
     from tidegate.ingest import plan
+    from tidegate.ingest.judge import judge_if_large
     from tidegate.ingest.stage import BatchStager
     from tidegate.spec.load import load_pipeline
     from tidegate.table.schema import check_partition_columns, check_schema_change
@@ -101,6 +102,7 @@ def _ingest(project: Project, paths: PipelinePaths, order: IngestOrder) -> dict[
         second_look=lambda ranges: _second_look(spark, project, paths, order, spec, rules, ranges),
     )
     _drain(spark, rows, stager)
+    judge_if_large(spark, paths, order, suite)
     return {
         "batches": stager.batches,
         "rows": stager.rows_so_far,

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from tidegate import storage
 from tidegate.errors import DefectError
 from tidegate.run.report import now_text
-from tidegate.run.verdicts import StoredVerdict, batch_keys, load_verdict, save_verdict
-from tidegate.staging.manifest import BatchManifest
+from tidegate.run.verdicts import StoredVerdict, load_verdict, save_verdict
+from tidegate.staging.manifest import BatchManifest, batch_keys
 from tidegate.table.intent import PublishIntent, write_intent
 from tidegate.table.log import read_table_state
 from tidegate.table.plan import plan_publish

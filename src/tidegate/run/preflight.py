@@ -16,7 +16,7 @@ from tidegate.project import PipelinePaths
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import Birth, changed_keys, fingerprint, read_birth
 from tidegate.staging.checkpoint import CheckpointState, read_checkpoint
-from tidegate.staging.manifest import BatchManifest, read_manifests
+from tidegate.staging.manifest import BatchManifest, read_all_manifests
 from tidegate.table.log import TableState, read_table_state
 
 
@@ -68,8 +68,8 @@ def gather_facts(paths: PipelinePaths, spec: PipelineSpec) -> Facts:
 
     checkpoint = read_checkpoint(paths.checkpoint)
     birth = read_birth(paths)
-    queries = {entry.name for entry in paths.manifests.iterdir()} if paths.manifests.is_dir() else set()
-    manifests = {query: read_manifests(paths.manifests, query) for query in sorted(queries)}
+    manifests = read_all_manifests(paths.manifests)
+    queries = set(manifests)
     published = storage.read_json(paths.published)
     asked = queries | {checkpoint.query_id or "", (birth.query_id if birth else None) or ""}
     asked |= {str((published or {}).get("query_id") or "")}
@@ -77,7 +77,7 @@ def gather_facts(paths: PipelinePaths, spec: PipelineSpec) -> Facts:
     facts = Facts(
         checkpoint=checkpoint,
         birth=birth,
-        manifests={query: found for query, found in manifests.items() if found},
+        manifests=manifests,
         table=table,
         published=published,
         fingerprint=fingerprint(spec),

@@ -24,11 +24,11 @@ from tidegate.run.report import (
     now_text,
     save_report,
 )
-from tidegate.run.verdicts import StoredVerdict, batch_keys, list_verdicts, load_decision
+from tidegate.run.verdicts import StoredVerdict, list_verdicts, load_decision
 from tidegate.source.intake import remove_links
 from tidegate.source.ledger import open_ledger
 from tidegate.spec.models import FilesSource, PipelineSpec
-from tidegate.staging.manifest import BatchManifest
+from tidegate.staging.manifest import BatchManifest, batch_keys
 from tidegate.table.intent import pending_intents
 from tidegate.table.log import TableState, find_commit
 from tidegate.table.publish import finish_intent

@@ -13,7 +13,7 @@ from typing import Any
 from tidegate import storage
 from tidegate.errors import HeldError
 from tidegate.project import PipelinePaths
-from tidegate.staging.manifest import BatchManifest
+from tidegate.staging.manifest import BatchManifest, batch_keys
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,6 @@ class StoredVerdict:
     def covers(self, manifests: Sequence[BatchManifest]) -> bool:
         """Whether it speaks of exactly these batches."""
         return batch_keys(manifests) == sorted(self.batches)
-
-
-def batch_keys(manifests: Sequence[BatchManifest]) -> list[list[Any]]:
-    """[query id, batch id] of each manifest, sorted."""
-    return sorted([manifest.query_id, manifest.batch_id] for manifest in manifests)
 
 
 def save_verdict(paths: PipelinePaths, verdict: StoredVerdict) -> None:

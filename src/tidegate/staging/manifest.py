@@ -7,6 +7,7 @@ manifest names do not exist.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -109,3 +110,16 @@ def read_manifests(folder: Path, query_id: str) -> list[BatchManifest]:
     if not here.is_dir():
         return []
     return [manifest_from_json(path.read_bytes()) for path in sorted(here.glob("[0-9]*.json"))]
+
+
+def read_all_manifests(folder: Path) -> dict[str, list[BatchManifest]]:
+    """The manifests of every query that has some."""
+    if not folder.is_dir():
+        return {}
+    found = {entry.name: read_manifests(folder, entry.name) for entry in sorted(folder.iterdir()) if entry.is_dir()}
+    return {query_id: manifests for query_id, manifests in found.items() if manifests}
+
+
+def batch_keys(manifests: Sequence[BatchManifest]) -> list[list[Any]]:
+    """[query id, batch id] of each manifest, sorted."""
+    return sorted([manifest.query_id, manifest.batch_id] for manifest in manifests)
