@@ -144,6 +144,18 @@ def test_while_one_process_builds_another_goes_without(tmp_path: Path, homes: tu
     assert jvm_archive.ensure_archive(cache, *homes, env={"PATH": os.environ["PATH"]}) is not None
 
 
+def test_only_the_archives_used_last_are_kept(tmp_path: Path, homes: tuple[Path, Path]) -> None:
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    for number in range(5):
+        old = cache / f"spark-{number}.jsa"
+        old.write_text("old")
+        os.utime(old, (number, number))
+    built = jvm_archive.ensure_archive(cache, *homes, env={"PATH": os.environ["PATH"]})
+    assert built is not None
+    assert {path.name for path in cache.glob("*.jsa")} == {built.name, "spark-4.jsa", "spark-3.jsa", "spark-2.jsa"}
+
+
 def test_the_driver_starts_without_the_zipped_pyspark_and_without_pandas() -> None:
     program = (
         "import sys\n"

@@ -26,7 +26,7 @@ _FORM = "1"
 _FREE_BYTES_WANTED = 1 << 30
 _WARM_UP_SECONDS = 180.0
 _DUMP_SECONDS = 300.0
-_KEPT_ARCHIVES = 2
+_KEPT_ARCHIVES = 4
 
 
 def default_cache_dir(env: Mapping[str, str] = os.environ) -> Path:
@@ -72,7 +72,10 @@ def find_archive(
         return None
     try:
         path = _archive_path(cache_dir, java_home, spark_home)
-        return path if path.is_file() else None
+        if not path.is_file():
+            return None
+        os.utime(path)  # the ones that were used last are kept
+        return path
     except OSError:
         return None
 
@@ -232,7 +235,7 @@ def _last_line(said: str) -> str:
 
 
 def _forget_old(cache_dir: Path, newest: Path) -> None:
-    archives = sorted(cache_dir.glob("spark-*.jsa"), key=lambda path: path.stat().st_mtime, reverse=True)
+    archives = sorted(cache_dir.glob("spark-*.jsa"), key=lambda path: path.stat().st_mtime_ns, reverse=True)
     for path in [path for path in archives if path != newest][_KEPT_ARCHIVES - 1 :]:
         for suffix in (".jsa", ".lock"):
             path.with_suffix(suffix).unlink(missing_ok=True)
