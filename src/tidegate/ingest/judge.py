@@ -10,7 +10,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from tidegate import storage
-from tidegate.audit.engine import choose_engine, list_read_columns, read_column_types
+from tidegate.audit.engine import choose_engine
 from tidegate.audit.suite import SuiteSpec
 from tidegate.ingest.order import IngestOrder, emit
 from tidegate.project import PipelinePaths
@@ -26,10 +26,9 @@ def judge_if_large(spark: SparkSession, paths: PipelinePaths, order: IngestOrder
     owed = [m for found in manifests.values() for m in found if m.batch_id > order.settled.get(m.query_id, -1)]
     if suite is None or not owed:
         return
-    columns = list_read_columns(suite, list(read_column_types(owed[-1].schema_json)))
     rows = sum(manifest.staged for manifest in owed)
     size_bytes = sum(file.size_bytes for manifest in owed for file in manifest.files)
-    if choose_engine(rows, size_bytes, len(columns)) == "pandas":
+    if choose_engine(rows, size_bytes, len(suite.columns)) == "pandas":
         return
     from tidegate.audit.spark_engine import judge_dataframe
 

@@ -84,7 +84,7 @@ def apply_transform(
             where=str(path),
             fix="end transform() with `return <DataFrame>`",
         )
-    return result  # type: ignore[no-any-return]
+    return result
 
 
 def _load_function(path: Path) -> Any:
