@@ -37,6 +37,7 @@ def list_steps(what: str) -> list[tuple[str, list[str]]]:
         ("mypy", [python, "-m", "mypy"]),
         ("import rules", [str(Path(python).parent / "lint-imports"), "--no-logo"]),
         ("schemas", [python, "-m", "tidegate.spec.json_schema", "--check"]),
+        ("reference docs", [python, "-m", "tools.docs", "--check"]),
     ]
     pytest = [python, "-m", "pytest"]
     if what == "lint":
