@@ -26,6 +26,13 @@ _headers ARRAY<STRUCT<key: STRING, value: BINARY>>."""
 
 _LIMITS = ("maxOffsetsPerTrigger",)
 
+# A broker that stops answering is told within a minute, not after Spark's and Kafka's own two minutes each.
+_PATIENCE = {
+    "kafkaConsumer.pollTimeoutMs": "30000",
+    "kafka.request.timeout.ms": "15000",
+    "kafka.default.api.timeout.ms": "20000",
+}
+
 
 def read_kafka(
     spark: SparkSession,
@@ -41,7 +48,7 @@ def read_kafka(
     ``unlimited`` takes all that is there as one batch (trigger ``once``). Committed records only; offsets that are gone
     fail the query (the error is KAFKA_DATA_LOSS).
     """
-    options = settings_of(project_kafka, spec).spark
+    options = _PATIENCE | settings_of(project_kafka, spec).spark
     if unlimited:
         options = {name: value for name, value in options.items() if name not in _LIMITS}
     reader = spark.readStream.format("kafka").options(**options).options(**_subscription(spec, birth))
@@ -57,8 +64,8 @@ def read_range(
     ranges: Mapping[str, Mapping[str, Sequence[int]]],
 ) -> DataFrame:
     """The records of ``ranges`` ({topic: {partition: [from, until]}}, until exclusive) as a batch, same columns."""
-    settings = settings_of(project_kafka, spec)
-    options = {name: value for name, value in settings.spark.items() if name not in _LIMITS}
+    options = _PATIENCE | settings_of(project_kafka, spec).spark
+    options = {name: value for name, value in options.items() if name not in _LIMITS}
     ends: list[dict[str, dict[str, int]]] = [
         {topic: {str(n): int(pair[side]) for n, pair in numbers.items()} for topic, numbers in ranges.items()}
         for side in (0, 1)

@@ -2,10 +2,10 @@
 
 What Spark 4.2's ``from_json`` lets pass in silence, each tried in tests/spark/test_parse.py, and what is done about it:
 text after the object, such as a second one (only the first would be read: the record is parsed as the one value of an
-outer object with a second field, which the parser must meet), NULL for an empty text, invalid UTF-8 (replaced by U+FFFD),
-infinity for a number too large for its type, and dates beyond year 9999 (epoch milliseconds read as seconds), which
-no other reader of the table could show. Left as Spark has them: digits beyond a decimal's scale are rounded, a number
-or an object in a STRING column becomes its text, of a key written twice the last one counts.
+outer object with a second field, which the parser must meet), NULL for an empty text, invalid UTF-8 (replaced by
+U+FFFD), infinity for a number too large for its type, and dates beyond year 9999 (epoch milliseconds read as seconds),
+which no other reader of the table could show. Left as Spark has them: digits beyond a decimal's scale are rounded, a
+number or an object in a STRING column becomes its text, of a key written twice the last one counts.
 """
 
 from __future__ import annotations
