@@ -8,6 +8,13 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[2]
 HOLD_VARIABLE = "GATE_HOLD_FILE"
+SECRET_VARIABLE = "GATE_SECRET"
+
+_SETTINGS = f"""version: 1
+spark:
+  conf:
+    spark.hadoop.fs.s3a.secret.key: ${{{SECRET_VARIABLE}}}
+"""
 
 _SPEC = """version: 1
 name: {name}
@@ -82,7 +89,7 @@ with DAG("follower", schedule=[Asset("trickle")], catchup=False) as dag:
 
 def write_live_project(root: Path) -> None:
     """The main project at ``root``, and one with a connection that Airflow does not have beside it."""
-    _write_project(root, "version: 1\n")
+    _write_project(root, _SETTINGS)
     for name, schedule in (("trickle", '"* * * * *"'), ("slow", "null"), ("strict", "null"), ("quiet", "null")):
         _write_pipeline(root, name, schedule)
     job = root / "jobs" / "slow"

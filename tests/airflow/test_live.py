@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import requests
 
-from tests.airflow.live_project import HOLD_VARIABLE, drop_rows, write_live_project
+from tests.airflow.live_project import HOLD_VARIABLE, SECRET_VARIABLE, drop_rows, write_live_project
 from tidegate.lease import acquire
 from tidegate.project import load_project
 from tidegate.run.process_tree import ProcessMark, list_tree
@@ -25,6 +25,7 @@ from tools.console import ToolError
 
 HEARTBEAT_SECONDS = 1
 KILL_SECONDS = 4
+CANARY = "canary-4f1c9e-secret-key"
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class Live:
     """A running Airflow with the live project."""
 
     root: Path
+    home: Path
     client: AirflowClient
     hold: Path
 
@@ -56,13 +58,15 @@ class Live:
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     """One Airflow for all tests of this file; about a minute until it is up."""
     root = tmp_path_factory.mktemp("live_project")
+    home = tmp_path_factory.mktemp("airflow_home")
     hold = root / "hold"
     write_live_project(root)
     airflow = start_airflow(
-        tmp_path_factory.mktemp("airflow_home"),
+        home,
         root,
         extra_env={
             HOLD_VARIABLE: str(hold),
+            SECRET_VARIABLE: CANARY,
             "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": str(HEARTBEAT_SECONDS),
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "20",
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "3",
@@ -74,7 +78,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
         client.wait_for_dags([*dag_ids, "trickle"])
         for dag_id in dag_ids:
             client.unpause(dag_id)
-        yield Live(root, client, hold)
+        yield Live(root, home, client, hold)
     finally:
         airflow.stop()
 
@@ -255,6 +259,20 @@ def test_run_reports_are_for_those_who_may_read_the_dag(live: Live) -> None:
     assert requests.get(f"{address}/runs/no-such-run", headers=headers, timeout=30).status_code == 404
     hostile = f"{live.client.url}/tidegate/dags/..%2F..%2Fetc/runs/passwd"
     assert requests.get(hostile, headers=headers, timeout=30).status_code in (403, 404)
+
+
+def test_no_secret_is_written_down_anywhere(live: Live) -> None:
+    run_id, tree = start_slow_run(live, "secret", 300)
+    commands = [read_command(mark.pid) for mark in tree]
+    driver = next(mark.pid for mark in tree if "SparkSubmit" in read_command(mark.pid))
+    settings = next(path for path in Path(f"/proc/{driver}/fd").iterdir() if "tidegate" in os.readlink(path))
+    assert CANARY in settings.read_text(), "the secret must be in use, or its absence proves nothing"
+    live.hold.unlink()
+    assert live.client.wait_for_dag_run("slow", run_id)["state"] == "success"
+    assert not [command for command in commands if CANARY in command]
+    files = [path for folder in (live.root, live.home) for path in folder.rglob("*") if path.is_file()]
+    assert any(path.name == "airflow.db" for path in files) and any("task_id=ingest" in str(path) for path in files)
+    assert [str(path) for path in files if CANARY.encode() in path.read_bytes()] == []
 
 
 def start_slow_run(live: Live, file_name: str, number: int) -> tuple[str, list[ProcessMark]]:
