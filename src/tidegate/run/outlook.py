@@ -50,11 +50,11 @@ def plan_pipeline(project: Project, name: str) -> dict[str, Any]:
                     notes.append(f"would refuse: {loss.to_error(name, source)}")
         sources, has_new = pending.summaries, pending.has_new
     except TidegateError as error:
-        notes.append(str(error))
+        notes.append(f"would refuse: {error}")
     work = has_new or bool(facts.owed) or facts.in_flight is not None
     return {
         "pipeline": name,
-        "summary": "there is something to do" if work else "nothing new",
+        "summary": _summarise(work, notes),
         "has_new": has_new,
         "sources": sources,
         "held": None if hold is None else {"run_id": hold.run_id, "reasons": hold.reasons},
@@ -62,6 +62,14 @@ def plan_pipeline(project: Project, name: str) -> dict[str, Any]:
         "in_flight_batch": facts.in_flight,
         "notes": notes,
     }
+
+
+def _summarise(work: bool, notes: list[str]) -> str:
+    if any(note.startswith("would refuse") for note in notes):
+        return "the next run would refuse"
+    if any(note.startswith("held") for note in notes):
+        return "waits for a decision"
+    return "there is something to do" if work else "nothing new"
 
 
 def project_status(project: Project, name: str | None) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -13,6 +14,8 @@ from tidegate.project import PipelinePaths
 from tidegate.staging.manifest import BatchManifest
 
 FINAL_OUTCOMES = ("published", "nothing_new", "discarded")
+KEPT_REPORTS = 1000
+_PRUNED_AT_ONCE = 100
 ROW_KEYS = ("read", "malformed", "late", "transformed", "rejected", "staged", "published")
 
 
@@ -80,6 +83,18 @@ def list_reports(paths: PipelinePaths, limit: int = 10) -> list[RunReport]:
         if isinstance(value, dict) and "run_id" in value:
             found.append(RunReport(**value))
     return sorted(found, key=lambda report: report.started_at, reverse=True)[:limit]
+
+
+def prune_reports(paths: PipelinePaths) -> None:
+    """Keep the newest reports, so that a pipeline that ticks every minute does not fill its folder; open ones stay."""
+    names = os.listdir(paths.runs) if paths.runs.is_dir() else []
+    if len(names) <= KEPT_REPORTS + _PRUNED_AT_ONCE:
+        return
+    oldest = sorted((paths.runs / name for name in names), key=lambda path: path.stat().st_mtime_ns)
+    for path in oldest[: len(names) - KEPT_REPORTS]:
+        value = storage.read_json(path) if path.suffix == ".json" else None
+        if value is not None and value.get("outcome") in (*FINAL_OUTCOMES, "failed"):
+            storage.remove(path)
 
 
 def fill_from_manifests(report: RunReport, manifests: Sequence[BatchManifest]) -> None:

@@ -29,6 +29,7 @@ from tidegate.run.report import (
     load_report,
     new_report,
     now_text,
+    prune_reports,
     save_report,
 )
 from tidegate.run.settle import recover
@@ -151,6 +152,7 @@ def _open_run(
         raise
     report = context.report
     if report.outcome in FINAL_OUTCOMES or not next_step:
+        prune_reports(paths)
         lease.release()
     else:
         report.duration_seconds[command] = round(time.monotonic() - began, 3)
