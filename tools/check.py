@@ -62,7 +62,7 @@ def main(arguments: list[str]) -> int:
     print("== summary")
     for name, code, seconds in rows:
         print(
-            f"  {'ok    ' if code == 0 else 'FAILED'} {name:14} {seconds:7.1f} s" + (f"  (exit {code})" if code else "")
+            f"  {'ok    ' if code == 0 else 'FAILED'} {name:15} {seconds:7.1f} s" + (f"  (exit {code})" if code else "")
         )
     failed = [name for name, code, _ in rows if code]
     print(f"FAILED: {', '.join(failed)}" if failed else "all checks passed")
