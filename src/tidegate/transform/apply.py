@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import sys
 import traceback
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,8 +43,20 @@ _STATEFUL = {
 }
 
 
+@dataclass(frozen=True)
+class TransformContext:
+    """What a transform gets when it has an argument named ``context`` (and no source is named so)."""
+
+    pipeline: str
+    run_id: str
+
+
 def apply_transform(
-    spark: SparkSession, job_folder: Path, transform: str | None, frames: Mapping[str, DataFrame]
+    spark: SparkSession,
+    job_folder: Path,
+    transform: str | None,
+    frames: Mapping[str, DataFrame],
+    context: TransformContext,
 ) -> DataFrame:
     """The rows that leave the transform. ``frames`` maps source names to frames.
 
@@ -66,7 +80,11 @@ def apply_transform(
                 fix=f"correct {path.name}, then `tidegate validate {job_folder.name}`",
             ) from error
     try:
-        result = _load_function(path)(**frames)
+        function = _load_function(path)
+        arguments: dict[str, Any] = dict(frames)
+        if "context" not in frames and "context" in inspect.signature(function).parameters:
+            arguments["context"] = context
+        result = function(**arguments)
     except TidegateError:
         raise
     except Exception as error:
@@ -77,7 +95,7 @@ def apply_transform(
             next_run="fails in the same way; nothing was read",
             fix=f"correct {path.name}, then `tidegate validate {job_folder.name}`",
         ) from error
-    if not hasattr(result, "writeStream"):
+    if not hasattr(type(result), "writeStream"):  # asking a batch frame itself raises
         raise UsageError(
             "TRANSFORM_FAILED",
             f"transform returned {type(result).__name__}, not a DataFrame",
