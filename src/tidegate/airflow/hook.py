@@ -169,5 +169,11 @@ def hide_in_logs(values: Mapping[str, Any]) -> None:
     from airflow.sdk.log import mask_secret
 
     for key, value in values.items():
-        if any(word in key.lower().replace("_", ".") for word in SECRET_WORDS):
+        sounds_secret = any(word in key.lower().replace("_", ".") for word in SECRET_WORDS)
+        # A switch such as token.enabled=false hides nothing, but would blot every "false" out of the log.
+        if sounds_secret and _text(value) not in ("true", "false", ""):
             mask_secret(str(value))
+
+
+def _text(value: Any) -> str:
+    return str(value).lower().strip()
