@@ -1,0 +1,62 @@
+"""The record behind a row stays known through transforms that select their own columns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.sql import functions as F
+
+from tidegate.transform.carry import carry_column
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@pytest.fixture
+def orders(spark: SparkSession) -> DataFrame:
+    rows = [(1, "a b", "raw one"), (2, "c", "raw two")]
+    frame = spark.createDataFrame(rows, "id INT, words STRING, raw STRING")
+    return frame.select("id", "words", F.struct(F.col("raw").alias("raw")).alias("_tidegate"))
+
+
+def _by_sql(frame: DataFrame) -> DataFrame:
+    frame.createOrReplaceTempView("orders")
+    return frame.sparkSession.sql(
+        "SELECT id + 1 AS k, word FROM (SELECT id, explode(split(words, ' ')) AS word FROM orders) WHERE id < 9"
+    )
+
+
+@pytest.mark.parametrize(
+    ("transform", "expected"),
+    [
+        (lambda df: df.select("id"), ["raw one", "raw two"]),
+        (lambda df: df.select(F.upper("words").alias("u")).where("u <> 'C'").select("u"), ["raw one"]),
+        (lambda df: df.select(F.explode(F.split("words", " ")).alias("w")), ["raw one", "raw one", "raw two"]),
+        (lambda df: df.selectExpr("id * 2 AS id").filter("id > 2"), ["raw two"]),
+        (lambda df: df.drop("_tidegate"), ["raw one", "raw two"]),
+        (_by_sql, ["raw one", "raw one", "raw two"]),
+    ],
+    ids=["select", "select-where-select", "explode", "selectExpr", "drop", "sql"],
+)
+def test_the_column_comes_back(
+    orders: DataFrame, transform: Callable[[DataFrame], DataFrame], expected: list[str]
+) -> None:
+    out = transform(orders)
+    assert "_tidegate" not in out.columns
+    carried = carry_column(out, orders, "_tidegate")
+    assert carried.columns == [*out.columns, "_tidegate"]
+    assert sorted(row["_tidegate"]["raw"] for row in carried.collect()) == expected
+    assert carried.drop("_tidegate").collect() == out.collect()
+
+
+def test_behind_an_aggregation_the_frame_stays_as_it_is(orders: DataFrame) -> None:
+    out = orders.groupBy("id").count()
+    assert carry_column(out, orders, "_tidegate").columns == out.columns
+
+
+def test_kept_by_the_transform_it_is_not_added_twice(orders: DataFrame) -> None:
+    out = orders.withColumn("more", F.lit(1))
+    assert carry_column(out, orders, "_tidegate").columns == out.columns
