@@ -61,52 +61,35 @@ def _die_with_parent() -> None:
 def _ingest(project: Project, paths: PipelinePaths, order: IngestOrder) -> dict[str, Any]:
     from pyspark.sql import SparkSession
 
-    from tidegate.audit.row_rules import row_rules
-    from tidegate.audit.suite import check_columns, load_suite
-    from tidegate.ingest import plan
     from tidegate.ingest.judge import judge_if_large
+    from tidegate.ingest.query import prepare_query
     from tidegate.ingest.stage import BatchStager
     from tidegate.spec.load import load_pipeline
-    from tidegate.table.schema import check_partition_columns, check_schema_change
 
     spec = load_pipeline(project, order.pipeline)
-    suite = load_suite(project, order.pipeline)
-    rules = row_rules(suite) if suite is not None else []
     started = time.monotonic()
     emit("start", pipeline=spec.name, run_id=order.run_id)
     spark = SparkSession.builder.appName(f"tidegate {spec.name}").getOrCreate()
     emit("session", seconds=round(time.monotonic() - started, 2), master=spark.sparkContext.master)
 
     parsed = {name: _stream(spark, project, paths, order, spec, name) for name in spec.sources}
-    good = {
-        name: plan.good_records(plan.observe_source(frame, name), name, with_provenance=bool(rules))
-        for name, frame in parsed.items()
-    }
-    out = plan.transformed_rows(spark, spec, paths.job, good)
-    flagged = plan.observe_rules(plan.flag_rules(out, rules), rules)
-    rows = plan.staged_rows(flagged)
-    if suite is not None:
-        check_columns(suite, dict(rows.dtypes))
-    schema_json = plan.nullable_schema_json(rows.schema)
-    check_partition_columns(list(spec.table.partition_by), schema_json, None)
-    if order.table_schema_json is not None:
-        check_schema_change(order.table_schema_json, schema_json)
+    prepared = prepare_query(spark, project, spec, parsed, order.run_id, order.table_schema_json)
 
     stager = BatchStager(
         spark=spark,
         spec=spec,
         paths=paths,
         order=order,
-        rules=rules,
-        schema_json=schema_json,
-        second_look=lambda ranges: _second_look(spark, project, paths, order, spec, rules, ranges),
+        rules=prepared.rules,
+        schema_json=prepared.schema_json,
+        second_look=lambda ranges: _second_look(spark, project, paths, order, spec, prepared.rules, ranges),
     )
-    _drain(spark, rows, stager)
-    judge_if_large(spark, paths, order, suite)
+    _drain(spark, prepared.rows, stager)
+    judge_if_large(spark, paths, order, prepared.suite)
     return {
         "batches": stager.batches,
         "rows": stager.rows_so_far,
-        "keeps_provenance": plan.PROVENANCE in out.columns or not rules,
+        "keeps_provenance": prepared.keeps_provenance,
         "seconds": round(time.monotonic() - started, 2),
     }
 
@@ -172,7 +155,7 @@ def _wait(spark: SparkSession, query: StreamingQuery) -> None:
         tasks = sum(stage.numTasks for stage in stages if stage)
         if tasks and (done, tasks) != said:
             said = (done, tasks)
-            emit("progress", tasks_done=done, tasks=tasks)
+            emit("progress", tasks=f"{done} of {tasks}")
 
 
 def _stream(

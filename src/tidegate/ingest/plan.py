@@ -8,7 +8,6 @@ look at one batch. Counts come from ``observe`` in the same pass that writes the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,8 @@ from tidegate.audit.row_rules import RowRule
 from tidegate.errors import UsageError
 from tidegate.source.spark_files import FRAMEWORK_COLUMNS
 from tidegate.spec.models import PipelineSpec
-from tidegate.transform.apply import apply_transform, refuse_stateful
+from tidegate.transform.apply import TransformContext, apply_transform, refuse_stateful
+from tidegate.transform.carry import carry_column
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -31,14 +31,6 @@ CAPTURED_AT_MOST = 256
 """Set-aside records that travel in the metrics themselves; more than these need a second look at the batch."""
 
 _PLACES_AT_MOST = 64
-
-
-@dataclass(frozen=True)
-class Staging:
-    """The frame whose rows are written, and what it took to get there."""
-
-    rows: DataFrame
-    keeps_provenance: bool
 
 
 def observe_source(parsed: DataFrame, source: str) -> DataFrame:
@@ -71,12 +63,16 @@ def good_records(parsed: DataFrame, source: str, *, with_provenance: bool) -> Da
 
 
 def transformed_rows(
-    spark: SparkSession, spec: PipelineSpec, job_folder: Path, frames: dict[str, DataFrame]
+    spark: SparkSession, spec: PipelineSpec, job_folder: Path, frames: dict[str, DataFrame], run_id: str
 ) -> DataFrame:
     """The rows that leave the user's transform, checked: stateless, distinct column names, writable types."""
-    out = apply_transform(spark, job_folder, spec.transform, frames)
+    context = TransformContext(pipeline=spec.name, run_id=run_id)
+    out = apply_transform(spark, job_folder, spec.transform, frames, context)
     where = job_folder / (spec.transform or "pipeline.yaml")
     refuse_stateful(out, where)
+    for frame in frames.values():
+        if PROVENANCE in frame.columns:
+            out = carry_column(out, frame, PROVENANCE)
     names = [name.lower() for name in out.columns if name != PROVENANCE]
     twice = sorted({name for name in names if names.count(name) > 1})
     void = [field.name for field in out.schema.fields if field.dataType.typeName() == "void"]

@@ -47,7 +47,7 @@ def set_aside_records(
         malformed = bad if malformed is None else malformed.unionByName(bad)
     assert malformed is not None
     good = {name: plan.good_records(frame, name, with_provenance=bool(rules)) for name, frame in frames.items()}
-    flagged = plan.flag_rules(plan.transformed_rows(spark, spec, Path(paths.job), good), rules)
+    flagged = plan.flag_rules(plan.transformed_rows(spark, spec, Path(paths.job), good, order.run_id), rules)
     broken = plan.rejected_rows(flagged, rules).select(
         "source",
         "_position",

@@ -53,7 +53,7 @@ def read_kafka(
         options = {name: value for name, value in options.items() if name not in _LIMITS}
     reader = spark.readStream.format("kafka").options(**options).options(**_subscription(spec, birth))
     reader = reader.option("startingOffsets", json.dumps(offsets_to_json(birth.offsets)))
-    return _shape(_load(reader, spec), spec)
+    return shape_records(_load(reader, spec), spec)
 
 
 def read_range(
@@ -77,7 +77,7 @@ def read_range(
         .option("startingOffsets", json.dumps(ends[0]))
         .option("endingOffsets", json.dumps(ends[1]))
     )
-    return _shape(_load(reader, spec), spec)
+    return shape_records(_load(reader, spec), spec)
 
 
 def _load(reader: Any, spec: KafkaSource) -> DataFrame:
@@ -95,7 +95,8 @@ def _subscription(spec: KafkaSource, birth: KafkaBirth) -> dict[str, str]:
     return {"subscribe": ",".join(sorted(birth.offsets))}
 
 
-def _shape(frame: DataFrame, spec: KafkaSource) -> DataFrame:
+def shape_records(frame: DataFrame, spec: KafkaSource) -> DataFrame:
+    """Kafka's own columns (value, topic, partition, offset, and those of ``metadata: true``) as this module's frame."""
     position = F.expr(
         """concat('{"topic":"', topic, '","partition":', CAST(partition AS STRING), ',"offset":', """
         """CAST(offset AS STRING), '}')"""

@@ -1,0 +1,79 @@
+"""Having Spark analyse a pipeline's query without its data: for ``tidegate validate --spark``."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidegate.errors import UsageError
+from tidegate.project import Project
+from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec, SourceSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_KAFKA_COLUMNS = (
+    "CAST(NULL AS BINARY) AS key",
+    "CAST(NULL AS BINARY) AS value",
+    "CAST(NULL AS STRING) AS topic",
+    "CAST(NULL AS INT) AS partition",
+    "CAST(NULL AS BIGINT) AS offset",
+    "timestamp",
+    "CAST(NULL AS ARRAY<STRUCT<key: STRING, value: BINARY>>) AS headers",
+)
+
+
+def analyse_pipeline(project: Project, name: str) -> None:
+    """Build the streaming query of ``name`` in a local session: transform, rules, suite and change of the table's
+    schema are checked as in a run. No source is read and no broker is asked.
+
+    Raises UsageError (or its SpecError) for what an ingest would refuse, with the user's file and line.
+    """
+    from tidegate.ingest.query import prepare_query
+    from tidegate.spec.load import load_pipeline
+    from tidegate.table.log import read_table_state
+
+    spec = load_pipeline(project, name)
+    table = read_table_state(project.paths(name).table)
+    spark = _session(project, spec)
+    with tempfile.TemporaryDirectory(prefix="tidegate-analyse-") as empty:
+        parsed = {source: _empty_stream(spark, one, Path(empty)) for source, one in spec.sources.items()}
+        try:
+            prepare_query(spark, project, spec, parsed, "validate", table.schema_json if table is not None else None)
+        except UsageError:
+            raise
+        except Exception as error:
+            from tidegate.ingest.failures import explain
+
+            raise explain(error, name, project.paths(name).job, project.paths(name).state) from error
+
+
+def _empty_stream(spark: SparkSession, source: SourceSpec, empty: Path) -> DataFrame:
+    if isinstance(source, FilesSource):
+        from tidegate.source.spark_files import stream_files
+
+        return stream_files(spark, empty, source, [], unlimited=False)
+    assert isinstance(source, KafkaSource), "load_pipeline refuses other sources"
+    from tidegate.source.spark_kafka import shape_records
+
+    # The rate source stands for Kafka's: a stream of the same columns that needs neither jars nor a broker.
+    frame = spark.readStream.format("rate").load().where("false").selectExpr(*_KAFKA_COLUMNS)
+    return shape_records(frame, source)
+
+
+def _session(project: Project, spec: PipelineSpec) -> SparkSession:
+    """One small session for all pipelines of a command, each with its own SQL settings, as a run sets them."""
+    from pyspark.sql import SparkSession
+
+    from tidegate.ingest.jvm import driver_conf, jvm_options
+
+    builder = SparkSession.builder.master("local[1]").appName("tidegate validate")
+    options = " ".join(jvm_options(0, None))
+    for key, value in {**driver_conf(0, 0, 1), "spark.driver.extraJavaOptions": options}.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate().newSession()
+    for key, own in {**project.spec.spark.conf, **spec.spark.conf}.items():
+        if key.startswith("spark.sql.") and session.conf.isModifiable(key):
+            session.conf.set(key, str(own).lower() if isinstance(own, bool) else str(own))
+    return session
