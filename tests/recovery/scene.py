@@ -107,7 +107,7 @@ class Scene:
     def start(self, *command: str, fault: str | None = None) -> subprocess.Popen[bytes]:
         """Start a tidegate command in the project; ``fault`` is ``N|kill`` or ``N|freeze``."""
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("FAULT_", "AIRFLOW"))}
-        environment["PYTHONPATH"] = str(FAULTS)
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(FAULTS), os.environ.get("PYTHONPATH")]))
         environment["TEST_SCENE"] = str(self.root)
         if fault is not None:
             number, mode = fault.split("|")
@@ -189,9 +189,12 @@ class Scene:
         assert rejected == Counter(dict.fromkeys(self.rejected, 1))
         assert len(aside) == len(self.malformed) + len(self.rejected)
 
-    def catch_up(self, spark: SparkSession | None = None) -> None:
-        """At most two clean runs, then everything must be there; a third finds nothing."""
-        first = self.report("run", NAME, expect=0)
+    def catch_up(self, spark: SparkSession | None = None, run_id: str | None = None) -> None:
+        """At most two clean runs, then everything must be there; a third finds nothing.
+
+        With ``run_id`` the first is a retry of that run: between two of its steps the lease waits for it alone.
+        """
+        first = self.report("run", NAME, *(["--run-id", run_id] if run_id else []), expect=0)
         if first["outcome"] != "nothing_new":
             assert first["rows"]["published"] == first["rows"]["staged"]
         self.run("run", NAME)

@@ -31,7 +31,7 @@ def _sweep_command(start: Snapshot, command: tuple[str, ...], sample: int, spark
         assert len(scene.steps()) >= number, f"step {number} of {total} was not reached"
         scene.check_readers_now()
         try:
-            scene.catch_up(spark)
+            scene.catch_up(spark, run_id="second")
         except AssertionError as error:
             raise AssertionError(f"killed at step {number} of {total}: {scene.steps()[number - 1]}\n{error}") from error
 
