@@ -21,7 +21,7 @@ from tidegate.spec.ddl import parse_ddl
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_PARSED, _KEYS = "_tidegate_parsed", "_tidegate_unknown"
+_PARSED, _KEYS, _BAD = "_tidegate_parsed", "_tidegate_unknown", "_tidegate_bad"
 _RECORD, _END, _CORRUPT = "_tidegate_record", "_tidegate_end", "_tidegate_corrupt"
 TOMBSTONE = "null value (tombstone)"
 
@@ -71,7 +71,12 @@ def parse_text(
     if format == "json" and unknown_fields_policy == "quarantine":
         named = f"concat('fields that the schema lacks: ', array_join({_KEYS}, ', '))"
         reasons.append((f"{_KEYS} IS NOT NULL", named))
-    detail = F.expr(f"CASE {' '.join(f'WHEN {condition} THEN {text}' for condition, text in reasons)} END")
+    # The reasons hold lambdas, which neither whole-stage code nor the search for common expressions takes in: good
+    # records must not meet them.
+    bad = " OR ".join(f"({condition})" for condition, _ in reasons)
+    parsed = parsed.select("*", F.expr(f"coalesce({bad}, false)").alias(_BAD))
+    why = " ".join(f"WHEN {condition} THEN {text}" for condition, text in reasons)
+    detail = F.expr(f"CASE WHEN {_BAD} THEN CASE {why} ELSE 'does not fit the schema' END END")
     kept = [
         F.expr(f"CASE WHEN is_valid_utf8({value}) THEN {value} ELSE base64(CAST({value} AS BINARY)) END").alias(name)
         if name == value_column
@@ -85,8 +90,7 @@ def parse_text(
         *kept,
         *_data(format, columns, value),
         *rescued,
-        # One expression for both: Spark computes it once, and no record is malformed without a reason.
-        detail.isNotNull().alias("_malformed"),
+        F.col(_BAD).alias("_malformed"),
         detail.alias("_detail"),
         F.col(_KEYS).alias("_unknown"),
     )
