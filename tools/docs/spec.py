@@ -64,9 +64,9 @@ def render_spec() -> str:
         "## Columns of metadata: true\n",
         table(["column", "type"], [[code(column.name), code(column.type.upper())] for column in KAFKA_METADATA]),
         "# expectations/PIPELINE.yaml\n",
-        "A Great Expectations suite in its own field names: `name`, `expectations`, and per expectation "
-        "`type`, `kwargs`, `severity` (`critical`, `warning`, `info`; default `critical`) and `meta`. `meta.rule` names the "
-        "rule; `meta.on_failure: quarantine` sets offending rows aside.\n",
+        "A Great Expectations suite in its own field names: `name`, `expectations`, and per expectation `type`, "
+        "`kwargs`, `severity` (`critical`, `warning`, `info`; default `critical`) and `meta`. In `meta`, `rule` is the "
+        "rule's name, and `on_failure: quarantine` sets offending rows aside.\n",
         table(["type", "judges", "quarantine", "kwargs (required in bold)"], _expectations()),
         "Known to Great Expectations, and refused:\n",
         table(["type", "why"], [[code(name), why] for name, why in UNUSABLE_TYPES.items()]),

@@ -1,0 +1,99 @@
+"""The reference is what the code says, and every page's links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+
+from tidegate.spec.load import list_pipelines
+from tools.console import REPO_ROOT
+from tools.docs.__main__ import FOLDER, list_stale
+from tools.docs.errors import SOURCES, find_raise_sites
+from tools.docs.source_text import Renderer
+
+PAGES = sorted([*REPO_ROOT.glob("*.md"), *(REPO_ROOT / "docs").rglob("*.md")])
+_LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+_CODE_BLOCK = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+
+
+def read_page(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def test_reference_is_current():
+    assert list_stale() == [], "python -m tools.docs writes the pages anew"
+
+
+def test_every_error_code_is_in_the_reference():
+    """Another way to find the codes than the page's own: a plain search for the first argument of an error class."""
+    text = "\n".join(read_page(path) for path in SOURCES.rglob("*.py"))
+    plain = set(re.findall(r'\b\w*Error\(\s*"([A-Z][A-Z0-9_]+)"', text))
+    assert len(plain) > 50
+    assert plain <= {site.code for site in find_raise_sites()}
+    page = read_page(FOLDER / "errors.md")
+    assert [code for code in sorted(plain) if f"`{code}`" not in page] == []
+
+
+def test_a_code_that_a_function_passes_on_is_found(tmp_path):
+    (tmp_path / "x.py").write_text(
+        "from tidegate.errors import UsageError\n"
+        "def f(name, faults):\n"
+        "    fix = 'mend ' + 'it'\n"
+        "    raise _refuse('TOO_MANY', f'{name} has {len(faults)} faults: {\"; \".join(faults)}', fix)\n"
+        "def _refuse(code, message, fix):\n"
+        "    return UsageError(code, message, fix=fix)\n"
+    )
+    (site,) = find_raise_sites(tmp_path)
+    assert (site.code, site.exit_code) == ("TOO_MANY", 64)
+    assert site.message == "{name} has {number} faults: {faults}"
+    assert site.fix == "mend it"
+
+
+def test_either_text_is_shown():
+    import ast
+
+    node = ast.parse("f\"{n} file{'' if n == 1 else 's'} {'is' if n == 1 else 'are'} away\"", mode="eval").body
+    assert Renderer({}).render(node) == "{n} file[s] (is / are) away"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(REPO_ROOT)))
+def test_links_lead_somewhere(path):
+    for target in _LINK.findall(_CODE_BLOCK.sub("", read_page(path))):
+        parts = urlsplit(target)
+        if parts.scheme or not parts.path:
+            continue
+        assert (path.parent / parts.path).exists(), f"{path.name} links to {target}, which is not there"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(REPO_ROOT)))
+def test_pages_hold_no_path_of_a_machine(path):
+    assert re.findall(r"(?:/work/|/tmp/|/root/|/home/)\S*", read_page(path)) == []
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(REPO_ROOT)))
+def test_error_codes_named_in_pages_exist(path):
+    """A page that names CHECKPOINT_GONE must be told when the code is renamed."""
+    known = {site.code for site in find_raise_sites()} | {"SPEC_ERROR"}
+    prefixes = {code.split("_")[0] for code in known if "_" in code}
+    named = set(re.findall(r"`([A-Z]+(?:_[A-Z]+)+)`", read_page(path)))
+    wrong = {code for code in named if code.split("_")[0] in prefixes and code not in known}
+    page_only = {"NOT_SUPPORTED_YET", "STORAGE_NOT_SUPPORTED", "BAD_SPEC", "BAD_PROJECT", "BAD_SUITE", "BAD_TRANSFORM"}
+    settings = {"SPARK_HOME", "JAVA_HOME", "KAFKA_PORT", "KAFKA_BOOTSTRAP_SERVERS"}
+    assert wrong - page_only - settings == set()
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(REPO_ROOT)))
+def test_yaml_in_pages_can_be_read(path):
+    for block in re.findall(r"^```yaml\n(.*?)^```", read_page(path), re.MULTILINE | re.DOTALL):
+        yaml.safe_load(block)
+
+
+def test_the_readme_names_every_example():
+    from tidegate.project import load_project
+
+    text = read_page(REPO_ROOT / "README.md")
+    assert [name for name in list_pipelines(load_project(REPO_ROOT)) if f"`{name}`" not in text] == []
