@@ -179,7 +179,7 @@ def test_a_scheduled_run_publishes_and_the_next_tick_is_skipped(live: Live) -> N
 
 
 def test_a_busy_pipeline_is_tried_again(live: Live) -> None:
-    project = load_project(live.root)
+    project = load_project(live.root, {SECRET_VARIABLE: CANARY})
     drop_rows(live.root, "quiet", "busy", [(10, 1.0)])
     run_id = ""
     with acquire(project.paths("quiet"), run_id="somebody", command="run", expires_after_seconds=60):
@@ -206,7 +206,13 @@ def test_a_held_increment_fails_the_audit_once_and_says_what_to_do(live: Live) -
     assert not live.client.list_asset_events("strict")
 
     # A person decides on the command line; clearing the run's tasks then sends the event, and publishes nothing twice.
-    decide(load_project(live.root), "strict", run_id, decision="release", reason="a refund, agreed")
+    decide(
+        load_project(live.root, {SECRET_VARIABLE: CANARY}),
+        "strict",
+        run_id,
+        decision="release",
+        reason="a refund, agreed",
+    )
     live.client.clear_tasks("strict", run_id, ["audit", "publish"])
     assert live.client.wait_for_dag_run("strict", run_id)["state"] == "success"
     assert live.read_ids("strict") == [1, 2]
