@@ -14,7 +14,7 @@ from tidegate.project import PipelinePaths
 from tidegate.run.pending import Pending, find_pending
 from tidegate.run.preflight import gather_facts
 from tidegate.run.rebirth import begin_anew
-from tidegate.run.report import now_text, save_report
+from tidegate.run.report import now_text
 from tidegate.run.settle import sweep_attempts, sync_ledger
 from tidegate.run.submit import SubmitPlan, driver_died, plan_submit
 from tidegate.spec.models import FilesSource, KafkaSource
@@ -60,7 +60,7 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
             if restored.lost:
                 lost[name] = list(restored.lost)
                 context.report.sources[name] = {"rows": 0, "lost": lost[name]}
-                save_report(context.paths, context.report)  # named in a report before the ledger forgets them
+                context.save()  # named in a report before the ledger forgets them
                 ledger.drop_linked(name, lost[name])
     pending = find_pending(project, paths, spec, facts.birth, facts.checkpoint, ledger)
     if _accept_losses(context, pending, accept_loss):
@@ -72,7 +72,7 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
         context.report.sources[name] = {"rows": 0, **summary}
     if ledger is not None:
         if any(scan.changed or scan.vanished for scan in pending.scans.values()):
-            save_report(context.paths, context.report)  # named in a report before they count as reported
+            context.save()  # named in a report before they count as reported
         for name, scan in pending.scans.items():
             note_scan(ledger, name, scan)
     _record_birth(context, pending)
@@ -186,6 +186,7 @@ def _run_driver(context: RunContext, ordered: tuple[IngestOrder, Pending], submi
     )
     context.lease.check()
     exit_code = submit(plan)
+    context.lease.check()
     facts = context.facts = gather_facts(paths, context.spec)
     if facts.query_id is not None:
         name_query(paths, facts.query_id)

@@ -62,6 +62,11 @@ class RunContext:
         """The pipeline."""
         return self.spec.name
 
+    def save(self) -> None:
+        """Store the report, unless the lease is lost: whoever took over may have finished this run's report."""
+        self.lease.check()
+        save_report(self.paths, self.report)
+
     def recover(self) -> Facts:
         """Finish what was begun; the facts after it. The report is read again: recovery may have finished it."""
         self.facts = recover(self.paths, self.spec, self.lease)
@@ -156,7 +161,7 @@ def _open_run(
         lease.release()
     else:
         report.duration_seconds[command] = round(time.monotonic() - began, 3)
-        save_report(paths, report)
+        context.save()
         lease.park(max(expires, _PARK_AT_LEAST_SECONDS))
 
 
@@ -212,11 +217,11 @@ def _ingest(context: RunContext, submit: Submit, accept_loss: str | None) -> Non
     if not owed:
         context.report.outcome = "nothing_new"
         context.report.ended_at = now_text()
-        save_report(context.paths, context.report)
+        context.save()
         return
     fill_from_manifests(context.report, owed)
     check_balance(context.report.rows, published=False)
-    save_report(context.paths, context.report)
+    context.save()
 
 
 def _audit(context: RunContext) -> None:
@@ -234,7 +239,7 @@ def _audit(context: RunContext) -> None:
     verdict = audit_increment(context, facts)
     context.report.quality = verdict.quality
     _timed(context, "audit", began)
-    save_report(context.paths, context.report)
+    context.save()
     if not verdict.passed and load_decision(context.paths, verdict.run_id) is None:
         raise held_error(context.name, verdict, earlier=False)
 
@@ -263,7 +268,7 @@ def _publish(context: RunContext) -> None:
     context.recover()
     _timed(context, "publish", began)
     context.report.duration_seconds = dict(context.report.duration_seconds)
-    save_report(context.paths, context.report)
+    context.save()
 
 
 def _need_owed(context: RunContext, facts: Facts) -> None:

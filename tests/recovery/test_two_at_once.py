@@ -1,0 +1,97 @@
+"""Two runs of one pipeline at the same moment: one works, the other says who holds the lease, and nothing is lost."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from typing import TYPE_CHECKING
+
+from tests.recovery.scene import NAME, Snapshot
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def _end(process: subprocess.Popen[bytes]) -> tuple[int, str]:
+    _, err = process.communicate(timeout=180)
+    return process.returncode, err.decode()
+
+
+def test_two_runs(published: Snapshot, spark: SparkSession) -> None:
+    scene = published.restore()
+    for _ in range(3):
+        scene.offer()
+    ids = ("left", "right")
+    processes = [scene.start("run", NAME, "--run-id", run_id) for run_id in ids]
+    ended = dict(zip(ids, map(_end, processes), strict=True))
+    assert sorted(code for code, _ in ended.values()) == [0, 75], ended
+    winner = next(run_id for run_id, (code, _) in ended.items() if code == 0)
+    loser = next(run_id for run_id in ids if run_id != winner)
+    pid = dict(zip(ids, processes, strict=True))[winner].pid
+    assert "LEASE_HELD" in ended[loser][1]
+    assert re.search(
+        rf"being written by run {winner} \(tidegate run, pid {pid}@.+\), since 20\d\d-\d\d-\d\dT\d\d:\d\d",
+        ended[loser][1],
+    ), ended[loser][1]
+    scene.wait_until_gone()
+    scene.check_complete(spark)
+    assert scene.report("run", NAME)["outcome"] == "nothing_new"
+
+
+def test_one_run_id_twice(published: Snapshot, spark: SparkSession) -> None:
+    """A scheduler that starts the same run twice."""
+    scene = published.restore()
+    scene.offer()
+    processes = [scene.start("run", NAME, "--run-id", "same", "--json") for _ in range(2)]
+    codes = [_end(process)[0] for process in processes]
+    assert sorted(codes) == [0, 75]
+    again = scene.report("run", NAME, "--run-id", "same")
+    assert again["outcome"] == "published" and again["rows"]["published"] == 6
+    scene.check_complete(spark)
+
+
+def test_eight_idle_runs(published: Snapshot) -> None:
+    """Short ones, so that taking and giving back the lease meet: each is done or refused, none fails otherwise."""
+    scene = published.restore()
+    ended = [_end(process) for process in [scene.start("run", NAME) for _ in range(8)]]
+    assert {code for code, _ in ended} <= {0, 75}, ended
+    assert any(code == 0 for code, _ in ended)
+    assert all("LEASE_HELD" in err for code, err in ended if code == 75), ended
+    scene.check_complete()
+
+
+def test_scheduled_steps_against_a_run(published: Snapshot, spark: SparkSession) -> None:
+    """Between its tasks a scheduled run keeps the lease, for itself alone."""
+    scene = published.restore()
+    for _ in range(3):
+        scene.offer()
+    scene.run("ingest", NAME, "--run-id", "scheduled")
+    code, err = _end(scene.start("run", NAME, "--run-id", "by-hand"))
+    assert code == 75 and "LEASE_HELD" in err
+    assert re.search(r"waits for the next step of run scheduled \(tidegate ingest, pid \d+@.+\), since 20", err), err
+    code, err = _end(scene.start("publish", NAME, "--run-id", "by-hand"))
+    assert code == 75 and "LEASE_HELD" in err
+    scene.check_readers_now()
+    scene.run("audit", NAME, "--run-id", "scheduled")
+    code, err = _end(scene.start("run", NAME, "--run-id", "by-hand"))
+    assert code == 75 and "LEASE_HELD" in err
+    scene.run("publish", NAME, "--run-id", "scheduled")
+    scene.check_complete(spark)
+    assert scene.report("run", NAME, "--run-id", "by-hand")["outcome"] == "nothing_new"
+    assert scene.report("publish", NAME, "--run-id", "scheduled")["outcome"] == "published"
+
+
+def test_repair_and_decisions_wait_too(published: Snapshot) -> None:
+    scene = published.restore()
+    scene.offer()
+    scene.run("ingest", NAME, "--run-id", "scheduled")
+    for command in (
+        ("repair", NAME),
+        ("release", NAME, "scheduled-2", "--reason", "because"),
+        ("discard", NAME, "scheduled-2", "--reason", "because"),
+    ):
+        code, err = _end(scene.start(*command))
+        assert code == 75 and "LEASE_HELD" in err, f"{command}: {code} {err}"
+    scene.run("audit", NAME, "--run-id", "scheduled")
+    scene.run("publish", NAME, "--run-id", "scheduled")
+    scene.check_complete()
