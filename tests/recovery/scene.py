@@ -111,6 +111,7 @@ class Scene:
         environment["TEST_SCENE"] = str(self.root)
         if fault is not None:
             number, mode = fault.split("|")
+            self.counter.unlink(missing_ok=True)
             environment["FAULT_AT"] = f"{self.root}/|{self.counter}|{number}|{mode}"
         return subprocess.Popen(
             [sys.executable, "-m", "tidegate.cli.main", "--project", str(self.root), *command],

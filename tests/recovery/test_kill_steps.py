@@ -25,7 +25,6 @@ def _sweep_command(start: Snapshot, command: tuple[str, ...], sample: int, spark
     assert total > 5, "the steps were not counted"
     for number in sweep(total, sample):
         scene = start.restore()
-        scene.counter.unlink()
         scene.run(*command, fault=f"{number}|kill", expect=None)
         scene.wait_until_gone()
         assert len(scene.steps()) >= number, f"step {number} of {total} was not reached"

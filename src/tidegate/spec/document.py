@@ -19,6 +19,7 @@ KeyPath = tuple[str | int, ...]
 
 _LARGEST_BYTES = 1 << 20
 _MOST_VALUES = 100_000
+_SHORTEST_HIDDEN = 4
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -81,7 +82,19 @@ class Document:
 
     def add_fault(self, path: KeyPath, message: str, fix: str, code: str = "BAD_SPEC") -> None:
         """Note a fault at a key."""
-        self.faults.append(Fault(self.file, self.find_line(path), name_path(path), message, fix, code))
+        line = self.find_line(path)
+        self.faults.append(Fault(self.file, line, name_path(path), self.hide_filled(message), fix, code))
+
+    def hide_filled(self, text: str) -> str:
+        """``text`` with values that came from the environment as they are written in the file: ``${VAR}``."""
+        for path, written in self.written.items():
+            value = self.data
+            for part in path:
+                value = value[part]
+            text = text.replace(repr(value), repr(written))
+            if len(value) >= _SHORTEST_HIDDEN:
+                text = text.replace(value, written)
+        return text
 
 
 def name_path(path: KeyPath) -> str:

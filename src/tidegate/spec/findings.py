@@ -21,4 +21,5 @@ class Finding:
     def to_fault(self, document: Document, code: str) -> Fault:
         """The finding with file and line."""
         line = document.find_line(self.path)
-        return Fault(document.file, line, name_path(self.path), self.message, self.fix, self.code or code)
+        message, fix = document.hide_filled(self.message), document.hide_filled(self.fix)
+        return Fault(document.file, line, name_path(self.path), message, fix, self.code or code)
