@@ -106,4 +106,6 @@ def _name_of_call(node: ast.Call) -> str:
         return _name(node.func.value) if not node.args else ""
     if isinstance(node.func, ast.Name) and node.args and node.func.id in ("len", "sum"):
         return "number"
+    if isinstance(node.func, ast.Name) and len(node.args) == 2 and node.func.id == "map":
+        return _name(node.args[1])
     return _name(node.args[0]) if node.args else ""
