@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.errors import HeldError, TidegateError, TryAgainError, UsageError
 from tidegate.lease import Lease, acquire
-from tidegate.project import PipelinePaths, Project
+from tidegate.project import PipelinePaths, Project, encode_run_id
 from tidegate.run.preflight import Facts, check_agreement
 from tidegate.run.report import (
     FINAL_OUTCOMES,
@@ -81,13 +81,13 @@ def new_run_id(kind: str = "manual") -> str:
 
 def check_run_id(run_id: str) -> str:
     """``run_id`` when it can be one. Raises UsageError BAD_RUN_ID."""
-    if run_id and len(run_id.encode()) <= _RUN_ID_AT_MOST and run_id.isprintable():
+    if run_id and run_id.isprintable() and len(encode_run_id(run_id)) <= _RUN_ID_AT_MOST:
         return run_id
     raise UsageError(
         "BAD_RUN_ID",
         f"{run_id[:80]!r} cannot be a run id",
         next_run="is not touched",
-        fix=f"use 1 to {_RUN_ID_AT_MOST} printable characters, or leave --run-id out",
+        fix=f"use 1 to {_RUN_ID_AT_MOST} letters, digits and -_.:+ (any other character counts more), or leave it out",
     )
 
 

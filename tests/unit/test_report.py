@@ -1,0 +1,154 @@
+"""The run report: its figures come from manifests, must balance, and are the same whenever they are made."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.staged import make_paths
+from tidegate.errors import DefectError, UsageError
+from tidegate.run.report import (
+    ROW_KEYS,
+    check_balance,
+    fill_from_manifests,
+    list_reports,
+    load_report,
+    new_report,
+    save_report,
+)
+from tidegate.run.steps import check_run_id
+from tidegate.staging.manifest import BatchManifest, SourceRange
+
+CONTRACT_KEYS = [
+    "pipeline", "run_id", "mode", "outcome", "started_at", "ended_at", "duration_seconds", "sources", "batches",
+    "watermark", "rows", "quality", "table", "error",
+]  # fmt: skip
+
+
+def make_manifest(
+    batch_id: int, sources: dict[str, SourceRange], *, transformed: int, rejected: int, run_id: str = "r1"
+) -> BatchManifest:
+    """A staged batch with these figures."""
+    staged = transformed - rejected
+    return BatchManifest(
+        "orders", run_id, "q", batch_id, "a", sources, transformed, rejected, staged, [], [], rejected, "{}"
+    )
+
+
+FILES = [
+    make_manifest(
+        1,
+        {"orders": SourceRange(10, 2, 100, [{"path": "a"}, {"path": "b"}], unknown_fields={"new": "a:1"})},
+        transformed=8,
+        rejected=1,
+        run_id="r0",
+    ),
+    make_manifest(
+        2,
+        {"orders": SourceRange(5, 0, 50, [{"path": "c"}], unknown_fields={"new": "c:9", "more": "c:2"})},
+        transformed=5,
+        rejected=0,
+    ),
+]
+
+
+def test_figures_are_the_sums_of_the_manifests() -> None:
+    report = new_report("orders", "r1")
+    report.sources["orders"] = {"skipped": ["x"], "rows": 0}
+    for _ in range(2):  # a retry says the same
+        fill_from_manifests(report, FILES)
+        assert report.rows == {
+            "read": 15, "malformed": 2, "late": 0, "transformed": 13, "rejected": 1, "staged": 12, "published": 0,
+        }  # fmt: skip
+        assert report.sources == {
+            "orders": {
+                "skipped": ["x"],
+                "rows": 15,
+                "malformed": 2,
+                "files": 3,
+                "bytes": 150,
+                "unknown_fields": {"new": "a:1", "more": "c:2"},
+            }
+        }
+        assert (report.batches, report.adopted_runs) == (2, ["r0"])
+    check_balance(report.rows, published=False)
+
+
+def test_offsets_of_batches_join_into_one_range() -> None:
+    ranges = [
+        {"t": {"0": [5, 9], "1": [0, 2]}},
+        {"t": {"0": [9, 12]}, "u": {"0": [0, 1]}},
+    ]
+    manifests = [
+        make_manifest(number, {"clicks": SourceRange(1, 0, offsets=offsets)}, transformed=1, rejected=0)
+        for number, offsets in enumerate(ranges)
+    ]
+    report = new_report("clicks", "r1")
+    fill_from_manifests(report, manifests)
+    assert report.sources["clicks"]["offsets"] == {"t": {"0": [5, 12], "1": [0, 2]}, "u": {"0": [0, 1]}}
+    assert manifests[0].sources["clicks"].offsets == {"t": {"0": [5, 9], "1": [0, 2]}}, "a manifest was changed"
+
+
+def test_what_was_published_stays_when_figures_are_made_again() -> None:
+    report = new_report("orders", "r1")
+    report.rows["published"] = 12
+    fill_from_manifests(report, FILES)
+    assert report.rows["published"] == 12
+
+
+@pytest.mark.parametrize(
+    ("change", "published", "said"),
+    [
+        ({"staged": 11}, False, "transformed 13 != rejected 1 + staged 11"),
+        ({"rejected": 2}, False, "transformed 13 != rejected 2 + staged 12"),
+        ({"published": 11}, True, "published 11 != staged 12"),
+        ({}, True, "published 0 != staged 12"),
+    ],
+)
+def test_what_does_not_balance_fails(change: dict[str, int], published: bool, said: str) -> None:
+    report = new_report("orders", "r1")
+    fill_from_manifests(report, FILES)
+    with pytest.raises(DefectError, match="staged") as caught:
+        check_balance(report.rows | change, published=published)
+    assert caught.value.code == "UNBALANCED" and said in caught.value.message and caught.value.exit_code == 70
+
+
+def test_the_contract_keys_come_first_and_rows_are_all_there(tmp_path: Path) -> None:
+    value = new_report("orders", "r1").to_dict()
+    assert [key for key in value if key in CONTRACT_KEYS] == CONTRACT_KEYS
+    assert list(value["rows"]) == list(ROW_KEYS)
+    json.dumps(value)
+
+
+def test_stored_and_read_back_under_any_run_id(tmp_path: Path) -> None:
+    paths = make_paths(tmp_path)
+    for run_id in ("scheduled__2026-01-01T00:00:00+00:00", "../../escape", ".hidden", "a/b c", "ü" * 33):
+        check_run_id(run_id)
+        report = new_report("orders", run_id)
+        fill_from_manifests(report, FILES)
+        save_report(paths, report)
+        assert load_report(paths, run_id) == report
+        assert paths.report(run_id).parent == paths.runs
+    assert load_report(paths, "another") is None
+    assert len(list(paths.runs.iterdir())) == 5
+
+
+@pytest.mark.parametrize("run_id", ["", "a" * 201, "ü" * 34, "/" * 67, "line\nbreak", "nul\0"])
+def test_a_run_id_that_can_be_no_file_name_is_refused(run_id: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        check_run_id(run_id)
+    assert caught.value.code == "BAD_RUN_ID"
+
+
+def test_newest_first(tmp_path: Path) -> None:
+    paths = make_paths(tmp_path)
+    assert list_reports(paths) == []
+    for number in (2, 0, 1):
+        report = new_report("orders", f"r{number}")
+        report.started_at = f"2026-01-0{1 + number}T00:00:00.000+00:00"
+        save_report(paths, report)
+    (paths.runs / "notes.json").write_text("[]")
+    assert [report.run_id for report in list_reports(paths)] == ["r2", "r1", "r0"]
+    assert len(list_reports(paths, 2)) == 2

@@ -1,0 +1,86 @@
+"""Verdicts and decisions on disk: what is held, for whom it stands, and what the error tells the person to do."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.staged import make_paths
+from tests.unit.test_preflight import OTHER, QUERY, manifest
+from tidegate import storage
+from tidegate.project import PipelinePaths
+from tidegate.run.verdicts import (
+    StoredVerdict,
+    find_hold,
+    held_error,
+    list_verdicts,
+    load_decision,
+    load_verdict,
+    save_verdict,
+)
+
+OWED = [manifest(4), manifest(5)]
+
+
+def make_verdict(run_id: str, *batches: int, failed: bool, query: str = QUERY) -> StoredVerdict:
+    """A verdict on batches of one query."""
+    return StoredVerdict(
+        run_id,
+        [[query, batch] for batch in batches],
+        {"suite": "orders", "verdict": "failed" if failed else "passed", "results": []},
+        ["id_present"] if failed else [],
+        ["id_present: 3 rows offend it"] if failed else [],
+        "2026-01-01T00:00:00+00:00",
+    )
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> PipelinePaths:
+    """Paths of a pipeline without state."""
+    return make_paths(tmp_path)
+
+
+def test_stored_and_read_back(paths: PipelinePaths) -> None:
+    assert list_verdicts(paths) == [] and load_verdict(paths, "r1") is None
+    verdict = make_verdict("r/1", 4, 5, failed=True)
+    save_verdict(paths, verdict)
+    assert load_verdict(paths, "r/1") == verdict
+    storage.put_if_absent(paths.decision("r/1"), storage.dump_json({"decision": "release"}))
+    assert list_verdicts(paths) == [verdict], "a decision is no verdict"
+
+
+@pytest.mark.parametrize(
+    ("batches", "covered"), [((4, 5), True), ((5, 4), True), ((4,), False), ((4, 5, 6), False), ((), False)]
+)
+def test_a_verdict_covers_exactly_its_batches(batches: tuple[int, ...], covered: bool) -> None:
+    assert make_verdict("r1", *batches, failed=False).covers(OWED) is covered
+    assert not make_verdict("r1", 4, 5, failed=False, query=OTHER).covers(OWED)
+
+
+def test_a_failed_verdict_on_an_owed_batch_holds_until_it_is_decided(paths: PipelinePaths) -> None:
+    assert find_hold(paths, OWED) is None
+    save_verdict(paths, make_verdict("passed", 4, 5, failed=False))
+    assert find_hold(paths, OWED) is None
+    held = make_verdict("held", 4, failed=True)
+    save_verdict(paths, held)
+    assert find_hold(paths, OWED) == held, "also when more was staged since"
+    assert find_hold(paths, [manifest(5)]) is None
+    assert find_hold(paths, [manifest(4, OTHER)]) is None
+    storage.put_if_absent(paths.decision("held"), storage.dump_json({"decision": "release", "who": "ann@host"}))
+    assert find_hold(paths, OWED) is None
+    decided = load_decision(paths, "held")
+    assert decided is not None and decided["who"] == "ann@host"
+
+
+@pytest.mark.parametrize("run_id", ["scheduled__2026-01-01T00:00:00+00:00", "it's; rm -rf ~ $(id)", "a b", "-x"])
+@pytest.mark.parametrize("earlier", [False, True])
+def test_the_commands_of_a_held_increment_can_be_pasted(run_id: str, earlier: bool) -> None:
+    error = held_error("orders", make_verdict(run_id, 4, failed=True), earlier=earlier)
+    assert (error.code, error.exit_code) == ("EARLIER_INCREMENT_HELD" if earlier else "INCREMENT_HELD", 65)
+    assert "id_present: 3 rows offend it" in error.message and not error.retry
+    assert error.fix is not None
+    for command, decision in zip(error.fix.split("   or   "), ("release", "discard"), strict=True):
+        words = shlex.split(command)
+        assert words[:3] == ["tidegate", decision, "orders"] and run_id in words and words[-2:] == ["--reason", "..."]
