@@ -94,7 +94,8 @@ def _show_quality(quality: Mapping[str, Any]) -> None:
     for result in results:
         if not result["success"]:
             count = result["unexpected_count"]
-            seen = f"{count:,} rows" if count is not None else f"saw {result['observed_value']}"
+            observed = "does not hold" if result["observed_value"] is None else f"saw {result['observed_value']}"
+            seen = f"{count:,} rows" if count is not None else observed
             print(f"    {result['severity']}: {result['rule']} ({result['type']}): {seen}")
 
 
