@@ -1,4 +1,4 @@
-"""JSON lines: what does not parse or fit is set aside with its line, and fields that the schema lacks by their policy."""
+"""JSON lines: what does not parse or fit is set aside with its line; fields that the schema lacks, by their policy."""
 
 from __future__ import annotations
 

@@ -83,6 +83,7 @@ def _ingest(project: Project, paths: PipelinePaths, order: IngestOrder) -> dict[
         rules=prepared.rules,
         schema_json=prepared.schema_json,
         second_look=lambda ranges: _second_look(spark, project, paths, order, spec, prepared.rules, ranges),
+        unknown_columns=_look_at_footers(paths, order, spec),
     )
     _drain(spark, prepared.rows, stager)
     judge_if_large(spark, paths, order, prepared.suite)
@@ -92,6 +93,29 @@ def _ingest(project: Project, paths: PipelinePaths, order: IngestOrder) -> dict[
         "keeps_provenance": prepared.keeps_provenance,
         "seconds": round(time.monotonic() - started, 2),
     }
+
+
+def _look_at_footers(paths: PipelinePaths, order: IngestOrder, spec: Any) -> dict[str, tuple[str, ...]]:
+    """Columns that the schema lacks, by link; files whose columns do not fit the schema are set aside before Spark
+    reads them, because it does not fail on all of them."""
+    from tidegate.spec.models import FilesSource
+
+    unknown: dict[str, tuple[str, ...]] = {}
+    for name, source in spec.sources.items():
+        if not isinstance(source, FilesSource) or source.format not in ("parquet", "orc"):
+            continue
+        from tidegate.ingest.columns import read_footers
+        from tidegate.ingest.unreadable import is_set_aside, set_aside
+
+        owed, intake = order.links.get(name, {}), paths.intake(name)
+        whole = [link for link in owed if not is_set_aside(paths.unreadable, intake, link)]
+        footers = read_footers(intake, whole, source)
+        unknown |= {link: footer.unknown for link, footer in footers.items()}
+        misfits = {link: footer.fault for link, footer in footers.items() if footer.fault is not None}
+        found = set_aside(paths.unreadable, intake, misfits, source, owed)
+        if found:
+            emit("progress", note=f"does not fit the schema, set aside: {', '.join(found)}")
+    return unknown
 
 
 def _drain(spark: SparkSession, rows: DataFrame, stager: Any) -> None:
@@ -138,6 +162,7 @@ def _drain(spark: SparkSession, rows: DataFrame, stager: Any) -> None:
                             stager.current_links or known,
                             source,
                             known,
+                            str(cause),
                         )
                 if found:
                     emit("progress", note=f"cannot be read, set aside: {', '.join(found)}")

@@ -15,10 +15,17 @@ _SEARCH_AT_MOST_BYTES = 512 << 20
 
 
 class PositionFinder:
-    """Positions of records from files: ``links`` maps source -> link -> {"path", ...}."""
+    """Positions of records from files: ``links`` maps source -> link -> {"path", ...}; ``separators`` maps a source to
+    what ends its lines, where that is not a line break."""
 
-    def __init__(self, links: Mapping[str, Mapping[str, Mapping[str, Any]]], paths: PipelinePaths) -> None:
+    def __init__(
+        self,
+        links: Mapping[str, Mapping[str, Mapping[str, Any]]],
+        paths: PipelinePaths,
+        separators: Mapping[str, str] | None = None,
+    ) -> None:
         self._paths = paths
+        self._separators = separators or {}
         self._by_name = {
             link.rsplit("/", 1)[-1]: (source, link, str(entry["path"]))
             for source, entries in links.items()
@@ -50,6 +57,7 @@ class PositionFinder:
                     self._paths.intake(source) / link,
                     [records[number]["raw"] for number in with_raw],
                     limit_bytes=_SEARCH_AT_MOST_BYTES,
+                    line_separator=self._separators.get(source),
                 )
                 lines = {number: line for number, line in zip(with_raw, found, strict=True) if line is not None}
             for number in numbers:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -54,6 +54,8 @@ class BatchStager:
     schema_json: str
     second_look: Callable[[dict[str, Any]], tuple[DataFrame, DataFrame]]
     """Malformed and rejected records of given source ranges, read in batch mode."""
+    unknown_columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Columns that the schema lacks, by link, of files whose columns their footers tell."""
     started_at: float = field(default_factory=time.monotonic)
     rows_so_far: int = 0
     links_so_far: int = 0
@@ -243,11 +245,14 @@ class BatchStager:
             metric = metrics[f"source:{name}"]
             captured.add_malformed(name, metric)
             files, size = None, None
+            unknown = self._unknown_fields(metric)
             unreadable = 0
             if "links" in taken:
-                files = []
+                files, sound = [], list[str]()
                 for link in taken["links"]:
                     record = unreadable_record(self.paths.unreadable, link)
+                    if record is None:
+                        sound.append(link)
                     known = record or {"size": states[link][0], "mtime_ns": states[link][1]}
                     entry = {"path": self._original(link), "link": link}
                     files.append({**entry, "size": known["size"], "mtime_ns": known["mtime_ns"]})
@@ -255,13 +260,16 @@ class BatchStager:
                         unreadable += 1
                         captured.add_unreadable(name, entry["path"], record)
                 size = sum(file["size"] for file in files)
+                for link in sound:
+                    for column in self.unknown_columns.get(link, ()):
+                        unknown.setdefault(column, self._original(link))
             sources[name] = SourceRange(
                 rows=int(metric["read"]) + unreadable,
                 malformed=int(metric["malformed"]) + unreadable,
                 bytes=size,
                 files=files,
                 offsets=taken.get("offsets"),
-                unknown_fields=self._unknown_fields(metric),
+                unknown_fields=unknown,
             )
         return sources, captured
 
@@ -279,7 +287,15 @@ class BatchStager:
     def _readable_position(self, position: str) -> str:
         if position.startswith("{"):
             return position
-        return PositionFinder(self.order.links, self.paths).original(position)
+        return self._finder().original(position)
+
+    def _finder(self) -> PositionFinder:
+        separators = {
+            name: str(source.options["lineSep"])
+            for name, source in self.spec.sources.items()
+            if isinstance(source, FilesSource) and "lineSep" in source.options
+        }
+        return PositionFinder(self.order.links, self.paths, separators)
 
     def _write_quarantine(
         self, folder: Path, ranges: dict[str, dict[str, Any]], captured: Captured, rules: dict[str, Any]
@@ -287,7 +303,7 @@ class BatchStager:
         captured.add_rejected(rules)
         target = folder / "quarantine"
         if captured.complete:
-            records = captured.records(PositionFinder(self.order.links, self.paths))
+            records = captured.records(self._finder())
             if records:
                 rows = [quarantine_row(self.spec.name, self.order.run_id, record) for record in records]
                 write_quarantine_rows(target / "part-captured.parquet", rows)

@@ -1,48 +1,70 @@
 """Files that cannot be read at all: a torn gzip, a parquet file without its footer, a csv header in another order.
 
 Spark would fail the batch for ever, or with ``ignoreCorruptFiles`` lose rows in silence. Here the file itself is kept
-in
-``state/<name>/unreadable/``, a readable stand-in takes its place in the intake (what could be read of it: the whole
+in ``state/<name>/unreadable/``, a readable stand-in takes its place in the intake (what could be read of it: the whole
 lines before the tear), and the file goes to quarantine as one malformed record.
 """
 
 from __future__ import annotations
 
-import bz2
-import contextlib
-import gzip
-import lzma
+import errno
 import os
-import zlib
-from collections.abc import Callable, Iterable
+import re
+import secrets
+import shutil
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from tidegate import storage
+from tidegate.ingest.torn import EMPTY_FILES, TornFile, check_compressed, write_readable_part
 from tidegate.spec.models import FilesSource
 
-_OPENERS: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
-_CHUNK_BYTES = 1 << 20
+_CHECKED = (".gz", ".bz2")
+_NAMES_A_FILE = ("FAILED_READ_FILE", "CANNOT_READ_FILE_FOOTER", "Could not read footer", "CSV file: ")
+# The machine's fault, not the file's: the next run may well read it.
+_PASSING = ("Input/output error", "No space left", "OutOfMemoryError", "Too many open files", "Permission denied")
+_LINK_NAME = re.compile(r"\d{10}-[0-9a-f]{8}[\w.+-]*")
 
 
 def set_aside_unreadable(
-    folder: Path, intake: Path, links: Iterable[str], spec: FilesSource, originals: dict[str, dict[str, Any]]
+    folder: Path,
+    intake: Path,
+    links: Iterable[str],
+    spec: FilesSource,
+    originals: dict[str, dict[str, Any]],
+    error_text: str = "",
 ) -> list[str]:
-    """Look at every link of a failed batch; put a stand-in where one cannot be read. Returns their original paths."""
+    """Put stand-ins for the files that a failed batch cannot be read for. Returns their original paths.
+
+    Text is looked at file by file. For parquet and orc, and where nothing is found, the file that Spark names in
+    ``error_text`` is the one: what another library makes of a file is not what Spark makes of it.
+    """
+    waiting = [link for link in links if not is_set_aside(folder, intake, link)]
+    reasons: dict[str, str] = {}
+    if spec.format not in ("parquet", "orc"):
+        reasons = {link: reason for link in waiting if (reason := why_unreadable(intake / link, spec)) is not None}
+    return set_aside(folder, intake, reasons or _named_by_spark(intake, waiting, spec, error_text), spec, originals)
+
+
+def set_aside(
+    folder: Path,
+    intake: Path,
+    reasons: Mapping[str, str],
+    spec: FilesSource,
+    originals: dict[str, dict[str, Any]],
+) -> list[str]:
+    """Keep each file of ``reasons`` {link: why} in ``folder`` and put a stand-in in its place. Returns their original
+    paths. May be repeated after a crash."""
     found = []
-    for link in links:
+    for link, reason in reasons.items():
         path = intake / link
-        reason = why_unreadable(path, spec)
-        if reason is None:
-            continue
         kept = folder / _flat_name(link)
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(FileExistsError):
-            os.link(path.resolve(), kept) if path.is_symlink() else os.link(path, kept)
+        _keep(path.resolve(), kept)
         original = originals.get(link, {})
         record = {"link": link, "reason": reason, "kept": kept.name, **original}
         storage.put_if_absent(_record_path(folder, link), storage.dump_json(record))
-        storage.replace(path, _stand_in(path, spec))
+        _put_stand_in(path, spec)
         found.append(str(original.get("path", link)))
     return found
 
@@ -60,18 +82,35 @@ def why_unreadable(path: Path, spec: FilesSource) -> str | None:
             return _parquet_fault(path)
         if spec.format == "orc":
             return _orc_fault(path)
-        opener = _OPENERS.get(path.suffix)
-        if opener is not None:
-            with opener(path) as stream:
-                while stream.read(_CHUNK_BYTES):
-                    pass
-        if spec.format == "csv" and str(spec.options.get("header", "false")).lower() == "true":
-            return _header_fault(path, spec)
+        if path.suffix in _CHECKED:
+            check_compressed(path)
+        return _header_fault(path, spec)
     except FileNotFoundError:
         return None
-    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-        return f"{type(error).__name__}: {error}"
-    return None
+    except TornFile as error:
+        return str(error.args[0])
+    except OSError as error:
+        return f"{type(error).__name__}: {error.strerror or error}"
+
+
+def _named_by_spark(intake: Path, links: list[str], spec: FilesSource, error_text: str) -> dict[str, str]:
+    if any(word in error_text for word in _PASSING):
+        return {}
+    named = {
+        name.rstrip(".")
+        for line in error_text.splitlines()
+        if any(word in line for word in _NAMES_A_FILE)
+        for name in _LINK_NAME.findall(line)
+    }
+    found = [link for link in links if _flat_name(link) in named and (intake / link).exists()]
+    return {link: why_unreadable(intake / link, spec) or _reason_of(error_text) for link in found}
+
+
+def _reason_of(error_text: str) -> str:
+    """The last cause that Spark gives, one line, without the file's name in the intake."""
+    causes = [line.split(": ", 1)[-1] for line in error_text.splitlines() if line.startswith("Caused by: ")]
+    told = next((cause for cause in reversed(causes) if not _LINK_NAME.search(cause)), "")
+    return f"Spark cannot read it: {told[:300] or 'its content does not fit the schema'}"
 
 
 def _parquet_fault(path: Path) -> str | None:
@@ -79,7 +118,7 @@ def _parquet_fault(path: Path) -> str | None:
     import pyarrow.parquet as pq
 
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
             for _ in file.iter_batches():
                 pass
     except (pa.ArrowException, OSError) as error:
@@ -101,55 +140,86 @@ def _orc_fault(path: Path) -> str | None:
 
 
 def _header_fault(path: Path, spec: FilesSource) -> str | None:
+    if spec.format != "csv" or str(spec.options.get("header", "false")).lower() != "true":
+        return None
+    import bz2
     import csv
+    import gzip
+    import io
 
     from tidegate.spec.ddl import parse_ddl
 
-    wanted = [name for name, _, _ in parse_ddl(spec.schema_ or "")]
+    opener: Any = {".gz": gzip.open, ".bz2": bz2.open}.get(path.suffix, open)
+    encoding = str(spec.options.get("encoding", "utf-8-sig"))
     separator = str(spec.options.get("sep", spec.options.get("delimiter", ",")))
-    with _OPENERS.get(path.suffix, open)(path) as stream:
-        line = stream.readline() if path.suffix in _OPENERS else stream.readline().encode()
-    names = next(csv.reader([line.decode("utf-8", "replace").lstrip("\ufeff")], delimiter=separator), [])
-    if [name.strip().lower() for name in names] != [name.lower() for name in wanted] and names:
+    quote = str(spec.options.get("quote", '"')) or None
+    comment = str(spec.options.get("comment", ""))
+    if len(separator) != 1:
+        return None
+    names: list[str] = []
+    with opener(path, "rb") as stream:
+        text = io.TextIOWrapper(stream, encoding=encoding, errors="replace", newline="")
+        try:
+            for names in csv.reader(text, delimiter=separator, quotechar=quote or "\0"):
+                if names and not (comment and names[0].startswith(comment)):
+                    break
+        except (csv.Error, EOFError, LookupError):
+            return None
+    wanted = [column.name for column in parse_ddl(spec.schema_ or "")]
+    if names and [name.lower() for name in names] != [name.lower() for name in wanted]:
         return f"its header is {', '.join(names)}; the schema wants {', '.join(wanted)}"
     return None
 
 
-def _stand_in(path: Path, spec: FilesSource) -> bytes:
-    """What Spark reads instead: the whole lines before the tear, or no rows."""
-    if spec.format == "parquet":
-        return _empty_columnar(spec, "parquet")
-    if spec.format == "orc":
-        return _empty_columnar(spec, "orc")
-    lines = b""
-    if path.suffix in _OPENERS and _header_is_right(path, spec):
-        lines = _readable_lines(path)
-    compress: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
-    return compress.get(path.suffix, bytes)(lines)
-
-
-def _header_is_right(path: Path, spec: FilesSource) -> bool:
-    if spec.format != "csv" or str(spec.options.get("header", "false")).lower() != "true":
-        return True
-    try:
-        return _header_fault(path, spec) is None
-    except (OSError, EOFError, zlib.error, lzma.LZMAError):
+def is_set_aside(folder: Path, intake: Path, link: str) -> bool:
+    """Whether a stand-in has taken the link's place: a process may have been killed between the record and that."""
+    path, kept = intake / link, folder / _flat_name(link)
+    if path.is_symlink() or not _record_path(folder, link).exists():
         return False
+    return not (kept.exists() and path.exists() and os.path.samefile(path, kept))
 
 
-def _readable_lines(path: Path) -> bytes:
-    data = bytearray()
+def _keep(source: Path, kept: Path) -> None:
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    if kept.exists():
+        return
     try:
-        stream: BinaryIO
-        with _OPENERS[path.suffix](path) as stream:
-            while chunk := stream.read(4096):
-                data += chunk
-    except (OSError, EOFError, zlib.error, lzma.LZMAError):
-        pass
-    return bytes(data[: data.rfind(b"\n") + 1])
+        os.link(source, kept)
+    except OSError as error:
+        if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP):
+            raise
+        part = kept.with_name(f".{kept.name}.{secrets.token_hex(6)}")
+        shutil.copy2(source, part)
+        storage.fsync_file(part)
+        os.replace(part, kept)
+    storage.fsync_dir(kept.parent)
 
 
-def _empty_columnar(spec: FilesSource, kind: str) -> bytes:
+def _put_stand_in(path: Path, spec: FilesSource) -> None:
+    """What Spark reads instead: the whole lines that can be trusted, or no rows."""
+    if spec.format in ("parquet", "orc"):
+        storage.replace(path, _empty_columnar(spec.format))
+    elif path.suffix in _CHECKED and _header_fault_or_none(path, spec) is None:
+        # Hidden from Spark until it is whole, and beside the link so that the rename is one step.
+        part = path.with_name(f".{secrets.token_hex(6)}{path.suffix}")
+        try:
+            write_readable_part(path, part)
+            os.replace(part, path)
+            storage.fsync_dir(path.parent)
+        finally:
+            part.unlink(missing_ok=True)
+    else:
+        storage.replace(path, EMPTY_FILES.get(path.suffix, b""))
+
+
+def _header_fault_or_none(path: Path, spec: FilesSource) -> str | None:
+    try:
+        return _header_fault(path, spec)
+    except OSError:
+        return None
+
+
+def _empty_columnar(kind: str) -> bytes:
     """A file of no rows. One column is enough: Spark fills the missing ones with nulls, of which there are none."""
     import io
 

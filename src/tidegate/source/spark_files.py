@@ -1,19 +1,20 @@
 """The Spark side of a file source: reads the intake folder, never the user's folder.
 
-Every frame carries, beside the declared columns, what the accounting needs: ``_raw`` (the record as it came),
-``_position`` (the intake link of its file), ``_malformed``, ``_detail`` (why) and ``_unknown`` (field names the schema
-does not have).
+Every frame carries, beside the declared columns, what the accounting needs: ``_raw`` (the record as it came; JSON where
+it came without a text of its own), ``_position`` (the intake link of its file), ``_malformed``, ``_detail`` (why) and
+``_unknown`` (field names the schema does not have).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from tidegate.spec.ddl import parse_ddl
+from tidegate.source.spark_parse import explain_csv_fault, parse_text
+from tidegate.spec.ddl import Column, parse_ddl
 from tidegate.spec.models import FilesSource
 from tidegate.spec.reader_options import parser_options
 
@@ -28,6 +29,18 @@ _MAX_FILE_AGE = "365000d"
 _LIMITS = ("maxFilesPerTrigger", "maxBytesPerTrigger")
 
 _CORRUPT = "_corrupt_record"
+
+_ROW = "_tidegate_row"
+
+JSON_OF_ROWS = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+"""How a row without a text of its own is kept raw: with its nulls, and with every digit of its times."""
+
+_OF_TEXT = ("lineSep", "wholetext")
+_OF_CSV_FILES = ("header", "multiLine", "encoding", "comment")
 
 
 def stream_files(
@@ -50,70 +63,95 @@ def read_links(
 
 
 def _read(reader: Any, path: Any, spec: FilesSource, partition_columns: Sequence[str]) -> DataFrame:
-    options: dict[str, Any] = dict(parser_options(spec))  # not the limits, nor what the listing has obeyed already
-    columns = parse_ddl(spec.schema_) if spec.schema_ else [("value", "STRING", True)]
-    in_folders = [column for column in columns if column[0] in partition_columns]
-    in_files = [column for column in columns if column[0] not in partition_columns]
-    position = F.col("_metadata.file_path").alias("_position")
-    names = [F.col(_quoted(name)) for name, _, _ in columns]
-
-    if spec.format in ("json", "text"):
-        text_options = {key: value for key, value in options.items() if key in ("lineSep", "wholetext")}
-        # The column of the text source must not meet a declared column of the same name.
-        frame = reader.format("text").options(**text_options).schema(_ddl([("value", "STRING", True), *in_folders]))
-        frame = frame.load(path).select(
-            F.col("value").alias("_raw"), position, *(F.col(_quoted(c[0])) for c in in_folders)
-        )
-        if spec.format == "text":
-            return frame.select(
-                *(F.col("_raw").alias(name) if name == "value" else F.col(_quoted(name)) for name, _, _ in columns),
-                "_raw",
-                "_position",
-                *_nothing_wrong(),
-            )
-        from tidegate.source.spark_parse import parse_text
-
-        # A blank line is no record; Spark's own JSON reader passes over it too.
-        frame = frame.where(F.length(F.trim("_raw")) > 0)
-        parsed = parse_text(
-            frame,
-            "_raw",
-            "json",
-            _ddl(in_files),
-            {key: value for key, value in options.items() if key not in text_options},
-            spec.unknown_fields,
-        )
+    options = parser_options(spec)  # not the limits, nor what the listing has obeyed already
+    columns = parse_ddl(spec.schema_) if spec.schema_ else [Column("value", "string", True)]
+    names = [F.col(_quoted(column.name)) for column in columns]
+    if spec.format in ("json", "text") or is_csv_by_line(spec):
+        parsed = _read_lines(reader, path, spec, columns, partition_columns, options)
         rescued = ["_rescued"] if spec.unknown_fields == "rescue" else []
         return parsed.select(*names, *rescued, *FRAMEWORK_COLUMNS)
-
+    position = F.col("_metadata.file_path").alias("_position")
     if spec.format == "csv":
         options |= {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
-        if str(options.get("header", "false")).lower() == "true":
-            options["enforceSchema"] = False  # or a file with its columns in another order is read wrongly in silence
-        frame = reader.format("csv").options(**options).schema(_ddl([*columns, (_CORRUPT, "STRING", True)])).load(path)
-        return frame.select(
-            *names,
-            F.coalesce(F.col(_CORRUPT), F.to_json(F.struct(*names))).alias("_raw"),
-            position,
-            F.col(_CORRUPT).isNotNull().alias("_malformed"),
-            F.when(F.col(_CORRUPT).isNotNull(), F.lit("the row does not fit the schema")).alias("_detail"),
-            F.array().cast("array<string>").alias("_unknown"),
-        )
+        options["enforceSchema"] = "false"  # or a file with its columns in another order is read wrongly in silence
+        held = [*columns, Column(_CORRUPT, "string", True)]
+        frame = reader.format("csv").options(**options).schema(_ddl(held)).load(path)
+        frame = frame.select("*", F.col("_metadata.file_path").alias("_position"), F.struct(*names).alias(_ROW))
+        of_row = {key: value for key, value in parser_options(spec).items() if key not in (*_OF_TEXT, *_OF_CSV_FILES)}
+        why = f"CASE WHEN {_CORRUPT} IS NOT NULL THEN {explain_csv_fault(columns, _CORRUPT, of_row, _ROW)} END"
+        raw = F.coalesce(F.col(_CORRUPT), F.to_json(_ROW, JSON_OF_ROWS))
+        detail = _detail(columns, F.expr(why))
+        position = F.col("_position")
+    else:
+        if spec.format == "parquet":
+            # Writers put a checksum on each page that Spark, left alone, does not look at.
+            options["parquet.page.verify-checksum.enabled"] = "true"
+        frame = reader.format(spec.format).options(**options).schema(_ddl(columns)).load(path)
+        raw = F.to_json(F.struct(*names), JSON_OF_ROWS)
+        detail = _detail(columns, None)
+    frame = frame.select(*names, raw.alias("_raw"), position, detail.alias("_detail"))
+    return frame.select(
+        *names,
+        "_raw",
+        "_position",
+        F.col("_detail").isNotNull().alias("_malformed"),
+        "_detail",
+        F.lit(None).cast("array<string>").alias("_unknown"),
+    )
 
-    frame = reader.format(spec.format).options(**options).schema(_ddl(columns)).load(path)
-    return frame.select(*names, F.to_json(F.struct(*names)).alias("_raw"), position, *_nothing_wrong())
+
+def is_csv_by_line(spec: FilesSource) -> bool:
+    """Whether a csv source is read as lines, so that the line is at hand as it came. A header, records over several
+    lines and other encodings than UTF-8 are left to Spark's own reader of csv files."""
+    options = parser_options(spec)
+    is_plain = options.get("header", "false") == "false" and options.get("multiLine", "false") == "false"
+    return spec.format == "csv" and is_plain and options.get("encoding", "UTF-8").upper() in ("UTF-8", "UTF8")
 
 
-def _nothing_wrong() -> list[Any]:
-    return [
-        F.lit(False).alias("_malformed"),
-        F.lit(None).cast("string").alias("_detail"),
-        F.array().cast("array<string>").alias("_unknown"),
-    ]
+def _read_lines(
+    reader: Any,
+    path: Any,
+    spec: FilesSource,
+    columns: Sequence[Column],
+    partition_columns: Sequence[str],
+    options: Mapping[str, str],
+) -> DataFrame:
+    of_text = {key: value for key, value in options.items() if key in _OF_TEXT}
+    of_parser = {key: value for key, value in options.items() if key not in (*_OF_TEXT, *_OF_CSV_FILES)}
+    in_folders = [column for column in columns if column.name in partition_columns]
+    in_files = [column for column in columns if column.name not in partition_columns]
+    # The column of the text source must not meet a declared column of the same name.
+    frame = reader.format("text").options(**of_text).schema(_ddl([Column("value", "string", True), *in_folders]))
+    frame = frame.load(path).select(
+        F.col("value").alias("_raw"),
+        F.col("_metadata.file_path").alias("_position"),
+        *(F.col(_quoted(column.name)) for column in in_folders),
+    )
+    if spec.format != "text":
+        # A blank line is no record; Spark's own readers of JSON and csv pass over it too.
+        frame = frame.where(F.length(F.trim("_raw")) > 0)
+    if comment := options.get("comment") if spec.format == "csv" else None:
+        frame = frame.where(~F.col("_raw").startswith(comment))
+    declared = ", ".join(f"{_quoted(c.name)} {c.type}{'' if c.nullable else ' NOT NULL'}" for c in in_files)
+    return parse_text(frame, "_raw", spec.format, declared, of_parser, spec.unknown_fields)
 
 
-def _ddl(columns: Sequence[tuple[str, str, bool]]) -> str:
-    return ", ".join(f"{_quoted(name)} {type_}" for name, type_, _ in columns)
+def _detail(columns: Sequence[Column], first: Any) -> Any:
+    """Why a row that Spark has read is malformed, or null: ``first``, a missing value, a date that no reader shows."""
+    reasons = [] if first is None else [first]
+    for column in columns:
+        value = F.col(_quoted(column.name))
+        if not column.nullable:
+            reasons.append(F.when(value.isNull(), F.lit(f"{column.name}: missing or null, but NOT NULL")))
+        if column.type in ("date", "timestamp", "timestamp_ntz"):
+            year = F.year(value)
+            text = f"{column.name}: {column.type.upper()} outside the years 1 to 9999"
+            reasons.append(F.when((year < 1) | (year > 9999), F.lit(text)))
+    return F.coalesce(*reasons) if reasons else F.lit(None).cast("string")
+
+
+def _ddl(columns: Sequence[Column]) -> str:
+    return ", ".join(f"{_quoted(column.name)} {column.type}" for column in columns)
 
 
 def _quoted(name: str) -> str:

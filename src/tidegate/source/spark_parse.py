@@ -52,7 +52,7 @@ def parse_text(
     elif format == "csv":
         parsed = _parse_csv(df, value, columns, options)
         problems = _range_problems(columns, value, root) + _required_problems(columns, root)
-        why_corrupt = _why_csv(columns, value, options, root)
+        why_corrupt = explain_csv_fault(columns, value, options, root)
     elif format == "text":
         parsed = df.select("*", F.expr(f"named_struct('{_CORRUPT}', CAST(NULL AS STRING))").alias(_PARSED))
         problems, why_corrupt = [], ""
@@ -200,7 +200,8 @@ def _why_json(columns: Sequence[DdlColumn], value: str, options: Mapping[str, st
     )
 
 
-def _why_csv(columns: Sequence[DdlColumn], value: str, options: Mapping[str, str], root: str) -> str:
+def explain_csv_fault(columns: Sequence[DdlColumn], value: str, options: Mapping[str, str], root: str) -> str:
+    """SQL that names what is wrong with the corrupt csv row in ``value``; ``root`` is the struct of what was parsed."""
     strings = ", ".join(f"{_quoted(column.name)} STRING" for column in columns) + f", {_CORRUPT} STRING"
     as_text = f"from_csv({value}, {_literal(strings)}, {_sql_map(_permissive(options))})"
     wrong = [
