@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 VENV_PYTHON := .venv/bin/python
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup run stop test lint format unit bench schemas docs clean lock
+.PHONY: help setup run stop test lint format unit sweep bench schemas docs clean lock
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

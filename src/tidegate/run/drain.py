@@ -49,7 +49,7 @@ def drain_sources(context: RunContext, submit: Callable[[SubmitPlan], int], acce
 def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None) -> tuple[IngestOrder, Pending] | None:
     """What to order from Spark, or None when there is nothing to read."""
     from tidegate.source.files import note_scan
-    from tidegate.source.intake import admit, restore_links
+    from tidegate.source.intake import admit, restore_links, sweep_intake
 
     assert context.facts is not None
     project, spec, paths, facts = context.project, context.spec, context.paths, context.facts
@@ -81,6 +81,8 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
     if ledger is not None:
         for name, scan in pending.scans.items():
             gone = admit(project, paths, name, scan.new, ledger).gone
+            # A process that was frozen while it made links may have made one again that was read long ago.
+            sweep_intake(paths, name, ledger)
             if gone:
                 context.report.sources[name].setdefault("skipped", []).extend(gone)
     sweep_attempts(paths, facts)
