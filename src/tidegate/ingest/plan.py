@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from tidegate.audit.row_rules import RowRule
 from tidegate.errors import UsageError
-from tidegate.source.spark_files import FRAMEWORK_COLUMNS
+from tidegate.source.spark_files import FRAMEWORK_COLUMNS, JSON_OF_ROWS
 from tidegate.spec.models import PipelineSpec
 from tidegate.transform.apply import TransformContext, apply_transform, refuse_stateful
 from tidegate.transform.carry import carry_column
@@ -27,8 +27,12 @@ if TYPE_CHECKING:
 PROVENANCE = "_tidegate"
 """Struct column (source, position, raw) that travels through the transform, where the transform keeps it."""
 
-CAPTURED_AT_MOST = 256
-"""Set-aside records that travel in the metrics themselves; more than these need a second look at the batch."""
+CAPTURED_AT_MOST = 4096
+"""Set-aside records that travel in the metrics themselves; more than these need a second look at the batch, which reads
+it again: a third of a large run."""
+
+_CAPTURED_CHARACTERS_AT_MOST = 16384
+"""A longer record does not travel in the metrics: with the count above, these bound what the driver must hold."""
 
 _PLACES_AT_MOST = 64
 
@@ -43,7 +47,9 @@ def observe_source(parsed: DataFrame, source: str) -> DataFrame:
         f"source:{source}",
         F.count(F.lit(1)).alias("read"),
         F.count(F.when(F.col("_malformed"), 1)).alias("malformed"),
-        _captured(F.col("_malformed"), F.struct("_position", "_raw", "_detail")).alias("captured"),
+        _captured(F.col("_malformed") & _fits(F.col("_raw")), F.struct("_position", "_raw", "_detail")).alias(
+            "captured"
+        ),
         F.count(F.when(has_unknown, 1)).alias("with_unknown"),
         F.collect_set(F.when(has_unknown, unknown)).alias("unknown"),
         _captured(has_unknown, F.struct("_unknown", "_position"), _PLACES_AT_MOST).alias("unknown_places"),
@@ -105,12 +111,13 @@ def flag_rules(out: DataFrame, rules: Sequence[RowRule]) -> DataFrame:
 
 def observe_rules(flagged: DataFrame, rules: Sequence[RowRule]) -> DataFrame:
     """``flagged`` with counts of rows, rejected rows and offences per rule, as metric ``rules``."""
+    columns = _rejected_columns(flagged, rules)
     return flagged.observe(
         "rules",
         F.count(F.lit(1)).alias("transformed"),
         F.count(F.when(F.col("_rejected"), 1)).alias("rejected"),
         *(F.count(F.when(F.col(f"_rule_{number}"), 1)).alias(f"rule_{number}") for number in range(len(rules))),
-        _captured(F.col("_rejected"), F.struct(*_rejected_columns(flagged, rules))).alias("captured"),
+        _captured(F.col("_rejected") & _fits(columns[2]), F.struct(*columns)).alias("captured"),
     )
 
 
@@ -166,7 +173,7 @@ def _rejected_columns(flagged: DataFrame, rules: Sequence[RowRule]) -> list[Colu
     return [
         F.lit(None).cast("string").alias("source"),
         F.lit(None).cast("string").alias("_position"),
-        F.to_json(F.struct(*own)).alias("_raw"),
+        F.to_json(F.struct(*own), JSON_OF_ROWS).alias("_raw"),
         broken.alias("rules"),
     ]
 
@@ -174,6 +181,10 @@ def _rejected_columns(flagged: DataFrame, rules: Sequence[RowRule]) -> list[Colu
 def _captured(condition: Column, record: Column, at_most: int = CAPTURED_AT_MOST) -> Column:
     """Up to ``at_most`` of the records that meet ``condition``: max_by with a count is the one bounded collector."""
     return F.call_function("max_by", F.when(condition, record), F.when(condition, F.lit(1)), F.lit(at_most))
+
+
+def _fits(raw: Column) -> Column:
+    return F.coalesce(F.length(raw), F.lit(0)) <= _CAPTURED_CHARACTERS_AT_MOST
 
 
 def _quoted(name: str) -> str:
