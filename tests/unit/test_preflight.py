@@ -64,6 +64,9 @@ AGREEING = {
         manifests=staged(4, 5),
         table=replace(TABLE, version=5, txns={QUERY: 5}),
     ),
+    "noted by a run that was frozen meanwhile": replace(
+        SETTLED, published={**PUBLISHED, "version": 3, "batch_id": 2}, ledger_knows_settled=True
+    ),
     "published, the commit of Spark missing": replace(SETTLED, checkpoint=CheckpointState(True, QUERY, 3, 2)),
     "repaired": replace(
         SETTLED,
@@ -84,6 +87,14 @@ DISAGREEING = {
     "STATE_GONE": (replace(FIRST_RUN, table=TABLE), "version 4"),
     "TABLE_REPLACED": (replace(SETTLED, table=replace(TABLE, table_id="table-2")), "table-2"),
     "TABLE_BEHIND": (replace(SETTLED, table=replace(TABLE, version=2, txns={QUERY: 1})), "version 2"),
+    "STATE_BEHIND": (
+        replace(
+            SETTLED,
+            checkpoint=CheckpointState(True, QUERY, 1, 1),
+            published={**PUBLISHED, "version": 2, "batch_id": 1},
+        ),
+        "batch 3 of query",
+    ),
     "CHECKPOINT_TORN": (
         replace(SETTLED, checkpoint=CheckpointState(True, QUERY, 3, 3, ["offsets lack batch 2"])),
         "offsets lack batch 2",
@@ -128,6 +139,15 @@ def test_a_table_behind_by_its_batch_alone() -> None:
     """Another program may have added versions to the older copy."""
     with pytest.raises(DisagreementError, match="older copy"):
         check_agreement(replace(SETTLED, table=replace(TABLE, version=9, txns={QUERY: 2})), "orders")
+
+
+def test_a_state_folder_of_before_the_last_repair() -> None:
+    """The table's newest batch is of a query that the older copy never heard of."""
+    table = replace(TABLE, version=7, metadata={"tidegate.query_id": OTHER})
+    with pytest.raises(DisagreementError, match=OTHER) as caught:
+        check_agreement(replace(SETTLED, table=table), "orders")
+    assert caught.value.code == "STATE_BEHIND"
+    check_agreement(replace(SETTLED, table=replace(table, metadata={"tidegate.query_id": QUERY})), "orders")
 
 
 def test_a_staged_batch_the_checkpoint_does_not_know() -> None:

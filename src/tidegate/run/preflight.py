@@ -8,7 +8,7 @@ remember having written, a restored table misses what the checkpoint calls done.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tidegate.errors import DisagreementError
@@ -32,6 +32,8 @@ class Facts:
     fingerprint: Mapping[str, Any]
     missing_staged_files: Sequence[str] = ()
     state_folder: str = ""
+    ledger_knows_settled: bool = False
+    """Whether the ledger has files of :attr:`untraced_batch`; looked up only when there is such a batch."""
 
     @property
     def query_id(self) -> str | None:
@@ -50,6 +52,19 @@ class Facts:
     def settled_up_to(self, query_id: str) -> int:
         """The last batch of a query that the table's log holds; -1 for none."""
         return -1 if self.table is None else self.table.txns.get(query_id, -1)
+
+    @property
+    def untraced_batch(self) -> tuple[str, int] | None:
+        """(query id, batch) that the table's log holds last of the living query, when neither the note of the last
+        publish nor a manifest speaks of it. A run that was frozen while it wrote its note can leave an older one."""
+        living = self.query_id or (self.birth.query_id if self.birth else None)
+        if living is None or self.table is None:
+            return None
+        before = self.published or {}
+        settled = self.settled_up_to(living)
+        noted = int(before.get("batch_id", -1)) if before.get("query_id") == living else -1
+        staged = {manifest.batch_id for manifest in self.manifests.get(living, ())}
+        return (living, settled) if settled > noted and settled not in staged else None
 
     @property
     def in_flight(self) -> int | None:
@@ -86,16 +101,27 @@ def gather_facts(paths: PipelinePaths, spec: PipelineSpec) -> Facts:
     missing = [
         file.path for manifest in facts.owed for file in manifest.files if not (paths.state / file.path).exists()
     ]
-    if not missing:
-        return facts
-    from dataclasses import replace
+    if missing:
+        facts = replace(facts, missing_staged_files=missing)
+    if facts.untraced_batch is not None:
+        facts = replace(facts, ledger_knows_settled=_is_in_ledger(paths, *facts.untraced_batch))
+    return facts
 
-    return replace(facts, missing_staged_files=missing)
+
+def _is_in_ledger(paths: PipelinePaths, query_id: str, batch_id: int) -> bool:
+    from tidegate.source.ledger import open_ledger
+
+    try:
+        with open_ledger(paths, read_only=True) as ledger:
+            return ledger.has_batch(query_id, batch_id)
+    except DisagreementError:
+        return False
 
 
 def check_agreement(facts: Facts, name: str) -> None:
     """Raise the first disagreement, the one nearest to the table first."""
     _check_table(facts, name)
+    _check_state(facts, name)
     _check_checkpoint(facts, name)
     _check_staging(facts, name)
     _check_spec(facts, name)
@@ -137,6 +163,29 @@ def _check_table(facts: Facts, name: str) -> None:
             f"version {before.get('version')}, batch {before.get('batch_id')}: an older copy was restored",
             name,
             "restore the newer copy, or `tidegate repair {name}`: what this copy lacks is read again from the source",
+        )
+
+
+def _check_state(facts: Facts, name: str) -> None:
+    """The table's log holds a batch that nothing here knows of: an older copy of the state folder was restored."""
+    if facts.table is None:
+        return
+    before = facts.published or {}
+    found = None
+    if facts.untraced_batch is not None and not facts.ledger_knows_settled:
+        found = "batch {1} of query {0}".format(*facts.untraced_batch)
+    newest = facts.table.metadata.get("tidegate.query_id")
+    known = {facts.query_id, facts.birth.query_id if facts.birth else None, before.get("query_id"), None}
+    known |= set(facts.manifests)
+    if newest not in known and facts.table.version > int(before.get("version", -1)):
+        found = f"batches of query {newest}"
+    if found is not None:
+        raise _disagree(
+            "STATE_BEHIND",
+            f"the table, at version {facts.table.version}, holds {found}, of which the state folder knows nothing: an "
+            "older copy of it was restored",
+            name,
+            "restore the state folder from the same time as the table",
         )
 
 

@@ -22,6 +22,7 @@ from tidegate.lease import Lease, acquire
 from tidegate.project import PipelinePaths, Project
 from tidegate.run.preflight import Facts, check_agreement, gather_facts
 from tidegate.run.rebirth import begin_anew
+from tidegate.run.settle import last_taken
 from tidegate.run.steps import new_run_id
 from tidegate.source.ledger import LedgerRow, open_ledger
 from tidegate.spec.load import load_pipeline
@@ -57,13 +58,16 @@ def _repair(project: Project, spec: PipelineSpec, paths: PipelinePaths, lease: L
         return value
     value |= {"found": str(found.message), "code": found.code, "choices": list_choices(found.code, spec.name)}
     has_files = any(isinstance(source, FilesSource) for source in spec.sources.values())
-    if has_files and found.code in ("STATE_GONE", "LEDGER_MISSING", "LEDGER_UNREADABLE"):
+    unknown = _why_files_are_unknown(paths, facts, found) if has_files else None
+    if unknown is not None:
         raise DisagreementError(
-            found.code,
-            f"{found.message}; without the ledger nobody can tell which files are in the table, so nothing is guessed",
+            unknown.code,
+            f"{unknown.message}; without the ledger nobody can tell which files are in the table, so nothing is "
+            "guessed",
             where=str(paths.ledger),
             next_run="refuses in the same way",
-            fix="restore the state folder from a backup; or move the table away and let everything be read again",
+            fix=f"restore the state folder from a backup; or move {paths.table}, {paths.quarantine} and {paths.state} "
+            "away and run: then everything is read again",
         )
     settled = _settled_batches(paths, facts)
     actions = value["actions"]
@@ -102,8 +106,8 @@ def _repair(project: Project, spec: PipelineSpec, paths: PipelinePaths, lease: L
     for path in sorted(paths.verdicts.glob("*.json")) if paths.verdicts.is_dir() else []:
         storage.move(path, folder / f"verdict-{path.name}")
     sources: dict[str, dict[str, Any]] = {source: starts.get(source, {}) for source in spec.sources}
+    _note_table(paths, spec, facts)
     begin_anew(paths, new_birth(paths, spec, sources, _settings(facts)), why=f"repair: {found.code}")
-    _note_table(paths, facts)
     if value["unreadable_again"]:
         actions.append(f"these files are gone and cannot be read again: {', '.join(value['unreadable_again'])}")
     return value
@@ -120,6 +124,19 @@ def find_disagreement(paths: PipelinePaths, facts: Facts, name: str) -> Tidegate
                 return DisagreementError("TABLE_BEHIND_INTENT", f"a publish was begun on a newer {intent.target}")
         if facts.birth is not None and any(value == {} for value in facts.birth.sources.values()):
             open_ledger(paths, read_only=True).close()
+    except DisagreementError as error:
+        return error
+    return None
+
+
+def _why_files_are_unknown(paths: PipelinePaths, facts: Facts, found: TidegateError) -> TidegateError | None:
+    """The reason why nobody can tell which files are in the table; None when the ledger tells, or there is no table."""
+    if facts.table is None:
+        return None
+    if found.code in ("STATE_GONE", "STATE_BEHIND"):
+        return found
+    try:
+        open_ledger(paths, read_only=True).close()
     except DisagreementError as error:
         return error
     return None
@@ -263,9 +280,10 @@ def _settings(facts: Facts) -> dict[str, str]:
     return dict(PINNED) if facts.birth is None else dict(facts.birth.settings)
 
 
-def _note_table(paths: PipelinePaths, facts: Facts) -> None:
+def _note_table(paths: PipelinePaths, spec: PipelineSpec, facts: Facts) -> None:
     if facts.table is None:
         storage.remove(paths.published)
         return
     note = {"table_id": facts.table.table_id, "version": facts.table.version, "query_id": None, "batch_id": -1}
+    note["ledger_last_id"] = last_taken(paths, spec)
     storage.replace(paths.published, storage.dump_json(note))

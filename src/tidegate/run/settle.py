@@ -66,7 +66,7 @@ def settle(paths: PipelinePaths, spec: PipelineSpec, lease: Lease, facts: Facts)
         if manifest.batch_id <= facts.settled_up_to(query_id)
     ]
     if facts.table is not None and (settled or facts.published is None):
-        _note_published(paths, facts.table, settled, facts.published)
+        note_published(paths, spec, facts.table, settled, facts.published)
     if not settled:
         return facts
     lease.check()
@@ -91,7 +91,10 @@ def settle(paths: PipelinePaths, spec: PipelineSpec, lease: Lease, facts: Facts)
     return gather_facts(paths, spec)
 
 
-def _note_published(paths: PipelinePaths, table: TableState, settled: Sequence[BatchManifest], before: Any) -> None:
+def note_published(
+    paths: PipelinePaths, spec: PipelineSpec, table: TableState, settled: Sequence[BatchManifest], before: Any
+) -> None:
+    """Note what the table's log now holds, and how far the ledger had come: what the next run compares both with."""
     newest: dict[str, int] = {}
     for manifest in settled:
         newest[manifest.query_id] = max(newest.get(manifest.query_id, -1), manifest.batch_id)
@@ -103,9 +106,18 @@ def _note_published(paths: PipelinePaths, table: TableState, settled: Sequence[B
             "version": table.version,
             "query_id": query_id,
             "batch_id": newest[query_id],
+            "ledger_last_id": last_taken(paths, spec),
         }
         if note != before:
             storage.replace(paths.published, storage.dump_json(note))
+
+
+def last_taken(paths: PipelinePaths, spec: PipelineSpec) -> int:
+    """The number of the file taken last; 0 for a pipeline without files."""
+    if not any(isinstance(source, FilesSource) for source in spec.sources.values()):
+        return 0
+    with open_ledger(paths, read_only=True) as ledger:
+        return ledger.last_id()
 
 
 def _finish_reports(paths: PipelinePaths, verdict: StoredVerdict, settled: Sequence[BatchManifest]) -> None:

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple, TypeVar
 
+from tidegate import storage
 from tidegate.errors import DisagreementError
 from tidegate.project import PipelinePaths
 from tidegate.source.ledger_file import LedgerFile
@@ -67,18 +68,21 @@ def open_ledger(paths: PipelinePaths, *, read_only: bool = False, create: bool =
     """The ledger of a pipeline; made when the pipeline has never run. ``read_only`` (plan, status) makes no file;
     who writes holds the lease.
 
-    Raises DisagreementError LEDGER_MISSING when there is a checkpoint and no ledger (``create`` makes a new one all the
-    same: repair only), LEDGER_UNREADABLE when it is damaged or of another version.
+    Raises DisagreementError LEDGER_MISSING when files were taken and there is no ledger, LEDGER_BEHIND when it is an
+    older copy than the last publish saw (``create`` makes or takes one all the same: repair only), LEDGER_UNREADABLE
+    when it is damaged or of another version.
     """
     path = paths.ledger
+    noted = storage.read_json(paths.published) or {}
+    least = 0 if create else int(noted.get("ledger_last_id") or 0)
     try:
         exists = path.stat().st_size > 0
     except FileNotFoundError:
         exists = False
-    if not exists and not create and (paths.checkpoint / "metadata").exists():
+    if not exists and not create and (least or (paths.checkpoint / "metadata").exists()):
         raise DisagreementError(
             "LEDGER_MISSING",
-            f"pipeline {paths.name} has a checkpoint, but the record of the files it has taken is gone; "
+            f"pipeline {paths.name} has read files, but the record of the files it has taken is gone; "
             "taking them again would double their rows",
             where=str(path),
             next_run="refuses to start, and changes nothing",
@@ -87,7 +91,18 @@ def open_ledger(paths: PipelinePaths, *, read_only: bool = False, create: bool =
     if not exists and read_only:
         return Ledger(paths, ":memory:", holds_lease=False)
     path.parent.mkdir(parents=True, exist_ok=True)
-    return Ledger(paths, str(path), holds_lease=not read_only)
+    ledger = Ledger(paths, str(path), holds_lease=not read_only)
+    if (last := ledger.last_id()) < least:
+        ledger.close()
+        raise DisagreementError(
+            "LEDGER_BEHIND",
+            f"the record of the files that pipeline {paths.name} has taken ends at number {last}; the last publish saw "
+            f"{least}: an older copy was restored, and taking the files it lacks again would double their rows",
+            where=str(path),
+            next_run="refuses to start, and changes nothing",
+            fix=f"restore {path.name} from the same time as the table, or: tidegate repair {paths.name}",
+        )
+    return ledger
 
 
 class Ledger(LedgerFile):
@@ -135,6 +150,18 @@ class Ledger(LedgerFile):
                 self._db.execute(f"SELECT state, count(*) FROM files {where} GROUP BY state", values).fetchall()
             )
         return {name: int(found.get(number, 0)) for number, name in enumerate(_STATES)}
+
+    def has_batch(self, query_id: str, batch_id: int) -> bool:
+        """Whether any file was taken in that batch. Looks at the newest files first."""
+        with self._named_errors():
+            sql = "SELECT 1 FROM files WHERE query_id = ? AND batch_id = ? ORDER BY id DESC LIMIT 1"
+            return self._db.execute(sql, (query_id, batch_id)).fetchone() is not None
+
+    def last_id(self) -> int:
+        """The number of the file taken last; it never goes down. 0 before the first."""
+        with self._named_errors():
+            row = self._db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'files'").fetchone()
+        return int(row[0]) if row else 0
 
     def count_present(self, source: str) -> int:
         """How many files were taken and not reported as vanished."""

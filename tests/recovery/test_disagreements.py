@@ -1,0 +1,279 @@
+"""Checkpoint, table, staging and spec that do not fit together: refused before Spark starts, shown, then repaired."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.recovery.scene import NAME, Scene, Snapshot
+from tests.recovery.views import tree_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Java:
+    """Stands before the real Java and writes down each time it is started."""
+
+    def __init__(self, folder: Path) -> None:
+        real = shutil.which("java")
+        assert real is not None
+        self.log = folder / "java-starts"
+        self.home = folder / "java-home"
+        (self.home / "bin").mkdir(parents=True)
+        script = self.home / "bin/java"
+        script.write_text(f'#!/bin/sh\necho started >> "{self.log}"\nexec "{os.path.realpath(real)}" "$@"\n')
+        script.chmod(0o755)
+
+    def starts(self) -> int:
+        """How often Java was started."""
+        return self.log.read_text().count("started") if self.log.exists() else 0
+
+
+@pytest.fixture
+def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Java:
+    """Every Java start of the test is counted."""
+    java = Java(tmp_path)
+    monkeypatch.setenv("PATH", f"{java.home / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    return java
+
+
+@pytest.fixture(scope="session")
+def aged(published: Snapshot) -> Snapshot:
+    """Three runs published; ``older/`` beside the project holds a copy of its data from after the first."""
+    scene = published.restore()
+    older = scene.root / "older"
+    shutil.copytree(scene.root / "data", older, symlinks=True)
+    for number in (2, 3):
+        scene.offer()
+        scene.run("run", NAME, "--run-id", f"run{number}")
+    return scene.save(published.folder.with_name("aged"))
+
+
+@pytest.fixture(scope="session")
+def owing(aged: Snapshot) -> Snapshot:
+    """The same, with two more files staged and not audited; nobody holds the lease any more."""
+    scene = aged.restore()
+    scene.offer()
+    scene.offer()
+    scene.run("ingest", NAME, "--run-id", "fourth")
+    shutil.rmtree(scene.state / "lease")
+    return scene.save(aged.folder.with_name("owing"))
+
+
+def refused(scene: Scene, java: Java, *command: str) -> dict[str, Any]:
+    """The error with which a run is refused: exit code 78, no JVM, nothing changed that a reader sees."""
+    command = command or ("run", NAME)
+    before = {folder: tree_of(folder) for folder in (scene.table, scene.quarantine, scene.state / "checkpoint")}
+    began, starts = time.monotonic(), java.starts()
+    value: dict[str, Any] = json.loads(scene.run(*command, "--json", expect=78).partition("\n}\n")[0] + "\n}")
+    assert java.starts() == starts, "Spark was started all the same"
+    assert time.monotonic() - began < 30
+    for folder, entries in before.items():
+        assert tree_of(folder) == entries, f"{folder} was changed by a run that was refused"
+    error: dict[str, Any] = value["error"]
+    assert error["message"] and error["next_run"] and "repair" in error["fix"], error
+    return error
+
+
+def mend(scene: Scene, java: Java, code: str, spark: SparkSession) -> None:
+    """Refused with ``code``; a dry run shows the choices and changes nothing; repair; then everything is there."""
+    assert refused(scene, java)["code"] == code
+    before = tree_of(scene.root)
+    shown = scene.report("repair", NAME, "--dry-run")
+    assert tree_of(scene.root) == before, "a dry run changed something"
+    assert shown["code"] == code and shown["dry_run"] and len(shown["choices"]) >= 2 and shown["actions"]
+    done = scene.report("repair", NAME)
+    assert (done["code"], done["actions"]) == (code, shown["actions"])
+    assert scene.report("repair", NAME)["found"] == "nothing disagrees"
+    assert java.starts() == 0
+    scene.check_readers_now()
+    scene.offer()
+    scene.catch_up(spark)
+
+
+def _remove(*names: str) -> Callable[[Scene], None]:
+    def harm(scene: Scene) -> None:
+        for name in names:
+            for path in list(scene.root.glob(name)):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    return harm
+
+
+def _put_back(name: str) -> Callable[[Scene], None]:
+    """The older copy of data/``name`` takes the place of the present one."""
+
+    def harm(scene: Scene) -> None:
+        there, older = scene.root / "data" / name, scene.root / "older" / name
+        if older.is_file():
+            shutil.copy2(older, there)
+        else:
+            shutil.rmtree(there)
+            shutil.copytree(older, there, symlinks=True)
+
+    return harm
+
+
+def _replace_table(scene: Scene) -> None:
+    from deltalake import DeltaTable
+
+    table = DeltaTable(str(scene.table))
+    schema = table.schema()
+    shutil.rmtree(scene.table)
+    DeltaTable.create(str(scene.table), schema, partition_by=["day"])
+
+
+def _replace_checkpoint(scene: Scene) -> None:
+    (scene.state / "checkpoint/metadata").write_text('{"id":"11111111-2222-3333-4444-555555555555"}')
+
+
+def _edit_spec(before: str, after: str) -> Callable[[Scene], None]:
+    def harm(scene: Scene) -> None:
+        path = scene.root / "jobs/orders/pipeline.yaml"
+        text = path.read_text()
+        assert before in text
+        path.write_text(text.replace(before, after))
+
+    return harm
+
+
+def _move_inbox(scene: Scene) -> None:
+    """The files are elsewhere now, with all that were read before."""
+    _edit_spec("path: data/inbox", "path: data/elsewhere")(scene)
+    (scene.root / "data/inbox").rename(scene.root / "data/elsewhere")
+    (scene.root / "data/inbox").symlink_to("elsewhere")  # where the scene goes on offering
+
+
+_STATE = "data/state/orders"
+HARMS: dict[str, tuple[Callable[[Scene], None], str]] = {
+    "checkpoint deleted": (_remove(f"{_STATE}/checkpoint"), "CHECKPOINT_GONE"),
+    "checkpoint without its metadata": (_remove(f"{_STATE}/checkpoint/metadata"), "CHECKPOINT_TORN"),
+    "checkpoint without its offsets": (_remove(f"{_STATE}/checkpoint/offsets"), "CHECKPOINT_TORN"),
+    "checkpoint without its newest offsets": (_remove(f"{_STATE}/checkpoint/offsets/2"), "CHECKPOINT_TORN"),
+    "checkpoint without its source logs": (_remove(f"{_STATE}/checkpoint/sources"), "CHECKPOINT_TORN"),
+    "checkpoint without its commits": (_remove(f"{_STATE}/checkpoint/commits"), "CHECKPOINT_TORN"),
+    "checkpoint of an older backup": (_put_back(f"state/{NAME}/checkpoint"), "CHECKPOINT_BEHIND"),
+    "checkpoint of another query": (_replace_checkpoint, "CHECKPOINT_REPLACED"),
+    "birth deleted": (_remove(f"{_STATE}/birth.json"), "BIRTH_GONE"),
+    "table deleted": (_remove(f"data/warehouse/{NAME}"), "TABLE_GONE"),
+    "table of an older backup": (_put_back(f"warehouse/{NAME}"), "TABLE_BEHIND"),
+    "table replaced by another": (_replace_table, "TABLE_REPLACED"),
+    "partition_by changed": (_edit_spec("{partition_by: [day]}", "{partition_by: []}"), "SPEC_CHANGED"),
+}
+OWING_HARMS: dict[str, tuple[Callable[[Scene], None], str]] = {
+    "staging deleted": (_remove(f"{_STATE}/staging"), "STAGED_FILES_GONE"),
+    "manifests deleted": (_remove(f"{_STATE}/manifests"), "STAGING_GONE"),
+    "checkpoint deleted while owed": (_remove(f"{_STATE}/checkpoint"), "CHECKPOINT_GONE"),
+    "table deleted while owed": (_remove(f"data/warehouse/{NAME}"), "TABLE_GONE"),
+}
+
+
+@pytest.mark.parametrize("harm", [name for name in HARMS if name != "partition_by changed"])
+def test_repaired(harm: str, aged: Snapshot, java: Java, spark: SparkSession) -> None:
+    act, code = HARMS[harm]
+    scene = aged.restore()
+    act(scene)
+    mend(scene, java, code, spark)
+
+
+@pytest.mark.parametrize("harm", OWING_HARMS)
+def test_repaired_while_owed(harm: str, owing: Snapshot, java: Java, spark: SparkSession) -> None:
+    act, code = OWING_HARMS[harm]
+    scene = owing.restore()
+    act(scene)
+    mend(scene, java, code, spark)
+
+
+def test_source_path_changed(aged: Snapshot, java: Java) -> None:
+    """Another folder is another source: all in it is new. Taking the change back needs no repair."""
+    scene = aged.restore()
+    _edit_spec("path: data/inbox", "path: data/elsewhere")(scene)
+    (scene.root / "data/elsewhere").mkdir()
+    error = refused(scene, java)
+    assert error["code"] == "SPEC_CHANGED" and "data/elsewhere" in error["message"]
+    before = tree_of(scene.root)
+    assert scene.report("repair", NAME, "--dry-run")["code"] == "SPEC_CHANGED"
+    assert tree_of(scene.root) == before
+    kept = scene.save(aged.folder.with_name("path-changed"))
+
+    _edit_spec("path: data/elsewhere", "path: data/inbox")(scene)
+    scene.catch_up()
+
+    scene = kept.restore()
+    scene.run("repair", NAME)
+    scene.offer().rename(scene.root / "data/elsewhere/new.csv")
+    scene.catch_up()
+
+
+def test_partitioning_changed(aged: Snapshot, java: Java) -> None:
+    """A table keeps the partitions it was made with; what helps is to take the change back."""
+    scene = aged.restore()
+    act, code = HARMS["partition_by changed"]
+    act(scene)
+    assert refused(scene, java)["code"] == code
+    _edit_spec("{partition_by: []}", "{partition_by: [day]}")(scene)
+    scene.offer()
+    scene.catch_up()
+
+
+def test_project_moved(aged: Snapshot, java: Java, spark: SparkSession) -> None:
+    scene = aged.restore()
+    moved = scene.root.with_name("moved")
+    shutil.rmtree(moved, ignore_errors=True)
+    scene.root.rename(moved)
+    there = Scene(moved, scene.good, scene.malformed, scene.rejected, scene.files)
+    mend(there, java, "PROJECT_MOVED", spark)
+
+
+UNKNOWABLE: dict[str, tuple[Callable[[Scene], None], str]] = {
+    "ledger deleted": (_remove(f"{_STATE}/ledger.sqlite"), "LEDGER_MISSING"),
+    "ledger of an older backup": (_put_back(f"state/{NAME}/ledger.sqlite"), "LEDGER_BEHIND"),
+    "ledger and checkpoint deleted": (_remove(f"{_STATE}/ledger.sqlite", f"{_STATE}/checkpoint"), "CHECKPOINT_GONE"),
+    "state deleted": (_remove(_STATE), "STATE_GONE"),
+    "state of an older backup": (_put_back(f"state/{NAME}"), "STATE_BEHIND"),
+}
+
+
+@pytest.mark.parametrize("lost", UNKNOWABLE)
+def test_what_nobody_can_know(lost: str, aged: Snapshot, java: Java, spark: SparkSession) -> None:
+    """Without the ledger nobody knows which files are in the table: repair refuses too, and both of its ways work."""
+    scene = aged.restore()
+    harm, code = UNKNOWABLE[lost]
+    kept = {path: path.read_bytes() for path in scene.state.rglob("*") if path.is_file()}
+    harm(scene)
+    assert refused(scene, java)["code"] == code
+    for command in (("repair", NAME, "--dry-run"), ("repair", NAME)):
+        before = tree_of(scene.root / "data/warehouse")
+        said = scene.run(*command, "--json", expect=78)
+        assert "nobody can tell which files are in the table" in said and str(scene.table) in said, said
+        assert tree_of(scene.root / "data/warehouse") == before
+
+    shutil.rmtree(scene.state, ignore_errors=True)
+    for path, data in kept.items():  # the first way: the backup comes back
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    scene.offer()
+    scene.catch_up(spark)
+
+    scene = aged.restore()
+    harm(scene)
+    _remove(f"data/warehouse/{NAME}", f"data/quarantine/{NAME}", _STATE)(scene)  # the second: everything anew
+    scene.catch_up(spark)
+
+
+def test_everything_of_an_older_backup(aged: Snapshot, java: Java, spark: SparkSession) -> None:
+    """Table, quarantine and state of one moment fit together: what came after it is read again, without a question."""
+    scene = aged.restore()
+    for name in ("warehouse", "quarantine", "state"):
+        _put_back(name)(scene)
+    assert scene.report("run", NAME)["outcome"] == "published"
+    scene.catch_up(spark)

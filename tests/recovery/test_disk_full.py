@@ -1,0 +1,136 @@
+"""State, table and quarantine on small file systems of their own that fill up: DISK_FULL, and nothing is lost.
+
+Each is a real tmpfs, so a publish also crosses from one device to another. Needs the right to mount.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.recovery.scene import NAME, Scene, Snapshot
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_FOLDERS = ("warehouse", "quarantine", "state")
+
+
+def _why_no_mount(folder: Path) -> str | None:
+    """Why this process cannot mount, or None when it can."""
+    try:
+        tried = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", folder], capture_output=True)
+    except FileNotFoundError:
+        return "there is no mount command"
+    if tried.returncode != 0:
+        return f"no right to mount a file system of limited size: {tried.stderr.decode().strip()}"
+    subprocess.run(["umount", folder], check=True)
+    return None
+
+
+@contextlib.contextmanager
+def _on_its_own_device(folder: Path, size: str = "64m") -> Iterator[None]:
+    """The folder, with what is in it, on a file system of its own while the block runs."""
+    kept = folder.with_name(folder.name + ".kept")
+    shutil.copytree(folder, kept, symlinks=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", folder], check=True)
+    try:
+        shutil.copytree(kept, folder, symlinks=True, dirs_exist_ok=True)
+        shutil.rmtree(kept)
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def _fill(folder: Path, leave_bytes: int) -> Path:
+    """A file that takes all the space of the folder's device but ``leave_bytes``."""
+    ballast = folder / "ballast"
+    free = shutil.disk_usage(folder).free
+    ballast.write_bytes(b"\0" * max(free - leave_bytes, 0))
+    return ballast
+
+
+@pytest.fixture
+def can_mount(tmp_path: Path) -> None:
+    """Skip, saying why, where nothing can be mounted."""
+    why = _why_no_mount(tmp_path)
+    if why is not None:
+        pytest.skip(why)
+
+
+@pytest.fixture(scope="session")
+def offered(published: Snapshot) -> Snapshot:
+    """Three files more than are published."""
+    scene = published.restore()
+    for _ in range(3):
+        scene.offer(40)
+    return scene.save(published.folder.with_name("offered-to-full-disks"))
+
+
+@pytest.fixture(scope="session")
+def judged(offered: Snapshot) -> Snapshot:
+    """The same, staged and audited: what is left is to move files across devices."""
+    scene = offered.restore()
+    scene.run("ingest", NAME, "--run-id", "second")
+    scene.run("audit", NAME, "--run-id", "second")
+    return scene.save(published_beside(offered))
+
+
+def published_beside(offered: Snapshot) -> Path:
+    """Where the audited scene is kept."""
+    return offered.folder.with_name("judged-on-full-disks")
+
+
+def _expect_full(scene: Scene, *command: str) -> bool:
+    """Run on a full disk: DISK_FULL and 75, or it found room enough; False then."""
+    process = scene.start(*command)
+    out, err = process.communicate(timeout=180)
+    said = f"{out.decode()}\n{err.decode()}"
+    assert process.returncode in (0, 75), f"{command} exited {process.returncode}\n{said}"
+    assert process.returncode == 0 or "DISK_FULL" in said, said
+    scene.wait_until_gone()
+    return process.returncode == 75
+
+
+def _fill_up(scene: Scene, folder: str, leave_kib: list[int], command: tuple[str, ...], spark: SparkSession) -> None:
+    """Stopped by a full disk again and again, each time with a little more room; then with room enough."""
+    refused = 0
+    place = scene.root / "data" / folder
+    with _on_its_own_device(place):
+        for kib in leave_kib:
+            ballast = _fill(place, kib * 1024)
+            refused += _expect_full(scene, *command)
+            scene.check_readers_now()
+            ballast.unlink()
+        scene.catch_up(spark, run_id="second")
+        scene.offer()
+        scene.catch_up(spark)
+    assert refused, "the disk was never full"
+
+
+@pytest.mark.usefixtures("can_mount")
+def test_state(offered: Snapshot, spark: SparkSession) -> None:
+    """Lease, ledger, order, checkpoint, staging, manifest, verdict: wherever it ends."""
+    _fill_up(offered.restore(), "state", [0, 12, 60, 140, 220], ("run", NAME, "--run-id", "second"), spark)
+
+
+@pytest.mark.usefixtures("can_mount")
+def test_table(judged: Snapshot, spark: SparkSession) -> None:
+    _fill_up(judged.restore(), "warehouse", [0, 4, 8, 16, 24, 32], ("publish", NAME, "--run-id", "second"), spark)
+
+
+@pytest.mark.usefixtures("can_mount")
+def test_quarantine(offered: Snapshot, spark: SparkSession) -> None:
+    _fill_up(offered.restore(), "quarantine", [0, 4, 8], ("run", NAME, "--run-id", "second"), spark)
+
+
+@pytest.mark.usefixtures("can_mount")
+def test_state_while_publishing(judged: Snapshot, spark: SparkSession) -> None:
+    """The intent and the report need room in the state folder too."""
+    _fill_up(judged.restore(), "state", [0, 4, 8, 16, 24], ("publish", NAME, "--run-id", "second"), spark)
