@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import signal
 import sys
@@ -40,8 +41,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         from tidegate.ingest.failures import explain
 
         known = explain(error, order.pipeline, paths.job, paths.state)
-        write_result(paths.ingest_result(order.run_id), known)
         emit("error", **known.to_dict())
+        with contextlib.suppress(TidegateError, OSError):  # on a full disk there is no room for the answer either
+            write_result(paths.ingest_result(order.run_id), known)
         if not isinstance(error, TidegateError):
             import traceback
 

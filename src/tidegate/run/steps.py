@@ -9,6 +9,7 @@ again after it finished changes nothing and gives the same figures.
 from __future__ import annotations
 
 import contextlib
+import errno
 import getpass
 import secrets
 import time
@@ -152,9 +153,13 @@ def _open_run(
     try:
         yield context
     except BaseException as error:
-        _note_failure(context, error)
-        lease.release()
-        raise
+        known = _name_full_disk(error, paths)
+        _note_failure(context, known)
+        with contextlib.suppress(TidegateError, OSError):  # what cannot be given back ends with this process
+            lease.release()
+        if known is error:
+            raise
+        raise known from error
     report = context.report
     if report.outcome in FINAL_OUTCOMES or not next_step:
         prune_reports(paths)
@@ -178,6 +183,14 @@ def _note_failure(context: RunContext, error: BaseException) -> None:
     report.ended_at = now_text()
     with contextlib.suppress(TidegateError, OSError):
         save_report(context.paths, report)
+
+
+def _name_full_disk(error: BaseException, paths: PipelinePaths) -> BaseException:
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        from tidegate import storage
+
+        return storage.disk_full(error.filename or paths.state)
+    return error
 
 
 def _as_known(error: BaseException, name: str) -> TidegateError:

@@ -113,7 +113,8 @@ def run_spark_submit(plan: SubmitPlan, on_event: Callable[[dict[str, Any]], None
             for raw in process.stdout:
                 event = parse_marker(raw.decode("utf-8", "replace").rstrip("\n"))
                 if event is None:
-                    log.write(raw)
+                    with contextlib.suppress(OSError):  # a full disk: the driver itself says so
+                        log.write(raw)
                 elif on_event is not None:
                     on_event(event)
             return process.wait()
