@@ -79,6 +79,13 @@ class Pipeline(Scene):
         """What quarantine says of each record: {raw: detail}."""
         return {str(row["raw"]): row["detail"] for row in read_agreed(self.quarantine)}
 
+    def report_failed(self, *command: str, expect: int) -> dict[str, Any]:
+        """Run a command that must fail, with ``--json``; the report, which it prints before the error."""
+        text = self.run(*command, "--json", expect=expect)
+        value: dict[str, Any]
+        value, _ = json.JSONDecoder().raw_decode(text)
+        return value
+
     def write_spec(self, source: str, *, more: str = "") -> None:
         """pipeline.yaml with the one source ``orders`` (its keys, one a line) and further top-level lines."""
         lines = "".join(f"    {line}\n" for line in source.strip().splitlines())

@@ -59,13 +59,14 @@ class Captured:
 
     def add_unreadable(self, source: str, path: str, record: dict[str, Any]) -> None:
         """A whole file that could not be read."""
+        kept = record["kept"]
         self.unreadable.append(
             {
                 "source": source,
                 "position": file_position(path),
                 "raw": None,
                 "reason": "malformed",
-                "detail": f"{record['reason']}; the file is kept as unreadable/{record['kept']}",
+                "detail": f"{record['reason']}; the file is kept as unreadable/{kept}" if kept else record["reason"],
             }
         )
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import errno
+import re
 from pathlib import Path
 
 from tidegate.errors import DefectError, SourceLostError, TidegateError, TryAgainError, UsageError
 from tidegate.storage import disk_full
 from tidegate.transform.apply import first_lines
+
+_PYTHON_ERROR = re.compile(r"(\w+\.)*\w*(Error|Exception|Exit|Interrupt|Warning)\b")
+# What SQL calls a data exception: a value that an expression cannot take, such as a division by zero.
+_DATA_EXCEPTION = re.compile(r"SQLSTATE: 22\w{3}")
 
 _READ_FAULTS = ("FAILED_READ_FILE", "FileNotFoundException", "EOFException", "ZipException", "CSV header")
 
@@ -48,16 +53,13 @@ def explain(error: BaseException, name: str, job_folder: Path, state: Path) -> T
             fix="bring the broker back, then run again",
         )
     if "PythonException" in text or "PYTHON_EXCEPTION" in text or "Traceback (most recent call last)" in text:
-        last = [line.strip() for line in text.splitlines() if line.strip()]
-        lines = [line for line in last if str(job_folder) in line]
-        cause = next((line for line in reversed(last) if "Error" in line or "Exception" in line), last[-1])
-        return UsageError(
-            "TRANSFORM_FAILED",
-            f"Python code of the transform failed on a row: {cause[:400]}",
-            where=lines[-1] if lines else str(job_folder),
-            next_run="reads the same batch again and fails in the same way; nothing is lost",
-            fix=f"correct the transform, then `tidegate run {name}`",
-        )
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        cause = next((line for line in reversed(lines) if _PYTHON_ERROR.match(line)), lines[-1])
+        return _transform_failed(f"Python code of the transform failed on a row: {cause[:400]}", text, name, job_folder)
+    if _DATA_EXCEPTION.search(text):
+        told = next((line for line in text.splitlines() if _DATA_EXCEPTION.search(line)), first_lines(error))
+        start = max(told.rfind(" ["), told.rfind(": [")) + 1
+        return _transform_failed(f"a row does not fit the transform: {told[start:400].strip()}", text, name, job_folder)
     if isinstance(error, FileNotFoundError) or "FileNotFoundException" in text or "FILE_NOT_EXIST" in text:
         return TryAgainError(
             "FILE_VANISHED",
@@ -71,4 +73,15 @@ def explain(error: BaseException, name: str, job_folder: Path, state: Path) -> T
         where=f"{type(error).__name__} in the ingest driver of {name}",
         next_run="reads the same batch again; nothing is lost",
         fix="the Spark log above has the whole trace; correct the cause, or report it, then run again",
+    )
+
+
+def _transform_failed(message: str, text: str, name: str, job_folder: Path) -> UsageError:
+    named = re.findall(rf"({re.escape(str(job_folder))}/[^\s\":]+)(?:\", line |:)(\d+)", text)
+    return UsageError(
+        "TRANSFORM_FAILED",
+        message,
+        where=":".join(named[-1]) if named else str(job_folder),
+        next_run="reads the same batch again and fails in the same way; nothing is lost",
+        fix=f"correct the transform, then `tidegate run {name}`",
     )

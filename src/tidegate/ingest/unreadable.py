@@ -69,8 +69,16 @@ def set_aside(
     return found
 
 
+def set_aside_vanished(folder: Path, path: Path, link: str, spec: FilesSource, original: Mapping[str, Any]) -> None:
+    """A file that Spark has planned to read is gone: an empty stand-in at ``path``, and the record of it."""
+    record = {"link": link, "reason": "vanished before it was read", "kept": None, **original}
+    storage.put_if_absent(_record_path(folder, link), storage.dump_json(record))
+    storage.replace(path, _empty_file(path, spec))
+
+
 def unreadable_record(folder: Path, link: str) -> dict[str, Any] | None:
-    """{"link", "path", "size", "mtime_ns", "reason", "kept"} of a link that was set aside, else None."""
+    """{"link", "path", "size", "mtime_ns", "reason", "kept"} of a link that was set aside, else None; ``kept`` is None
+    for a file that vanished."""
     value = storage.read_json(_record_path(folder, link))
     return dict(value) if value is not None else None
 
@@ -197,9 +205,8 @@ def _keep(source: Path, kept: Path) -> None:
 
 def _put_stand_in(path: Path, spec: FilesSource) -> None:
     """What Spark reads instead: the whole lines that can be trusted, or no rows."""
-    if spec.format in ("parquet", "orc"):
-        storage.replace(path, _empty_columnar(spec.format))
-    elif path.suffix in _CHECKED and _header_fault_or_none(path, spec) is None:
+    is_text = spec.format not in ("parquet", "orc")
+    if is_text and path.suffix in _CHECKED and _header_fault_or_none(path, spec) is None:
         # Hidden from Spark until it is whole, and beside the link so that the rename is one step.
         part = path.with_name(f".{secrets.token_hex(6)}{path.suffix}")
         try:
@@ -209,7 +216,7 @@ def _put_stand_in(path: Path, spec: FilesSource) -> None:
         finally:
             part.unlink(missing_ok=True)
     else:
-        storage.replace(path, EMPTY_FILES.get(path.suffix, b""))
+        storage.replace(path, _empty_file(path, spec))
 
 
 def _header_fault_or_none(path: Path, spec: FilesSource) -> str | None:
@@ -217,6 +224,10 @@ def _header_fault_or_none(path: Path, spec: FilesSource) -> str | None:
         return _header_fault(path, spec)
     except OSError:
         return None
+
+
+def _empty_file(path: Path, spec: FilesSource) -> bytes:
+    return _empty_columnar(spec.format) if spec.format in ("parquet", "orc") else EMPTY_FILES.get(path.suffix, b"")
 
 
 def _empty_columnar(kind: str) -> bytes:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +20,13 @@ from tidegate.run.settle import sweep_attempts, sync_ledger
 from tidegate.run.submit import SubmitPlan, driver_died, plan_submit
 from tidegate.spec.models import FilesSource, KafkaSource
 from tidegate.staging.birth import Birth, name_query, new_birth, read_birth, replace_birth, write_birth
+from tidegate.staging.checkpoint import files_between, read_offsets
 
 if TYPE_CHECKING:
     from tidegate.run.steps import RunContext
-    from tidegate.source.ledger import Ledger
+    from tidegate.source.ledger import Ledger, LedgerRow
 
+_ROOM_FOR_AN_ANSWER_BYTES = 1 << 20
 PINNED = {"spark.sql.shuffle.partitions": "4"}
 """Pinned with the checkpoint's first batch: 200, Spark's default, is for state of many GB."""
 
@@ -54,6 +57,7 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
     assert context.facts is not None
     project, spec, paths, facts = context.project, context.spec, context.paths, context.facts
     lost: dict[str, list[str]] = {}
+    planned: dict[str, list[LedgerRow]] = {}
     if ledger is not None:
         for name in spec.sources:
             restored = restore_links(project, paths, name, ledger)
@@ -61,8 +65,12 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
                 lost[name] = list(restored.lost)
                 context.report.sources[name] = {"rows": 0, "lost": lost[name]}
                 context.save()  # named in a report before the ledger forgets them
-                ledger.drop_linked(name, lost[name])
+                planned[name] = _rows_in_flight(context, name, ledger.known(name, lost[name]).values())
+                kept = {row.path for row in planned[name]}
+                ledger.drop_linked(name, [path for path in lost[name] if path not in kept])
     pending = find_pending(project, paths, spec, facts.birth, facts.checkpoint, ledger)
+    for name, rows in planned.items():
+        _set_aside_vanished(context, name, rows)
     if _accept_losses(context, pending, accept_loss):
         facts = context.facts = gather_facts(paths, spec)
         pending = find_pending(project, paths, spec, facts.birth, facts.checkpoint, ledger)
@@ -98,6 +106,30 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
         settled={query: facts.settled_up_to(query) for query in {facts.query_id or "", *facts.manifests} - {""}},
     )
     return order, pending
+
+
+def _rows_in_flight(context: RunContext, source_name: str, rows: Iterable[LedgerRow]) -> list[LedgerRow]:
+    """Those of ``rows`` that the batch in flight will read: the checkpoint holds on to them."""
+    facts, paths = context.facts, context.paths
+    if facts is None or facts.in_flight is None:
+        return []
+    index = list(context.spec.sources).index(source_name)
+    ends = [read_offsets(paths.checkpoint, batch) for batch in (facts.in_flight - 1, facts.in_flight) if batch >= 0]
+    logged = [-1 if end[index] is None else int(end[index]["logOffset"]) for end in ends]
+    taken = files_between(paths.checkpoint, index, logged[-2] if len(logged) > 1 else -1, logged[-1])
+    names = {path.rsplit("/", 1)[-1] for path in taken}
+    return [row for row in rows if row.link.rsplit("/", 1)[-1] in names]
+
+
+def _set_aside_vanished(context: RunContext, source_name: str, rows: Iterable[LedgerRow]) -> None:
+    from tidegate.ingest.unreadable import set_aside_vanished
+
+    source = context.spec.sources[source_name]
+    assert isinstance(source, FilesSource), "only files are linked"
+    for row in rows:
+        original = {"path": row.path, "size": row.size, "mtime_ns": row.mtime_ns}
+        link = context.paths.intake(source_name) / row.link
+        set_aside_vanished(context.paths.unreadable, link, row.link, source, original)
 
 
 def _owed_links(ledger: Ledger, sources: Any) -> dict[str, dict[str, dict[str, Any]]]:
@@ -195,6 +227,8 @@ def _run_driver(context: RunContext, ordered: tuple[IngestOrder, Pending], submi
     sync_ledger(paths, context.spec, facts.owed)
     result = storage.read_json(result_path)
     if result is None:
+        if shutil.disk_usage(paths.state).free < _ROOM_FOR_AN_ANSWER_BYTES:
+            raise storage.disk_full(result_path)
         raise driver_died(context.name, exit_code, log_path)
     if result["error"] is not None:
         raise _with_log(TidegateError.from_dict(result["error"]), str(log_path))

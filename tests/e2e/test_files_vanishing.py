@@ -1,0 +1,142 @@
+"""Files that go away between being listed and being read, and files that are still being written."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import MakePipeline, Pipeline
+from tests.recovery.scene import NAME, kill_when
+
+SOURCE = "path: {path}\nformat: json\nschema: id STRING, amount INT\noptions: {{maxFilesPerTrigger: 1}}"
+
+
+@pytest.fixture
+def other_device(tmp_path: Path) -> Iterator[Path]:
+    """A folder on another file system, so that the intake can hold symbolic links only."""
+    folder = Path(tempfile.mkdtemp(prefix="tidegate-test-", dir="/dev/shm"))
+    if folder.stat().st_dev == tmp_path.stat().st_dev:
+        folder.rmdir()
+        pytest.skip("/dev/shm is on the same device as the temporary folder")
+    yield folder
+    shutil.rmtree(folder)
+
+
+def _links(pipeline: Pipeline) -> list[Path]:
+    return [path for path in (pipeline.state / "intake").rglob("*") if path.is_symlink()]
+
+
+def test_removed_before_it_was_read(make_pipeline: MakePipeline, other_device: Path) -> None:
+    """Nothing of a file that is gone can be read: it is named, and the run goes on, also when the batch was planned."""
+    pipeline = make_pipeline(SOURCE.format(path=other_device))
+
+    def offer(name: str) -> Path:
+        path = other_device / name
+        path.write_text(json.dumps({"id": name, "amount": 1}))
+        return path
+
+    # Linked, not yet planned by Spark.
+    gone_early, stays = offer("early.json"), offer("stays.json")
+    pipeline.expect_rows([{"id": "stays.json", "amount": 1}])
+    assert kill_when(pipeline, pipeline.start("run", NAME, "--run-id", "first"), lambda: len(_links(pipeline)) == 2)
+    gone_early.unlink()
+
+    # Planned: its batch stands in the checkpoint.
+    offsets = pipeline.state / "checkpoint/offsets/0"
+    assert kill_when(pipeline, pipeline.start("run", NAME, "--run-id", "second"), offsets.exists)
+    lost = json.loads((pipeline.state / "runs").joinpath("second.json").read_text())["sources"]["orders"]["lost"]
+    assert lost == [str(gone_early)]
+    gone_planned = stays
+    gone_planned.unlink()
+    pipeline.rows.clear()
+    pipeline.expect_aside(str(gone_planned), None, None)
+    offer("later.json")
+    pipeline.expect_rows([{"id": "later.json", "amount": 1}])
+
+    pipeline.run("run", NAME)
+    aside = pipeline.check()
+    assert "vanished before it was read" in aside[0]["detail"]
+    assert pipeline.report("run", NAME)["outcome"] == "nothing_new"
+
+    # A torn file there cannot be kept by a hard link.
+    (other_device / "torn.json.gz").write_bytes(b"no gzip")
+    pipeline.expect_aside(str(other_device / "torn.json.gz"), None, None)
+    pipeline.run("run", NAME)
+    aside = pipeline.check()
+    (kept,) = [row["detail"].rsplit("/", 1)[-1] for row in aside if "torn" in row["position"]]
+    assert (pipeline.state / "unreadable" / kept).read_bytes() == b"no gzip"
+
+
+def test_settle(make_pipeline: MakePipeline) -> None:
+    """A file is left alone until it has not changed for so long, whatever its own time stamp says."""
+    pipeline = make_pipeline("path: data/inbox\nformat: json\nschema: id STRING, amount INT\nsettle: 3 seconds")
+    for name, mtime in {"now.json": None, "old.json": 5.0, "future.json": 4e9}.items():
+        pipeline.put(name, json.dumps({"id": name, "amount": 1}), mtime=mtime)
+        pipeline.expect_rows([{"id": name, "amount": 1}])
+    first = pipeline.report("run", NAME)
+    assert first["outcome"] == "nothing_new"
+    assert {one["path"] for one in first["sources"]["orders"]["settling"]} == {
+        f"data/inbox/{name}" for name in ("now.json", "old.json", "future.json")
+    }
+    assert first["sources"]["orders"]["backlog"] == 3
+    time.sleep(3.1)
+    with open(pipeline.inbox / "growing.json", "w") as handle:
+        handle.write('{"id": "half')
+    assert pipeline.report("run", NAME)["rows"]["read"] == 3
+    pipeline.check()
+
+
+def test_paths_with_values_in_folders_and_changes_of_the_schema(make_pipeline: MakePipeline) -> None:
+    """Typed ``k=v`` values, a glob, a new column, and changes that are refused before anything is taken."""
+    source = "path: data/inbox/part-?\nformat: json\nschema: id STRING, amount INT, code STRING, number INT, day DATE\n"
+    pipeline = make_pipeline(source, more="transform: transform.py\ntable: {partition_by: [code]}\n")
+    pipeline.write_transform("def transform(orders):\n    return orders\n")
+
+    from datetime import date
+
+    def offer(folder: str, key: str, code: str | None, number: int | None, day: date | None) -> None:
+        path = f"{folder}/{key}.json"
+        pipeline.put(path, json.dumps({"id": key, "amount": 1}))
+        row = {"id": key, "amount": 1, "code": code, "number": number, "day": day}
+        pipeline.expect_rows([row])
+
+    new_year = date(2026, 1, 1)
+    offer("part-a/code=001/number=7/day=2026-01-01", "typed", "001", 7, new_year)
+    offer("part-b/code=é 日本/number=-1/day=2026-01-01", "unicode", "é 日本", -1, new_year)
+    offer("part-b/code=a%2Fb%25/number=0/day=2026-01-01", "escaped", "a/b%", 0, new_year)
+    null = "__HIVE_DEFAULT_PARTITION__"
+    offer(f"part-b/code={null}/number={null}/day={null}", "null", None, None, None)
+    offer("part-a/code=true/number=2147483647/day=0001-01-01", "ends", "true", 2147483647, date(1, 1, 1))
+    pipeline.put("elsewhere/other.json", json.dumps({"id": "not in the glob"}))
+    pipeline.put("part-a/code=x/flat.json", json.dumps({"id": "its folders give one column only"}))
+    report = pipeline.report("run", NAME)
+    pipeline.check()
+    (skipped,) = report["sources"]["orders"]["skipped"]
+    assert skipped["path"] == "data/inbox/part-a/code=x/flat.json"
+
+    # A new nullable column is added; older rows have none.
+    pipeline.write_transform("def transform(orders):\n    return orders.selectExpr('*', 'amount * 2 AS twice')\n")
+    pipeline.rows = [{**row, "twice": None} for row in pipeline.rows]
+    pipeline.put("part-a/code=n/number=1/day=2026-01-01/n.json", json.dumps({"id": "n", "amount": 4}))
+    new = {"id": "n", "amount": 4, "code": "n", "number": 1, "day": new_year, "twice": 8}
+    pipeline.expect_rows([new])
+    pipeline.run("run", NAME)
+    pipeline.check()
+
+    # A removed or retyped one is not, and the file stays owed.
+    pipeline.put("part-a/code=m/number=1/day=2026-01-01/m.json", json.dumps({"id": "m", "amount": 4}))
+    pipeline.write_transform("def transform(orders):\n    return orders.selectExpr('*', 'amount * 2L AS twice')\n")
+    refused = pipeline.report_failed("run", NAME, expect=64)
+    assert "twice" in refused["error"]["message"] and refused["rows"]["staged"] == 0
+    pipeline.check()
+    # The last batch of the right kind takes it.
+    pipeline.write_transform("def transform(orders):\n    return orders.selectExpr('*', 'amount * 2 AS twice')\n")
+    pipeline.expect_rows([{**new, "id": "m", "code": "m"}])
+    pipeline.run("run", NAME)
+    pipeline.check()

@@ -1,0 +1,183 @@
+"""A Kafka pipeline through the command line and a real broker: each record once, through losses and repairs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.readers import read_agreed
+from tests.recovery.scene import REPOSITORY, Scene, kill_when
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+    from tools.broker import Broker
+
+NAME = "events"
+TOPIC = "e2e-events"
+
+
+class KafkaScene(Scene):
+    """A project with one Kafka pipeline; ids of what was produced are written down here."""
+
+    def __init__(self, root: Path, broker: Broker) -> None:
+        super().__init__(root)
+        self.broker = broker
+        self.offered: dict[str, str] = {}
+        self.lost: set[str] = set()
+
+    @property
+    def table(self) -> Path:
+        return self.root / "data/warehouse" / NAME
+
+    @property
+    def quarantine(self) -> Path:
+        return self.root / "data/quarantine" / NAME
+
+    @property
+    def state(self) -> Path:
+        return self.root / "data/state" / NAME
+
+    def produce(self, tag: str, count: int = 30) -> None:
+        """``count`` records over the partitions, every tenth of them torn; one transaction is aborted in between."""
+        from confluent_kafka import Producer
+
+        settings = {"bootstrap.servers": self.broker.bootstrap_servers, "log_level": 0}
+        aborted = Producer({**settings, "transactional.id": f"tx-{tag}"})
+        aborted.init_transactions(30)
+        aborted.begin_transaction()
+        for number in range(5):
+            aborted.produce(TOPIC, value=json.dumps({"id": f"aborted-{tag}-{number}"}), partition=number % 2)
+        aborted.flush(30)
+        aborted.abort_transaction(30)
+        producer = Producer(settings)
+        for number in range(count):
+            key = f"{tag}-{number}"
+            torn = number % 10 == 0
+            value = f'{{"id": "{key}", "amount"' if torn else json.dumps({"id": key, "amount": number})
+            self.offered[key] = "malformed" if torn else "good"
+            producer.produce(TOPIC, value=value, partition=number % 2)
+        assert producer.flush(30) == 0
+
+    def check(self) -> None:
+        """Each offered record once: good ones in the table, torn ones in quarantine; no aborted one anywhere."""
+        expected = {key: kind for key, kind in self.offered.items() if key not in self.lost}
+        rows = Counter(row["id"] for row in read_agreed(self.table))
+        assert rows == Counter(key for key, kind in expected.items() if kind == "good")
+        aside = read_agreed(self.quarantine)
+        torn = Counter(row["raw"].split('"')[3] for row in aside)
+        assert torn == Counter(key for key, kind in expected.items() if kind == "malformed")
+        assert all(json.loads(row["position"])["topic"] == TOPIC for row in aside)
+
+
+@pytest.fixture
+def admin(kafka_broker: Broker) -> AdminClient:
+    from confluent_kafka.admin import AdminClient
+
+    return AdminClient({"bootstrap.servers": kafka_broker.bootstrap_servers})
+
+
+def _create_topic(admin: AdminClient) -> None:
+    from confluent_kafka.admin import NewTopic
+
+    for future in admin.create_topics([NewTopic(TOPIC, 2, 1)]).values():
+        future.result(30)
+
+
+def _delete_topic(admin: AdminClient) -> None:
+    for future in admin.delete_topics([TOPIC]).values():
+        future.result(30)
+
+
+@pytest.fixture
+def scene(tmp_path: Path, kafka_broker: Broker, admin: AdminClient) -> Any:
+    _create_topic(admin)
+    scene = KafkaScene(tmp_path / "project", kafka_broker)
+    (scene.root / "jobs" / NAME).mkdir(parents=True)
+    (scene.root / "tidegate.yaml").write_text(
+        'version: 1\nspark: {master: "local[2]"}\n'
+        f'kafka: {{bootstrap_servers: "{kafka_broker.bootstrap_servers}"}}\nlease: {{expires_after: 5 seconds}}\n'
+    )
+    (scene.root / "jobs" / NAME / "pipeline.yaml").write_text(
+        f"version: 1\nname: {NAME}\nschedule: null\nsources:\n  events:\n    type: kafka\n    topics: [{TOPIC}]\n"
+        "    format: json\n    schema: id STRING, amount INT\n"
+    )
+    shutil.copy(REPOSITORY / "jobs/tidegate_job.py", scene.root / "jobs")
+    yield scene
+    _delete_topic(admin)
+
+
+def test_runs_kills_losses_and_repairs(scene: KafkaScene, admin: AdminClient) -> None:
+    from confluent_kafka import TopicPartition
+
+    # Two deliveries, the second one's run killed when its manifest appears.
+    scene.produce("a")
+    assert scene.report("run", NAME)["rows"] == {
+        "read": 30, "malformed": 3, "late": 0, "transformed": 27, "rejected": 0, "staged": 27, "published": 27,
+    }  # fmt: skip
+    assert scene.report("run", NAME)["outcome"] == "nothing_new"
+    scene.produce("b")
+    manifests = scene.state / "manifests"
+    process = scene.start("run", NAME)
+    assert kill_when(scene, process, lambda: any(manifests.glob("*/*1.json")))
+    report = scene.report("run", NAME)
+    assert report["outcome"] == "published" and report["rows"]["published"] == 27
+    scene.check()
+
+    # The checkpoint is lost: refused, then repaired to exactly where the table's log ends.
+    shutil.rmtree(scene.state / "checkpoint")
+    scene.produce("c")
+    assert scene.report("run", NAME, expect=78)["error"]["code"] == "CHECKPOINT_GONE"
+    scene.run("repair", NAME)
+    assert scene.report("run", NAME)["rows"]["read"] == 30
+    scene.check()
+
+    # Retention takes records that were not read yet: named exactly, accepted by a person, on record.
+    scene.produce("d")
+    ends = {number: admin_end(scene.broker, number) for number in (0, 1)}
+    taken = {key for key in scene.offered if key.startswith("d-") and int(key.split("-")[1]) % 2 == 0}
+    for future in admin.delete_records([TopicPartition(TOPIC, 0, ends[0])]).values():
+        future.result()
+    scene.lost = taken
+    refused = scene.report("run", NAME, expect=66)
+    assert refused["error"]["code"] == "KAFKA_LOSS" and "partition 0" in refused["error"]["message"]
+    accepted = scene.report("run", NAME, "--accept-loss", "retention was too short")
+    assert accepted["outcome"] == "published" and accepted["accepted_loss"]["reason"] == "retention was too short"
+    assert json.loads((scene.state / "accepted_losses.jsonl").read_text())["sources"]["events"]["ranges"]
+    scene.check()
+
+    # The topic is deleted and created again, and grows past the old offsets: still found, by its id.
+    _delete_topic(admin)
+    _create_topic(admin)
+    scene.produce("e", 400)
+    assert scene.report("run", NAME, expect=66)["error"]["code"] == "KAFKA_LOSS"
+    scene.run("run", NAME, "--accept-loss", "created again")
+    scene.check()
+    assert scene.report("run", NAME)["outcome"] == "nothing_new"
+
+
+def test_a_broker_that_is_away_is_tried_again(scene: KafkaScene) -> None:
+    text = (scene.root / "tidegate.yaml").read_text()
+    (scene.root / "tidegate.yaml").write_text(text.replace(scene.broker.bootstrap_servers, "127.0.0.1:9"))
+    report = scene.report("run", NAME, expect=75)
+    assert report["error"]["code"] == "BROKER_AWAY" and report["error"]["fix"]
+    (scene.root / "tidegate.yaml").write_text(text)
+    scene.produce("f", 10)
+    assert scene.report("run", NAME)["rows"]["published"] == 9
+
+
+def admin_end(broker: Broker, partition: int) -> int:
+    """The end offset of a partition."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "e2e", "log_level": 0})
+    try:
+        end: int = consumer.get_watermark_offsets(TopicPartition(TOPIC, partition), timeout=20)[1]
+        return end
+    finally:
+        consumer.close()
