@@ -30,7 +30,7 @@ app = typer.Typer(
 quarantine_app = typer.Typer(help="Look at records that were set aside.", no_args_is_help=True)
 app.add_typer(quarantine_app, name="quarantine")
 
-_state: dict[str, Any] = {"project": None}
+_state: dict[str, Any] = {"project": None, "printed": False}
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Name = Annotated[str, typer.Argument(help="The pipeline.")]
@@ -69,7 +69,7 @@ def main() -> NoReturn:
 
 
 def _fail(error: TidegateError) -> NoReturn:
-    if "--json" in sys.argv and error.exit_code not in (65,):
+    if "--json" in sys.argv and not _state["printed"]:  # one document: a failed run's report holds its error already
         print(json.dumps({"error": error.to_dict()}, indent=1, ensure_ascii=False))
     print(str(error), file=sys.stderr)
     raise SystemExit(error.exit_code)
@@ -96,6 +96,7 @@ def _project() -> Project:
 
 def _print(value: Any, as_json: bool, show: Callable[[Any], None]) -> None:
     if as_json:
+        _state["printed"] = True
         print(json.dumps(value, indent=1, ensure_ascii=False, default=str))
     else:
         show(value)
