@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG, Asset, ExceptionRetryPolicy, Param, RetryAction, RetryRule
@@ -14,7 +13,7 @@ from airflow.sdk import DAG, Asset, ExceptionRetryPolicy, Param, RetryAction, Re
 from tidegate.airflow.form import describe_form
 from tidegate.airflow.locate import find_project
 from tidegate.airflow.operators import AuditOperator, IngestOperator, PublishOperator
-from tidegate.errors import TidegateError, TryAgainError, UsageError
+from tidegate.errors import TidegateError, TryAgainError
 from tidegate.project import load_project
 from tidegate.spec.load import load_pipeline
 
@@ -49,7 +48,6 @@ def build_dag(
     root = find_project(caller, project_dir)
     project = load_project(root)
     spec = load_pipeline(project, name)
-    check_schedule(spec, project.paths(name).spec)
     with DAG(
         dag_id=name,
         description=spec.description or None,
@@ -85,24 +83,6 @@ def build_dag(
 def table_asset(name: str) -> Asset:
     """The Airflow asset of pipeline ``name``'s table: ``Asset(name)``, so that any DAG can name it without tidegate."""
     return Asset(name)
-
-
-def check_schedule(spec: PipelineSpec, spec_path: Path) -> None:
-    """Raise :class:`UsageError` when Airflow cannot follow the schedule; it would say so only after parsing."""
-    if spec.schedule is None:
-        return
-    from croniter import croniter
-
-    expression = {"@hourly": "0 * * * *", "@daily": "0 0 * * *", "@weekly": "0 0 * * 0", "@monthly": "0 0 1 * *"}.get(
-        spec.schedule, spec.schedule
-    )
-    if not croniter.is_valid(expression) or len(expression.split()) != 5:
-        raise UsageError(
-            "BAD_SCHEDULE",
-            f"schedule {spec.schedule!r} is not a cron expression of five fields",
-            where=str(spec_path),
-            fix='write it like schedule: "*/10 * * * *", or null for manual runs only',
-        )
 
 
 def describe_pipeline(spec: PipelineSpec) -> str:

@@ -40,7 +40,9 @@ def analyse_pipeline(project: Project, name: str) -> None:
     with tempfile.TemporaryDirectory(prefix="tidegate-analyse-") as empty:
         parsed = {source: _empty_stream(spark, one, Path(empty)) for source, one in spec.sources.items()}
         try:
-            prepare_query(spark, project, spec, parsed, "validate", table.schema_json if table is not None else None)
+            schema_json = table.schema_json if table is not None else None
+            partition_by = table.partition_columns if table is not None else None
+            prepare_query(spark, project, spec, parsed, "validate", schema_json, partition_by)
         except UsageError:
             raise
         except Exception as error:

@@ -75,7 +75,9 @@ def _ingest(project: Project, paths: PipelinePaths, order: IngestOrder) -> dict[
     emit("session", seconds=round(time.monotonic() - started, 2), master=spark.sparkContext.master)
 
     parsed = {name: _stream(spark, project, paths, order, spec, name) for name in spec.sources}
-    prepared = prepare_query(spark, project, spec, parsed, order.run_id, order.table_schema_json)
+    prepared = prepare_query(
+        spark, project, spec, parsed, order.run_id, order.table_schema_json, order.table_partition_by
+    )
 
     stager = BatchStager(
         spark=spark,

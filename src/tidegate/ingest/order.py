@@ -26,6 +26,7 @@ class IngestOrder:
     partition_columns: dict[str, list[str]] = field(default_factory=dict)
     pending: dict[str, dict[str, Any]] = field(default_factory=dict)
     table_schema_json: str | None = None
+    table_partition_by: list[str] | None = None
     settled: dict[str, int] = field(default_factory=dict)
     """The last batch per query that the table's log holds: Spark may replay it, but it must not be staged again."""
 

@@ -36,11 +36,13 @@ def prepare_query(
     parsed: Mapping[str, DataFrame],
     run_id: str,
     table_schema_json: str | None,
+    table_partition_by: list[str] | None,
 ) -> PreparedQuery:
     """The streaming plan over ``parsed``, {source: records with the framework's columns}. Nothing is started or read.
 
     Raises UsageError for a transform that fails, keeps state or gives columns that cannot be written, a suite with
-    columns that the rows lack, and a change that the table (``table_schema_json``, None: there is none) does not allow.
+    columns that the rows lack, and a change that the table does not allow (its schema and partition columns; None:
+    there is no table).
     """
     suite = load_suite(project, spec.name)
     rules = row_rules(suite) if suite is not None else []
@@ -53,7 +55,7 @@ def prepare_query(
     if suite is not None:
         check_columns(suite, dict(rows.dtypes))
     schema_json = plan.nullable_schema_json(rows.schema)
-    check_partition_columns(list(spec.table.partition_by), schema_json, None)
+    check_partition_columns(list(spec.table.partition_by), schema_json, table_partition_by)
     if table_schema_json is not None:
         check_schema_change(table_schema_json, schema_json)
     return PreparedQuery(rows, suite, rules, schema_json, plan.PROVENANCE in out.columns or not rules)

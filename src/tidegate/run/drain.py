@@ -103,6 +103,7 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
         partition_columns={name: list(scan.partition_columns) for name, scan in pending.scans.items()},
         pending={name: {"offsets": s.get("pending_offsets", 0)} for name, s in pending.summaries.items()},
         table_schema_json=facts.table.schema_json if facts.table is not None else None,
+        table_partition_by=facts.table.partition_columns if facts.table is not None else None,
         settled={query: facts.settled_up_to(query) for query in {facts.query_id or "", *facts.manifests} - {""}},
     )
     return order, pending

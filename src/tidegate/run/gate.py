@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tidegate import storage
 from tidegate.errors import DefectError
 from tidegate.run.report import now_text
-from tidegate.run.verdicts import StoredVerdict, load_verdict, save_verdict
+from tidegate.run.verdicts import StoredVerdict, load_decision, load_verdict, save_verdict
 from tidegate.staging.manifest import BatchManifest, batch_keys
 from tidegate.table.intent import PublishIntent, write_intent
 from tidegate.table.log import read_table_state
@@ -109,6 +109,9 @@ def publish_increment(context: RunContext, facts: Facts, verdict: StoredVerdict,
             "tidegate.positions": json.dumps(end_positions(batches)),
             "tidegate.verdict": str(verdict.quality.get("verdict")),
         }
+        decision = load_decision(context.paths, verdict.run_id)
+        if decision is not None:
+            extra["tidegate.decision"] = json.dumps(decision, ensure_ascii=False)
         intent = plan_publish(
             batches,
             run_id=context.report.run_id,

@@ -137,9 +137,12 @@ def publish_run(project: Project, name: str, run_id: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _open_run(
-    project: Project, name: str, run_id: str, command: str, *, next_step: bool = False
+    project: Project, name: str, run_id: str, command: str, *, next_step: bool = False, note_failure: bool = True
 ) -> Iterator[RunContext]:
-    """The context of a step. Afterwards the report is stored, and the lease released, or parked for the next step."""
+    """The context of a step. Afterwards the report is stored, and the lease released, or parked for the next step.
+
+    ``note_failure`` is off for decisions: a decision that cannot be taken is no news about the run.
+    """
     check_run_id(run_id)
     spec = load_pipeline(project, name)
     paths = project.paths(name)
@@ -303,7 +306,7 @@ def decide(project: Project, name: str, run_id: str, *, decision: str, reason: s
 
     if not reason.strip():
         raise UsageError("REASON_MISSING", "a decision needs a reason", fix='add --reason "..."')
-    with _open_run(project, name, run_id, decision) as context:
+    with _open_run(project, name, run_id, decision, note_failure=False) as context:
         facts = context.recover()
         if context.report.outcome in FINAL_OUTCOMES:
             raise UsageError(
