@@ -71,7 +71,7 @@ class RunContext:
     def recover(self) -> Facts:
         """Finish what was begun; the facts after it. The report is read again: recovery may have finished it."""
         self.facts = recover(self.paths, self.spec, self.lease)
-        self.report = load_report(self.paths, self.report.run_id) or self.report
+        self.report = _load_open_report(self.paths, self.report.run_id) or self.report
         return self.facts
 
 
@@ -149,9 +149,7 @@ def _open_run(
     expires = project.spec.lease.expires_after
     lease = acquire(paths, run_id=run_id, command=command, expires_after_seconds=expires)
     began = time.monotonic()
-    report = load_report(paths, run_id) or new_report(name, run_id)
-    if report.outcome in ("failed", "held"):
-        report.outcome, report.error, report.ended_at = None, None, None
+    report = _load_open_report(paths, run_id) or new_report(name, run_id)
     context = RunContext(project, spec, paths, lease, report)
     try:
         yield context
@@ -171,6 +169,14 @@ def _open_run(
         report.duration_seconds[command] = round(time.monotonic() - began, 3)
         context.save()
         lease.park(max(expires, _PARK_AT_LEAST_SECONDS))
+
+
+def _load_open_report(paths: PipelinePaths, run_id: str) -> RunReport | None:
+    """The report of a run that goes on: what an earlier attempt failed of, or was held for, is over."""
+    report = load_report(paths, run_id)
+    if report is not None and report.outcome in ("failed", "held"):
+        report.outcome, report.error, report.ended_at = None, None, None
+    return report
 
 
 def _note_failure(context: RunContext, error: BaseException) -> None:
