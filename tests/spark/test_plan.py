@@ -1,0 +1,163 @@
+"""The plan of a batch on this Spark: counts and captured records by ``observe``, read while the batch still runs."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tidegate.audit.row_rules import row_rules
+from tidegate.audit.suite import load_suite
+from tidegate.errors import UsageError
+from tidegate.ingest import plan
+from tidegate.ingest.capture import batch_metrics
+from tidegate.project import load_project
+from tidegate.source.spark_files import stream_files
+from tidegate.spec.models import FilesSource, PipelineSpec
+from tidegate.transform.apply import TransformContext, apply_transform, refuse_stateful
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_SUITE = """\
+name: orders
+expectations:
+  - type: expect_column_values_to_be_between
+    kwargs: {column: amount, max_value: 100}
+    severity: critical
+    meta: {rule: not_too_large, on_failure: quarantine}
+  - type: expect_column_values_to_not_be_null
+    kwargs: {column: id}
+    severity: critical
+    meta: {rule: id_present, on_failure: quarantine}
+"""
+_SOURCE = {"type": "files", "path": "in", "format": "json", "schema": "id STRING, amount INT"}
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> Any:
+    for folder in ("jobs/orders", "expectations"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "tidegate.yaml").write_text("version: 1\n")
+    (tmp_path / "expectations/orders.yaml").write_text(_SUITE)
+    suite = load_suite(load_project(tmp_path), "orders")
+    assert suite is not None
+    return row_rules(suite)
+
+
+def _flagged(frame: DataFrame, rules: Any) -> DataFrame:
+    good = plan.good_records(plan.observe_source(frame, "orders"), "orders", with_provenance=True)
+    return plan.observe_rules(plan.flag_rules(good, rules), rules)
+
+
+def _run_batches(spark: SparkSession, folder: Path, rules: Any) -> list[tuple[int, int, dict[str, dict[str, Any]]]]:
+    """(batch, rows written, metrics) of each batch of a file each, the metrics read before the batch is committed."""
+    source = FilesSource(**{**_SOURCE, "options": {"maxFilesPerTrigger": 1}})
+    rows = plan.staged_rows(_flagged(stream_files(spark, folder / "intake", source, [], unlimited=False), rules))
+    assert rows.columns == ["id", "amount"]
+    seen = []
+
+    def stage(frame: DataFrame, batch_id: int) -> None:
+        target = str(folder / f"out{batch_id}")
+        frame.write.parquet(target)
+        metrics = batch_metrics(spark.streams.active[0])
+        seen.append((batch_id, spark.read.parquet(target).count(), metrics))
+
+    query = (
+        rows.writeStream.foreachBatch(stage)
+        .trigger(availableNow=True)
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .start()
+    )
+    query.awaitTermination()
+    return seen
+
+
+def _offer(folder: Path, number: int, lines: list[str]) -> None:
+    path = folder / "intake" / f"{number}.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("\n".join(lines))
+    os.utime(path, (1_700_000_000 + number,) * 2)  # Spark takes the oldest first
+
+
+def test_counts_and_captured_records_of_each_batch(spark: SparkSession, rules: Any, tmp_path: Path) -> None:
+    """They are there when the batch's one write has ended, before the batch is committed, and are that batch's own."""
+    for number in range(2):
+        lines = [json.dumps({"id": f"good{number}-{n}", "amount": n, "new": n}) for n in range(5)]
+        lines += ["torn"] * (number + 1) + [json.dumps({"id": f"large{number}", "amount": 101})]
+        _offer(tmp_path, number, [*lines, json.dumps({"amount": 500})])
+    seen = _run_batches(spark, tmp_path, rules)
+    assert [(batch, staged) for batch, staged, _ in seen] == [(0, 5), (1, 5)]
+    for batch, _, metrics in seen:
+        of_source, of_rules = metrics["source:orders"], metrics["rules"]
+        assert (of_source["read"], of_source["malformed"], of_source["with_unknown"]) == (8 + batch, 1 + batch, 5)
+        assert [record["_raw"] for record in of_source["captured"]] == ["torn"] * (batch + 1)
+        assert of_source["captured"][0]["_position"].endswith(f"/intake/{batch}.json")
+        assert of_source["unknown"] == [["new"]]
+        assert (of_rules["transformed"], of_rules["rejected"]) == (7, 2)
+        assert (of_rules["rule_0"], of_rules["rule_1"]) == (2, 1)
+        broken = {tuple(record["rules"]): record["_raw"] for record in of_rules["captured"]}
+        assert broken == {
+            ("not_too_large",): json.dumps({"id": f"large{batch}", "amount": 101}),
+            ("not_too_large", "id_present"): '{"amount": 500}',
+        }
+
+
+def test_more_than_a_metric_carries(spark: SparkSession, rules: Any, tmp_path: Path) -> None:
+    """The counts stay exact; what travels with them is bounded."""
+    many = plan.CAPTURED_AT_MOST + 50
+    lines = [f"torn {number}" for number in range(many)] + ['{"id": "good", "amount": 1}']
+    lines += [json.dumps({"id": f"large{number}", "amount": 101}) for number in range(many)]
+    _offer(tmp_path, 0, lines)
+    ((_, staged, metrics),) = _run_batches(spark, tmp_path, rules)
+    assert (staged, metrics["source:orders"]["malformed"], metrics["rules"]["rejected"]) == (1, many, many)
+    for name in ("source:orders", "rules"):
+        captured = [record["_raw"] for record in metrics[name]["captured"]]
+        assert len(set(captured)) == len(captured) == plan.CAPTURED_AT_MOST
+
+
+@pytest.mark.parametrize(
+    ("body", "refused"),
+    [
+        ("orders.groupBy('id').count()", "an aggregation"),
+        ("orders.dropDuplicates()", "a deduplication"),
+        ("orders.limit(1)", "a limit"),
+        ("orders.orderBy('id')", "a sort"),
+        ("orders.selectExpr('*', 'explode(array(1, 2)) AS n').where('n > 1')", None),
+        ("orders.withColumn('n', F.lit(1)).drop('amount').union(orders.selectExpr('id', '2 AS n'))", None),
+    ],
+)
+def test_stateful_transforms_are_refused(spark: SparkSession, tmp_path: Path, body: str, refused: str | None) -> None:
+    """By what Spark makes of them, above the records that were counted."""
+    (tmp_path / "transform.py").write_text(
+        f"from pyspark.sql import functions as F\n\n\ndef transform(orders):\n    return {body}\n"
+    )
+    intake = tmp_path / "intake"
+    intake.mkdir()
+    parsed = plan.observe_source(stream_files(spark, intake, FilesSource(**_SOURCE), [], unlimited=True), "orders")
+    good = {"orders": plan.good_records(parsed, "orders", with_provenance=False)}
+    out = apply_transform(spark, tmp_path, "transform.py", good, TransformContext("orders", "run"))
+    if refused is None:
+        refuse_stateful(out, tmp_path)
+    else:
+        with pytest.raises(UsageError, match=refused):
+            refuse_stateful(out, tmp_path)
+
+
+def test_columns_that_cannot_be_written_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """Two of one name in any case, one without a type, and a partition column that is not there."""
+    frame = spark.createDataFrame([("a", 1)], "id STRING, amount INT")
+    value = {"version": 1, "name": "orders", "sources": {"orders": _SOURCE}}
+    for text, more, message in (
+        ("SELECT id, amount AS ID FROM orders", {}, "two columns with one name: id"),
+        ("SELECT NULL AS nothing FROM orders", {}, "columns without a type: nothing"),
+        ("SELECT id FROM orders", {"table": {"partition_by": ["day"]}}, "partition_by names: day"),
+    ):
+        (tmp_path / "transform.sql").write_text(text)
+        spec = PipelineSpec(**{**value, **more, "transform": "transform.sql"})
+        with pytest.raises(UsageError, match=message) as caught:
+            plan.transformed_rows(spark, spec, tmp_path, {"orders": frame}, "run")
+        assert caught.value.exit_code == 64
