@@ -14,48 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tidegate.errors import UsageError
+from tidegate.spec.kafka_options import SECURITY_SETTINGS, TUNING_SETTINGS
+from tidegate.spec.reader_options import KAFKA_STREAM_OPTIONS
 
-READER_OPTIONS = (
-    "maxOffsetsPerTrigger",
-    "minPartitions",
-    "maxRecordsPerPartition",
-    "fetchOffset.numRetries",
-    "fetchOffset.retryIntervalMs",
-    "kafkaConsumer.pollTimeoutMs",
-)
-"""Spark's own options of the Kafka source that a pipeline may set."""
-
-_TUNING = (
-    "client.id",
-    "client.rack",
-    "fetch.max.bytes",
-    "fetch.max.wait.ms",
-    "fetch.min.bytes",
-    "max.partition.fetch.bytes",
-    "max.poll.records",
-    "receive.buffer.bytes",
-    "request.timeout.ms",
-    "default.api.timeout.ms",
-)
-"""Client settings that only matter while records are read: they go to Spark alone."""
-
-_SECURITY = (
-    "security.protocol",
-    "sasl.mechanism",
-    "sasl.jaas.config",
-    "sasl.username",
-    "sasl.password",
-    "ssl.endpoint.identification.algorithm",
-    "ssl.truststore.type",
-    "ssl.truststore.location",
-    "ssl.truststore.certificates",
-    "ssl.keystore.type",
-    "ssl.keystore.location",
-    "ssl.keystore.password",
-    "ssl.keystore.key",
-    "ssl.keystore.certificate.chain",
-    "ssl.key.password",
-)
 _SECRET = ("sasl.jaas.config", "sasl.password", "ssl.keystore.password", "ssl.keystore.key", "ssl.key.password")
 
 _FIXED = {
@@ -122,7 +83,7 @@ def map_settings(
     java: dict[str, str] = {}
     reader: dict[str, str] = {}
     parser: dict[str, str] = {}
-    allowed = _SECURITY + _TUNING
+    allowed = SECURITY_SETTINGS + TUNING_SETTINGS
     for key, value in project_options.items():
         name = key.removeprefix("kafka.")
         if name in allowed:
@@ -135,12 +96,12 @@ def map_settings(
             java[name] = _text(value)
         elif key.startswith("kafka."):
             faults.append(_refusal(key, name, allowed, _FIXED))
-        elif key in READER_OPTIONS:
+        elif key in KAFKA_STREAM_OPTIONS:
             reader[key] = _text(value)
         elif key in parser_names:
             parser[key] = _text(value)
         else:
-            known = READER_OPTIONS + parser_names + tuple("kafka." + name for name in allowed)
+            known = tuple(KAFKA_STREAM_OPTIONS) + parser_names + tuple("kafka." + name for name in allowed)
             faults.append(_refusal(key, key, known, _FIXED_READER))
     client = {"bootstrap.servers": bootstrap_servers, "client.id": java.get("client.id", "tidegate")}
     faults += _map_sasl(java, client)

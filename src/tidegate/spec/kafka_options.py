@@ -9,7 +9,7 @@ from tidegate.spec.document import names_variable
 from tidegate.spec.faults import name_nearest, show_value
 from tidegate.spec.findings import Finding
 
-CLIENT_SETTINGS: tuple[str, ...] = (
+SECURITY_SETTINGS: tuple[str, ...] = (
     "security.protocol",
     "sasl.mechanism",
     "sasl.jaas.config",
@@ -25,6 +25,10 @@ CLIENT_SETTINGS: tuple[str, ...] = (
     "ssl.keystore.key",
     "ssl.keystore.certificate.chain",
     "ssl.key.password",
+)
+"""How a client proves who it is, and whom it talks to."""
+
+TUNING_SETTINGS: tuple[str, ...] = (
     "client.id",
     "client.rack",
     "default.api.timeout.ms",
@@ -36,6 +40,9 @@ CLIENT_SETTINGS: tuple[str, ...] = (
     "receive.buffer.bytes",
     "request.timeout.ms",
 )
+"""Client settings that only matter while records are read: they go to Spark alone."""
+
+CLIENT_SETTINGS = SECURITY_SETTINGS + TUNING_SETTINGS
 """Names of the Kafka client's settings that may be made: with ``kafka.`` in front on a source, with or without it in
 ``tidegate.yaml``. Only what means the same to Spark's client and to the one that looks at the broker without a JVM."""
 
