@@ -144,7 +144,7 @@ def run(
     from tidegate.run.steps import new_run_id, run_pipeline
 
     project = _project()
-    chosen = run_id or new_run_id()
+    chosen = new_run_id() if run_id is None else run_id  # an empty one is wrong, not none
     _step(
         lambda: run_pipeline(project, name, chosen, submit=_submit, accept_loss=accept_loss),
         project,
