@@ -247,7 +247,8 @@ UNKNOWABLE: dict[str, tuple[Callable[[Scene], None], str]] = {
 
 @pytest.mark.parametrize("lost", UNKNOWABLE)
 def test_what_nobody_can_know(lost: str, aged: Snapshot, java: Java, spark: SparkSession) -> None:
-    """Without the ledger nobody knows which files are in the table: repair refuses too, and both of its ways work."""
+    """Without the ledger nobody knows which files are in the table: repair refuses too, and both of its ways work:
+    a backup of the state folder, and everything anew."""
     scene = aged.restore()
     harm, code = UNKNOWABLE[lost]
     kept = {path: path.read_bytes() for path in scene.state.rglob("*") if path.is_file()}
@@ -266,10 +267,11 @@ def test_what_nobody_can_know(lost: str, aged: Snapshot, java: Java, spark: Spar
     scene.offer()
     scene.catch_up(spark)
 
-    scene = aged.restore()
-    harm(scene)
-    _remove(f"data/warehouse/{NAME}", f"data/quarantine/{NAME}", _STATE)(scene)  # the second: everything anew
-    scene.catch_up(spark)
+    if lost == "ledger deleted":  # from here on the second is the same for all
+        scene = aged.restore()
+        harm(scene)
+        _remove(f"data/warehouse/{NAME}", f"data/quarantine/{NAME}", _STATE)(scene)
+        scene.catch_up(spark)
 
 
 @pytest.mark.parametrize("harm", ["table deleted while owed", "checkpoint deleted while owed"])
@@ -281,7 +283,7 @@ def test_repair_killed(harm: str, owing: Snapshot, spark: SparkSession) -> None:
     harmed = scene.save(owing.folder.with_name(f"harmed-{harm.replace(' ', '-')}"))
     scene.run("repair", NAME, fault="1000000|kill")
     total = len(scene.steps())
-    for number in sweep(total, 3):
+    for number in sweep(total, 2):
         scene = harmed.restore()
         scene.run("repair", NAME, fault=f"{number}|kill", expect=-signal.SIGKILL)
         step = scene.steps()[number - 1]

@@ -39,12 +39,12 @@ def test_ingest(published: Snapshot, spark: SparkSession) -> None:
     scene = published.restore()
     for _ in range(3):
         scene.offer()
-    _sweep_command(scene.save(published.folder.with_name("offered")), ("ingest", NAME, "--run-id", "second"), 6, spark)
+    _sweep_command(scene.save(published.folder.with_name("offered")), ("ingest", NAME, "--run-id", "second"), 5, spark)
 
 
 def test_audit(staged: Snapshot, spark: SparkSession) -> None:
-    _sweep_command(staged, ("audit", NAME, "--run-id", "second"), 6, spark)
+    _sweep_command(staged, ("audit", NAME, "--run-id", "second"), 4, spark)
 
 
 def test_publish(audited: Snapshot, spark: SparkSession) -> None:
-    _sweep_command(audited, ("publish", NAME, "--run-id", "second"), 12, spark)
+    _sweep_command(audited, ("publish", NAME, "--run-id", "second"), 8, spark)
