@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
@@ -11,6 +12,7 @@ import requests
 from tools.console import ToolError
 
 FINISHED_STATES = frozenset({"success", "failed"})
+_ATTEMPTS = 8
 
 
 class AirflowClient:
@@ -34,14 +36,21 @@ class AirflowClient:
         return str(answer.json()["access_token"])
 
     def call(self, method: str, path: str, *, ok: tuple[int, ...] = (200, 201), **request: Any) -> Any:
-        """One call of ``/api/v2/<path>``; the decoded body. Raises :class:`ToolError` on a status outside ``ok``."""
-        for attempt in (1, 2):
+        """One call of ``/api/v2/<path>``; the decoded body. Raises :class:`ToolError` on a status outside ``ok``.
+
+        A database error is tried again: SQLite, which a local Airflow uses, gives up when two of its processes write.
+        """
+        renewed = False
+        for attempt in range(1, _ATTEMPTS + 1):
             self._token = self._token or self.fetch_token()
             headers = {"Authorization": f"Bearer {self._token}", "Accept": "application/json"}
             answer = self._session.request(method, f"{self.url}/api/v2/{path}", headers=headers, timeout=60, **request)
-            if answer.status_code != 401 or attempt == 2:
+            if answer.status_code == 401 and not renewed:
+                renewed, self._token = True, None
+            elif answer.status_code == 500 and "Database error" in answer.text and attempt < _ATTEMPTS:
+                time.sleep(attempt)
+            else:
                 break
-            self._token = None
         if answer.status_code not in ok:
             raise ToolError(f"Airflow answers {method} {path} with HTTP {answer.status_code}: {answer.text[:500]}")
         return answer.json() if answer.content else None
@@ -83,11 +92,11 @@ class AirflowClient:
         self.pause(dag_id, False)
 
     def trigger(self, dag_id: str, conf: dict[str, Any] | None = None, run_id: str | None = None) -> str:
-        """A manual run; its run id."""
-        body: dict[str, Any] = {"logical_date": None, "conf": conf or {}}
-        if run_id is not None:
-            body["dag_run_id"] = run_id
-        return str(self.call("POST", f"dags/{dag_id}/dagRuns", json=body)["dag_run_id"])
+        """A manual run; its run id. One that is there already (a call that failed after it was carried out) is it."""
+        run_id = run_id or f"manual__{datetime.now(UTC).isoformat()}"
+        body: dict[str, Any] = {"logical_date": None, "conf": conf or {}, "dag_run_id": run_id}
+        self.call("POST", f"dags/{dag_id}/dagRuns", json=body, ok=(200, 201, 409))
+        return run_id
 
     def list_dag_runs(self, dag_id: str) -> list[dict[str, Any]]:
         """The runs of a DAG, oldest first."""
