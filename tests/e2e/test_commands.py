@@ -135,7 +135,7 @@ def test_wrong_use_and_bad_files(make_pipeline: MakePipeline, tmp_path: Path) ->
         assert next(number for number, text in enumerate(texts, 1) if key in text) in lines, (key, faults)
     assert any("format" in fault["fix"] for fault in faults)
     pipeline.run("run", NAME, expect=64)
-    assert not pipeline.state.exists()
+    assert not any((pipeline.state / name).exists() for name in ("checkpoint", "ledger.sqlite", "intake"))
 
     pipeline.write_spec(SOURCE)
     shutil.rmtree(pipeline.inbox)

@@ -12,7 +12,7 @@ SOURCE = "path: data/inbox\nformat: json\nschema: id STRING, amount INT"
 STATEFUL = {
     "orders.groupBy('id').count()": "an aggregation",
     "orders.dropDuplicates(['id'])": "a deduplication",
-    "orders.distinct()": "distinct()",
+    "orders.distinct()": "a deduplication",
     "orders.join(orders.select('id'), 'id')": "a join",
     "orders.orderBy('id')": "a sort",
     "orders.limit(5)": "a limit",
