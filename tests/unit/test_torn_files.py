@@ -1,0 +1,113 @@
+"""How much of a torn compressed file can be trusted, and which column types a file may have."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tidegate.ingest.columns import fits_type
+from tidegate.ingest.torn import EMPTY_FILES, TornFile, check_compressed, write_readable_part
+
+_PACK = {".gz": gzip.compress, ".bz2": bz2.compress}
+_UNPACK = {".gz": gzip.decompress, ".bz2": bz2.decompress}
+
+
+def _text() -> bytes:
+    random.seed(1)
+    return b"".join(b"%d %s\n" % (number, random.randbytes(50).hex().encode()) for number in range(20_000))
+
+
+def _readable(path: Path) -> bytes:
+    target = path.with_name(f"part{path.suffix}")
+    write_readable_part(path, target)
+    return _UNPACK[path.suffix](target.read_bytes())
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".bz2"])
+def test_what_is_whole_is_whole(tmp_path: Path, suffix: str) -> None:
+    path, text = tmp_path / f"a{suffix}", _text()
+    packed = _PACK[suffix](text)
+    for content, wanted in ((packed, text), (packed + packed, text + text), (packed + b"\0" * 100, text)):
+        path.write_bytes(content)
+        check_compressed(path)
+        assert _readable(path) == wanted
+    assert _UNPACK[suffix](EMPTY_FILES[suffix]) == b""
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".bz2"])
+def test_a_tear_keeps_the_lines_before_it(tmp_path: Path, suffix: str) -> None:
+    path, text = tmp_path / f"a{suffix}", _text()
+    packed = _PACK[suffix](text)
+    for cut in (1, 5, 100, len(packed) // 2, len(packed) - 1):
+        path.write_bytes(packed[:cut])
+        with pytest.raises(TornFile, match="breaks off"):
+            check_compressed(path)
+        lines = _readable(path)
+        assert text.startswith(lines) and lines[-1:] in (b"", b"\n")
+        if cut >= len(packed) // 2:
+            assert len(lines) > len(text) * 0.4
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".bz2"])
+def test_nothing_unverified_is_trusted_when_a_checksum_fails(tmp_path: Path, suffix: str) -> None:
+    """Every letter of what is kept was written so: a flipped bit gives wrong letters long before the checksum."""
+    path, text = tmp_path / f"a{suffix}", _text()
+    packed = _PACK[suffix](text)
+    for at in range(len(packed) // 10, len(packed), len(packed) // 7):
+        broken = bytearray(packed + packed)
+        broken[len(packed) + at] ^= 4
+        path.write_bytes(broken)
+        with pytest.raises(TornFile):
+            check_compressed(path)
+        lines = _readable(path)
+        assert (text + text).startswith(lines) and len(lines) >= len(text)
+    path.write_bytes(b"neither of the two")
+    with pytest.raises(TornFile):
+        check_compressed(path)
+    assert _readable(path) == b""
+
+
+@pytest.mark.parametrize(
+    ("actual", "declared", "fits"),
+    [
+        (pa.int32(), "int", True),
+        (pa.int32(), "bigint", True),
+        (pa.int64(), "int", False),
+        (pa.int32(), "tinyint", False),
+        (pa.uint32(), "int", False),
+        (pa.uint32(), "bigint", True),
+        (pa.uint64(), "bigint", False),
+        (pa.int32(), "double", True),
+        (pa.int64(), "double", False),
+        (pa.float32(), "double", True),
+        (pa.float64(), "float", False),
+        (pa.float64(), "int", False),
+        (pa.string(), "int", False),
+        (pa.string(), "string", True),
+        (pa.dictionary(pa.int32(), pa.string()), "string", True),
+        (pa.binary(), "string", True),
+        (pa.int32(), "string", False),
+        (pa.decimal128(10, 2), "decimal(12,2)", True),
+        (pa.decimal128(10, 2), "decimal(10,1)", False),
+        (pa.decimal128(10, 2), "decimal(10,3)", False),
+        (pa.int32(), "decimal(12,2)", True),
+        (pa.int32(), "decimal(10,2)", False),
+        (pa.date32(), "date", True),
+        (pa.timestamp("us", "UTC"), "timestamp", True),
+        (pa.timestamp("ms"), "timestamp_ntz", True),
+        (pa.string(), "timestamp", False),
+        (pa.bool_(), "boolean", True),
+        (pa.list_(pa.int32()), "array<int>", True),
+        (pa.struct([("a", pa.int32())]), "struct<a:int>", True),
+        (pa.string(), "struct<a:int>", False),
+        (pa.map_(pa.string(), pa.int32()), "map<string,int>", True),
+    ],
+)
+def test_types_that_every_value_fits(actual: Any, declared: str, fits: bool) -> None:
+    assert fits_type(actual, declared) is fits
