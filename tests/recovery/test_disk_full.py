@@ -117,20 +117,20 @@ def _fill_up(scene: Scene, folder: str, leave_kib: list[int], command: tuple[str
 @pytest.mark.usefixtures("can_mount")
 def test_state(offered: Snapshot, spark: SparkSession) -> None:
     """Lease, ledger, order, checkpoint, staging, manifest, verdict: wherever it ends."""
-    _fill_up(offered.restore(), "state", [0, 12, 60, 140, 220], ("run", NAME, "--run-id", "second"), spark)
+    _fill_up(offered.restore(), "state", [0, 60, 140], ("run", NAME, "--run-id", "second"), spark)
 
 
 @pytest.mark.usefixtures("can_mount")
 def test_table(judged: Snapshot, spark: SparkSession) -> None:
-    _fill_up(judged.restore(), "warehouse", [0, 4, 8, 16, 24, 32], ("publish", NAME, "--run-id", "second"), spark)
+    _fill_up(judged.restore(), "warehouse", [0, 8, 16, 24], ("publish", NAME, "--run-id", "second"), spark)
 
 
 @pytest.mark.usefixtures("can_mount")
 def test_quarantine(offered: Snapshot, spark: SparkSession) -> None:
-    _fill_up(offered.restore(), "quarantine", [0, 4, 8], ("run", NAME, "--run-id", "second"), spark)
+    _fill_up(offered.restore(), "quarantine", [0, 8], ("run", NAME, "--run-id", "second"), spark)
 
 
 @pytest.mark.usefixtures("can_mount")
 def test_state_while_publishing(judged: Snapshot, spark: SparkSession) -> None:
     """The intent and the report need room in the state folder too."""
-    _fill_up(judged.restore(), "state", [0, 4, 8, 16, 24], ("publish", NAME, "--run-id", "second"), spark)
+    _fill_up(judged.restore(), "state", [0, 8, 16], ("publish", NAME, "--run-id", "second"), spark)

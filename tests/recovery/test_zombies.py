@@ -117,7 +117,7 @@ def offered(published: Snapshot) -> Snapshot:
 
 
 def test_ingest(offered: Snapshot, spark: SparkSession) -> None:
-    _sweep_command(offered, ("ingest", NAME, "--run-id", "second"), 4, spark)
+    _sweep_command(offered, ("ingest", NAME, "--run-id", "second"), 3, spark)
 
 
 def test_audit(staged: Snapshot, spark: SparkSession) -> None:
@@ -125,4 +125,4 @@ def test_audit(staged: Snapshot, spark: SparkSession) -> None:
 
 
 def test_publish(audited: Snapshot, spark: SparkSession) -> None:
-    _sweep_command(audited, ("publish", NAME, "--run-id", "second"), 4, spark)
+    _sweep_command(audited, ("publish", NAME, "--run-id", "second"), 3, spark)
