@@ -64,7 +64,10 @@ def main() -> NoReturn:
         if hasattr(error, "exit_code") and hasattr(error, "show"):  # click's own: wrong use
             error.show()
             raise SystemExit(64) from None
-        raise
+        import traceback
+
+        traceback.print_exc()
+        raise SystemExit(70) from None
     raise SystemExit(code if isinstance(code, int) else 0)
 
 

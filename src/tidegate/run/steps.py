@@ -154,7 +154,7 @@ def _open_run(
     try:
         yield context
     except BaseException as error:
-        known = _name_full_disk(error, paths)
+        known = _name_cause(error, lease, paths)
         _note_failure(context, known)
         with contextlib.suppress(TidegateError, OSError):  # what cannot be given back ends with this process
             lease.release()
@@ -194,7 +194,13 @@ def _note_failure(context: RunContext, error: BaseException) -> None:
         save_report(context.paths, report)
 
 
-def _name_full_disk(error: BaseException, paths: PipelinePaths) -> BaseException:
+def _name_cause(error: BaseException, lease: Lease, paths: PipelinePaths) -> BaseException:
+    """What is behind an error: whoever took over the lease moves and removes files under a run that was frozen."""
+    if isinstance(error, Exception) and not isinstance(error, TryAgainError):
+        try:
+            lease.check()
+        except TryAgainError as lost:
+            return lost
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         from tidegate import storage
 
