@@ -44,7 +44,5 @@ def test_the_same_columns(spark: SparkSession, text: str) -> None:
 def test_both_refuse(spark: SparkSession, text: str) -> None:
     with pytest.raises(DdlError):
         parse_ddl(text)
-    with pytest.raises(
-        Exception, match=r"PARSE_SYNTAX_ERROR|DATATYPE|DECIMAL|IDENTIFIER|INCOMPLETE_TYPE"
-    ):
+    with pytest.raises(Exception, match=r"PARSE_SYNTAX_ERROR|DATATYPE|DECIMAL|IDENTIFIER|INCOMPLETE_TYPE"):
         read_with_spark(text)
