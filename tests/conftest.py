@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from tools.broker import Broker
 
 
@@ -22,3 +24,31 @@ def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     broker = start_broker(tmp_path_factory.mktemp("kafka"))
     yield broker
     broker.stop()
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The one Spark session of all tests, with the settings that every run has, and the Kafka source's jars.
+
+    One, because a process can only have one: whichever folder asked first would decide for the others.
+    """
+    from pyspark.sql import SparkSession
+
+    from tools.jars import GROUPS, ensure_jars
+
+    ensure_jars(["kafka-source"])
+    jars = ",".join(str(path) for path in sorted(GROUPS["kafka-source"].folder.glob("*.jar")))
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("tidegate-tests")
+        .config("spark.jars", jars)
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+        .getOrCreate()
+    )
+    yield session
+    session.stop()

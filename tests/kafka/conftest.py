@@ -1,9 +1,9 @@
-"""Topics of the test's own on the session's broker, and one Spark session that can read them."""
+"""Topics of the test's own on the session's broker."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,7 +12,6 @@ from tidegate.spec.models import ProjectKafkaSpec
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
-    from pyspark.sql import SparkSession
 
     from tools.broker import Broker
 
@@ -125,27 +124,3 @@ def topics(kafka_broker: Broker) -> Topics:
 def kafka(kafka_broker: Broker) -> ProjectKafkaSpec:
     """The project's Kafka settings."""
     return ProjectKafkaSpec(bootstrap_servers=kafka_broker.bootstrap_servers)
-
-
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A small session with the Kafka source's jars."""
-    from pyspark.sql import SparkSession
-
-    from tools.jars import GROUPS, ensure_jars
-
-    ensure_jars(["kafka-source"])
-    jars = ",".join(str(path) for path in sorted(GROUPS["kafka-source"].folder.glob("*.jar")))
-    session = (
-        SparkSession.builder.master("local[2]")
-        .appName("tidegate-kafka-tests")
-        .config("spark.jars", jars)
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
-        .getOrCreate()
-    )
-    yield session
-    session.stop()

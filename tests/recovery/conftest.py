@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
-
 import pytest
 
 from tests.recovery.scene import NAME, Snapshot, make_scene
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 @pytest.fixture(scope="session")
@@ -41,23 +35,6 @@ def audited(staged: Snapshot) -> Snapshot:
     scene = staged.restore()
     scene.run("audit", NAME, "--run-id", "second")
     return scene.save(staged.folder.with_name("audited"))
-
-
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Plain Spark, the third reader."""
-    from pyspark.sql import SparkSession
-
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-        .getOrCreate()
-    )
-    yield session
-    session.stop()
 
 
 def sweep(total: int, sample: int) -> list[int]:
