@@ -155,7 +155,8 @@ def _open_run(
         yield context
     except BaseException as error:
         known = _name_cause(error, lease, paths)
-        _note_failure(context, known)
+        if note_failure:
+            _note_failure(context, known)
         with contextlib.suppress(TidegateError, OSError):  # what cannot be given back ends with this process
             lease.release()
         if known is error:

@@ -1,0 +1,72 @@
+"""Steps of a run that end before Spark starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tidegate.errors import SourceLostError, TryAgainError, UsageError
+from tidegate.lease import acquire
+from tidegate.project import Project, load_project
+from tidegate.run.report import load_report
+from tidegate.run.steps import decide, ingest_run, run_pipeline
+from tidegate.run.submit import SubmitPlan
+
+NAME = "orders"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """A files pipeline whose folder is empty."""
+    (tmp_path / "tidegate.yaml").write_text("version: 1\n")
+    (tmp_path / "jobs" / NAME).mkdir(parents=True)
+    (tmp_path / "jobs" / NAME / "pipeline.yaml").write_text(
+        f"version: 1\nname: {NAME}\nschedule: null\nsources:\n"
+        "  orders: {type: files, path: data/inbox, format: csv, schema: id STRING}\n"
+    )
+    (tmp_path / "data" / "inbox").mkdir(parents=True)
+    return load_project(tmp_path)
+
+
+def no_spark(plan: SubmitPlan) -> int:
+    raise AssertionError("Spark was started")
+
+
+def test_nothing_new_needs_no_spark_and_a_repeated_run_id_says_the_same(project: Project) -> None:
+    first = run_pipeline(project, NAME, "tick", submit=no_spark)
+    assert first["outcome"] == "nothing_new"
+    assert run_pipeline(project, NAME, "tick", submit=no_spark) == first
+
+
+def test_a_decision_that_cannot_be_taken_leaves_the_report_as_it_was(project: Project) -> None:
+    (project.root / "data" / "inbox").rmdir()
+    with pytest.raises(SourceLostError):
+        run_pipeline(project, NAME, "failed", submit=no_spark)
+    before = load_report(project.paths(NAME), "failed")
+    assert before is not None and before.error is not None and before.error["code"] == "SOURCE_MISSING"
+    with pytest.raises(UsageError) as refused:
+        decide(project, NAME, "failed", decision="release", reason="looked at it")
+    assert refused.value.code == "NOT_HELD"
+    assert load_report(project.paths(NAME), "failed") == before
+
+
+def test_a_decision_needs_a_reason(project: Project) -> None:
+    with pytest.raises(UsageError) as refused:
+        decide(project, NAME, "some", decision="discard", reason="  ")
+    assert refused.value.code == "REASON_MISSING"
+
+
+def test_the_second_run_says_who_holds_the_lease(project: Project) -> None:
+    paths = project.paths(NAME)
+    with acquire(paths, run_id="first", command="run", expires_after_seconds=60), pytest.raises(TryAgainError) as busy:
+        ingest_run(project, NAME, "second", submit=no_spark)
+    assert busy.value.code == "LEASE_HELD" and "first" in busy.value.message
+    assert load_report(paths, "second") is None
+
+
+@pytest.mark.parametrize("run_id", ["", "a\nb", "x" * 300])
+def test_a_run_id_that_cannot_be_one(project: Project, run_id: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        run_pipeline(project, NAME, run_id, submit=no_spark)
+    assert refused.value.code == "BAD_RUN_ID"
