@@ -6,10 +6,12 @@ The import costs about 2.5 CPU-seconds, a third of it for drawing charts (altair
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import os
 import sys
+import threading
 import warnings
 from types import ModuleType
 from typing import Any
@@ -27,6 +29,16 @@ def import_gx() -> ModuleType:
         warnings.simplefilter("ignore")
         import great_expectations
     return great_expectations
+
+
+def import_gx_ahead() -> None:
+    """Begin the import in a thread: while Spark reads, this process only waits. A failure shows when it is needed."""
+
+    def load() -> None:
+        with contextlib.suppress(Exception):
+            import_gx()
+
+    threading.Thread(target=load, name="import-gx", daemon=True).start()
 
 
 class _PutOffModule(ModuleType):

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -105,12 +106,19 @@ def _print(value: Any, as_json: bool, show: Callable[[Any], None]) -> None:
         show(value)
 
 
-def _submit(plan: SubmitPlan) -> int:
+def _submit(plan: SubmitPlan, *, then_audit: bool = False) -> int:
+    from tidegate.audit.gx_import import import_gx_ahead
     from tidegate.cli.progress import ProgressLine
     from tidegate.run.submit import run_spark_submit
 
     with ProgressLine() as line:
-        return run_spark_submit(plan, line.show)
+
+        def on_event(event: dict[str, Any]) -> None:
+            line.show(event)
+            if then_audit and event["event"] == "session":
+                import_gx_ahead()
+
+        return run_spark_submit(plan, on_event)
 
 
 def _finish_run(report: dict[str, Any], as_json: bool) -> None:
@@ -148,8 +156,9 @@ def run(
 
     project = _project()
     chosen = new_run_id() if run_id is None else run_id  # an empty one is wrong, not none
+    submit = partial(_submit, then_audit=project.suite_path(name).exists())
     _step(
-        lambda: run_pipeline(project, name, chosen, submit=_submit, accept_loss=accept_loss),
+        lambda: run_pipeline(project, name, chosen, submit=submit, accept_loss=accept_loss),
         project,
         name,
         chosen,

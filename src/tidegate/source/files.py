@@ -84,16 +84,16 @@ def scan_files(
     listing = _list(project, paths, source_name, spec)
     prefix = root.rstrip("/") + "/"
     by_path = {path[len(prefix) :] if path.startswith(prefix) else path: (path, found) for path, found in listing.files}
-    known = ledger.known(source_name, list(by_path))
+    known = ledger.known_states(source_name, list(by_path))
     skipped = [{"path": path.removeprefix(prefix), "why": why} for path, why in listing.skipped]
     settling: list[dict[str, Any]] = []
-    changed: list[dict[str, Any]] = []
+    differing: list[str] = []
     fresh: list[FileEntry] = []
     for path, (abs_path, found) in by_path.items():
-        row = known.get(path)
-        if row is not None:
-            if (found.st_size, found.st_mtime_ns) != (row.size, row.mtime_ns):
-                changed += _change(row, found)
+        state = known.get(path)
+        if state is not None:
+            if (found.st_size, found.st_mtime_ns) != state[:2]:
+                differing.append(path)
             continue
         if not found.st_size:
             skipped.append({"path": path, "why": "empty: taken as soon as there is something in it"})
@@ -104,6 +104,7 @@ def scan_files(
         else:
             size, mtime_ns, ctime_ns = found.st_size, found.st_mtime_ns, found.st_ctime_ns
             fresh.append(FileEntry(path, abs_path, size, mtime_ns, ctime_ns, {}))
+    changed = [_change(row, by_path[path][1]) for path, row in ledger.known(source_name, differing).items()]
     fresh.sort()
     pinned = _outstanding_columns(source_name, ledger)
     columns = pinned or ()
@@ -114,7 +115,7 @@ def scan_files(
         new=tuple(fresh),
         settling=tuple(settling),
         skipped=tuple(skipped),
-        changed=tuple(changed),
+        changed=tuple(change for change in changed if change is not None),
         vanished=_vanished(source_name, ledger, known, listing, prefix),
         partition_columns=columns,
     )
@@ -173,19 +174,19 @@ def _age_seconds(found: os.stat_result, now: float) -> float:
     return now - changed_at
 
 
-def _change(row: LedgerRow, found: os.stat_result) -> list[dict[str, Any]]:
+def _change(row: LedgerRow, found: os.stat_result) -> dict[str, Any] | None:
     # Until it is staged, what is read is settled when it is read, and put down then.
     if row.state == "linked" or row.noted == (found.st_size, found.st_mtime_ns):
-        return []
+        return None
     was = {"size": row.size, "mtime_ns": row.mtime_ns}
     now = {"size": found.st_size, "mtime_ns": found.st_mtime_ns}
-    return [{"path": row.path, "was": was, "now": now, "policy": POLICY_CHANGED}]
+    return {"path": row.path, "was": was, "now": now, "policy": POLICY_CHANGED}
 
 
 def _vanished(
-    source_name: str, ledger: Ledger, known: Mapping[str, LedgerRow], listing: Listing, prefix: str
+    source_name: str, ledger: Ledger, known: Mapping[str, tuple[int, int, bool]], listing: Listing, prefix: str
 ) -> tuple[str, ...]:
-    here = sum(1 for row in known.values() if not row.vanished)
+    here = sum(1 for _, _, vanished in known.values() if not vanished)
     if ledger.count_present(source_name) <= here:
         return ()
     missing = [path for path in ledger.present_paths(source_name) if path not in known]

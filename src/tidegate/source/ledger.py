@@ -120,6 +120,17 @@ class Ledger(LedgerFile):
                     rows[row.path] = row
         return rows
 
+    def known_states(self, source: str, paths: Sequence[str]) -> dict[str, tuple[int, int, bool]]:
+        """(size, mtime_ns, whether its absence was reported) of those ``paths`` that were taken before: what an idle
+        tick asks of each file in the folder."""
+        states: dict[str, tuple[int, int, bool]] = {}
+        with self._named_errors():
+            for some in _chunks([os.fsencode(path) for path in paths]):
+                sql = f"SELECT path, size, mtime_ns, vanished FROM files WHERE source = ? AND path IN ({_marks(some)})"
+                for path, size, mtime_ns, vanished in self._db.execute(sql, (source, *some)):
+                    states[os.fsdecode(path)] = (size, mtime_ns, vanished)
+        return states
+
     def rows(
         self, source: str | None = None, *, state: State | None = None, links: Sequence[str] | None = None
     ) -> list[LedgerRow]:

@@ -245,7 +245,7 @@ def _field(name: str, root: str) -> str:
 
 
 def _regex(name: str) -> str:
-    return "".join(letter if letter.isalnum() or letter == "_" else f"[{letter}]" for letter in name)
+    return "".join(f"\\{letter}" if letter.isascii() and not letter.isalnum() else letter for letter in name)
 
 
 def _literal(text: str) -> str:

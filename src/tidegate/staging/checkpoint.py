@@ -12,7 +12,7 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlparse
+from urllib.parse import unquote
 
 
 @dataclass(frozen=True)
@@ -77,9 +77,12 @@ def _source_log_faults(path: Path, last_offset: int) -> list[str]:
     for index, offset in enumerate(offsets):
         if isinstance(offset, dict) and "logOffset" in offset:
             try:
-                files_between(path, index, int(offset["logOffset"]) - 1, int(offset["logOffset"]))
+                log = _source_log(path / "sources" / str(index), int(offset["logOffset"]))
+                json.loads(log.read_bytes().rpartition(b"\n")[2])
             except FileNotFoundError as error:
                 faults.append(f"the file list {error} of source {index} is gone")
+            except ValueError:
+                faults.append(f"the file list sources/{index}/{log.name} is torn")
     return faults
 
 
@@ -102,16 +105,19 @@ def files_between(path: Path, source_index: int, after: int, until: int) -> list
     folder = path / "sources" / str(source_index)
     found: list[str] = []
     for entry in range(after + 1, until + 1):
-        plain = folder / str(entry)
-        source = plain if plain.exists() else _compact_holding(folder, entry)
-        for line in source.read_text().splitlines()[1:]:
+        for line in _source_log(folder, entry).read_text().splitlines()[1:]:
             record = json.loads(line)
             if int(record["batchId"]) == entry:
-                found.append(unquote(urlparse(record["path"]).path))
+                # file:///a or file:/a; urlparse does no more for these and takes half of the time of an idle tick.
+                found.append(unquote(record["path"].removeprefix("file:").replace("///", "/", 1)))
     return found
 
 
-def _compact_holding(folder: Path, entry: int) -> Path:
+def _source_log(folder: Path, entry: int) -> Path:
+    """The file that holds log entry ``entry``: its own, or the compacted one that took it in."""
+    plain = folder / str(entry)
+    if plain.exists():
+        return plain
     compacts = sorted(
         (int(item.name.removesuffix(".compact")), item) for item in folder.glob("*.compact") if item.stem.isdigit()
     )
