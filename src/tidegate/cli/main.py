@@ -107,7 +107,7 @@ def _print(value: Any, as_json: bool, show: Callable[[Any], None]) -> None:
 
 
 def _submit(plan: SubmitPlan, *, then_audit: bool = False) -> int:
-    from tidegate.audit.gx_import import import_gx_ahead
+    from tidegate.audit.gx_import import AHEAD_AT_MOST_BYTES, import_gx_ahead
     from tidegate.cli.progress import ProgressLine
     from tidegate.run.submit import run_spark_submit
 
@@ -115,7 +115,7 @@ def _submit(plan: SubmitPlan, *, then_audit: bool = False) -> int:
 
         def on_event(event: dict[str, Any]) -> None:
             line.show(event)
-            if then_audit and event["event"] == "session":
+            if event["event"] == "session" and then_audit and plan.pending_bytes <= AHEAD_AT_MOST_BYTES:
                 import_gx_ahead()
 
         return run_spark_submit(plan, on_event)

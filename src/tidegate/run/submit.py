@@ -35,6 +35,7 @@ class SubmitPlan:
     driver_memory: str = _DRIVER_MEMORY
     master: str = "local[*]"
     log_path: str | None = None
+    pending_bytes: int = 0
 
 
 def plan_submit(
@@ -70,6 +71,7 @@ def plan_submit(
         driver_memory=conf.get("spark.driver.memory", _DRIVER_MEMORY),
         master=master,
         log_path=str(log_path),
+        pending_bytes=pending_bytes,
     )
 
 
