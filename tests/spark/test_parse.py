@@ -185,7 +185,9 @@ def test_odd_names(spark: SparkSession) -> None:
 
 def test_names_that_mean_something_to_a_pattern(spark: SparkSession) -> None:
     for name in ("a^b", "x]y", "p.q", "$", "c[d"):
-        rows = parse(spark, f'{{"{name}":1e400}}', f'{{"{name}":"Infinity"}}', f'{{"{name}":2.5}}', ddl=f"`{name}` DOUBLE")
+        rows = parse(
+            spark, f'{{"{name}":1e400}}', f'{{"{name}":"Infinity"}}', f'{{"{name}":2.5}}', ddl=f"`{name}` DOUBLE"
+        )
         details = [row["_detail"] for row in rows]
         assert details == [f"{name}: too large for DOUBLE", None, None]
 

@@ -26,7 +26,9 @@ def checkpoint(tmp_path: Path) -> Path:
         (tmp_path / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
     first, second = entry(0, "file:///in/a%20b%25%3F%23.json"), entry(1, "file:/in/%C3%A9.json")
     (tmp_path / "sources" / "0" / "1.compact").write_text(f"v1\n{first}\n{second}")
-    (tmp_path / "sources" / "0" / "2").write_text(f"v1\n{entry(2, 'file:///in/c.json')}\n{entry(2, 'file:///in/d.json')}")
+    (tmp_path / "sources" / "0" / "2").write_text(
+        f"v1\n{entry(2, 'file:///in/c.json')}\n{entry(2, 'file:///in/d.json')}"
+    )
     return tmp_path
 
 

@@ -11,8 +11,9 @@ from tidegate.audit.suite import RuleSpec
 
 EngineName = Literal["pandas", "spark"]
 
-PANDAS_MEMORY_BYTES = 600 * 1024 * 1024
-"""What the pandas engine may take for one increment, above the libraries themselves."""
+PANDAS_MEMORY_BYTES = 900 * 1024 * 1024
+"""What the pandas engine may take for one increment, above the libraries themselves: together with them less than the
+driver's JVM, which has ended by then, took for the same rows."""
 
 _MEMORY_PER_FILE_BYTE = 13
 _MEMORY_PER_ROW_BYTES = 200

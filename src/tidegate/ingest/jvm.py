@@ -146,4 +146,7 @@ def _checkpoint_conf() -> dict[str, str]:
         # Batches whose logs the checkpoint keeps; 100, the default, is 400 files before the first one goes. The
         # table's log and the manifests, not these, are what a repair starts from.
         "spark.sql.streaming.minBatchesToRetain": "10",
+        # A file source's lists are merged every ten batches, and the merged ones deleted when they are so old; 10
+        # minutes, the default, is for readers beside the writer, and the lease keeps those away.
+        "spark.sql.streaming.fileSource.log.cleanupDelay": "60s",
     }
