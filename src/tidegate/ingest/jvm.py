@@ -27,8 +27,8 @@ _C2_WHEN_HOT = [
     # Methods whose compiled code is larger are called, not copied into their callers; 2,500 is the default.
     "-XX:InlineSmallCode=1000",
 ]
-"""C2 for what is really hot: of the 38 CPU-seconds of a million rows of JSON its compiler threads took 13, for code that
-ran for seconds. With these the same run takes 32 to 33, and the wall time goes down as well (23 s to 21 s)."""
+"""C2 for what is really hot: of the 38 CPU-seconds of a million rows of JSON its compiler threads took 13, for code
+that ran for seconds. With these the same run takes 32 to 34, and the wall time goes down as well (23 s to 21 s)."""
 
 _SMALL_BYTES = 32 * MIB
 _MAX_PARTITION_BYTES = 128 * MIB
