@@ -168,8 +168,8 @@ class PipelinePaths:
 
     @property
     def published(self) -> Path:
-        """What the last publish left: table id, version, query id, batch id."""
-        return self.state / "published.json"
+        """What the last publish left, a note numbered by the table's version: table id, query id, batch id."""
+        return self.state / "published"
 
     @property
     def set_aside(self) -> Path:

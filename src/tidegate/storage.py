@@ -142,6 +142,33 @@ def read_json(path: Path) -> Any | None:
     return json.loads(data)
 
 
+def write_note(folder: Path, number: int, value: Any) -> None:
+    """Write ``folder/<number>.json`` and drop the notes of lower numbers.
+
+    The highest number is what counts, so a writer that was frozen and comes late with a lower one changes nothing.
+    """
+    replace(folder / f"{number}.json", dump_json(value))
+    for other in _note_numbers(folder):
+        if other < number:
+            remove(folder / f"{other}.json")
+
+
+def read_note(folder: Path) -> Any | None:
+    """The note of the highest number in ``folder``; None when there is none."""
+    while numbers := _note_numbers(folder):
+        note = read_json(folder / f"{max(numbers)}.json")
+        if note is not None:  # else a newer one took its place just now
+            return note
+    return None
+
+
+def _note_numbers(folder: Path) -> list[int]:
+    try:
+        return [int(name.removesuffix(".json")) for name in os.listdir(folder) if name.removesuffix(".json").isdigit()]
+    except FileNotFoundError:
+        return []
+
+
 def dump_json(value: Any) -> bytes:
     """``value`` as indented JSON with a closing newline, the one form of every file tidegate keeps."""
     text = json.dumps(value, indent=1, ensure_ascii=False, default=str)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -106,8 +107,8 @@ def show_plan(value: Mapping[str, Any]) -> None:
         print(f"  source {name}: {_plan_line(source)}")
         for line in _source_notes(source):
             print(f"    {line}")
-    for line in value["notes"]:
-        print(f"  {line}")
+    for note in value["notes"]:
+        print(indent(note, "  "))
 
 
 def _plan_line(source: Mapping[str, Any]) -> str:
@@ -124,8 +125,8 @@ def show_status(value: Sequence[Mapping[str, Any]]) -> None:
         table = pipeline["table"]
         version = f"table version {table['version']}" if table else "no table yet"
         print(f"{pipeline['pipeline']}: {version}, backlog: {pipeline['backlog']}")
-        for line in pipeline["notes"]:
-            print(f"  {line}")
+        for note in pipeline["notes"]:
+            print(indent(note, "  "))
         for run in pipeline["runs"]:
             rows = run["rows"]
             print(
@@ -133,7 +134,7 @@ def show_status(value: Sequence[Mapping[str, Any]]) -> None:
                 f"set aside {rows['malformed'] + rows['rejected']:,}  published {rows['published']:,}  {run['run_id']}"
             )
             if run["error"]:
-                print(f"    {run['error']['code']}: {run['error']['message']}")
+                print(indent(f"{run['error']['code']}: {run['error']['message']}", "    "))
 
 
 def show_repair(value: Mapping[str, Any]) -> None:

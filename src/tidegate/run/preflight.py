@@ -33,7 +33,8 @@ class Facts:
     missing_staged_files: Sequence[str] = ()
     state_folder: str = ""
     ledger_knows_settled: bool = False
-    """Whether the ledger has files of :attr:`untraced_batch`; looked up only when there is such a batch."""
+    """Whether the ledger has files of :attr:`untraced_batch`, so that only the note is lost; looked up only when there
+    is such a batch."""
 
     @property
     def query_id(self) -> str | None:
@@ -56,7 +57,7 @@ class Facts:
     @property
     def untraced_batch(self) -> tuple[str, int] | None:
         """(query id, batch) that the table's log holds last of the living query, when neither the note of the last
-        publish nor a manifest speaks of it. A run that was frozen while it wrote its note can leave an older one."""
+        publish nor a manifest speaks of it."""
         living = self.query_id or (self.birth.query_id if self.birth else None)
         if living is None or self.table is None:
             return None
@@ -85,7 +86,7 @@ def gather_facts(paths: PipelinePaths, spec: PipelineSpec) -> Facts:
     birth = read_birth(paths)
     manifests = read_all_manifests(paths.manifests)
     queries = set(manifests)
-    published = storage.read_json(paths.published)
+    published = storage.read_note(paths.published)
     asked = queries | {checkpoint.query_id or "", (birth.query_id if birth else None) or ""}
     asked |= {str((published or {}).get("query_id") or "")}
     table = read_table_state(paths.table, tuple(sorted(asked - {""})))

@@ -282,8 +282,10 @@ def _settings(facts: Facts) -> dict[str, str]:
 
 def _note_table(paths: PipelinePaths, spec: PipelineSpec, facts: Facts) -> None:
     if facts.table is None:
-        storage.remove(paths.published)
+        storage.remove_tree(paths.published)
         return
     note = {"table_id": facts.table.table_id, "version": facts.table.version, "query_id": None, "batch_id": -1}
     note["ledger_last_id"] = last_taken(paths, spec)
-    storage.replace(paths.published, storage.dump_json(note))
+    # An older copy of the table may be in its place: the notes of what it had reached before must not outrank it.
+    storage.remove_tree(paths.published)
+    storage.write_note(paths.published, facts.table.version, note)

@@ -109,7 +109,7 @@ def note_published(
             "ledger_last_id": last_taken(paths, spec),
         }
         if note != before:
-            storage.replace(paths.published, storage.dump_json(note))
+            storage.write_note(paths.published, table.version, note)
 
 
 def last_taken(paths: PipelinePaths, spec: PipelineSpec) -> int:

@@ -73,7 +73,7 @@ def open_ledger(paths: PipelinePaths, *, read_only: bool = False, create: bool =
     when it is damaged or of another version.
     """
     path = paths.ledger
-    noted = storage.read_json(paths.published) or {}
+    noted = storage.read_note(paths.published) or {}
     least = 0 if create else int(noted.get("ledger_last_id") or 0)
     try:
         exists = path.stat().st_size > 0
