@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from tidegate.errors import UsageError
 from tidegate.spec.document import Document, fill_variables, parse_document
@@ -186,11 +186,6 @@ def encode_run_id(run_id: str) -> str:
     """A run id as a file name: nothing in it can leave its folder, and it can be read back."""
     name = quote(run_id, safe="+:@=,~ ")
     return "%2E" + name[1:] if name.startswith(".") else name
-
-
-def decode_run_id(name: str) -> str:
-    """The run id behind a file name that :func:`encode_run_id` made."""
-    return unquote(name)
 
 
 def load_project(folder: Path | str | None = None, environment: Mapping[str, str] | None = None) -> Project:

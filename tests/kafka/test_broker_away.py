@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ import pytest
 
 from tidegate.errors import TryAgainError
 from tidegate.ingest.failures import explain
-from tidegate.source.kafka import plan_kafka, resolve_birth, taken_from_offset_log
+from tidegate.source.kafka import offsets_from_json, plan_kafka, resolve_birth
 from tidegate.source.spark_kafka import read_kafka
 from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
 
@@ -70,6 +71,8 @@ def test_a_broker_that_dies_mid_run(tmp_path: Path, spark: SparkSession) -> None
         drain(kill=False)
         assert rows == [str(number) for number in range(10)]
         last = sorted((tmp_path / "checkpoint" / "offsets").glob("[0-9]*"))[-1]
-        assert not plan_kafka(kafka, spec, birth, taken_from_offset_log(last.read_text().splitlines()[2])).has_new
+        assert not plan_kafka(
+            kafka, spec, birth, offsets_from_json(json.loads(last.read_text().splitlines()[2]))
+        ).has_new
     finally:
         broker.stop()

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tidegate.source.kafka import (
+    Offsets,
     extend_birth,
-    offsets_to_json,
+    offsets_from_json,
     plan_kafka,
-    ranges_from_offset_log,
     resolve_birth,
-    taken_from_offset_log,
 )
 from tidegate.source.kafka_loss import birth_after_loss, find_loss
 from tidegate.source.spark_kafka import METADATA_COLUMNS, read_kafka, read_range
 from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
+from tidegate.staging.checkpoint import read_offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -52,8 +52,21 @@ def drain(tmp_path: Path) -> Callable[[DataFrame], list[Row]]:
     return run
 
 
-def offset_log(tmp_path: Path, batch: int) -> str:
-    return (tmp_path / "checkpoint" / "offsets" / str(batch)).read_text().splitlines()[2]
+def logged_offsets(tmp_path: Path, batch: int) -> Offsets:
+    """Where a batch ends, by the checkpoint's offset log."""
+    (end,) = read_offsets(tmp_path / "checkpoint", batch)
+    return offsets_from_json(end)
+
+
+def ranges_between(before: Offsets, after: Offsets) -> dict[str, dict[str, list[int]]]:
+    """What a batch took: {topic: {partition: [from, until]}}, without partitions that gave nothing."""
+    ranges: dict[str, dict[str, list[int]]] = {}
+    for topic, numbers in after.items():
+        for number, until in numbers.items():
+            start = before.get(topic, {}).get(number, 0)
+            if until != start:
+                ranges.setdefault(topic, {})[str(number)] = [start, until]
+    return ranges
 
 
 def test_two_topics_from_their_beginning_then_only_what_is_new(
@@ -74,17 +87,17 @@ def test_two_topics_from_their_beginning_then_only_what_is_new(
         (value, json.dumps({"topic": topic, "partition": partition, "offset": offset}, separators=(",", ":")))
         for value, topic, partition, offset in [("a0", a, 0, 0), ("a1", a, 0, 1), ("a2", a, 1, 0), ("b0", b, 0, 0)]
     )
-    log = offset_log(tmp_path, 0)
-    first = ranges_from_offset_log(json.dumps(offsets_to_json(birth.offsets)), log)
+    log = logged_offsets(tmp_path, 0)
+    first = ranges_between(birth.offsets, log)
     assert first == {a: {"0": [0, 2], "1": [0, 1]}, b: {"0": [0, 1]}}
-    assert not plan_kafka(kafka, spec, birth, taken_from_offset_log(log)).has_new
+    assert not plan_kafka(kafka, spec, birth, log).has_new
     topics.grow(b, 2)
     topics.send(b, ["b1"], partition=1)
-    plan = plan_kafka(kafka, spec, birth, taken_from_offset_log(log))
+    plan = plan_kafka(kafka, spec, birth, log)
     rows = drain(read_kafka(spark, kafka, "s", spec, extend_birth(birth, plan)))
     assert [row.value for row in rows] == ["b1"]
     assert (
-        ranges_from_offset_log(log, offset_log(tmp_path, 1))
+        ranges_between(log, logged_offsets(tmp_path, 1))
         == {b: {"1": [0, 1]}}
         == {topic: {str(n): pair for n, pair in numbers.items()} for topic, numbers in plan.ranges.items()}
     )
@@ -105,10 +118,10 @@ def test_records_of_aborted_transactions_do_not_count_and_the_next_tick_is_idle(
     spec = source(topics=[topic])
     birth = resolve_birth(kafka, spec)
     assert [row.value for row in drain(read_kafka(spark, kafka, "s", spec, birth))] == ["kept", "plain"]
-    log = offset_log(tmp_path, 0)
-    assert taken_from_offset_log(log) == plan_kafka(kafka, spec, birth, {}).end
-    assert not plan_kafka(kafka, spec, birth, taken_from_offset_log(log)).has_new
-    taken = ranges_from_offset_log(json.dumps(offsets_to_json(birth.offsets)), log)
+    log = logged_offsets(tmp_path, 0)
+    assert log == plan_kafka(kafka, spec, birth, {}).end
+    assert not plan_kafka(kafka, spec, birth, log).has_new
+    taken = ranges_between(birth.offsets, log)
     assert [row.value for row in read_range(spark, kafka, "s", spec, taken).collect()] == ["kept", "plain"]
 
 
@@ -192,7 +205,7 @@ def test_a_loss_fails_spark_too_and_the_accepted_offsets_start_a_new_checkpoint(
     assert len(drain(read_kafka(spark, kafka, "s", spec, birth))) == 4
     topics.send(topic, [str(n) for n in range(4, 10)])
     topics.cut(topic, 0, 7)
-    taken = taken_from_offset_log(offset_log(tmp_path, 0))
+    taken = logged_offsets(tmp_path, 0)
     with pytest.raises(Exception, match=r"KAFKA_DATA_LOSS|OffsetOutOfRange"):
         drain(read_kafka(spark, kafka, "s", spec, birth))
     plan = plan_kafka(kafka, spec, birth, taken)
@@ -201,13 +214,3 @@ def test_a_loss_fails_spark_too_and_the_accepted_offsets_start_a_new_checkpoint(
     (tmp_path / "checkpoint").rename(tmp_path / "old")
     rows = drain(read_kafka(spark, kafka, "s", spec, birth_after_loss(birth, plan, loss)))
     assert [row.value for row in rows] == ["7", "8", "9"]
-
-
-def test_offset_logs_give_ranges() -> None:
-    assert ranges_from_offset_log(None, '{"a":{"0":5,"1":0}}') == {"a": {"0": [0, 5]}}
-    assert ranges_from_offset_log('{"a":{"0":5}}', '{"a":{"0":5,"1":2},"b":{"0":1}}') == {
-        "a": {"1": [0, 2]},
-        "b": {"0": [0, 1]},
-    }
-    with pytest.raises(ValueError, match="not Kafka offsets"):
-        ranges_from_offset_log(None, "[1]")

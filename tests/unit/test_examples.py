@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tidegate.examples import make_clicks, make_orders
-from tidegate.examples.truth import MALFORMED, REJECTED, REPORTED, Truth, merge_truths
+from tidegate.examples.truth import REJECTED
 
 ROOT = Path(__file__).resolve().parents[2]
 ORDER_COLUMNS = {
@@ -115,18 +115,3 @@ def test_every_rule_that_a_maker_breaks_is_in_the_suite_and_sets_rows_aside(name
     assert suite["name"] == name
     rules = [rule["meta"]["rule"] for rule in suite["expectations"]]
     assert len(rules) == len(set(rules)) == 10
-
-
-def test_merged_truths_add_up() -> None:
-    first, second = Truth(offered=10, files=["a"], bytes=5), Truth(offered=5, files=["b"], bytes=6)
-    first.count_fault(make_orders.FAULTS[0])
-    first.count_fault(make_orders.FAULTS[3])
-    second.count_fault(make_orders.FAULTS[3])
-    second.count_fault(make_orders.FAULTS[-1])
-
-    total = merge_truths([first, second])
-    assert (total.offered, total.malformed, total.rejected_by_rule) == (15, 1, {"order_id_present": 2})
-    assert total.unknown_fields == {"coupon": 1}
-    assert (total.quarantined, total.published) == (3, 12)
-    assert (total.files, total.bytes) == (["a", "b"], 11)
-    assert {fault.effect for fault in make_orders.FAULTS} == {MALFORMED, REJECTED, REPORTED}

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit.taken_files import take_stats, taken_files
 from tidegate.errors import SourceLostError, UsageError
 from tidegate.project import PipelinePaths, Project
 from tidegate.source import intake
@@ -40,8 +41,8 @@ class Folder:
 
     def take(self, scan: FilesScan | None = None, *, batch_id: int = 0, is_published: bool = True) -> list[str]:
         admitted = intake.admit(self.project, self.paths, "trades", (scan or self.scan()).new, self.ledger)
-        stats = intake.stat_links(self.paths.intake("trades"), admitted.links)
-        files = intake.list_batch_files(self.ledger, "trades", stats)
+        stats = take_stats(self.paths.intake("trades"), admitted.links)
+        files = taken_files(self.ledger, stats)
         assert self.ledger.mark_staged("trades", "q", batch_id, files) == []
         if is_published:
             intake.remove_links(self.paths, self.ledger.mark_published("q", batch_id), self.ledger)
@@ -176,8 +177,8 @@ def test_a_change_before_it_is_read_is_simply_read(folder: Folder) -> None:
     admitted = intake.admit(folder.project, folder.paths, "trades", folder.scan().new, folder.ledger)
     path.write_text("{}\n{}\n")
     assert folder.scan().changed == ()
-    stats = intake.stat_links(folder.paths.intake("trades"), admitted.links)
-    folder.ledger.mark_staged("trades", "q", 0, intake.list_batch_files(folder.ledger, "trades", stats))
+    stats = take_stats(folder.paths.intake("trades"), admitted.links)
+    folder.ledger.mark_staged("trades", "q", 0, taken_files(folder.ledger, stats))
     assert folder.scan().changed == ()
 
 

@@ -13,7 +13,7 @@ from tidegate.project import load_project
 from tidegate.run.scaffold import EXAMPLE, init_project, new_pipeline
 from tidegate.run.validate import validate_pipelines
 from tidegate.spec.load import list_pipelines, load_pipeline
-from tidegate.transform.load import load_transform
+from tidegate.transform.load import read_transform
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -24,7 +24,7 @@ def test_a_new_project_is_sound(tmp_path):
     assert list_pipelines(project) == [EXAMPLE] == [written.pipeline]
     assert validate_pipelines(project, None, with_spark=False) == []
     assert all((project.root / path).is_file() for path in written)
-    assert load_transform(project, load_pipeline(project, EXAMPLE)).arguments == ("readings",)
+    assert read_transform(project, load_pipeline(project, EXAMPLE))[1] == []
     on_disk = {str(path.relative_to(project.root)) for path in project.root.rglob("*") if path.is_file()}
     assert on_disk == set(written.files)
 

@@ -14,7 +14,7 @@ from tidegate.project import Project
 from tidegate.spec.faults import SpecError, name_nearest, show_value
 from tidegate.spec.load import check_name, list_pipelines, load_pipeline, read_pipeline
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec, ProjectSpec
-from tidegate.spec.supported import check_supported
+from tidegate.spec.supported import list_unsupported
 
 GOOD = """\
 version: 1
@@ -368,11 +368,11 @@ def test_what_is_not_supported_yet(tmp_path, text, keys):
     assert all(fault.line for fault in caught.value.faults)
 
 
-def test_check_supported_alone(tmp_path):
+def test_what_is_not_supported_yet_is_found_in_a_model_too(tmp_path):
     spec = load(tmp_path, GOOD)
-    check_supported(spec)
-    with pytest.raises(SpecError, match="output_mode: update is not supported yet"):
-        check_supported(spec.model_copy(update={"output_mode": "update"}))
+    assert list_unsupported(spec) == []
+    (finding,) = list_unsupported(spec.model_copy(update={"output_mode": "update"}))
+    assert finding.message == "output_mode: update is not supported yet"
 
 
 def test_trigger_once_is_supported_but_without_limits(tmp_path):

@@ -13,8 +13,7 @@ from deltalake import DeltaTable
 from tests.staged import QUERY, make_schema
 from tidegate.errors import DisagreementError, TryAgainError, UsageError
 from tidegate.table.commit import AlreadyCommittedError, commit_files
-from tidegate.table.log import find_commit, has_log, list_data_files, read_table_state
-from tidegate.table.read import measure_table, read_rows
+from tidegate.table.log import find_commit, has_log, read_table_state
 
 SCHEMA = make_schema(id="long")
 
@@ -158,17 +157,6 @@ def test_a_table_can_be_kept_in_a_folder_with_an_odd_name(tmp_path: Path, name: 
 def test_a_folder_whose_name_deltalake_misreads_is_refused_at_once(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError, match="TABLE_PATH"):
         read_table_state(tmp_path / name / "t")
-
-
-def test_size_and_rows_of_no_table_and_of_an_empty_one(tmp_path: Path) -> None:
-    assert measure_table(tmp_path / "t") is None
-    assert read_rows(tmp_path / "t") == []
-    assert list_data_files(tmp_path / "t") == []
-    commit(tmp_path / "t", 0, -1)
-    size = measure_table(tmp_path / "t")
-    assert size is not None
-    assert (size.version, size.files, size.rows, size.size_bytes) == (0, 0, 0, 0)
-    assert read_rows(tmp_path / "t") == []
 
 
 def test_reading_a_state_stays_light(tmp_path: Path) -> None:

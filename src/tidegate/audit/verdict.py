@@ -45,11 +45,6 @@ class Verdict:
     results: tuple[RuleResult, ...] = ()
     failed_critical: tuple[FailedCritical, ...] = ()
 
-    @property
-    def may_publish(self) -> bool:
-        """Whether the gate lets the increment through."""
-        return self.verdict != "failed"
-
     def to_dict(self) -> dict[str, Any]:
         """The run report's ``quality`` section, with ``failed_critical`` beside it."""
         return {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -68,25 +67,3 @@ class Truth:
             "quarantined": self.quarantined,
             "published": self.published,
         }
-
-
-def merge_truths(truths: list[Truth]) -> Truth:
-    """The truth about several deliveries together."""
-    total = Truth()
-    for truth in truths:
-        total.offered += truth.offered
-        total.malformed += truth.malformed
-        total.bytes += truth.bytes
-        total.files.extend(truth.files)
-        for mine, theirs in (
-            (total.by_fault, truth.by_fault),
-            (total.rejected_by_rule, truth.rejected_by_rule),
-            (total.unknown_fields, truth.unknown_fields),
-        ):
-            _add(mine, theirs)
-    return total
-
-
-def _add(mine: dict[str, int], theirs: Mapping[str, int]) -> None:
-    for name, count in theirs.items():
-        mine[name] = mine.get(name, 0) + count

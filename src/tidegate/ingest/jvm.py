@@ -10,7 +10,6 @@ import math
 from pathlib import Path
 
 MIB = 1 << 20
-GIB = 1 << 30
 
 C1_AT_MOST_BYTES = 96 * MIB
 """Up to so much input the C1 compiler alone is cheaper; above it C2's faster code earns back what compiling it costs.

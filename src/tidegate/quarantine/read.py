@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from tidegate.quarantine.schema import TIME_COLUMN
 from tidegate.table.log import files_of, has_log, open_table
-from tidegate.table.read import to_json_value
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,8 @@ def list_quarantine(table_path: Path, wanted: QuarantineFilter | None = None) ->
             "source": row["source"],
             "reason": row["reason"],
             "records": row["count_all"],
-            "first_at": to_json_value(row[f"{TIME_COLUMN}_min"]),
-            "last_at": to_json_value(row[f"{TIME_COLUMN}_max"]),
+            "first_at": _to_json(row[f"{TIME_COLUMN}_min"]),
+            "last_at": _to_json(row[f"{TIME_COLUMN}_max"]),
         }
         for row in grouped.to_pylist()
     ]
@@ -60,7 +61,7 @@ def show_quarantine(table_path: Path, wanted: QuarantineFilter | None = None, li
 
     order = pc.sort_indices(table, sort_keys=[(TIME_COLUMN, "descending"), ("run_id", "ascending")])
     newest = table.take(order[:limit])
-    return [{**to_json_value(row), "position": _parse_position(row["position"])} for row in newest.to_pylist()]
+    return [{**_to_json(row), "position": _parse_position(row["position"])} for row in newest.to_pylist()]
 
 
 def _read(table_path: Path, wanted: QuarantineFilter | None, columns: list[str] | None) -> Any:
@@ -108,3 +109,18 @@ def _parse_position(text: str | None) -> Any:
         return None if text is None else json.loads(text)
     except ValueError:
         return text
+
+
+def _to_json(value: Any) -> Any:
+    """A value of a row as JSON can hold it: times in ISO form, decimals as text, bytes as text where they are UTF-8."""
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, bytes):
+        return value.decode("utf-8", errors="backslashreplace")
+    if isinstance(value, dict):
+        return {str(key): _to_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_to_json(item) for item in value]
+    return value

@@ -17,5 +17,3 @@ QUARANTINE_SCHEMA_JSON = json.dumps(
 )
 """As Spark's ``df.schema.json()`` and Delta write it. ``position`` is JSON: {"file", "line"} or {"topic", "partition",
 "offset"}; ``raw`` is the record as it came; ``reason`` is ``malformed``, ``late`` or the rule's name."""
-QUARANTINE_DDL = ", ".join([*(f"{name} STRING" for name in TEXT_COLUMNS), f"{TIME_COLUMN} TIMESTAMP"])
-"""The same for Spark."""

@@ -106,8 +106,10 @@ def _plain(item: Any) -> Any:
 
 def _taken(paths: PipelinePaths, checkpoint: CheckpointState, index: int) -> dict[str, dict[int, int]]:
     """Kafka offsets that the checkpoint's last batch ends at, {} before the first."""
+    from tidegate.source.kafka import offsets_from_json
+
     if checkpoint.last_offset is None:
         return {}
     ends = read_offsets(paths.checkpoint, checkpoint.last_offset)
     end = ends[index] if index < len(ends) else None
-    return {topic: {int(number): int(offset) for number, offset in of.items()} for topic, of in (end or {}).items()}
+    return offsets_from_json(end or {})

@@ -18,8 +18,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
+from typing import TYPE_CHECKING
 
 from tidegate import storage
 from tidegate.project import PipelinePaths, Project
@@ -149,38 +148,6 @@ def sweep_intake(paths: PipelinePaths, source_name: str, ledger: Ledger, *, keep
         _prune((intake / link).parent, intake)
     ledger.forget_links(link for link in swept if states.get(link) == "published")
     return swept
-
-
-def stat_links(intake: Path, links: Iterable[str]) -> dict[str, tuple[int, int]]:
-    """{link: (size, mtime_ns)} of the files behind the links; a link that is gone or dangling is left out.
-
-    Taken before and after a batch, it shows what changed while it was read.
-    """
-    found = {link: _stat(intake / link) for link in links}
-    return {link: stat for link, stat in found.items() if stat is not None}
-
-
-def link_from_uri(intake: Path, uri: str) -> str:
-    """The link's name, relative to ``intake``, from Spark's ``_metadata.file_path`` (a percent-encoded file: URI)."""
-    return os.path.relpath(unquote(urlsplit(uri).path), os.path.abspath(intake))
-
-
-def original_paths(ledger: Ledger, source_name: str, links: Sequence[str]) -> dict[str, str]:
-    """{link: path of the user's file, as the ledger and the reports name it} for positions in quarantine."""
-    return {row.link: row.path for row in ledger.rows(source_name, links=links)}
-
-
-def list_batch_files(ledger: Ledger, source_name: str, stats: Mapping[str, tuple[int, int]]) -> list[dict[str, Any]]:
-    """{"path", "size", "mtime_ns", "link"} of each file, as manifests and :meth:`Ledger.mark_staged` want them.
-
-    ``stats`` comes from :func:`stat_links`.
-    """
-    originals = original_paths(ledger, source_name, list(stats))
-    return [
-        {"path": originals[link], "size": size, "mtime_ns": mtime_ns, "link": link}
-        for link, (size, mtime_ns) in stats.items()
-        if link in originals
-    ]
 
 
 def source_path(project: Project, path: str) -> str:

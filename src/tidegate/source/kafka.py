@@ -176,28 +176,6 @@ def extend_birth(birth: KafkaBirth, plan: KafkaPlan) -> KafkaBirth:
     return KafkaBirth(offsets, topic_ids, tuple(topic for topic in birth.gone if topic not in plan.topic_ids))
 
 
-def ranges_from_offset_log(text_before: str | None, text_after: str) -> dict[str, dict[str, list[int]]]:
-    """What a batch took, from Spark's Kafka offset JSON before and after it: {topic: {partition: [from, until]}}.
-
-    ``text_before`` None or a partition that only ``text_after`` has: from offset 0 of a partition that appeared; for
-    the first batch of a checkpoint pass the birth's offsets as JSON. Partitions without a record are left out.
-    """
-    before = offsets_from_json(_parse_offsets(text_before)) if text_before else {}
-    after = offsets_from_json(_parse_offsets(text_after))
-    ranges: dict[str, dict[str, list[int]]] = {}
-    for topic, numbers in sorted(after.items()):
-        for number, until in sorted(numbers.items()):
-            start = before.get(topic, {}).get(number, 0)
-            if until != start:
-                ranges.setdefault(topic, {})[str(number)] = [start, until]
-    return ranges
-
-
-def taken_from_offset_log(text: str | None) -> Offsets:
-    """``taken`` for :func:`plan_kafka` out of Spark's Kafka offset JSON (the last batch of the offset log)."""
-    return offsets_from_json(_parse_offsets(text)) if text else {}
-
-
 def offsets_to_json(offsets: Mapping[str, Mapping[int, int]]) -> dict[str, dict[str, int]]:
     """Offsets with partitions as strings: Spark's own form, too."""
     return {
@@ -215,15 +193,6 @@ def ranges_to_json(ranges: Mapping[str, Mapping[int, list[int]]]) -> dict[str, d
     return {
         topic: {str(n): list(pair) for n, pair in sorted(numbers.items())} for topic, numbers in sorted(ranges.items())
     }
-
-
-def _parse_offsets(text: str) -> dict[str, dict[str, int]]:
-    import json
-
-    value = json.loads(text)
-    if not isinstance(value, dict) or not all(isinstance(numbers, dict) for numbers in value.values()):
-        raise ValueError(f"not Kafka offsets: {text[:200]}")
-    return value
 
 
 def _find_topics(brokers: Brokers, spec: KafkaSource, also: Iterable[str] = ()) -> dict[str, TopicState]:

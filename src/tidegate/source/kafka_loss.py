@@ -107,13 +107,6 @@ def find_loss(birth: KafkaBirth, plan: KafkaPlan) -> KafkaLoss | None:
     return KafkaLoss(tuple(lost)) if lost else None
 
 
-def check_loss(pipeline: str, source: str, birth: KafkaBirth, plan: KafkaPlan) -> None:
-    """Raise SourceLostError (exit 66) with the exact ranges when anything owed is lost."""
-    loss = find_loss(birth, plan)
-    if loss is not None:
-        raise loss.to_error(pipeline, source)
-
-
 def offsets_after_loss(plan: KafkaPlan, loss: KafkaLoss) -> Offsets:
     """Where the pipeline goes on, for every partition that exists now: the starting offsets of its new checkpoint."""
     goes_on = {(lost.topic, lost.partition): lost.goes_on_at for lost in loss.ranges}

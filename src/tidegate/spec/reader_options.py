@@ -202,19 +202,6 @@ _OF_FILES = {"lineSep", "wholetext", "header", "multiLine", "encoding", "unescap
 """Parser options that speak of a file; a Kafka value is one record."""
 
 
-def stream_options(source: FilesSource | KafkaSource) -> dict[str, str]:
-    """The options of ``source`` that are for Spark's stream reader: limits, and Kafka's ``kafka.*``."""
-    names = FILE_STREAM_OPTIONS if isinstance(source, FilesSource) else KAFKA_STREAM_OPTIONS
-    return {
-        key: show_option(value) for key, value in source.options.items() if key in names or key.startswith("kafka.")
-    }
-
-
-def listing_options(source: FilesSource) -> dict[str, str]:
-    """The options of ``source`` that say which files count. The listing obeys them, Spark never sees them."""
-    return {key: show_option(value) for key, value in source.options.items() if key in LISTING_OPTIONS}
-
-
 def parser_options(source: FilesSource | KafkaSource) -> dict[str, str]:
     """The options of ``source`` that are for the parser of its records (json, csv, text, parquet)."""
     names = PARSER_OPTIONS[source.format]

@@ -2,21 +2,8 @@
 
 from __future__ import annotations
 
-from tidegate.spec.document import name_path
-from tidegate.spec.faults import NOT_SUPPORTED_YET, Fault, SpecError
 from tidegate.spec.findings import Finding
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec, RateSource
-
-
-def check_supported(spec: PipelineSpec) -> None:
-    """Raise SpecError NOT_SUPPORTED_YET naming everything in ``spec`` that this version does not do."""
-    findings = list_unsupported(spec)
-    if findings:
-        file = f"jobs/{spec.name}/pipeline.yaml"
-        raise SpecError(
-            [Fault(file, None, name_path(item.path), item.message, item.fix, NOT_SUPPORTED_YET) for item in findings],
-            fix=f"take these out, then: tidegate validate {spec.name}",
-        )
 
 
 def list_unsupported(spec: PipelineSpec) -> list[Finding]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from tidegate.project import Project
-from tidegate.spec.faults import Fault, SpecError, name_nearest
+from tidegate.spec.faults import Fault, name_nearest
 from tidegate.spec.models import PipelineSpec
 from tidegate.transform.sql_text import describe_unusable_sql
 
@@ -32,14 +32,6 @@ class Transform:
     text: str
     arguments: tuple[str, ...]
     wants_context: bool = False
-
-
-def load_transform(project: Project, spec: PipelineSpec) -> Transform:
-    """The transform of ``spec``. Raises SpecError BAD_TRANSFORM with every fault of the file."""
-    transform, faults = read_transform(project, spec)
-    if faults:
-        raise SpecError(faults, fix=f"correct the lines above, then: tidegate validate {spec.name}")
-    return transform
 
 
 def read_transform(project: Project, spec: PipelineSpec) -> tuple[Transform, list[Fault]]:
