@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -52,3 +53,5 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     )
     yield session
     session.stop()
+    # py4j says at the interpreter's end that it closes a connection, to a stream that pytest has closed by then.
+    logging.getLogger("py4j").setLevel(logging.WARNING)
