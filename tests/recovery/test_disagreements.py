@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -272,6 +273,25 @@ def test_what_nobody_can_know(lost: str, aged: Snapshot, java: Java, spark: Spar
         harm(scene)
         _remove(f"data/warehouse/{NAME}", f"data/quarantine/{NAME}", _STATE)(scene)
         scene.catch_up(spark)
+
+
+def test_repair_sets_data_files_aside_that_the_log_does_not_hold(owing: Snapshot, spark: SparkSession) -> None:
+    """As a publish that was never committed leaves them, or a repair killed while it took quarantined records back."""
+    scene = owing.restore()
+    _remove(f"{_STATE}/checkpoint")(scene)
+    copies = []
+    for folder in (scene.table, scene.quarantine):
+        file = sorted(folder.rglob("part-*.parquet"))[0]
+        copies.append(file.with_name(re.sub(r"[0-9a-f]{12}", "deadbeef0000", file.name)))
+        assert copies[-1] != file
+        shutil.copy(file, copies[-1])
+    said = scene.run("repair", NAME, "--dry-run")
+    assert "data files aside" in said and all(copy.exists() for copy in copies)
+    scene.run("repair", NAME)
+    scene.catch_up(spark)
+    assert not any(copy.exists() for copy in copies)
+    kept = {path.name for path in scene.state.rglob("set_aside/*/*/**/*.parquet")}
+    assert {copy.name for copy in copies} <= kept
 
 
 @pytest.mark.parametrize("harm", ["table deleted while owed", "checkpoint deleted while owed"])

@@ -2,18 +2,19 @@
 ends.
 
 The table's log is the authority. What it does not hold is read again from the source: files go back to the intake,
-Kafka
-offsets go back to those of the table's last commit; staged batches, the checkpoint and its birth are set aside, and
-records
-of those batches that already reached quarantine are taken back, so that reading them again does not double them.
-Nothing of the user's is deleted, and killed at any point the disagreement is still there for the next repair.
+Kafka offsets go back to those of the table's last commit. Staged batches, the checkpoint and its birth are set aside,
+as are data files that the log does not hold; records of those batches that already reached quarantine are taken back.
+So reading them again doubles nothing. Nothing of the user's is deleted, and killed at any point the disagreement is
+still there for the next repair.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from tidegate import storage
@@ -31,6 +32,9 @@ from tidegate.staging.birth import new_birth
 from tidegate.table.commit import commit_files
 from tidegate.table.intent import intent_path, pending_intents
 from tidegate.table.log import DataFile, list_data_files, open_table, read_table_state
+
+_OURS = re.compile(r"part-[0-9a-f]{8}-[0-9]{8}-")
+"""How :mod:`tidegate.table.plan` calls the files of a table."""
 
 _TABLE_CODES = ("TABLE_GONE", "TABLE_REPLACED", "TABLE_BEHIND", "TABLE_BEHIND_INTENT")
 
@@ -85,6 +89,11 @@ def _repair(project: Project, spec: PipelineSpec, paths: PipelinePaths, lease: L
         actions.append(f"start source {source} at {json.dumps(start['offsets'])}")
     if taken_back:
         actions.append(f"take {len(taken_back)} files of those batches out of quarantine")
+    orphans = {path: [*_list_orphans(path)] for path in (paths.table, paths.quarantine)}
+    orphans[paths.quarantine] += [file.path for file in taken_back]
+    if any(orphans.values()):
+        count = sum(map(len, orphans.values()))
+        actions.append(f"set {count} data files aside that the log of their table does not hold, or no longer then")
     actions.append("begin a new checkpoint with the next run")
     if lease is None:
         return value
@@ -96,6 +105,9 @@ def _repair(project: Project, spec: PipelineSpec, paths: PipelinePaths, lease: L
         storage.move(intent_path(paths, intent), folder / f"{intent.intent_id}.json")
     if taken_back:
         _take_back(paths, taken_back)
+    for table_path, names in orphans.items():
+        for name in names:
+            storage.move(table_path / name, folder / ("table" if table_path == paths.table else "quarantine") / name)
     if has_files:
         value["unreadable_again"] = _put_back(project, spec, paths, settled)
     for manifest in unpublished:
@@ -209,8 +221,18 @@ def _take_back(paths: PipelinePaths, files: Sequence[DataFile]) -> None:
         app_version_before=-1,
         custom_metadata={"tidegate.pipeline": paths.name, "tidegate.outcome": "taken_back"},
     )
-    for file in files:
-        storage.remove(paths.quarantine / file.path)
+
+
+def _list_orphans(table_path: Path) -> list[str]:
+    """Data files of ours that plain readers see and the log does not hold: moved in by a publish that was never
+    committed, taken back by a repair that was killed, or of a newer log than the one that is there now.
+
+    Their records are read again, so they must not stay.
+    """
+    held = {file.path for file in list_data_files(table_path)}
+    found = [path.relative_to(table_path) for path in table_path.rglob("part-*.parquet") if _OURS.match(path.name)]
+    visible = [path.as_posix() for path in found if not any(part.startswith((".", "_")) for part in path.parts)]
+    return sorted(set(visible) - held)
 
 
 def _files_to_read_again(
