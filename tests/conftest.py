@@ -53,5 +53,5 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     )
     yield session
     session.stop()
-    # py4j says at the interpreter's end that it closes a connection, to a stream that pytest has closed by then.
-    logging.getLogger("py4j").setLevel(logging.WARNING)
+    # py4j says at the interpreter's end that connections are closed, to a stream that pytest has closed by then.
+    logging.getLogger().setLevel(logging.WARNING)
