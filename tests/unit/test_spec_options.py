@@ -8,6 +8,7 @@ from tidegate.source import kafka_options as broker_side
 from tidegate.spec.kafka_options import check_client_options
 from tidegate.spec.models import FilesSource, KafkaSource
 from tidegate.spec.reader_options import (
+    KAFKA_STREAM_OPTIONS,
     check_reader_options,
     list_allowed,
     parser_options,
@@ -106,7 +107,7 @@ def test_what_a_kafka_source_may_set_is_what_its_reader_takes():
     for format_ in ("json", "csv", "text", "raw"):
         allowed = list_allowed(kafka({}, format_))
         source = kafka(dict.fromkeys(allowed, "1"), format_)
-        assert set(parser_options(source)) <= set(allowed)
+        assert {*KAFKA_STREAM_OPTIONS, *parser_options(source)} == set(allowed)
         broker_side.map_settings("localhost:9092", {}, source.options, tuple(parser_options(source)))
 
 
