@@ -142,14 +142,16 @@ def read_json(path: Path) -> Any | None:
     return json.loads(data)
 
 
-def write_note(folder: Path, number: int, value: Any) -> None:
+def write_note(folder: Path, number: int, value: Any, *, only: bool = False) -> None:
     """Write ``folder/<number>.json`` and drop the notes of lower numbers.
 
     The highest number is what counts, so a writer that was frozen and comes late with a lower one changes nothing.
+    ``only``: higher ones are dropped too, because what they speak of was put back. The highest goes last, so killed in
+    between the folder still says what it said before, and the same call completes it.
     """
     replace(folder / f"{number}.json", dump_json(value))
-    for other in _note_numbers(folder):
-        if other < number:
+    for other in sorted(_note_numbers(folder)):
+        if other < number or (only and other > number):
             remove(folder / f"{other}.json")
 
 

@@ -118,8 +118,8 @@ def _repair(project: Project, spec: PipelineSpec, paths: PipelinePaths, lease: L
     for path in sorted(paths.verdicts.glob("*.json")) if paths.verdicts.is_dir() else []:
         storage.move(path, folder / f"verdict-{path.name}")
     sources: dict[str, dict[str, Any]] = {source: starts.get(source, {}) for source in spec.sources}
-    _note_table(paths, spec, facts)
     begin_anew(paths, new_birth(paths, spec, sources, _settings(facts)), why=f"repair: {found.code}")
+    _note_table(paths, spec, facts)  # last: as long as the old note stands, a table that disagrees with it is found
     if value["unreadable_again"]:
         actions.append(f"these files are gone and cannot be read again: {', '.join(value['unreadable_again'])}")
     return value
@@ -309,5 +309,4 @@ def _note_table(paths: PipelinePaths, spec: PipelineSpec, facts: Facts) -> None:
     note = {"table_id": facts.table.table_id, "version": facts.table.version, "query_id": None, "batch_id": -1}
     note["ledger_last_id"] = last_taken(paths, spec)
     # An older copy of the table may be in its place: the notes of what it had reached before must not outrank it.
-    storage.remove_tree(paths.published)
-    storage.write_note(paths.published, facts.table.version, note)
+    storage.write_note(paths.published, facts.table.version, note, only=True)
