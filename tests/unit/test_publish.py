@@ -17,7 +17,7 @@ from tidegate import storage
 from tidegate.errors import DefectError, DisagreementError, TryAgainError, UsageError
 from tidegate.staging.manifest import BatchManifest
 from tidegate.table.log import list_data_files, open_table, read_table_state
-from tidegate.table.plan import plan_publish
+from tidegate.table.plan import parse_file_name, plan_publish
 from tidegate.table.publish import (
     CommitResult,
     FileToRemove,
@@ -119,6 +119,17 @@ def test_the_first_intent_of_an_increment_is_the_one_in_force(stager: Stager) ->
     other = dataclasses.replace(intent, run_id="another", files_to_add=[])
     assert write_intent(stager.paths, other) == intent
     assert pending_intents(stager.paths) == [intent]
+
+
+def test_a_files_name_tells_its_batch(by_day: Stager) -> None:
+    staged = [by_day.stage(batch, [{"id": 1, "day": date(2026, 1, 1)}], files=2) for batch in (0, 7, 10**8)]
+    stranger = dataclasses.replace(staged[0], batch_id=1, query_id="00000000-1111-4222-8333-444444444444")
+    named = [file.path for intent in (plan(by_day, staged), plan(by_day, [stranger])) for file in intent.files_to_add]
+    told = [parse_file_name(os.path.basename(path)) for path in named]
+    assert set(told) == {("1f0c7a52", 0), ("1f0c7a52", 7), ("1f0c7a52", 10**8), ("00000000", 1)}
+    name = os.path.basename(named[0])
+    others = [named[0], f".{name}", f".{name}.replaced", f"{name}.tmp", "part-00000-c000.snappy.parquet", "_delta_log"]
+    assert [parse_file_name(other) for other in others] == [None] * len(others)
 
 
 def test_staged_files_without_rows_are_not_published(stager: Stager) -> None:

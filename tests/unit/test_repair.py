@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import itertools
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.staged import QUERY, make_schema
+from tests.staged import QUERY
 from tests.storage_calls import KilledHere, StorageCalls, kill
 from tidegate import storage
 from tidegate.project import Project, load_project
+from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
 from tidegate.run.preflight import gather_facts
 from tidegate.run.repair import find_disagreement, repair_pipeline
 from tidegate.spec.load import load_pipeline
 from tidegate.staging.birth import new_birth, read_birth, write_birth
 from tidegate.table.commit import commit_files
+from tidegate.table.log import DataFile, list_data_files
 
 NAME = "orders"
 
@@ -35,17 +39,21 @@ def make_project(root: Path) -> Project:
     return project
 
 
-def commit(table: Path, batch_id: int) -> None:
+def commit(table: Path, batch_id: int, add: Sequence[str] = ()) -> None:
+    """One more version of a table, with the files ``add``, which hold nothing."""
+    for name in add:
+        (table / name).parent.mkdir(parents=True, exist_ok=True)
+        (table / name).touch()
     commit_files(
         table,
-        schema_json=make_schema(id="string"),
+        schema_json=QUARANTINE_SCHEMA_JSON,
         partition_by=[],
-        add=[],
+        add=[DataFile(name, 1, 0) for name in add],
         remove=[],
         app_id=QUERY,
         app_version=batch_id,
         app_version_before=batch_id - 1,
-        custom_metadata={"tidegate.query_id": QUERY},
+        custom_metadata={"tidegate.query_id": QUERY, "tidegate.batches": json.dumps([batch_id, batch_id])},
     )
 
 
@@ -95,3 +103,38 @@ def test_a_killed_repair_is_still_found(
         if calls.count < at:
             break
     assert at > 10
+
+
+def name_file(batch_id: int, query_id: str = QUERY) -> str:
+    return f"part-{query_id[:8]}-{batch_id:08d}-0123456789ab-00000.parquet"
+
+
+def test_what_the_logs_do_not_hold_leaves_every_readers_sight(tmp_path: Path) -> None:
+    """Data files of ours, also in a folder that starts with an underscore: DuckDB looks into it."""
+    project = make_project(tmp_path)
+    paths = project.paths(NAME)
+    storage.write_note(paths.published, 3, {"table_id": "another", "version": 3, "query_id": QUERY, "batch_id": 3})
+    commit(paths.table, 0, ["_day=2026-01-01/" + name_file(0)])
+    commit(paths.table, 1, [name_file(1)])
+    orphans = [name_file(2), "_day=2026-01-01/" + name_file(1), "day=2026-01-01/_x=1/" + name_file(7, "f" * 8)]
+    foreign = ["part-00000.parquet", "_delta_log/" + name_file(9), f".{name_file(3)}.replaced"]
+    for name in orphans + foreign:
+        (paths.table / name).parent.mkdir(parents=True, exist_ok=True)
+        (paths.table / name).write_text(name)
+    for batch in range(4):
+        commit(paths.quarantine, batch, [name_file(batch)])
+
+    done = repair_pipeline(project, NAME, dry_run=False)
+
+    assert done["code"] == "TABLE_REPLACED"
+    assert "take 2 files of those batches out of quarantine" in done["actions"]
+    table, quarantine = sorted(paths.set_aside.glob("*/table")), sorted(paths.set_aside.glob("*/quarantine"))
+    assert files_in(table[0]) == sorted(orphans)
+    assert files_in(quarantine[0]) == [name_file(2), name_file(3)]
+    assert [file.path for file in list_data_files(paths.quarantine)] == [name_file(0), name_file(1)]
+    kept = [file.path for file in list_data_files(paths.table)] + foreign
+    assert set(kept) <= set(files_in(paths.table)) and not set(orphans) & set(files_in(paths.table))
+
+
+def files_in(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())

@@ -11,7 +11,6 @@ still there for the next repair.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,10 +30,8 @@ from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
 from tidegate.staging.birth import new_birth
 from tidegate.table.commit import commit_files
 from tidegate.table.intent import intent_path, pending_intents
-from tidegate.table.log import DataFile, list_data_files, open_table, read_table_state
-
-_OURS = re.compile(r"part-[0-9a-f]{8}-[0-9]{8}-")
-"""How :mod:`tidegate.table.plan` calls the files of a table."""
+from tidegate.table.log import LOG_FOLDER, DataFile, list_data_files, open_table, read_table_state
+from tidegate.table.plan import parse_file_name
 
 _TABLE_CODES = ("TABLE_GONE", "TABLE_REPLACED", "TABLE_BEHIND", "TABLE_BEHIND_INTENT")
 
@@ -198,11 +195,11 @@ def _quarantine_to_take_back(paths: PipelinePaths, settled: dict[str, int]) -> l
     queries = {query for query, _ in _quarantine_queries(paths)}
     if not queries:
         return []
-    prefixes = {query[:8]: settled.get(query, -1) for query in queries}
+    last = {query[:8]: settled.get(query, -1) for query in queries}
     found = []
     for file in list_data_files(paths.quarantine):
-        parts = file.path.rsplit("/", 1)[-1].split("-")
-        if len(parts) > 2 and parts[1] in prefixes and int(parts[2]) > prefixes[parts[1]]:
+        query, batch = parse_file_name(Path(file.path).name) or ("", -1)
+        if query in last and batch > last[query]:
             found.append(file)
     return found
 
@@ -230,9 +227,8 @@ def _list_orphans(table_path: Path) -> list[str]:
     Their records are read again, so they must not stay.
     """
     held = {file.path for file in list_data_files(table_path)}
-    found = [path.relative_to(table_path) for path in table_path.rglob("part-*.parquet") if _OURS.match(path.name)]
-    visible = [path.as_posix() for path in found if not any(part.startswith((".", "_")) for part in path.parts)]
-    return sorted(set(visible) - held)
+    ours = {path.relative_to(table_path) for path in table_path.rglob("part-*.parquet") if parse_file_name(path.name)}
+    return sorted({path.as_posix() for path in ours if path.parts[0] != LOG_FOLDER} - held)
 
 
 def _files_to_read_again(

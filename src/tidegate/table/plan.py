@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 
 from tidegate.staging.manifest import BatchManifest, StagedFile
 from tidegate.table.intent import FileToAdd, PublishIntent, Target
 from tidegate.table.partition import partition_folder
 from tidegate.table.schema import check_schema_change, normalise_schema
+
+_FILE_NAME = re.compile(r"part-(?P<query>[0-9a-f]{8})-(?P<batch>[0-9]{8,})-[^-/]+-[0-9]{5,}\.parquet")
 
 
 def plan_publish(
@@ -74,7 +77,7 @@ def name_files(
     for number, file in enumerate(files):
         if file.rows == 0:
             continue
-        name = f"part-{manifest.query_id[:8]}-{manifest.batch_id:08d}-{manifest.attempt}-{number:05d}.parquet"
+        name = _file_name(manifest, number)
         folder = partition_folder(partition_by, file.partition, schema_json)
         named.append(
             FileToAdd(
@@ -86,3 +89,13 @@ def name_files(
             )
         )
     return named
+
+
+def _file_name(manifest: BatchManifest, number: int) -> str:
+    return f"part-{manifest.query_id[:8]}-{manifest.batch_id:08d}-{manifest.attempt}-{number:05d}.parquet"
+
+
+def parse_file_name(name: str) -> tuple[str, int] | None:
+    """(first eight characters of the query id, batch id) of a file that :func:`name_files` named; None for others."""
+    found = _FILE_NAME.fullmatch(name)
+    return (found["query"], int(found["batch"])) if found else None
