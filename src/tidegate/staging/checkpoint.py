@@ -108,8 +108,8 @@ def files_between(path: Path, source_index: int, after: int, until: int) -> list
         for line in _source_log(folder, entry).read_text().splitlines()[1:]:
             record = json.loads(line)
             if int(record["batchId"]) == entry:
-                # file:///a or file:/a; urlparse does no more for these and takes half of the time of an idle tick.
-                found.append(unquote(record["path"].removeprefix("file:").replace("///", "/", 1)))
+                # file:///a or file:/a, and no host, query or fragment that urlparse would be needed for.
+                found.append(unquote(record["path"].removeprefix("file:").removeprefix("//")))
     return found
 
 
