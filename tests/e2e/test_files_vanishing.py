@@ -92,6 +92,42 @@ def test_settle(make_pipeline: MakePipeline) -> None:
     pipeline.check()
 
 
+GROW = """\
+from pyspark.sql import functions as F
+
+
+@F.udf("int")
+def grow(amount):
+    with open({path!r}, "a") as handle:
+        if handle.tell() < {until}:
+            handle.write('{{"id": "from %d", "amount": 1}}\\n' % handle.tell())
+    return amount
+
+
+def transform(orders):
+    return orders.withColumn("amount", grow("amount"))
+"""
+
+
+def test_changed_while_it_was_read(make_pipeline: MakePipeline) -> None:
+    """A file that grows under Spark's hands is read again, and not for ever; half of it is never published."""
+    pipeline = make_pipeline("path: data/inbox\nformat: json\nschema: id STRING, amount INT", transform="")
+    path = pipeline.put("growing.json", '{"id": "first", "amount": 1}\n')
+    growing = pipeline.root / path
+    pipeline.write_transform(GROW.format(path=str(growing), until=1 << 20))
+    error = pipeline.report("run", NAME, expect=75)["error"]
+    assert error["code"] == "FILE_CHANGING" and path in error["message"]
+    assert not pipeline.table.exists()
+
+    size = growing.stat().st_size
+    pipeline.write_transform(GROW.format(path=str(growing), until=size + 1))  # once more, then its writer is done
+    pipeline.run("run", NAME)
+    assert growing.stat().st_size > size
+    pipeline.expect_rows(json.loads(line) for line in growing.read_text().splitlines())
+    pipeline.check()
+    assert pipeline.report("run", NAME)["outcome"] == "nothing_new"
+
+
 def test_paths_with_values_in_folders_and_changes_of_the_schema(make_pipeline: MakePipeline) -> None:
     """Typed ``k=v`` values, a glob, a new column, and changes that are refused before anything is taken."""
     source = "path: data/inbox/part-?\nformat: json\nschema: id STRING, amount INT, code STRING, number INT, day DATE\n"

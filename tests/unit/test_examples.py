@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tidegate.examples import make_clicks, make_orders
-from tidegate.examples.truth import REJECTED
+from tidegate.examples.truth import MALFORMED, REJECTED, REPORTED
 
 ROOT = Path(__file__).resolve().parents[2]
 ORDER_COLUMNS = {
@@ -57,6 +57,7 @@ def test_orders_count_what_is_in_the_files(tmp_path: Path) -> None:
             seen["long_country"] += 1
     assert dict(seen) == truth.by_fault
     assert set(seen) == {fault.name for fault in make_orders.FAULTS}
+    assert {fault.effect for fault in make_orders.FAULTS} == {MALFORMED, REJECTED, REPORTED}
     assert truth.malformed == seen["torn_line"] + seen["wrong_type"] + seen["overflow"]
     assert truth.published + truth.quarantined == truth.offered
     assert truth.published == 4000 - sum(seen.values()) + seen["unknown_field"]

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from tests.staged import QUERY, make_schema
 from tidegate.errors import DisagreementError, TryAgainError, UsageError
 from tidegate.table.commit import AlreadyCommittedError, commit_files
-from tidegate.table.log import find_commit, has_log, read_table_state
+from tidegate.table.log import find_commit, has_log, list_data_files, read_table_state
 
 SCHEMA = make_schema(id="long")
 
@@ -38,7 +38,9 @@ def test_no_folder_no_log_or_an_empty_log_is_no_table(tmp_path: Path) -> None:
     (tmp_path / "t" / "_delta_log" / f"{0:020d}.json#1").write_text("{")  # a commit that was killed before its link
     assert not has_log(tmp_path / "t")
     assert read_table_state(tmp_path / "t") is None
+    assert list_data_files(tmp_path / "none") == list_data_files(tmp_path / "t") == []
     assert commit(tmp_path / "t", 0, -1) == 0
+    assert list_data_files(tmp_path / "t") == []
 
 
 def test_each_query_has_its_own_last_batch(tmp_path: Path) -> None:
