@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from tidegate.ingest.failures import explain
 from tidegate.source.kafka import offsets_from_json, plan_kafka, resolve_birth
 from tidegate.source.spark_kafka import read_kafka
 from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
+from tidegate.staging.checkpoint import read_checkpoint, read_offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,9 +70,9 @@ def test_a_broker_that_dies_mid_run(tmp_path: Path, spark: SparkSession) -> None
         broker.restart()
         drain(kill=False)
         assert rows == [str(number) for number in range(10)]
-        last = sorted((tmp_path / "checkpoint" / "offsets").glob("[0-9]*"))[-1]
-        assert not plan_kafka(
-            kafka, spec, birth, offsets_from_json(json.loads(last.read_text().splitlines()[2]))
-        ).has_new
+        last = read_checkpoint(tmp_path / "checkpoint").last_offset
+        assert last is not None
+        (taken,) = read_offsets(tmp_path / "checkpoint", last)
+        assert not plan_kafka(kafka, spec, birth, offsets_from_json(taken)).has_new
     finally:
         broker.stop()
