@@ -185,5 +185,5 @@ class Brokers:
             f"trying to {attempt}: {reason}",
             where=f"kafka brokers {address}",
             next_run="tries again; nothing was read and nothing is lost",
-            fix="start the broker, or correct kafka.bootstrap_servers in tidegate.yaml; then `tidegate run NAME`",
+            fix="start the broker or correct kafka.bootstrap_servers in tidegate.yaml, then run the same command again",
         )
