@@ -122,9 +122,10 @@ def show_status(value: Sequence[Mapping[str, Any]]) -> None:
     if not value:
         print("no pipelines; `tidegate new NAME` writes one")
     for pipeline in value:
-        table = pipeline["table"]
+        table, backlog = pipeline["table"], pipeline["backlog"]
         version = f"table version {table['version']}" if table else "no table yet"
-        print(f"{pipeline['pipeline']}: {version}, backlog: {pipeline['backlog']}")
+        unknown = f"unknown ({pipeline['backlog_unknown']})"
+        print(f"{pipeline['pipeline']}: {version}, backlog: {unknown if backlog is None else backlog}")
         for note in pipeline["notes"]:
             print(indent(note, "  "))
         for run in pipeline["runs"]:

@@ -33,6 +33,7 @@ def plan_pipeline(project: Project, name: str) -> dict[str, Any]:
     if facts.in_flight is not None:
         notes.append(f"batch {facts.in_flight} was begun and is finished first")
     sources: dict[str, Any] = {}
+    sources_unknown = None
     has_new = False
     try:
         if any(isinstance(source, FilesSource) for source in spec.sources.values()):
@@ -50,6 +51,7 @@ def plan_pipeline(project: Project, name: str) -> dict[str, Any]:
                     notes.append(f"would refuse: {loss.to_error(name, source)}")
         sources, has_new = pending.summaries, pending.has_new
     except TidegateError as error:
+        sources_unknown = _in_one_line(error)
         notes.append(f"would refuse: {error}")
     work = has_new or bool(facts.owed) or facts.in_flight is not None
     return {
@@ -57,6 +59,7 @@ def plan_pipeline(project: Project, name: str) -> dict[str, Any]:
         "summary": _summarise(work, notes),
         "has_new": has_new,
         "sources": sources,
+        "sources_unknown": sources_unknown,
         "held": None if hold is None else {"run_id": hold.run_id, "reasons": hold.reasons},
         "owed_batches": len(facts.owed),
         "in_flight_batch": facts.in_flight,
@@ -72,17 +75,21 @@ def _summarise(work: bool, notes: list[str]) -> str:
     return "there is something to do" if work else "nothing new"
 
 
+def _in_one_line(error: TidegateError) -> str:
+    return f"{error.code}: {error.message}".partition("\n")[0]
+
+
 def project_status(project: Project, name: str | None) -> list[dict[str, Any]]:
     """Each pipeline with its newest runs, backlog, holds, lease and table version; a bad spec is a note, not an
-    error.
+    error. A ``backlog`` that cannot be told is None, with the reason as ``backlog_unknown``.
     """
     names = [name] if name is not None else list_pipelines(project)
     return [_pipeline_status(project, one, 10 if name is not None else 3, strict=name is not None) for one in names]
 
 
 def _pipeline_status(project: Project, name: str, runs: int, *, strict: bool) -> dict[str, Any]:
-    value: dict[str, Any] = {"pipeline": name, "table": None, "backlog": "unknown", "held": None, "notes": []}
-    value |= {"lease": None, "watermark": None, "runs": []}
+    value: dict[str, Any] = {"pipeline": name, "table": None, "backlog": None, "backlog_unknown": None, "held": None}
+    value |= {"notes": [], "lease": None, "watermark": None, "runs": []}
     try:
         spec = load_pipeline(project, name)
         paths = project.paths(name)
@@ -94,10 +101,12 @@ def _pipeline_status(project: Project, name: str, runs: int, *, strict: bool) ->
         plan = plan_pipeline(project, name)
         value["held"] = plan["held"]
         value["notes"] = plan["notes"]
-        value["backlog"] = ", ".join(
-            f"{source} {one['files']} files" if "files" in one else f"{source} {one['pending_offsets']} offsets"
-            for source, one in plan["sources"].items()
-        )
+        value["backlog_unknown"] = plan["sources_unknown"]
+        if value["backlog_unknown"] is None:
+            value["backlog"] = ", ".join(
+                f"{source} {one['files']} files" if "files" in one else f"{source} {one['pending_offsets']} offsets"
+                for source, one in plan["sources"].items()
+            )
         lease = value["lease"]
         if lease is not None and lease["state"] in ("held", "parked"):
             value["notes"].append(
@@ -107,5 +116,6 @@ def _pipeline_status(project: Project, name: str, runs: int, *, strict: bool) ->
     except TidegateError as error:
         if strict:
             raise
+        value["backlog_unknown"] = _in_one_line(error)
         value["notes"].append(str(error))
     return value

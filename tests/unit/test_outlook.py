@@ -1,0 +1,47 @@
+"""``plan`` and ``status`` where something cannot be told: what is unknown is said to be, with the reason."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tidegate.cli.main import app
+from tidegate.source import kafka_broker
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A Kafka pipeline whose broker is away, and one whose spec is bad."""
+    monkeypatch.setattr(kafka_broker, "_PATIENCE_SECONDS", 0.2)
+    (tmp_path / "tidegate.yaml").write_text('version: 1\nkafka: {bootstrap_servers: "127.0.0.1:9"}\n')
+    for name, source in (("clicks", "{type: kafka, topics: [t], format: text}"), ("misspelt", "{tipe: kafka}")):
+        (tmp_path / "jobs" / name).mkdir(parents=True)
+        (tmp_path / "jobs" / name / "pipeline.yaml").write_text(
+            f"version: 1\nname: {name}\nschedule: null\nsources:\n  s: {source}\n"
+        )
+    return tmp_path
+
+
+def ask(root: Path, *command: str) -> str:
+    done = CliRunner().invoke(app, ["--project", str(root), *command])
+    assert done.exit_code == 0, done
+    return done.stdout
+
+
+def test_a_backlog_that_cannot_be_told(root: Path) -> None:
+    clicks, misspelt = json.loads(ask(root, "status", "--json"))
+    assert clicks["backlog"] is None and clicks["backlog_unknown"].startswith("BROKER_AWAY: no answer")
+    assert misspelt["backlog"] is None and misspelt["backlog_unknown"].startswith("BAD_SPEC: ")
+    heads = [line for line in ask(root, "status").splitlines() if not line.startswith(" ")]
+    told = (clicks, misspelt)
+    assert heads == [f"{one['pipeline']}: no table yet, backlog: unknown ({one['backlog_unknown']})" for one in told]
+
+
+def test_the_lines_of_a_nested_error_stand_under_it(root: Path) -> None:
+    head, first, *more = ask(root, "plan", "clicks").splitlines()
+    assert (head, first.partition(": no")[0]) == ("clicks: the next run would refuse", "  would refuse: BROKER_AWAY")
+    assert [line.partition(": ")[0] for line in more] == ["    where", "    next run", "    fix"]
+    assert "same command again" in more[-1]
