@@ -99,6 +99,10 @@ class PipelinePaths:
         """Links to the files that are owed to Spark, for one file source."""
         return self.state / "intake" / source
 
+    def static(self, source: str) -> Path:
+        """The copies of one static source that runs read, a folder per version."""
+        return self.state / "static" / source
+
     @property
     def staging(self) -> Path:
         """Attempt folders of staged batches."""
@@ -145,6 +149,10 @@ class PipelinePaths:
         """The report of one run."""
         return self.runs / f"{encode_run_id(run_id)}.json"
 
+    def progress(self, run_id: str) -> Path:
+        """The progress events of one run's batches, a JSON object a line."""
+        return self.runs / f"{encode_run_id(run_id)}.progress.jsonl"
+
     def order(self, run_id: str) -> Path:
         """What the ingest step orders from its Spark driver."""
         return self.state / "orders" / f"{encode_run_id(run_id)}.json"
@@ -170,6 +178,11 @@ class PipelinePaths:
     def published(self) -> Path:
         """What the last publish left, a note numbered by the table's version: table id, query id, batch id."""
         return self.state / "published"
+
+    @property
+    def open_state(self) -> Path:
+        """What a query with state has open between runs."""
+        return self.state / "open_state.json"
 
     @property
     def set_aside(self) -> Path:

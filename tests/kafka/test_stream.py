@@ -54,8 +54,7 @@ def drain(tmp_path: Path) -> Callable[[DataFrame], list[Row]]:
 
 def logged_offsets(tmp_path: Path, batch: int) -> Offsets:
     """Where a batch ends, by the checkpoint's offset log."""
-    (end,) = read_offsets(tmp_path / "checkpoint", batch)
-    return offsets_from_json(end)
+    return offsets_from_json(read_offsets(tmp_path / "checkpoint", batch)["s"])
 
 
 def ranges_between(before: Offsets, after: Offsets) -> dict[str, dict[str, list[int]]]:

@@ -37,7 +37,7 @@ def written(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pa
         offer(number)
 
     def drain(act: Any) -> None:
-        stream = spark.readStream.option("maxFilesPerTrigger", 1).text(str(source))
+        stream = spark.readStream.name("lines").option("maxFilesPerTrigger", 1).text(str(source))
         query = (
             stream.writeStream.foreachBatch(act)
             .trigger(availableNow=True)
@@ -73,16 +73,16 @@ def test_state_with_a_batch_in_flight(written: Path) -> None:
 
 def test_each_batch_has_its_file(written: Path) -> None:
     """Also those whose entry stands in a compact file only."""
-    folder = written / "sources/0"
+    folder = written / "sources/lines"
     compacts = sorted(path.name for path in folder.glob("*.compact"))
     assert compacts == ["9.compact"], "this Spark compacts otherwise: look at files_between"
     for entry in range(9):
         (folder / str(entry)).unlink(missing_ok=True)  # Spark removes them later, on its own time
     found = []
     for batch in range(_FILES + 1):
-        until = read_offsets(written, batch)[0]["logOffset"]
-        after = read_offsets(written, batch - 1)[0]["logOffset"] if batch else -1
-        found += files_between(written, 0, after, until)
+        until = read_offsets(written, batch)["lines"]["logOffset"]
+        after = read_offsets(written, batch - 1)["lines"]["logOffset"] if batch else -1
+        found += files_between(written, "lines", after, until)
     assert sorted(Path(path).name for path in found) == [_name(number) for number in range(_FILES + 1)]
     assert all(Path(path).exists() for path in found), "paths are decoded"
 
@@ -103,5 +103,5 @@ def test_an_incomplete_copy_is_found(written: Path, tmp_path: Path) -> None:
     assert state_without(f"offsets/{_FILES}", f"offsets/{_FILES - 1}")
     assert state_without(f"commits/{_FILES - 1}", f"commits/{_FILES - 2}")
     assert state_without("offsets/5")
-    assert state_without(f"sources/0/{_FILES}")
+    assert state_without(f"sources/lines/{_FILES}")
     assert not read_checkpoint(tmp_path / "nothing").exists

@@ -17,7 +17,6 @@ from tidegate.ingest.capture import batch_metrics
 from tidegate.project import load_project
 from tidegate.source.spark_files import stream_files
 from tidegate.spec.models import FilesSource, PipelineSpec
-from tidegate.transform.apply import TransformContext, apply_transform, refuse_stateful
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -56,7 +55,7 @@ def _flagged(frame: DataFrame, rules: Any) -> DataFrame:
 def _run_batches(spark: SparkSession, folder: Path, rules: Any) -> list[tuple[int, int, dict[str, dict[str, Any]]]]:
     """(batch, rows written, metrics) of each batch of a file each, the metrics read before the batch is committed."""
     source = FilesSource(**{**_SOURCE, "options": {"maxFilesPerTrigger": 1}})
-    rows = plan.staged_rows(_flagged(stream_files(spark, folder / "intake", source, [], unlimited=False), rules))
+    rows = plan.staged_rows(_flagged(stream_files(spark, folder / "intake", source, [], name="orders", unlimited=False), rules))
     assert rows.columns == ["id", "amount"]
     seen = []
 
@@ -119,34 +118,6 @@ def test_more_than_a_metric_carries(spark: SparkSession, rules: Any, tmp_path: P
         assert len(set(captured)) == len(captured) == plan.CAPTURED_AT_MOST
 
 
-@pytest.mark.parametrize(
-    ("body", "refused"),
-    [
-        ("orders.groupBy('id').count()", "an aggregation"),
-        ("orders.dropDuplicates()", "a deduplication"),
-        ("orders.limit(1)", "a limit"),
-        ("orders.orderBy('id')", "a sort"),
-        ("orders.selectExpr('*', 'explode(array(1, 2)) AS n').where('n > 1')", None),
-        ("orders.withColumn('n', F.lit(1)).drop('amount').union(orders.selectExpr('id', '2 AS n'))", None),
-    ],
-)
-def test_stateful_transforms_are_refused(spark: SparkSession, tmp_path: Path, body: str, refused: str | None) -> None:
-    """By what Spark makes of them, above the records that were counted."""
-    (tmp_path / "transform.py").write_text(
-        f"from pyspark.sql import functions as F\n\n\ndef transform(orders):\n    return {body}\n"
-    )
-    intake = tmp_path / "intake"
-    intake.mkdir()
-    parsed = plan.observe_source(stream_files(spark, intake, FilesSource(**_SOURCE), [], unlimited=True), "orders")
-    good = {"orders": plan.good_records(parsed, "orders", with_provenance=False)}
-    out = apply_transform(spark, tmp_path, "transform.py", good, TransformContext("orders", "run"))
-    if refused is None:
-        refuse_stateful(out, tmp_path)
-    else:
-        with pytest.raises(UsageError, match=refused):
-            refuse_stateful(out, tmp_path)
-
-
 def test_columns_that_cannot_be_written_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     """Two of one name in any case, one without a type, and a partition column that is not there."""
     frame = spark.createDataFrame([("a", 1)], "id STRING, amount INT")
@@ -154,7 +125,7 @@ def test_columns_that_cannot_be_written_are_refused(spark: SparkSession, tmp_pat
     for text, more, message in (
         ("SELECT id, amount AS ID FROM orders", {}, "two columns with one name: id"),
         ("SELECT NULL AS nothing FROM orders", {}, "columns without a type: nothing"),
-        ("SELECT id FROM orders", {"table": {"partition_by": ["day"]}}, "partition_by names: day"),
+        ("SELECT id FROM orders", {"table": {"partition_by": ["day"]}}, "partition_by or keys names: day"),
     ):
         (tmp_path / "transform.sql").write_text(text)
         spec = PipelineSpec(**{**value, **more, "transform": "transform.sql"})

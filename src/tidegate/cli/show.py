@@ -23,11 +23,14 @@ def show_report(report: Mapping[str, Any]) -> None:
         counts = "  ".join(f"{key} {rows[key]:,}" for key in rows)
         print(f"  rows: {counts}")
         _show_quality(report["quality"])
+    if report.get("state"):
+        print(f"  state: {_state_line(report['state'])}, watermark {report['watermark'] or 'none yet'}")
     table = report["table"]
     if table.get("version") is not None:
         print(
             f"  table: {table['path']}  version {table['version']}  "
             f"+{table['rows_added']:,} rows in {table['files_added']} files"
+            + (f", -{table['rows_removed']:,} rows" if table.get("rows_removed") else "")
         )
     if report.get("adopted_runs"):
         print(f"  adopted what these runs left: {', '.join(report['adopted_runs'])}")
@@ -41,6 +44,12 @@ def show_report(report: Mapping[str, Any]) -> None:
     seconds = report.get("duration_seconds") or {}
     if seconds:
         print("  seconds: " + "  ".join(f"{step} {value:.1f}" for step, value in seconds.items()))
+
+
+def _state_line(state: Mapping[str, Any]) -> str:
+    windows = state["open_windows"]
+    line = f"{state['rows']:,} rows, {state['memory_bytes']:,} bytes"
+    return f"{line}, {len(windows)} windows open from {windows[0][0]} to {windows[-1][1]}" if windows else line
 
 
 def _source_line(source: Mapping[str, Any]) -> str:
@@ -128,11 +137,16 @@ def show_status(value: Sequence[Mapping[str, Any]]) -> None:
         print(f"{pipeline['pipeline']}: {version}, backlog: {unknown if backlog is None else backlog}")
         for note in pipeline["notes"]:
             print(indent(note, "  "))
+        if pipeline.get("state"):
+            print(f"  state: {_state_line(pipeline['state'])}, watermark {pipeline['watermark'] or 'none yet'}")
         for run in pipeline["runs"]:
             rows = run["rows"]
+            seconds = run["duration_seconds"].get("ingest") or 0
+            rate = f" ({rows['read'] / seconds:,.1f}/s)" if rows["read"] and seconds else ""
+            aside = rows["malformed"] + rows["late"] + rows["rejected"]
             print(
-                f"  {run['started_at'][:19]}  {run['outcome'] or 'unfinished':<12} read {rows['read']:,}  "
-                f"set aside {rows['malformed'] + rows['rejected']:,}  published {rows['published']:,}  {run['run_id']}"
+                f"  {run['started_at'][:19]}  {run['outcome'] or 'unfinished':<12} read {rows['read']:,}{rate}  "
+                f"set aside {aside:,}  published {rows['published']:,}  {run['run_id']}"
             )
             if run["error"]:
                 print(indent(f"{run['error']['code']}: {run['error']['message']}", "    "))

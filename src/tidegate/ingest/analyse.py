@@ -38,7 +38,8 @@ def analyse_pipeline(project: Project, name: str) -> None:
     table = read_table_state(project.paths(name).table)
     spark = _session(project, spec)
     with tempfile.TemporaryDirectory(prefix="tidegate-analyse-") as empty:
-        parsed = {source: _empty_stream(spark, one, Path(empty)) for source, one in spec.sources.items()}
+        parsed = {source: _empty_stream(spark, source, one, Path(empty)) for source, one in spec.streams.items()}
+        parsed |= {source: _empty_batch(spark, one, Path(empty)) for source, one in spec.statics.items()}
         try:
             schema_json = table.schema_json if table is not None else None
             partition_by = table.partition_columns if table is not None else None
@@ -51,17 +52,28 @@ def analyse_pipeline(project: Project, name: str) -> None:
             raise explain(error, name, project.paths(name).job, project.paths(name).state) from error
 
 
-def _empty_stream(spark: SparkSession, source: SourceSpec, empty: Path) -> DataFrame:
+def _empty_stream(spark: SparkSession, name: str, source: SourceSpec, empty: Path) -> DataFrame:
     if isinstance(source, FilesSource):
         from tidegate.source.spark_files import stream_files
 
-        return stream_files(spark, empty, source, [], unlimited=False)
+        return stream_files(spark, empty, source, [], name=name, unlimited=False)
     assert isinstance(source, KafkaSource), "load_pipeline refuses other sources"
     from tidegate.source.spark_kafka import shape_records
 
     # The rate source stands for Kafka's: a stream of the same columns that needs neither jars nor a broker.
-    frame = spark.readStream.format("rate").load().where("false").selectExpr(*_KAFKA_COLUMNS)
+    frame = spark.readStream.name(name).format("rate").load().where("false").selectExpr(*_KAFKA_COLUMNS)
     return shape_records(frame, source)
+
+
+def _empty_batch(spark: SparkSession, source: SourceSpec, empty: Path) -> DataFrame:
+    if isinstance(source, FilesSource):
+        from tidegate.source.spark_files import read_links
+
+        return read_links(spark, empty, [], source, [])
+    assert isinstance(source, KafkaSource)
+    from tidegate.source.spark_kafka import empty_records, shape_records
+
+    return shape_records(empty_records(spark), source)
 
 
 def _session(project: Project, spec: PipelineSpec) -> SparkSession:

@@ -40,6 +40,7 @@ class Captured:
     malformed: list[dict[str, Any]] = field(default_factory=list)
     unreadable: list[dict[str, Any]] = field(default_factory=list)
     rejected: list[dict[str, Any]] = field(default_factory=list)
+    late: list[dict[str, Any]] = field(default_factory=list)
     complete: bool = True
 
     def add_malformed(self, source: str, metric: dict[str, Any]) -> None:
@@ -88,7 +89,7 @@ class Captured:
 
     def records(self, finder: PositionFinder) -> list[dict[str, Any]]:
         """All of them, with positions as people read them."""
-        return self.unreadable + finder.locate(self.malformed + self.rejected)
+        return self.unreadable + finder.locate(self.malformed + self.rejected + self.late)
 
 
 def quarantine_row(pipeline: str, run_id: str, record: dict[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tidegate.errors import DefectError, SourceLostError, TidegateError, TryAgainError, UsageError
 from tidegate.storage import disk_full
-from tidegate.transform.apply import first_lines
+from tidegate.transform.text import first_lines
 
 _PYTHON_ERROR = re.compile(r"(\w+\.)*\w*(Error|Exception|Exit|Interrupt|Warning)\b")
 # What SQL calls a data exception: a value that an expression cannot take, such as a division by zero.
@@ -51,6 +51,14 @@ def explain(error: BaseException, name: str, job_folder: Path, state: Path) -> T
             f"the Kafka broker stopped answering: {first_lines(error)}",
             next_run="goes on from the last staged batch",
             fix="bring the broker back, then run again",
+        )
+    if "static source" in text and "has a malformed record" in text:
+        return UsageError(
+            "STATIC_MALFORMED",
+            text[text.index("static source") :].partition("SQLSTATE")[0].splitlines()[0].strip()[:400],
+            where=f"pipeline {name}",
+            next_run="fails in the same way; nothing is lost",
+            fix=f"correct the record, then `tidegate run {name}`",
         )
     if "PythonException" in text or "PYTHON_EXCEPTION" in text or "Traceback (most recent call last)" in text:
         lines = [line.strip() for line in text.splitlines() if line.strip()]

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
+    from tidegate.ingest.progress_log import ProgressLog
+    from tidegate.spec.models import PipelineSpec
+
 _READ_AGAIN_AT_MOST = 3
 _POLL_SECONDS = 2.0
 
@@ -64,8 +67,12 @@ def _ingest(project: Project, paths: PipelinePaths, order: IngestOrder) -> dict[
     from pyspark.sql import SparkSession
 
     from tidegate.ingest.judge import judge_if_large
+    from tidegate.ingest.look import BatchLook
+    from tidegate.ingest.progress_log import ProgressLog
     from tidegate.ingest.query import prepare_query
+    from tidegate.ingest.read import SourceReader
     from tidegate.ingest.stage import BatchStager
+    from tidegate.ingest.state import set_state_conf
     from tidegate.spec.load import load_pipeline
 
     spec = load_pipeline(project, order.pipeline)
@@ -74,11 +81,13 @@ def _ingest(project: Project, paths: PipelinePaths, order: IngestOrder) -> dict[
     spark = SparkSession.builder.appName(f"tidegate {spec.name}").getOrCreate()
     emit("session", seconds=round(time.monotonic() - started, 2), master=spark.sparkContext.master)
 
-    parsed = {name: _stream(spark, project, paths, order, spec, name) for name in spec.sources}
+    reader = SourceReader(spark, project, paths, order, spec)
+    parsed, statics = reader.streams(), reader.statics()
     prepared = prepare_query(
-        spark, project, spec, parsed, order.run_id, order.table_schema_json, order.table_partition_by
+        spark, project, spec, parsed | statics, order.run_id, order.table_schema_json, order.table_partition_by
     )
-
+    if prepared.keeps_state:
+        set_state_conf(spark, prepared.out, spec.watermark_policy)
     stager = BatchStager(
         spark=spark,
         spec=spec,
@@ -86,10 +95,14 @@ def _ingest(project: Project, paths: PipelinePaths, order: IngestOrder) -> dict[
         order=order,
         rules=prepared.rules,
         schema_json=prepared.schema_json,
-        second_look=lambda ranges: _second_look(spark, project, paths, order, spec, prepared.rules, ranges),
+        look=BatchLook(spark, spec, paths, order, prepared, reader.range, statics),
+        progress=ProgressLog(paths.progress(order.run_id)),
+        keeps_state=prepared.keeps_state,
         unknown_columns=_look_at_footers(paths, order, spec),
     )
     _drain(spark, prepared.rows, stager)
+    if prepared.keeps_state and _plan_closing(paths, order, spec):
+        _drain(spark, prepared.rows, stager)
     judge_if_large(spark, paths, order, prepared.suite)
     return {
         "batches": stager.batches,
@@ -99,13 +112,31 @@ def _ingest(project: Project, paths: PipelinePaths, order: IngestOrder) -> dict[
     }
 
 
+def _plan_closing(paths: PipelinePaths, order: IngestOrder, spec: PipelineSpec) -> bool:
+    """Plan one more batch, without data, where the watermark is behind what all runs together have seen, or where what
+    is open is to be closed at the end of each run. Spark itself remembers only what it saw since it was started."""
+    from tidegate.lease import check_token
+    from tidegate.staging.checkpoint import plan_closing_batch, read_checkpoint
+    from tidegate.staging.open_state import reached_watermark, read_open_state
+
+    note = read_open_state(paths, read_checkpoint(paths.checkpoint).query_id)
+    if note is None or note.rows == 0:
+        return False
+    wanted = [reached_watermark(note, spec.watermarks, spec.watermark_policy)]
+    if spec.close_windows == "at_end":
+        wanted.append(note.open_until_ms)
+    watermark_ms = max((one for one in wanted if one is not None), default=0)
+    check_token(paths, order.token)
+    return plan_closing_batch(paths.checkpoint, watermark_ms) is not None
+
+
 def _look_at_footers(paths: PipelinePaths, order: IngestOrder, spec: Any) -> dict[str, tuple[str, ...]]:
     """Columns that the schema lacks, by link; files whose columns do not fit the schema are set aside before Spark
     reads them, because it does not fail on all of them."""
     from tidegate.spec.models import FilesSource
 
     unknown: dict[str, tuple[str, ...]] = {}
-    for name, source in spec.sources.items():
+    for name, source in spec.streams.items():
         if not isinstance(source, FilesSource) or source.format not in ("parquet", "orc"):
             continue
         from tidegate.ingest.columns import read_footers
@@ -133,14 +164,15 @@ def _drain(spark: SparkSession, rows: DataFrame, stager: Any) -> None:
     while True:
         stager.failure = None
         query = (
-            rows.writeStream.foreachBatch(stager)
+            rows.writeStream.outputMode(stager.spec.output_mode)
+            .foreachBatch(stager)
             .trigger(availableNow=True)
             .option("checkpointLocation", str(stager.paths.checkpoint))
             .queryName(stager.spec.name)
             .start()
         )
         try:
-            _wait(spark, query)
+            _wait(spark, query, stager.progress)
             return
         except Exception as error:
             cause = stager.failure or error
@@ -157,13 +189,13 @@ def _drain(spark: SparkSession, rows: DataFrame, stager: Any) -> None:
                 ) from error
             if is_read_fault(cause):
                 found = []
-                for name, source in stager.spec.sources.items():
+                for name, source in stager.spec.streams.items():
                     if isinstance(source, FilesSource):
                         known = stager.order.links.get(name, {})
                         found += set_aside_unreadable(
                             stager.paths.unreadable,
                             stager.paths.intake(name),
-                            stager.current_links or known,
+                            [link for link in stager.current_links if link in known] or known,
                             source,
                             known,
                             str(cause),
@@ -174,63 +206,16 @@ def _drain(spark: SparkSession, rows: DataFrame, stager: Any) -> None:
             raise cause from error
 
 
-def _wait(spark: SparkSession, query: StreamingQuery) -> None:
-    """Wait for the query's end; tell how far the running batch's tasks are."""
+def _wait(spark: SparkSession, query: StreamingQuery, progress: ProgressLog) -> None:
+    """Wait for the query's end; keep its progress events and tell how far the running batch's tasks are."""
     tracker = spark.sparkContext.statusTracker()
     said = None
     while not query.awaitTermination(_POLL_SECONDS):
+        progress.note_progress(query)
         stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
         done = sum(stage.numCompletedTasks for stage in stages if stage)
         tasks = sum(stage.numTasks for stage in stages if stage)
         if tasks and (done, tasks) != said:
             said = (done, tasks)
             emit("progress", tasks=f"{done} of {tasks}")
-
-
-def _stream(
-    spark: SparkSession, project: Project, paths: PipelinePaths, order: IngestOrder, spec: Any, name: str
-) -> DataFrame:
-    from tidegate.spec.models import FilesSource
-
-    source = spec.sources[name]
-    unlimited = spec.trigger == "once"
-    if isinstance(source, FilesSource):
-        from tidegate.source.spark_files import stream_files
-
-        return stream_files(
-            spark, paths.intake(name), source, order.partition_columns.get(name, []), unlimited=unlimited
-        )
-    from tidegate.source.kafka import KafkaBirth
-    from tidegate.source.spark_kafka import read_kafka
-    from tidegate.staging.birth import read_birth
-
-    birth = read_birth(paths)
-    assert birth is not None, "the ingest step writes the birth before it starts Spark"
-    start = KafkaBirth.from_dict(birth.sources[name])
-    return read_kafka(spark, project.spec.kafka, name, source, start, unlimited=unlimited)
-
-
-def _second_look(
-    spark: SparkSession,
-    project: Project,
-    paths: PipelinePaths,
-    order: IngestOrder,
-    spec: Any,
-    rules: Any,
-    ranges: dict[str, dict[str, Any]],
-) -> tuple[DataFrame, DataFrame]:
-    from tidegate.ingest.second_look import set_aside_records
-    from tidegate.spec.models import FilesSource
-
-    def read_ranges(name: str, taken: dict[str, Any]) -> DataFrame:
-        source = spec.sources[name]
-        if isinstance(source, FilesSource):
-            from tidegate.source.spark_files import read_links
-
-            columns = order.partition_columns.get(name, [])
-            return read_links(spark, paths.intake(name), taken["links"], source, columns)
-        from tidegate.source.spark_kafka import read_range
-
-        return read_range(spark, project.spec.kafka, name, source, taken["offsets"])
-
-    return set_aside_records(spark, spec, paths, order, rules, read_ranges, ranges)
+    progress.note_progress(query)

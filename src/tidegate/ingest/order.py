@@ -25,6 +25,8 @@ class IngestOrder:
     links: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
     partition_columns: dict[str, list[str]] = field(default_factory=dict)
     pending: dict[str, dict[str, Any]] = field(default_factory=dict)
+    statics: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Static source -> the version that this run reads: {"folder", "links", "partition_columns"} or {"offsets"}."""
     table_schema_json: str | None = None
     table_partition_by: list[str] | None = None
     settled: dict[str, int] = field(default_factory=dict)

@@ -17,7 +17,7 @@ from tidegate.audit.row_rules import RowRule
 from tidegate.errors import UsageError
 from tidegate.source.spark_files import FRAMEWORK_COLUMNS, JSON_OF_ROWS
 from tidegate.spec.models import PipelineSpec
-from tidegate.transform.apply import TransformContext, apply_transform, refuse_stateful
+from tidegate.transform.apply import TransformContext, apply_transform
 from tidegate.transform.carry import carry_column
 
 if TYPE_CHECKING:
@@ -56,8 +56,28 @@ def observe_source(parsed: DataFrame, source: str) -> DataFrame:
     )
 
 
+def refuse_malformed(parsed: DataFrame, source: str) -> DataFrame:
+    """``parsed`` of a static source, which fails on a malformed record: there is no batch to set it aside with."""
+    told = F.concat(
+        F.lit(f"static source {source} has a malformed record: "),
+        F.coalesce(F.col("_detail"), F.lit("it does not fit the schema")),
+        F.lit(" in "),
+        F.coalesce(F.col("_position"), F.lit("?")),
+    )
+    return parsed.withColumn(
+        "_malformed", F.when(F.col("_malformed"), F.raise_error(told).cast("boolean")).otherwise(False)
+    )
+
+
+def demand_event_time(parsed: DataFrame, event_time: str) -> DataFrame:
+    """``parsed`` with records without an event time marked malformed: Spark's windows drop them in silence."""
+    missing = F.col(_quoted(event_time)).isNull() & ~F.col("_malformed")
+    detail = F.when(missing, F.lit(f"{event_time}, the event time, is empty")).otherwise(F.col("_detail"))
+    return parsed.withColumns({"_detail": detail, "_malformed": F.col("_malformed") | missing})
+
+
 def good_records(parsed: DataFrame, source: str, *, with_provenance: bool) -> DataFrame:
-    """The records that enter the transform, without the framework's columns."""
+    """The records that enter the transform, with :data:`PROVENANCE` if wanted and no other column of ours."""
     data = [F.col(_quoted(name)) for name in parsed.columns if name not in FRAMEWORK_COLUMNS]
     good = parsed.where(~F.col("_malformed"))
     if with_provenance:
@@ -68,25 +88,37 @@ def good_records(parsed: DataFrame, source: str, *, with_provenance: bool) -> Da
     return good.select(*data)
 
 
+def with_watermark(good: DataFrame, source: str, event_time: str, delay_seconds: float) -> DataFrame:
+    """``good`` under a watermark, with the greatest event time as metric ``time:<name>``.
+
+    The metric also keeps filters of the transform above the watermark: rows that they remove move it all the same.
+    """
+    marked = good.withWatermark(event_time, f"{round(delay_seconds * 1000)} milliseconds")
+    return marked.observe(f"time:{source}", F.max(F.unix_millis(_quoted_column(event_time))).alias("max_ms"))
+
+
 def transformed_rows(
     spark: SparkSession, spec: PipelineSpec, job_folder: Path, frames: dict[str, DataFrame], run_id: str
 ) -> DataFrame:
-    """The rows that leave the user's transform, checked: stateless, distinct column names, writable types."""
+    """The rows that leave the user's transform, checked: possible operations, distinct column names, writable types.
+
+    The transform sees no column of ours; where a row came from is put back below it, where that can be.
+    """
     context = TransformContext(pipeline=spec.name, run_id=run_id)
-    out = apply_transform(spark, job_folder, spec.transform, frames, context)
+    visible = {name: frame.drop(PROVENANCE) if PROVENANCE in frame.columns else frame for name, frame in frames.items()}
+    out = apply_transform(spark, job_folder, spec.transform, visible, context, spec.output_mode)
     where = job_folder / (spec.transform or "pipeline.yaml")
-    refuse_stateful(out, where)
     for frame in frames.values():
         if PROVENANCE in frame.columns:
             out = carry_column(out, frame, PROVENANCE)
     names = [name.lower() for name in out.columns if name != PROVENANCE]
     twice = sorted({name for name in names if names.count(name) > 1})
     void = [field.name for field in out.schema.fields if field.dataType.typeName() == "void"]
-    missing = [column for column in spec.table.partition_by if column.lower() not in names]
+    missing = [column for column in (*spec.table.partition_by, *spec.table.keys) if column.lower() not in names]
     for bad, what, fix in (
         (twice, "two columns with one name", "rename one of them"),
         (void, "columns without a type", "cast them, e.g. lit(None).cast('string')"),
-        (missing, "no column that partition_by names", "add it in the transform, or correct table.partition_by"),
+        (missing, "no column that partition_by or keys names", "add it in the transform, or correct `table:`"),
     ):
         if bad:
             raise UsageError(
@@ -126,13 +158,14 @@ def rejected_rows(flagged: DataFrame, rules: Sequence[RowRule]) -> DataFrame:
     return flagged.where(F.col("_rejected")).select(*_rejected_columns(flagged, rules))
 
 
+def without_flags(flagged: DataFrame) -> list[str]:
+    """The names of the transform's own columns among those of ``flagged``."""
+    return [n for n in flagged.columns if n not in (PROVENANCE, "_rejected") and not n.startswith("_rule_")]
+
+
 def staged_rows(flagged: DataFrame) -> DataFrame:
     """The rows for the table: no rule rejected them."""
-    columns = [
-        F.col(_quoted(name))
-        for name in flagged.columns
-        if name not in (PROVENANCE, "_rejected") and not name.startswith("_rule_")
-    ]
+    columns = [F.col(_quoted(name)) for name in without_flags(flagged)]
     return flagged.where(~F.col("_rejected")).select(*columns)
 
 
@@ -185,6 +218,10 @@ def _captured(condition: Column, record: Column, at_most: int = CAPTURED_AT_MOST
 
 def _fits(raw: Column) -> Column:
     return F.coalesce(F.length(raw), F.lit(0)) <= _CAPTURED_CHARACTERS_AT_MOST
+
+
+def _quoted_column(name: str) -> Column:
+    return F.col(_quoted(name))
 
 
 def _quoted(name: str) -> str:

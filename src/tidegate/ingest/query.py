@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidegate.audit.row_rules import RowRule, row_rules
 from tidegate.audit.suite import SuiteSpec, check_columns, load_suite
+from tidegate.errors import UsageError
 from tidegate.ingest import plan
+from tidegate.ingest.state import observe_open
 from tidegate.project import Project
-from tidegate.spec.models import PipelineSpec
+from tidegate.spec.models import PipelineSpec, is_static
 from tidegate.table.schema import check_partition_columns, check_schema_change
+from tidegate.transform.operations import keeps_state
+from tidegate.transform.plans import analysed_plan, path_to
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -19,7 +24,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PreparedQuery:
-    """``rows`` are those for the table; ``schema_json`` is their schema as the table's log keeps it."""
+    """``rows`` are those for the table; of a query with state and rules they are all rows, with what the rules say of
+    each. ``schema_json`` is the schema of those for the table, as its log keeps it."""
 
     rows: DataFrame
     suite: SuiteSpec | None
@@ -27,6 +33,12 @@ class PreparedQuery:
     schema_json: str
     keeps_provenance: bool
     """Whether a rejected row is kept as it came, with its position; else as it left the transform."""
+    keeps_state: bool
+    """Whether batches depend on earlier ones, so that a batch that is run again must be computed again."""
+    out: DataFrame
+    """The rows as they leave the transform."""
+    good: Mapping[str, DataFrame]
+    """The records that enter the transform, by source, with the column that tells where each came from."""
 
 
 def prepare_query(
@@ -40,22 +52,59 @@ def prepare_query(
 ) -> PreparedQuery:
     """The streaming plan over ``parsed``, {source: records with the framework's columns}. Nothing is started or read.
 
-    Raises UsageError for a transform that fails, keeps state or gives columns that cannot be written, a suite with
-    columns that the rows lack, and a change that the table does not allow (its schema and partition columns; None:
-    there is no table).
+    ``parsed`` has the static sources too. Raises UsageError for a transform that fails, does what a streaming query
+    cannot or gives columns that cannot be written, a suite with columns that the rows lack, and a change that the table
+    does not allow (its schema and partition columns; None: there is no table).
     """
     suite = load_suite(project, spec.name)
     rules = row_rules(suite) if suite is not None else []
-    good = {
-        name: plan.good_records(plan.observe_source(frame, name), name, with_provenance=bool(rules))
-        for name, frame in parsed.items()
-    }
+    good = {name: _good_records(spec, name, frame, with_provenance=bool(rules)) for name, frame in parsed.items()}
     out = plan.transformed_rows(spark, spec, project.paths(spec.name).job, good, run_id)
-    rows = plan.staged_rows(plan.observe_rules(plan.flag_rules(out, rules), rules))
+    has_state = keeps_state(out)
+    if has_state:
+        out = observe_open(out)
+    flagged = plan.observe_rules(plan.flag_rules(out, rules), rules)
+    rows = plan.staged_rows(flagged)
     if suite is not None:
         check_columns(suite, dict(rows.dtypes))
     schema_json = plan.nullable_schema_json(rows.schema)
     check_partition_columns(list(spec.table.partition_by), schema_json, table_partition_by)
     if table_schema_json is not None:
         check_schema_change(table_schema_json, schema_json)
-    return PreparedQuery(rows, suite, rules, schema_json, plan.PROVENANCE in out.columns or not rules)
+    _check_every_source_used(spec, project.paths(spec.name).job, out)
+    return PreparedQuery(
+        rows=flagged if has_state and rules else rows,
+        suite=suite,
+        rules=rules,
+        schema_json=schema_json,
+        keeps_provenance=plan.PROVENANCE in out.columns or not rules,
+        keeps_state=has_state,
+        out=out,
+        good=good,
+    )
+
+
+def _good_records(spec: PipelineSpec, name: str, parsed: DataFrame, *, with_provenance: bool) -> DataFrame:
+    source = spec.sources[name]
+    if is_static(source):
+        return plan.good_records(plan.refuse_malformed(parsed, name), name, with_provenance=False)
+    event_time, delay = getattr(source, "event_time", None), spec.watermarks.get(name)
+    if event_time is None or delay is None:
+        return plan.good_records(plan.observe_source(parsed, name), name, with_provenance=with_provenance)
+    whole = plan.demand_event_time(parsed, event_time)
+    good = plan.good_records(plan.observe_source(whole, name), name, with_provenance=True)
+    return plan.with_watermark(good, name, event_time, delay)
+
+
+def _check_every_source_used(spec: PipelineSpec, job_folder: Path, out: DataFrame) -> None:
+    """A stream that the result does not contain would never be read, and wait for ever."""
+    top = analysed_plan(out)
+    unused = [name for name in spec.streams if not path_to(top, f"source:{name}")]
+    if unused:
+        raise UsageError(
+            "SOURCE_NOT_USED",
+            f"the rows of the transform do not depend on the source {', '.join(unused)}: it would never be read",
+            where=str(job_folder / (spec.transform or "pipeline.yaml")),
+            next_run="fails in the same way; nothing was started or read",
+            fix="use it in the transform, or take it out of pipeline.yaml",
+        )

@@ -7,9 +7,10 @@ first pass, so a difference between the two fails the batch instead of losing a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
@@ -23,40 +24,66 @@ from tidegate.spec.models import PipelineSpec
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_SET_ASIDE = ("source", "_position", "_raw", "reason", "detail")
 
-def set_aside_records(
-    spark: SparkSession,
-    spec: PipelineSpec,
-    paths: PipelinePaths,
-    order: IngestOrder,
-    rules: Sequence[RowRule],
-    read_ranges: Callable[[str, dict[str, Any]], DataFrame],
-    ranges: dict[str, dict[str, Any]],
-) -> tuple[DataFrame, DataFrame]:
-    """The malformed and the rejected records of ``ranges``, both as rows of the quarantine table."""
-    frames = {name: read_ranges(name, taken) for name, taken in ranges.items()}
-    malformed: DataFrame | None = None
-    for name, frame in frames.items():
-        bad = frame.where(F.col("_malformed")).select(
+
+def malformed_records(parsed: Mapping[str, DataFrame]) -> DataFrame:
+    """The malformed records of a batch's ``parsed`` sources."""
+    found = [
+        frame.where(F.col("_malformed")).select(
             F.lit(name).alias("source"),
             F.col("_position"),
             F.col("_raw"),
             F.lit("malformed").alias("reason"),
             F.col("_detail").alias("detail"),
         )
-        malformed = bad if malformed is None else malformed.unionByName(bad)
-    assert malformed is not None
-    good = {name: plan.good_records(frame, name, with_provenance=bool(rules)) for name, frame in frames.items()}
-    flagged = plan.flag_rules(plan.transformed_rows(spark, spec, Path(paths.job), good, order.run_id), rules)
-    broken = plan.rejected_rows(flagged, rules).select(
+        for name, frame in parsed.items()
+    ]
+    return reduce(lambda one, two: one.unionByName(two), found)
+
+
+def rejected_records(
+    spark: SparkSession,
+    spec: PipelineSpec,
+    paths: PipelinePaths,
+    run_id: str,
+    rules: Sequence[RowRule],
+    parsed: Mapping[str, DataFrame],
+    statics: Mapping[str, DataFrame],
+) -> DataFrame:
+    """The rows of a batch that rules reject, by running the transform again: for queries without state alone."""
+    good = {name: plan.good_records(frame, name, with_provenance=True) for name, frame in parsed.items()}
+    good |= {name: plan.good_records(frame, name, with_provenance=False) for name, frame in statics.items()}
+    out = plan.transformed_rows(spark, spec, Path(paths.job), good, run_id)
+    return broken_rows(plan.flag_rules(out, rules), rules)
+
+
+def broken_rows(flagged: DataFrame, rules: Sequence[RowRule]) -> DataFrame:
+    """The rejected rows among ``flagged``."""
+    return plan.rejected_rows(flagged, rules).select(
         "source",
         "_position",
         "_raw",
         F.col("rules")[0].alias("reason"),
         F.concat(F.lit("breaks "), F.array_join("rules", ", ")).alias("detail"),
     )
-    positions = _positions(spark, order)
-    return tuple(_as_quarantine(part, spec.name, order.run_id, positions) for part in (malformed, broken))
+
+
+def late_rows(late: DataFrame, detail: str) -> DataFrame:
+    """Late records (source, position, raw) as the other records of this module."""
+    return late.select(
+        "source",
+        F.col("position").alias("_position"),
+        F.col("raw").alias("_raw"),
+        F.lit("late").alias("reason"),
+        F.lit(detail).alias("detail"),
+    )
+
+
+def write_set_aside(spark: SparkSession, pipeline: str, order: IngestOrder, records: DataFrame, folder: Path) -> None:
+    """Write records of this module as rows of the quarantine table into the new ``folder``."""
+    assert tuple(records.columns) == _SET_ASIDE
+    _as_quarantine(records, pipeline, order.run_id, _positions(spark, order)).write.mode("error").parquet(str(folder))
 
 
 def _positions(spark: SparkSession, order: IngestOrder) -> DataFrame:

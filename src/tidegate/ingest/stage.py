@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,8 +19,14 @@ from tidegate import storage
 from tidegate.audit.row_rules import RowRule
 from tidegate.errors import DefectError, DisagreementError
 from tidegate.ingest.capture import Captured, batch_metrics, quarantine_row
+from tidegate.ingest.late import CAPTURED_AT_MOST, describe_watermark
+from tidegate.ingest.look import BatchLook
 from tidegate.ingest.order import IngestOrder, emit
+from tidegate.ingest.plan import staged_rows
 from tidegate.ingest.positions import PositionFinder
+from tidegate.ingest.progress_log import ProgressLog
+from tidegate.ingest.second_look import broken_rows, late_rows
+from tidegate.ingest.state import read_batch_state, read_open
 from tidegate.ingest.unreadable import unreadable_record
 from tidegate.lease import check_token
 from tidegate.project import PipelinePaths
@@ -28,7 +34,8 @@ from tidegate.quarantine.rows import write_quarantine_rows
 from tidegate.spec.models import FilesSource, PipelineSpec
 from tidegate.staging.checkpoint import files_between, read_offsets
 from tidegate.staging.files import list_staged_files
-from tidegate.staging.manifest import BatchManifest, SourceRange, StagedFile, manifest_from_json, write_manifest
+from tidegate.staging.manifest import BatchManifest, SourceRange, manifest_from_json, write_manifest
+from tidegate.staging.open_state import note_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,8 +59,9 @@ class BatchStager:
     order: IngestOrder
     rules: Sequence[RowRule]
     schema_json: str
-    second_look: Callable[[dict[str, Any]], tuple[DataFrame, DataFrame]]
-    """Malformed and rejected records of given source ranges, read in batch mode."""
+    look: BatchLook
+    progress: ProgressLog
+    keeps_state: bool
     unknown_columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Columns that the schema lacks, by link, of files whose columns their footers tell."""
     started_at: float = field(default_factory=time.monotonic)
@@ -75,14 +83,15 @@ class BatchStager:
         query = self.spark.streams.active[0]
         query_id = str(query.id)
         ranges = self._ranges(batch_id)
-        if batch_id <= self.order.settled.get(query_id, -1):
-            # Published, but Spark was killed before it committed the batch.
-            emit("progress", batch=batch_id, replayed=True)
-            return
         manifest_path = self.paths.manifest(query_id, batch_id)
-        if manifest_path.exists():
-            # Staged before a crash; a stateless batch need not be computed again to be committed.
-            self._check_same_ranges(manifest_path, ranges)
+        if batch_id <= self.order.settled.get(query_id, -1) or manifest_path.exists():
+            # Staged, perhaps published, but Spark was killed before it committed the batch.
+            if manifest_path.exists():
+                self._check_same_ranges(manifest_path, ranges)
+            if self.keeps_state:
+                # Its state is written by computing it; a batch without state need not be computed again.
+                frame.write.format("noop").mode("overwrite").save()
+                self._check_same_rows(manifest_path, batch_metrics(query)["rules"])
             emit("progress", batch=batch_id, replayed=True)
             return
         self._refuse_files_not_owed(batch_id, ranges)
@@ -91,25 +100,42 @@ class BatchStager:
         before = self._file_states(ranges)
         emit("progress", batch=batch_id, attempt=attempt, files=sum(len(r.get("links", ())) for r in ranges.values()))
 
-        frame.write.mode("error").partitionBy(*self.spec.table.partition_by).parquet(str(folder / "rows"))
+        rows = frame
+        if self.keeps_state and self.rules:
+            # A second look cannot compute the rejected rows again: that would be another step of the state.
+            rows = staged_rows(frame.persist())
+        writer = rows.write.mode("error")
+        writer.partitionBy(*self.spec.table.partition_by).parquet(str(folder / "rows"))
 
         changed = [link for link, state in self._file_states(ranges).items() if before.get(link) != state]
         if changed:
             raise ReadAgain([self._original(link) for link in changed])
         metrics = batch_metrics(query)
-        sources, malformed = self._source_ranges(ranges, metrics, before)
+        state = read_batch_state(query) if self.keeps_state else None
+        sources, captured = self._source_ranges(ranges, metrics, before)
+        late_frames: list[DataFrame] = []
+        if state is not None and state.dropped and state.late_before_ms is not None:
+            sources, late_frames = self._tell_late(ranges, sources, captured, state.late_before_ms)
         rules = metrics["rules"]
-        quarantine_files = self._write_quarantine(folder, ranges, malformed, rules)
+        set_aside = self._write_quarantine(folder / "quarantine", ranges, captured, rules, frame)
+        for number, late_frame in enumerate(late_frames):
+            self.look.write(late_frame, folder / "quarantine" / f"late-{number}")
+        if self.keeps_state and self.rules:
+            frame.unpersist()
+        quarantine_files = (
+            list_staged_files(folder / "quarantine", self.paths.state) if set_aside or late_frames else []
+        )
         files = list_staged_files(folder / "rows", self.paths.state)
         staged = sum(file.rows for file in files)
         transformed, rejected = int(rules["transformed"]), int(rules["rejected"])
         quarantined = sum(file.rows for file in quarantine_files)
-        all_malformed = sum(source.malformed for source in sources.values())
-        if transformed != rejected + staged or quarantined != all_malformed + rejected:
+        malformed = sum(source.malformed for source in sources.values())
+        late = sum(source.late for source in sources.values())
+        if transformed != rejected + staged or quarantined != malformed + late + rejected:
             raise DefectError(
                 "UNBALANCED",
                 f"batch {batch_id}: transformed {transformed} != rejected {rejected} + staged {staged}, or quarantined "
-                f"{quarantined} != malformed {all_malformed} + rejected {rejected}",
+                f"{quarantined} != malformed {malformed} + late {late} + rejected {rejected}",
                 where=str(folder),
                 next_run="reads the batch again",
                 fix=f"run `tidegate run {self.spec.name}` again; if it stays, report it with the files of this batch",
@@ -129,12 +155,19 @@ class BatchStager:
             quarantined=quarantined,
             schema_json=self.schema_json,
             rejected_by_rule={rule.rule: int(rules[f"rule_{number}"]) for number, rule in enumerate(self.rules)},
+            watermark_ms=state.watermark_ms if state is not None else None,
+            state=state.operators if state is not None else [],
+            dropped_updates=state.dropped if state is not None else 0,
             staged_at=datetime.now(UTC).isoformat(),
         )
         check_token(self.paths, self.order.token)
+        if self.keeps_state:
+            until, windows = read_open(metrics)
+            note_batch(self.paths, manifest, open_until_ms=until, windows=windows, now_ms=time.time_ns() // 1_000_000)
         if not write_manifest(manifest_path, manifest):
             self._check_same_ranges(manifest_path, ranges)
             storage.remove_tree(folder)
+        self.progress.note_staged(manifest)
         self.batches += 1
         self.rows_so_far += manifest.read
         self.links_so_far += sum(len(r.get("links", ())) for r in ranges.values())
@@ -165,18 +198,19 @@ class BatchStager:
         until]}}}.
         """
         ends = read_offsets(self.paths.checkpoint, batch_id)
-        starts = read_offsets(self.paths.checkpoint, batch_id - 1) if batch_id else [None] * len(ends)
+        starts = read_offsets(self.paths.checkpoint, batch_id - 1) if batch_id else {}
         birth = json.loads(self.paths.birth.read_bytes())
         ranges: dict[str, dict[str, Any]] = {}
-        for index, (name, source) in enumerate(self.spec.sources.items()):
-            start, end = starts[index] if index < len(starts) else None, ends[index]
+        self.current_links = []
+        for name, source in self.spec.streams.items():
+            start, end = starts.get(name), ends.get(name)
             if isinstance(source, FilesSource):
                 after = -1 if start is None else int(start["logOffset"])
                 until = after if end is None else int(end["logOffset"])
                 intake = self.paths.intake(name)
-                taken = files_between(self.paths.checkpoint, index, after, until)
+                taken = files_between(self.paths.checkpoint, name, after, until)
                 ranges[name] = {"links": [link_of(path, intake) for path in taken]}
-                self.current_links = ranges[name]["links"]
+                self.current_links += ranges[name]["links"]
             else:
                 begin = start if start is not None else birth["sources"][name]["offsets"]
                 ranges[name] = {
@@ -203,6 +237,46 @@ class BatchStager:
                     next_run="refuses in the same way",
                     fix=f"`tidegate repair {self.spec.name} --dry-run` shows the choices",
                 )
+
+    def _check_same_rows(self, manifest_path: Path, rules: dict[str, Any]) -> None:
+        """A batch that is computed again must give as many rows: else its state is not the one that was staged."""
+        if not manifest_path.exists():
+            return
+        there = manifest_from_json(manifest_path.read_bytes())
+        if int(rules["transformed"]) != there.transformed:
+            raise DisagreementError(
+                "BATCH_NOT_REPEATABLE",
+                f"batch {there.batch_id} gave {there.transformed} rows when it was staged and {rules['transformed']} "
+                "now: the transform does not give the same rows for the same input (rand(), now(), a changed static "
+                "source, or an edited transform)",
+                where=str(manifest_path),
+                next_run="refuses in the same way",
+                fix="take what changes out of the transform; then run again",
+            )
+
+    def _tell_late(
+        self,
+        ranges: dict[str, dict[str, Any]],
+        sources: dict[str, SourceRange],
+        captured: Captured,
+        late_before_ms: int,
+    ) -> tuple[dict[str, SourceRange], list[DataFrame]]:
+        """``sources`` with their late records counted; frames of those that are too many to be captured."""
+        told, frames = dict(sources), []
+        for name in self.spec.watermarks:
+            found = self.look.late(ranges, name, late_before_ms)
+            if found.whole is None:
+                continue
+            detail = describe_watermark(late_before_ms)
+            few = found.whole.limit(CAPTURED_AT_MOST + 1).collect()
+            count = len(few)
+            if count <= CAPTURED_AT_MOST:
+                captured.late += [{**row.asDict(), "reason": "late", "detail": detail} for row in few]
+            else:
+                count = found.whole.count()
+                frames.append(late_rows(found.whole, detail))
+            told[name] = replace(sources[name], late=count, partly_late=found.partly)
+        return told, frames
 
     def _refuse_files_not_owed(self, batch_id: int, ranges: dict[str, dict[str, Any]]) -> None:
         """Spark gives a link that is not owed when the checkpoint was made for another place or another intake."""
@@ -270,6 +344,7 @@ class BatchStager:
                 files=files,
                 offsets=taken.get("offsets"),
                 unknown_fields=unknown,
+                max_event_time_ms=(metrics.get(f"time:{name}") or {}).get("max_ms"),
             )
         return sources, captured
 
@@ -292,28 +367,35 @@ class BatchStager:
     def _finder(self) -> PositionFinder:
         separators = {
             name: str(source.options["lineSep"])
-            for name, source in self.spec.sources.items()
+            for name, source in self.spec.streams.items()
             if isinstance(source, FilesSource) and "lineSep" in source.options
         }
         return PositionFinder(self.order.links, self.paths, separators)
 
     def _write_quarantine(
-        self, folder: Path, ranges: dict[str, dict[str, Any]], captured: Captured, rules: dict[str, Any]
-    ) -> list[StagedFile]:
+        self,
+        target: Path,
+        ranges: dict[str, dict[str, Any]],
+        captured: Captured,
+        rules: dict[str, Any],
+        frame: DataFrame,
+    ) -> bool:
+        """Write what the batch sets aside; whether there was anything."""
         captured.add_rejected(rules)
-        target = folder / "quarantine"
         if captured.complete:
             records = captured.records(self._finder())
-            if records:
-                rows = [quarantine_row(self.spec.name, self.order.run_id, record) for record in records]
-                write_quarantine_rows(target / "part-captured.parquet", rows)
-        else:
-            malformed, rejected = self.second_look(ranges)
-            malformed.unionByName(rejected).write.mode("error").parquet(str(target))
-            whole_files = [quarantine_row(self.spec.name, self.order.run_id, r) for r in captured.unreadable]
-            if whole_files:
-                write_quarantine_rows(target / "part-files.parquet", whole_files)
-        return list_staged_files(target, self.paths.state) if target.exists() else []
+            if not records:
+                return False
+            rows = [quarantine_row(self.spec.name, self.order.run_id, record) for record in records]
+            write_quarantine_rows(target / "part-captured.parquet", rows)
+            return True
+        rejected = broken_rows(frame, self.rules) if self.keeps_state else self.look.rejected(ranges)
+        self.look.write(self.look.malformed(ranges).unionByName(rejected), target / "many")
+        rest = captured.unreadable + self._finder().locate(captured.late)
+        if rest:
+            rows = [quarantine_row(self.spec.name, self.order.run_id, record) for record in rest]
+            write_quarantine_rows(target / "part-files.parquet", rows)
+        return True
 
 
 def link_of(path: str, intake: Path) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -13,22 +14,30 @@ from tidegate.errors import SourceLostError, TidegateError
 from tidegate.ingest.order import IngestOrder, write_order
 from tidegate.project import PipelinePaths
 from tidegate.run.pending import Pending, find_pending
-from tidegate.run.preflight import gather_facts
+from tidegate.run.preflight import Facts, gather_facts
 from tidegate.run.rebirth import begin_anew
 from tidegate.run.report import now_text
 from tidegate.run.settle import sweep_attempts, sync_ledger
+from tidegate.run.statics import pin_statics
 from tidegate.run.submit import SubmitPlan, driver_died, plan_submit
-from tidegate.spec.models import FilesSource, KafkaSource
+from tidegate.spec.models import CloseWhen, FilesSource, KafkaSource
 from tidegate.staging.birth import Birth, name_query, new_birth, read_birth, replace_birth, write_birth
-from tidegate.staging.checkpoint import files_between, read_offsets
+from tidegate.staging.checkpoint import files_between, plan_closing_batch, read_offsets
+from tidegate.staging.open_state import read_open_state
 
 if TYPE_CHECKING:
     from tidegate.run.steps import RunContext
     from tidegate.source.ledger import Ledger, LedgerRow
 
 _ROOM_FOR_AN_ANSWER_BYTES = 1 << 20
-PINNED = {"spark.sql.shuffle.partitions": "4"}
-"""Pinned with the checkpoint's first batch: 200, Spark's default, is for state of many GB."""
+PINNED = {
+    # 200, Spark's default, is for state of many GB.
+    "spark.sql.shuffle.partitions": "4",
+    # The checkpoint knows a source by its name and not by its place in the plan, which moves with the transform.
+    "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
+    "spark.sql.streaming.offsetLog.formatVersion": "2",
+}
+"""What Spark pins for ever with a checkpoint's first batch."""
 
 
 def drain_sources(context: RunContext, submit: Callable[[SubmitPlan], int], accept_loss: str | None) -> None:
@@ -39,7 +48,7 @@ def drain_sources(context: RunContext, submit: Callable[[SubmitPlan], int], acce
     """
     from tidegate.source.ledger import open_ledger
 
-    has_files = any(isinstance(source, FilesSource) for source in context.spec.sources.values())
+    has_files = any(isinstance(source, FilesSource) for source in context.spec.streams.values())
     if has_files:
         with open_ledger(context.paths) as ledger:
             order = _prepare(context, ledger, accept_loss)
@@ -59,7 +68,7 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
     lost: dict[str, list[str]] = {}
     planned: dict[str, list[LedgerRow]] = {}
     if ledger is not None:
-        for name in spec.sources:
+        for name in spec.streams:
             restored = restore_links(project, paths, name, ledger)
             if restored.lost:
                 lost[name] = list(restored.lost)
@@ -85,7 +94,9 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
             note_scan(ledger, name, scan)
     _record_birth(context, pending)
     if not pending.has_new and facts.in_flight is None:
-        return None
+        if not _close_idle(context, facts):
+            return None
+        facts = context.facts = gather_facts(paths, spec)
     if ledger is not None:
         for name, scan in pending.scans.items():
             gone = admit(project, paths, name, scan.new, ledger).gone
@@ -99,9 +110,10 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
         pipeline=spec.name,
         run_id=context.report.run_id,
         token=context.lease.token,
-        links=_owed_links(ledger, spec.sources) if ledger is not None else {},
+        links=_owed_links(ledger, spec.streams) if ledger is not None else {},
         partition_columns={name: list(scan.partition_columns) for name, scan in pending.scans.items()},
         pending={name: {"offsets": s.get("pending_offsets", 0)} for name, s in pending.summaries.items()},
+        statics=pin_statics(project, paths, spec, facts.checkpoint),
         table_schema_json=facts.table.schema_json if facts.table is not None else None,
         table_partition_by=facts.table.partition_columns if facts.table is not None else None,
         settled={query: facts.settled_up_to(query) for query in {facts.query_id or "", *facts.manifests} - {""}},
@@ -109,15 +121,30 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
     return order, pending
 
 
+def _close_idle(context: RunContext, facts: Facts) -> bool:
+    """Plan a batch that closes what is open, when nothing has come for as long as ``close_windows`` says.
+
+    The watermark moves as if event time had gone on while nothing came: to the greatest one plus that time.
+    """
+    policy = context.spec.close_windows
+    note = read_open_state(context.paths, facts.query_id)
+    if not isinstance(policy, CloseWhen) or note is None or note.rows == 0 or not note.event_times:
+        return False
+    if time.time() * 1000 - note.last_data_at_ms < policy.when * 1000:
+        return False
+    watermark_ms = max(note.open_until_ms or 0, max(note.event_times.values()) + round(policy.when * 1000))
+    context.lease.check()
+    return plan_closing_batch(context.paths.checkpoint, watermark_ms) is not None
+
+
 def _rows_in_flight(context: RunContext, source_name: str, rows: Iterable[LedgerRow]) -> list[LedgerRow]:
     """Those of ``rows`` that the batch in flight will read: the checkpoint holds on to them."""
     facts, paths = context.facts, context.paths
     if facts is None or facts.in_flight is None:
         return []
-    index = list(context.spec.sources).index(source_name)
     ends = [read_offsets(paths.checkpoint, batch) for batch in (facts.in_flight - 1, facts.in_flight) if batch >= 0]
-    logged = [-1 if end[index] is None else int(end[index]["logOffset"]) for end in ends]
-    taken = files_between(paths.checkpoint, index, logged[-2] if len(logged) > 1 else -1, logged[-1])
+    logged = [-1 if source_name not in end else int(end[source_name]["logOffset"]) for end in ends]
+    taken = files_between(paths.checkpoint, source_name, logged[-2] if len(logged) > 1 else -1, logged[-1])
     names = {path.rsplit("/", 1)[-1] for path in taken}
     return [row for row in rows if row.link.rsplit("/", 1)[-1] in names]
 
@@ -125,7 +152,7 @@ def _rows_in_flight(context: RunContext, source_name: str, rows: Iterable[Ledger
 def _set_aside_vanished(context: RunContext, source_name: str, rows: Iterable[LedgerRow]) -> None:
     from tidegate.ingest.unreadable import set_aside_vanished
 
-    source = context.spec.sources[source_name]
+    source = context.spec.streams[source_name]
     assert isinstance(source, FilesSource), "only files are linked"
     for row in rows:
         original = {"path": row.path, "size": row.size, "mtime_ns": row.mtime_ns}
@@ -166,7 +193,7 @@ def _accept_losses(context: RunContext, pending: Pending, reason: str | None) ->
     context.lease.check()
     _append_line(context.paths, record)
     context.report.accepted_loss = record
-    sources = {name: births.get(name, _birth_source(context, pending, name)) for name in context.spec.sources}
+    sources = {name: births.get(name, _birth_source(context, pending, name)) for name in context.spec.streams}
     begin_anew(context.paths, new_birth(context.paths, context.spec, sources, dict(PINNED)), why="accepted loss")
     return True
 
@@ -190,7 +217,7 @@ def _record_birth(context: RunContext, pending: Pending) -> None:
     birth = read_birth(context.paths)
     if birth is None:
         if pending.has_new or pending.kafka:
-            sources: dict[str, dict[str, Any]] = {name: {} for name in context.spec.sources}
+            sources: dict[str, dict[str, Any]] = {name: {} for name in context.spec.streams}
             sources |= {name: start.to_dict() for name, (start, _) in pending.kafka.items()}
             write_birth(context.paths, new_birth(context.paths, context.spec, sources, dict(PINNED)))
         return
@@ -217,7 +244,7 @@ def _run_driver(context: RunContext, ordered: tuple[IngestOrder, Pending], submi
         pending_bytes=pending.bytes,
         pending_files=pending.files,
         settings=birth.settings if birth is not None else dict(PINNED),
-        needs_kafka=any(isinstance(source, KafkaSource) for source in context.spec.sources.values()),
+        needs_kafka=any(isinstance(source, KafkaSource) for source in context.spec.streams.values()),
     )
     context.lease.check()
     exit_code = submit(plan)

@@ -13,6 +13,7 @@ from tidegate.run.report import list_reports
 from tidegate.run.verdicts import find_hold
 from tidegate.spec.load import list_pipelines, load_pipeline
 from tidegate.spec.models import FilesSource
+from tidegate.staging.open_state import describe_open_state, read_open_state, text_of_ms
 
 
 def plan_pipeline(project: Project, name: str) -> dict[str, Any]:
@@ -36,7 +37,7 @@ def plan_pipeline(project: Project, name: str) -> dict[str, Any]:
     sources_unknown = None
     has_new = False
     try:
-        if any(isinstance(source, FilesSource) for source in spec.sources.values()):
+        if any(isinstance(source, FilesSource) for source in spec.streams.values()):
             from tidegate.source.ledger import open_ledger
 
             with open_ledger(paths, read_only=True) as ledger:
@@ -89,7 +90,7 @@ def project_status(project: Project, name: str | None) -> list[dict[str, Any]]:
 
 def _pipeline_status(project: Project, name: str, runs: int, *, strict: bool) -> dict[str, Any]:
     value: dict[str, Any] = {"pipeline": name, "table": None, "backlog": None, "backlog_unknown": None, "held": None}
-    value |= {"notes": [], "lease": None, "watermark": None, "runs": []}
+    value |= {"notes": [], "lease": None, "watermark": None, "state": None, "runs": []}
     try:
         spec = load_pipeline(project, name)
         paths = project.paths(name)
@@ -99,6 +100,10 @@ def _pipeline_status(project: Project, name: str, runs: int, *, strict: bool) ->
         if facts.table is not None:
             value["table"] = {"path": str(paths.table), "version": facts.table.version}
         plan = plan_pipeline(project, name)
+        note = read_open_state(paths, facts.query_id)
+        if note is not None:
+            value["watermark"] = text_of_ms(note.watermark_ms)
+            value["state"] = describe_open_state(note)
         value["held"] = plan["held"]
         value["notes"] = plan["notes"]
         value["backlog_unknown"] = plan["sources_unknown"]

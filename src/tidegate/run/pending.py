@@ -51,7 +51,7 @@ def find_pending(
     scans: dict[str, FilesScan] = {}
     kafka: dict[str, tuple[KafkaBirth, KafkaPlan]] = {}
     files = size = offsets = 0
-    for index, (name, source) in enumerate(spec.sources.items()):
+    for name, source in spec.streams.items():
         if isinstance(source, FilesSource):
             from tidegate.source.files import scan_files
 
@@ -70,7 +70,7 @@ def find_pending(
                 start = KafkaBirth.from_dict(birth.sources[name])
             else:
                 start = resolve_birth(project.spec.kafka, source)
-            plan = plan_kafka(project.spec.kafka, source, start, _taken(paths, checkpoint, index))
+            plan = plan_kafka(project.spec.kafka, source, start, _taken(paths, checkpoint, name))
             kafka[name] = (start, plan)
             offsets += plan.pending_offsets
             size += plan.pending_offsets * _BYTES_PER_OFFSET
@@ -104,12 +104,10 @@ def _plain(item: Any) -> Any:
     return item
 
 
-def _taken(paths: PipelinePaths, checkpoint: CheckpointState, index: int) -> dict[str, dict[int, int]]:
+def _taken(paths: PipelinePaths, checkpoint: CheckpointState, source_name: str) -> dict[str, dict[int, int]]:
     """Kafka offsets that the checkpoint's last batch ends at, {} before the first."""
     from tidegate.source.kafka import offsets_from_json
 
     if checkpoint.last_offset is None:
         return {}
-    ends = read_offsets(paths.checkpoint, checkpoint.last_offset)
-    end = ends[index] if index < len(ends) else None
-    return offsets_from_json(end or {})
+    return offsets_from_json(read_offsets(paths.checkpoint, checkpoint.last_offset).get(source_name) or {})

@@ -58,7 +58,7 @@ def _repair(project: Project, spec: PipelineSpec, paths: PipelinePaths, lease: L
     if found is None:
         return value
     value |= {"found": str(found.message), "code": found.code, "choices": list_choices(found.code, spec.name)}
-    has_files = any(isinstance(source, FilesSource) for source in spec.sources.values())
+    has_files = any(isinstance(source, FilesSource) for source in spec.streams.values())
     unknown = _why_files_are_unknown(paths, facts, found) if has_files else None
     if unknown is not None:
         raise DisagreementError(
@@ -114,7 +114,7 @@ def _repair(project: Project, spec: PipelineSpec, paths: PipelinePaths, lease: L
         )
     for path in sorted(paths.verdicts.glob("*.json")) if paths.verdicts.is_dir() else []:
         storage.move(path, folder / f"verdict-{path.name}")
-    sources: dict[str, dict[str, Any]] = {source: starts.get(source, {}) for source in spec.sources}
+    sources: dict[str, dict[str, Any]] = {source: starts.get(source, {}) for source in spec.streams}
     begin_anew(paths, new_birth(paths, spec, sources, _settings(facts)), why=f"repair: {found.code}")
     _note_table(paths, spec, facts)  # last: as long as the old note stands, a table that disagrees with it is found
     if value["unreadable_again"]:
@@ -249,7 +249,7 @@ def _put_back(project: Project, spec: PipelineSpec, paths: PipelinePaths, settle
     gone: list[str] = []
     with open_ledger(paths, create=True) as ledger:
         ledger.untake(settled)
-        for name, source in spec.sources.items():
+        for name, source in spec.streams.items():
             if isinstance(source, FilesSource):
                 lost = list(restore_links(project, paths, name, ledger).lost)
                 ledger.drop_linked(name, lost)
@@ -260,7 +260,7 @@ def _put_back(project: Project, spec: PipelineSpec, paths: PipelinePaths, settle
 
 def _kafka_starts(project: Project, spec: PipelineSpec, paths: PipelinePaths) -> dict[str, dict[str, Any]]:
     """The birth of each Kafka source: where the table's newest commit of ours ends, else where the spec starts."""
-    sources = {name: source for name, source in spec.sources.items() if isinstance(source, KafkaSource)}
+    sources = {name: source for name, source in spec.streams.items() if isinstance(source, KafkaSource)}
     if not sources:
         return {}
     from tidegate.source.kafka import KafkaBirth, offsets_from_json, resolve_birth

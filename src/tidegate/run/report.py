@@ -12,6 +12,7 @@ from tidegate import storage
 from tidegate.errors import DefectError
 from tidegate.project import PipelinePaths
 from tidegate.staging.manifest import BatchManifest
+from tidegate.staging.open_state import text_of_ms
 
 FINAL_OUTCOMES = ("published", "nothing_new", "discarded")
 KEPT_REPORTS = 1000
@@ -36,6 +37,8 @@ class RunReport:
     rows: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ROW_KEYS, 0))
     quality: dict[str, Any] = field(default_factory=lambda: {"suite": None, "verdict": None, "results": []})
     table: dict[str, Any] = field(default_factory=dict)
+    state: dict[str, Any] = field(default_factory=dict)
+    """What a query with state has open after the run: rows, memory, windows, event times."""
     error: dict[str, Any] | None = None
     adopted_runs: list[str] = field(default_factory=list)
     """Runs that staged batches and died; this run checks and publishes them."""
@@ -95,6 +98,7 @@ def prune_reports(paths: PipelinePaths) -> None:
         value = storage.read_json(path) if path.suffix == ".json" else None
         if value is not None and value.get("outcome") in (*FINAL_OUTCOMES, "failed"):
             storage.remove(path)
+            storage.remove(path.with_suffix(".progress.jsonl"))
 
 
 def fill_from_manifests(report: RunReport, manifests: Sequence[BatchManifest]) -> None:
@@ -106,6 +110,7 @@ def fill_from_manifests(report: RunReport, manifests: Sequence[BatchManifest]) -
     for manifest in manifests:
         rows["read"] += manifest.read
         rows["malformed"] += manifest.malformed
+        rows["late"] += manifest.late
         rows["transformed"] += manifest.transformed
         rows["rejected"] += manifest.rejected
         rows["staged"] += manifest.staged
@@ -113,6 +118,9 @@ def fill_from_manifests(report: RunReport, manifests: Sequence[BatchManifest]) -
             source = sources.setdefault(name, {"rows": 0, "malformed": 0})
             source["rows"] += taken.rows
             source["malformed"] += taken.malformed
+            for key, count in (("late", taken.late), ("partly_late", taken.partly_late)):
+                if count:
+                    source[key] = source.get(key, 0) + count
             if taken.files is not None:
                 source["files"] = source.get("files", 0) + len(taken.files)
                 source["bytes"] = source.get("bytes", 0) + (taken.bytes or 0)
@@ -124,6 +132,8 @@ def fill_from_manifests(report: RunReport, manifests: Sequence[BatchManifest]) -
         report.sources[name] = {**report.sources.get(name, {}), **source}
     report.rows = {**rows, "published": report.rows.get("published", 0)}
     report.batches = len(manifests)
+    marks = [manifest.watermark_ms for manifest in manifests if manifest.watermark_ms is not None]
+    report.watermark = text_of_ms(max(marks, default=None))
     report.adopted_runs = sorted({manifest.run_id for manifest in manifests} - {report.run_id})
 
 

@@ -45,7 +45,7 @@ def recover(paths: PipelinePaths, spec: PipelineSpec, lease: Lease) -> Facts:
 
 def sync_ledger(paths: PipelinePaths, spec: PipelineSpec, manifests: Sequence[BatchManifest]) -> None:
     """Mark the files of staged batches in the ledger; the manifests are the authority, the ledger follows."""
-    if not manifests or not any(isinstance(source, FilesSource) for source in spec.sources.values()):
+    if not manifests or not any(isinstance(source, FilesSource) for source in spec.streams.values()):
         return
     with open_ledger(paths) as ledger:
         for manifest in manifests:
@@ -75,7 +75,7 @@ def settle(paths: PipelinePaths, spec: PipelineSpec, lease: Lease, facts: Facts)
     for verdict in list_verdicts(paths):
         if all(tuple(key) in done for key in verdict.batches):
             _finish_reports(paths, verdict, settled)
-    if any(isinstance(source, FilesSource) for source in spec.sources.values()):
+    if any(isinstance(source, FilesSource) for source in spec.streams.values()):
         with open_ledger(paths) as ledger:
             for query_id in {manifest.query_id for manifest in settled}:
                 ledger.mark_published(query_id, facts.settled_up_to(query_id))
@@ -114,7 +114,7 @@ def note_published(
 
 def last_taken(paths: PipelinePaths, spec: PipelineSpec) -> int:
     """The number of the file taken last; 0 for a pipeline without files."""
-    if not any(isinstance(source, FilesSource) for source in spec.sources.values()):
+    if not any(isinstance(source, FilesSource) for source in spec.streams.values()):
         return 0
     with open_ledger(paths, read_only=True) as ledger:
         return ledger.last_id()

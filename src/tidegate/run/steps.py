@@ -37,6 +37,7 @@ from tidegate.run.settle import recover
 from tidegate.run.verdicts import find_hold, held_error, load_decision, load_verdict
 from tidegate.spec.load import load_pipeline
 from tidegate.spec.models import PipelineSpec
+from tidegate.staging.open_state import describe_open_state, read_open_state, text_of_ms
 
 if TYPE_CHECKING:
     from tidegate.run.submit import SubmitPlan
@@ -242,6 +243,10 @@ def _ingest(context: RunContext, submit: Submit, accept_loss: str | None) -> Non
     drain_sources(context, submit, accept_loss)
     assert context.facts is not None
     owed = context.facts.owed
+    note = read_open_state(context.paths, context.facts.query_id)
+    if note is not None:
+        context.report.state = describe_open_state(note)
+        context.report.watermark = text_of_ms(note.watermark_ms)
     _timed(context, "ingest", began)
     if not owed:
         context.report.outcome = "nothing_new"

@@ -121,6 +121,41 @@ def scan_files(
     )
 
 
+def list_static(
+    project: Project, paths: PipelinePaths, source_name: str, spec: FilesSource
+) -> tuple[list[FileEntry], tuple[str, ...]]:
+    """All files of a static source by path, and the columns of the schema whose values stand in their folders.
+
+    Raises what :func:`scan_files` does, and SourceLostError STATIC_EMPTY when there is no file with anything in it: a
+    join with nothing would drop or blank every row in silence.
+    """
+    listing = _list(project, paths, source_name, spec)
+    prefix = os.path.abspath(project.root).rstrip("/") + "/"
+    entries = sorted(
+        FileEntry(path.removeprefix(prefix), path, found.st_size, found.st_mtime_ns, found.st_ctime_ns, {})
+        for path, found in listing.files
+        if found.st_size
+    )
+    if not entries:
+        raise SourceLostError(
+            "STATIC_EMPTY",
+            f"the static source {source_name} of pipeline {paths.name} has no file with anything in it",
+            where=f"{paths.spec}: sources.{source_name}.path",
+            next_run="looks again; nothing was read",
+            fix=f"put its files into {spec.path}, or correct the path",
+        )
+    placed, columns, misplaced = _place_in_partitions(None, spec, listing, entries)
+    if misplaced:
+        raise SourceLostError(
+            "STATIC_MIXED",
+            f"static source {source_name}: {misplaced[0]['path']}: {misplaced[0]['why']}",
+            where=f"{paths.spec}: sources.{source_name}.path",
+            next_run="looks again; nothing was read",
+            fix="keep all its files in folders of the same columns",
+        )
+    return placed, columns
+
+
 def note_scan(ledger: Ledger, source_name: str, scan: FilesScan) -> None:
     """Put the changes and absences of ``scan`` on record; to be called once a report names them."""
     if scan.changed:

@@ -44,21 +44,30 @@ _OF_CSV_FILES = ("header", "multiLine", "encoding", "comment")
 
 
 def stream_files(
-    spark: SparkSession, intake: Path, spec: FilesSource, partition_columns: Sequence[str], *, unlimited: bool
+    spark: SparkSession,
+    intake: Path,
+    spec: FilesSource,
+    partition_columns: Sequence[str],
+    *,
+    name: str,
+    unlimited: bool,
 ) -> DataFrame:
-    """The stream of what is linked in ``intake``. ``unlimited`` takes all of it as one batch (trigger ``once``)."""
+    """The stream of what is linked in ``intake``; the checkpoint knows it as ``name``. ``unlimited`` takes all of it as
+    one batch (trigger ``once``)."""
     options: dict[str, Any] = {"maxFileAge": _MAX_FILE_AGE}
     if not unlimited:
         options |= {key: value for key, value in spec.options.items() if key in _LIMITS}
-    reader = spark.readStream.options(**options)
+    reader = spark.readStream.name(name).options(**options)
     return _read(reader, str(intake), spec, partition_columns)
 
 
 def read_links(
     spark: SparkSession, intake: Path, links: Sequence[str], spec: FilesSource, partition_columns: Sequence[str]
 ) -> DataFrame:
-    """The same frame over some links of ``intake`` as a batch, for a second look at one micro-batch."""
+    """The same frame over some links of ``intake``, perhaps none, as a batch: for a second look at one micro-batch."""
     reader = spark.read.option("basePath", str(intake))
+    if not links:
+        return _read(reader, str(intake), spec, partition_columns).where("false")
     return _read(reader, [str(intake / link) for link in links], spec, partition_columns)
 
 

@@ -26,6 +26,11 @@ _headers ARRAY<STRUCT<key: STRING, value: BINARY>>."""
 
 _LIMITS = ("maxOffsetsPerTrigger",)
 
+_KAFKA_SCHEMA = (
+    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, "
+    "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+)
+
 # A broker that stops answering is told within a minute, not after Spark's and Kafka's own two minutes each.
 _PATIENCE = {
     "kafkaConsumer.pollTimeoutMs": "30000",
@@ -51,7 +56,7 @@ def read_kafka(
     options = _PATIENCE | settings_of(project_kafka, spec).spark
     if unlimited:
         options = {name: value for name, value in options.items() if name not in _LIMITS}
-    reader = spark.readStream.format("kafka").options(**options).options(**_subscription(spec, birth))
+    reader = spark.readStream.name(source_name).format("kafka").options(**options).options(**_subscription(spec, birth))
     reader = reader.option("startingOffsets", json.dumps(offsets_to_json(birth.offsets)))
     return shape_records(_load(reader, spec), spec)
 
@@ -64,6 +69,8 @@ def read_range(
     ranges: Mapping[str, Mapping[str, Sequence[int]]],
 ) -> DataFrame:
     """The records of ``ranges`` ({topic: {partition: [from, until]}}, until exclusive) as a batch, same columns."""
+    if not ranges:
+        return shape_records(empty_records(spark), spec)
     options = _PATIENCE | settings_of(project_kafka, spec).spark
     options = {name: value for name, value in options.items() if name not in _LIMITS}
     ends: list[dict[str, dict[str, int]]] = [
@@ -78,6 +85,11 @@ def read_range(
         .option("endingOffsets", json.dumps(ends[1]))
     )
     return shape_records(_load(reader, spec), spec)
+
+
+def empty_records(spark: SparkSession) -> DataFrame:
+    """No record, with the columns of Spark's Kafka source; needs neither jars nor a broker."""
+    return spark.createDataFrame([], _KAFKA_SCHEMA)
 
 
 def _load(reader: Any, spec: KafkaSource) -> DataFrame:

@@ -28,6 +28,7 @@ _BY_MODEL = {
         "schema": "The columns of the value in Spark's DDL; text and raw have none, but the one column value.",
         "metadata": "Adds _key, _topic, _partition, _offset, _timestamp and _headers.",
     },
+    "CloseWhen": {"when": "How long nothing new must have come."},
     "TableSpec": {
         "partition_by": "Columns that become folders of the table.",
         "keys": "With output_mode update: the key that a changed row replaces.",
@@ -46,7 +47,11 @@ _BY_MODEL = {
         "sources": "Where rows come from; the names are the argument names of the transform.",
         "transform": "transform.py or transform.sql in the folder of the pipeline; left out, rows pass unchanged.",
         "trigger": "available_now: batches within the sources' limits; once: one batch without limits.",
-        "output_mode": "How rows reach the table.",
+        "output_mode": "append: rows are added; update: a row replaces the one with its keys; complete: the result "
+        "replaces the table.",
+        "watermark_policy": "With watermarks on several sources: min waits for the slowest, max goes with the fastest.",
+        "close_windows": "Close what is open without waiting for newer data: at_end of each run, or when nothing new "
+        "has come for so long.",
         "table": "How the table is laid out.",
         "quality": "What a failed gate means.",
         "sinks": "Further sinks, fed in order with what was published.",

@@ -103,6 +103,12 @@ class QualitySpec(Strict):
     max_quarantine_share: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
 
 
+class CloseWhen(Strict):
+    """Close what is open once nothing new has come for so long."""
+
+    when: Seconds
+
+
 class SparkSpec(Strict):
     """Spark settings of one pipeline."""
 
@@ -122,10 +128,33 @@ class PipelineSpec(Strict):
     transform: str | None = None
     trigger: Literal["available_now", "once"] = "available_now"
     output_mode: Literal["append", "update", "complete"] = "append"
+    watermark_policy: Literal["min", "max"] = "min"
+    close_windows: Literal["at_end"] | CloseWhen | None = None
     table: TableSpec = TableSpec()
     quality: QualitySpec = QualitySpec()
     sinks: list[dict[str, Any]] = []
     spark: SparkSpec = SparkSpec()
+
+    @property
+    def streams(self) -> dict[str, FilesSource | KafkaSource | RateSource | SocketSource]:
+        """The sources that are read on from where the last run ended."""
+        return {name: source for name, source in self.sources.items() if not is_static(source)}
+
+    @property
+    def statics(self) -> dict[str, FilesSource | KafkaSource]:
+        """The sources that are read whole in each run."""
+        return {name: source for name, source in self.sources.items() if is_static(source)}  # type: ignore[misc]
+
+    @property
+    def watermarks(self) -> dict[str, float]:
+        """Seconds by which event times may be late, by source."""
+        found = {name: getattr(source, "watermark", None) for name, source in self.streams.items()}
+        return {name: seconds for name, seconds in found.items() if seconds is not None}
+
+
+def is_static(source: FilesSource | KafkaSource | RateSource | SocketSource) -> bool:
+    """Whether a source is read whole in each run, to be joined with what streams."""
+    return bool(getattr(source, "static", False))
 
 
 class ProjectSparkSpec(Strict):

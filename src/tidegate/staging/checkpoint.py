@@ -1,18 +1,21 @@
 """Reading a Structured Streaming checkpoint without Spark.
 
-Layout (Spark 4.2): ``metadata`` holds the query id; ``offsets/<batch>`` is written before a batch runs,
-``commits/<batch>``
-after it; ``sources/<i>/<n>`` lists the files of one file-source offset, ``sources/<i>/<n>.compact`` all files up to it.
-A change in these formats breaks tests/spark/test_checkpoint.py.
+Layout (Spark 4.2, with named sources and offset log v2): ``metadata`` holds the query id; ``offsets/<batch>`` is
+written before a batch runs, ``commits/<batch>`` after it; ``sources/<name>/<n>`` lists the files of one file-source
+offset, ``sources/<name>/<n>.compact`` all files up to it. A change in these formats breaks
+tests/spark/test_checkpoint.py.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
+
+from tidegate import storage
 
 
 @dataclass(frozen=True)
@@ -74,35 +77,74 @@ def _source_log_faults(path: Path, last_offset: int) -> list[str]:
         offsets = read_offsets(path, last_offset)
     except ValueError as error:
         return [str(error)]
-    for index, offset in enumerate(offsets):
+    for name, offset in offsets.items():
         if isinstance(offset, dict) and "logOffset" in offset:
             try:
-                log = _source_log(path / "sources" / str(index), int(offset["logOffset"]))
+                log = _source_log(path / "sources" / name, int(offset["logOffset"]))
                 json.loads(log.read_bytes().rpartition(b"\n")[2])
             except FileNotFoundError as error:
-                faults.append(f"the file list {error} of source {index} is gone")
+                faults.append(f"the file list {error} of source {name} is gone")
             except ValueError:
-                faults.append(f"the file list sources/{index}/{log.name} is torn")
+                faults.append(f"the file list sources/{name}/{log.name} is torn")
     return faults
 
 
-def read_offsets(path: Path, batch_id: int) -> list[Any]:
-    """The end offset of every source in batch ``batch_id``: parsed JSON, or None where a source has none yet.
+def read_offsets(path: Path, batch_id: int) -> dict[str, Any]:
+    """The end offset of every source in batch ``batch_id``, by the source's name; one that had nothing yet is missing.
 
     Raises FileNotFoundError when the batch was never planned (or long purged), ValueError when the file is torn.
     """
+    return _read_offset_file(path, batch_id)[1]
+
+
+def _read_offset_file(path: Path, batch_id: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Metadata (``batchWatermarkMs``, ``batchTimestampMs``, ``conf``) and offsets of a planned batch."""
     lines = (path / "offsets" / str(batch_id)).read_text().splitlines()
-    if len(lines) < 2 or not lines[0].startswith("v"):
-        raise ValueError(f"the offsets of batch {batch_id} cannot be read")
     try:
-        return [None if line == "-" else json.loads(line) for line in lines[2:]]
-    except ValueError as error:
+        if lines[0] != "v2":
+            raise ValueError(f"{lines[0]!r} instead of v2: an earlier version of tidegate made this checkpoint")
+        named = [line.partition(":") for line in lines[2:]]
+        offsets = {name: json.loads(value) for name, _, value in named if value != "-"}
+        return json.loads(lines[1]), offsets
+    except (ValueError, IndexError) as error:
         raise ValueError(f"the offsets of batch {batch_id} cannot be read: {error}") from error
 
 
-def files_between(path: Path, source_index: int, after: int, until: int) -> list[str]:
+def read_watermark(path: Path) -> int:
+    """The watermark that the next batch would work with, in milliseconds since 1970; 0 for none."""
+    last = (_batch_ids(path / "commits") or [-1])[-1]
+    if last < 0:
+        return 0
+    return int(_read_commit(path, last).get("nextBatchWatermarkMs", 0))
+
+
+def _read_commit(path: Path, batch_id: int) -> dict[str, Any]:
+    value: dict[str, Any] = json.loads((path / "commits" / str(batch_id)).read_text().partition("\n")[2])
+    return value
+
+
+def plan_closing_batch(path: Path, watermark_ms: int) -> int | None:
+    """Plan a batch without data that runs with ``watermark_ms``; its id, or None when the watermark is there already.
+
+    Spark plans such a batch itself, but only right after a batch of the same query, and from what it saw since it was
+    started; a query that runs on a schedule must be able to do it at any time. It is an entry of the offset log like
+    Spark's own: the same end offsets as the last batch's, another watermark. Whoever is first wins, and Spark runs it
+    with its next start. Only to be called when no batch is in flight.
+    """
+    last = (_batch_ids(path / "offsets") or [-1])[-1]
+    if last < 0 or read_watermark(path) >= watermark_ms:
+        return None
+    lines = (path / "offsets" / str(last)).read_text().splitlines()
+    metadata = json.loads(lines[1])
+    metadata |= {"batchWatermarkMs": watermark_ms, "batchTimestampMs": time.time_ns() // 1_000_000}
+    lines[1] = json.dumps(metadata, separators=(",", ":"))
+    storage.put_if_absent(path / "offsets" / str(last + 1), "\n".join(lines).encode())
+    return last + 1
+
+
+def files_between(path: Path, source_name: str, after: int, until: int) -> list[str]:
     """Paths (decoded, of the local file system) that a file source took in log entries ``after`` < n <= ``until``."""
-    folder = path / "sources" / str(source_index)
+    folder = path / "sources" / source_name
     found: list[str] = []
     for entry in range(after + 1, until + 1):
         for line in _source_log(folder, entry).read_text().splitlines()[1:]:

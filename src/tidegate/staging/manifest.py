@@ -33,7 +33,8 @@ class SourceRange:
     """What a batch took from one source.
 
     Files: ``files`` lists {"path", "size", "mtime_ns", "link"}. Kafka: ``offsets`` is {topic: {partition: [from,
-    until]}}, until exclusive. ``rows`` counts records read, ``malformed`` those set aside before the transform.
+    until]}}, until exclusive. ``rows`` counts records read, ``malformed`` those set aside before the transform and
+    ``late`` those that came after everything they belong to was closed.
     """
 
     rows: int
@@ -43,6 +44,11 @@ class SourceRange:
     offsets: dict[str, dict[str, list[int]]] | None = None
     unknown_fields: dict[str, str] = field(default_factory=dict)
     """Field names that the schema does not have, each with one place where it was seen."""
+    late: int = 0
+    partly_late: int = 0
+    """Records that came too late for some of their windows and not for others: they are in the table."""
+    max_event_time_ms: int | None = None
+    """The greatest event time of the batch, where the source has a watermark."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,12 @@ class BatchManifest:
     schema_json: str
     """The staged rows' schema as Spark's ``df.schema.json()``, which is Delta's schema string."""
     rejected_by_rule: dict[str, int] = field(default_factory=dict)
-    watermark: str | None = None
+    watermark_ms: int | None = None
+    """The watermark the batch ran with, in milliseconds since 1970; None for a query without state."""
+    state: list[dict[str, Any]] = field(default_factory=list)
+    """The operators that keep state, as Spark's progress events have them."""
+    dropped_updates: int = 0
+    """What Spark says it dropped as late: state updates, not records."""
     staged_at: str = ""
 
     @property
@@ -76,6 +87,11 @@ class BatchManifest:
     def malformed(self) -> int:
         """Records that did not parse or fit the schema."""
         return sum(source.malformed for source in self.sources.values())
+
+    @property
+    def late(self) -> int:
+        """Records that came after everything they belong to was closed."""
+        return sum(source.late for source in self.sources.values())
 
 
 def manifest_to_json(manifest: BatchManifest) -> bytes:

@@ -1,46 +1,22 @@
-"""Applying the user's transform, and refusing what would give wrong numbers across runs."""
+"""Applying the user's transform, and refusing what cannot work as a streaming query."""
 
 from __future__ import annotations
 
 import importlib.util
 import inspect
 import sys
-import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidegate.errors import TidegateError, UsageError
+from tidegate.transform.operations import OutputMode, check_operations, describe_refusal, unsupported
+from tidegate.transform.text import first_lines, user_line
+from tidegate.transform.trace import trace_frames
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-# Logical operators that need state, or an order, over more than one micro-batch.
-_STATEFUL = {
-    "Aggregate": "an aggregation",
-    "Deduplicate": "a deduplication",
-    "DeduplicateWithinWatermark": "a deduplication",
-    "Distinct": "distinct()",
-    "Join": "a join",
-    "AsOfJoin": "a join",
-    "LateralJoin": "a join",
-    "Window": "a window function",
-    "Sort": "a sort",
-    "GlobalLimit": "a limit",
-    "LocalLimit": "a limit",
-    "Offset": "an offset",
-    "Tail": "a tail",
-    "Except": "EXCEPT",
-    "Intersect": "INTERSECT",
-    "FlatMapGroupsWithState": "arbitrary state",
-    "FlatMapGroupsInPandasWithState": "arbitrary state",
-    "TransformWithState": "arbitrary state",
-    "TransformWithStateInPySpark": "arbitrary state",
-    "FlatMapGroupsInPandas": "a grouped map",
-    "MapGroups": "a grouped map",
-    "CollectMetrics": "observe()",
-}
 
 
 @dataclass(frozen=True)
@@ -57,20 +33,23 @@ def apply_transform(
     transform: str | None,
     frames: Mapping[str, DataFrame],
     context: TransformContext,
+    mode: OutputMode,
 ) -> DataFrame:
     """The rows that leave the transform. ``frames`` maps source names to frames.
 
     Without a transform the one source passes unchanged. Raises UsageError TRANSFORM_FAILED with the user's file and
-    line.
+    line, UNSUPPORTED_OPERATION for what a streaming query with the output mode ``mode`` cannot do (frames of a batch,
+    for a second look, are not asked again).
     """
     if transform is None:
         return next(iter(frames.values()))
     path = job_folder / transform
+    is_streaming = any(frame.isStreaming for frame in frames.values())
     if path.suffix == ".sql":
         for name, frame in frames.items():
             frame.createOrReplaceTempView(name)
         try:
-            return spark.sql(path.read_text(encoding="utf-8").strip().rstrip(";"))
+            result = spark.sql(path.read_text(encoding="utf-8").strip().rstrip(";"))
         except Exception as error:
             raise UsageError(
                 "TRANSFORM_FAILED",
@@ -79,15 +58,24 @@ def apply_transform(
                 next_run="fails in the same way; nothing was read",
                 fix=f"correct {path.name}, then `tidegate validate {job_folder.name}`",
             ) from error
+        if is_streaming:
+            check_operations(result, mode, path)
+        return result
     try:
         function = _load_function(path)
         arguments: dict[str, Any] = dict(frames)
         if "context" not in frames and "context" in inspect.signature(function).parameters:
             arguments["context"] = context
-        result = function(**arguments)
+        with trace_frames(path.parent) as steps:
+            result = function(**arguments)
     except TidegateError:
         raise
     except Exception as error:
+        by_spark = type(error).__name__ in ("AnalysisException", "IllegalArgumentException")
+        refused = describe_refusal(error) if is_streaming and by_spark else None
+        if refused is not None:
+            operation, why, fix = refused
+            raise unsupported(operation, mode, why, user_line(error, path), fix) from error
         raise UsageError(
             "TRANSFORM_FAILED",
             f"{type(error).__name__}: {first_lines(error)}",
@@ -102,6 +90,8 @@ def apply_transform(
             where=str(path),
             fix="end transform() with `return <DataFrame>`",
         )
+    if is_streaming:
+        check_operations(result, mode, path, steps)
     return result
 
 
@@ -112,54 +102,3 @@ def _load_function(path: Path) -> Any:
     sys.path.insert(0, str(path.parent))
     spec.loader.exec_module(module)
     return module.transform
-
-
-def user_line(error: BaseException, path: Path) -> str:
-    """``file:line`` of the last frame of ``error`` that lies in the user's file, else the file alone."""
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if Path(frame.filename) == path:
-            return f"{path}:{frame.lineno}"
-    return str(path)
-
-
-def first_lines(error: BaseException, limit: int = 600) -> str:
-    """The head of an exception's text, without the Java trace or the query plan."""
-    text = str(error).split("\n\tat ")[0].split("JVM stacktrace")[0].strip()
-    lines = [line for line in text.splitlines() if line.strip()]
-    kept = []
-    for line in lines:
-        if line.lstrip().startswith(("'Project", "Project [", "+-", "== SQL", "Traceback")):
-            break
-        kept.append(line)
-    return (" ".join(kept) or text)[:limit]
-
-
-def refuse_stateful(frame: DataFrame, path: Path) -> None:
-    """Raise UsageError NOT_SUPPORTED_YET when the transform's plan keeps state over batches."""
-    found = sorted({_STATEFUL[name] for name in _operators(frame) if name in _STATEFUL})
-    if found:
-        raise UsageError(
-            "NOT_SUPPORTED_YET",
-            f"the transform contains {', '.join(found)}; this version runs stateless transforms only "
-            "(select, filter, withColumn, explode, SQL without grouping, UDFs)",
-            where=str(path),
-            next_run="fails in the same way; nothing was read",
-            fix="take it out of the transform, and do it when reading the table",
-        )
-
-
-def _operators(frame: DataFrame) -> list[str]:
-    """Class names of the logical operators the *user* put on top of the source (those below our observe are ours)."""
-    names: list[str] = []
-
-    def walk(node: Any) -> None:
-        name = node.getClass().getSimpleName()
-        if name == "CollectMetrics" and str(node.name()).startswith("source:"):
-            return
-        names.append(name)
-        children = node.children()
-        for index in range(children.size()):
-            walk(children.apply(index))
-
-    walk(frame._jdf.queryExecution().analyzed())
-    return names

@@ -1,9 +1,9 @@
 """Carrying a hidden column through a transform that selects its own columns.
 
-A transform that ends in ``select("a", "b")`` drops everything else, also what says which record a row came from.
-Spark's plan still has it below that select, so the column is put back into each select on the way up. Only operators
-that make rows out of one row each are passed; behind any other the column stays away, and a rejected row is kept as it
-left the transform.
+The frames that a transform gets do not show which record a row came from: such a column would count in a
+``dropDuplicates()`` and stand twice in a join. Spark's plan still has it below, so the column is put back into each
+select on the way up. Only operators that pass rows on, or make rows out of one row each, are passed; behind any other
+the column stays away, and a rejected row is kept as it left the transform.
 tests/spark/test_carry.py pins the operators to the Spark version.
 """
 
@@ -11,55 +11,72 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from tidegate.transform.plans import analysed_plan, children_of, frame_of, items, kind_of
 
-_ROW_BY_ROW = {"Filter", "SubqueryAlias", "Generate", "EventTimeWatermark", "ResolvedHint"}
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_PASSES_ROWS = {
+    "Filter",
+    "SubqueryAlias",
+    "Generate",
+    "EventTimeWatermark",
+    "ResolvedHint",
+    "CollectMetrics",
+    "Deduplicate",
+    "DeduplicateWithinWatermark",
+}
 
 
 def carry_column(frame: DataFrame, origin: DataFrame, name: str) -> DataFrame:
     """``frame``, which was made from ``origin``, with ``origin``'s column ``name``; unchanged where that cannot be."""
     if name in frame.columns:
         return frame
-    # pyspark's public surface has no plans; everything below goes through the JVM objects behind the frames.
-    attribute = _find_attribute(origin, name)
-    plan = _put_back(frame, frame._jdf.queryExecution().analyzed(), attribute)
-    if plan is None:
-        return frame
-    session = frame.sparkSession
-    jvm: Any = session._jvm
-    dataset = jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan)
-    return type(frame)(dataset, session)
+    plan = put_back(frame.sparkSession, analysed_plan(frame), find_attribute(origin, name))
+    return frame if plan is None else frame_of(plan, frame.sparkSession)
 
 
-def _find_attribute(frame: DataFrame, name: str) -> Any:
-    output = frame._jdf.queryExecution().analyzed().output()
-    return next(
-        attribute for attribute in (output.apply(index) for index in range(output.size())) if attribute.name() == name
-    )
+def find_attribute(frame: DataFrame, name: str) -> Any:
+    """The column ``name`` of a frame, as plans refer to it."""
+    return next(attribute for attribute in items(analysed_plan(frame).output()) if attribute.name() == name)
 
 
-def _put_back(frame: DataFrame, node: Any, attribute: Any) -> Any | None:
-    """The plan with ``attribute`` among its output, or None."""
+def put_back(session: SparkSession, node: Any, attribute: Any) -> Any | None:
+    """The plan of ``node`` with ``attribute`` among its output, or None."""
     if _has(node, attribute):
         return node
-    kind = node.getClass().getSimpleName()
-    children = node.children()
-    if children.size() != 1 or kind not in (*_ROW_BY_ROW, "Project", "View"):
+    kind, below = kind_of(node), children_of(node)
+    jvm: Any = session._jvm
+    if kind == "Join":
+        return _put_back_into_join(session, node, below, attribute)
+    if len(below) != 1 or kind not in (*_PASSES_ROWS, "Project", "View", "Expand"):
         return None
-    child = _put_back(frame, children.apply(0), attribute)
+    child = put_back(session, below[0], attribute)
     if child is None:
         return None
-    jvm: Any = frame.sparkSession._jvm
+    plans = jvm.org.apache.spark.sql.catalyst.plans.logical
     if kind == "Project":
-        columns = node.projectList().appended(attribute)
-        return jvm.org.apache.spark.sql.catalyst.plans.logical.Project(columns, child)
+        return plans.Project(node.projectList().appended(attribute), child)
+    if kind == "Expand":  # a sliding window: each row once per window
+        rows = jvm.PythonUtils.toSeq([row.appended(attribute) for row in items(node.projections())])
+        return plans.Expand(rows, node.output().appended(attribute), child)
     if kind == "View":
         return child  # a temporary view only names the plan below it
     return node.withNewChildren(jvm.PythonUtils.toSeq([child]))
 
 
+def _put_back_into_join(session: SparkSession, node: Any, below: list[Any], attribute: Any) -> Any | None:
+    """A join of a stream with a table: each row of the stream keeps where it came from."""
+    if all(child.isStreaming() for child in below):
+        return None
+    sides = [put_back(session, child, attribute) if child.isStreaming() else child for child in below]
+    if any(side is None for side in sides):
+        return None
+    jvm: Any = session._jvm
+    plan = node.withNewChildren(jvm.PythonUtils.toSeq(sides))
+    return plan if _has(plan, attribute) else None
+
+
 def _has(node: Any, attribute: Any) -> bool:
-    output = node.output()
     wanted = attribute.exprId()
-    return any(output.apply(index).exprId().equals(wanted) for index in range(output.size()))
+    return any(one.exprId().equals(wanted) for one in items(node.output()))

@@ -1,0 +1,60 @@
+"""One micro-batch once more, read in batch mode: what the streaming pass cannot carry along is taken from here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tidegate.ingest import plan
+from tidegate.ingest.late import LateRecords, find_late
+from tidegate.ingest.order import IngestOrder
+from tidegate.ingest.second_look import malformed_records, rejected_records, write_set_aside
+from tidegate.project import PipelinePaths
+from tidegate.spec.models import PipelineSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tidegate.ingest.query import PreparedQuery
+
+Ranges = dict[str, dict[str, Any]]
+"""By source {"links": [...]} or {"offsets": {topic: {partition: [from, until]}}}: what a batch took."""
+
+
+@dataclass(frozen=True)
+class BatchLook:
+    """``read`` gives the parsed records of a source's range in batch mode; ``statics`` are its static sources."""
+
+    spark: SparkSession
+    spec: PipelineSpec
+    paths: PipelinePaths
+    order: IngestOrder
+    prepared: PreparedQuery
+    read: Callable[[str, dict[str, Any]], DataFrame]
+    statics: Mapping[str, DataFrame]
+
+    def malformed(self, ranges: Ranges) -> DataFrame:
+        """The malformed records of a batch."""
+        return malformed_records(self._parsed(ranges))
+
+    def rejected(self, ranges: Ranges) -> DataFrame:
+        """The rows of a batch that rules reject; for a query without state."""
+        rules, run_id = self.prepared.rules, self.order.run_id
+        return rejected_records(self.spark, self.spec, self.paths, run_id, rules, self._parsed(ranges), self.statics)
+
+    def late(self, ranges: Ranges, source: str, late_before_ms: int) -> LateRecords:
+        """The records of ``source`` that the watermark ``late_before_ms`` dropped."""
+        frames = {
+            name: plan.good_records(frame, name, with_provenance=True) if name in self.spec.watermarks else frame
+            for name, frame in self._parsed(ranges).items()
+        }
+        return find_late(self.prepared.out, self.prepared.good, frames, source, late_before_ms)
+
+    def write(self, records: DataFrame, folder: Path) -> None:
+        """Write records that are set aside as rows of the quarantine table into the new ``folder``."""
+        write_set_aside(self.spark, self.spec.name, self.order, records, folder)
+
+    def _parsed(self, ranges: Ranges) -> dict[str, DataFrame]:
+        return {name: self.read(name, taken) for name, taken in ranges.items()}

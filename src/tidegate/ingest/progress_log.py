@@ -1,0 +1,55 @@
+"""Every batch's progress event, kept with its run: one JSON object a line in ``runs/<run>.progress.jsonl``.
+
+Spark tells a batch's progress after it was committed, so a kill in between would lose it. The batch's own figures are
+therefore written first (``"event": "staged"``), while it is being run, and Spark's event (``"event": "progress"``)
+follows.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming import StreamingQuery
+
+    from tidegate.staging.manifest import BatchManifest
+
+
+@dataclass
+class ProgressLog:
+    """The file at ``path``, which a retry of the run goes on with."""
+
+    path: Path
+    _told: set[tuple[int, str]] = field(default_factory=set)
+
+    def note_staged(self, manifest: BatchManifest) -> None:
+        """A batch is computed; Spark has not committed it yet."""
+        self._append(
+            {
+                "event": "staged",
+                "batchId": manifest.batch_id,
+                "rows": manifest.read,
+                "transformed": manifest.transformed,
+                "late": manifest.late,
+                "watermarkMs": manifest.watermark_ms,
+                "stateOperators": manifest.state,
+            }
+        )
+
+    def note_progress(self, query: StreamingQuery) -> None:
+        """Spark's events that are new since the last call; it keeps the last hundred."""
+        for event in query.recentProgress:
+            value: dict[str, Any] = json.loads(event.json) if hasattr(event, "json") else dict(event)
+            key = (int(value["batchId"]), str(value["timestamp"]))
+            if key not in self._told:
+                self._told.add(key)
+                value.pop("observedMetrics", None)  # tidegate's own, with the records that were set aside in them
+                self._append({"event": "progress", **value})
+
+    def _append(self, value: dict[str, Any]) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with open(self.path, "a", encoding="utf-8") as handle:
+            handle.write(json.dumps(value, ensure_ascii=False) + "\n")

@@ -1,0 +1,95 @@
+"""Looking at Spark's logical plans: what pyspark's public surface does not show of a frame.
+
+Everything here goes through the JVM objects behind a frame; tests/spark/test_carry.py and test_operations.py pin what
+is used to the Spark version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_WATERMARK_KEY = "spark.watermarkDelayMs"
+
+
+def analysed_plan(frame: DataFrame) -> Any:
+    """The analysed logical plan of a frame."""
+    return frame._jdf.queryExecution().analyzed()
+
+
+def frame_of(plan: Any, session: SparkSession) -> DataFrame:
+    """A frame of a logical plan."""
+    from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
+
+    jvm: Any = session._jvm
+    return ClassicFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan), session)
+
+
+def kind_of(node: Any) -> str:
+    """The class name of a plan's node: ``Project``, ``Aggregate``, ``Join``..."""
+    return str(node.getClass().getSimpleName())
+
+
+def items(seq: Any) -> list[Any]:
+    """A Scala Seq as a list."""
+    return [seq.apply(index) for index in range(seq.size())]
+
+
+def children_of(node: Any) -> list[Any]:
+    """The nodes below a node."""
+    return items(node.children())
+
+
+def walk(node: Any) -> Iterator[Any]:
+    """The nodes of the user's part of a plan, top down: what lies below our own metrics of a source is left out."""
+    if is_metric(node, "source:"):
+        return
+    yield node
+    for child in children_of(node):
+        yield from walk(child)
+
+
+def is_metric(node: Any, prefix: str) -> bool:
+    """Whether a node is one of our own ``observe``, by the start of its name."""
+    return kind_of(node) == "CollectMetrics" and str(node.name()).startswith(prefix)
+
+
+def path_to(node: Any, metric: str) -> list[Any]:
+    """The nodes from ``node`` down to the ``observe`` named ``metric``; empty when it is not there."""
+    if is_metric(node, metric) and str(node.name()) == metric:
+        return [node]
+    for child in children_of(node):
+        below = path_to(child, metric)
+        if below:
+            return [node, *below]
+    return []
+
+
+def event_time_attributes(node: Any) -> list[Any]:
+    """The output columns of a node that Spark holds for event times under a watermark."""
+    return [attribute for attribute in items(node.output()) if attribute.metadata().contains(_WATERMARK_KEY)]
+
+
+def stateful_event_times(operator: Any, child: Any) -> list[Any]:
+    """The event-time columns of ``child`` by which the stateful ``operator`` above it closes what it keeps."""
+    found = event_time_attributes(child)
+    if kind_of(operator) != "Aggregate":
+        return found
+    keys = items(operator.groupingExpressions())
+    grouped = {column.exprId().toString() for key in keys for column in items(key.references().toSeq())}
+    return [attribute for attribute in found if attribute.exprId().toString() in grouped]
+
+
+def rebuild(node: Any, replacements: list[tuple[Any, Any]], session: SparkSession) -> Any:
+    """The plan with each node of ``replacements`` (old, new) exchanged."""
+    for old, new in replacements:
+        if node.equals(old):
+            return new
+    below = children_of(node)
+    if not below:
+        return node
+    jvm: Any = session._jvm
+    return node.withNewChildren(jvm.PythonUtils.toSeq([rebuild(child, replacements, session) for child in below]))
