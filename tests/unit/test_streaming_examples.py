@@ -11,9 +11,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from tidegate.audit.pandas_engine import judge_files
 from tidegate.audit.suite import load_suite
 from tidegate.examples import (
     make_ad_clicks,
@@ -22,7 +25,7 @@ from tidegate.examples import (
     make_students,
     make_word_count,
 )
-from tidegate.examples.outcome import Record, dump, read_time, show_time
+from tidegate.examples.outcome import Outcome, Record, dump, read_time, show_time
 from tidegate.examples.truth import MALFORMED, Fault
 from tidegate.project import load_project
 from tidegate.spec.checks import check_pipeline
@@ -256,3 +259,56 @@ def _no_broker(bootstrap_servers: str, topic: str, partitions: int) -> None:
     from tidegate.examples.kafka import _broker_away
 
     raise _broker_away("127.0.0.1:1", f"no {topic}")
+
+
+def make_outcomes() -> dict[str, tuple[dict[str, str], list[Outcome]]]:
+    """Column types and outcomes of some deliveries of each example."""
+    trades = [list(make_bitcoin_prices.iter_trades(number, 100)) for number in range(1, 4)]
+    lines = [list(make_word_count.iter_lines(number, 50)) for number in range(1, 4)]
+    students = [(list(make_students.iter_students(n, 30)), make_students.list_classes(n)) for n in range(1, 4)]
+    ads, events = make_ad_clicks.make_deliveries(3, 100), make_device_sessions.make_deliveries(3, 100)
+    return {
+        "bitcoin_prices": (
+            {
+                "start": "timestamp",
+                "end": "timestamp",
+                "average_price": "double",
+                "trades": "bigint",
+                "amount": "bigint",
+            },
+            make_bitcoin_prices.list_outcomes(trades),
+        ),
+        "word_count": ({"word": "string", "count": "bigint"}, make_word_count.list_outcomes(lines)),
+        "students": (
+            {"name": "string", "age": "int", "score": "double", "class": "string"},
+            make_students.list_outcomes(students),
+        ),
+        "ad_clicks": (
+            {"impression_id": "string", "ad": "string", "impression_time": "timestamp", "click_id": "string"}
+            | {"click_time": "timestamp"},
+            make_ad_clicks.list_outcomes(ads),
+        ),
+        "device_sessions": (
+            {"device": "string", "session_start": "timestamp", "session_end": "timestamp", "events": "bigint"},
+            make_device_sessions.list_outcomes(events),
+        ),
+    }
+
+
+def test_great_expectations_passes_what_the_row_rules_leave(tmp_path: Path) -> None:
+    kinds = {
+        "string": pa.string(), "bigint": pa.int64(), "int": pa.int32(), "double": pa.float64(),
+        "timestamp": pa.timestamp("us", "UTC"),
+    }  # fmt: skip
+    for name, (types, outcomes) in make_outcomes().items():
+        suite = load_suite(load_project(ROOT), name)
+        assert suite is not None
+        for number, outcome in enumerate(outcomes):
+            assert outcome.rows
+            columns = zip(types.items(), zip(*outcome.rows, strict=True), strict=True)
+            path = tmp_path / f"{name}-{number}.parquet"
+            pq.write_table(
+                pa.table({column: pa.array(values, kinds[type_]) for (column, type_), values in columns}), path
+            )
+            failed = [result.rule for result in judge_files(suite, [(path, {})], types) if not result.success]
+            assert failed == [], name
