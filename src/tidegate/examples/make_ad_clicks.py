@@ -165,7 +165,7 @@ def list_outcomes(deliveries: Iterable[Delivery]) -> list[Outcome]:
                 _add(outcome, impression, click_id, at)
         watermark = outcome.watermark = max(
             watermark,
-            min(new_impressions.newest - IMPRESSION_WATERMARK, new_clicks.newest - CLICK_WATERMARK),
+            min(new_impressions.reach(IMPRESSION_WATERMARK), new_clicks.reach(CLICK_WATERMARK)),
         )
         for key, waiting in list(impressions.items()):
             for impression in waiting:
@@ -179,7 +179,11 @@ def list_outcomes(deliveries: Iterable[Delivery]) -> list[Outcome]:
 @dataclass
 class _Read:
     kept: list[tuple[dict[str, Any], datetime]] = field(default_factory=list)
-    newest: datetime = EPOCH + CLICK_WATERMARK
+    newest: datetime | None = None
+
+    def reach(self, delay: timedelta) -> datetime:
+        """Where this source would have the watermark; a silent one has it at its beginning."""
+        return EPOCH if self.newest is None else self.newest - delay
 
 
 def _read(records: Sequence[Record], time_field: str, outcome: Outcome, watermark: datetime) -> _Read:
@@ -191,7 +195,7 @@ def _read(records: Sequence[Record], time_field: str, outcome: Outcome, watermar
             continue
         record = json.loads(text)
         moment = read_time(record[time_field])
-        read.newest = max(read.newest, moment)
+        read.newest = max(read.newest or moment, moment)
         if moment <= watermark:
             outcome.late.append(text)
         else:
