@@ -13,9 +13,9 @@ import random
 import sys
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
-from typing import Any
 
 from tidegate.errors import TryAgainError
+from tidegate.examples.kafka import KafkaRecord, send_records
 from tidegate.examples.truth import MALFORMED, REJECTED, REPORTED, Fault, Truth
 
 FAULTS = (
@@ -37,7 +37,6 @@ DEVICES = ("desktop", "desktop", "phone", "phone", "phone", "tablet", "tv")
 CAMPAIGNS = ("null", "null", '{"source":"newsletter","medium":"mail"}', '{"source":"find","medium":"ad"}')
 FIRST_DAY = date(2026, 3, 2)
 SECONDS_A_DAY = 86400
-DELIVERY_TIMEOUT_SECONDS = 60.0
 
 
 def iter_clicks(
@@ -96,28 +95,6 @@ def spoil_click(value: str, fault: Fault, rng: random.Random) -> str:
     return json.dumps(click, separators=(",", ":"))
 
 
-def create_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
-    """Create ``topic`` unless it is there. Raises TryAgainError when no broker answers."""
-    from confluent_kafka import KafkaError, KafkaException
-    from confluent_kafka.admin import AdminClient, NewTopic
-
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
-    try:
-        admin.create_topics([NewTopic(topic, partitions, 1)], operation_timeout=20)[topic].result(timeout=30)
-    except KafkaException as error:
-        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-            raise _broker_away(bootstrap_servers, str(error.args[0])) from error
-
-
-def _broker_away(bootstrap_servers: str, reason: str) -> TryAgainError:
-    return TryAgainError(
-        "BROKER_AWAY",
-        f"the Kafka broker at {bootstrap_servers} took no record: {reason}",
-        where=bootstrap_servers,
-        fix="start the broker (make run starts one), or name another with --bootstrap",
-    )
-
-
 def make_clicks(
     bootstrap_servers: str,
     rows: int,
@@ -133,53 +110,18 @@ def make_clicks(
 
     Raises TryAgainError when the broker is away or refuses a record; some records may be in the topic by then.
     """
-    from confluent_kafka import KafkaException, Producer
-
     if rows < 0 or partitions < 1 or not 0 <= faults <= 1:
         raise ValueError(f"rows >= 0, partitions >= 1, 0 <= faults <= 1, not {rows}, {partitions}, {faults}")
-    create_topic(bootstrap_servers, topic, partitions)
-    refused: list[str] = []
-
-    def note_refusal(error: Any, _message: Any) -> None:
-        if error is not None:
-            refused.append(str(error))
-
-    producer = Producer(
-        {
-            "bootstrap.servers": bootstrap_servers,
-            "linger.ms": 20,
-            "compression.type": "lz4",
-            "enable.idempotence": True,  # a retry inside the client must not double a record
-            "queue.buffering.max.messages": 200_000,
-            "message.timeout.ms": int(DELIVERY_TIMEOUT_SECONDS * 1000),
-            "delivery.report.only.error": True,
-            "on_delivery": note_refusal,
-            "log_level": 0,
-        }
-    )
     truth = Truth(offered=rows)
-    try:
-        for number, (key, value, fault) in enumerate(
-            iter_clicks(rows, seed=seed, faults=faults, start_id=start_id, first_day=first_day)
-        ):
-            while True:
-                try:
-                    producer.produce(topic, value=value, key=key)
-                    break
-                except BufferError:
-                    producer.poll(0.1)
-            if number % 10_000 == 0:
-                producer.poll(0)
-                if refused:
-                    break
+
+    def count_and_pass_on() -> Iterator[KafkaRecord]:
+        for key, value, fault in iter_clicks(rows, seed=seed, faults=faults, start_id=start_id, first_day=first_day):
             truth.bytes += len(value) + len(key)
             if fault is not None:
                 truth.count_fault(fault)
-        left = producer.flush(DELIVERY_TIMEOUT_SECONDS)
-    except KafkaException as error:
-        raise _broker_away(bootstrap_servers, str(error)) from error
-    if refused or left:
-        raise _broker_away(bootstrap_servers, refused[0] if refused else f"{left} records not acknowledged")
+            yield key, value
+
+    send_records(bootstrap_servers, topic, count_and_pass_on(), partitions=partitions)
     return truth
 
 

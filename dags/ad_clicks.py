@@ -1,0 +1,3 @@
+from tidegate.airflow import build_dag
+
+dag = build_dag("ad_clicks")
