@@ -102,6 +102,8 @@ OPERATORS = (
              f"a.groupBy(F.window('t', '10 minutes', '5 minutes')).count(){_OUT}", keys="start"),
     Operator("session window, watermark", "a.groupBy(F.session_window('t', '5 minutes'), 'id').count()"
              ".select('session_window.start', 'id', 'count')"),
+    Operator("session window without another key", "a.groupBy(F.session_window('t', '5 minutes')).count()"
+             ".select('session_window.start', 'count')", keys="start"),
     Operator("SQL: window, watermark", _SQL + "SELECT window.start AS start, count(*) AS n FROM a "
              "GROUP BY window(t, '10 minutes')", keys="start"),
     Operator("grouped by the event time itself", "a.groupBy('t').count()", keys="t"),

@@ -55,7 +55,9 @@ def _flagged(frame: DataFrame, rules: Any) -> DataFrame:
 def _run_batches(spark: SparkSession, folder: Path, rules: Any) -> list[tuple[int, int, dict[str, dict[str, Any]]]]:
     """(batch, rows written, metrics) of each batch of a file each, the metrics read before the batch is committed."""
     source = FilesSource(**{**_SOURCE, "options": {"maxFilesPerTrigger": 1}})
-    rows = plan.staged_rows(_flagged(stream_files(spark, folder / "intake", source, [], name="orders", unlimited=False), rules))
+    rows = plan.staged_rows(
+        _flagged(stream_files(spark, folder / "intake", source, [], name="orders", unlimited=False), rules)
+    )
     assert rows.columns == ["id", "amount"]
     seen = []
 

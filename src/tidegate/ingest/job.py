@@ -35,7 +35,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 64
     _die_with_parent()
     start_light()
-    order = read_order(Path(arguments[0]))
+    return drain_order(Path(arguments[0]))
+
+
+def drain_order(order_path: Path) -> int:
+    """Carry out one order, in this process's Spark session or a new one; the exit code is the error's, or 0."""
+    order = read_order(order_path)
     project = load_project(Path(order.project_root))
     paths = project.paths(order.pipeline)
     try:
@@ -101,8 +106,10 @@ def _ingest(project: Project, paths: PipelinePaths, order: IngestOrder) -> dict[
         unknown_columns=_look_at_footers(paths, order, spec),
     )
     _drain(spark, prepared.rows, stager)
-    if prepared.keeps_state and _plan_closing(paths, order, spec):
-        _drain(spark, prepared.rows, stager)
+    if prepared.keeps_state:
+        if _plan_closing(paths, order, spec):
+            _drain(spark, prepared.rows, stager)
+        _note_drained(paths, order)
     judge_if_large(spark, paths, order, prepared.suite)
     return {
         "batches": stager.batches,
@@ -116,7 +123,7 @@ def _plan_closing(paths: PipelinePaths, order: IngestOrder, spec: PipelineSpec) 
     """Plan one more batch, without data, where the watermark is behind what all runs together have seen, or where what
     is open is to be closed at the end of each run. Spark itself remembers only what it saw since it was started."""
     from tidegate.lease import check_token
-    from tidegate.staging.checkpoint import plan_closing_batch, read_checkpoint
+    from tidegate.staging.checkpoint import plan_closing_batch, read_checkpoint, read_watermark
     from tidegate.staging.open_state import reached_watermark, read_open_state
 
     note = read_open_state(paths, read_checkpoint(paths.checkpoint).query_id)
@@ -126,8 +133,21 @@ def _plan_closing(paths: PipelinePaths, order: IngestOrder, spec: PipelineSpec) 
     if spec.close_windows == "at_end":
         wanted.append(note.open_until_ms)
     watermark_ms = max((one for one in wanted if one is not None), default=0)
+    if watermark_ms <= read_watermark(paths.checkpoint):
+        return False
     check_token(paths, order.token)
     return plan_closing_batch(paths.checkpoint, watermark_ms) is not None
+
+
+def _note_drained(paths: PipelinePaths, order: IngestOrder) -> None:
+    from tidegate.lease import check_token
+    from tidegate.staging.checkpoint import read_checkpoint
+    from tidegate.staging.open_state import note_drained
+
+    checkpoint = read_checkpoint(paths.checkpoint)
+    if checkpoint.query_id is not None and checkpoint.last_commit is not None:
+        check_token(paths, order.token)
+        note_drained(paths, checkpoint.query_id, checkpoint.last_commit)
 
 
 def _look_at_footers(paths: PipelinePaths, order: IngestOrder, spec: Any) -> dict[str, tuple[str, ...]]:

@@ -145,6 +145,10 @@ def _checkpoint_conf() -> dict[str, str]:
         # Batches whose logs the checkpoint keeps; 100, the default, is 400 files before the first one goes. The
         # table's log and the manifests, not these, are what a repair starts from.
         "spark.sql.streaming.minBatchesToRetain": "10",
+        # Spark 4.2 looks whether a batch that was begun is one of its offline repartitions, and fails (None.get) over
+        # the number of partitions, which offset log v2 lacks in a checkpoint's first run: a run that was killed then
+        # could never be taken up again. Nothing here repartitions state.
+        "spark.sql.streaming.checkUnfinishedRepartitionOnRestart": "false",
         # A file source's lists are merged every ten batches, and the merged ones deleted when they are so old; 10
         # minutes, the default, is for readers beside the writer, and the lease keeps those away.
         "spark.sql.streaming.fileSource.log.cleanupDelay": "60s",

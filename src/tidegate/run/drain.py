@@ -22,7 +22,7 @@ from tidegate.run.statics import pin_statics
 from tidegate.run.submit import SubmitPlan, driver_died, plan_submit
 from tidegate.spec.models import CloseWhen, FilesSource, KafkaSource
 from tidegate.staging.birth import Birth, name_query, new_birth, read_birth, replace_birth, write_birth
-from tidegate.staging.checkpoint import files_between, plan_closing_batch, read_offsets
+from tidegate.staging.checkpoint import files_between, plan_closing_batch, read_offsets, read_watermark
 from tidegate.staging.open_state import read_open_state
 
 if TYPE_CHECKING:
@@ -93,10 +93,12 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
         for name, scan in pending.scans.items():
             note_scan(ledger, name, scan)
     _record_birth(context, pending)
-    if not pending.has_new and facts.in_flight is None:
-        if not _close_idle(context, facts):
-            return None
+    if facts.checkpoint.in_flight is None and (
+        _make_up_closing(context, facts) or _close_idle(context, pending, facts)
+    ):
         facts = context.facts = gather_facts(paths, spec)
+    if not pending.has_new and facts.in_flight is None:
+        return None
     if ledger is not None:
         for name, scan in pending.scans.items():
             gone = admit(project, paths, name, scan.new, ledger).gone
@@ -105,6 +107,10 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
             if gone:
                 context.report.sources[name].setdefault("skipped", []).extend(gone)
     sweep_attempts(paths, facts)
+    statics = pin_statics(project, paths, spec, facts.checkpoint)
+    for name, version in statics.items():
+        files = {"files": len(version["links"])} if "links" in version else {"offsets": version["offsets"]}
+        context.report.sources[name] = {"static": version["version"], **files}
     order = IngestOrder(
         project_root=str(project.root),
         pipeline=spec.name,
@@ -113,7 +119,7 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
         links=_owed_links(ledger, spec.streams) if ledger is not None else {},
         partition_columns={name: list(scan.partition_columns) for name, scan in pending.scans.items()},
         pending={name: {"offsets": s.get("pending_offsets", 0)} for name, s in pending.summaries.items()},
-        statics=pin_statics(project, paths, spec, facts.checkpoint),
+        statics=statics,
         table_schema_json=facts.table.schema_json if facts.table is not None else None,
         table_partition_by=facts.table.partition_columns if facts.table is not None else None,
         settled={query: facts.settled_up_to(query) for query in {facts.query_id or "", *facts.manifests} - {""}},
@@ -121,18 +127,30 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
     return order, pending
 
 
-def _close_idle(context: RunContext, facts: Facts) -> bool:
+def _make_up_closing(context: RunContext, facts: Facts) -> bool:
+    """Plan the batch that closes what the last batch with data has passed, when the driver was killed before Spark came
+    to it: Spark never makes it up, and judges later records by the watermark from before."""
+    note = read_open_state(context.paths, facts.query_id)
+    if note is None or note.rows == 0 or note.drained_batch == facts.checkpoint.last_commit:
+        return False
+    context.lease.check()
+    return plan_closing_batch(context.paths.checkpoint, read_watermark(context.paths.checkpoint)) is not None
+
+
+def _close_idle(context: RunContext, pending: Pending, facts: Facts) -> bool:
     """Plan a batch that closes what is open, when nothing has come for as long as ``close_windows`` says.
 
     The watermark moves as if event time had gone on while nothing came: to the greatest one plus that time.
     """
     policy = context.spec.close_windows
     note = read_open_state(context.paths, facts.query_id)
-    if not isinstance(policy, CloseWhen) or note is None or note.rows == 0 or not note.event_times:
+    if pending.has_new or not isinstance(policy, CloseWhen) or note is None or note.rows == 0 or not note.event_times:
         return False
     if time.time() * 1000 - note.last_data_at_ms < policy.when * 1000:
         return False
     watermark_ms = max(note.open_until_ms or 0, max(note.event_times.values()) + round(policy.when * 1000))
+    if watermark_ms <= read_watermark(context.paths.checkpoint):
+        return False
     context.lease.check()
     return plan_closing_batch(context.paths.checkpoint, watermark_ms) is not None
 

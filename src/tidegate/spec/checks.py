@@ -31,9 +31,30 @@ def check_pipeline(spec: PipelineSpec) -> list[Finding]:
     if spec.transform is not None and not _TRANSFORM.fullmatch(spec.transform):
         message = f"{show_value(spec.transform)} is not a file in the folder of the pipeline"
         found.append(Finding(("transform",), message, "write transform.py or transform.sql"))
+    found += _check_streams(spec)
     found += _check_tags(spec)
     found += _check_table(spec)
     found += check_spark_conf(("spark", "conf"), spec.spark.conf)
+    return found
+
+
+def _check_streams(spec: PipelineSpec) -> list[Finding]:
+    found: list[Finding] = []
+    if not spec.streams:
+        found.append(Finding(("sources",), "every source is static, so nothing is ever new", "add one that streams"))
+    if len(spec.sources) > 1 and spec.transform is None:
+        message = f"{len(spec.sources)} sources and no transform that says how they come together"
+        found.append(Finding(("sources",), message, "add `transform: transform.py`, or keep one source"))
+    for name, source in spec.statics.items():
+        if source.watermark is not None:
+            here = ("sources", name, "watermark")
+            found.append(Finding(here, "a static source has no watermark: it is read whole in each run", "remove it"))
+    if spec.close_windows is not None and not spec.watermarks:
+        message = "close_windows moves a watermark, and no source has one"
+        found.append(Finding(("close_windows",), message, "give a source `event_time` and `watermark`, or remove it"))
+    if spec.watermark_policy == "max" and len(spec.watermarks) < 2:
+        message = "watermark_policy chooses between watermarks, and there are not two"
+        found.append(Finding(("watermark_policy",), message, "remove it"))
     return found
 
 

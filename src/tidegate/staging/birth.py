@@ -63,7 +63,7 @@ def new_birth(
 def fingerprint(spec: PipelineSpec) -> dict[str, Any]:
     """What may not change under a living checkpoint: where records come from, and how the table is laid out."""
     sources: dict[str, Any] = {}
-    for name, source in spec.sources.items():
+    for name, source in spec.streams.items():
         if isinstance(source, FilesSource):
             sources[name] = {"type": source.type, "path": source.path, "format": source.format}
         elif isinstance(source, KafkaSource):
@@ -71,7 +71,12 @@ def fingerprint(spec: PipelineSpec) -> dict[str, Any]:
             sources[name] = {"type": source.type, "topics": json.loads(json.dumps(chosen)), "format": source.format}
         else:
             sources[name] = {"type": source.type}
-    return {"sources": sources, "partition_by": list(spec.table.partition_by), "output_mode": spec.output_mode}
+    return {
+        "sources": sources,
+        "partition_by": list(spec.table.partition_by),
+        "output_mode": spec.output_mode,
+        "watermark_policy": spec.watermark_policy,
+    }
 
 
 def changed_keys(then: dict[str, Any], now: dict[str, Any], path: str = "") -> list[str]:

@@ -124,7 +124,7 @@ def _read_commit(path: Path, batch_id: int) -> dict[str, Any]:
 
 
 def plan_closing_batch(path: Path, watermark_ms: int) -> int | None:
-    """Plan a batch without data that runs with ``watermark_ms``; its id, or None when the watermark is there already.
+    """Plan a batch without data that runs with ``watermark_ms``; its id, or None when the last batch had that already.
 
     Spark plans such a batch itself, but only right after a batch of the same query, and from what it saw since it was
     started; a query that runs on a schedule must be able to do it at any time. It is an entry of the offset log like
@@ -132,10 +132,12 @@ def plan_closing_batch(path: Path, watermark_ms: int) -> int | None:
     with its next start. Only to be called when no batch is in flight.
     """
     last = (_batch_ids(path / "offsets") or [-1])[-1]
-    if last < 0 or read_watermark(path) >= watermark_ms:
+    if last < 0:
         return None
     lines = (path / "offsets" / str(last)).read_text().splitlines()
     metadata = json.loads(lines[1])
+    if metadata["batchWatermarkMs"] >= watermark_ms:
+        return None
     metadata |= {"batchWatermarkMs": watermark_ms, "batchTimestampMs": time.time_ns() // 1_000_000}
     lines[1] = json.dumps(metadata, separators=(",", ":"))
     storage.put_if_absent(path / "offsets" / str(last + 1), "\n".join(lines).encode())

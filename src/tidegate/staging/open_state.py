@@ -8,7 +8,7 @@ time of each source with every batch. The note only ever delays or names somethi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -35,12 +35,21 @@ class OpenState:
     memory_bytes: int = 0
     watermark_ms: int = 0
     last_data_at_ms: int = 0
+    drained_batch: int = -1
+    """The last batch of the last driver that came to its end: what Spark does after a batch with data is done."""
 
 
 def read_open_state(paths: PipelinePaths, query_id: str | None) -> OpenState | None:
     """The note of the living query, or None."""
     value = storage.read_json(paths.open_state)
     return OpenState(**value) if value is not None and value["query_id"] == query_id else None
+
+
+def note_drained(paths: PipelinePaths, query_id: str, batch_id: int) -> None:
+    """The driver has come to its end, after ``batch_id``."""
+    note = read_open_state(paths, query_id)
+    if note is not None and note.drained_batch != batch_id:
+        storage.replace(paths.open_state, storage.dump_json(asdict(replace(note, drained_batch=batch_id))))
 
 
 def note_batch(
@@ -64,6 +73,7 @@ def note_batch(
         memory_bytes=sum(int(operator["memoryUsedBytes"]) for operator in manifest.state),
         watermark_ms=watermark,
         last_data_at_ms=now_ms if manifest.read else before.last_data_at_ms,
+        drained_batch=before.drained_batch,
     )
     if note != before:
         storage.replace(paths.open_state, storage.dump_json(asdict(note)))

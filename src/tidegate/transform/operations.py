@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from tidegate.errors import UsageError
-from tidegate.transform.plans import analysed_plan, children_of, kind_of, stateful_event_times, walk
+from tidegate.transform.plans import analysed_plan, children_of, items, kind_of, stateful_event_times, walk
 from tidegate.transform.text import first_lines
 from tidegate.transform.trace import Step
 
@@ -165,6 +165,12 @@ def _find_fault(frame: DataFrame, mode: OutputMode) -> tuple[str, str, str] | No
         kind = kind_of(node)
         if kind in _BATCH_BY_BATCH and node.isStreaming() and not _is_ours(node):
             return _BATCH_BY_BATCH[kind]
+        if kind == "Aggregate" and node.isStreaming() and _is_session_alone(node):
+            return (
+                "a session window without another key",
+                "Spark would have to merge all sessions in one place, and fails on the first batch",
+                "group by a column as well: groupBy(session_window(...), 'device')",
+            )
         two = _two_event_times(node)
         if two:
             return (
@@ -187,6 +193,11 @@ def _find_fault(frame: DataFrame, mode: OutputMode) -> tuple[str, str, str] | No
 
 def _is_ours(node: Any) -> bool:
     return kind_of(node) == "CollectMetrics" and str(node.name()).partition(":")[0] in ("source", "time", "open")
+
+
+def _is_session_alone(aggregate: Any) -> bool:
+    columns = [column for key in items(aggregate.groupingExpressions()) for column in items(key.references().toSeq())]
+    return len(columns) == 1 and columns[0].metadata().contains("spark.sessionWindow")
 
 
 def _two_event_times(node: Any) -> list[str]:

@@ -1,0 +1,179 @@
+"""Windows of the event time across runs: which are emitted when, which records are late, what is open."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.streaming import Streaming, make_streaming, source
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SCHEMA = "id STRING, dt TIMESTAMP, n INT"
+TIMED = {"event_time": "dt", "watermark": "20 minutes"}
+
+
+def at(clock: str) -> datetime:
+    """A time of the one day of these tests."""
+    hours, minutes = clock.split(":")
+    return datetime(2026, 1, 1, int(hours), int(minutes), tzinfo=UTC)
+
+
+def row(name: str, clock: str, n: int = 1) -> dict[str, Any]:
+    return {"id": name, "dt": at(clock).isoformat(), "n": n}
+
+
+def _windows(frame: str) -> str:
+    return (
+        f"def transform(trades):\n    w = [{frame}]\n    out = trades.groupBy(*w).agg(F.count('*').alias('count'), "
+        "F.sum('n').alias('sum'))\n    return out.select('{kind}.start', '{kind}.end', 'count', 'sum')\n"
+    )
+
+
+TUMBLING = _windows("F.window('dt', '10 minutes')").replace("{kind}", "window")
+SLIDING = _windows("F.window('dt', '10 minutes', '5 minutes')").replace("{kind}", "window")
+SESSION = _windows("F.session_window('dt', '5 minutes'), F.col('n').alias('key')").replace("{kind}", "session_window")
+
+
+def make(root: Path, spark: SparkSession, transform: str, more: str = "") -> Streaming:
+    return make_streaming(root, spark, "sources:\n" + source("trades", SCHEMA, **TIMED) + more, transform)
+
+
+def test_windows_close_when_the_watermark_has_passed_them(spark: SparkSession, tmp_path: Path) -> None:
+    flow = make(tmp_path, spark, TUMBLING)
+    flow.offer("trades", row("a", "10:01"), row("b", "10:09"), row("c", "10:11"))
+    first = flow.run()
+    assert first["outcome"] == "published" and first["rows"]["published"] == 0
+    assert first["state"]["open_windows"] == [
+        ["2026-01-01T10:00:00.000+00:00", "2026-01-01T10:10:00.000+00:00"],
+        ["2026-01-01T10:10:00.000+00:00", "2026-01-01T10:20:00.000+00:00"],
+    ]
+    flow.offer("trades", row("d", "10:02"), row("e", "10:31"))  # d is late by no more than 20 minutes
+    second = flow.run()
+    assert second["watermark"] == "2026-01-01T10:11:00.000+00:00"
+    assert second["rows"]["published"] == 1
+    flow.expect("start end count sum", [(at("10:00"), at("10:10"), 3, 3)])
+    flow.offer("trades", row("f", "11:00"))
+    flow.run()
+    flow.expect("start count", [(at("10:00"), 3), (at("10:10"), 1), (at("10:30"), 1)])
+    assert flow.run()["outcome"] == "nothing_new"
+
+
+def test_late_records_are_told_apart_from_partly_late_ones(spark: SparkSession, tmp_path: Path) -> None:
+    """Equal lines are records of their own; one whose later window is open is in the table with that."""
+    flow = make(tmp_path, spark, SLIDING)
+    flow.offer("trades", row("a", "10:01"), row("b", "10:40"))
+    flow.run()
+    flow.offer("trades", row("late", "10:09"), row("late", "10:09"), row("partly", "10:16"), row("c", "10:41"))
+    report = flow.run()
+    assert report["rows"] == {
+        "read": 4, "malformed": 0, "late": 2, "transformed": 0, "rejected": 0, "staged": 0, "published": 0
+    } | {key: value for key, value in report["rows"].items() if key == "superseded"}  # fmt: skip
+    assert (report["sources"]["trades"]["late"], report["sources"]["trades"]["partly_late"]) == (2, 1)
+    assert flow.aside("late") == [row("late", "10:09")] * 2
+    flow.offer("trades", row("d", "12:00"))
+    flow.run()
+    flow.expect(
+        "start count",
+        [(at("9:55"), 1), (at("10:00"), 1), (at("10:15"), 1), (at("10:35"), 2), (at("10:40"), 2)],
+    )
+
+
+def test_many_late_records(spark: SparkSession, tmp_path: Path) -> None:
+    """More than travel through the driver at once are written by Spark."""
+    flow = make(tmp_path, spark, TUMBLING)
+    flow.offer("trades", row("a", "12:00"))
+    flow.run()
+    flow.offer("trades", *(row(f"late{number}", "10:00") for number in range(5000)), row("b", "12:01"))
+    assert flow.run()["rows"]["late"] == 5000
+    assert {record["id"] for record in flow.aside("late")} == {f"late{number}" for number in range(5000)}
+    flow.offer("trades", row("c", "13:00"))
+    flow.run()
+    flow.expect("start count", [(at("12:00"), 2)])
+
+
+def test_session_windows(spark: SparkSession, tmp_path: Path) -> None:
+    flow = make(tmp_path, spark, SESSION)
+    flow.offer("trades", row("a", "10:00"), row("b", "10:04"))
+    flow.run()
+    flow.offer("trades", row("c", "10:08"), row("d", "10:40"))  # c goes on with the session of the first run
+    flow.run()
+    flow.expect("start end count", [])
+    flow.offer("trades", row("e", "10:50"))
+    flow.run()
+    flow.expect("start end count", [(at("10:00"), at("10:13"), 3)])
+
+
+def test_a_record_without_an_event_time_is_set_aside(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark's windows drop it in silence."""
+    flow = make(tmp_path, spark, TUMBLING)
+    flow.offer("trades", row("a", "10:00"), {"id": "void", "n": 1})
+    assert flow.run()["rows"]["malformed"] == 1
+    assert flow.aside("malformed") == [{"id": "void", "n": 1}]
+
+
+def test_the_last_windows_close_at_the_end_of_each_run(spark: SparkSession, tmp_path: Path) -> None:
+    """And what comes later for a closed one is late."""
+    flow = make(tmp_path, spark, TUMBLING, "close_windows: at_end\n")
+    flow.offer("trades", row("a", "10:01"), row("b", "10:11"))
+    report = flow.run()
+    assert report["state"]["open_windows"] == [] and report["rows"]["published"] == 2
+    flow.expect("start count", [(at("10:00"), 1), (at("10:10"), 1)])
+    flow.offer("trades", row("late", "10:12"), row("c", "10:21"))
+    assert flow.run()["rows"]["late"] == 1
+    flow.expect("start count", [(at("10:00"), 1), (at("10:10"), 1), (at("10:20"), 1)])
+    flow.offer("trades", row("d", "10:31"))
+    flow.run()
+    flow.expect("start count", [(at(f"10:{minute:02d}"), 1) for minute in (0, 10, 20, 30)])
+
+
+def test_the_last_windows_close_when_nothing_has_come_for_a_while(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow = make(tmp_path, spark, TUMBLING, "close_windows: {when: 1 hour}\n")
+    flow.offer("trades", row("a", "10:01"), row("b", "10:11"))
+    flow.run()
+    assert flow.run()["outcome"] == "nothing_new"
+    import time
+
+    later = time.time() + 3601
+    monkeypatch.setattr("tidegate.run.drain.time.time", lambda: later)
+    report = flow.run()
+    assert (report["outcome"], report["rows"]["read"], report["rows"]["published"]) == ("published", 0, 2)
+    flow.expect("start count", [(at("10:00"), 1), (at("10:10"), 1)])
+    assert flow.run()["outcome"] == "nothing_new"
+    flow.offer("trades", row("late", "10:12"), row("c", "12:00"))
+    assert flow.run()["rows"]["late"] == 1
+
+
+def test_sql_gives_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    spec = "transform: transform.sql\nsources:\n" + source("trades", SCHEMA, **TIMED)
+    flow = make_streaming(tmp_path, spark, spec)
+    flow.write(
+        "jobs/flow/transform.sql",
+        "SELECT window.start AS start, count(*) AS count FROM trades GROUP BY window(dt, '10 minutes')",
+    )
+    flow.offer("trades", row("a", "10:01"), row("b", "10:09"))
+    flow.run()
+    flow.offer("trades", row("c", "10:31"))
+    flow.run()
+    flow.offer("trades", row("late", "10:01"), row("d", "10:51"))
+    assert flow.run()["rows"]["late"] == 1
+    flow.expect("start count", [(at("10:00"), 2), (at("10:30"), 1)][:1])
+
+
+def test_every_batch_leaves_its_progress(spark: SparkSession, tmp_path: Path) -> None:
+    import json
+
+    flow = make(tmp_path, spark, TUMBLING)
+    flow.offer("trades", row("a", "10:01"))
+    flow.run("one")
+    events = [json.loads(line) for line in (flow.state / "runs/one.progress.jsonl").read_text().splitlines()]
+    for kind in ("staged", "progress"):
+        assert {event["batchId"] for event in events if event["event"] == kind} == {0, 1}
+    assert [event["rows"] for event in events if event["event"] == "staged"] == [1, 0]
+    assert events[0]["stateOperators"][0]["numRowsTotal"] == 1
