@@ -29,6 +29,8 @@ def show_report(report: Mapping[str, Any]) -> None:
             f"  table: {table['path']}  version {table['version']}  "
             f"+{table['rows_added']:,} rows in {table['files_added']} files"
         )
+    for note in report.get("notes") or ():
+        print(f"  note: {note}")
     if report.get("adopted_runs"):
         print(f"  adopted what these runs left: {', '.join(report['adopted_runs'])}")
     if report.get("published_by"):

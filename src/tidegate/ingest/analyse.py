@@ -32,9 +32,10 @@ def analyse_pipeline(project: Project, name: str) -> None:
     """
     from tidegate.ingest.query import prepare_query
     from tidegate.spec.load import load_pipeline
+    from tidegate.staging.birth import as_read
     from tidegate.table.log import read_table_state
 
-    spec = load_pipeline(project, name)
+    spec = as_read(load_pipeline(project, name), project.paths(name))
     table = read_table_state(project.paths(name).table)
     spark = _session(project, spec)
     with tempfile.TemporaryDirectory(prefix="tidegate-analyse-") as empty:
@@ -56,7 +57,7 @@ def _empty_stream(spark: SparkSession, source: SourceSpec, empty: Path) -> DataF
         from tidegate.source.spark_files import stream_files
 
         return stream_files(spark, empty, source, [], unlimited=False)
-    assert isinstance(source, KafkaSource), "load_pipeline refuses other sources"
+    assert isinstance(source, KafkaSource), "the others are read as files"
     from tidegate.source.spark_kafka import shape_records
 
     # The rate source stands for Kafka's: a stream of the same columns that needs neither jars nor a broker.

@@ -67,8 +67,9 @@ def _ingest(project: Project, paths: PipelinePaths, order: IngestOrder) -> dict[
     from tidegate.ingest.query import prepare_query
     from tidegate.ingest.stage import BatchStager
     from tidegate.spec.load import load_pipeline
+    from tidegate.staging.birth import as_read
 
-    spec = load_pipeline(project, order.pipeline)
+    spec = as_read(load_pipeline(project, order.pipeline), paths)
     started = time.monotonic()
     emit("start", pipeline=spec.name, run_id=order.run_id)
     spark = SparkSession.builder.appName(f"tidegate {spec.name}").getOrCreate()

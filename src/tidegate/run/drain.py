@@ -18,6 +18,7 @@ from tidegate.run.rebirth import begin_anew
 from tidegate.run.report import now_text
 from tidegate.run.settle import sweep_attempts, sync_ledger
 from tidegate.run.submit import SubmitPlan, driver_died, plan_submit
+from tidegate.spec.as_read import SpooledSource
 from tidegate.spec.models import FilesSource, KafkaSource
 from tidegate.staging.birth import Birth, name_query, new_birth, read_birth, replace_birth, write_birth
 from tidegate.staging.checkpoint import files_between, read_offsets
@@ -56,6 +57,7 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
 
     assert context.facts is not None
     project, spec, paths, facts = context.project, context.spec, context.paths, context.facts
+    _receive(context)
     lost: dict[str, list[str]] = {}
     planned: dict[str, list[LedgerRow]] = {}
     if ledger is not None:
@@ -79,7 +81,7 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
             summary["lost"] = lost[name]
         context.report.sources[name] = {"rows": 0, **summary}
     if ledger is not None:
-        if any(scan.changed or scan.vanished for scan in pending.scans.values()):
+        if context.report.notes or any(scan.changed or scan.vanished for scan in pending.scans.values()):
             context.save()  # named in a report before they count as reported
         for name, scan in pending.scans.items():
             note_scan(ledger, name, scan)
@@ -107,6 +109,17 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
         settled={query: facts.settled_up_to(query) for query in {facts.query_id or "", *facts.manifests} - {""}},
     )
     return order, pending
+
+
+def _receive(context: RunContext) -> None:
+    """Bring what the sources for trying out have into files, which are read like any others."""
+    from tidegate.source.spool import describe_not_replayable, receive
+
+    for name, source in context.spec.sources.items():
+        if isinstance(source, SpooledSource):
+            context.lease.check()
+            told = [describe_not_replayable(name, source), *receive(context.paths, name, source)]
+            context.report.notes += [note for note in told if note not in context.report.notes]
 
 
 def _rows_in_flight(context: RunContext, source_name: str, rows: Iterable[LedgerRow]) -> list[LedgerRow]:

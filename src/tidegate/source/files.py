@@ -66,6 +66,10 @@ class FilesScan:
         return datetime.fromtimestamp(min(entry.ctime_ns for entry in self.new) / 1e9, UTC)
 
 
+EMPTY_SCAN = FilesScan((), (), (), (), (), ())
+"""A folder that is not there yet, and need not be."""
+
+
 def scan_files(
     project: Project,
     paths: PipelinePaths,

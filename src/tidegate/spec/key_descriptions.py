@@ -28,6 +28,11 @@ _BY_MODEL = {
         "schema": "The columns of the value in Spark's DDL; text and raw have none, but the one column value.",
         "metadata": "Adds _key, _topic, _partition, _offset, _timestamp and _headers.",
     },
+    "RateSource": {"options": "rowsPerSecond, and rampUpTime: the time until that rate is reached."},
+    "SocketSource": {
+        "options": "host and port of the peer; includeTimestamp adds the column timestamp; timeout is the silence "
+        "after which a run stops listening.",
+    },
     "TableSpec": {
         "partition_by": "Columns that become folders of the table.",
         "keys": "With output_mode update: the key that a changed row replaces.",

@@ -13,6 +13,7 @@ from typing import Any
 
 from tidegate import storage
 from tidegate.project import PipelinePaths
+from tidegate.spec.as_read import SpooledSource, read_spec
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
 
 
@@ -60,11 +61,18 @@ def new_birth(
     return Birth(None, born_at, settings, sources, fingerprint(spec), str(paths.state))
 
 
+def as_read(spec: PipelineSpec, paths: PipelinePaths) -> PipelineSpec:
+    """``spec`` as runs of the pipeline read it."""
+    return read_spec(spec, paths.spool)
+
+
 def fingerprint(spec: PipelineSpec) -> dict[str, Any]:
     """What may not change under a living checkpoint: where records come from, and how the table is laid out."""
     sources: dict[str, Any] = {}
     for name, source in spec.sources.items():
-        if isinstance(source, FilesSource):
+        if isinstance(source, SpooledSource):
+            sources[name] = {"type": source.origin.type}
+        elif isinstance(source, FilesSource):
             sources[name] = {"type": source.type, "path": source.path, "format": source.format}
         elif isinstance(source, KafkaSource):
             chosen = source.topics or source.topic_pattern or source.assign
