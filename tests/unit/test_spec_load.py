@@ -357,7 +357,6 @@ def test_starting_offsets_that_are_good(tmp_path, value):
         (GOOD + "sinks: [{type: console}]\n", ["sinks"]),
         (GOOD + "    static: true\n", ["sources.orders.static"]),
         (GOOD + "    event_time: at\n    watermark: 5 minutes\n", ["sources.orders.watermark"]),
-        (GOOD.replace("id BIGINT, name STRING, at TIMESTAMP", "infer"), ["sources.orders.schema"]),
         (GOOD + "  more: {type: files, path: b, format: text}\n", ["sources"]),
         (TICKS + "    event_time: timestamp\n    watermark: 5 minutes\n", ["sources.ticks.watermark"]),
     ],

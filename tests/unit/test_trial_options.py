@@ -76,7 +76,7 @@ def test_a_run_reads_them_as_files_with_the_same_columns(source: dict[str, Any])
     spec = _spec(source)
     assert check_pipeline(spec) == []
     assert list_unsupported(spec) == []
-    (read,) = read_spec(spec, lambda name: Path("/state/spool") / name).sources.values()
+    (read,) = read_spec(spec, lambda name: Path("/state/spool") / name, {}).sources.values()
     assert isinstance(read, SpooledSource)
     assert (read.path, read.origin) == ("/state/spool/one", spec.sources["one"])
     assert list_columns(read) == list_columns(spec.sources["one"])

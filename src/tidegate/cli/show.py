@@ -64,6 +64,9 @@ def _source_line(source: Mapping[str, Any]) -> str:
 
 def _source_notes(source: Mapping[str, Any]) -> list[str]:
     notes = []
+    if source.get("schema"):
+        kept = "not known yet: the first run infers them" if source["schema"] == "infer" else source["schema"]
+        notes.append(f"columns: {kept}")
     for key, what in (
         ("unknown_fields", "fields the schema does not have"),
         ("skipped", "left alone"),

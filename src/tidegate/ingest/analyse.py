@@ -30,16 +30,23 @@ def analyse_pipeline(project: Project, name: str) -> None:
 
     Raises UsageError (or its SpecError) for what an ingest would refuse, with the user's file and line.
     """
+    from tidegate.ingest.foresee import foresee_schemas
     from tidegate.ingest.query import prepare_query
     from tidegate.spec.load import load_pipeline
     from tidegate.staging.birth import as_read
     from tidegate.table.log import read_table_state
 
-    spec = as_read(load_pipeline(project, name), project.paths(name))
+    paths = project.paths(name)
+    spec = as_read(load_pipeline(project, name), paths)
     table = read_table_state(project.paths(name).table)
     spark = _session(project, spec)
     with tempfile.TemporaryDirectory(prefix="tidegate-analyse-") as empty:
-        parsed = {source: _empty_stream(spark, one, Path(empty)) for source, one in spec.sources.items()}
+        (Path(empty) / "none").mkdir()
+        foreseen = foresee_schemas(spark, project, paths, spec, Path(empty) / "waiting")
+        if foreseen is None:
+            return  # without a file nobody knows the columns
+        spec = foreseen
+        parsed = {source: _empty_stream(spark, one, Path(empty) / "none") for source, one in spec.sources.items()}
         try:
             schema_json = table.schema_json if table is not None else None
             partition_by = table.partition_columns if table is not None else None

@@ -63,6 +63,7 @@ def _die_with_parent() -> None:
 def _ingest(project: Project, paths: PipelinePaths, order: IngestOrder) -> dict[str, Any]:
     from pyspark.sql import SparkSession
 
+    from tidegate.ingest.infer import infer_missing
     from tidegate.ingest.judge import judge_if_large
     from tidegate.ingest.query import prepare_query
     from tidegate.ingest.stage import BatchStager
@@ -75,6 +76,7 @@ def _ingest(project: Project, paths: PipelinePaths, order: IngestOrder) -> dict[
     spark = SparkSession.builder.appName(f"tidegate {spec.name}").getOrCreate()
     emit("session", seconds=round(time.monotonic() - started, 2), master=spark.sparkContext.master)
 
+    spec = infer_missing(spark, paths, order, spec)
     parsed = {name: _stream(spark, project, paths, order, spec, name) for name in spec.sources}
     prepared = prepare_query(
         spark, project, spec, parsed, order.run_id, order.table_schema_json, order.table_partition_by

@@ -18,9 +18,9 @@ from tidegate.run.rebirth import begin_anew
 from tidegate.run.report import now_text
 from tidegate.run.settle import sweep_attempts, sync_ledger
 from tidegate.run.submit import SubmitPlan, driver_died, plan_submit
-from tidegate.spec.as_read import SpooledSource
+from tidegate.spec.as_read import KeptSource, SpooledSource, is_to_infer
 from tidegate.spec.models import FilesSource, KafkaSource
-from tidegate.staging.birth import Birth, name_query, new_birth, read_birth, replace_birth, write_birth
+from tidegate.staging.birth import Birth, as_read, name_query, new_birth, read_birth, replace_birth, write_birth
 from tidegate.staging.checkpoint import files_between, read_offsets
 
 if TYPE_CHECKING:
@@ -239,6 +239,7 @@ def _run_driver(context: RunContext, ordered: tuple[IngestOrder, Pending], submi
     if facts.query_id is not None:
         name_query(paths, facts.query_id)
     sync_ledger(paths, context.spec, facts.owed)
+    _note_inferred(context)
     result = storage.read_json(result_path)
     if result is None:
         if shutil.disk_usage(paths.state).free < _ROOM_FOR_AN_ANSWER_BYTES:
@@ -248,6 +249,15 @@ def _run_driver(context: RunContext, ordered: tuple[IngestOrder, Pending], submi
         raise _with_log(TidegateError.from_dict(result["error"]), str(log_path))
     for path in (order_path, result_path, log_path):
         storage.remove(path)
+
+
+def _note_inferred(context: RunContext) -> None:
+    """Go on with the columns that the driver has inferred, and report them."""
+    before, context.spec = context.spec, as_read(context.spec, context.paths)
+    for name, source in context.spec.sources.items():
+        if isinstance(source, KeptSource) and is_to_infer(before.sources[name]):
+            context.report.sources[name]["schema"] = source.schema_
+            context.report.notes.append(f"source {name}: its columns were inferred, and are kept: {source.schema_}")
 
 
 def _with_log(error: TidegateError, log_path: str) -> TidegateError:

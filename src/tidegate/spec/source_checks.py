@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import datetime
 
-from tidegate.spec.ddl import Column, DdlError, parse_ddl
+from tidegate.spec.ddl import Column, DdlError, is_infer, parse_ddl
 from tidegate.spec.document import names_variable
 from tidegate.spec.faults import STORAGE_NOT_SUPPORTED, name_nearest, show_value
 from tidegate.spec.findings import Finding
@@ -66,7 +66,7 @@ def list_columns(source: SourceSpec) -> list[Column] | None:
         columns = [Column("value", kind, True)] if source.format in ("text", "raw") else None
     else:
         try:
-            columns = None if source.schema_.strip().lower() == "infer" else parse_ddl(source.schema_)
+            columns = None if is_infer(source.schema_) else parse_ddl(source.schema_)
         except DdlError:
             columns = None
     if columns is None:
@@ -83,8 +83,13 @@ def _check_schema(name: str, source: FilesSource | KafkaSource) -> list[Finding]
         if source.format in ("text", "raw"):
             return []
         return [Finding(here, f"{source.format} needs a schema", "add `schema: id BIGINT, name STRING`")]
-    if text.strip().lower() == "infer":
+    if is_infer(text) and isinstance(source, FilesSource) and source.format != "text":
         return []
+    if is_infer(text) and source.format in ("json", "csv"):
+        fix = "write the columns: schema: id BIGINT, name STRING"
+        return [Finding(here, "schema: infer is for files; records of a topic do not tell their columns", fix)]
+    if is_infer(text) and source.format == "text":
+        return [Finding(here, "text has one column, value STRING: there is nothing to infer", "remove it")]
     if source.format == "raw" or (source.format == "text" and isinstance(source, KafkaSource)):
         kind = "BINARY" if source.format == "raw" else "STRING"
         return [Finding(here, f"{source.format} has one column, value {kind}, and no schema", "remove it")]

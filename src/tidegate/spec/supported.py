@@ -17,11 +17,8 @@ def list_unsupported(spec: PipelineSpec) -> list[Finding]:
         refuse(("sources",), f"a pipeline with {len(spec.sources)} sources", "keep one, and make a pipeline of each")
     for name, source in spec.sources.items():
         here = ("sources", name)
-        if isinstance(source, (FilesSource, KafkaSource)):
-            if (source.schema_ or "").strip().lower() == "infer":
-                refuse((*here, "schema"), "schema: infer", "write the columns: schema: id BIGINT, name STRING")
-            if source.static:
-                refuse((*here, "static"), "static: true", "remove it")
+        if isinstance(source, (FilesSource, KafkaSource)) and source.static:
+            refuse((*here, "static"), "static: true", "remove it")
         if isinstance(source, (FilesSource, KafkaSource, RateSource)) and source.watermark is not None:
             refuse((*here, "watermark"), "a watermark", "remove it")
     if spec.output_mode != "append":
