@@ -103,6 +103,14 @@ class PipelinePaths:
         """The copies of one static source that runs read, a folder per version."""
         return self.state / "static" / source
 
+    def spool(self, source: str) -> Path:
+        """What a source that cannot be asked again has sent, for one source of type rate or socket."""
+        return self.state / "spool" / source
+
+    def spool_position(self, source: str) -> Path:
+        """How far that source has come: a note numbered like its newest file."""
+        return self.state / "spool" / f"{source}.position"
+
     @property
     def staging(self) -> Path:
         """Attempt folders of staged batches."""

@@ -60,7 +60,7 @@ def test_good_options(source):
         (files("csv", enforceSchema=False), "where there is a header, it is always checked"),
         (files("csv", unescapedQuoteHandling="x"), "'x' is not a value for unescapedQuoteHandling | allowed: STOP_AT"),
         (files("parquet", datetimeRebaseMode="corrected"), "write CORRECTED; allowed:"),
-        (files("parquet", mergeSchema=True), "it only matters where Spark guesses the schema"),
+        (files("parquet", mergeSchema=True), "it steers how Spark guesses the schema"),
         (files("json", multiLine=True), "a line is a record, so that each has a position | write one JSON"),
         (files("json", encoding="utf-16"), "JSON is read as UTF-8"),
         (files("json", mode="DROPMALFORMED"), "tidegate keeps every record that does not parse"),

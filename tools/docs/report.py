@@ -58,6 +58,8 @@ SOURCE = {
     "settling": "`[{path, age_seconds}]`: changed more recently than `settle`",
     "changed": "`[{path, was, now, policy}]`: changed after it was taken; size and mtime_ns; not read again",
     "vanished": "`[path]`: taken by an earlier run, and no longer there",
+    "schema": "the columns that were inferred and are kept (`schema: infer`); `infer` before a run has read a file",
+    "replayable": "false for `rate` and `socket`; left out where records can be read again",
     "lost": "`[path]`: taken, and gone before it was read",
 }
 QUALITY = {

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.audit.gx_types import EXPECTATION_TYPES, QUARANTINE_TYPES, UNUSABLE_TYPES
-from tidegate.spec import reader_options, supported
+from tidegate.spec import reader_options, supported, trial_options
 from tidegate.spec.json_schema import build_schemas
 from tidegate.spec.kafka_options import CLIENT_SETTINGS
 from tidegate.spec.source_checks import KAFKA_METADATA
@@ -161,6 +161,10 @@ def _options() -> list[list[str]]:
         ["files: how much one batch takes", _show(reader_options.FILE_STREAM_OPTIONS)],
         ["kafka: the stream", _show(reader_options.KAFKA_STREAM_OPTIONS)],
     ]
+    rows += [
+        [f"type: {name}", ", ".join(f"{code(key)} ({kind})" for key, kind in options.items())]
+        for name, options in (("rate", trial_options.RATE_OPTIONS), ("socket", trial_options.SOCKET_OPTIONS))
+    ]
     rows += [[f"format: {name}", _show(options) or "none"] for name, options in reader_options.PARSER_OPTIONS.items()]
     return rows
 
@@ -174,6 +178,7 @@ def _refused() -> list[list[str]]:
         ("", reader_options._REFUSED_EVERYWHERE),
         (" (files)", reader_options._REFUSED_FILES),
         (" (kafka)", reader_options._REFUSED_KAFKA),
+        (" (rate)", trial_options.REFUSED_TRIAL_OPTIONS),
         *((f" ({name})", refused) for name, refused in reader_options._REFUSED_BY_FORMAT.items()),
     ]
     return [[code(name) + where, reason, instead] for where, part in tables for name, (reason, instead) in part.items()]

@@ -32,6 +32,8 @@ def show_report(report: Mapping[str, Any]) -> None:
             f"+{table['rows_added']:,} rows in {table['files_added']} files"
             + (f", -{table['rows_removed']:,} rows" if table.get("rows_removed") else "")
         )
+    for note in report.get("notes") or ():
+        print(f"  note: {note}")
     if report.get("adopted_runs"):
         print(f"  adopted what these runs left: {', '.join(report['adopted_runs'])}")
     if report.get("published_by"):
@@ -71,6 +73,9 @@ def _source_line(source: Mapping[str, Any]) -> str:
 
 def _source_notes(source: Mapping[str, Any]) -> list[str]:
     notes = []
+    if source.get("schema"):
+        kept = "not known yet: the first run infers them" if source["schema"] == "infer" else source["schema"]
+        notes.append(f"columns: {kept}")
     for key, what in (
         ("unknown_fields", "fields the schema does not have"),
         ("skipped", "left alone"),

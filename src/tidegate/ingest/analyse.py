@@ -30,16 +30,25 @@ def analyse_pipeline(project: Project, name: str) -> None:
 
     Raises UsageError (or its SpecError) for what an ingest would refuse, with the user's file and line.
     """
+    from tidegate.ingest.foresee import foresee_schemas
     from tidegate.ingest.query import prepare_query
     from tidegate.spec.load import load_pipeline
+    from tidegate.staging.birth import as_read
     from tidegate.table.log import read_table_state
 
-    spec = load_pipeline(project, name)
+    paths = project.paths(name)
+    spec = as_read(load_pipeline(project, name), paths)
     table = read_table_state(project.paths(name).table)
     spark = _session(project, spec)
     with tempfile.TemporaryDirectory(prefix="tidegate-analyse-") as empty:
-        parsed = {source: _empty_stream(spark, source, one, Path(empty)) for source, one in spec.streams.items()}
-        parsed |= {source: _empty_batch(spark, one, Path(empty)) for source, one in spec.statics.items()}
+        (Path(empty) / "none").mkdir()
+        foreseen = foresee_schemas(spark, project, paths, spec, Path(empty) / "waiting")
+        if foreseen is None:
+            return  # without a file nobody knows the columns
+        spec = foreseen
+        nothing = Path(empty) / "none"
+        parsed = {source: _empty_stream(spark, source, one, nothing) for source, one in spec.streams.items()}
+        parsed |= {source: _empty_batch(spark, one, nothing) for source, one in spec.statics.items()}
         try:
             schema_json = table.schema_json if table is not None else None
             partition_by = table.partition_columns if table is not None else None
@@ -57,7 +66,7 @@ def _empty_stream(spark: SparkSession, name: str, source: SourceSpec, empty: Pat
         from tidegate.source.spark_files import stream_files
 
         return stream_files(spark, empty, source, [], name=name, unlimited=False)
-    assert isinstance(source, KafkaSource), "load_pipeline refuses other sources"
+    assert isinstance(source, KafkaSource), "the others are read as files"
     from tidegate.source.spark_kafka import shape_records
 
     # The rate source stands for Kafka's: a stream of the same columns that needs neither jars nor a broker.

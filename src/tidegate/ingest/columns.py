@@ -7,7 +7,7 @@ for signed, and reads a text in an INT column of an orc file as null (each tried
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,24 @@ def read_footers(intake: Path, links: Iterable[str], spec: FilesSource) -> dict[
         if unknown or fault:
             footers[link] = Footer(unknown, fault)
     return footers
+
+
+def find_conflicts(folder: Path, links: Mapping[str, str], kind: str) -> str | None:
+    """The columns that files of ``folder`` hold in different types, with a file for each; None for formats whose files
+    do not tell. ``links`` maps the files to the paths that the user knows."""
+    if kind not in ("parquet", "orc"):
+        return None
+    seen: dict[str, dict[str, str]] = {}
+    for link, path in links.items():
+        columns = _read_columns(folder / link, kind)
+        for name, found in columns.items() if isinstance(columns, dict) else ():
+            seen.setdefault(name, {}).setdefault(str(found), path)
+    told = [
+        f"{name} is " + " and ".join(f"{found} in {path}" for found, path in kinds.items())
+        for name, kinds in seen.items()
+        if len(kinds) > 1
+    ]
+    return "; ".join(told) or None
 
 
 def _read_columns(path: Path, kind: str) -> dict[str, Any] | str:

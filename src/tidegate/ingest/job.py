@@ -71,6 +71,7 @@ def _die_with_parent() -> None:
 def _ingest(project: Project, paths: PipelinePaths, order: IngestOrder) -> dict[str, Any]:
     from pyspark.sql import SparkSession
 
+    from tidegate.ingest.infer import infer_missing
     from tidegate.ingest.judge import judge_if_large
     from tidegate.ingest.look import BatchLook
     from tidegate.ingest.progress_log import ProgressLog
@@ -79,13 +80,15 @@ def _ingest(project: Project, paths: PipelinePaths, order: IngestOrder) -> dict[
     from tidegate.ingest.stage import BatchStager
     from tidegate.ingest.state import set_state_conf
     from tidegate.spec.load import load_pipeline
+    from tidegate.staging.birth import as_read
 
-    spec = load_pipeline(project, order.pipeline)
+    spec = as_read(load_pipeline(project, order.pipeline), paths)
     started = time.monotonic()
     emit("start", pipeline=spec.name, run_id=order.run_id)
     spark = SparkSession.builder.appName(f"tidegate {spec.name}").getOrCreate()
     emit("session", seconds=round(time.monotonic() - started, 2), master=spark.sparkContext.master)
 
+    spec = infer_missing(spark, paths, order, spec)
     reader = SourceReader(spark, project, paths, order, spec)
     parsed, statics = reader.streams(), reader.statics()
     prepared = prepare_query(

@@ -8,6 +8,7 @@ lines before the tear), and the file goes to quarantine as one malformed record.
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import re
 import secrets
@@ -18,6 +19,7 @@ from typing import Any
 
 from tidegate import storage
 from tidegate.ingest.torn import EMPTY_FILES, TornFile, check_compressed, write_readable_part
+from tidegate.source.files import partition_of
 from tidegate.spec.models import FilesSource
 
 _CHECKED = (".gz", ".bz2")
@@ -173,10 +175,16 @@ def _header_fault(path: Path, spec: FilesSource) -> str | None:
                     break
         except (csv.Error, EOFError, LookupError):
             return None
-    wanted = [column.name for column in parse_ddl(spec.schema_ or "")]
+    in_folders = {column.lower() for column in partition_of(_partition_folders(path), None)}
+    wanted = [column.name for column in parse_ddl(spec.schema_ or "") if column.name.lower() not in in_folders]
     if names and [name.lower() for name in names] != [name.lower() for name in wanted]:
         return f"its header is {', '.join(names)}; the schema wants {', '.join(wanted)}"
     return None
+
+
+def _partition_folders(link: Path) -> str:
+    """The ``k=v/...`` folders right above a link."""
+    return "/".join(itertools.takewhile(lambda name: "=" in name, (folder.name for folder in link.parents)))
 
 
 def is_set_aside(folder: Path, intake: Path, link: str) -> bool:

@@ -20,8 +20,9 @@ from tidegate.run.report import now_text
 from tidegate.run.settle import sweep_attempts, sync_ledger
 from tidegate.run.statics import pin_statics
 from tidegate.run.submit import SubmitPlan, driver_died, plan_submit
+from tidegate.spec.as_read import KeptSource, SpooledSource, is_to_infer
 from tidegate.spec.models import CloseWhen, FilesSource, KafkaSource
-from tidegate.staging.birth import Birth, name_query, new_birth, read_birth, replace_birth, write_birth
+from tidegate.staging.birth import Birth, as_read, name_query, new_birth, read_birth, replace_birth, write_birth
 from tidegate.staging.checkpoint import files_between, plan_closing_batch, read_offsets, read_watermark
 from tidegate.staging.open_state import read_open_state
 
@@ -65,6 +66,7 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
 
     assert context.facts is not None
     project, spec, paths, facts = context.project, context.spec, context.paths, context.facts
+    _receive(context)
     lost: dict[str, list[str]] = {}
     planned: dict[str, list[LedgerRow]] = {}
     if ledger is not None:
@@ -88,7 +90,7 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
             summary["lost"] = lost[name]
         context.report.sources[name] = {"rows": 0, **summary}
     if ledger is not None:
-        if any(scan.changed or scan.vanished for scan in pending.scans.values()):
+        if context.report.notes or any(scan.changed or scan.vanished for scan in pending.scans.values()):
             context.save()  # named in a report before they count as reported
         for name, scan in pending.scans.items():
             note_scan(ledger, name, scan)
@@ -153,6 +155,17 @@ def _close_idle(context: RunContext, pending: Pending, facts: Facts) -> bool:
         return False
     context.lease.check()
     return plan_closing_batch(context.paths.checkpoint, watermark_ms) is not None
+
+
+def _receive(context: RunContext) -> None:
+    """Bring what the sources for trying out have into files, which are read like any others."""
+    from tidegate.source.spool import describe_not_replayable, receive
+
+    for name, source in context.spec.streams.items():
+        if isinstance(source, SpooledSource):
+            context.lease.check()
+            told = [describe_not_replayable(name, source), *receive(context.paths, name, source)]
+            context.report.notes += [note for note in told if note not in context.report.notes]
 
 
 def _rows_in_flight(context: RunContext, source_name: str, rows: Iterable[LedgerRow]) -> list[LedgerRow]:
@@ -271,6 +284,7 @@ def _run_driver(context: RunContext, ordered: tuple[IngestOrder, Pending], submi
     if facts.query_id is not None:
         name_query(paths, facts.query_id)
     sync_ledger(paths, context.spec, facts.owed)
+    _note_inferred(context)
     result = storage.read_json(result_path)
     if result is None:
         if shutil.disk_usage(paths.state).free < _ROOM_FOR_AN_ANSWER_BYTES:
@@ -280,6 +294,15 @@ def _run_driver(context: RunContext, ordered: tuple[IngestOrder, Pending], submi
         raise _with_log(TidegateError.from_dict(result["error"]), str(log_path))
     for path in (order_path, result_path, log_path):
         storage.remove(path)
+
+
+def _note_inferred(context: RunContext) -> None:
+    """Go on with the columns that the driver has inferred, and report them."""
+    before, context.spec = context.spec, as_read(context.spec, context.paths)
+    for name, source in context.spec.sources.items():
+        if isinstance(source, KeptSource) and is_to_infer(before.sources[name]):
+            context.report.sources[name]["schema"] = source.schema_
+            context.report.notes.append(f"source {name}: its columns were inferred, and are kept: {source.schema_}")
 
 
 def _with_log(error: TidegateError, log_path: str) -> TidegateError:

@@ -11,15 +11,20 @@ from tidegate.run.pending import find_pending
 from tidegate.run.preflight import check_agreement, gather_facts
 from tidegate.run.report import list_reports
 from tidegate.run.verdicts import find_hold
+from tidegate.source.spool import describe_not_replayable
+from tidegate.spec.as_read import SpooledSource
 from tidegate.spec.load import list_pipelines, load_pipeline
 from tidegate.spec.models import FilesSource
+from tidegate.staging.birth import as_read
 from tidegate.staging.open_state import describe_open_state, read_open_state, text_of_ms
+
+_RECEIVES = "the next run first receives"
 
 
 def plan_pipeline(project: Project, name: str) -> dict[str, Any]:
     """What the next run of ``name`` would read, and what stands in its way. Raises UsageError for a bad spec."""
-    spec = load_pipeline(project, name)
     paths = project.paths(name)
+    spec = as_read(load_pipeline(project, name), paths)
     facts = gather_facts(paths, spec)
     notes: list[str] = []
     try:
@@ -33,6 +38,10 @@ def plan_pipeline(project: Project, name: str) -> dict[str, Any]:
         notes.append(f"staged and not published: {len(facts.owed)} batches, {sum(m.staged for m in facts.owed):,} rows")
     if facts.in_flight is not None:
         notes.append(f"batch {facts.in_flight} was begun and is finished first")
+    for key, one in spec.sources.items():
+        if isinstance(one, SpooledSource):
+            notes.append(describe_not_replayable(key, one))
+            notes.append(f"{_RECEIVES} what source {key} has; nothing was asked of it now")
     sources: dict[str, Any] = {}
     sources_unknown = None
     has_new = False
@@ -73,7 +82,9 @@ def _summarise(work: bool, notes: list[str]) -> str:
         return "the next run would refuse"
     if any(note.startswith("held") for note in notes):
         return "waits for a decision"
-    return "there is something to do" if work else "nothing new"
+    if work:
+        return "there is something to do"
+    return "the next run receives first" if any(_RECEIVES in note for note in notes) else "nothing new"
 
 
 def _in_one_line(error: TidegateError) -> str:
@@ -92,8 +103,8 @@ def _pipeline_status(project: Project, name: str, runs: int, *, strict: bool) ->
     value: dict[str, Any] = {"pipeline": name, "table": None, "backlog": None, "backlog_unknown": None, "held": None}
     value |= {"notes": [], "lease": None, "watermark": None, "state": None, "runs": []}
     try:
-        spec = load_pipeline(project, name)
         paths = project.paths(name)
+        spec = as_read(load_pipeline(project, name), paths)
         value["runs"] = [report.to_dict() for report in list_reports(paths, runs)]
         value["lease"] = read_lease(paths)
         facts = gather_facts(paths, spec)

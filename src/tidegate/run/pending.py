@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tidegate.project import PipelinePaths, Project
+from tidegate.spec.as_read import KeptSource, SpooledSource, is_to_infer
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
 from tidegate.staging.birth import Birth
 from tidegate.staging.checkpoint import CheckpointState, read_offsets
@@ -53,16 +54,24 @@ def find_pending(
     files = size = offsets = 0
     for name, source in spec.streams.items():
         if isinstance(source, FilesSource):
-            from tidegate.source.files import scan_files
+            from tidegate.source.files import EMPTY_SCAN, scan_files
 
             assert ledger is not None
-            scan = scan_files(project, paths, name, source, ledger, time.time())
+            is_spooled = isinstance(source, SpooledSource)
+            if is_spooled and not paths.spool(name).is_dir():
+                scan = EMPTY_SCAN  # plan, before the first run
+            else:
+                scan = scan_files(project, paths, name, source, ledger, time.time())
             waiting = ledger.rows(name, state="linked")
             scans[name] = scan
             files += len(scan.new) + len(waiting)
             source_bytes = sum(entry.size for entry in scan.new) + sum(row.size for row in waiting)
             size += source_bytes
             summaries[name] = summarise_scan(scan, len(waiting), source_bytes)
+            if isinstance(source, KeptSource) or is_to_infer(source):
+                summaries[name]["schema"] = source.schema_
+            if is_spooled:
+                summaries[name]["replayable"] = False
         elif isinstance(source, KafkaSource):
             from tidegate.source.kafka import KafkaBirth, plan_kafka, resolve_birth
 

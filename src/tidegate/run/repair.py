@@ -27,7 +27,7 @@ from tidegate.run.steps import new_run_id
 from tidegate.source.ledger import LedgerRow, open_ledger
 from tidegate.spec.load import load_pipeline
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
-from tidegate.staging.birth import new_birth
+from tidegate.staging.birth import as_read, new_birth
 from tidegate.table.commit import commit_files
 from tidegate.table.intent import intent_path, pending_intents
 from tidegate.table.log import LOG_FOLDER, DataFile, list_data_files, open_table, read_table_state
@@ -41,8 +41,8 @@ def repair_pipeline(project: Project, name: str, *, dry_run: bool) -> dict[str, 
 
     Raises DisagreementError when only a person can mend it: a torn table log, a ledger that is gone.
     """
-    spec = load_pipeline(project, name)
     paths = project.paths(name)
+    spec = as_read(load_pipeline(project, name), paths)
     if dry_run:
         return _repair(project, spec, paths, None)
     expires = project.spec.lease.expires_after

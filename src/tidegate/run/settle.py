@@ -27,6 +27,8 @@ from tidegate.run.report import (
 from tidegate.run.verdicts import StoredVerdict, list_verdicts, load_decision
 from tidegate.source.intake import remove_links
 from tidegate.source.ledger import open_ledger
+from tidegate.source.spool import remove_spooled
+from tidegate.spec.as_read import SpooledSource
 from tidegate.spec.models import FilesSource, PipelineSpec
 from tidegate.staging.manifest import BatchManifest, batch_keys
 from tidegate.table.intent import pending_intents
@@ -79,7 +81,11 @@ def settle(paths: PipelinePaths, spec: PipelineSpec, lease: Lease, facts: Facts)
         with open_ledger(paths) as ledger:
             for query_id in {manifest.query_id for manifest in settled}:
                 ledger.mark_published(query_id, facts.settled_up_to(query_id))
-            remove_links(paths, ledger.removable_links(), ledger)
+            links = ledger.removable_links()
+            for name, source in spec.sources.items():
+                if isinstance(source, SpooledSource):
+                    remove_spooled(paths, name, [link for one, link in links if one == name], ledger)
+            remove_links(paths, links, ledger)
     for manifest in settled:
         storage.remove_tree(paths.staging / manifest.query_id / f"{manifest.batch_id:012d}")
         storage.remove(paths.manifest(manifest.query_id, manifest.batch_id))

@@ -37,6 +37,7 @@ from tidegate.run.settle import recover
 from tidegate.run.verdicts import find_hold, held_error, load_decision, load_verdict
 from tidegate.spec.load import load_pipeline
 from tidegate.spec.models import PipelineSpec
+from tidegate.staging.birth import as_read
 from tidegate.staging.open_state import describe_open_state, read_open_state, text_of_ms
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ def _open_run(
     lease = acquire(paths, run_id=run_id, command=command, expires_after_seconds=expires)
     began = time.monotonic()
     report = _load_open_report(paths, run_id) or new_report(name, run_id)
-    context = RunContext(project, spec, paths, lease, report)
+    context = RunContext(project, as_read(spec, paths), paths, lease, report)
     try:
         yield context
     except BaseException as error:

@@ -19,6 +19,7 @@ from tidegate.project import PipelinePaths, Project
 from tidegate.source.intake import DEFAULT_PARTITION, unescape_hive
 from tidegate.source.ledger import Ledger, LedgerRow
 from tidegate.source.listing import Listing, list_source
+from tidegate.source.partition_values import fits_value
 from tidegate.spec.models import FilesSource
 
 POLICY_CHANGED = "not read again"
@@ -64,6 +65,10 @@ class FilesScan:
         if not self.new:
             return None
         return datetime.fromtimestamp(min(entry.ctime_ns for entry in self.new) / 1e9, UTC)
+
+
+EMPTY_SCAN = FilesScan((), (), (), (), (), ())
+"""A folder that is not there yet, and need not be."""
 
 
 def scan_files(
@@ -236,12 +241,12 @@ def _place_in_partitions(
 ) -> tuple[list[FileEntry], tuple[str, ...], list[dict[str, str]]]:
     """The entries with their partition values. All files of a source must agree on which columns stand in folders,
     since Spark reads the others from inside the files."""
-    columns = _schema_columns(spec)
+    columns, kinds = _schema_columns(spec), _column_types(spec) or {}
     by_folder: dict[str, dict[str, str | None]] = {}
     for entry in entries:
         folder = os.path.dirname(entry.abs_path)
         if folder not in by_folder:
-            by_folder[folder] = _partition_of(folder[len(listing.base) :], columns)
+            by_folder[folder] = partition_of(folder[len(listing.base) :], columns)
     if pinned is None:
         pinned = max((tuple(partition) for partition in by_folder.values()), key=len, default=())
     placed: list[FileEntry] = []
@@ -251,12 +256,16 @@ def _place_in_partitions(
         if set(partition) != set(pinned):
             why = f"its folders give the columns ({', '.join(partition)}), those of the source ({', '.join(pinned)})"
             misplaced.append({"path": entry.path, "why": why})
+        elif wrong := [one for one, value in partition.items() if not fits_value(value, kinds.get(one, ""))]:
+            told = ", ".join(f"{one}={partition[one]}, and {one} is {kinds[one].upper()}" for one in wrong)
+            misplaced.append({"path": entry.path, "why": f"its folder says {told}"})
         else:
             placed.append(entry._replace(partition={column: partition[column] for column in pinned}))
     return placed, pinned, misplaced
 
 
-def _partition_of(folders: str, columns: Mapping[str, str] | None) -> dict[str, str | None]:
+def partition_of(folders: str, columns: Mapping[str, str] | None) -> dict[str, str | None]:
+    """The values in ``k=v`` folders, of the ``columns`` {lower-case name: name} or of all; None for Hive's default."""
     partition: dict[str, str | None] = {}
     for part in folders.split("/"):
         key, equals, value = part.partition("=")
@@ -271,11 +280,16 @@ def _partition_of(folders: str, columns: Mapping[str, str] | None) -> dict[str, 
 
 def _schema_columns(spec: FilesSource) -> dict[str, str] | None:
     """{lower-case name: name} of the declared columns; None when nothing is declared and every k=v folder counts."""
-    if spec.schema_ is None or spec.schema_.strip().lower() == "infer":
-        return None
-    from tidegate.spec.ddl import parse_ddl
+    kinds = _column_types(spec)
+    return None if kinds is None else {name.lower(): name for name in kinds}
 
-    return {name.lower(): name for name, _, _ in parse_ddl(spec.schema_)}
+
+def _column_types(spec: FilesSource) -> dict[str, str] | None:
+    from tidegate.spec.ddl import is_infer, parse_ddl
+
+    if spec.schema_ is None or is_infer(spec.schema_):
+        return None
+    return {name: kind for name, kind, _ in parse_ddl(spec.schema_)}
 
 
 def _outstanding_columns(source_name: str, ledger: Ledger) -> tuple[str, ...] | None:
@@ -283,4 +297,4 @@ def _outstanding_columns(source_name: str, ledger: Ledger) -> tuple[str, ...] | 
     link = ledger.any_link(source_name)
     if link is None:
         return None
-    return tuple(_partition_of(os.path.dirname(link), None))
+    return tuple(partition_of(os.path.dirname(link), None))

@@ -87,7 +87,8 @@ def _read(reader: Any, path: Any, spec: FilesSource, partition_columns: Sequence
         frame = reader.format("csv").options(**options).schema(_ddl(held)).load(path)
         frame = frame.select("*", F.col("_metadata.file_path").alias("_position"), F.struct(*names).alias(_ROW))
         of_row = {key: value for key, value in parser_options(spec).items() if key not in (*_OF_TEXT, *_OF_CSV_FILES)}
-        why = f"CASE WHEN {_CORRUPT} IS NOT NULL THEN {explain_csv_fault(columns, _CORRUPT, of_row, _ROW)} END"
+        in_files = [column for column in columns if column.name not in partition_columns]
+        why = f"CASE WHEN {_CORRUPT} IS NOT NULL THEN {explain_csv_fault(in_files, _CORRUPT, of_row, _ROW)} END"
         raw = F.coalesce(F.col(_CORRUPT), F.to_json(_ROW, JSON_OF_ROWS))
         detail = _detail(columns, F.expr(why))
         position = F.col("_position")

@@ -7,6 +7,7 @@ from collections import Counter
 from keyword import iskeyword
 
 from tidegate.spec.cron import describe_unusable_schedule
+from tidegate.spec.ddl import is_infer
 from tidegate.spec.faults import name_nearest, show_value
 from tidegate.spec.findings import Finding
 from tidegate.spec.models import PipelineSpec
@@ -46,6 +47,9 @@ def _check_streams(spec: PipelineSpec) -> list[Finding]:
         message = f"{len(spec.sources)} sources and no transform that says how they come together"
         found.append(Finding(("sources",), message, "add `transform: transform.py`, or keep one source"))
     for name, source in spec.statics.items():
+        if is_infer(source.schema_):
+            message = "the columns of a static source are not inferred: its files change from run to run"
+            found.append(Finding(("sources", name, "schema"), message, "write the columns: schema: id BIGINT"))
         if source.watermark is not None:
             here = ("sources", name, "watermark")
             found.append(Finding(here, "a static source has no watermark: it is read whole in each run", "remove it"))

@@ -111,6 +111,16 @@ def parse_ddl(text: str) -> list[Column]:
     return columns
 
 
+def is_infer(text: str | None) -> bool:
+    """Whether a schema is the word ``infer`` instead of columns."""
+    return text is not None and text.strip().lower() == "infer"
+
+
+def show_ddl(columns: list[Column]) -> str:
+    """Columns as one text, the same for every way of writing them."""
+    return ", ".join(f"{quote_name(name)} {kind}{'' if nullable else ' NOT NULL'}" for name, kind, nullable in columns)
+
+
 def quote_name(name: str) -> str:
     """A column's name as DDL wants it: in backticks where it is not a plain word."""
     return name if _PLAIN.fullmatch(name) else "`" + name.replace("`", "``") + "`"

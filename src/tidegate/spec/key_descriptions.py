@@ -5,7 +5,7 @@ from __future__ import annotations
 _COMMON = {
     "type": "The type of source.",
     "format": "How the records are written.",
-    "schema": "The columns in Spark's DDL (id BIGINT, tags ARRAY<STRING>), or `infer`.",
+    "schema": "The columns in Spark's DDL (id BIGINT, tags ARRAY<STRING>).",
     "event_time": "The TIMESTAMP column that says when a record happened.",
     "watermark": "How late a record may come, for example `20 minutes`.",
     "unknown_fields": "What happens to JSON fields that the schema does not have: named in the report, set aside with "
@@ -17,6 +17,8 @@ _COMMON = {
 _BY_MODEL = {
     "FilesSource": {
         "path": "A folder or a pattern, relative to tidegate.yaml.",
+        "schema": "The columns in Spark's DDL (id BIGINT, tags ARRAY<STRING>), or `infer`: the first run finds "
+        "them, and they are kept.",
         "settle": "Leave a file alone until it has not changed for so long.",
     },
     "KafkaSource": {
@@ -29,6 +31,11 @@ _BY_MODEL = {
         "metadata": "Adds _key, _topic, _partition, _offset, _timestamp and _headers.",
     },
     "CloseWhen": {"when": "How long nothing new must have come."},
+    "RateSource": {"options": "rowsPerSecond, and rampUpTime: the time until that rate is reached."},
+    "SocketSource": {
+        "options": "host and port of the peer; includeTimestamp adds the column timestamp; timeout is the silence "
+        "after which a run stops listening.",
+    },
     "TableSpec": {
         "partition_by": "Columns that become folders of the table.",
         "keys": "With output_mode update: the key that a changed row replaces.",

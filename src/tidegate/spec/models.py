@@ -71,7 +71,7 @@ class KafkaSource(Strict):
 
 
 class RateSource(Strict):
-    """Made-up rows, for trying out; not replayable."""
+    """Made-up rows, for trying out: columns timestamp and value. Not replayable."""
 
     type: Literal["rate"]
     event_time: str | None = None
@@ -80,7 +80,7 @@ class RateSource(Strict):
 
 
 class SocketSource(Strict):
-    """Lines from a TCP socket, for trying out; not replayable."""
+    """Lines from a TCP socket, for trying out: column value. Not replayable."""
 
     type: Literal["socket"]
     options: dict[str, str | int | float | bool] = {}

@@ -80,7 +80,7 @@ PARSER_OPTIONS: dict[str, dict[str, Kind]] = {
 
 _KEPT_RAW = "tidegate keeps every record that does not parse, raw, in the quarantine"
 _LOSES = "it loses records in silence"
-_INFERS = "it only matters where Spark guesses the schema, and the schema is declared"
+_INFERS = "it steers how Spark guesses the schema, which happens once at most; where it guesses wrong, write the schema"
 _WRITES = "it is an option for writing"
 _LINKS = "tidegate decides which files are new, by its own ledger"
 _STARTS = "tidegate pins the starting offsets itself"

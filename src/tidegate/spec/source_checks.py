@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from datetime import datetime
 
-from tidegate.spec.ddl import Column, DdlError, parse_ddl
+from tidegate.spec.ddl import Column, DdlError, is_infer, parse_ddl
 from tidegate.spec.document import names_variable
 from tidegate.spec.faults import STORAGE_NOT_SUPPORTED, name_nearest, show_value
 from tidegate.spec.findings import Finding
-from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec, RateSource, SourceSpec
+from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec, RateSource, SocketSource, SourceSpec
 from tidegate.spec.paths import is_uri
 from tidegate.spec.reader_options import check_reader_options
+from tidegate.spec.trial_options import check_trial_options, gives_timestamp
 
 KAFKA_METADATA: tuple[Column, ...] = (
     Column("_key", "binary", True),
@@ -46,6 +47,8 @@ def check_source(name: str, source: SourceSpec, spec: PipelineSpec) -> list[Find
     if isinstance(source, KafkaSource):
         found += _check_topics(name, source)
         found += _check_starting_offsets(name, source)
+    if isinstance(source, (RateSource, SocketSource)):
+        found += check_trial_options((*here, "options"), source)
     if isinstance(source, (FilesSource, KafkaSource, RateSource)):
         found += _check_event_time(name, source)
     return found
@@ -55,14 +58,15 @@ def list_columns(source: SourceSpec) -> list[Column] | None:
     """The columns a source gives to the transform; None where that cannot be told without reading it."""
     if isinstance(source, RateSource):
         return [Column("timestamp", "timestamp", True), Column("value", "bigint", True)]
-    if not isinstance(source, (FilesSource, KafkaSource)):
-        return [Column("value", "string", True)]
+    if isinstance(source, SocketSource):
+        received = [Column("timestamp", "timestamp", True)] if gives_timestamp(source) else []
+        return [Column("value", "string", True), *received]
     if source.schema_ is None:
         kind = "binary" if source.format == "raw" else "string"
         columns = [Column("value", kind, True)] if source.format in ("text", "raw") else None
     else:
         try:
-            columns = None if source.schema_.strip().lower() == "infer" else parse_ddl(source.schema_)
+            columns = None if is_infer(source.schema_) else parse_ddl(source.schema_)
         except DdlError:
             columns = None
     if columns is None:
@@ -79,8 +83,13 @@ def _check_schema(name: str, source: FilesSource | KafkaSource) -> list[Finding]
         if source.format in ("text", "raw"):
             return []
         return [Finding(here, f"{source.format} needs a schema", "add `schema: id BIGINT, name STRING`")]
-    if text.strip().lower() == "infer":
+    if is_infer(text) and isinstance(source, FilesSource) and source.format != "text":
         return []
+    if is_infer(text) and source.format in ("json", "csv"):
+        fix = "write the columns: schema: id BIGINT, name STRING"
+        return [Finding(here, "schema: infer is for files; records of a topic do not tell their columns", fix)]
+    if is_infer(text) and source.format == "text":
+        return [Finding(here, "text has one column, value STRING: there is nothing to infer", "remove it")]
     if source.format == "raw" or (source.format == "text" and isinstance(source, KafkaSource)):
         kind = "BINARY" if source.format == "raw" else "STRING"
         return [Finding(here, f"{source.format} has one column, value {kind}, and no schema", "remove it")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidegate.spec.findings import Finding
-from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
+from tidegate.spec.models import PipelineSpec
 
 
 def list_unsupported(spec: PipelineSpec) -> list[Finding]:
@@ -13,12 +13,6 @@ def list_unsupported(spec: PipelineSpec) -> list[Finding]:
     def refuse(path: tuple[str | int, ...], what: str, fix: str) -> None:
         found.append(Finding(path, f"{what} is not supported yet", fix))
 
-    for name, source in spec.sources.items():
-        here = ("sources", name)
-        if not isinstance(source, (FilesSource, KafkaSource)):
-            refuse((*here, "type"), f"a source of type {source.type}", "use files or kafka")
-        elif (source.schema_ or "").strip().lower() == "infer":
-            refuse((*here, "schema"), "schema: infer", "write the columns: schema: id BIGINT, name STRING")
     if spec.quality.on_critical != "hold":
         refuse(("quality", "on_critical"), f"on_critical: {spec.quality.on_critical}", "use hold")
     if spec.sinks:

@@ -13,6 +13,8 @@ from typing import Any
 
 from tidegate import storage
 from tidegate.project import PipelinePaths
+from tidegate.spec.as_read import KeptSource, SpooledSource, read_spec
+from tidegate.spec.ddl import parse_ddl, show_ddl
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
 
 
@@ -27,6 +29,8 @@ class Birth:
     fingerprint: dict[str, Any] = field(default_factory=dict)
     state_folder: str = ""
     """Where the checkpoint was made: it holds absolute paths of the intake, so it cannot move with its project."""
+    schemas: dict[str, str] = field(default_factory=dict)
+    """The columns of sources with ``schema: infer``, as DDL: found by the first run, and kept for all others."""
 
 
 def read_birth(paths: PipelinePaths) -> Birth | None:
@@ -57,15 +61,34 @@ def new_birth(
 ) -> Birth:
     """A birth of now."""
     born_at = datetime.now(UTC).isoformat()
-    return Birth(None, born_at, settings, sources, fingerprint(spec), str(paths.state))
+    kept = {name: source.schema_ or "" for name, source in spec.sources.items() if isinstance(source, KeptSource)}
+    return Birth(None, born_at, settings, sources, fingerprint(spec), str(paths.state), kept)
+
+
+def keep_schemas(paths: PipelinePaths, spec: PipelineSpec, schemas: dict[str, str]) -> None:
+    """Keep inferred columns, {source: DDL}. From now on other columns are a change of the spec."""
+    birth = read_birth(paths)
+    assert birth is not None, "the ingest step writes the birth before it starts Spark"
+    kept = {**birth.schemas, **schemas}
+    replace_birth(paths, replace(birth, schemas=kept, fingerprint=fingerprint(read_spec(spec, paths.spool, kept))))
+
+
+def as_read(spec: PipelineSpec, paths: PipelinePaths) -> PipelineSpec:
+    """``spec`` as runs of the pipeline read it."""
+    birth = read_birth(paths)
+    return read_spec(spec, paths.spool, birth.schemas if birth is not None else {})
 
 
 def fingerprint(spec: PipelineSpec) -> dict[str, Any]:
     """What may not change under a living checkpoint: where records come from, and how the table is laid out."""
     sources: dict[str, Any] = {}
     for name, source in spec.streams.items():
-        if isinstance(source, FilesSource):
+        if isinstance(source, SpooledSource):
+            sources[name] = {"type": source.origin.type}
+        elif isinstance(source, FilesSource):
             sources[name] = {"type": source.type, "path": source.path, "format": source.format}
+            if isinstance(source, KeptSource):
+                sources[name]["schema"] = show_ddl(parse_ddl(source.schema_ or "value STRING"))
         elif isinstance(source, KafkaSource):
             chosen = source.topics or source.topic_pattern or source.assign
             sources[name] = {"type": source.type, "topics": json.loads(json.dumps(chosen)), "format": source.format}

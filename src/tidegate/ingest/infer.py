@@ -1,0 +1,106 @@
+"""``schema: infer``: Spark's own inference, once, over the files of the first run; what it found is kept.
+
+It is kept in the birth record before the first batch, so every later run reads with the same columns, whatever comes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidegate.errors import TidegateError, UsageError
+from tidegate.ingest.columns import find_conflicts
+from tidegate.ingest.order import IngestOrder, emit
+from tidegate.lease import check_token
+from tidegate.project import PipelinePaths
+from tidegate.source.files import partition_of
+from tidegate.source.partition_values import infer_value_type
+from tidegate.spec.as_read import is_to_infer
+from tidegate.spec.checks import check_pipeline
+from tidegate.spec.ddl import quote_name
+from tidegate.spec.models import FilesSource, PipelineSpec
+from tidegate.spec.reader_options import parser_options
+from tidegate.staging.birth import as_read, keep_schemas
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def infer_missing(spark: SparkSession, paths: PipelinePaths, order: IngestOrder, spec: PipelineSpec) -> PipelineSpec:
+    """``spec`` with the columns of every source: those that no run has inferred yet are, and are kept from now on.
+
+    Raises UsageError SCHEMA_NOT_INFERRED.
+    """
+    schemas = {}
+    for name, source in spec.sources.items():
+        if is_to_infer(source):
+            links = {link: str(entry["path"]) for link, entry in order.links.get(name, {}).items()}
+            schemas[name] = infer_schema(spark, paths, spec, name, paths.intake(name), links)
+            emit("progress", source=name, inferred=schemas[name])
+    if not schemas:
+        return spec
+    check_token(paths, order.token)
+    keep_schemas(paths, spec, schemas)
+    return as_read(spec, paths)
+
+
+def infer_schema(
+    spark: SparkSession, paths: PipelinePaths, spec: PipelineSpec, name: str, folder: Path, links: Mapping[str, str]
+) -> str:
+    """The columns of the files in ``folder`` as DDL. ``links`` maps their names in it, with their ``k=v`` folders, to
+    those the user knows.
+
+    Files and records that cannot be read tell nothing. Raises UsageError SCHEMA_NOT_INFERRED when no file tells, when
+    files contradict each other, or when a column cannot be used.
+    """
+    source = spec.sources[name]
+    assert isinstance(source, FilesSource)
+    in_folders = _infer_from_folders(links)
+    options = {**parser_options(source), "ignoreCorruptFiles": "true"}
+    if source.format in ("json", "csv"):
+        options |= {"mode": "DROPMALFORMED", "inferSchema": "true"}
+    else:
+        options |= {"mergeSchema": "true"}
+    try:
+        if not links:
+            raise _not_inferred(paths, name, "there is no file yet")
+        found = spark.read.format(source.format).options(**options).load(str(folder)).schema
+    except TidegateError:
+        raise
+    except Exception as error:
+        raise _not_inferred(paths, name, find_conflicts(folder, links, source.format) or _first_line(error)) from error
+    taken = {column.lower() for column in in_folders}
+    found = type(found)([field for field in found.fields if field.name.lower() not in taken])
+    if not found.fields:
+        raise _not_inferred(paths, name, f"none of {len(links)} files, first {min(links.values())}, holds a record")
+    parts = [found.toDDL(), *(f"{quote_name(column)} {kind}" for column, kind in in_folders.items())]
+    ddl = ", ".join(parts)
+    inferred = spec.model_copy(update={"sources": {name: source.model_copy(update={"schema_": ddl})}})
+    if findings := check_pipeline(inferred):
+        raise _not_inferred(paths, name, f"{ddl}: {'; '.join(finding.message for finding in findings)}")
+    return ddl
+
+
+def _infer_from_folders(links: Mapping[str, str]) -> dict[str, str]:
+    values: dict[str, list[str | None]] = {}
+    for link in links:
+        for column, value in partition_of(os.path.dirname(link), None).items():
+            values.setdefault(column, []).append(value)
+    return {column: infer_value_type(some) for column, some in values.items()}
+
+
+def _first_line(error: Exception) -> str:
+    text = next((line for line in str(error).splitlines() if "[" in line), str(error))
+    return text.rpartition("Exception: ")[2][:400].strip()
+
+
+def _not_inferred(paths: PipelinePaths, name: str, why: str) -> UsageError:
+    return UsageError(
+        "SCHEMA_NOT_INFERRED",
+        f"the columns of source {name} cannot be inferred: {why}",
+        where=f"{paths.spec}: sources.{name}.schema",
+        next_run="infers from the files that are there then; nothing was read, nothing is lost",
+        fix="write the columns: schema: id BIGINT, name STRING; what does not fit them goes to quarantine",
+    )

@@ -1,0 +1,76 @@
+"""Lines from a TCP socket, up to its end, a silence, or the bound of one run."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from datetime import UTC, datetime
+
+from tidegate.errors import TryAgainError
+from tidegate.spec.trial_options import SocketOptions
+
+_CHUNK_BYTES = 1 << 16
+_BYTES_AT_MOST = 64 << 20
+_SECONDS_AT_MOST = 60.0
+
+
+def listen(
+    options: SocketOptions,
+    where: str,
+    *,
+    bytes_at_most: int = _BYTES_AT_MOST,
+    seconds_at_most: float = _SECONDS_AT_MOST,
+) -> tuple[list[bytes], list[str]]:
+    """What the peer sends: each line as a JSON object, and notes on how it ended.
+
+    A run ends when the peer closes, when it was silent for ``options.timeout``, or at a bound, if it never is.
+    What came after the last line break is a line too: it would not come again. Bytes that are not UTF-8 are kept as
+    they are, for quarantine. Raises TryAgainError SOCKET_AWAY.
+    """
+    address = f"{options.host}:{options.port}"
+    try:
+        connection = socket.create_connection((options.host, options.port), timeout=options.timeout)
+    except OSError as error:
+        raise TryAgainError(
+            "SOCKET_AWAY",
+            f"nobody listens at {address}: {error.strerror or error}",
+            where=where,
+            next_run="connects again; nothing was read",
+            fix=f"start what sends there (to try: nc -l {options.port}), or correct host and port",
+        ) from error
+    lines: list[bytes] = []
+    notes: list[str] = []
+    rest, size, began = b"", 0, time.monotonic()
+    with connection:
+        while True:
+            seconds = max(seconds_at_most, options.timeout) - (time.monotonic() - began)
+            if size >= bytes_at_most or seconds <= 0:
+                what = f"{size:,} bytes" if size >= bytes_at_most else f"{time.monotonic() - began:.0f} seconds"
+                notes.append(f"stopped listening at {address} after {what}; what it sent later is lost")
+                break
+            connection.settimeout(min(seconds, options.timeout))
+            try:
+                chunk = connection.recv(_CHUNK_BYTES)
+            except TimeoutError:
+                if seconds > options.timeout:
+                    break
+                continue
+            except OSError as error:
+                notes.append(f"the connection to {address} broke: {error.strerror or error}; what came before counts")
+                break
+            if not chunk:
+                break
+            size += len(chunk)
+            *whole, rest = (rest + chunk).split(b"\n")
+            lines += [_record(line, options) for line in whole]
+    if rest:
+        lines.append(_record(rest, options))
+    return lines, notes
+
+
+def _record(line: bytes, options: SocketOptions) -> bytes:
+    row = {"value": line.removesuffix(b"\r").decode("utf-8", "surrogateescape")}
+    if options.with_timestamp:
+        row["timestamp"] = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%f}Z"
+    return json.dumps(row, ensure_ascii=False).encode("utf-8", "surrogateescape") + b"\n"

@@ -1,0 +1,60 @@
+"""A spec as a run reads it: every source that is not Kafka's is a folder of files with known columns.
+
+What ``rate`` and ``socket`` send is received into files of the pipeline's state first, so that from there on it is
+treated like any other file: taken once, accounted for, kept raw where it does not fit. Where a schema was inferred, the
+columns are those that were found and kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from tidegate.spec.ddl import is_infer
+from tidegate.spec.models import FilesSource, PipelineSpec, RateSource, SocketSource, SourceSpec
+from tidegate.spec.trial_options import gives_timestamp
+
+
+class SpooledSource(FilesSource):
+    """The files into which another source is received: ``origin``, the source as it stands in the spec."""
+
+    origin: RateSource | SocketSource
+
+
+class KeptSource(FilesSource):
+    """Files whose columns were inferred once. Its schema is the one that was kept, or what the spec now says instead,
+    which is the same or a change of the spec."""
+
+
+def read_spec(spec: PipelineSpec, spool: Callable[[str], Path], kept: Mapping[str, str]) -> PipelineSpec:
+    """``spec`` as a run reads it. ``spool`` gives the folder into which a source is received, ``kept`` the schemas that
+    were inferred before."""
+
+    def read(name: str, source: SourceSpec) -> SourceSpec:
+        if isinstance(source, RateSource | SocketSource):
+            return as_files(source, spool(name))
+        if isinstance(source, FilesSource) and name in kept:
+            schema = kept[name] if is_infer(source.schema_) else source.schema_
+            return KeptSource.model_construct(**{**dict(source), "schema_": schema})
+        return source
+
+    return spec.model_copy(update={"sources": {name: read(name, source) for name, source in spec.sources.items()}})
+
+
+def is_to_infer(source: SourceSpec) -> bool:
+    """Whether the columns of a source, as a run reads it, are still to be inferred."""
+    return isinstance(source, FilesSource) and is_infer(source.schema_)
+
+
+def as_files(source: RateSource | SocketSource, folder: Path) -> SpooledSource:
+    """``source`` as the files in ``folder`` that it is received into."""
+    columns = ["value BIGINT" if isinstance(source, RateSource) else "value STRING"]
+    if isinstance(source, RateSource):
+        columns.insert(0, "timestamp TIMESTAMP")
+    elif gives_timestamp(source):
+        columns.append("timestamp TIMESTAMP")
+    keys = {"type": "files", "path": str(folder), "format": "json", "schema": ", ".join(columns), "origin": source}
+    files = SpooledSource.model_validate(keys)
+    if isinstance(source, RateSource):  # both were checked as keys of the source that they stand on
+        return files.model_copy(update={"event_time": source.event_time, "watermark": source.watermark})
+    return files
