@@ -20,7 +20,7 @@ def show_report(report: Mapping[str, Any]) -> None:
         for line in _source_notes(source):
             print(f"    {line}")
     if report["outcome"] != "nothing_new":
-        counts = "  ".join(f"{key} {rows[key]:,}" for key in rows)
+        counts = "  ".join(f"{key} {rows[key]:,}" for key in rows if key != "superseded" or rows[key])
         print(f"  rows: {counts}")
         _show_quality(report["quality"])
     table = report["table"]

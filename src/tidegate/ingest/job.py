@@ -90,7 +90,7 @@ def _ingest(project: Project, paths: PipelinePaths, order: IngestOrder) -> dict[
         unknown_columns=_look_at_footers(paths, order, spec),
     )
     _drain(spark, prepared.rows, stager)
-    judge_if_large(spark, paths, order, prepared.suite)
+    judge_if_large(spark, paths, order, prepared.suite, spec)
     return {
         "batches": stager.batches,
         "rows": stager.rows_so_far,

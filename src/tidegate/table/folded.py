@@ -13,6 +13,7 @@ from typing import Any
 
 from tidegate import storage
 from tidegate.project import PipelinePaths
+from tidegate.spec.models import PipelineSpec
 from tidegate.staging.manifest import BatchManifest, StagedFile
 from tidegate.table.keys import check_keys
 from tidegate.table.merge import MergeMode, fold
@@ -35,6 +36,18 @@ class Folded:
     def rows(self) -> int:
         """Rows that remain."""
         return sum(file.rows for file in self.files)
+
+
+def fold_owed(paths: PipelinePaths, owed: Sequence[BatchManifest], spec: PipelineSpec) -> list[Folded] | None:
+    """What remains of the owed batches, one value per query; None in append mode, where all of it remains.
+
+    Raises what :func:`fold_increment` does.
+    """
+    if spec.output_mode == "append":
+        return None
+    queries = dict.fromkeys(manifest.query_id for manifest in owed)
+    increments = [[manifest for manifest in owed if manifest.query_id == query] for query in queries]
+    return [fold_increment(paths, increment, spec.output_mode, spec.table.keys) for increment in increments]
 
 
 def fold_increment(
