@@ -32,16 +32,16 @@ def judge_if_large(
     owed = [m for found in manifests.values() for m in found if m.batch_id > order.settled.get(m.query_id, -1)]
     if suite is None or not owed:
         return
-    rows = sum(manifest.staged for manifest in owed)
-    size_bytes = sum(file.size_bytes for manifest in owed for file in manifest.files)
-    if choose_engine(rows, size_bytes, len(suite.columns)) == "pandas":
+    if _fits_pandas(suite, [file for manifest in owed for file in manifest.files]):
         return
-    from tidegate.audit.spark_engine import judge_dataframe
-
-    emit("progress", note=f"judging {rows:,} rows with Spark")
     check_token(paths, order.token)
     folded = fold_owed(paths, owed, spec)
     files = [file for part in (owed if folded is None else folded) for file in part.files]
+    if _fits_pandas(suite, files):
+        return
+    from tidegate.audit.spark_engine import judge_dataframe
+
+    emit("progress", note=f"judging {sum(file.rows for file in files):,} rows with Spark")
     results = judge_dataframe(suite, _staged_frame(spark, paths, files, owed[-1].schema_json))
     value = {
         "batches": batch_keys(owed),
@@ -49,6 +49,11 @@ def judge_if_large(
         "results": [result.to_dict() for result in results],
     }
     storage.replace(paths.driver_results(order.run_id), storage.dump_json(value))
+
+
+def _fits_pandas(suite: SuiteSpec, files: Sequence[StagedFile]) -> bool:
+    rows, size_bytes = sum(file.rows for file in files), sum(file.size_bytes for file in files)
+    return choose_engine(rows, size_bytes, len(suite.columns)) == "pandas"
 
 
 def _staged_frame(

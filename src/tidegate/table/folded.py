@@ -103,10 +103,10 @@ def list_merge_folders(paths: PipelinePaths) -> Iterator[str]:
 
 
 def remove_folded(paths: PipelinePaths, query_id: str, up_to: int) -> None:
-    """Forget the notes on increments that the table's log holds."""
+    """Forget the notes on increments that the table's log holds, also one that was half written by a killed process."""
     folder = paths.manifests / query_id
-    for path in folder.glob("folded-*.json") if folder.is_dir() else ():
-        if int(path.stem.removeprefix("folded-")) <= up_to:
+    for path in folder.glob("*folded-*") if folder.is_dir() else ():
+        if int(path.name.lstrip(".").removeprefix("folded-").partition(".")[0]) <= up_to:
             storage.remove(path)
 
 

@@ -1,0 +1,174 @@
+"""Update and complete mode, stopped at every storage call: killed and run again, or frozen while others go on.
+
+Plain readers never see an old and a new row of a key together, Delta readers see the table before or after, and the
+next run ends as if nothing had happened, with the same figures.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.keyed import Keyed
+from tests.readers import canonical, read_agreed, read_with_deltalake, read_with_duckdb
+from tests.storage_calls import KilledHere, StorageCalls, kill, split_devices
+from tidegate.errors import TidegateError
+from tidegate.run.report import load_report
+
+ROWS = ("published", "superseded", "staged")
+TABLE = ("files_added", "files_removed", "rows_added", "rows_removed")
+
+
+def row(id_: int, n: int, city: str) -> dict[str, Any]:
+    return {"id": id_, "n": n, "city": city}
+
+
+BEFORE = [row(1, 0, "Oslo"), row(2, 0, "Oslo"), row(3, 0, "a/b %"), row(4, 0, "a/b %")]
+BATCHES = [
+    [row(2, 1, "Oslo"), row(3, 1, "Oslo"), row(5, 1, "01")],
+    [row(2, 2, "Oslo"), row(6, 2, "01")],
+]
+AFTER = {
+    "update": [BEFORE[0], row(2, 2, "Oslo"), row(3, 1, "Oslo"), BEFORE[3], row(5, 1, "01"), row(6, 2, "01")],
+    "complete": BATCHES[1],
+}
+
+
+@dataclass
+class Scenes:
+    """A table with rows and an increment of two batches that replaces some of them, as often as a test wants it."""
+
+    root: Path
+    mode: str
+
+    def __post_init__(self) -> None:
+        keyed = self._open("model", 0)
+        keyed.stage(BEFORE, files=2)
+        keyed.run("first")
+        keyed.stage(*BATCHES)
+
+    def make(self, name: str) -> Keyed:
+        """One more, untouched."""
+        shutil.copytree(self.root / "model", self.root / name)
+        return self._open(name, 3)
+
+    def _open(self, name: str, next_batch: int) -> Keyed:
+        keys = ["id"] if self.mode == "update" else []
+        return Keyed(self.root / name, keys=keys, partition_by=["city"], mode=self.mode, next_batch=next_batch)
+
+
+def figures_of(keyed: Keyed, run_id: str) -> list[int]:
+    report = load_report(keyed.paths, run_id)
+    assert report is not None and report.outcome == "published"
+    return [report.rows[key] for key in ROWS] + [report.table[key] for key in TABLE]
+
+
+def check_readers(keyed: Keyed, mode: str, where: str) -> None:
+    plain = Counter(seen["id"] for seen in read_with_duckdb(keyed.paths.table))
+    assert max(plain.values(), default=1) == 1, f"{where}: plain readers see a key twice: {plain}"
+    delta = canonical(read_with_deltalake(keyed.paths.table))
+    assert delta in (canonical(BEFORE), canonical(AFTER[mode])), f"{where}: Delta readers see {delta}"
+
+
+@pytest.mark.parametrize(
+    ("mode", "devices", "after"),
+    [("update", 1, False), ("update", 1, True), ("update", 2, False), ("complete", 1, False)],
+    ids=["before", "after", "copied", "complete"],
+)
+def test_killed_at_every_call_and_run_again(tmp_path: Path, mode: str, devices: int, after: bool) -> None:
+    scenes = Scenes(tmp_path, mode)
+    undisturbed = scenes.make("undisturbed")
+    undisturbed.run("second")
+    expected = figures_of(undisturbed, "second")
+    points, killed = [], True
+    for at in range(1, 400):
+        keyed = scenes.make(str(at))
+        with pytest.MonkeyPatch.context() as patch:
+            if devices == 2:
+                split_devices(patch, keyed.paths.state)
+            calls = StorageCalls(patch, at, kill, after=after)
+            try:
+                keyed.run("second")
+                killed = False
+            except KilledHere as point:
+                points.append(str(point))
+        where = f"killed at {at} ({calls.names[-1]})"
+        check_readers(keyed, mode, where)
+        keyed.run("second")
+        assert canonical(read_agreed(keyed.paths.table)) == canonical(AFTER[mode]), where
+        assert figures_of(keyed, "second") == expected, where
+        assert keyed.leftovers() == [], where
+        if not killed:
+            break
+    assert not killed, "the sweep ended before the publish did"
+    assert {"os.rename", "os.link", "os.unlink", "os.fsync", "os.mkdir", "commit"} <= set(points)
+
+
+@pytest.mark.parametrize("fenced", [True, False], ids=["fenced", "unfenced"])
+def test_frozen_at_every_call_while_others_go_on(tmp_path: Path, fenced: bool) -> None:
+    """The sleeper wakes after its increment was published by another run, and a later one too."""
+    scenes = Scenes(tmp_path, "update")
+    ended = False
+    for at in range(1, 400):
+        keyed = scenes.make(str(at))
+        with pytest.MonkeyPatch.context() as patch:
+            frozen, thaw, lost = threading.Event(), threading.Event(), threading.Event()
+            trouble: list[BaseException] = []
+
+            def freeze(_name: str, frozen: threading.Event = frozen, thaw: threading.Event = thaw) -> None:
+                frozen.set()
+                assert thaw.wait(30)
+
+            def sleep_and_wake(
+                keyed: Keyed = keyed,
+                at: int = at,
+                lost: threading.Event = lost,
+                trouble: list[BaseException] = trouble,
+                frozen: threading.Event = frozen,
+                patch: pytest.MonkeyPatch = patch,
+                freeze: Callable[[str], None] = freeze,
+            ) -> None:
+                StorageCalls(patch, at, freeze)
+                try:
+                    with contextlib.suppress(TidegateError, FileNotFoundError):
+                        keyed.run("second", holds=lambda: not (fenced and lost.is_set()))
+                except BaseException as error:
+                    trouble.append(error)
+                frozen.set()
+
+            sleeper = threading.Thread(target=sleep_and_wake)
+            sleeper.start()
+            assert frozen.wait(30)
+            ended = not sleeper.is_alive()
+            lost.set()
+            keyed.run("third")
+            keyed.stage([row(1, 9, "Rome"), row(2, 9, "Oslo")])
+            keyed.run("fourth")
+            now = [row(1, 9, "Rome"), row(2, 9, "Oslo"), *AFTER["update"][2:]]
+            before = visible_files(keyed)
+            assert canonical(read_agreed(keyed.paths.table)) == canonical(now), f"frozen at {at}"
+            thaw.set()
+            sleeper.join(30)
+            assert not sleeper.is_alive()
+            assert trouble == [], f"frozen at {at}"
+            assert canonical(read_agreed(keyed.paths.table)) == canonical(now), f"frozen at {at}"
+            assert visible_files(keyed) == before, f"frozen at {at}"
+            keyed.stage([row(7, 9, "Rome")])
+            keyed.run("fifth")
+            assert canonical(read_agreed(keyed.paths.table)) == canonical([*now, row(7, 9, "Rome")]), f"frozen at {at}"
+            assert keyed.leftovers() == [], f"frozen at {at}"
+        if ended:
+            break
+    assert ended, "the sweep ended before the publish did"
+
+
+def visible_files(keyed: Keyed) -> list[Path]:
+    return sorted(keyed.paths.table.rglob("*.parquet"))
