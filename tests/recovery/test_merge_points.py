@@ -19,9 +19,13 @@ import pytest
 
 from tests.keyed import Keyed
 from tests.readers import canonical, read_agreed, read_with_deltalake, read_with_duckdb
+from tests.recovery.conftest import sweep
 from tests.storage_calls import KilledHere, StorageCalls, kill, split_devices
 from tidegate.errors import TidegateError
+from tidegate.run.gate import audit_increment
+from tidegate.run.merging import load_judged, plan_merge
 from tidegate.run.report import load_report
+from tidegate.table.intent import PublishIntent, write_intent
 
 ROWS = ("published", "superseded", "staged")
 TABLE = ("files_added", "files_removed", "rows_added", "rows_removed")
@@ -51,7 +55,7 @@ class Scenes:
 
     def __post_init__(self) -> None:
         keyed = self._open("model", 0)
-        keyed.stage(BEFORE, files=2)
+        keyed.stage(BEFORE)
         keyed.run("first")
         keyed.stage(*BATCHES)
 
@@ -63,6 +67,18 @@ class Scenes:
     def _open(self, name: str, next_batch: int) -> Keyed:
         keys = ["id"] if self.mode == "update" else []
         return Keyed(self.root / name, keys=keys, partition_by=["city"], mode=self.mode, next_batch=next_batch)
+
+
+def count_calls(scenes: Scenes, devices: int = 1) -> tuple[list[str], list[int]]:
+    """The storage calls of a run that nothing disturbs, and its figures."""
+    keyed = scenes.make("undisturbed")
+    with pytest.MonkeyPatch.context() as patch:
+        if devices == 2:
+            split_devices(patch, keyed.paths.state)
+        calls = StorageCalls(patch, -1, kill)
+        keyed.run("second")
+    assert canonical(read_agreed(keyed.paths.table)) == canonical(AFTER[scenes.mode])
+    return calls.names, figures_of(keyed, "second")
 
 
 def figures_of(keyed: Keyed, run_id: str) -> list[int]:
@@ -85,39 +101,29 @@ def check_readers(keyed: Keyed, mode: str, where: str) -> None:
 )
 def test_killed_at_every_call_and_run_again(tmp_path: Path, mode: str, devices: int, after: bool) -> None:
     scenes = Scenes(tmp_path, mode)
-    undisturbed = scenes.make("undisturbed")
-    undisturbed.run("second")
-    expected = figures_of(undisturbed, "second")
-    points, killed = [], True
-    for at in range(1, 400):
+    names, expected = count_calls(scenes, devices)
+    assert {"os.rename", "os.link", "os.unlink", "os.fsync", "os.mkdir", "commit"} <= set(names)
+    for at in sweep(len(names), 30):
         keyed = scenes.make(str(at))
         with pytest.MonkeyPatch.context() as patch:
             if devices == 2:
                 split_devices(patch, keyed.paths.state)
             calls = StorageCalls(patch, at, kill, after=after)
-            try:
+            with pytest.raises(KilledHere):
                 keyed.run("second")
-                killed = False
-            except KilledHere as point:
-                points.append(str(point))
         where = f"killed at {at} ({calls.names[-1]})"
         check_readers(keyed, mode, where)
         keyed.run("second")
         assert canonical(read_agreed(keyed.paths.table)) == canonical(AFTER[mode]), where
         assert figures_of(keyed, "second") == expected, where
         assert keyed.leftovers() == [], where
-        if not killed:
-            break
-    assert not killed, "the sweep ended before the publish did"
-    assert {"os.rename", "os.link", "os.unlink", "os.fsync", "os.mkdir", "commit"} <= set(points)
 
 
 @pytest.mark.parametrize("fenced", [True, False], ids=["fenced", "unfenced"])
 def test_frozen_at_every_call_while_others_go_on(tmp_path: Path, fenced: bool) -> None:
     """The sleeper wakes after its increment was published by another run, and a later one too."""
     scenes = Scenes(tmp_path, "update")
-    ended = False
-    for at in range(1, 400):
+    for at in sweep(len(count_calls(scenes)[0]), 20):
         keyed = scenes.make(str(at))
         with pytest.MonkeyPatch.context() as patch:
             frozen, thaw, lost = threading.Event(), threading.Event(), threading.Event()
@@ -147,7 +153,7 @@ def test_frozen_at_every_call_while_others_go_on(tmp_path: Path, fenced: bool) -
             sleeper = threading.Thread(target=sleep_and_wake)
             sleeper.start()
             assert frozen.wait(30)
-            ended = not sleeper.is_alive()
+            assert sleeper.is_alive(), f"call {at} was not reached"
             lost.set()
             keyed.run("third")
             keyed.stage([row(1, 9, "Rome"), row(2, 9, "Oslo")])
@@ -165,9 +171,34 @@ def test_frozen_at_every_call_while_others_go_on(tmp_path: Path, fenced: bool) -
             keyed.run("fifth")
             assert canonical(read_agreed(keyed.paths.table)) == canonical([*now, row(7, 9, "Rome")]), f"frozen at {at}"
             assert keyed.leftovers() == [], f"frozen at {at}"
-        if ended:
-            break
-    assert ended, "the sweep ended before the publish did"
+
+
+def test_of_two_begun_plans_the_longer_is_finished(tmp_path: Path) -> None:
+    """A run that was frozen just before it wrote its plan down writes it while another carries a longer one out."""
+    scenes = Scenes(tmp_path, "update")
+    total = len(count_calls(scenes)[0])
+    for at in sweep(total, 10):
+        keyed = scenes.make(str(at))
+        late = plan_of(keyed, "late")
+        keyed.stage([row(1, 3, "Rome"), row(5, 3, "Rome")])
+        with pytest.MonkeyPatch.context() as patch:
+            StorageCalls(patch, at, kill)
+            with contextlib.suppress(KilledHere):
+                keyed.run("second")
+        write_intent(keyed.paths, late)
+        keyed.run("third")
+        expected = [row(1, 3, "Rome"), *AFTER["update"][1:4], row(5, 3, "Rome"), AFTER["update"][5]]
+        assert canonical(read_agreed(keyed.paths.table)) == canonical(expected), f"killed at {at}"
+
+
+def plan_of(keyed: Keyed, run_id: str) -> PublishIntent:
+    """What a run would write down for what is staged now."""
+    context = keyed.context(run_id)
+    facts = context.recover()
+    verdict = audit_increment(context, facts)
+    folded = load_judged(context, facts.owed, verdict)
+    assert folded is not None
+    return plan_merge(context, facts.owed, folded, app_version_before=0, custom_metadata={})
 
 
 def visible_files(keyed: Keyed) -> list[Path]:

@@ -36,12 +36,16 @@ def check_rows_fit(schema_json: str, partition_by: Sequence[str], state: TableSt
         check_schema_change(state.schema_json, schema)
 
 
-def is_outdated(intent: PublishIntent, table_path: Path) -> bool:
-    """Whether the table holds other files than the plan was made for, so that rows it replaces may lie elsewhere.
+def is_outdated(paths: PipelinePaths, intent: PublishIntent, table_path: Path) -> bool:
+    """Whether the plan no longer fits: the table holds other files than it was made for, so that rows it replaces may
+    lie elsewhere, or its copies were swept away before it was written down (by a process that was frozen until then).
 
     A plan whose first step was done must be finished as it is.
     """
-    if intent.table_files is None or digest_files(list_data_files(table_path)) == intent.table_files:
+    if intent.table_files is None:
+        return False
+    staged = all((paths.state / file.source).exists() for file in intent.files_to_add)
+    if staged and digest_files(list_data_files(table_path)) == intent.table_files:
         return False
     mark = set_aside_mark(intent.app_id)
     state = read_table_state(table_path, (mark,))

@@ -57,7 +57,7 @@ class CommitResult:
     overtaken: bool = False
     """A later plan published a part of these batches: nothing was done, the rest must be planned anew."""
     outdated: bool = False
-    """The table holds other files than those the plan was made for: nothing was done, it must be planned anew."""
+    """The plan no longer fits what is staged and what is in the table: nothing was done, it must be planned anew."""
 
 
 def finish_intent(paths: PipelinePaths, intent: PublishIntent, *, is_current: Callable[[], bool]) -> CommitResult:
@@ -71,7 +71,7 @@ def finish_intent(paths: PipelinePaths, intent: PublishIntent, *, is_current: Ca
     table_path = intent.table_path(paths)
     state = read_table_state(table_path, (intent.app_id,))
     done = _settled(table_path, intent, state)
-    if done is None and is_outdated(intent, table_path):
+    if done is None and is_outdated(paths, intent, table_path):
         # A process that was faster changes the files too: then its commit is there by now.
         done = _settled(table_path, intent, read_table_state(table_path, (intent.app_id,)))
         done = done or CommitResult(None, 0, 0, 0, 0, already=False, outdated=True)
