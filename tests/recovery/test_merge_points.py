@@ -26,6 +26,7 @@ from tidegate.run.gate import audit_increment
 from tidegate.run.merging import load_judged, plan_merge
 from tidegate.run.report import load_report
 from tidegate.table.intent import PublishIntent, write_intent
+from tidegate.table.replace import bring_back, list_set_aside, set_aside
 
 ROWS = ("published", "superseded", "staged")
 TABLE = ("files_added", "files_removed", "rows_added", "rows_removed")
@@ -189,6 +190,31 @@ def test_of_two_begun_plans_the_longer_is_finished(tmp_path: Path) -> None:
         keyed.run("third")
         expected = [row(1, 3, "Rome"), *AFTER["update"][1:4], row(5, 3, "Rome"), AFTER["update"][5]]
         assert canonical(read_agreed(keyed.paths.table)) == canonical(expected), f"killed at {at}"
+
+
+def test_a_begun_publish_that_is_given_up(tmp_path: Path) -> None:
+    """What ``repair`` does: the files that were set aside come back, killed at every call or not."""
+    scenes = Scenes(tmp_path, "update")
+    for at in range(1, 100):
+        keyed = scenes.make(str(at))
+        set_aside(plan_of(keyed, "given up"), keyed.paths.table, lambda: True)
+        assert read_with_duckdb(keyed.paths.table) == []
+        assert len(list_set_aside(keyed.paths.table)) == 2
+        with pytest.MonkeyPatch.context() as patch:
+            StorageCalls(patch, at, kill)
+            killed = False
+            try:
+                bring_back(keyed.paths.table, app_id="repair")
+            except KilledHere:
+                killed = True
+        bring_back(keyed.paths.table, app_id="repair again")
+        assert canonical(read_agreed(keyed.paths.table)) == canonical(BEFORE), f"killed at {at}"
+        assert list_set_aside(keyed.paths.table) == []
+        if not killed:
+            break
+    assert not killed
+    keyed.run("second")
+    assert canonical(read_agreed(keyed.paths.table)) == canonical(AFTER["update"])
 
 
 def plan_of(keyed: Keyed, run_id: str) -> PublishIntent:
