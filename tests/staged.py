@@ -55,7 +55,7 @@ class Stager:
 
     def stage(self, batch_id: int, rows: list[dict[str, Any]], *, attempt: str = "a1", files: int = 1) -> BatchManifest:
         """One batch of ``rows``, in ``files`` files per partition."""
-        folder = self.paths.staging / QUERY / str(batch_id) / attempt / "rows"
+        folder = self.paths.staging / QUERY / f"{batch_id:012d}" / attempt / "rows"
         groups: dict[tuple[str | None, ...], list[dict[str, Any]]] = {}
         for row in rows:
             key = tuple(None if row[name] is None else str(row[name]) for name in self.partition_by)

@@ -125,6 +125,14 @@ class PipelinePaths:
         """The manifest of one batch."""
         return self.manifests / query_id / f"{batch_id:012d}.json"
 
+    def folded(self, query_id: str, batch_id: int) -> Path:
+        """What remains of an increment that ends with this batch, when rows of it replace others (update, complete)."""
+        return self.manifests / query_id / f"folded-{batch_id:012d}.json"
+
+    def merge_folder(self, query_id: str, batch_id: int, token: str) -> Path:
+        """Where one attempt copies files without the rows that are replaced, beside the attempts of the batch."""
+        return self.staging / query_id / f"{batch_id:012d}" / f"merge-{token}"
+
     @property
     def verdicts(self) -> Path:
         """Verdicts on increments and the decisions taken on held ones."""

@@ -20,7 +20,7 @@ REPORT_KEYS = {
     "pipeline", "run_id", "mode", "outcome", "started_at", "ended_at", "duration_seconds", "sources", "batches",
     "watermark", "rows", "quality", "table", "error",
 }  # fmt: skip
-ROW_KEYS = ["read", "malformed", "late", "transformed", "rejected", "staged", "published"]
+ROW_KEYS = ["read", "malformed", "late", "transformed", "rejected", "staged", "published", "superseded"]
 RESULT_KEYS = {"rule", "type", "severity", "success", "unexpected_count", "observed_value"}
 
 
@@ -68,7 +68,7 @@ def test_a_run_seen_through_every_command(make_pipeline: MakePipeline) -> None:
     assert set(report) >= REPORT_KEYS
     assert (report["outcome"], report["mode"], report["error"]) == ("published", "incremental", None)
     assert list(report["rows"]) == ROW_KEYS
-    assert list(report["rows"].values()) == [3, 1, 0, 2, 1, 1, 1]
+    assert list(report["rows"].values()) == [3, 1, 0, 2, 1, 1, 1, 0]
     assert set(report["duration_seconds"]) == {"ingest", "audit", "publish"}
     size = (pipeline.inbox / "a.json").stat().st_size
     assert {key: report["sources"]["orders"][key] for key in ("rows", "files", "bytes", "backlog")} == {

@@ -123,6 +123,7 @@ def test_unknown_fields_go_to_quarantine_and_a_batch_with_very_many_faults(make_
         "rejected": _MANY,
         "staged": _MANY,
         "published": _MANY,
+        "superseded": 0,
     }
     assert list(report["sources"]["orders"]["unknown_fields"]) == ["more"]
 

@@ -7,11 +7,12 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.keyed import Keyed
 from tests.nasty_values import NASTY_TEXTS
 from tests.readers import canonical, read_agreed
 from tests.staged import QUERY, make_paths
 from tidegate.staging.files import list_staged_files
-from tidegate.staging.manifest import BatchManifest
+from tidegate.staging.manifest import BatchManifest, write_manifest
 from tidegate.table.log import read_table_state
 from tidegate.table.plan import plan_publish
 from tidegate.table.publish import finish_intent, write_intent
@@ -20,20 +21,20 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def publish(root: Path, batch_id: int, frame: DataFrame, partition_by: list[str]) -> Path:
-    """Stage with Spark's own writer, then publish."""
+def stage(root: Path, batch_id: int, frame: DataFrame, partition_by: list[str]) -> BatchManifest:
+    """A batch written with Spark's own writer."""
     paths = make_paths(root)
-    folder = paths.staging / QUERY / str(batch_id) / "a1" / "rows"
+    folder = paths.staging / QUERY / f"{batch_id:012d}" / "a1" / "rows"
     frame.coalesce(1).write.partitionBy(*partition_by).parquet(str(folder))
     files = list_staged_files(folder, paths.state)
-    manifest = BatchManifest(
+    return BatchManifest(
         pipeline="orders",
         run_id="r",
         query_id=QUERY,
         batch_id=batch_id,
         attempt="a1",
         sources={},
-        transformed=0,
+        transformed=sum(file.rows for file in files),
         rejected=0,
         staged=sum(file.rows for file in files),
         files=files,
@@ -41,12 +42,28 @@ def publish(root: Path, batch_id: int, frame: DataFrame, partition_by: list[str]
         quarantined=0,
         schema_json=frame.schema.json(),
     )
+
+
+def publish(root: Path, batch_id: int, frame: DataFrame, partition_by: list[str]) -> Path:
+    """Stage, then publish."""
+    paths = make_paths(root)
+    manifest = stage(root, batch_id, frame, partition_by)
     intent = plan_publish(
         [manifest], run_id="r", target="table", partition_by=partition_by, app_version_before=batch_id - 1
     )
     result = finish_intent(paths, write_intent(paths, intent), is_current=lambda: True)
     assert result.rows_added == manifest.staged
     return paths.table
+
+
+def merge(keyed: Keyed, *frames: DataFrame) -> Path:
+    """Stage an increment and take it through the gate in update or complete mode."""
+    for frame in frames:
+        manifest = stage(keyed.root, keyed.next_batch, frame, keyed.partition_by)
+        write_manifest(keyed.paths.manifest(QUERY, keyed.next_batch), manifest)
+        keyed.next_batch += 1
+    assert keyed.run().outcome == "published"
+    return keyed.paths.table
 
 
 def by_id(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -107,3 +124,44 @@ def test_a_watermark_and_constants_leave_no_trace_in_the_schema(spark: SparkSess
     assert '"nullable":false' not in state.schema_json
     assert "watermark" not in state.schema_json
     assert len(read_agreed(table, spark)) == 3
+
+
+def test_rows_that_replace_others_in_files_that_spark_wrote(spark: SparkSession, tmp_path: Path) -> None:
+    columns = (
+        "id BIGINT, shop STRING, small SMALLINT, amount DECIMAL(10,2), huge DECIMAL(38,4), ratio DOUBLE, at TIMESTAMP, "
+        "day DATE, raw BINARY, tags ARRAY<STRING>, place STRUCT<city: STRING, zip: INT>, labels MAP<STRING, INT>"
+    )
+
+    def row(id_: int | None, shop: str | None, small: int) -> tuple[Any, ...]:
+        at = datetime(2026, 1, 31, 12, 0, 0, 123456, UTC)
+        flat = (Decimal("12.30"), Decimal("-0.0001"), 0.1, at, date(1969, 1, 1), bytearray(b"\x00\xff"))
+        return (id_, shop, small, *flat, ["a", None], ("Oslo", 150), {"k": small, "z": None})
+
+    def frame(*rows: tuple[Any, ...], more: str = "") -> DataFrame:
+        return spark.createDataFrame(list(rows), columns + more)
+
+    keyed = Keyed(tmp_path, keys=["id", "shop"], partition_by=["shop"])
+    empty = (7, "01") + (None,) * 10
+    merge(keyed, frame(row(1, "01", 0), row(2, "01", 0), empty, row(1, None, 0), row(None, None, 0)))
+    merge(keyed, frame(row(2, "01", 1), row(3, "a/b %", 1)), frame(row(2, "01", 2), row(1, None, 2)))
+    expected = {(1, "01"): 0, (2, "01"): 2, (7, "01"): None, (1, None): 2, (None, None): 0, (3, "a/b %"): 1}
+    rows = read_agreed(keyed.paths.table, spark)
+    assert {(r["id"], r["shop"]): r["small"] for r in rows} == expected and len(rows) == 6
+    (kept,) = [r for r in rows if (r["id"], r["shop"]) == (1, "01")]
+    assert (kept["amount"], kept["huge"]) == (Decimal("12.30"), Decimal("-0.0001"))
+    assert kept["at"] == datetime(2026, 1, 31, 12, 0, 0, 123456, UTC)
+    assert (kept["raw"], kept["tags"], dict(kept["labels"])) == (b"\x00\xff", ["a", None], {"k": 0, "z": None})
+
+    merge(keyed, frame((*row(7, "01", 3), "new"), more=", note STRING"))
+    notes = {(r["id"], r["shop"]): r["note"] for r in read_agreed(keyed.paths.table, spark)}
+    assert notes == dict.fromkeys(expected) | {(7, "01"): "new"}
+
+
+def test_results_that_replace_the_table(spark: SparkSession, tmp_path: Path) -> None:
+    keyed = Keyed(tmp_path, keys=[], mode="complete")
+    frame = spark.range(3).selectExpr("id", "CAST(id AS STRING) AS city", "id AS n")
+    merge(keyed, frame)
+    table = merge(keyed, frame.limit(2), frame.where("id > 1"))
+    assert read_agreed(table, spark) == [{"id": 2, "city": "2", "n": 2}]
+    merge(keyed, frame.where("id > 5"))
+    assert read_agreed(table, spark) == []

@@ -349,6 +349,23 @@ def test_starting_offsets_that_are_good(tmp_path, value):
 
 
 @pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ("[id, ID]", "table.keys: 'id' is named more than once | name each column once"),
+        ("[nam]", "table.keys: there is no column 'nam' | write name"),
+        ("[ratio]", "table.keys: the column ratio is double: such values cannot be told equal for certain"),
+        ("[tags]", "table.keys: the column tags is array<string>"),
+        ("['']", "table.keys: a column has no name | remove it"),
+        ("[]", "table.keys: keys are needed: output_mode: update replaces the rows that have the keys of a new one"),
+    ],
+)
+def test_keys_that_cannot_tell_rows_apart(tmp_path, keys, expected):
+    text = GOOD.replace("id BIGINT", "id BIGINT, ratio DOUBLE, tags ARRAY<STRING>")
+    faults = faults_of(tmp_path, f"{text}output_mode: update\ntable: {{keys: {keys}}}\n")
+    assert any(expected in fault for fault in faults), faults
+
+
+@pytest.mark.parametrize(
     ("text", "keys"),
     [
         (GOOD + "output_mode: update\ntable: {keys: [id]}\n", ["output_mode"]),

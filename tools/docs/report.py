@@ -10,6 +10,7 @@ from tidegate.audit.engine import RuleResult
 from tidegate.audit.verdict import Verdict
 from tidegate.errors import TidegateError
 from tidegate.project import PipelinePaths
+from tidegate.run.commits import Commits
 from tidegate.run.report import ROW_KEYS, RunReport
 from tidegate.run.settle import table_figures
 from tools.docs.markdown import MADE, code, table
@@ -43,7 +44,8 @@ ROWS = {
     "transformed": "rows that left the transform",
     "rejected": "rows that broke a rule with `on_failure: quarantine`; all are in quarantine",
     "staged": "rows that were written to staging",
-    "published": "rows of the table's commit; 0 for a held or discarded increment",
+    "published": "new rows of the table's commit; 0 for a held or discarded increment",
+    "superseded": "staged rows that a later batch of the same increment replaced; 0 in append mode",
 }
 SOURCE = {
     "rows": "records read from this source",
@@ -78,10 +80,10 @@ RESULT = {
 TABLE = {
     "path": "folder of the table",
     "version": "the version of the table's log that holds the increment",
-    "files_added": "parquet files of the commit",
+    "files_added": "parquet files of the commit, those included that hold what stays of a file that was taken out",
     "files_removed": "files the commit took out; 0 in append mode",
-    "rows_added": "rows of the commit",
-    "rows_removed": "rows the commit took out; 0 in append mode",
+    "rows_added": "new rows of the commit",
+    "rows_removed": "rows the commit replaced; 0 in append mode",
 }
 ERROR = {
     "code": "stable name: [errors.md](errors.md)",
@@ -103,8 +105,8 @@ def render_report() -> str:
         "One JSON file per run, `<state>/<pipeline>/runs/<run id>.json`. `tidegate run --json` prints it, each Airflow "
         "task returns it as its XCom, the asset event carries it, and the UI shows it.\n",
         "`rows` balances, or the run fails (`UNBALANCED`): read = malformed + what entered the transform; transformed "
-        "= rejected + staged; published = staged once the increment is in the table. The figures come from the batch "
-        "manifests, never from a process's memory, so a retry reports the same.\n",
+        "= rejected + staged; published + superseded = staged once the increment is in the table. The figures come "
+        "from the batch manifests and the table's log, never from a process's memory, so a retry reports the same.\n",
         _fields(REPORT, [field.name for field in fields(RunReport)]),
         "## rows\n",
         _fields(ROWS, ROW_KEYS),
@@ -116,7 +118,7 @@ def render_report() -> str:
         "### quality.results[]\n",
         _fields(RESULT, [field.name for field in fields(RuleResult)]),
         "## table\n",
-        _fields(TABLE, table_figures(nowhere, [], None, discarded=False)),
+        _fields(TABLE, table_figures(nowhere, [], Commits(None), discarded=False)),
         "## error\n",
         _fields(ERROR, TidegateError("X", "x").to_dict()),
         "A SpecError also has `faults`: `[{code, file, line, key, message, fix}]`.\n",

@@ -20,7 +20,7 @@ def show_report(report: Mapping[str, Any]) -> None:
         for line in _source_notes(source):
             print(f"    {line}")
     if report["outcome"] != "nothing_new":
-        counts = "  ".join(f"{key} {rows[key]:,}" for key in rows)
+        counts = "  ".join(f"{key} {rows[key]:,}" for key in rows if key != "superseded" or rows[key])
         print(f"  rows: {counts}")
         _show_quality(report["quality"])
     if report.get("state"):
@@ -30,7 +30,7 @@ def show_report(report: Mapping[str, Any]) -> None:
         print(
             f"  table: {table['path']}  version {table['version']}  "
             f"+{table['rows_added']:,} rows in {table['files_added']} files"
-            + (f", -{table['rows_removed']:,} rows" if table.get("rows_removed") else "")
+            + (f", {table['rows_removed']:,} rows replaced" if table["rows_removed"] else "")
         )
     for note in report.get("notes") or ():
         print(f"  note: {note}")

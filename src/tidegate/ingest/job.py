@@ -113,7 +113,7 @@ def _ingest(project: Project, paths: PipelinePaths, order: IngestOrder) -> dict[
         if _plan_closing(paths, order, spec):
             _drain(spark, prepared.rows, stager)
         _note_drained(paths, order)
-    judge_if_large(spark, paths, order, prepared.suite)
+    judge_if_large(spark, paths, order, prepared.suite, spec)
     return {
         "batches": stager.batches,
         "rows": stager.rows_so_far,

@@ -7,49 +7,69 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidegate import storage
 from tidegate.audit.engine import choose_engine
 from tidegate.audit.suite import SuiteSpec
 from tidegate.ingest.order import IngestOrder, emit
+from tidegate.lease import check_token
 from tidegate.project import PipelinePaths
-from tidegate.staging.manifest import BatchManifest, batch_keys, read_all_manifests
+from tidegate.spec.models import PipelineSpec
+from tidegate.staging.manifest import StagedFile, batch_keys, read_all_manifests
+from tidegate.table.folded import fold_owed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def judge_if_large(spark: SparkSession, paths: PipelinePaths, order: IngestOrder, suite: SuiteSpec | None) -> None:
+def judge_if_large(
+    spark: SparkSession, paths: PipelinePaths, order: IngestOrder, suite: SuiteSpec | None, spec: PipelineSpec
+) -> None:
     """Judge everything that is staged and not settled, when pandas should not; else do nothing."""
     manifests = read_all_manifests(paths.manifests)
     owed = [m for found in manifests.values() for m in found if m.batch_id > order.settled.get(m.query_id, -1)]
     if suite is None or not owed:
         return
-    rows = sum(manifest.staged for manifest in owed)
-    size_bytes = sum(file.size_bytes for manifest in owed for file in manifest.files)
-    if choose_engine(rows, size_bytes, len(suite.columns)) == "pandas":
+    if _fits_pandas(suite, [file for manifest in owed for file in manifest.files]):
+        return
+    check_token(paths, order.token)
+    folded = fold_owed(paths, owed, spec)
+    files = [file for part in (owed if folded is None else folded) for file in part.files]
+    if _fits_pandas(suite, files):
         return
     from tidegate.audit.spark_engine import judge_dataframe
 
-    emit("progress", note=f"judging {rows:,} rows with Spark")
-    results = judge_dataframe(suite, _staged_frame(spark, paths, owed))
-    value = {"batches": batch_keys(owed), "results": [result.to_dict() for result in results]}
+    emit("progress", note=f"judging {sum(file.rows for file in files):,} rows with Spark")
+    results = judge_dataframe(suite, _staged_frame(spark, paths, files, owed[-1].schema_json))
+    value = {
+        "batches": batch_keys(owed),
+        "folds": [each.token for each in folded or ()],
+        "results": [result.to_dict() for result in results],
+    }
     storage.replace(paths.driver_results(order.run_id), storage.dump_json(value))
 
 
-def _staged_frame(spark: SparkSession, paths: PipelinePaths, owed: Sequence[BatchManifest]) -> DataFrame:
+def _fits_pandas(suite: SuiteSpec, files: Sequence[StagedFile]) -> bool:
+    rows, size_bytes = sum(file.rows for file in files), sum(file.size_bytes for file in files)
+    return choose_engine(rows, size_bytes, len(suite.columns)) == "pandas"
+
+
+def _staged_frame(
+    spark: SparkSession, paths: PipelinePaths, staged: Sequence[StagedFile], schema_json: str
+) -> DataFrame:
     import json
 
     from pyspark.sql.types import StructType
 
-    schema = StructType.fromJson(json.loads(owed[-1].schema_json))
-    frames = []
-    for manifest in owed:
-        if manifest.files:
-            base = paths.state / manifest.files[0].path
-            while base.name != "rows":
-                base = base.parent
-            files = [str(paths.state / file.path) for file in manifest.files]
-            frames.append(spark.read.schema(schema).option("basePath", str(base)).parquet(*files))
+    schema = StructType.fromJson(json.loads(schema_json))
+    by_base: dict[Path, list[str]] = {}
+    for file in staged:
+        path = paths.state / file.path
+        base = next(parent for parent in path.parents if parent.name == "rows")
+        by_base.setdefault(base, []).append(str(path))
+    frames = [
+        spark.read.schema(schema).option("basePath", str(base)).parquet(*files) for base, files in by_base.items()
+    ]
     return reduce(lambda left, right: left.unionByName(right), frames)

@@ -5,18 +5,23 @@ table.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tidegate import storage
 from tidegate.errors import DefectError
+from tidegate.run.merging import load_judged, plan_merge
 from tidegate.run.report import now_text
 from tidegate.run.verdicts import StoredVerdict, load_decision, load_verdict, save_verdict
 from tidegate.staging.manifest import BatchManifest, batch_keys
+from tidegate.table.folded import Folded, fold_owed
 from tidegate.table.intent import PublishIntent, write_intent
 from tidegate.table.log import read_table_state
 from tidegate.table.plan import plan_publish
 from tidegate.table.publish import finish_intent
+
+_PLANS_AT_MOST = 3
 
 if TYPE_CHECKING:
     from tidegate.audit.engine import RuleResult
@@ -31,12 +36,15 @@ def audit_increment(context: RunContext, facts: Facts) -> StoredVerdict:
     from tidegate.audit.verdict import decide_verdict
 
     owed = facts.owed
+    context.lease.check()
+    folded = fold_owed(context.paths, owed, context.spec)
+    folds = [each.token for each in folded or ()]
     publish_quarantine(context, owed)
     known = load_verdict(context.paths, context.report.run_id)
-    if known is not None and known.covers(owed):
+    if known is not None and known.covers(owed) and known.folds == folds:
         return known
     suite = load_suite(context.project, context.name)
-    results = _judge(context, suite, owed) if suite is not None else []
+    results = _judge(context, suite, owed, folded) if suite is not None else []
     rows = context.report.rows
     verdict = decide_verdict(suite, results, rows["read"], rows["malformed"] + rows["rejected"], context.spec.quality)
     stored = StoredVerdict(
@@ -46,23 +54,27 @@ def audit_increment(context: RunContext, facts: Facts) -> StoredVerdict:
         failed_critical=[failed.rule for failed in verdict.failed_critical],
         reasons=[f"{failed.rule}: {failed.reason}" for failed in verdict.failed_critical],
         at=now_text(),
+        folds=folds,
     )
     context.lease.check()
     save_verdict(context.paths, stored)
     return stored
 
 
-def _judge(context: RunContext, suite: SuiteSpec, owed: Sequence[BatchManifest]) -> list[RuleResult]:
+def _judge(
+    context: RunContext, suite: SuiteSpec, owed: Sequence[BatchManifest], folded: Sequence[Folded] | None
+) -> list[RuleResult]:
     from tidegate.audit.engine import RuleResult, read_column_types
     from tidegate.audit.pandas_engine import judge_files
 
     stored = storage.read_json(context.paths.driver_results(context.report.run_id))
-    if stored is not None and stored["batches"] == batch_keys(owed):
+    folds = [each.token for each in folded or ()]
+    if stored is not None and stored["batches"] == batch_keys(owed) and stored.get("folds", []) == folds:
         # The increment is large: the ingest driver's Spark has judged it before its JVM ended.
         return [RuleResult.from_dict(value) for value in stored["results"]]
     types = read_column_types(owed[-1].schema_json)
-    files = [(context.paths.state / file.path, file.partition) for manifest in owed for file in manifest.files]
-    return judge_files(suite, files, types)
+    visible = [file for part in (owed if folded is None else folded) for file in part.files]
+    return judge_files(suite, [(context.paths.state / file.path, file.partition) for file in visible], types)
 
 
 def publish_quarantine(context: RunContext, owed: Sequence[BatchManifest]) -> None:
@@ -80,7 +92,8 @@ def publish_quarantine(context: RunContext, owed: Sequence[BatchManifest]) -> No
             "tidegate.query_id": query_id,
             "tidegate.batches": json.dumps([late[0].batch_id, late[-1].batch_id]),
         }
-        intent = plan_publish(
+        plan = partial(
+            plan_publish,
             batches,
             run_id=context.report.run_id,
             target="quarantine",
@@ -89,7 +102,7 @@ def publish_quarantine(context: RunContext, owed: Sequence[BatchManifest]) -> No
             schema_json=QUARANTINE_SCHEMA_JSON,
             custom_metadata=extra,
         )
-        _publish(context, intent)
+        _publish(context, plan)
 
 
 def publish_increment(context: RunContext, facts: Facts, verdict: StoredVerdict, *, discard: bool) -> None:
@@ -98,12 +111,15 @@ def publish_increment(context: RunContext, facts: Facts, verdict: StoredVerdict,
     A discarded increment is a version without files: the log moves on past it, and says so.
     """
     owed = facts.owed
-    spec = context.spec
     for query_id in dict.fromkeys(manifest.query_id for manifest in owed):
         batches = [manifest for manifest in owed if manifest.query_id == query_id]
+        folded = None if discard else load_judged(context, batches, verdict)
+        staged = sum(manifest.staged for manifest in batches)
+        published = 0 if discard else staged if folded is None else folded.rows
+        superseded = 0 if folded is None else sum(folded.superseded.values())
         extra = {
             "tidegate.outcome": "discarded" if discard else "published",
-            "tidegate.rows": json.dumps(context.report.rows | {"published": 0 if discard else _staged(batches)}),
+            "tidegate.rows": json.dumps(context.report.rows | {"published": published, "superseded": superseded}),
             "tidegate.query_id": query_id,
             "tidegate.batches": json.dumps([batches[0].batch_id, batches[-1].batch_id]),
             "tidegate.positions": json.dumps(end_positions(batches)),
@@ -112,16 +128,21 @@ def publish_increment(context: RunContext, facts: Facts, verdict: StoredVerdict,
         decision = load_decision(context.paths, verdict.run_id)
         if decision is not None:
             extra["tidegate.decision"] = json.dumps(decision, ensure_ascii=False)
-        intent = plan_publish(
-            batches,
-            run_id=context.report.run_id,
-            target="table",
-            partition_by=list(spec.table.partition_by),
-            app_version_before=facts.settled_up_to(query_id),
-            discard=discard,
-            custom_metadata=extra,
-        )
-        _publish(context, intent)
+        before = facts.settled_up_to(query_id)
+        if folded is not None:
+            plan = partial(plan_merge, context, batches, folded, app_version_before=before, custom_metadata=extra)
+        else:
+            plan = partial(
+                plan_publish,
+                batches,
+                run_id=context.report.run_id,
+                target="table",
+                partition_by=list(context.spec.table.partition_by),
+                app_version_before=before,
+                discard=discard,
+                custom_metadata=extra,
+            )
+        _publish(context, plan)
 
 
 def end_positions(manifests: Sequence[BatchManifest]) -> dict[str, dict[str, dict[str, int]]]:
@@ -135,19 +156,20 @@ def end_positions(manifests: Sequence[BatchManifest]) -> dict[str, dict[str, dic
     return positions
 
 
-def _staged(manifests: Sequence[BatchManifest]) -> int:
-    return sum(manifest.staged for manifest in manifests)
-
-
-def _publish(context: RunContext, intent: PublishIntent) -> None:
-    context.lease.check()
-    in_force = write_intent(context.paths, intent)
-    result = finish_intent(context.paths, in_force, is_current=context.lease.is_current)
-    wanted = sum(file.rows for file in intent.files_to_add)
-    if result.overtaken or result.rows_added != wanted:
+def _publish(context: RunContext, make_plan: Callable[[], PublishIntent]) -> None:
+    """Publish as planned; planned anew when the table got other files in between."""
+    for _ in range(_PLANS_AT_MOST):
+        context.lease.check()
+        intent = make_plan()
+        context.lease.check()
+        in_force = write_intent(context.paths, intent)
+        result = finish_intent(context.paths, in_force, is_current=context.lease.is_current)
+        if not result.outdated:
+            break
+    if result.overtaken or result.outdated or result.rows_added != intent.rows_added:
         raise DefectError(
             "PUBLISH_DOES_NOT_FIT",
-            f"the commit of {intent.target} holds {result.rows_added} rows, the increment {wanted}",
+            f"the commit of {intent.target} holds {result.rows_added} rows, the increment {intent.rows_added}",
             where=str(in_force.table_path(context.paths)),
             next_run="compares table and manifests before anything else",
             fix=f"tidegate status {context.name}",

@@ -48,7 +48,8 @@ def describe_report(report: dict[str, Any]) -> str:
     table = report.get("table") or {}
     verdict = (report.get("quality") or {}).get("verdict")
     parts = [f"{report.get('pipeline')} run {report.get('run_id')}: {report.get('outcome')}"]
-    counts = ", ".join(f"{key} {value:,}" for key, value in rows.items() if isinstance(value, int))
+    told = {key: value for key, value in rows.items() if value or key != "superseded"}
+    counts = ", ".join(f"{key} {value:,}" for key, value in told.items() if isinstance(value, int))
     if counts:
         parts.append(f"rows: {counts}")
     if verdict:

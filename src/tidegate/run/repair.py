@@ -29,9 +29,11 @@ from tidegate.spec.load import load_pipeline
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
 from tidegate.staging.birth import as_read, new_birth
 from tidegate.table.commit import commit_files
+from tidegate.table.folded import remove_folded
 from tidegate.table.intent import intent_path, pending_intents
 from tidegate.table.log import LOG_FOLDER, DataFile, list_data_files, open_table, read_table_state
 from tidegate.table.plan import parse_file_name
+from tidegate.table.replace import bring_back, list_set_aside
 
 _TABLE_CODES = ("TABLE_GONE", "TABLE_REPLACED", "TABLE_BEHIND", "TABLE_BEHIND_INTENT")
 
@@ -91,6 +93,9 @@ def _repair(project: Project, spec: PipelineSpec, paths: PipelinePaths, lease: L
     if any(orphans.values()):
         count = sum(map(len, orphans.values()))
         actions.append(f"set {count} data files aside that the log of their table does not hold, or no longer then")
+    hidden = list_set_aside(paths.table)
+    if hidden:
+        actions.append(f"give {len(hidden)} data files their names back, which a publish had begun to replace")
     actions.append("begin a new checkpoint with the next run")
     if lease is None:
         return value
@@ -105,6 +110,7 @@ def _repair(project: Project, spec: PipelineSpec, paths: PipelinePaths, lease: L
     for table_path, names in orphans.items():
         for name in names:
             storage.move(table_path / name, folder / ("table" if table_path == paths.table else "quarantine") / name)
+    bring_back(paths.table, app_id=new_run_id("repair"))
     if has_files:
         value["unreadable_again"] = _put_back(project, spec, paths, settled)
     for manifest in unpublished:
@@ -112,6 +118,8 @@ def _repair(project: Project, spec: PipelineSpec, paths: PipelinePaths, lease: L
             paths.manifest(manifest.query_id, manifest.batch_id),
             folder / f"{manifest.query_id}-{manifest.batch_id}.json",
         )
+    for query_id in facts.manifests:
+        remove_folded(paths, query_id, facts.manifests[query_id][-1].batch_id)
     for path in sorted(paths.verdicts.glob("*.json")) if paths.verdicts.is_dir() else []:
         storage.move(path, folder / f"verdict-{path.name}")
     sources: dict[str, dict[str, Any]] = {source: starts.get(source, {}) for source in spec.streams}

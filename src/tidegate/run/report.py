@@ -17,7 +17,7 @@ from tidegate.staging.open_state import text_of_ms
 FINAL_OUTCOMES = ("published", "nothing_new", "discarded")
 KEPT_REPORTS = 1000
 _PRUNED_AT_ONCE = 100
-ROW_KEYS = ("read", "malformed", "late", "transformed", "rejected", "staged", "published")
+ROW_KEYS = ("read", "malformed", "late", "transformed", "rejected", "staged", "published", "superseded")
 
 
 @dataclass
@@ -130,7 +130,7 @@ def fill_from_manifests(report: RunReport, manifests: Sequence[BatchManifest]) -
                 source["unknown_fields"] = {**taken.unknown_fields, **source.get("unknown_fields", {})}
     for name, source in sources.items():
         report.sources[name] = {**report.sources.get(name, {}), **source}
-    report.rows = {**rows, "published": report.rows.get("published", 0)}
+    report.rows = {**rows, **{key: report.rows.get(key, 0) for key in ("published", "superseded")}}
     report.batches = len(manifests)
     marks = [manifest.watermark_ms for manifest in manifests if manifest.watermark_ms is not None]
     report.watermark = text_of_ms(max(marks, default=None))
@@ -145,15 +145,17 @@ def _join_offsets(total: dict[str, dict[str, list[int]]], part: dict[str, dict[s
 
 
 def check_balance(rows: dict[str, int], *, published: bool) -> None:
-    """Raise DefectError UNBALANCED unless transformed = rejected + staged, and published = staged once published.
+    """Raise DefectError UNBALANCED unless transformed = rejected + staged, and published + superseded = staged once
+    published.
 
     ``read = malformed + what entered the transform`` was checked per batch, against the footers of the staged files.
     """
     wrong = []
     if rows["transformed"] != rows["rejected"] + rows["staged"]:
         wrong.append(f"transformed {rows['transformed']} != rejected {rows['rejected']} + staged {rows['staged']}")
-    if published and rows["published"] != rows["staged"]:
-        wrong.append(f"published {rows['published']} != staged {rows['staged']}")
+    if published and rows["published"] + rows["superseded"] != rows["staged"]:
+        replaced = f" + superseded {rows['superseded']}" if rows["superseded"] else ""
+        wrong.append(f"published {rows['published']}{replaced} != staged {rows['staged']}")
     if wrong:
         raise DefectError(
             "UNBALANCED",

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from tidegate import storage
 from tidegate.lease import Lease
 from tidegate.project import PipelinePaths
+from tidegate.run.commits import Commits, read_commits
 from tidegate.run.preflight import Facts, gather_facts
 from tidegate.run.report import (
     FINAL_OUTCOMES,
@@ -31,8 +33,9 @@ from tidegate.source.spool import remove_spooled
 from tidegate.spec.as_read import SpooledSource
 from tidegate.spec.models import FilesSource, PipelineSpec
 from tidegate.staging.manifest import BatchManifest, batch_keys
+from tidegate.table.folded import list_merge_folders, remove_folded
 from tidegate.table.intent import pending_intents
-from tidegate.table.log import TableState, find_commit
+from tidegate.table.log import TableState
 from tidegate.table.publish import finish_intent
 
 
@@ -86,6 +89,8 @@ def settle(paths: PipelinePaths, spec: PipelineSpec, lease: Lease, facts: Facts)
                 if isinstance(source, SpooledSource):
                     remove_spooled(paths, name, [link for one, link in links if one == name], ledger)
             remove_links(paths, links, ledger)
+    for query_id in {manifest.query_id for manifest in settled}:
+        remove_folded(paths, query_id, facts.settled_up_to(query_id))
     for manifest in settled:
         storage.remove_tree(paths.staging / manifest.query_id / f"{manifest.batch_id:012d}")
         storage.remove(paths.manifest(manifest.query_id, manifest.batch_id))
@@ -132,7 +137,7 @@ def _finish_reports(paths: PipelinePaths, verdict: StoredVerdict, settled: Seque
     decision = load_decision(paths, verdict.run_id)
     discarded = decision is not None and decision["decision"] == "discard"
     outcome = "discarded" if discarded else "published"
-    version = _find_version(paths, verdict)
+    commits = read_commits(paths, verdict)
     for run_id in dict.fromkeys([verdict.run_id, *(manifest.run_id for manifest in increment)]):
         report = load_report(paths, run_id) or new_report(paths.name, run_id)
         if report.outcome in FINAL_OUTCOMES:
@@ -145,33 +150,33 @@ def _finish_reports(paths: PipelinePaths, verdict: StoredVerdict, settled: Seque
         report.quality = verdict.quality
         report.decision = decision
         report.published_by = None if run_id == verdict.run_id else verdict.run_id
-        report.rows["published"] = 0 if discarded else report.rows["staged"]
-        report.table = table_figures(paths, mine, version, discarded=discarded)
+        whole = run_id == verdict.run_id
+        report.rows["superseded"] = sum(commits.superseded_of(manifest) for manifest in mine)
+        report.rows["published"] = 0 if discarded else report.rows["staged"] - report.rows["superseded"]
+        report.table = table_figures(paths, mine, commits, discarded=discarded, whole=whole)
+        if whole and commits.figures:
+            report.rows["published"] = commits.figures["rows_added"]
         check_balance(report.rows, published=not discarded)
         save_report(paths, report)
 
 
 def table_figures(
-    paths: PipelinePaths, manifests: Sequence[BatchManifest], version: int | None, *, discarded: bool
+    paths: PipelinePaths, manifests: Sequence[BatchManifest], commits: Commits, *, discarded: bool, whole: bool = True
 ) -> dict[str, Any]:
-    """The report's ``table``: the version that holds these batches, and what they added to it."""
+    """The report's ``table``: the version that holds these batches, and what they added to it.
+
+    ``whole``: the batches are the whole increment. What a commit took out of the table is told in that report alone.
+    """
+    rows = sum(manifest.staged - commits.superseded_of(manifest) for manifest in manifests)
     return {
         "path": str(paths.table),
-        "version": version,
+        "version": commits.version,
         "files_added": 0 if discarded else sum(len(manifest.files) for manifest in manifests),
         "files_removed": 0,
-        "rows_added": 0 if discarded else sum(manifest.staged for manifest in manifests),
+        "rows_added": 0 if discarded else rows,
         "rows_removed": 0,
+        **(commits.figures if whole else {}),
     }
-
-
-def _find_version(paths: PipelinePaths, verdict: StoredVerdict) -> int | None:
-    """The newest version that an increment was committed as: its commits carry its last batch per query."""
-    last: dict[str, int] = {}
-    for query_id, batch_id in verdict.batches:
-        last[query_id] = max(last.get(query_id, -1), int(batch_id))
-    found = [find_commit(paths.table, query_id, batch_id) for query_id, batch_id in last.items()]
-    return max((version for version in found if version is not None), default=None)
 
 
 def _remove_empty(paths: PipelinePaths, query_ids: set[str]) -> None:
@@ -182,14 +187,20 @@ def _remove_empty(paths: PipelinePaths, query_ids: set[str]) -> None:
 
 
 def sweep_attempts(paths: PipelinePaths, facts: Facts) -> None:
-    """Remove staging that no manifest names: attempts that were killed, of batches that are staged or settled."""
+    """Remove staging that nobody names: attempts that were killed, of batches that are staged or settled, and copies
+    made for a publish that was planned anew.
+    """
     if not paths.staging.is_dir():
         return
-    named = {(m.query_id, m.batch_id, m.attempt) for manifests in facts.manifests.values() for m in manifests}
+    manifests = [manifest for found in facts.manifests.values() for manifest in found]
+    named = {paths.staging / m.query_id / f"{m.batch_id:012d}" / m.attempt for m in manifests}
+    named |= {paths.state / folder for folder in list_merge_folders(paths)}
+    for intent in pending_intents(paths):
+        named |= {paths.state / Path(*Path(file.source).parts[:4]) for file in intent.files_to_add}
     for query in paths.staging.iterdir():
         for batch in query.iterdir() if query.is_dir() else ():
             for attempt in batch.iterdir() if batch.is_dir() else ():
-                if not batch.name.isdigit() or (query.name, int(batch.name), attempt.name) not in named:
+                if attempt not in named:
                     storage.remove_tree(attempt)
             with contextlib.suppress(OSError):
                 batch.rmdir()

@@ -34,7 +34,7 @@ from tidegate.run.report import (
     save_report,
 )
 from tidegate.run.settle import recover
-from tidegate.run.verdicts import find_hold, held_error, load_decision, load_verdict
+from tidegate.run.verdicts import find_hold, held_error, load_decision, load_verdict, not_audited
 from tidegate.spec.load import load_pipeline
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import as_read
@@ -289,13 +289,7 @@ def _publish(context: RunContext) -> None:
     _need_owed(context, facts)
     verdict = load_verdict(context.paths, context.report.run_id)
     if verdict is None or not verdict.covers(facts.owed):
-        raise TryAgainError(
-            "NOT_AUDITED",
-            f"the increment of run {context.report.run_id} has no verdict, or was staged anew since",
-            where=f"pipeline {context.name}",
-            next_run="audits it first",
-            fix=f"tidegate audit {context.name} --run-id {context.report.run_id}, or tidegate run {context.name}",
-        )
+        raise not_audited(context.name, context.report.run_id)
     decision = load_decision(context.paths, verdict.run_id)
     if not verdict.passed and decision is None:
         raise held_error(context.name, verdict, earlier=False)

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tidegate import storage
-from tidegate.errors import HeldError
+from tidegate.errors import HeldError, TryAgainError
 from tidegate.project import PipelinePaths
 from tidegate.staging.manifest import BatchManifest, batch_keys
 
@@ -26,6 +26,8 @@ class StoredVerdict:
     failed_critical: list[str] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
     at: str = ""
+    folds: list[str] = field(default_factory=list)
+    """Which findings of what remains of the batches it is on (update and complete mode)."""
 
     @property
     def passed(self) -> bool:
@@ -83,6 +85,17 @@ def held_error(name: str, verdict: StoredVerdict, *, earlier: bool) -> HeldError
         where=f"run {verdict.run_id} of pipeline {name}; the table is untouched",
         next_run="waits for the decision",
         fix=f'tidegate release {name} {quoted} --reason "..."   or   tidegate discard {name} {quoted} --reason "..."',
+    )
+
+
+def not_audited(name: str, run_id: str) -> TryAgainError:
+    """The error of a publish whose increment nobody has judged as it is now."""
+    return TryAgainError(
+        "NOT_AUDITED",
+        f"the increment of run {run_id} has no verdict, or was staged anew since",
+        where=f"pipeline {name}",
+        next_run="audits it first",
+        fix=f"tidegate audit {name} --run-id {run_id}, or tidegate run {name}",
     )
 
 

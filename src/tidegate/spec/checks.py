@@ -71,32 +71,63 @@ def _check_tags(spec: PipelineSpec) -> list[Finding]:
 
 
 def _check_table(spec: PipelineSpec) -> list[Finding]:
-    here = ("table", "partition_by")
-    names = spec.table.partition_by
-    found = [
-        Finding(here, f"{show_value(name)} is named more than once", "name each column once")
-        for name, count in Counter(names).items()
-        if count > 1
-    ]
-    if any(not name.strip() for name in names):
-        found.append(Finding(here, "a column has no name", "remove it"))
+    found = _check_names(("table", "partition_by"), spec.table.partition_by)
+    found += _check_names(("table", "keys"), spec.table.keys)
     if spec.table.keys and spec.output_mode != "update":
         message = f"keys are for output_mode: update, and this is {spec.output_mode}"
         found.append(Finding(("table", "keys"), message, "remove it"))
+    if spec.output_mode == "update" and not spec.table.keys:
+        message = "keys are needed: output_mode: update replaces the rows that have the keys of a new one"
+        found.append(Finding(("table", "keys"), message, "write the columns that tell the rows apart: keys: [id]"))
     if spec.transform is not None or len(spec.sources) != 1:
         return found
     columns = list_columns(next(iter(spec.sources.values())))
     if columns is None:
         return found
     kinds = {column.name: column.type for column in columns}
+    return found + _check_partition_columns(spec.table.partition_by, kinds) + _check_keys(spec.table.keys, kinds)
+
+
+def _check_names(here: tuple[str, ...], names: list[str]) -> list[Finding]:
+    found = [
+        Finding(here, f"{show_value(name)} is named more than once", "name each column once")
+        for name, count in Counter(name.lower() for name in names).items()
+        if count > 1
+    ]
+    if any(not name.strip() for name in names):
+        found.append(Finding(here, "a column has no name", "remove it"))
+    return found
+
+
+def _check_partition_columns(names: list[str], kinds: dict[str, str]) -> list[Finding]:
+    here = ("table", "partition_by")
+    found = []
     for name in names:
         if name not in kinds:
-            nearest = name_nearest(name, kinds)
-            fix = f"write {nearest}" if nearest else f"the columns are: {', '.join(kinds)}"
-            found.append(Finding(here, f"there is no column {show_value(name)}", fix))
+            found.append(_no_such_column(here, name, kinds))
         elif kinds[name].startswith(("array<", "map<", "struct<", "binary")):
             message = f"the column {name} is {kinds[name]}: no folder can be named after its values"
             found.append(Finding(here, message, "partition by a date, a number or a text"))
     if names and set(kinds) <= set(names):
         found.append(Finding(here, "every column is named, so none is left for the files", "name fewer columns"))
     return found
+
+
+def _check_keys(names: list[str], kinds: dict[str, str]) -> list[Finding]:
+    here = ("table", "keys")
+    spelt = {column.lower(): column for column in kinds}
+    found = []
+    for name in names:
+        column = spelt.get(name.lower())
+        if column is None:
+            found.append(_no_such_column(here, name, kinds))
+        elif kinds[column].startswith(("array<", "map<", "struct<", "float", "double")):
+            message = f"the column {name} is {kinds[column]}: such values cannot be told equal for certain"
+            found.append(Finding(here, message, "name a text, a whole number, a date or a time, or cast the column"))
+    return found
+
+
+def _no_such_column(here: tuple[str, ...], name: str, kinds: dict[str, str]) -> Finding:
+    nearest = name_nearest(name, kinds)
+    fix = f"write {nearest}" if nearest else f"the columns are: {', '.join(kinds)}"
+    return Finding(here, f"there is no column {show_value(name)}", fix)

@@ -162,6 +162,11 @@ def _remove_action(file: DataFile, *, data_change: bool) -> RemoveAction:
     return RemoveAction(file.path, data_change, time.time_ns() // 1_000_000, file.size_bytes, file.partition)
 
 
+def set_aside_mark(app_id: str) -> str:
+    """The id under which the log notes for which batch of a query files were last set aside."""
+    return f"{app_id}#set-aside"
+
+
 def rename_files(table_path: Path, renamed: list[tuple[DataFile, str]], *, app_id: str, app_version: int) -> None:
     """Have the log call files by another name, under which they are in place too: a version that changes no row.
 
@@ -187,7 +192,7 @@ def rename_files(table_path: Path, renamed: list[tuple[DataFile, str]], *, app_i
     # A txn of its own makes the log refuse a second process that renames at the same time.
     properties = CommitProperties(
         custom_metadata={"tidegate.set_aside": f"{len(todo)} files"},
-        app_transactions=[Transaction(f"{app_id}#set-aside", app_version)],
+        app_transactions=[Transaction(set_aside_mark(app_id), app_version)],
         max_commit_retries=0,
     )
     adds = [_add_action(replace(old, path=new), data_change=False) for old, new in todo]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from tidegate import storage
 from tidegate.errors import DefectError, DisagreementError, UsageError
 from tidegate.project import PipelinePaths
+from tidegate.table.commit import set_aside_mark
 from tidegate.table.footer import read_footer
 from tidegate.table.intent import PublishIntent, intent_path
-from tidegate.table.log import DataFile, TableState
+from tidegate.table.log import DataFile, TableState, digest_files, list_data_files, read_table_state
 from tidegate.table.schema import check_partition_columns, check_schema_change, normalise_schema
 
 
@@ -19,14 +21,36 @@ def check_fit(paths: PipelinePaths, intent: PublishIntent, table_path: Path, sta
     As long as no file was moved the intent is dropped then, so that a mended spec is not met by an old plan.
     """
     try:
-        schema = normalise_schema(intent.schema_json)
-        check_partition_columns(intent.partition_by, schema, None if state is None else state.partition_columns)
-        if state is not None:
-            check_schema_change(state.schema_json, schema)
+        check_rows_fit(intent.schema_json, intent.partition_by, state)
     except UsageError:
         if not any((table_path / file.path).exists() for file in intent.files_to_add):
             storage.remove(intent_path(paths, intent))
         raise
+
+
+def check_rows_fit(schema_json: str, partition_by: Sequence[str], state: TableState | None) -> None:
+    """Raise UsageError SCHEMA_CHANGE or PARTITION_BY when rows like these cannot be added to the table."""
+    schema = normalise_schema(schema_json)
+    check_partition_columns(list(partition_by), schema, None if state is None else state.partition_columns)
+    if state is not None:
+        check_schema_change(state.schema_json, schema)
+
+
+def is_outdated(paths: PipelinePaths, intent: PublishIntent, table_path: Path) -> bool:
+    """Whether the plan no longer fits: the table holds other files than it was made for, so that rows it replaces may
+    lie elsewhere, or its copies were swept away before it was written down (by a process that was frozen until then).
+
+    A plan whose first step was done must be finished as it is.
+    """
+    if intent.table_files is None:
+        return False
+    staged = all((paths.state / file.source).exists() for file in intent.files_to_add)
+    if staged and digest_files(list_data_files(table_path)) == intent.table_files:
+        return False
+    mark = set_aside_mark(intent.app_id)
+    state = read_table_state(table_path, (mark,))
+    begun = state is not None and state.txns.get(mark) == intent.app_version
+    return not begun and not any((table_path / file.path).exists() for file in intent.files_to_add)
 
 
 def check_files(paths: PipelinePaths, intent: PublishIntent, table_path: Path) -> list[DataFile]:

@@ -18,7 +18,8 @@ Target = Literal["table", "quarantine"]
 class FileToAdd:
     """A staged parquet file (``source``, relative to the pipeline's state folder) and its ``path`` in the table folder.
 
-    ``partition`` has each partition column's value in Delta's string form.
+    ``partition`` has each partition column's value in Delta's string form. ``carried``: the rows were in the table
+    before, in a file that is removed.
     """
 
     source: str
@@ -26,6 +27,7 @@ class FileToAdd:
     rows: int
     size_bytes: int
     partition: dict[str, str | None] = field(default_factory=dict)
+    carried: bool = False
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,19 @@ class PublishIntent:
     files_to_remove: list[FileToRemove] = field(default_factory=list)
     custom_metadata: dict[str, str] = field(default_factory=dict)
     """What the commit carries beside run and pipeline: the report's key figures as JSON strings."""
+    table_files: str | None = None
+    """The digest of the table's files that the plan was made for; None when it stands whatever they are."""
+
+    @property
+    def rows_added(self) -> int:
+        """New rows; those that only change their file are not counted."""
+        return sum(file.rows for file in self.files_to_add if not file.carried)
+
+    @property
+    def rows_removed(self) -> int:
+        """Rows that are no longer in the table afterwards."""
+        carried = sum(file.rows for file in self.files_to_add if file.carried)
+        return sum(file.rows for file in self.files_to_remove) - carried
 
     @property
     def intent_id(self) -> str:
@@ -86,7 +101,8 @@ def pending_intents(paths: PipelinePaths) -> list[PublishIntent]:
         value = storage.read_json(path)
         if value is not None:
             found.append(_intent_from(value))
-    return sorted(found, key=lambda intent: (intent.app_version, intent.target))
+    # Of two plans that begin at the same batch the longer one was made by whoever held the lease later.
+    return sorted(found, key=lambda intent: (intent.app_version_before, -intent.app_version, intent.target))
 
 
 def intent_path(paths: PipelinePaths, intent: PublishIntent) -> Path:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -151,6 +153,21 @@ def files_of(table: DeltaTable) -> list[DataFile]:
         )
     ]
     return sorted(files, key=lambda file: file.path)
+
+
+def digest_files(files: Sequence[DataFile]) -> str:
+    """A short text that is another one when the table holds other files."""
+    return hashlib.sha256("\n".join(sorted(file.path for file in files)).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def read_commit_metadata(table_path: Path, version: int) -> dict[str, Any]:
+    """What the commit of a version carries: ``tidegate.run_id`` and so on; {} when its commit file is not there."""
+    try:
+        text = (table_path / LOG_FOLDER / f"{version:020d}.json").read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return {}
+    found = next((line for line in text.splitlines() if line.startswith('{"commitInfo"')), None)
+    return {} if found is None else dict(json.loads(found)["commitInfo"])
 
 
 def find_commit(table_path: Path, app_id: str, app_version: int) -> int | None:

@@ -5,11 +5,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from tidegate.staging.manifest import BatchManifest, StagedFile
-from tidegate.table.intent import FileToAdd, PublishIntent, Target
+from tidegate.table.intent import FileToAdd, FileToRemove, PublishIntent, Target
 from tidegate.table.partition import partition_folder
 from tidegate.table.schema import check_schema_change, normalise_schema
+
+if TYPE_CHECKING:
+    from tidegate.table.folded import Folded
+    from tidegate.table.merge import Replacement
 
 _FILE_NAME = re.compile(r"part-(?P<query>[0-9a-f]{8})-(?P<batch>[0-9]{8,})-[^-/]+-[0-9]{5,}\.parquet")
 
@@ -53,6 +59,60 @@ def plan_publish(
         files_to_add=files,
         custom_metadata=custom_metadata or {},
     )
+
+
+def plan_replacement(
+    manifests: Sequence[BatchManifest],
+    folded: Folded,
+    replacement: Replacement,
+    *,
+    token: str,
+    table_files: str,
+    run_id: str,
+    partition_by: list[str],
+    app_version_before: int,
+    custom_metadata: dict[str, str],
+) -> PublishIntent:
+    """The intent that publishes what remains of an increment, and takes the rows that it replaces out of the table.
+
+    ``token`` is of the attempt that made the copies in ``replacement``; ``table_files`` tells which files of the table
+    it was made for. The commit carries its figures, which the manifests alone do not know.
+    """
+    empty = plan_publish(
+        manifests,
+        run_id=run_id,
+        target="table",
+        partition_by=partition_by,
+        app_version_before=app_version_before,
+        discard=True,
+    )
+
+    def name(manifest: BatchManifest, files: Sequence[StagedFile]) -> list[FileToAdd]:
+        return name_files(manifest, files, partition_by=empty.partition_by, schema_json=empty.schema_json)
+
+    remaining = {file.path for file in folded.files}
+    files: list[FileToAdd] = []
+    for manifest in manifests:
+        whole = [file if file.path in remaining else replace(file, rows=0) for file in manifest.files]
+        remaining -= {file.path for file in manifest.files}
+        files += name(manifest, whole)
+    copies = [file for file in folded.files if file.path in remaining]
+    files += name(replace(manifests[-1], attempt=folded.token), copies)
+    carried = name(replace(manifests[-1], attempt=token), replacement.carried)
+    intent = replace(
+        empty,
+        files_to_add=[*files, *(replace(file, carried=True) for file in carried)],
+        files_to_remove=[FileToRemove(f.path, f.rows, f.size_bytes, f.partition) for f in replacement.remove],
+        table_files=table_files,
+    )
+    figures = {
+        "files_added": len(intent.files_to_add),
+        "files_removed": len(intent.files_to_remove),
+        "rows_added": intent.rows_added,
+        "rows_removed": intent.rows_removed,
+        "superseded": folded.superseded,
+    }
+    return replace(intent, custom_metadata={**custom_metadata, "tidegate.table": json.dumps(figures)})
 
 
 def _spell_as_schema(names: Sequence[str], schema_json: str) -> list[str]:

@@ -15,7 +15,7 @@ from tidegate import storage
 from tidegate.errors import DefectError, DisagreementError, TidegateError
 from tidegate.project import PipelinePaths
 from tidegate.table.commit import AlreadyCommittedError, commit_files
-from tidegate.table.fit import check_files, check_fit, refuse_unknown_files
+from tidegate.table.fit import check_files, check_fit, is_outdated, refuse_unknown_files
 from tidegate.table.intent import (
     FileToAdd,
     FileToRemove,
@@ -56,6 +56,8 @@ class CommitResult:
     """The commit was there before."""
     overtaken: bool = False
     """A later plan published a part of these batches: nothing was done, the rest must be planned anew."""
+    outdated: bool = False
+    """The plan no longer fits what is staged and what is in the table: nothing was done, it must be planned anew."""
 
 
 def finish_intent(paths: PipelinePaths, intent: PublishIntent, *, is_current: Callable[[], bool]) -> CommitResult:
@@ -69,6 +71,10 @@ def finish_intent(paths: PipelinePaths, intent: PublishIntent, *, is_current: Ca
     table_path = intent.table_path(paths)
     state = read_table_state(table_path, (intent.app_id,))
     done = _settled(table_path, intent, state)
+    if done is None and is_outdated(paths, intent, table_path):
+        # A process that was faster changes the files too: then its commit is there by now.
+        done = _settled(table_path, intent, read_table_state(table_path, (intent.app_id,)))
+        done = done or CommitResult(None, 0, 0, 0, 0, already=False, outdated=True)
     if done is None:
         refuse_unknown_files(table_path, intent, state)
         try:
@@ -122,9 +128,9 @@ def _result(intent: PublishIntent, version: int | None, *, already: bool) -> Com
     return CommitResult(
         version=version,
         files_added=len(intent.files_to_add),
-        rows_added=sum(file.rows for file in intent.files_to_add),
+        rows_added=intent.rows_added,
         files_removed=len(intent.files_to_remove),
-        rows_removed=sum(file.rows for file in intent.files_to_remove),
+        rows_removed=intent.rows_removed,
         already=already,
     )
 

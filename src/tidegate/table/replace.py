@@ -11,7 +11,9 @@ from pathlib import Path
 from tidegate import storage
 from tidegate.table.commit import rename_files
 from tidegate.table.intent import PublishIntent, check_lease
-from tidegate.table.log import DataFile
+from tidegate.table.log import DataFile, list_data_files
+
+_REPLACED = ".replaced"
 
 
 def set_aside(intent: PublishIntent, table_path: Path, is_current: Callable[[], bool]) -> list[DataFile]:
@@ -45,6 +47,31 @@ def set_aside(intent: PublishIntent, table_path: Path, is_current: Callable[[], 
     return [replace(old, path=hidden) for old, hidden in renamed]
 
 
+def list_set_aside(table_path: Path) -> list[DataFile]:
+    """Files that the log calls by their hidden names: a publish began to replace them."""
+    return [file for file in list_data_files(table_path) if _plain_name(file.path) is not None]
+
+
+def bring_back(table_path: Path, *, app_id: str) -> None:
+    """Undo :func:`set_aside` for a publish that will never be finished: plain readers see these files again."""
+    renamed = [(file, str(_plain_name(file.path))) for file in list_set_aside(table_path)]
+    for file, plain in renamed:
+        with contextlib.suppress(FileExistsError):
+            os.link(table_path / file.path, table_path / plain)
+        storage.fsync_dir((table_path / plain).parent)
+    if renamed:
+        rename_files(table_path, renamed, app_id=app_id, app_version=0)
+    for file, _ in renamed:
+        storage.remove(table_path / file.path)
+
+
 def _hidden_name(path: str) -> str:
     folder, slash, name = path.rpartition("/")
-    return f"{folder}{slash}.{name}.replaced"
+    return f"{folder}{slash}.{name}{_REPLACED}"
+
+
+def _plain_name(hidden: str) -> str | None:
+    folder, slash, name = hidden.rpartition("/")
+    if not (name.startswith(".") and name.endswith(_REPLACED)):
+        return None
+    return f"{folder}{slash}{name[1:].removesuffix(_REPLACED)}"

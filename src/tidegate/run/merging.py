@@ -1,0 +1,67 @@
+"""What update and complete mode add to the gate: what remains of an increment, and what it replaces in the table."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from tidegate.run.verdicts import StoredVerdict, not_audited
+from tidegate.staging.manifest import BatchManifest
+from tidegate.table.fit import check_rows_fit
+from tidegate.table.folded import Folded, load_folded
+from tidegate.table.intent import PublishIntent
+from tidegate.table.log import digest_files, list_data_files, read_table_state
+from tidegate.table.merge import replace_rows
+from tidegate.table.plan import merge_schemas, plan_replacement
+
+if TYPE_CHECKING:
+    from tidegate.run.steps import RunContext
+
+
+def load_judged(context: RunContext, batches: Sequence[BatchManifest], verdict: StoredVerdict) -> Folded | None:
+    """What remains of the batches of one query, as the verdict saw it; None in append mode.
+
+    Raises TryAgainError NOT_AUDITED when the keys were changed since, or the files are gone.
+    """
+    if context.spec.output_mode == "append":
+        return None
+    folded = load_folded(context.paths, batches, context.spec.output_mode, context.spec.table.keys)
+    if folded is None or folded.token not in verdict.folds:
+        raise not_audited(context.name, verdict.run_id)
+    return folded
+
+
+def plan_merge(
+    context: RunContext,
+    batches: Sequence[BatchManifest],
+    folded: Folded,
+    *,
+    app_version_before: int,
+    custom_metadata: Mapping[str, str],
+) -> PublishIntent:
+    """The publish of ``folded`` into the table as it is now; files that lose rows are copied without them first."""
+    paths, last, token = context.paths, batches[-1], secrets.token_hex(6)
+    partition_by = list(context.spec.table.partition_by)
+    check_rows_fit(merge_schemas([m.schema_json for m in batches]), partition_by, read_table_state(paths.table))
+    table_files = list_data_files(paths.table)
+    replacement = replace_rows(
+        folded.mode,
+        folded.files,
+        folded.keys,
+        table_path=paths.table,
+        table_files=table_files,
+        state=paths.state,
+        folder=paths.merge_folder(last.query_id, last.batch_id, token),
+    )
+    return plan_replacement(
+        batches,
+        folded,
+        replacement,
+        token=token,
+        table_files=digest_files(table_files),
+        run_id=context.report.run_id,
+        partition_by=partition_by,
+        app_version_before=app_version_before,
+        custom_metadata=dict(custom_metadata),
+    )

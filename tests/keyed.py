@@ -1,0 +1,106 @@
+"""A pipeline in update or complete mode without Spark: staged by hand, taken through the gate itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from tests.staged import QUERY, Stager, make_paths
+from tidegate.errors import TryAgainError
+from tidegate.lease import Lease
+from tidegate.project import Project
+from tidegate.run.gate import audit_increment, publish_increment
+from tidegate.run.report import RunReport, fill_from_manifests, load_report, new_report, save_report
+from tidegate.run.settle import sweep_attempts
+from tidegate.run.steps import RunContext
+from tidegate.run.verdicts import load_decision
+from tidegate.spec.models import PipelineSpec, ProjectSpec
+from tidegate.staging.manifest import BatchManifest, write_manifest
+from tidegate.table.intent import pending_intents
+from tidegate.table.log import read_table_state
+
+
+@dataclass
+class FakeLease:
+    """A lease that is held as long as ``holds`` says so."""
+
+    holds: Callable[[], bool] = lambda: True
+    token: int = 1
+
+    def is_current(self) -> bool:
+        return self.holds()
+
+    def check(self) -> None:
+        if not self.holds():
+            raise TryAgainError("LEASE_LOST", "lost")
+
+
+@dataclass
+class Keyed:
+    """A pipeline ``orders`` under ``root``; ``next_batch`` is the batch that is staged next."""
+
+    root: Path
+    columns: dict[str, str] = field(default_factory=lambda: {"id": "long", "city": "string", "n": "long"})
+    keys: list[str] = field(default_factory=lambda: ["id"])
+    partition_by: list[str] = field(default_factory=list)
+    mode: str = "update"
+    next_batch: int = 0
+
+    def __post_init__(self) -> None:
+        self.paths = make_paths(self.root)
+        self.stager = Stager(self.paths, self.columns, self.partition_by)
+
+    @property
+    def spec(self) -> PipelineSpec:
+        """The spec as it is now: a test may change ``keys`` between runs."""
+        source = {"type": "kafka", "topics": ["orders"], "format": "json", "schema": "id BIGINT"}
+        table = {"partition_by": self.partition_by, "keys": self.keys}
+        return PipelineSpec.model_validate(
+            {"version": 1, "name": "orders", "sources": {"orders": source}, "output_mode": self.mode, "table": table}
+        )
+
+    def stage(self, *batches: list[dict[str, Any]], files: int = 1) -> list[BatchManifest]:
+        """Batches as the driver leaves them."""
+        manifests = []
+        for rows in batches:
+            manifest = self.stager.stage(self.next_batch, rows, files=files)
+            write_manifest(self.paths.manifest(QUERY, self.next_batch), manifest)
+            manifests.append(manifest)
+            self.next_batch += 1
+        return manifests
+
+    def context(self, run_id: str, holds: Callable[[], bool] = lambda: True) -> RunContext:
+        """What a step of a run has at hand."""
+        report = load_report(self.paths, run_id) or new_report("orders", run_id)
+        lease = cast(Lease, FakeLease(holds))
+        return RunContext(Project(self.root, ProjectSpec()), self.spec, self.paths, lease, report)
+
+    def run(self, run_id: str | None = None, holds: Callable[[], bool] = lambda: True) -> RunReport:
+        """Finish what was begun, then judge and publish what is owed; the report that is stored afterwards."""
+        run_id = run_id or f"run up to {self.next_batch - 1}"
+        context = self.context(run_id, holds)
+        facts = context.recover()
+        sweep_attempts(self.paths, facts)
+        if facts.owed:
+            fill_from_manifests(context.report, facts.owed)
+            verdict = audit_increment(context, facts)
+            save_report(self.paths, context.report)
+            decision = load_decision(self.paths, verdict.run_id)
+            discard = decision is not None and decision["decision"] == "discard"
+            facts = context.recover()
+            publish_increment(context, facts, verdict, discard=discard)
+            context.recover()
+        return load_report(self.paths, run_id) or context.report
+
+    def last_batch(self) -> int:
+        """The batch that the table's log holds last."""
+        state = read_table_state(self.paths.table, (QUERY,))
+        return -1 if state is None else state.txns.get(QUERY, -1)
+
+    def leftovers(self) -> list[str]:
+        """Files that are still staged, and plans that are still begun, in a pipeline that has nothing to do."""
+        assert pending_intents(self.paths) == []
+        found = [path for folder in (self.paths.staging, self.paths.manifests) for path in folder.rglob("*")]
+        return [str(path.relative_to(self.paths.state)) for path in found if path.is_file()]

@@ -1,0 +1,231 @@
+"""Update and complete mode, stopped at every storage call: killed and run again, or frozen while others go on.
+
+Plain readers never see an old and a new row of a key together, Delta readers see the table before or after, and the
+next run ends as if nothing had happened, with the same figures.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.keyed import Keyed
+from tests.readers import canonical, read_agreed, read_with_deltalake, read_with_duckdb
+from tests.recovery.conftest import sweep
+from tests.storage_calls import KilledHere, StorageCalls, kill, split_devices
+from tidegate.errors import TidegateError
+from tidegate.run.gate import audit_increment
+from tidegate.run.merging import load_judged, plan_merge
+from tidegate.run.report import load_report
+from tidegate.table.intent import PublishIntent, write_intent
+from tidegate.table.replace import bring_back, list_set_aside, set_aside
+
+ROWS = ("published", "superseded", "staged")
+TABLE = ("files_added", "files_removed", "rows_added", "rows_removed")
+
+
+def row(id_: int, n: int, city: str) -> dict[str, Any]:
+    return {"id": id_, "n": n, "city": city}
+
+
+BEFORE = [row(1, 0, "Oslo"), row(2, 0, "Oslo"), row(3, 0, "a/b %"), row(4, 0, "a/b %")]
+BATCHES = [
+    [row(2, 1, "Oslo"), row(3, 1, "Oslo"), row(5, 1, "01")],
+    [row(2, 2, "Oslo"), row(6, 2, "01")],
+]
+AFTER = {
+    "update": [BEFORE[0], row(2, 2, "Oslo"), row(3, 1, "Oslo"), BEFORE[3], row(5, 1, "01"), row(6, 2, "01")],
+    "complete": BATCHES[1],
+}
+
+
+@dataclass
+class Scenes:
+    """A table with rows and an increment of two batches that replaces some of them, as often as a test wants it."""
+
+    root: Path
+    mode: str
+
+    def __post_init__(self) -> None:
+        keyed = self._open("model", 0)
+        keyed.stage(BEFORE)
+        keyed.run("first")
+        keyed.stage(*BATCHES)
+
+    def make(self, name: str) -> Keyed:
+        """One more, untouched."""
+        shutil.copytree(self.root / "model", self.root / name)
+        return self._open(name, 3)
+
+    def _open(self, name: str, next_batch: int) -> Keyed:
+        keys = ["id"] if self.mode == "update" else []
+        return Keyed(self.root / name, keys=keys, partition_by=["city"], mode=self.mode, next_batch=next_batch)
+
+
+def count_calls(scenes: Scenes, devices: int = 1) -> tuple[list[str], list[int]]:
+    """The storage calls of a run that nothing disturbs, and its figures."""
+    keyed = scenes.make("undisturbed")
+    with pytest.MonkeyPatch.context() as patch:
+        if devices == 2:
+            split_devices(patch, keyed.paths.state)
+        calls = StorageCalls(patch, -1, kill)
+        keyed.run("second")
+    assert canonical(read_agreed(keyed.paths.table)) == canonical(AFTER[scenes.mode])
+    return calls.names, figures_of(keyed, "second")
+
+
+def figures_of(keyed: Keyed, run_id: str) -> list[int]:
+    report = load_report(keyed.paths, run_id)
+    assert report is not None and report.outcome == "published"
+    return [report.rows[key] for key in ROWS] + [report.table[key] for key in TABLE]
+
+
+def check_readers(keyed: Keyed, mode: str, where: str) -> None:
+    plain = Counter(seen["id"] for seen in read_with_duckdb(keyed.paths.table))
+    assert max(plain.values(), default=1) == 1, f"{where}: plain readers see a key twice: {plain}"
+    delta = canonical(read_with_deltalake(keyed.paths.table))
+    assert delta in (canonical(BEFORE), canonical(AFTER[mode])), f"{where}: Delta readers see {delta}"
+
+
+@pytest.mark.parametrize(
+    ("mode", "devices", "after"),
+    [("update", 1, False), ("update", 1, True), ("update", 2, False), ("complete", 1, False)],
+    ids=["before", "after", "copied", "complete"],
+)
+def test_killed_at_every_call_and_run_again(tmp_path: Path, mode: str, devices: int, after: bool) -> None:
+    scenes = Scenes(tmp_path, mode)
+    names, expected = count_calls(scenes, devices)
+    assert {"os.rename", "os.link", "os.unlink", "os.fsync", "os.mkdir", "commit"} <= set(names)
+    for at in sweep(len(names), 30):
+        keyed = scenes.make(str(at))
+        with pytest.MonkeyPatch.context() as patch:
+            if devices == 2:
+                split_devices(patch, keyed.paths.state)
+            calls = StorageCalls(patch, at, kill, after=after)
+            with pytest.raises(KilledHere):
+                keyed.run("second")
+        where = f"killed at {at} ({calls.names[-1]})"
+        check_readers(keyed, mode, where)
+        keyed.run("second")
+        assert canonical(read_agreed(keyed.paths.table)) == canonical(AFTER[mode]), where
+        assert figures_of(keyed, "second") == expected, where
+        assert keyed.leftovers() == [], where
+
+
+@pytest.mark.parametrize("fenced", [True, False], ids=["fenced", "unfenced"])
+def test_frozen_at_every_call_while_others_go_on(tmp_path: Path, fenced: bool) -> None:
+    """The sleeper wakes after its increment was published by another run, and a later one too."""
+    scenes = Scenes(tmp_path, "update")
+    for at in sweep(len(count_calls(scenes)[0]), 20):
+        keyed = scenes.make(str(at))
+        with pytest.MonkeyPatch.context() as patch:
+            frozen, thaw, lost = threading.Event(), threading.Event(), threading.Event()
+            trouble: list[BaseException] = []
+
+            def freeze(_name: str, frozen: threading.Event = frozen, thaw: threading.Event = thaw) -> None:
+                frozen.set()
+                assert thaw.wait(30)
+
+            def sleep_and_wake(
+                keyed: Keyed = keyed,
+                at: int = at,
+                lost: threading.Event = lost,
+                trouble: list[BaseException] = trouble,
+                frozen: threading.Event = frozen,
+                patch: pytest.MonkeyPatch = patch,
+                freeze: Callable[[str], None] = freeze,
+            ) -> None:
+                StorageCalls(patch, at, freeze)
+                try:
+                    with contextlib.suppress(TidegateError, FileNotFoundError):
+                        keyed.run("second", holds=lambda: not (fenced and lost.is_set()))
+                except BaseException as error:
+                    trouble.append(error)
+                frozen.set()
+
+            sleeper = threading.Thread(target=sleep_and_wake)
+            sleeper.start()
+            assert frozen.wait(30)
+            assert sleeper.is_alive(), f"call {at} was not reached"
+            lost.set()
+            keyed.run("third")
+            keyed.stage([row(1, 9, "Rome"), row(2, 9, "Oslo")])
+            keyed.run("fourth")
+            now = [row(1, 9, "Rome"), row(2, 9, "Oslo"), *AFTER["update"][2:]]
+            before = visible_files(keyed)
+            assert canonical(read_agreed(keyed.paths.table)) == canonical(now), f"frozen at {at}"
+            thaw.set()
+            sleeper.join(30)
+            assert not sleeper.is_alive()
+            assert trouble == [], f"frozen at {at}"
+            assert canonical(read_agreed(keyed.paths.table)) == canonical(now), f"frozen at {at}"
+            assert visible_files(keyed) == before, f"frozen at {at}"
+            keyed.stage([row(7, 9, "Rome")])
+            keyed.run("fifth")
+            assert canonical(read_agreed(keyed.paths.table)) == canonical([*now, row(7, 9, "Rome")]), f"frozen at {at}"
+            assert keyed.leftovers() == [], f"frozen at {at}"
+
+
+def test_of_two_begun_plans_the_longer_is_finished(tmp_path: Path) -> None:
+    """A run that was frozen just before it wrote its plan down writes it while another carries a longer one out."""
+    scenes = Scenes(tmp_path, "update")
+    total = len(count_calls(scenes)[0])
+    for at in sweep(total, 10):
+        keyed = scenes.make(str(at))
+        late = plan_of(keyed, "late")
+        keyed.stage([row(1, 3, "Rome"), row(5, 3, "Rome")])
+        with pytest.MonkeyPatch.context() as patch:
+            StorageCalls(patch, at, kill)
+            with contextlib.suppress(KilledHere):
+                keyed.run("second")
+        write_intent(keyed.paths, late)
+        keyed.run("third")
+        expected = [row(1, 3, "Rome"), *AFTER["update"][1:4], row(5, 3, "Rome"), AFTER["update"][5]]
+        assert canonical(read_agreed(keyed.paths.table)) == canonical(expected), f"killed at {at}"
+
+
+def test_a_begun_publish_that_is_given_up(tmp_path: Path) -> None:
+    """What ``repair`` does: the files that were set aside come back, killed at every call or not."""
+    scenes = Scenes(tmp_path, "update")
+    for at in range(1, 100):
+        keyed = scenes.make(str(at))
+        set_aside(plan_of(keyed, "given up"), keyed.paths.table, lambda: True)
+        assert read_with_duckdb(keyed.paths.table) == []
+        assert len(list_set_aside(keyed.paths.table)) == 2
+        with pytest.MonkeyPatch.context() as patch:
+            StorageCalls(patch, at, kill)
+            killed = False
+            try:
+                bring_back(keyed.paths.table, app_id="repair")
+            except KilledHere:
+                killed = True
+        bring_back(keyed.paths.table, app_id="repair again")
+        assert canonical(read_agreed(keyed.paths.table)) == canonical(BEFORE), f"killed at {at}"
+        assert list_set_aside(keyed.paths.table) == []
+        if not killed:
+            break
+    assert not killed
+    keyed.run("second")
+    assert canonical(read_agreed(keyed.paths.table)) == canonical(AFTER["update"])
+
+
+def plan_of(keyed: Keyed, run_id: str) -> PublishIntent:
+    """What a run would write down for what is staged now."""
+    context = keyed.context(run_id)
+    facts = context.recover()
+    verdict = audit_increment(context, facts)
+    folded = load_judged(context, facts.owed, verdict)
+    assert folded is not None
+    return plan_merge(context, facts.owed, folded, app_version_before=0, custom_metadata={})
+
+
+def visible_files(keyed: Keyed) -> list[Path]:
+    return sorted(keyed.paths.table.rglob("*.parquet"))

@@ -1,0 +1,54 @@
+"""Increments too large for pandas: the driver judges the rows that become visible, and the audit takes its word."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.keyed import Keyed
+from tests.readers import canonical
+from tidegate import storage
+from tidegate.audit.engine import RuleResult
+from tidegate.ingest import judge
+from tidegate.ingest.order import IngestOrder
+from tidegate.run import gate
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class Suite:
+    """Stands for a suite that reads two columns."""
+
+    columns = ("id", "n")
+
+
+def test_a_large_increment_is_judged_folded(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keyed = Keyed(tmp_path, partition_by=["city"])
+    first = [{"id": number, "city": city, "n": 0} for number, city in enumerate(["Oslo", "01", None, "a/b %"])]
+    second = [{"id": 1, "city": "01", "n": 1}, {"id": 3, "city": "Oslo", "n": 1}]
+    keyed.stage([*first, {"id": 9, "city": "Oslo", "n": 0}], second)
+    judged: list[dict[str, Any]] = []
+
+    def judge_dataframe(_suite: object, frame: DataFrame) -> list[RuleResult]:
+        judged.extend(frame.toArrow().to_pylist())
+        return [RuleResult("r", "t", "critical", True)]
+
+    monkeypatch.setattr("tidegate.audit.spark_engine.judge_dataframe", judge_dataframe)
+    monkeypatch.setattr(judge, "choose_engine", lambda *_: "spark")
+    monkeypatch.setattr(judge, "check_token", lambda *_: None)
+    order = IngestOrder(str(tmp_path), "orders", "run", 1, {}, {}, {}, None, None, {})
+    judge.judge_if_large(spark, keyed.paths, order, Suite(), keyed.spec)  # type: ignore[arg-type]
+    expected = [*(row for row in first if row["id"] not in (1, 3)), *second, {"id": 9, "city": "Oslo", "n": 0}]
+    assert canonical(judged) == canonical(expected)
+
+    context = keyed.context("run")
+    facts = context.recover()
+    folded = gate.fold_owed(keyed.paths, facts.owed, keyed.spec)
+    (result,) = gate._judge(context, Suite(), facts.owed, folded)  # type: ignore[arg-type]
+    assert result.rule == "r" and storage.read_json(keyed.paths.driver_results("run"))["folds"]
+    assert keyed.run("run").rows["superseded"] == 2
