@@ -351,7 +351,6 @@ def test_starting_offsets_that_are_good(tmp_path, value):
         (GOOD + "output_mode: update\ntable: {keys: [id]}\n", ["output_mode"]),
         (GOOD + "output_mode: complete\n", ["output_mode"]),
         (GOOD + "quality: {on_critical: continue}\n", ["quality.on_critical"]),
-        (GOOD + "sinks: [{type: console}]\n", ["sinks"]),
         (GOOD + "    static: true\n", ["sources.orders.static"]),
         (GOOD + "    event_time: at\n    watermark: 5 minutes\n", ["sources.orders.watermark"]),
         (GOOD.replace("id BIGINT, name STRING, at TIMESTAMP", "infer"), ["sources.orders.schema"]),

@@ -10,6 +10,7 @@ from tidegate.spec.cron import describe_unusable_schedule
 from tidegate.spec.faults import name_nearest, show_value
 from tidegate.spec.findings import Finding
 from tidegate.spec.models import PipelineSpec
+from tidegate.spec.sink_checks import check_sinks
 from tidegate.spec.source_checks import check_source, list_columns
 from tidegate.spec.spark_conf import check_spark_conf
 
@@ -33,6 +34,7 @@ def check_pipeline(spec: PipelineSpec) -> list[Finding]:
         found.append(Finding(("transform",), message, "write transform.py or transform.sql"))
     found += _check_tags(spec)
     found += _check_table(spec)
+    found += check_sinks(spec)
     found += check_spark_conf(("spark", "conf"), spec.spark.conf)
     return found
 

@@ -1,0 +1,47 @@
+"""How far each sink was fed: the last version of the table that it has had, noted once it has had it whole.
+
+The notes of a sink lie in a folder per table (``<state>/sinks/<sink>/<table id>/``), so a table that was replaced
+begins anew, and within it the highest number counts, so a process that was frozen cannot set a sink back.
+A sink goes by what it feeds, not by its place in the list: putting the list in another order changes nothing.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from tidegate import storage
+from tidegate.project import PipelinePaths
+from tidegate.table.log import TableState
+
+_NO_TABLE = "no-table"
+"""In place of a table's id: the sink was there before the table, so it gets the table's first version too."""
+
+
+def last_fed(paths: PipelinePaths, sink: str, table: TableState) -> int | None:
+    """The last version that the sink has had, -1 for none; None when it was never begun with this table."""
+    note = storage.read_note(paths.sink(sink) / table.table_id)
+    if note is not None:
+        return int(note["version"])
+    return -1 if storage.read_note(paths.sink(sink) / _NO_TABLE) is not None else None
+
+
+def begin_sink(paths: PipelinePaths, sink: str, table: TableState | None, run_id: str) -> None:
+    """See a sink for the first time with this table: it starts with the next version."""
+    if table is None:
+        if storage.read_note(paths.sink(sink) / _NO_TABLE) is None:
+            _write(paths, sink, _NO_TABLE, -1, run_id)
+    elif last_fed(paths, sink, table) is None:
+        note_fed(paths, sink, table.table_id, table.version, run_id)
+
+
+def note_fed(paths: PipelinePaths, sink: str, table_id: str, version: int, run_id: str) -> None:
+    """Note that the sink has had everything up to ``version``; notes on tables that are no longer there go."""
+    _write(paths, sink, table_id, version, run_id)
+    for folder in paths.sink(sink).iterdir():
+        if folder.name != table_id:
+            storage.remove_tree(folder)
+
+
+def _write(paths: PipelinePaths, sink: str, table_id: str, version: int, run_id: str) -> None:
+    note = {"sink": sink, "version": version, "fed_by": run_id, "at": datetime.now(UTC).isoformat(timespec="seconds")}
+    storage.write_note(paths.sink(sink) / table_id, version + 1, note)
