@@ -29,6 +29,7 @@ def show_report(report: Mapping[str, Any]) -> None:
             f"  table: {table['path']}  version {table['version']}  "
             f"+{table['rows_added']:,} rows in {table['files_added']} files"
         )
+    show_sinks(report["sinks"])
     if report.get("adopted_runs"):
         print(f"  adopted what these runs left: {', '.join(report['adopted_runs'])}")
     if report.get("published_by"):
@@ -41,6 +42,16 @@ def show_report(report: Mapping[str, Any]) -> None:
     seconds = report.get("duration_seconds") or {}
     if seconds:
         print("  seconds: " + "  ".join(f"{step} {value:.1f}" for step, value in seconds.items()))
+
+
+def show_sinks(sinks: Sequence[Mapping[str, Any]]) -> None:
+    """How far each sink is."""
+    for sink in sinks:
+        had = "nothing yet" if sink["version"] is None else f"up to version {sink['version']}"
+        behind = "unknown" if sink["behind"] is None else sink["behind"]
+        print(f"  sink {sink['name']}: {had}" + (f", {behind} versions behind" if behind else ""))
+        if sink["error"]:
+            print(indent(sink["error"], "    "))
 
 
 def _source_line(source: Mapping[str, Any]) -> str:
@@ -127,6 +138,7 @@ def show_status(value: Sequence[Mapping[str, Any]]) -> None:
         print(f"{pipeline['pipeline']}: {version}, backlog: {pipeline['backlog']}")
         for note in pipeline["notes"]:
             print(indent(note, "  "))
+        show_sinks(pipeline["sinks"])
         for run in pipeline["runs"]:
             rows = run["rows"]
             print(

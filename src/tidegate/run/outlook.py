@@ -7,6 +7,7 @@ from typing import Any
 from tidegate.errors import TidegateError
 from tidegate.lease import read_lease
 from tidegate.project import Project
+from tidegate.run.deliver import describe_behind, describe_sinks
 from tidegate.run.pending import find_pending
 from tidegate.run.preflight import check_agreement, gather_facts
 from tidegate.run.report import list_reports
@@ -32,6 +33,8 @@ def plan_pipeline(project: Project, name: str) -> dict[str, Any]:
         notes.append(f"staged and not published: {len(facts.owed)} batches, {sum(m.staged for m in facts.owed):,} rows")
     if facts.in_flight is not None:
         notes.append(f"batch {facts.in_flight} was begun and is finished first")
+    behind = describe_behind(describe_sinks(paths, spec)) if spec.sinks else []
+    notes += behind
     sources: dict[str, Any] = {}
     has_new = False
     try:
@@ -51,7 +54,7 @@ def plan_pipeline(project: Project, name: str) -> dict[str, Any]:
         sources, has_new = pending.summaries, pending.has_new
     except TidegateError as error:
         notes.append(f"would refuse: {error}")
-    work = has_new or bool(facts.owed) or facts.in_flight is not None
+    work = has_new or bool(facts.owed) or facts.in_flight is not None or bool(behind)
     return {
         "pipeline": name,
         "summary": _summarise(work, notes),
@@ -82,7 +85,7 @@ def project_status(project: Project, name: str | None) -> list[dict[str, Any]]:
 
 def _pipeline_status(project: Project, name: str, runs: int, *, strict: bool) -> dict[str, Any]:
     value: dict[str, Any] = {"pipeline": name, "table": None, "backlog": "unknown", "held": None, "notes": []}
-    value |= {"lease": None, "watermark": None, "runs": []}
+    value |= {"lease": None, "watermark": None, "runs": [], "sinks": []}
     try:
         spec = load_pipeline(project, name)
         paths = project.paths(name)
@@ -91,6 +94,8 @@ def _pipeline_status(project: Project, name: str, runs: int, *, strict: bool) ->
         facts = gather_facts(paths, spec)
         if facts.table is not None:
             value["table"] = {"path": str(paths.table), "version": facts.table.version}
+        if spec.sinks:
+            value["sinks"] = describe_sinks(paths, spec)
         plan = plan_pipeline(project, name)
         value["held"] = plan["held"]
         value["notes"] = plan["notes"]

@@ -36,6 +36,7 @@ class RunReport:
     rows: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ROW_KEYS, 0))
     quality: dict[str, Any] = field(default_factory=lambda: {"suite": None, "verdict": None, "results": []})
     table: dict[str, Any] = field(default_factory=dict)
+    sinks: list[dict[str, Any]] = field(default_factory=list)
     error: dict[str, Any] | None = None
     adopted_runs: list[str] = field(default_factory=list)
     """Runs that staged batches and died; this run checks and publishes them."""
