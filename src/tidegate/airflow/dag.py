@@ -93,8 +93,10 @@ def table_asset(name: str) -> Asset:
 def describe_pipeline(spec: PipelineSpec) -> str:
     """The DAG's page text (Markdown)."""
     sources = "\n".join(f"- `{name}` ({source.type})" for name, source in spec.sources.items())
+    sinks = ", ".join(f"`{sink.name}`" for sink in spec.sinks)
     return (
         f"{spec.description}\n\n**Sources**\n\n{sources}\n\n"
+        f"{f'**Further sinks** {sinks}' if sinks else ''}\n\n"
         f"**Table** `{spec.name}`: other DAGs follow it with `schedule=[Asset({spec.name!r})]`.\n\n"
         f"**When a run is held**: `tidegate status {spec.name}`, then "
         f"`tidegate release {spec.name} RUN_ID --reason ...` or `tidegate discard {spec.name} RUN_ID --reason ...`.\n"
