@@ -102,7 +102,7 @@ def test_sinks_are_fed_and_a_broken_one_holds_up_nothing_else(make_pipeline: Mak
     ]
     [status] = json.loads(pipeline.run("status", NAME, "--json"))
     assert [sink["behind"] for sink in status["sinks"]] == [1, 1, 0]
-    assert "sink foreach:sinks.py:Writer is 1 versions behind" in " ".join(status["notes"])
+    assert "sink foreach:sinks.py:Writer is 1 version behind" in " ".join(status["notes"])
 
     # A run with nothing new delivers what is owed first; one that still fails keeps failing, with nothing_new.
     report = pipeline.report_failed("run", NAME, expect=75)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.kafka.conftest import Topics
-from tests.unit.test_sink_feed import Bench
+from tests.sink_bench import Bench
 from tidegate.errors import TryAgainError
 from tidegate.sink.fault import SinkFault
 from tidegate.sink.feed import feed_sink

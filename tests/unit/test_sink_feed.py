@@ -3,117 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Callable
+import shutil
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.staged import Stager, make_paths
+from tests.sink_bench import SINK, WRITER, Bench
+from tests.staged import Stager
 from tests.storage_calls import KilledHere, StorageCalls, kill
 from tidegate.errors import TryAgainError
 from tidegate.lease import acquire
 from tidegate.sink.console import ConsoleFeeder
 from tidegate.sink.fault import SinkFault
-from tidegate.sink.feed import Feeder, feed_sink, list_owed
-from tidegate.sink.foreach import ForeachFeeder
+from tidegate.sink.feed import feed_sink, list_owed
 from tidegate.sink.progress import begin_sink, last_fed
-from tidegate.spec.models import ConsoleSink, ForeachSink
+from tidegate.spec.models import ConsoleSink
 from tidegate.table.delivery import Delivery, delivered_rows
-from tidegate.table.log import TableState, read_table_state
-from tidegate.table.plan import plan_publish
-from tidegate.table.publish import finish_intent, write_intent
-
-SINK = ForeachSink(type="foreach", writer="sinks.py:Writer")
-_WRITER = """\
-import json
-from pathlib import Path
-
-HERE = Path(__file__).parent
-
-class Writer:
-    def open(self, partition_id, epoch_id):
-        self.out = (HERE / "fed.jsonl").open("a")
-        self.done = 0
-        return True
-
-    def process(self, row):
-        if (HERE / "fail").exists() and self.done == int((HERE / "fail").read_text()):
-            raise ValueError(f"no more than {self.done}")
-        self.done += 1
-        self.out.write(json.dumps([row.id, row._version, row._run_id]) + "\\n")
-
-    def close(self, error):
-        self.out.close()
-        (HERE / "closed").write_text(repr(error))
-"""
-
-
-class Bench:
-    """A table that gets a version per call of ``publish``, and one foreach sink that writes down what it is given."""
-
-    def __init__(self, root: Path) -> None:
-        self.paths = make_paths(root)
-        self.paths.job.mkdir(parents=True)
-        (self.paths.job / "sinks.py").write_text(_WRITER)
-        self.stager = Stager(self.paths, {"id": "long", "day": "date"}, ["day"])
-        self.batches = 0
-        self.offered: dict[int, int] = {}
-        """id -> version"""
-
-    def publish(self, rows: int = 4, outcome: str = "published", **more: Any) -> int:
-        """One more version; its number."""
-        ids = [self.batches * 100 + number for number in range(rows)]
-        content = [{"id": key, "day": f"2026-01-0{1 + key % 2}", **more} for key in ids]
-        manifest = self.stager.stage(self.batches, content)
-        intent = plan_publish(
-            [manifest],
-            run_id=f"run-{self.batches}",
-            target="table",
-            partition_by=["day"],
-            app_version_before=self.batches - 1,
-            discard=outcome == "discarded",
-            custom_metadata={"tidegate.outcome": outcome},
-        )
-        version = finish_intent(self.paths, write_intent(self.paths, intent), is_current=lambda: True).version
-        assert version is not None
-        self.batches += 1
-        if outcome == "published":
-            self.offered |= dict.fromkeys(ids, version)
-        return version
-
-    def table(self) -> TableState | None:
-        return read_table_state(self.paths.table)
-
-    def begin(self) -> None:
-        begin_sink(self.paths, SINK.name, self.table(), "begin")
-
-    def feed(self, check_lease: Callable[[], None] = lambda: None, make: Callable[[], Feeder] | None = None) -> None:
-        """What a run does."""
-        table = self.table()
-        begin_sink(self.paths, SINK.name, table, "feeder")
-        if table is None:
-            return
-        maker = make or partial(ForeachFeeder, SINK, self.paths, table.schema_json)
-        feed_sink(self.paths, SINK, table, maker, run_id="feeder", check_lease=check_lease)
-
-    def fed(self) -> list[tuple[int, int, str]]:
-        """(id, version, run id) in the order in which the sink had them."""
-        path = self.paths.job / "fed.jsonl"
-        return [tuple(json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
-
-    def check(self) -> None:
-        """Every offered row was fed, with its version and run, and versions came in order."""
-        assert {key: version for key, version, _ in self.fed()} == self.offered
-        assert all(run_id == f"run-{key // 100}" for key, _, run_id in self.fed())
-        versions = [version for _, version, _ in self.fed()]
-        assert versions == sorted(versions)
-
-    def repeated(self) -> set[int]:
-        """The versions of rows that came more than once."""
-        return {self.offered[key] for key, count in Counter(key for key, _, _ in self.fed()).items() if count > 1}
 
 
 @pytest.fixture
@@ -168,10 +74,10 @@ def test_open_may_leave_rows_out_but_must_say_so(bench: Bench) -> None:
     bench.begin()
     bench.publish()
     path = bench.paths.job / "sinks.py"
-    path.write_text(_WRITER.replace("        return True\n", ""))
+    path.write_text(WRITER.replace("        return True\n", ""))
     with pytest.raises(SinkFault, match="open\\(\\) returned None"):
         bench.feed()
-    path.write_text(_WRITER.replace("return True", "return False"))
+    path.write_text(WRITER.replace("return True", "return False"))
     bench.feed()
     assert bench.fed() == [] and (bench.paths.job / "closed").read_text() == "None"
 
@@ -352,7 +258,7 @@ def test_what_user_code_prints_is_not_the_result(bench: Bench, capsys: pytest.Ca
     bench.begin()
     bench.publish(1)
     path = bench.paths.job / "sinks.py"
-    path.write_text(_WRITER.replace("self.done = 0", "self.done = 0; print('opened')"))
+    path.write_text(WRITER.replace("self.done = 0", "self.done = 0; print('opened')"))
     bench.feed()
     said = capsys.readouterr()
     assert said.out == "" and "opened" in said.err
@@ -363,7 +269,23 @@ def test_rows_from_before_a_column_was_added_have_it_empty(bench: Bench) -> None
     bench.publish(2)
     bench.stager = Stager(bench.paths, {"id": "long", "day": "date", "note": "string"}, ["day"])
     bench.publish(2, note="x")
-    writer = _WRITER.replace("row.id,", "row.id if row.note == ('x' if row.id >= 100 else None) else -1,")
+    writer = WRITER.replace("row.id,", "row.id if row.note == ('x' if row.id >= 100 else None) else -1,")
     (bench.paths.job / "sinks.py").write_text(writer)
     bench.feed()
     bench.check()
+
+
+def test_a_table_restored_from_an_older_copy_is_fed_what_is_published_again(bench: Bench, tmp_path: Path) -> None:
+    bench.begin()
+    bench.publish()
+    shutil.copytree(bench.paths.table, tmp_path / "copy")
+    bench.publish()
+    bench.publish()
+    bench.feed()
+    shutil.rmtree(bench.paths.table)
+    (tmp_path / "copy").rename(bench.paths.table)
+    bench.feed()  # the run that finds it, before it publishes anything
+    bench.batches = 1
+    bench.publish()
+    bench.feed()
+    assert [version for _, version, _ in bench.fed()] == [0] * 4 + [1] * 4 + [2] * 4 + [1] * 4

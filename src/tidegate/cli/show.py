@@ -48,8 +48,8 @@ def show_sinks(sinks: Sequence[Mapping[str, Any]]) -> None:
     """How far each sink is."""
     for sink in sinks:
         had = "nothing yet" if sink["version"] is None else f"up to version {sink['version']}"
-        behind = "unknown" if sink["behind"] is None else sink["behind"]
-        print(f"  sink {sink['name']}: {had}" + (f", {behind} versions behind" if behind else ""))
+        behind = "it cannot be told how far" if sink["behind"] is None else f"{sink['behind']} versions"
+        print(f"  sink {sink['name']}: {had}" + (f", behind: {behind}" if sink["behind"] != 0 else ""))
         if sink["error"]:
             print(indent(sink["error"], "    "))
 

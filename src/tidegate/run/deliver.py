@@ -147,10 +147,13 @@ def describe_behind(sinks: list[dict[str, Any]]) -> list[str]:
     lines = []
     for sink in sinks:
         if sink["behind"] != 0:
-            count = "an unknown number of versions" if sink["behind"] is None else f"{sink['behind']} versions"
             had = "none yet" if sink["version"] is None else f"up to {sink['version']}"
-            lines.append(f"sink {sink['name']} is {count} behind (it has had {had})")
+            lines.append(f"sink {sink['name']} is {_count(sink['behind'])} behind (it has had {had})")
     return lines
+
+
+def _count(behind: int | None) -> str:
+    return "an unknown number of versions" if behind is None else f"{behind} version{'' if behind == 1 else 's'}"
 
 
 def sinks_error(context: RunContext) -> TryAgainError | None:
@@ -159,7 +162,7 @@ def sinks_error(context: RunContext) -> TryAgainError | None:
     if not faults:
         return None
     behind = {sink["name"]: sink["behind"] for sink in context.report.sinks}
-    told = [f"sink {name} ({behind.get(name)} versions behind): {fault.message}" for name, fault in faults.items()]
+    told = [f"sink {name} ({_count(behind.get(name))} behind): {fault.message}" for name, fault in faults.items()]
     places = [fault.where for fault in faults.values() if fault.where]
     mends = list(dict.fromkeys(fault.fix for fault in faults.values()))
     return TryAgainError(

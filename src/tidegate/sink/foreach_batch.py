@@ -43,4 +43,5 @@ class ForeachBatchFeeder:
         # The paths are names, not patterns: a folder may well be called k={a}.
         frame = reader.option("__globPaths__", "false").parquet(*(str(table / file.path) for file in delivery.files))
         added = dict(zip(ADDED_COLUMNS, (F.lit(delivery.run_id), F.lit(delivery.version)), strict=True))
-        return frame.select(*(F.col(f"`{name}`") for name in self._schema.names)).withColumns(added)
+        names = ("`" + name.replace("`", "``") + "`" for name in self._schema.names)
+        return frame.select(*(F.col(name) for name in names)).withColumns(added)

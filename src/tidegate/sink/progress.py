@@ -26,11 +26,19 @@ def last_fed(paths: PipelinePaths, sink: str, table: TableState) -> int | None:
 
 
 def begin_sink(paths: PipelinePaths, sink: str, table: TableState | None, run_id: str) -> None:
-    """See a sink for the first time with this table: it starts with the next version."""
+    """See a sink for the first time with this table: it starts with the next version.
+
+    A table that is behind its sink was restored from an older copy: what it lacks is read and published again, as
+    versions that the sink must get.
+    """
     if table is None:
         if storage.read_note(paths.sink(sink) / _NO_TABLE) is None:
             _write(paths, sink, _NO_TABLE, -1, run_id)
-    elif last_fed(paths, sink, table) is None:
+        return
+    fed = last_fed(paths, sink, table)
+    if fed is not None and fed > table.version:
+        storage.remove_tree(paths.sink(sink) / table.table_id)
+    if fed is None or fed > table.version:
         note_fed(paths, sink, table.table_id, table.version, run_id)
 
 

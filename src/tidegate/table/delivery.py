@@ -73,7 +73,7 @@ def delivered_rows(table_path: Path, version: int) -> Delivery | None:
 def _data_file(add: dict[str, Any]) -> DataFile:
     return DataFile(
         path=unquote(add["path"]),  # the log percent-encodes once over the name on disk
-        rows=int(json.loads(add.get("stats") or "{}").get("numRecords", 0)),
+        rows=int(json.loads(add.get("stats") or "{}").get("numRecords", 1)),  # not told: not empty, to be safe
         size_bytes=int(add["size"]),
         partition=dict(add.get("partitionValues") or {}),
     )
