@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tests.e2e.conftest import MakePipeline, Pipeline
 from tests.recovery.scene import NAME
+
+if TYPE_CHECKING:
+    from tools.broker import Broker
 
 _SOURCE = """
 path: data/inbox
@@ -142,3 +145,70 @@ def test_code_that_is_missing_is_refused_before_anything_is_read(make_pipeline: 
     assert report["outcome"] == "failed" and not pipeline.table.exists()
     said = pipeline.run("validate", expect=64)
     assert "the file is not there" in said
+
+
+def test_a_driver_that_dies_and_an_increment_that_is_released(make_pipeline: MakePipeline) -> None:
+    held = """\
+  - type: expect_column_max_to_be_between
+    kwargs: {column: amount, max_value: 0}
+    severity: critical
+"""
+    code = "import os\n\ndef write(df, batch_id):\n    os._exit(3)\n"
+    sinks = 'sinks: [{type: foreach_batch, function: "sinks.py:write"}]\n'
+    pipeline = Fed(make_pipeline(_SOURCE, more=sinks, rules=held).root)
+    path = pipeline.root / "jobs" / NAME / "sinks.py"
+    path.write_text(code)
+    offered = _offer(pipeline, 1)
+    report = pipeline.report_failed("run", NAME, "--run-id", "one", expect=65)
+    assert report["outcome"] == "held"
+    pipeline.run("release", NAME, "one", "--reason", "looked at it", expect=75)
+    [status] = json.loads(pipeline.run("status", NAME, "--json"))
+    report = status["runs"][0]
+    assert report["outcome"] == "published" and report["decision"]["decision"] == "release"
+    error = report["error"]
+    assert error["code"] == "SINK_FAILED" and "the Spark driver ended with code 3 without an answer" in error["message"]
+    assert Path(error["where"]).exists()
+    path.write_text(_CODE)
+    assert pipeline.report("deliver", NAME)["sinks"][0]["behind"] == 0
+    assert sorted(pipeline.said("foreach_batch")) == sorted([*row, "one", 0] for row in offered)
+
+
+def test_a_topic_is_fed_and_no_log_holds_the_login(make_pipeline: MakePipeline, kafka_broker: Broker) -> None:
+    from confluent_kafka import Consumer
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    pipeline = make_pipeline(_SOURCE, more="sinks: [{type: kafka, topic: e2e-sink, key: kind}]\n")
+    settings = pipeline.root / "tidegate.yaml"
+    plain = settings.read_text()
+    canary = "canary-8c11-password"
+    login = (
+        "  options: {security.protocol: SASL_PLAINTEXT, sasl.mechanism: PLAIN, sasl.username: u,"
+        f" sasl.password: {canary}}}\n"
+    )
+    brokers = f"kafka:\n  bootstrap_servers: {kafka_broker.bootstrap_servers}\n"
+    settings.write_text(plain + brokers + login)  # the broker knows no logins
+    offered = _offer(pipeline, 1)
+    process = pipeline.start("run", NAME, "--run-id", "one")
+    out, err = process.communicate(timeout=180)
+    assert process.returncode == 75 and b"SINK_FAILED" in err
+    written = b"".join(path.read_bytes() for path in pipeline.state.rglob("*") if path.is_file())
+    assert canary.encode() not in out + err + written
+
+    settings.write_text(plain + brokers)
+    report = pipeline.report_failed("run", NAME, expect=75)
+    assert "there is no topic 'e2e-sink'" in report["error"]["message"]
+    admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap_servers})
+    admin.create_topics([NewTopic("e2e-sink", 1, 1)])["e2e-sink"].result(30)
+    assert pipeline.report("run", NAME)["sinks"] == [
+        {"type": "kafka", "name": "kafka:e2e-sink", "version": 0, "behind": 0, "error": None}
+    ]
+    consumer = Consumer(
+        {"bootstrap.servers": kafka_broker.bootstrap_servers, "group.id": "e2e", "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe(["e2e-sink"])
+    messages = consumer.consume(len(offered), timeout=30)
+    consumer.close()
+    found = sorted([*json.loads(message.value()).values()] for message in messages)
+    assert found == sorted(offered)
+    assert {message.key() for message in messages} == {b"a", b"01", b"x{y}*", None}
+    assert all(dict(message.headers())["run_id"] == b"one" for message in messages)

@@ -184,6 +184,10 @@ def test_a_table_in_place_of_another_begins_anew(tmp_path: Path) -> None:
     assert len(bench.fed()) == 8  # the other table's first version is not new
     table = bench.table()
     assert table is not None and last_fed(bench.paths, SINK.name, table) == 0
+    shutil.rmtree(bench.paths.table)
+    (tmp_path / "away").rename(bench.paths.table)  # and back: it goes on where it was
+    bench.feed()
+    assert len(bench.fed()) == 8
 
 
 def test_a_table_that_is_built_again_is_fed_from_its_first_version(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ A sink goes by what it feeds, not by its place in the list: putting the list in 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 from tidegate import storage
 from tidegate.project import PipelinePaths
@@ -22,7 +23,7 @@ def last_fed(paths: PipelinePaths, sink: str, table: TableState) -> int | None:
     note = storage.read_note(paths.sink(sink) / table.table_id)
     if note is not None:
         return int(note["version"])
-    return -1 if storage.read_note(paths.sink(sink) / _NO_TABLE) is not None else None
+    return -1 if _awaits_table(paths, sink) else None
 
 
 def begin_sink(paths: PipelinePaths, sink: str, table: TableState | None, run_id: str) -> None:
@@ -32,8 +33,8 @@ def begin_sink(paths: PipelinePaths, sink: str, table: TableState | None, run_id
     versions that the sink must get.
     """
     if table is None:
-        if storage.read_note(paths.sink(sink) / _NO_TABLE) is None:
-            _write(paths, sink, _NO_TABLE, -1, run_id)
+        if not _awaits_table(paths, sink):
+            _write(paths, sink, _NO_TABLE, -1, run_id, tables_before=_tables(paths, sink))
         return
     fed = last_fed(paths, sink, table)
     if fed is not None and fed > table.version:
@@ -43,13 +44,26 @@ def begin_sink(paths: PipelinePaths, sink: str, table: TableState | None, run_id
 
 
 def note_fed(paths: PipelinePaths, sink: str, table_id: str, version: int, run_id: str) -> None:
-    """Note that the sink has had everything up to ``version``; notes on tables that are no longer there go."""
+    """Note that the sink has had everything up to ``version``."""
     _write(paths, sink, table_id, version, run_id)
-    for folder in paths.sink(sink).iterdir():
-        if folder.name != table_id:
-            storage.remove_tree(folder)
 
 
-def _write(paths: PipelinePaths, sink: str, table_id: str, version: int, run_id: str) -> None:
-    note = {"sink": sink, "version": version, "fed_by": run_id, "at": datetime.now(UTC).isoformat(timespec="seconds")}
+def _awaits_table(paths: PipelinePaths, sink: str) -> bool:
+    """Whether the sink was begun when there was no table, and has seen none since."""
+    note = storage.read_note(paths.sink(sink) / _NO_TABLE)
+    return note is not None and set(_tables(paths, sink)) <= set(note["tables_before"])
+
+
+def _tables(paths: PipelinePaths, sink: str) -> list[str]:
+    """The ids of tables that the sink has notes on. They stay: an old table may come back."""
+    try:
+        folders = list(paths.sink(sink).iterdir())
+    except FileNotFoundError:
+        return []
+    return sorted(one.name for one in folders if one.name != _NO_TABLE and storage.read_note(one) is not None)
+
+
+def _write(paths: PipelinePaths, sink: str, table_id: str, version: int, run_id: str, **more: Any) -> None:
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    note = {"sink": sink, "version": version, "fed_by": run_id, "at": at, **more}
     storage.write_note(paths.sink(sink) / table_id, version + 1, note)
