@@ -1,6 +1,6 @@
 """The one spark-submit application of the project: ``spark-submit ... jobs/tidegate_job.py ORDER_FILE``.
 
-``tidegate run`` and the DAGs start it; the order file, written by the ingest step, says what to do.
+``tidegate run`` and the DAGs start it; the order file, written by the step, says what to do.
 """
 
 import sys
@@ -9,6 +9,6 @@ from tidegate.ingest.light_start import start_light
 
 if __name__ == "__main__":
     start_light()  # before the first import of pyspark
-    from tidegate.ingest.job import main
+    from tidegate.run.application import main
 
     sys.exit(main())

@@ -185,6 +185,22 @@ class PipelinePaths:
         """What Great Expectations found in the ingest driver, for increments too large for pandas."""
         return self.state / "orders" / f"{encode_run_id(run_id)}.quality.json"
 
+    def delivery_order(self, run_id: str) -> Path:
+        """What a run orders from the Spark driver that feeds sinks."""
+        return self.state / "orders" / f"{encode_run_id(run_id)}.delivery.json"
+
+    def delivery_result(self, run_id: str) -> Path:
+        """What that driver answers."""
+        return self.state / "orders" / f"{encode_run_id(run_id)}.delivery.result.json"
+
+    def delivery_log(self, run_id: str) -> Path:
+        """The log of that driver; removed when all was fed."""
+        return self.state / "orders" / f"{encode_run_id(run_id)}.delivery.log"
+
+    def sink(self, name: str) -> Path:
+        """How far a sink was fed: a folder per table that was ever in place, with numbered notes."""
+        return self.state / "sinks" / encode_run_id(name)
+
     @property
     def unreadable(self) -> Path:
         """Files that could not be read (a torn gzip, a broken parquet footer), kept whole."""

@@ -53,6 +53,22 @@ def transform(trades: DataFrame) -> DataFrame:
     return trades.withColumn("price", wait("price"))
 '''
 
+_SINK = '''"""A sink that is away as long as a file lies beside it."""
+
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+def write(df, batch_id):
+    """Write down the version and its ids."""
+    if (HERE / "away").exists():
+        raise RuntimeError("the sink is away")
+    ids = sorted(row.id for row in df.collect())
+    with (HERE / "fed").open("a") as out:
+        out.write(f"{batch_id} {ids}\\n")
+'''
+
 _SUITE = """name: {name}
 expectations:
   - type: expect_column_values_to_not_be_null
@@ -92,6 +108,10 @@ def write_live_project(root: Path) -> None:
     _write_project(root, _SETTINGS)
     for name, schedule in (("trickle", '"* * * * *"'), ("slow", "null"), ("strict", "null"), ("quiet", "null")):
         _write_pipeline(root, name, schedule)
+    _write_pipeline(root, "fed", "null")
+    with (root / "jobs" / "fed" / "pipeline.yaml").open("a") as file:
+        file.write('sinks: [{type: foreach_batch, function: "sinks.py:write"}]\n')
+    (root / "jobs" / "fed" / "sinks.py").write_text(_SINK)
     job = root / "jobs" / "slow"
     (job / "transform.py").write_text(_WAITING_TRANSFORM)
     with (job / "pipeline.yaml").open("a") as file:

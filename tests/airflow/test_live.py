@@ -74,7 +74,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     )
     try:
         client = airflow.client
-        dag_ids = ["quiet", "slow", "strict", "nowhere", "follower"]
+        dag_ids = ["quiet", "fed", "slow", "strict", "nowhere", "follower"]
         client.wait_for_dags([*dag_ids, "trickle"])
         for dag_id in dag_ids:
             client.unpause(dag_id)
@@ -336,3 +336,35 @@ def wait_for_state(live: Live, dag_id: str, run_id: str, task_id: str, states: s
     while (state := live.client.fetch_task(dag_id, run_id, task_id)["state"]) not in states:
         assert time.monotonic() < until, f"{dag_id}.{task_id} is {state}"
         time.sleep(0.2)
+
+
+def test_a_sink_that_is_away_fails_its_own_task_and_is_fed_by_the_next_run(live: Live) -> None:
+    job = live.root / "jobs" / "fed"
+    (job / "away").touch()
+    drop_rows(live.root, "fed", "one", [(1, 1.0), (2, 2.0)])
+    run = live.run("fed")
+    assert run["state"] == "failed"
+    states = live.states("fed", run["dag_run_id"])
+    assert states == {"ingest": "success", "audit": "success", "publish": "success", "deliver": "failed"}
+    assert live.read_ids("fed") == [1, 2]
+    assert live.client.fetch_task("fed", run["dag_run_id"], "deliver")["try_number"] == 3
+    log = live.client.fetch_log("fed", run["dag_run_id"], "deliver")
+    assert "SINK_FAILED" in log and "RuntimeError: the sink is away" in log and "jobs/fed/sinks.py:11" in log
+    report = live.client.fetch_xcom("fed", run["dag_run_id"], "publish")
+    assert (report["outcome"], report["sinks"][0]["behind"]) == ("published", 1)
+
+    # Nothing new, but something owed: the ingest task itself fails.
+    idle = live.run("fed")
+    assert live.states("fed", idle["dag_run_id"])["ingest"] == "failed"
+
+    (job / "away").unlink()
+    drop_rows(live.root, "fed", "two", [(3, 3.0)])
+    run = live.run("fed")
+    assert run["state"] == "success"
+    assert (job / "fed").read_text() == "0 [1, 2]\n1 [3]\n"
+    report = live.client.fetch_xcom("fed", run["dag_run_id"], "deliver")
+    assert (report["outcome"], report["sinks"][0]["version"], report["sinks"][0]["behind"]) == ("published", 1, 0)
+
+    idle = live.run("fed")
+    assert idle["state"] == "success"
+    assert set(live.states("fed", idle["dag_run_id"]).values()) == {"skipped"}

@@ -123,6 +123,16 @@ def test_the_spec_decides_what_the_dag_looks_like(project: Path) -> None:
     assert tasks["publish"]["outlets"] == [["trades", "trades"]]
 
 
+def test_further_sinks_get_a_task_of_their_own(project: Path) -> None:
+    write_pipeline(project, "trades", SPEC.format(name="trades") + "sinks: [{type: kafka, topic: prices}]\n")
+    found = read_dags(project / "dags")
+    tasks = found["dags"]["trades"]["tasks"]
+    assert tasks["publish"]["downstream"] == ["deliver"] and tasks["deliver"]["downstream"] == []
+    assert tasks["deliver"]["conn_id"] == "spark_desk" and tasks["deliver"]["template_fields"] == []
+    assert tasks["deliver"]["outlets"] == [] and tasks["publish"]["outlets"] == [["trades", "trades"]]
+    assert found["heavy"] == []
+
+
 def test_no_schedule_means_manual_runs_only(project: Path) -> None:
     write_pipeline(project, "trades", SPEC.format(name="trades").replace('"*/10 * * * *"', "null"))
     assert read_dags(project / "dags")["dags"]["trades"]["schedule"] is None

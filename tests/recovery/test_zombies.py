@@ -35,7 +35,7 @@ def reports_of(scene: Scene) -> dict[str, bytes]:
     return {name: report for name, report in reports.items() if b'"outcome": "published"' in report}
 
 
-def _take_over(scene: Scene, run_id: str) -> None:
+def take_over(scene: Scene, run_id: str) -> None:
     """Run until the sleeper's lease has expired; meanwhile the run is refused, and nothing else."""
     until = time.monotonic() + _PARKED_SECONDS + 30
     while True:
@@ -48,7 +48,7 @@ def _take_over(scene: Scene, run_id: str) -> None:
         time.sleep(0.5)
 
 
-def _thaw(scene: Scene, process: subprocess.Popen[bytes], frozen: list[int]) -> str:
+def thaw(scene: Scene, process: subprocess.Popen[bytes], frozen: list[int]) -> str:
     """Wake the sleeper and wait for its own end; what it said."""
     send_all(frozen, signal.SIGCONT)
     try:
@@ -70,11 +70,11 @@ def freeze_overtake_thaw(
     frozen = freeze_tree(scene)
     scene.check_readers_now()
     scene.offer()
-    _take_over(scene, run_id)
+    take_over(scene, run_id)
     scene.run("run", NAME)  # a retry of a run that was published already reads nothing more
     scene.check_complete()
     seen, reports = view_of(scene), reports_of(scene)
-    _thaw(scene, process, frozen)
+    thaw(scene, process, frozen)
     assert view_of(scene) == seen, "the thawed run changed what a reader sees"
     assert reports_of(scene) == reports, "the thawed run changed a report"
     scene.check_complete(spark)

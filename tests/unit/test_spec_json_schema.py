@@ -93,7 +93,6 @@ def test_the_contract_example_is_refused_only_for_what_is_not_supported_yet():
     assert {(fault.key, fault.code) for fault in document.faults} == {
         ("sources.trades.watermark", "NOT_SUPPORTED_YET"),
         ("output_mode", "NOT_SUPPORTED_YET"),
-        ("sinks", "NOT_SUPPORTED_YET"),
     }
 
 
@@ -119,6 +118,8 @@ def test_the_example_pipelines_and_a_new_project(tmp_path):
         ("trigger:", "triger:"),
         ("max_quarantine_share: 0.1", "max_quarantine_share: 2"),
         ("    path: data/inbox/trades", "    paht: data/inbox/trades"),
+        ("{type: console}", "{type: consol}"),
+        ("topic: prices", "topics: prices"),
     ],
 )
 def test_the_schema_finds_faults_too(change):

@@ -371,7 +371,6 @@ def test_keys_that_cannot_tell_rows_apart(tmp_path, keys, expected):
         (GOOD + "output_mode: update\ntable: {keys: [id]}\n", ["output_mode"]),
         (GOOD + "output_mode: complete\n", ["output_mode"]),
         (GOOD + "quality: {on_critical: continue}\n", ["quality.on_critical"]),
-        (GOOD + "sinks: [{type: console}]\n", ["sinks"]),
         (GOOD + "    static: true\n", ["sources.orders.static"]),
         (GOOD + "    event_time: at\n    watermark: 5 minutes\n", ["sources.orders.watermark"]),
         (GOOD + "  more: {type: files, path: b, format: text}\n", ["sources"]),

@@ -14,7 +14,7 @@ from tools.docs.source_text import Renderer, find_local_values
 
 SOURCES = REPO_ROOT / "src" / "tidegate"
 _CODE = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)*")
-_FAULT = re.compile(r"BAD_(SPEC|PROJECT|SUITE|TRANSFORM)|\w+_NOT_SUPPORTED|NOT_SUPPORTED_YET")
+_FAULT = re.compile(r"BAD_(SPEC|PROJECT|SUITE|TRANSFORM|SINK)|\w+_NOT_SUPPORTED|NOT_SUPPORTED_YET")
 _CLASSES = {
     kind.__name__: kind.exit_code
     for kind in vars(errors).values()
@@ -26,6 +26,8 @@ _FILE_FAULTS = {
     "BAD_SUITE": "`expectations/<pipeline>.yaml` cannot be used: a type that Great Expectations does not know, a wrong "
     "argument, an empty suite; every fault is listed with its line",
     "BAD_TRANSFORM": "`transform.py` or `transform.sql` does not fit the spec; every fault is listed with its line",
+    "BAD_SINK": "a file that a sink names does not fit: it is missing, no Python, or lacks the function or class; "
+    "every fault is listed with its line",
     "NOT_SUPPORTED_YET": "the spec is sound, but asks for something this version does not do; see spec.md",
     "STORAGE_NOT_SUPPORTED": "a path is a URI; only folders of the local file system are supported",
 }

@@ -11,8 +11,10 @@ from tidegate.audit.verdict import Verdict
 from tidegate.errors import TidegateError
 from tidegate.project import PipelinePaths
 from tidegate.run.commits import Commits
+from tidegate.run.deliver import describe_sink
 from tidegate.run.report import ROW_KEYS, RunReport
 from tidegate.run.settle import table_figures
+from tidegate.spec.models import ConsoleSink
 from tools.docs.markdown import MADE, code, table
 
 REPORT = {
@@ -23,14 +25,16 @@ REPORT = {
     "run died between them",
     "started_at": "ISO time stamp, UTC",
     "ended_at": "the same; null while the run goes on",
-    "duration_seconds": "seconds by step: `ingest`, `audit`, `publish`; a retried step's last try",
+    "duration_seconds": "seconds by step: `ingest`, `audit`, `publish`, `deliver`; a retried step's last try",
     "sources": "by source: see below",
     "batches": "micro-batches of the increment",
     "watermark": "null: pipelines with a watermark are not supported yet",
     "rows": "counts of the increment: see below",
     "quality": "the verdict: see below",
     "table": "what was committed: see below; empty before",
-    "error": "null, or the error that ended the run: see below",
+    "sinks": "by further sink: see below; how far each was when the run ended",
+    "error": "null, or the error that ended the run: see below. `SINK_FAILED` beside `published`: the table is out, a "
+    "sink is behind",
     "adopted_runs": "runs that staged batches and died before publishing; this run checks and publishes them",
     "published_by": "another run that published what this run had staged, or null",
     "accepted_loss": "null, or `{run_id, at, reason, sources}`: what `--accept-loss` put on record, with the ranges",
@@ -85,6 +89,13 @@ TABLE = {
     "rows_added": "new rows of the commit",
     "rows_removed": "rows the commit replaced; 0 in append mode",
 }
+SINK = {
+    "type": "`kafka`, `foreach_batch`, `foreach` or `console`",
+    "name": "what is fed: `kafka:TOPIC`, `foreach:FILE:NAME`, `foreach_batch:FILE:NAME`, `console`",
+    "version": "the version of the table up to which it was fed; null: none yet",
+    "behind": "published versions that it has not had; null when the table's log no longer tells",
+    "error": "null, or why it could not be fed",
+}
 ERROR = {
     "code": "stable name: [errors.md](errors.md)",
     "message": "what happened, with values",
@@ -119,6 +130,9 @@ def render_report() -> str:
         _fields(RESULT, [field.name for field in fields(RuleResult)]),
         "## table\n",
         _fields(TABLE, table_figures(nowhere, [], Commits(None), discarded=False)),
+        _fields(TABLE, table_figures(nowhere, [], None, discarded=False)),
+        "## sinks[]\n",
+        _fields(SINK, describe_sink(nowhere, ConsoleSink(type="console"), None, None)),
         "## error\n",
         _fields(ERROR, TidegateError("X", "x").to_dict()),
         "A SpecError also has `faults`: `[{code, file, line, key, message, fix}]`.\n",

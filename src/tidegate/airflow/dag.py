@@ -1,4 +1,7 @@
-"""One pipeline, one DAG: ``ingest >> audit >> publish``. A fault of the spec is an import error of that DAG alone."""
+"""One pipeline, one DAG: ``ingest >> audit >> publish``, and ``>> deliver`` where there are further sinks.
+
+A fault of the spec is an import error of that DAG alone.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from airflow.sdk import DAG, Asset, ExceptionRetryPolicy, Param, RetryAction, Re
 
 from tidegate.airflow.form import describe_form
 from tidegate.airflow.locate import find_project
-from tidegate.airflow.operators import AuditOperator, IngestOperator, PublishOperator
+from tidegate.airflow.operators import AuditOperator, DeliverOperator, IngestOperator, PublishOperator
 from tidegate.errors import TidegateError, TryAgainError
 from tidegate.project import load_project
 from tidegate.spec.load import load_pipeline
@@ -76,6 +79,8 @@ def build_dag(
         audit = AuditOperator(task_id="audit", **what)
         publish = PublishOperator(task_id="publish", asset=table_asset(name), **what)
         ingest >> audit >> publish
+        if spec.sinks:
+            publish >> DeliverOperator(task_id="deliver", conn_id=project.spec.spark.connection, **what)
     dag.fileloc = caller
     return dag
 
@@ -88,8 +93,10 @@ def table_asset(name: str) -> Asset:
 def describe_pipeline(spec: PipelineSpec) -> str:
     """The DAG's page text (Markdown)."""
     sources = "\n".join(f"- `{name}` ({source.type})" for name, source in spec.sources.items())
+    sinks = ", ".join(f"`{sink.name}`" for sink in spec.sinks)
     return (
         f"{spec.description}\n\n**Sources**\n\n{sources}\n\n"
+        f"{f'**Further sinks** {sinks}' if sinks else ''}\n\n"
         f"**Table** `{spec.name}`: other DAGs follow it with `schedule=[Asset({spec.name!r})]`.\n\n"
         f"**When a run is held**: `tidegate status {spec.name}`, then "
         f"`tidegate release {spec.name} RUN_ID --reason ...` or `tidegate discard {spec.name} RUN_ID --reason ...`.\n"

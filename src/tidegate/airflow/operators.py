@@ -1,4 +1,4 @@
-"""The three tasks of a pipeline's DAG. Each returns the run report, which Airflow keeps as its XCom."""
+"""The tasks of a pipeline's DAG. Each returns the run report, which Airflow keeps as its XCom."""
 
 from __future__ import annotations
 
@@ -125,6 +125,42 @@ class PublishOperator(BaseOperator):
     def on_kill(self) -> None:
         """Stop the step at once; the next run finishes a publish that was begun."""
         stop_python_step()
+
+
+class DeliverOperator(SparkSubmitOperator):
+    """Feed further sinks with what was published. A task of its own: it may need Spark, and when a sink is away the
+    table is out all the same, with its asset event; what it could not feed, the next run's ingest feeds first.
+    """
+
+    template_fields: Sequence[str] = ()
+    ui_color = "#e8def8"
+
+    def __init__(self, *, pipeline: str, project_root: str, **kwargs: Any) -> None:
+        super().__init__(name=f"tidegate-{pipeline}-sinks", **kwargs)
+        self.pipeline = pipeline
+        self.project_root = project_root
+        self._driver: DriverHook | None = None
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Run the step; returns the run report with how far each sink is. Raises TryAgainError SINK_FAILED."""
+        bind_to_supervisor()
+        from tidegate.airflow.hook import DriverHook
+        from tidegate.run.steps import deliver_run
+
+        with explain_errors(self.log):
+            self._driver = DriverHook(conn_id=self._conn_id, name=self.name)
+            report = deliver_run(
+                open_project(self.project_root), self.pipeline, context["run_id"], submit=self._driver.run
+            )
+        self.log.info("%s", describe_report(report))
+        return report
+
+    def on_kill(self) -> None:
+        """End the driver with everything it started, within 4 s; without one, stop the step itself."""
+        if self._driver is not None and self._driver.is_running:
+            self._driver.on_kill()
+        else:
+            stop_python_step()
 
 
 @contextlib.contextmanager

@@ -201,12 +201,26 @@ def publish(name: Name, run_id: RunId, json_: Json = False) -> None:
 
 
 @app.command()
+def deliver(
+    name: Name,
+    run_id: Annotated[str | None, typer.Option("--run-id", help="The run this step belongs to.")] = None,
+    json_: Json = False,
+) -> None:
+    """One step: feed further sinks with what they are owed, whichever run published it."""
+    from tidegate.run.steps import deliver_run, new_run_id
+
+    project = _project()
+    chosen = new_run_id("deliver") if run_id is None else run_id
+    _step(lambda: deliver_run(project, name, chosen, submit=_submit), project, name, chosen, json_)
+
+
+@app.command()
 def release(name: Name, run_id: Annotated[str, typer.Argument()], reason: Reason, json_: Json = False) -> None:
     """Publish a held increment all the same."""
     from tidegate.run.steps import decide
 
     project = _project()
-    _finish_run(decide(project, name, run_id, decision="release", reason=reason), json_)
+    _finish_run(decide(project, name, run_id, decision="release", reason=reason, submit=_submit), json_)
 
 
 @app.command()
@@ -215,7 +229,7 @@ def discard(name: Name, run_id: Annotated[str, typer.Argument()], reason: Reason
     from tidegate.run.steps import decide
 
     project = _project()
-    _finish_run(decide(project, name, run_id, decision="discard", reason=reason), json_)
+    _finish_run(decide(project, name, run_id, decision="discard", reason=reason, submit=_submit), json_)
 
 
 @app.command()

@@ -34,6 +34,7 @@ def show_report(report: Mapping[str, Any]) -> None:
         )
     for note in report.get("notes") or ():
         print(f"  note: {note}")
+    show_sinks(report["sinks"])
     if report.get("adopted_runs"):
         print(f"  adopted what these runs left: {', '.join(report['adopted_runs'])}")
     if report.get("published_by"):
@@ -52,6 +53,16 @@ def _state_line(state: Mapping[str, Any]) -> str:
     windows = state["open_windows"]
     line = f"{state['rows']:,} rows, {state['memory_bytes']:,} bytes"
     return f"{line}, {len(windows)} windows open from {windows[0][0]} to {windows[-1][1]}" if windows else line
+
+
+def show_sinks(sinks: Sequence[Mapping[str, Any]]) -> None:
+    """How far each sink is."""
+    for sink in sinks:
+        had = "nothing yet" if sink["version"] is None else f"up to version {sink['version']}"
+        behind = "it cannot be told how far" if sink["behind"] is None else f"{sink['behind']} versions"
+        print(f"  sink {sink['name']}: {had}" + (f", behind: {behind}" if sink["behind"] != 0 else ""))
+        if sink["error"]:
+            print(indent(sink["error"], "    "))
 
 
 def _source_line(source: Mapping[str, Any]) -> str:
@@ -144,6 +155,7 @@ def show_status(value: Sequence[Mapping[str, Any]]) -> None:
             print(indent(note, "  "))
         if pipeline.get("state"):
             print(f"  state: {_state_line(pipeline['state'])}, watermark {pipeline['watermark'] or 'none yet'}")
+        show_sinks(pipeline["sinks"])
         for run in pipeline["runs"]:
             rows = run["rows"]
             seconds = run["duration_seconds"].get("ingest") or 0

@@ -7,6 +7,7 @@ from typing import Any
 from tidegate.errors import TidegateError
 from tidegate.lease import read_lease
 from tidegate.project import Project
+from tidegate.run.deliver import describe_behind, describe_sinks
 from tidegate.run.pending import find_pending
 from tidegate.run.preflight import check_agreement, gather_facts
 from tidegate.run.report import list_reports
@@ -42,6 +43,8 @@ def plan_pipeline(project: Project, name: str) -> dict[str, Any]:
         if isinstance(one, SpooledSource):
             notes.append(describe_not_replayable(key, one))
             notes.append(f"{_RECEIVES} what source {key} has; nothing was asked of it now")
+    behind = describe_behind(describe_sinks(paths, spec)) if spec.sinks else []
+    notes += behind
     sources: dict[str, Any] = {}
     sources_unknown = None
     has_new = False
@@ -63,7 +66,7 @@ def plan_pipeline(project: Project, name: str) -> dict[str, Any]:
     except TidegateError as error:
         sources_unknown = _in_one_line(error)
         notes.append(f"would refuse: {error}")
-    work = has_new or bool(facts.owed) or facts.in_flight is not None
+    work = has_new or bool(facts.owed) or facts.in_flight is not None or bool(behind)
     return {
         "pipeline": name,
         "summary": _summarise(work, notes),
@@ -101,7 +104,7 @@ def project_status(project: Project, name: str | None) -> list[dict[str, Any]]:
 
 def _pipeline_status(project: Project, name: str, runs: int, *, strict: bool) -> dict[str, Any]:
     value: dict[str, Any] = {"pipeline": name, "table": None, "backlog": None, "backlog_unknown": None, "held": None}
-    value |= {"notes": [], "lease": None, "watermark": None, "state": None, "runs": []}
+    value |= {"notes": [], "lease": None, "watermark": None, "state": None, "runs": [], "sinks": []}
     try:
         paths = project.paths(name)
         spec = as_read(load_pipeline(project, name), paths)
@@ -110,6 +113,8 @@ def _pipeline_status(project: Project, name: str, runs: int, *, strict: bool) ->
         facts = gather_facts(paths, spec)
         if facts.table is not None:
             value["table"] = {"path": str(paths.table), "version": facts.table.version}
+        if spec.sinks:
+            value["sinks"] = describe_sinks(paths, spec)
         plan = plan_pipeline(project, name)
         note = read_open_state(paths, facts.query_id)
         if note is not None:

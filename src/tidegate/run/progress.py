@@ -56,4 +56,7 @@ def describe_report(report: dict[str, Any]) -> str:
         parts.append(f"verdict: {verdict}")
     if table.get("version") is not None:
         parts.append(f"table version {table['version']}")
+    for sink in report.get("sinks") or []:
+        if sink["behind"] != 0:
+            parts.append(f"sink {sink['name']} is behind" + (f": {sink['error']}" if sink["error"] else ""))
     return " | ".join(parts)

@@ -39,6 +39,7 @@ class RunReport:
     table: dict[str, Any] = field(default_factory=dict)
     state: dict[str, Any] = field(default_factory=dict)
     """What a query with state has open after the run: rows, memory, windows, event times."""
+    sinks: list[dict[str, Any]] = field(default_factory=list)
     error: dict[str, Any] | None = None
     adopted_runs: list[str] = field(default_factory=list)
     """Runs that staged batches and died; this run checks and publishes them."""

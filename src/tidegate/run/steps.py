@@ -1,6 +1,6 @@
-"""The three steps of a run, and the run that composes them: ingest >> audit >> publish.
+"""The steps of a run, and the run that composes them: ingest >> audit >> publish >> deliver (with further sinks).
 
-Each step may be its own process (Airflow tasks) or all three one (``tidegate run``). A step trusts nothing but what
+Each step may be its own process (Airflow tasks) or all of them one (``tidegate run``). A step trusts nothing but what
 is on
 disk, first finishes what an earlier process began, and leaves a run report that the next step continues. Running a step
 again after it finished changes nothing and gives the same figures.
@@ -42,6 +42,7 @@ from tidegate.staging.open_state import describe_open_state, read_open_state, te
 
 if TYPE_CHECKING:
     from tidegate.run.submit import SubmitPlan
+    from tidegate.sink.fault import SinkFault
 
 _PARK_AT_LEAST_SECONDS = 60.0
 _RUN_ID_AT_MOST = 200
@@ -59,6 +60,8 @@ class RunContext:
     lease: Lease
     report: RunReport
     facts: Facts | None = field(default=None)
+    sink_faults: dict[str, SinkFault] = field(default_factory=dict)
+    """Sinks that failed in this process, by name: they are not tried again until the next one."""
 
     @property
     def name(self) -> str:
@@ -97,15 +100,15 @@ def check_run_id(run_id: str) -> str:
 def run_pipeline(
     project: Project, name: str, run_id: str, *, submit: Submit, accept_loss: str | None = None
 ) -> dict[str, Any]:
-    """``tidegate run``: ingest, audit and publish under one lease. Returns the report; raises TidegateError."""
+    """``tidegate run``: all steps under one lease. Returns the report; raises TidegateError."""
     with _open_run(project, name, run_id, "run") as context:
-        if context.report.outcome in FINAL_OUTCOMES:
-            return context.report.to_dict()
-        _ingest(context, submit, accept_loss)
+        if context.report.outcome not in FINAL_OUTCOMES:
+            _ingest(context, submit, accept_loss)
         if context.report.outcome is None:
             _audit(context)
         if context.report.outcome is None:
             _publish(context)
+        _deliver(context, submit)
         return context.report.to_dict()
 
 
@@ -116,6 +119,8 @@ def ingest_run(
     with _open_run(project, name, run_id, "ingest", next_step=True) as context:
         if context.report.outcome not in FINAL_OUTCOMES:
             _ingest(context, submit, accept_loss)
+        if context.report.outcome in FINAL_OUTCOMES:
+            _deliver(context, submit)
         return context.report.to_dict()
 
 
@@ -134,6 +139,20 @@ def publish_run(project: Project, name: str, run_id: str) -> dict[str, Any]:
     with _open_run(project, name, run_id, "publish") as context:
         if context.report.outcome not in FINAL_OUTCOMES:
             _publish(context)
+        return context.report.to_dict()
+
+
+def deliver_run(project: Project, name: str, run_id: str, *, submit: Submit) -> dict[str, Any]:
+    """The deliver step: every sink gets what it is owed, whichever run published it. Raises TryAgainError SINK_FAILED.
+
+    The report of a run that is not over stays as it is; a run id that is new gets a report that says ``nothing_new``.
+    """
+    check_run_id(run_id)
+    is_new = load_report(project.paths(name), run_id) is None
+    with _open_run(project, name, run_id, "deliver", note_failure=False) as context:
+        if is_new:
+            context.report.outcome, context.report.ended_at = "nothing_new", now_text()
+        _deliver(context, submit)
         return context.report.to_dict()
 
 
@@ -238,6 +257,7 @@ def _ingest(context: RunContext, submit: Submit, accept_loss: str | None) -> Non
     if context.report.outcome in FINAL_OUTCOMES:
         return
     check_agreement(facts, context.name)
+    _feed_sinks(context, submit)  # what an earlier run left; a sink that fails must not keep the table waiting
     hold = find_hold(context.paths, facts.owed)
     if hold is not None:
         raise held_error(context.name, hold, earlier=hold.run_id != context.report.run_id)
@@ -297,7 +317,39 @@ def _publish(context: RunContext) -> None:
     context.recover()
     _timed(context, "publish", began)
     context.report.duration_seconds = dict(context.report.duration_seconds)
+    if context.spec.sinks:
+        from tidegate.run.deliver import describe_sinks
+
+        context.report.sinks = describe_sinks(context.paths, context.spec, context.sink_faults)
     context.save()
+
+
+def _feed_sinks(context: RunContext, submit: Submit) -> None:
+    if context.spec.sinks:
+        from tidegate.run.deliver import feed_sinks
+        from tidegate.sink.user_code import check_user_code
+
+        check_user_code(context.project, context.spec)
+        feed_sinks(context, submit)
+
+
+def _deliver(context: RunContext, submit: Submit) -> None:
+    """Feed what the sinks are owed; a report that is final gets how far they are, and why one is behind."""
+    if not context.spec.sinks:
+        return
+    from tidegate.run.deliver import sinks_error
+
+    began = time.monotonic()
+    if context.facts is None:
+        check_agreement(context.recover(), context.name)
+    _feed_sinks(context, submit)
+    error = sinks_error(context)
+    if context.report.outcome in FINAL_OUTCOMES:
+        _timed(context, "deliver", began)
+        context.report.error = None if error is None else error.to_dict()
+        context.save()
+    if error is not None:
+        raise error
 
 
 def _need_owed(context: RunContext, facts: Facts) -> None:
@@ -310,8 +362,12 @@ def _need_owed(context: RunContext, facts: Facts) -> None:
         )
 
 
-def decide(project: Project, name: str, run_id: str, *, decision: str, reason: str) -> dict[str, Any]:
+def decide(
+    project: Project, name: str, run_id: str, *, decision: str, reason: str, submit: Submit | None = None
+) -> dict[str, Any]:
     """``release`` or ``discard`` a held increment: recorded with who and why, then carried out at once.
+
+    Without ``submit`` further sinks are fed by the next run.
 
     Raises UsageError NOT_HELD when nothing is held under this run id, TryAgainError LEASE_HELD.
     """
@@ -346,6 +402,8 @@ def decide(project: Project, name: str, run_id: str, *, decision: str, reason: s
                     fix=f"tidegate {before.get('decision')} {name} {run_id} --reason ... finishes that",
                 )
         _publish(context)
+        if submit is not None:
+            _deliver(context, submit)
         return context.report.to_dict()
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from tidegate.errors import UsageError
 from tidegate.project import Project
+from tidegate.sink.user_code import read_user_code
 from tidegate.spec.faults import Fault
 from tidegate.spec.load import list_pipelines, read_pipeline
 from tidegate.transform.load import read_transform
@@ -37,6 +38,8 @@ def _validate_pipeline(project: Project, name: str, check: PipelineCheck | None)
     # A transform can only be held against sources that were all understood.
     if spec is not None and not any(fault.key.startswith(("sources", "transform")) for fault in faults):
         faults += read_transform(project, spec)[1]
+    if spec is not None:
+        faults += read_user_code(project, spec)
     if check is not None:
         try:
             faults += check(project, name)

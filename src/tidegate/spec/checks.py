@@ -11,6 +11,7 @@ from tidegate.spec.ddl import is_infer
 from tidegate.spec.faults import name_nearest, show_value
 from tidegate.spec.findings import Finding
 from tidegate.spec.models import PipelineSpec
+from tidegate.spec.sink_checks import check_sinks
 from tidegate.spec.source_checks import check_source, list_columns
 from tidegate.spec.spark_conf import check_spark_conf
 
@@ -35,6 +36,7 @@ def check_pipeline(spec: PipelineSpec) -> list[Finding]:
     found += _check_streams(spec)
     found += _check_tags(spec)
     found += _check_table(spec)
+    found += check_sinks(spec)
     found += check_spark_conf(("spark", "conf"), spec.spark.conf)
     return found
 

@@ -36,6 +36,21 @@ _BY_MODEL = {
         "options": "host and port of the peer; includeTimestamp adds the column timestamp; timeout is the silence "
         "after which a run stops listening.",
     },
+    "KafkaSink": {
+        "type": "The type of sink.",
+        "topic": "The topic that is fed; it must exist.",
+        "key": "The column that is the record's key, as text; left out, records have none.",
+        "value": "How a row is written: as a JSON object with all its columns.",
+    },
+    "ForeachBatchSink": {
+        "type": "The type of sink.",
+        "function": "file.py:name in the folder of the pipeline, called as name(df, batch_id).",
+    },
+    "ForeachSink": {
+        "type": "The type of sink.",
+        "writer": "file.py:Name in the folder of the pipeline, a class with process(row); open and close if wanted.",
+    },
+    "ConsoleSink": {"type": "The type of sink."},
     "TableSpec": {
         "partition_by": "Columns that become folders of the table.",
         "keys": "With output_mode update: the key that a changed row replaces.",

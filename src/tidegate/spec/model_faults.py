@@ -9,7 +9,17 @@ from pydantic import BaseModel, ValidationError
 
 from tidegate.spec.document import Document, KeyPath, name_path
 from tidegate.spec.faults import describe_allowed, name_nearest, show_value
-from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec, RateSource, SocketSource
+from tidegate.spec.models import (
+    ConsoleSink,
+    FilesSource,
+    ForeachBatchSink,
+    ForeachSink,
+    KafkaSink,
+    KafkaSource,
+    PipelineSpec,
+    RateSource,
+    SocketSource,
+)
 
 STAND_IN_SOURCE = "unreadable"
 """The source that stands where none could be read, so that the other keys can be checked."""
@@ -27,6 +37,14 @@ _SOURCES: dict[str, type[BaseModel]] = {
     "rate": RateSource,
     "socket": SocketSource,
 }
+_SINKS: dict[str, type[BaseModel]] = {
+    "kafka": KafkaSink,
+    "foreach_batch": ForeachBatchSink,
+    "foreach": ForeachSink,
+    "console": ConsoleSink,
+}
+_UNIONS: dict[str | int, dict[str, type[BaseModel]]] = {"sources": _SOURCES, "sinks": _SINKS}
+"""The keys whose entries are one of several models, told apart by their ``type``."""
 
 
 def build_model(document: Document, model: type[M], code: str = "BAD_SPEC") -> M | None:
@@ -68,15 +86,22 @@ def find_model(root: type[BaseModel], data: Any, path: KeyPath) -> type[BaseMode
     position = 0
     while position < len(path) and current is not None:
         key = path[position]
-        if current is root and key == "sources" and position + 1 < len(path):
-            source = data.get("sources", {}).get(path[position + 1]) if isinstance(data, dict) else None
-            kind = source.get("type") if isinstance(source, dict) else None
-            current = _SOURCES.get(kind) if isinstance(kind, str) else None
+        if current is root and key in _UNIONS and position + 1 < len(path):
+            entry = _entry(data, key, path[position + 1])
+            kind = entry.get("type") if isinstance(entry, dict) else None
+            current = _UNIONS[key].get(kind) if isinstance(kind, str) else None
             position += 2
             continue
         current = _field_model(current, key)
         position += 1
     return current
+
+
+def _entry(data: Any, key: str | int, entry: str | int) -> Any:
+    try:
+        return data[key][entry]
+    except (LookupError, TypeError):
+        return None
 
 
 def _field(model: type[BaseModel], key: str | int) -> Any:
@@ -95,7 +120,7 @@ def _field_model(model: type[BaseModel], key: str | int) -> type[BaseModel] | No
 def _find_path(data: Any, detail: Any) -> KeyPath:
     """Where in the file a complaint belongs: pydantic's location without the names of unions and types in it."""
     parts = list(detail["loc"])
-    if len(parts) > 2 and parts[0] == "sources" and parts[2] in _SOURCES:
+    if len(parts) > 2 and parts[2] in _UNIONS.get(parts[0], ()):
         del parts[2]
     if detail["type"] in ("union_tag_invalid", "union_tag_not_found"):
         parts.append("type")
@@ -125,9 +150,11 @@ def _note(document: Document, root: type[BaseModel], path: KeyPath, detail: Any,
     elif kind == "missing":
         document.add_fault(path, "the key is missing", f"add `{key}: ...`{_choices(holder, key)}", code)
     elif kind == "union_tag_not_found":
-        document.add_fault(path, "the key is missing", f"add `type: ...`; allowed: {', '.join(_SOURCES)}", code)
+        document.add_fault(path, "the key is missing", f"add `type: ...`; allowed: {', '.join(_UNIONS[path[0]])}", code)
     elif kind == "union_tag_invalid":
-        document.add_fault(path, f"{shown} is not a type of source", describe_allowed(str(value), list(_SOURCES)), code)
+        what = "sink" if path[0] == "sinks" else "source"
+        allowed = list(_UNIONS[path[0]])
+        document.add_fault(path, f"{shown} is not a type of {what}", describe_allowed(str(value), allowed), code)
     elif kind == "literal_error":
         allowed = _literals(holder, path[-1])
         document.add_fault(path, f"{shown} is not allowed", describe_allowed(str(value), allowed), code)
@@ -209,7 +236,10 @@ def _repair(data: Any, root: type[BaseModel], path: KeyPath, detail: Any) -> Non
         if fitting:
             holder_value[key] = fitting[0]
             return
-    if detail["type"] == "union_tag_invalid" and (nearest := name_nearest(str(holder_value.get("type")), _SOURCES)):
+    allowed_types = _UNIONS.get(path[0], ())
+    if detail["type"] == "union_tag_invalid" and (
+        nearest := name_nearest(str(holder_value.get("type")), allowed_types)
+    ):
         holder_value["type"] = nearest
         return
     holder_value.pop(key, None)

@@ -109,6 +109,58 @@ class CloseWhen(Strict):
     when: Seconds
 
 
+class KafkaSink(Strict):
+    """A topic that gets each published row as a record; its headers carry run_id, table_version and row."""
+
+    type: Literal["kafka"]
+    topic: str
+    key: str | None = None
+    value: Literal["json"] = "json"
+
+    @property
+    def name(self) -> str:
+        """What is fed: the sink's name in reports, and of its progress."""
+        return f"kafka:{self.topic}"
+
+
+class ForeachBatchSink(Strict):
+    """A function that Spark calls with each published version: ``write(df, batch_id)``."""
+
+    type: Literal["foreach_batch"]
+    function: str
+
+    @property
+    def name(self) -> str:
+        """What is fed: the sink's name in reports, and of its progress."""
+        return f"foreach_batch:{self.function}"
+
+
+class ForeachSink(Strict):
+    """A Python class that gets each published row: open, process, close."""
+
+    type: Literal["foreach"]
+    writer: str
+
+    @property
+    def name(self) -> str:
+        """What is fed: the sink's name in reports, and of its progress."""
+        return f"foreach:{self.writer}"
+
+
+class ConsoleSink(Strict):
+    """The first rows of each published version on stderr, or in the task's log; for trying out."""
+
+    type: Literal["console"]
+
+    @property
+    def name(self) -> str:
+        """What is fed: the sink's name in reports, and of its progress."""
+        return "console"
+
+
+SinkSpec = Annotated[KafkaSink | ForeachBatchSink | ForeachSink | ConsoleSink, Field(discriminator="type")]
+
+
 class SparkSpec(Strict):
     """Spark settings of one pipeline."""
 
@@ -132,7 +184,7 @@ class PipelineSpec(Strict):
     close_windows: Literal["at_end"] | CloseWhen | None = None
     table: TableSpec = TableSpec()
     quality: QualitySpec = QualitySpec()
-    sinks: list[dict[str, Any]] = []
+    sinks: list[SinkSpec] = []
     spark: SparkSpec = SparkSpec()
 
     @property

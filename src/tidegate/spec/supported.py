@@ -15,6 +15,4 @@ def list_unsupported(spec: PipelineSpec) -> list[Finding]:
 
     if spec.quality.on_critical != "hold":
         refuse(("quality", "on_critical"), f"on_critical: {spec.quality.on_critical}", "use hold")
-    if spec.sinks:
-        refuse(("sinks",), "feeding further sinks", "remove them; read the published table instead")
     return found

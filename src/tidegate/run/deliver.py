@@ -1,0 +1,174 @@
+"""Feeding the further sinks of a pipeline, and saying how far each is.
+
+Each sink gets the versions in order. A sink that fails stops at that version and stops no other; in this process it is
+not tried again. Sinks without a JVM are fed here, those that need Spark by one driver for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tidegate import storage
+from tidegate.errors import TidegateError, TryAgainError
+from tidegate.project import PipelinePaths
+from tidegate.run.submit import SubmitPlan, driver_died, plan_submit
+from tidegate.sink.fault import SinkFault
+from tidegate.sink.feed import Feeder, feed_sink, list_owed
+from tidegate.sink.progress import begin_sink, last_fed
+from tidegate.spec.models import ConsoleSink, ForeachBatchSink, ForeachSink, KafkaSink, KafkaSource, PipelineSpec
+from tidegate.table.log import TableState, read_table_state
+
+if TYPE_CHECKING:
+    from tidegate.run.steps import RunContext
+
+
+def feed_sinks(context: RunContext, submit: Callable[[SubmitPlan], int]) -> None:
+    """Feed what every sink is owed; ``context.sink_faults`` has those that failed, the report how far each is."""
+    paths, run_id = context.paths, context.report.run_id
+    table = read_table_state(paths.table)
+    context.lease.check()
+    for sink in context.spec.sinks:
+        begin_sink(paths, sink.name, table, run_id)
+    if table is not None:
+        in_spark: list[tuple[ForeachBatchSink, int]] = []
+        for sink in context.spec.sinks:
+            if sink.name in context.sink_faults:
+                continue
+            try:
+                if isinstance(sink, ForeachBatchSink):
+                    owed = list_owed(paths, sink, table)
+                    if owed:
+                        size = sum(file.size_bytes for delivery in owed for file in delivery.files)
+                        in_spark.append((sink, size))
+                    continue
+                feed_sink(
+                    paths,
+                    sink,
+                    table,
+                    partial(_make_feeder, context, sink, table.schema_json),
+                    run_id=run_id,
+                    check_lease=context.lease.check,
+                )
+            except SinkFault as fault:
+                context.sink_faults[sink.name] = fault
+        if in_spark:
+            _run_driver(context, in_spark, submit)
+    context.report.sinks = describe_sinks(paths, context.spec, context.sink_faults)
+
+
+def _make_feeder(context: RunContext, sink: KafkaSink | ForeachSink | ConsoleSink, schema_json: str) -> Feeder:
+    if isinstance(sink, KafkaSink):
+        from tidegate.sink.kafka import KafkaFeeder
+
+        return KafkaFeeder(sink, context.paths, schema_json, context.project.spec.kafka)
+    if isinstance(sink, ForeachSink):
+        from tidegate.sink.foreach import ForeachFeeder
+
+        return ForeachFeeder(sink, context.paths, schema_json)
+    from tidegate.sink.console import ConsoleFeeder
+
+    return ConsoleFeeder(context.paths, schema_json)
+
+
+def _run_driver(
+    context: RunContext, sinks: list[tuple[ForeachBatchSink, int]], submit: Callable[[SubmitPlan], int]
+) -> None:
+    """One spark-submit for all versions owed to all these sinks."""
+    from tidegate.sink.job import DeliveryOrder, write_delivery_order
+
+    paths, run_id = context.paths, context.report.run_id
+    order_path, result_path = paths.delivery_order(run_id), paths.delivery_result(run_id)
+    log_path = paths.delivery_log(run_id)
+    storage.remove(result_path)
+    names = [sink.name for sink, _ in sinks]
+    order = DeliveryOrder(str(context.project.root), context.name, run_id, context.lease.token, names)
+    write_delivery_order(order_path, order)
+    plan = plan_submit(
+        context.project,
+        order_path=order_path,
+        log_path=log_path,
+        pipeline_conf=context.spec.spark.conf,
+        pending_bytes=max(size for _, size in sinks),
+        pending_files=0,
+        settings={},
+        needs_kafka=any(isinstance(source, KafkaSource) for source in context.spec.sources.values()),
+    )
+    context.lease.check()
+    exit_code = submit(plan)
+    context.lease.check()
+    result = storage.read_json(result_path)
+    if result is None:
+        died = driver_died(context.name, exit_code, log_path)
+        faults = {name: SinkFault(died.message, where=died.where, fix="read the log") for name in names}
+    elif result["error"] is not None:
+        raise TidegateError.from_dict(result["error"])
+    else:
+        faults = {name: SinkFault.from_dict(value) for name, value in result["faults"].items()}
+    context.sink_faults.update(faults)
+    for path in (order_path, result_path, *(() if faults else (log_path,))):
+        storage.remove(path)
+
+
+def describe_sinks(
+    paths: PipelinePaths, spec: PipelineSpec, faults: Mapping[str, SinkFault] | None = None
+) -> list[dict[str, Any]]:
+    """How far each sink is: ``version`` it had last (null: none), how many versions it is ``behind``, and why."""
+    table = read_table_state(paths.table)
+    return [describe_sink(paths, sink, table, (faults or {}).get(sink.name)) for sink in spec.sinks]
+
+
+def describe_sink(
+    paths: PipelinePaths,
+    sink: KafkaSink | ForeachBatchSink | ForeachSink | ConsoleSink,
+    table: TableState | None,
+    fault: SinkFault | None,
+) -> dict[str, Any]:
+    """How far one sink is, as the report has it."""
+    fed = None if table is None else last_fed(paths, sink.name, table)
+    behind: int | None = 0
+    if table is not None and fed is not None:
+        try:
+            behind = len(list_owed(paths, sink, table))
+        except SinkFault as gone:
+            behind, fault = None, fault or gone
+    return {
+        "type": sink.type,
+        "name": sink.name,
+        "version": None if fed is None or fed < 0 else fed,
+        "behind": behind,
+        "error": None if fault is None else fault.message,
+    }
+
+
+def describe_behind(sinks: list[dict[str, Any]]) -> list[str]:
+    """A line for each sink that is behind."""
+    lines = []
+    for sink in sinks:
+        if sink["behind"] != 0:
+            had = "none yet" if sink["version"] is None else f"up to {sink['version']}"
+            lines.append(f"sink {sink['name']} is {_count(sink['behind'])} behind (it has had {had})")
+    return lines
+
+
+def _count(behind: int | None) -> str:
+    return "an unknown number of versions" if behind is None else f"{behind} version{'' if behind == 1 else 's'}"
+
+
+def sinks_error(context: RunContext) -> TryAgainError | None:
+    """The error that the run ends with when sinks failed; None when every one was fed."""
+    faults = context.sink_faults
+    if not faults:
+        return None
+    behind = {sink["name"]: sink["behind"] for sink in context.report.sinks}
+    told = [f"sink {name} ({_count(behind.get(name))} behind): {fault.message}" for name, fault in faults.items()]
+    places = [fault.where for fault in faults.values() if fault.where]
+    mends = list(dict.fromkeys(fault.fix for fault in faults.values()))
+    return TryAgainError(
+        "SINK_FAILED",
+        f"the table is published, but not every sink was fed: {'; '.join(told)}",
+        where="; ".join(dict.fromkeys(places)) or f"pipeline {context.name}",
+        next_run="feeds what is owed first, also when nothing is new; a version that failed comes again whole",
+        fix=f"{'; '.join(mends)}; then: tidegate deliver {context.name}",
+    )

@@ -1,0 +1,98 @@
+"""Feeding one sink: each version that it is owed, in order, noted once it was taken whole.
+
+Driven by the table's log and the sink's note alone, so it does not matter which run published a version, or how often
+a process died in between: a version may come twice, none is passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from tidegate.errors import DisagreementError, TidegateError
+from tidegate.project import PipelinePaths
+from tidegate.sink.fault import SinkFault, explain_fault
+from tidegate.sink.progress import last_fed, note_fed
+from tidegate.spec.models import SinkSpec
+from tidegate.table.delivery import Delivery, list_deliveries
+from tidegate.table.log import TableState
+
+
+class Feeder(Protocol):
+    """Hands the rows of one version to a sink, all of them, and returns when the sink has them for good."""
+
+    def __call__(self, delivery: Delivery) -> None:
+        """Feed one version. Whatever is raised means that the version comes again."""
+
+    def close(self) -> None:
+        """Let go of what was opened."""
+
+
+def list_owed(paths: PipelinePaths, sink: SinkSpec, table: TableState) -> list[Delivery]:
+    """The versions that a sink has not had, oldest first; none for a sink that was not begun yet.
+
+    Raises SinkFault when the log no longer tells what the sink is owed.
+    """
+    fed = last_fed(paths, sink.name, table)
+    if fed is None:
+        return []
+    try:
+        return list(list_deliveries(paths.table, fed, table.version))
+    except DisagreementError as gone:
+        raise SinkFault(
+            f"it was fed up to version {fed}, and {gone.message}",
+            where=gone.where,
+            fix=f"bring back the commit file; or feed the sink from the table itself, then remove "
+            f"{paths.sink(sink.name)}: it then starts with the next version",
+        ) from gone
+
+
+def feed_sink(
+    paths: PipelinePaths,
+    sink: SinkSpec,
+    table: TableState,
+    make_feeder: Callable[[], Feeder],
+    *,
+    run_id: str,
+    check_lease: Callable[[], None],
+) -> None:
+    """Feed all that the sink is owed. ``check_lease`` raises when another process has taken over; it is asked before
+    each version and before each note. Raises SinkFault, naming the version, when the sink or the user's code failed.
+    """
+    owed = list_owed(paths, sink, table)
+    if owed:
+        _feed(paths, sink, table, owed, make_feeder, run_id=run_id, check_lease=check_lease)
+    fed = last_fed(paths, sink.name, table)
+    if fed is not None and fed < table.version:  # what comes after the last version with rows owes nothing
+        check_lease()
+        note_fed(paths, sink.name, table.table_id, table.version, run_id)
+
+
+def _feed(
+    paths: PipelinePaths,
+    sink: SinkSpec,
+    table: TableState,
+    owed: Sequence[Delivery],
+    make_feeder: Callable[[], Feeder],
+    *,
+    run_id: str,
+    check_lease: Callable[[], None],
+) -> None:
+    feeder: Feeder | None = None
+    version = owed[0].version
+    try:
+        feeder = make_feeder()
+        for delivery in owed:
+            version = delivery.version
+            check_lease()
+            feeder(delivery)
+            check_lease()
+            note_fed(paths, sink.name, table.table_id, version, run_id)
+    except TidegateError:
+        raise  # the lease is lost, the disk is full, the run was stopped: nothing that the sink did
+    except (Exception, SystemExit) as error:
+        fault = explain_fault(error, paths.job)
+        raise SinkFault(f"version {version}: {fault.message}", where=fault.where, fix=fault.fix) from error
+    finally:
+        if feeder is not None:
+            feeder.close()

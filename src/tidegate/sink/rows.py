@@ -1,0 +1,54 @@
+"""The rows of a delivery without a JVM, a few at a time, as the table's schema has them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from tidegate.sink.fault import SinkFault
+from tidegate.table.log import DataFile
+
+BATCH_ROWS = 1000
+
+
+def read_file(table_path: Path, file: DataFile, schema_json: str) -> Iterator[Any]:
+    """Arrow batches of one file with every column of the schema in its order: partition columns get the value of
+    their folder, columns that the file does not have are null."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    fields = json.loads(schema_json)["fields"]
+    names = [field["name"] for field in fields]
+    try:
+        parquet = pq.ParquetFile(table_path / file.path, pre_buffer=False)
+    except FileNotFoundError:
+        raise SinkFault(
+            f"its file {file.path} is no longer in the table",
+            where=str(table_path / file.path),
+            fix="bring the file back (it was compacted or removed before the sink had it)",
+        ) from None
+    with parquet:
+        for batch in parquet.iter_batches(batch_size=BATCH_ROWS):
+            inside = dict(zip(batch.schema.names, batch.columns, strict=True))
+            columns = []
+            for field in fields:
+                if field["name"] in inside:
+                    columns.append(inside[field["name"]])
+                elif field["name"] in file.partition:
+                    value = _typed(file.partition[field["name"]], field["type"])
+                    columns.append(pa.array([value] * len(batch)))
+                else:
+                    columns.append(pa.nulls(len(batch)))
+            yield pa.RecordBatch.from_arrays(columns, names)
+
+
+def _typed(text: str | None, kind: Any) -> Any:
+    """A partition value, which the log keeps as text, as its column's type has it."""
+    if text is None or text == "":
+        return None
+    if kind in ("long", "integer", "short", "byte"):
+        return int(text)
+    return date.fromisoformat(text) if kind == "date" else text

@@ -1,0 +1,79 @@
+"""What one version of a table brought: the rows that whoever follows the table has not seen yet."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from tidegate.errors import DisagreementError
+from tidegate.table.log import LOG_FOLDER, DataFile
+
+_FILES_KEY = "tidegate.delivered_files"
+"""Where a commit adds files that also hold rows which were in the table before, it names those with new rows here."""
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """The new rows of one published version. ``files`` are in a fixed order, so that row numbers are too."""
+
+    version: int
+    run_id: str
+    """The run that published it."""
+    files: tuple[DataFile, ...]
+
+    @property
+    def rows(self) -> int:
+        """How many rows that are."""
+        return sum(file.rows for file in self.files)
+
+
+def list_deliveries(table_path: Path, after: int, up_to: int) -> Iterator[Delivery]:
+    """The versions above ``after`` that brought rows, in order. Raises DisagreementError VERSION_GONE."""
+    for version in range(after + 1, up_to + 1):
+        delivery = delivered_rows(table_path, version)
+        if delivery is not None:
+            yield delivery
+
+
+def delivered_rows(table_path: Path, version: int) -> Delivery | None:
+    """What ``version`` brought; None when it published nothing (new columns, a discarded increment, housekeeping).
+
+    Raises DisagreementError VERSION_GONE when the log no longer has the version's commit.
+    """
+    path = table_path / LOG_FOLDER / f"{version:020d}.json"
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        raise DisagreementError(
+            "VERSION_GONE",
+            f"the table's log no longer says what version {version} brought",
+            where=str(path),
+            next_run="stops in the same way",
+            fix="bring back the commit file",
+        ) from None
+    actions = [json.loads(line) for line in lines if line.startswith(('{"add"', '{"commitInfo"'))]
+    info: dict[str, Any] = next((one["commitInfo"] for one in actions if "commitInfo" in one), {})
+    if info.get("tidegate.outcome") != "published":
+        return None
+    added = [one["add"] for one in actions if "add" in one and one["add"]["dataChange"]]
+    files = [_data_file(one) for one in added]
+    if _FILES_KEY in info:
+        named = set(json.loads(info[_FILES_KEY]))
+        files = [file for file in files if file.path in named]
+    files = [file for file in files if file.rows]
+    if not files:
+        return None
+    return Delivery(version, str(info.get("tidegate.run_id")), tuple(sorted(files, key=lambda file: file.path)))
+
+
+def _data_file(add: dict[str, Any]) -> DataFile:
+    return DataFile(
+        path=unquote(add["path"]),  # the log percent-encodes once over the name on disk
+        rows=int(json.loads(add.get("stats") or "{}").get("numRecords", 1)),  # not told: not empty, to be safe
+        size_bytes=int(add["size"]),
+        partition=dict(add.get("partitionValues") or {}),
+    )

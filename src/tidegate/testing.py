@@ -1,0 +1,208 @@
+"""A pipeline on rows given in a test: the real steps in a folder of their own, and the rows of each delivery.
+
+    from tidegate.testing import run_on_rows
+
+    def test_a_late_trade_is_counted():
+        first, second = run_on_rows("prices", [{"trades": [{"id": 1, "price": 2.0}]}, {"trades": [...]}])
+        assert first.rows == [{"id": 1, "price": 2.0}]
+        assert first.report["rows"]["rejected"] == 0
+
+What Spark's memory sink is to a query: each delivery is one run, with transform, state, quarantine rules, gate and
+table; its rows are those that a further sink would be fed. Nothing of the project is touched, nothing further is fed,
+and all runs share one Spark session, the test's own where there is one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from tidegate.errors import TidegateError, UsageError
+from tidegate.project import PipelinePaths, Project, load_project
+from tidegate.run.steps import run_pipeline
+from tidegate.sink.rows import read_file
+from tidegate.spec.load import load_pipeline
+from tidegate.spec.source_checks import list_columns
+from tidegate.table.delivery import delivered_rows
+from tidegate.table.log import read_table_state
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tidegate.run.submit import SubmitPlan
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """One run. ``rows`` are what it published, ``set_aside`` the quarantined records, ``report`` is the run report."""
+
+    rows: list[dict[str, Any]]
+    report: dict[str, Any]
+    set_aside: list[dict[str, Any]] = field(default_factory=list)
+
+
+def run_on_rows(
+    name: str, deliveries: Sequence[Mapping[str, Rows]], project: Path | str | None = None
+) -> list[Delivery]:
+    """Run pipeline ``name`` once for each of ``deliveries``: {source: its new rows}, a row being {column: value}.
+
+    Columns that a row leaves out are null. ``project`` is the project's folder, by default found upwards from the
+    working folder. Raises TidegateError as ``tidegate run`` would: HeldError when the gate holds a delivery.
+    """
+    with tempfile.TemporaryDirectory(prefix="tidegate-test-") as folder:
+        bench = _Bench(load_project(project), name, Path(folder))
+        return [bench.deliver(number, rows) for number, rows in enumerate(deliveries)]
+
+
+class _Bench:
+    """A copy of one pipeline whose sources are folders of parquet files."""
+
+    def __init__(self, project: Project, name: str, root: Path) -> None:
+        spec = load_pipeline(project, name)
+        columns = {source: list_columns(one) for source, one in spec.sources.items()}
+        unknown = [source for source, found in columns.items() if found is None]
+        if unknown:
+            raise UsageError(
+                "NO_SCHEMA",
+                f"the columns of {', '.join(unknown)} are not known without reading it",
+                where=f"jobs/{name}/pipeline.yaml",
+                fix="write its schema",
+            )
+        self.name = name
+        self.ddl = {
+            source: ", ".join(f"`{column.name.replace('`', '``')}` {column.type}" for column in found or ())
+            for source, found in columns.items()
+        }
+        shutil.copytree(project.jobs / name, root / "jobs" / name)
+        (root / "jobs" / "tidegate_job.py").write_text("# runs in the test's own process\n")
+        if project.suite_path(name).exists():
+            (root / "expectations").mkdir()
+            shutil.copy(project.suite_path(name), root / "expectations")
+        settings = {"version": 1, "spark": {"master": "local[2]", "conf": project.spec.spark.conf}}
+        (root / "tidegate.yaml").write_text(json.dumps(settings))
+        document = yaml.safe_load(project.paths(name).spec.read_text(encoding="utf-8"))
+        document["sources"] = {source: self._source(source, one) for source, one in document["sources"].items()}
+        document.pop("sinks", None)
+        (root / "jobs" / name / "pipeline.yaml").write_text(json.dumps(document), encoding="utf-8")
+        for source in spec.sources:
+            (root / "inbox" / source).mkdir(parents=True)
+        self.root = root
+        self.project = load_project(root)
+
+    def _source(self, source: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        kept = {key: given[key] for key in ("event_time", "watermark", "static") if key in given}
+        return {"type": "files", "path": f"inbox/{source}", "format": "parquet", "schema": self.ddl[source], **kept}
+
+    @property
+    def paths(self) -> PipelinePaths:
+        """The copy's paths."""
+        return self.project.paths(self.name)
+
+    def deliver(self, number: int, rows: Mapping[str, Rows]) -> Delivery:
+        """Offer the rows and run."""
+        foreign = set(rows) - set(self.ddl)
+        if foreign:
+            raise UsageError(
+                "NO_SUCH_SOURCE",
+                f"delivery {number} has rows for {', '.join(sorted(foreign))}; the sources are: {', '.join(self.ddl)}",
+                where="run_on_rows",
+                fix="use the names of the sources",
+            )
+        for source, new in rows.items():
+            if new:
+                self._offer(source, number, new)
+        run_id = f"delivery-{number}"
+        before = read_table_state(self.paths.table)
+        report = run_pipeline(self.project, self.name, run_id, submit=self._submit)
+        after = read_table_state(self.paths.table)
+        published: list[dict[str, Any]] = []
+        if after is not None:
+            for version in range(0 if before is None else before.version + 1, after.version + 1):
+                delivery = delivered_rows(self.paths.table, version)
+                for file in delivery.files if delivery is not None else ():
+                    for batch in read_file(self.paths.table, file, after.schema_json):
+                        published += batch.to_pylist()
+        return Delivery(published, report, self._set_aside(run_id))
+
+    def _set_aside(self, run_id: str) -> list[dict[str, Any]]:
+        from tidegate.quarantine.read import QuarantineFilter, show_quarantine
+
+        return list(show_quarantine(self.paths.quarantine, QuarantineFilter(run_id=run_id), 1000))
+
+    def _offer(self, source: str, number: int, rows: Rows) -> None:
+        """A parquet file that Spark writes, so that its types are the schema's; then renamed in."""
+        from pyspark.sql.types import StructType
+
+        schema = StructType.fromDDL(self.ddl[source])
+        names = {one.name.lower(): one.name for one in schema}
+        for row in rows:
+            if foreign := [key for key in row if key.lower() not in names]:
+                raise UsageError(
+                    "NO_SUCH_COLUMN",
+                    f"a row of {source} has {', '.join(foreign)}; the columns are: {', '.join(names.values())}",
+                    where="run_on_rows",
+                    fix="correct the row, or the schema",
+                )
+        values = [[{key.lower(): value for key, value in row.items()}.get(name) for name in names] for row in rows]
+        written = self.root / "offered" / f"{source}-{number}"
+        _session().createDataFrame(values, schema).coalesce(1).write.parquet(str(written))
+        [file] = written.glob("*.parquet")
+        file.rename(self.root / "inbox" / source / f"{number:06d}.parquet")
+
+    def _submit(self, plan: SubmitPlan) -> int:
+        from tidegate.ingest.job import main
+
+        try:
+            # The driver's marks on stdout are nothing that a test says.
+            with _settings(plan.conf), contextlib.redirect_stdout(sys.stderr):
+                return main(plan.application_args)
+        finally:
+            _outlive_parent()
+
+
+def _session() -> SparkSession:
+    """The process's one session."""
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    return builder.config("spark.sql.session.timeZone", "UTC").getOrCreate()
+
+
+@contextlib.contextmanager
+def _settings(conf: Mapping[str, str]) -> Iterator[None]:
+    """A run's settings for the session, where they can still be made; afterwards it is as it was."""
+    settings = _session().conf
+    mine = {key: value for key, value in conf.items() if settings.isModifiable(key)}
+    before = {key: settings.get(key, None) for key in mine}
+    for key, value in mine.items():
+        settings.set(key, value)
+    try:
+        yield
+    finally:
+        for key, old in before.items():
+            if old is None:
+                settings.unset(key)
+            else:
+                settings.set(key, old)
+
+
+def _outlive_parent() -> None:
+    """A driver dies with whoever started it; a test's process does not."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, 0)
+
+
+__all__ = ["Delivery", "TidegateError", "run_on_rows"]

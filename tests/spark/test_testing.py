@@ -1,0 +1,95 @@
+"""``tidegate.testing``: a pipeline on rows of a test, as its users write it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tidegate.errors import HeldError, UsageError
+from tidegate.testing import run_on_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SPEC = """\
+version: 1
+name: prices
+schedule: null
+sources:
+  trades:
+    type: kafka
+    topics: [trades]
+    format: json
+    schema: id BIGINT NOT NULL, at TIMESTAMP, price DECIMAL(10,2), tags ARRAY<STRING>
+    metadata: true
+    options: {maxOffsetsPerTrigger: 100}
+transform: transform.sql
+table: {partition_by: [day]}
+sinks: [{type: kafka, topic: never}]
+"""
+_TRANSFORM = "SELECT id, price, tags, to_date(at) AS day, CAST(_key AS STRING) AS key FROM trades"
+_SUITE = """\
+name: prices
+expectations:
+  - type: expect_column_values_to_be_between
+    kwargs: {column: price, min_value: 0}
+    severity: critical
+    meta: {rule: not_negative, on_failure: quarantine}
+  - type: expect_column_values_to_be_unique
+    kwargs: {column: id}
+    severity: critical
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project that reads Kafka, with quarantine and a gate."""
+    (tmp_path / "jobs/prices").mkdir(parents=True)
+    (tmp_path / "expectations").mkdir()
+    (tmp_path / "tidegate.yaml").write_text("version: 1\n")
+    (tmp_path / "jobs/prices/pipeline.yaml").write_text(_SPEC)
+    (tmp_path / "jobs/prices/transform.sql").write_text(_TRANSFORM)
+    (tmp_path / "expectations/prices.yaml").write_text(_SUITE)
+    return tmp_path
+
+
+def test_each_delivery_has_its_rows(spark: SparkSession, project: Path) -> None:
+    at = dt.datetime(2026, 3, 2, 8, 30, tzinfo=dt.UTC)
+    first, second, idle = run_on_rows(
+        "prices",
+        [
+            {
+                "trades": [
+                    {"id": 1, "at": at, "price": Decimal("1.50"), "tags": ["a"], "_key": b"k"},
+                    {"id": 2, "price": Decimal(-1)},
+                ]
+            },
+            {"trades": [{"id": 3}]},
+            {},
+        ],
+        project,
+    )
+    assert [row | {"price": str(row["price"])} for row in first.rows] == [
+        {"id": 1, "price": "1.50", "tags": ["a"], "day": dt.date(2026, 3, 2), "key": "k"}
+    ]
+    assert [record["reason"] for record in first.set_aside] == ["not_negative"]
+    assert first.report["rows"]["rejected"] == 1 and first.report["sinks"] == []
+    assert [row["id"] for row in second.rows] == [3] and second.set_aside == []
+    assert (idle.rows, idle.report["outcome"]) == ([], "nothing_new")
+    assert sorted(path.name for path in project.iterdir()) == ["expectations", "jobs", "tidegate.yaml"]
+
+
+def test_a_delivery_that_the_gate_holds(spark: SparkSession, project: Path) -> None:
+    with pytest.raises(HeldError, match="unique"):
+        run_on_rows("prices", [{"trades": [{"id": 1}, {"id": 1}]}], project)
+
+
+def test_names_that_are_not_there(spark: SparkSession, project: Path) -> None:
+    with pytest.raises(UsageError, match="rows for trade; the sources are: trades"):
+        run_on_rows("prices", [{"trade": [{"id": 1}]}], project)
+    with pytest.raises(UsageError, match="a row of trades has prise; the columns are: id, at, price, tags, _key"):
+        run_on_rows("prices", [{"trades": [{"id": 1, "prise": 1}]}], project)
