@@ -11,8 +11,9 @@ from urllib.parse import unquote
 
 from tidegate.errors import DisagreementError
 from tidegate.table.log import LOG_FOLDER, DataFile
+from tidegate.table.plan import DELIVERED
 
-_FILES_KEY = "tidegate.delivered_files"
+_FILES_KEY = DELIVERED
 """Where a commit adds files that also hold rows which were in the table before, it names those with new rows here."""
 
 

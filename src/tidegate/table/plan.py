@@ -13,6 +13,9 @@ from tidegate.table.intent import FileToAdd, FileToRemove, PublishIntent, Target
 from tidegate.table.partition import partition_folder
 from tidegate.table.schema import check_schema_change, normalise_schema
 
+DELIVERED = "tidegate.delivered_files"
+"""In a commit that replaces rows: its files with new ones. The others hold what was in the table before."""
+
 if TYPE_CHECKING:
     from tidegate.table.folded import Folded
     from tidegate.table.merge import Replacement
@@ -112,7 +115,8 @@ def plan_replacement(
         "rows_removed": intent.rows_removed,
         "superseded": folded.superseded,
     }
-    return replace(intent, custom_metadata={**custom_metadata, "tidegate.table": json.dumps(figures)})
+    told = {"tidegate.table": json.dumps(figures), DELIVERED: json.dumps([file.path for file in files])}
+    return replace(intent, custom_metadata={**custom_metadata, **told})
 
 
 def _spell_as_schema(names: Sequence[str], schema_json: str) -> list[str]:
