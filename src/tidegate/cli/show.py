@@ -30,7 +30,6 @@ def show_report(report: Mapping[str, Any]) -> None:
         print(
             f"  table: {table['path']}  version {table['version']}  "
             f"+{table['rows_added']:,} rows in {table['files_added']} files"
-            + (f", {table['rows_removed']:,} rows replaced" if table["rows_removed"] else "")
         )
     for note in report.get("notes") or ():
         print(f"  note: {note}")
