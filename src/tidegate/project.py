@@ -103,6 +103,10 @@ class PipelinePaths:
         """The copies of one static source that runs read, a folder per version."""
         return self.state / "static" / source
 
+    def static_version(self, source: str) -> Path:
+        """Which of them runs read."""
+        return self.static(source) / "version.json"
+
     def spool(self, source: str) -> Path:
         """What a source that cannot be asked again has sent, for one source of type rate or socket."""
         return self.state / "spool" / source

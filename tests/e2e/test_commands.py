@@ -20,7 +20,7 @@ REPORT_KEYS = {
     "pipeline", "run_id", "mode", "outcome", "started_at", "ended_at", "duration_seconds", "sources", "batches",
     "watermark", "rows", "quality", "table", "error",
 }  # fmt: skip
-ROW_KEYS = ["read", "malformed", "late", "transformed", "rejected", "staged", "published", "superseded"]
+ROW_KEYS = ["read", "malformed", "late", "transformed", "rejected", "staged", "published", "superseded", "duplicates"]
 RESULT_KEYS = {"rule", "type", "severity", "success", "unexpected_count", "observed_value"}
 
 

@@ -124,6 +124,7 @@ def test_unknown_fields_go_to_quarantine_and_a_batch_with_very_many_faults(make_
         "staged": _MANY,
         "published": _MANY,
         "superseded": 0,
+        "duplicates": 0,
     }
     assert list(report["sources"]["orders"]["unknown_fields"]) == ["more"]
 

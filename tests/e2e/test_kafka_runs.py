@@ -120,6 +120,7 @@ def test_runs_kills_losses_and_repairs(scene: KafkaScene, admin: AdminClient) ->
     assert scene.report("run", NAME)["rows"] == {
         "read": 30, "malformed": 3, "late": 0, "transformed": 27, "rejected": 0, "staged": 27, "published": 27,
         "superseded": 0,
+            "duplicates": 0,
     }  # fmt: skip
     assert scene.report("run", NAME)["outcome"] == "nothing_new"
     scene.produce("b")

@@ -62,6 +62,7 @@ def test_figures_are_the_sums_of_the_manifests() -> None:
         assert report.rows == {
             "read": 15, "malformed": 2, "late": 0, "transformed": 13, "rejected": 1, "staged": 12, "published": 0,
             "superseded": 0,
+            "duplicates": 0,
         }  # fmt: skip
         assert report.sources == {
             "orders": {

@@ -28,10 +28,12 @@ REPORT = {
     "duration_seconds": "seconds by step: `ingest`, `audit`, `publish`, `deliver`; a retried step's last try",
     "sources": "by source: see below",
     "batches": "micro-batches of the increment",
-    "watermark": "null: pipelines with a watermark are not supported yet",
+    "watermark": "the watermark that the last batch worked with, ISO, UTC; null without one",
     "rows": "counts of the increment: see below",
     "quality": "the verdict: see below",
     "table": "what was committed: see below; empty before",
+    "state": "of a query with state: `{rows, memory_bytes, open_windows: [[start, end]], event_times: {source: ...}}`; "
+    "empty for others",
     "sinks": "by further sink: see below; how far each was when the run ended",
     "error": "null, or the error that ended the run: see below. `SINK_FAILED` beside `published`: the table is out, a "
     "sink is behind",
@@ -44,11 +46,12 @@ REPORT = {
 ROWS = {
     "read": "records that came out of the sources, malformed ones included",
     "malformed": "records that do not parse or do not fit the schema; all are in quarantine",
-    "late": "records behind the watermark; 0 as long as watermarks are not supported",
+    "late": "records that came after everything they belong to was closed; all are in quarantine",
     "transformed": "rows that left the transform",
     "rejected": "rows that broke a rule with `on_failure: quarantine`; all are in quarantine",
     "staged": "rows that were written to staging",
     "published": "new rows of the table's commit; 0 for a held or discarded increment",
+    "duplicates": "rows that a deduplication dropped, by Spark's count",
     "superseded": "staged rows that a later batch of the same increment replaced; 0 in append mode",
 }
 SOURCE = {
@@ -66,6 +69,9 @@ SOURCE = {
     "vanished": "`[path]`: taken by an earlier run, and no longer there",
     "schema": "the columns that were inferred and are kept (`schema: infer`); `infer` before a run has read a file",
     "replayable": "false for `rate` and `socket`; left out where records can be read again",
+    "late": "records that came too late, where there were some",
+    "partly_late": "records that came too late for some of their windows and not for others: they are in the table",
+    "static": "a static source: the version that the run read",
     "lost": "`[path]`: taken, and gone before it was read",
 }
 QUALITY = {
@@ -115,7 +121,7 @@ def render_report() -> str:
         "# The run report\n",
         "One JSON file per run, `<state>/<pipeline>/runs/<run id>.json`. `tidegate run --json` prints it, each Airflow "
         "task returns it as its XCom, the asset event carries it, and the UI shows it.\n",
-        "`rows` balances, or the run fails (`UNBALANCED`): read = malformed + what entered the transform; transformed "
+        "`rows` balances, or the run fails (`UNBALANCED`): read = malformed + late + what entered the transform; transformed "
         "= rejected + staged; published + superseded = staged once the increment is in the table. The figures come "
         "from the batch manifests and the table's log, never from a process's memory, so a retry reports the same.\n",
         _fields(REPORT, [field.name for field in fields(RunReport)]),
@@ -130,7 +136,6 @@ def render_report() -> str:
         _fields(RESULT, [field.name for field in fields(RuleResult)]),
         "## table\n",
         _fields(TABLE, table_figures(nowhere, [], Commits(None), discarded=False)),
-        _fields(TABLE, table_figures(nowhere, [], None, discarded=False)),
         "## sinks[]\n",
         _fields(SINK, describe_sink(nowhere, ConsoleSink(type="console"), None, None)),
         "## error\n",

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from tidegate.run.scaffold import Scaffold
 
 
+_RARE = ("late", "superseded", "duplicates")
+"""Counts that are told when there are some."""
+
+
 def show_report(report: Mapping[str, Any]) -> None:
     """A run report on stdout."""
     rows = report["rows"]
@@ -20,7 +24,7 @@ def show_report(report: Mapping[str, Any]) -> None:
         for line in _source_notes(source):
             print(f"    {line}")
     if report["outcome"] != "nothing_new":
-        counts = "  ".join(f"{key} {rows[key]:,}" for key in rows if key != "superseded" or rows[key])
+        counts = "  ".join(f"{key} {rows[key]:,}" for key in rows if rows[key] or key not in _RARE)
         print(f"  rows: {counts}")
         _show_quality(report["quality"])
     if report.get("state"):

@@ -52,14 +52,6 @@ def explain(error: BaseException, name: str, job_folder: Path, state: Path) -> T
             next_run="goes on from the last staged batch",
             fix="bring the broker back, then run again",
         )
-    if "static source" in text and "has a malformed record" in text:
-        return UsageError(
-            "STATIC_MALFORMED",
-            text[text.index("static source") :].partition("SQLSTATE")[0].splitlines()[0].strip()[:400],
-            where=f"pipeline {name}",
-            next_run="fails in the same way; nothing is lost",
-            fix=f"correct the record, then `tidegate run {name}`",
-        )
     if "PythonException" in text or "PYTHON_EXCEPTION" in text or "Traceback (most recent call last)" in text:
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         cause = next((line for line in reversed(lines) if _PYTHON_ERROR.match(line)), lines[-1])

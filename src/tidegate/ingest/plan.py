@@ -56,16 +56,16 @@ def observe_source(parsed: DataFrame, source: str) -> DataFrame:
     )
 
 
-def refuse_malformed(parsed: DataFrame, source: str) -> DataFrame:
-    """``parsed`` of a static source, which fails on a malformed record: there is no batch to set it aside with."""
-    told = F.concat(
-        F.lit(f"static source {source} has a malformed record: "),
-        F.coalesce(F.col("_detail"), F.lit("it does not fit the schema")),
-        F.lit(" in "),
-        F.coalesce(F.col("_position"), F.lit("?")),
-    )
-    return parsed.withColumn(
-        "_malformed", F.when(F.col("_malformed"), F.raise_error(told).cast("boolean")).otherwise(False)
+def observe_static(parsed: DataFrame, source: str) -> DataFrame:
+    """``parsed`` of a static source with its malformed records as metric ``static:<name>``: a batch that saw one fails.
+
+    The metric also keeps the conditions of a join above it, which would pass over a malformed record in silence.
+    """
+    malformed = F.col("_malformed")
+    return parsed.observe(
+        f"static:{source}",
+        F.count(F.when(malformed, 1)).alias("malformed"),
+        F.min(F.when(malformed, F.struct("_position", "_detail", "_raw"))).alias("first"),
     )
 
 

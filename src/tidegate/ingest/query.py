@@ -14,6 +14,7 @@ from tidegate.ingest import plan
 from tidegate.ingest.state import observe_open
 from tidegate.project import Project
 from tidegate.spec.models import PipelineSpec, is_static
+from tidegate.table.keys import check_keys
 from tidegate.table.schema import check_partition_columns, check_schema_change
 from tidegate.transform.operations import keeps_state
 from tidegate.transform.plans import analysed_plan, path_to
@@ -69,6 +70,8 @@ def prepare_query(
         check_columns(suite, dict(rows.dtypes))
     schema_json = plan.nullable_schema_json(rows.schema)
     check_partition_columns(list(spec.table.partition_by), schema_json, table_partition_by)
+    if spec.output_mode == "update":
+        check_keys(spec.table.keys, schema_json)
     if table_schema_json is not None:
         check_schema_change(table_schema_json, schema_json)
     _check_every_source_used(spec, project.paths(spec.name).job, out)
@@ -87,7 +90,7 @@ def prepare_query(
 def _good_records(spec: PipelineSpec, name: str, parsed: DataFrame, *, with_provenance: bool) -> DataFrame:
     source = spec.sources[name]
     if is_static(source):
-        return plan.good_records(plan.refuse_malformed(parsed, name), name, with_provenance=False)
+        return plan.good_records(plan.observe_static(parsed, name), name, with_provenance=False)
     event_time, delay = getattr(source, "event_time", None), spec.watermarks.get(name)
     if event_time is None or delay is None:
         return plan.good_records(plan.observe_source(parsed, name), name, with_provenance=with_provenance)

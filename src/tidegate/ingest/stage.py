@@ -14,10 +14,11 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from tidegate import storage
 from tidegate.audit.row_rules import RowRule
-from tidegate.errors import DefectError, DisagreementError
+from tidegate.errors import DefectError, DisagreementError, UsageError
 from tidegate.ingest.capture import Captured, batch_metrics, quarantine_row
 from tidegate.ingest.late import CAPTURED_AT_MOST, describe_watermark
 from tidegate.ingest.look import BatchLook
@@ -111,6 +112,7 @@ class BatchStager:
         if changed:
             raise ReadAgain([self._original(link) for link in changed])
         metrics = batch_metrics(query)
+        self._refuse_malformed_statics(metrics)
         state = read_batch_state(query) if self.keeps_state else None
         sources, captured = self._source_ranges(ranges, metrics, before)
         late_frames: list[DataFrame] = []
@@ -253,6 +255,25 @@ class BatchStager:
                 next_run="refuses in the same way",
                 fix="take what changes out of the transform; then run again",
             )
+
+    def _refuse_malformed_statics(self, metrics: dict[str, dict[str, Any]]) -> None:
+        for name in self.spec.statics:
+            metric = metrics.get(f"static:{name}") or {}
+            if metric.get("malformed"):
+                first, pinned = metric["first"], self.order.statics[name]
+                link = str(first.get("_position")).partition(f"/{pinned.get('version')}/")[2]
+                files = dict(zip(pinned.get("links", ()), pinned.get("files", ()), strict=True))
+                # This version never gave a row: the batch may see the mended one.
+                storage.remove(self.paths.static_version(name))
+                raise UsageError(
+                    "STATIC_MALFORMED",
+                    f"{metric['malformed']} records of the static source {name} do not fit its schema; the first: "
+                    f"{first.get('_detail') or 'malformed'}: {str(first.get('_raw'))[:200]}",
+                    where=files.get(unquote(link), str(first.get("_position"))),
+                    next_run="reads the batch again, with the source as it is then; nothing is lost",
+                    fix=f"correct the file in {getattr(self.spec.statics[name], 'path', name)}, then `tidegate run "
+                    f"{self.spec.name}`",
+                )
 
     def _tell_late(
         self,

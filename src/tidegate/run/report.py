@@ -17,7 +17,7 @@ from tidegate.staging.open_state import text_of_ms
 FINAL_OUTCOMES = ("published", "nothing_new", "discarded")
 KEPT_REPORTS = 1000
 _PRUNED_AT_ONCE = 100
-ROW_KEYS = ("read", "malformed", "late", "transformed", "rejected", "staged", "published", "superseded")
+ROW_KEYS = ("read", "malformed", "late", "transformed", "rejected", "staged", "published", "superseded", "duplicates")
 
 
 @dataclass
@@ -112,6 +112,7 @@ def fill_from_manifests(report: RunReport, manifests: Sequence[BatchManifest]) -
         rows["read"] += manifest.read
         rows["malformed"] += manifest.malformed
         rows["late"] += manifest.late
+        rows["duplicates"] += manifest.duplicates
         rows["transformed"] += manifest.transformed
         rows["rejected"] += manifest.rejected
         rows["staged"] += manifest.staged

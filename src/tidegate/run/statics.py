@@ -25,21 +25,20 @@ from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
 from tidegate.staging.checkpoint import CheckpointState
 from tidegate.table.log import has_log, list_data_files
 
-_RECORD = "version.json"
-
 
 def pin_statics(
     project: Project, paths: PipelinePaths, spec: PipelineSpec, checkpoint: CheckpointState
 ) -> dict[str, dict[str, Any]]:
     """{static source: its version}: the version of a batch that Spark has planned and not committed, else a new one.
 
-    Files: {"folder", "links", "partition_columns", "version"}; Kafka: {"offsets", "version"}. Raises SourceLostError
-    when a source is missing or empty, TryAgainError when a file changes while it is copied.
+    Files: {"folder", "links", "files" (as the user knows them), "partition_columns", "version"}; Kafka: {"offsets",
+    "version"}. Raises SourceLostError when a source is missing or empty, TryAgainError when a file changes while it is
+    copied.
     """
     pinned = {}
     for name, source in spec.statics.items():
         folder = paths.static(name)
-        known = storage.read_json(folder / _RECORD)
+        known = storage.read_json(paths.static_version(name))
         if known is not None and checkpoint.in_flight is not None:
             pinned[name] = known
             continue
@@ -48,7 +47,7 @@ def pin_statics(
         else:
             version = _pin_offsets(project, source)
         if version != known:
-            storage.replace(folder / _RECORD, storage.dump_json(version))
+            storage.replace(paths.static_version(name), storage.dump_json(version))
         _remove_others(folder, version)
         pinned[name] = version
     return pinned
@@ -72,7 +71,14 @@ def _pin_files(
         target.parent.mkdir(parents=True, exist_ok=True)
         _take(name, entry, target, is_table=is_table)
         links.append(link)
-    return {"version": version, "folder": str(folder), "links": links, "partition_columns": list(columns)}
+    files = [entry.path for entry in entries]
+    return {
+        "version": version,
+        "folder": str(folder),
+        "links": links,
+        "files": files,
+        "partition_columns": list(columns),
+    }
 
 
 def _list(

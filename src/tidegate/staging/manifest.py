@@ -89,6 +89,11 @@ class BatchManifest:
         return sum(source.malformed for source in self.sources.values())
 
     @property
+    def duplicates(self) -> int:
+        """Rows that a deduplication dropped, by Spark's count."""
+        return sum(int(one.get("customMetrics", {}).get("numDroppedDuplicateRows", 0)) for one in self.state)
+
+    @property
     def late(self) -> int:
         """Records that came after everything they belong to was closed."""
         return sum(source.late for source in self.sources.values())

@@ -13,7 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from tidegate.errors import UsageError
-from tidegate.transform.plans import analysed_plan, children_of, items, kind_of, stateful_event_times, walk
+from tidegate.transform.plans import (
+    analysed_plan,
+    children_of,
+    is_metric,
+    items,
+    kind_of,
+    stateful_event_times,
+    walk,
+)
 from tidegate.transform.text import first_lines
 from tidegate.transform.trace import Step
 
@@ -192,7 +200,7 @@ def _find_fault(frame: DataFrame, mode: OutputMode) -> tuple[str, str, str] | No
 
 
 def _is_ours(node: Any) -> bool:
-    return kind_of(node) == "CollectMetrics" and str(node.name()).partition(":")[0] in ("source", "time", "open")
+    return any(is_metric(node, f"{kind}:") for kind in ("source", "static", "time", "open"))
 
 
 def _is_session_alone(aggregate: Any) -> bool:

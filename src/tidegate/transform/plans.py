@@ -45,7 +45,7 @@ def children_of(node: Any) -> list[Any]:
 
 def walk(node: Any) -> Iterator[Any]:
     """The nodes of the user's part of a plan, top down: what lies below our own metrics of a source is left out."""
-    if is_metric(node, "source:"):
+    if is_metric(node, "source:") or is_metric(node, "static:"):
         return
     yield node
     for child in children_of(node):
