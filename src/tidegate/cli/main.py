@@ -254,13 +254,16 @@ def status(name: Annotated[str | None, typer.Argument()] = None, json_: Json = F
 def repair(
     name: Name,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the choices and change nothing.")] = False,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="Set the table aside and make a new one from all that the sources have.")
+    ] = False,
     json_: Json = False,
 ) -> None:
     """Where checkpoint, table and spec disagree: a new checkpoint that starts exactly where the table's log ends."""
     from tidegate.cli.show import show_repair
     from tidegate.run.repair import repair_pipeline
 
-    _print(repair_pipeline(_project(), name, dry_run=dry_run), json_, show_repair)
+    _print(repair_pipeline(_project(), name, dry_run=dry_run, rebuild=rebuild), json_, show_repair)
 
 
 @app.command()

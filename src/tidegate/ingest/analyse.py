@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidegate.errors import UsageError
+from tidegate.errors import TidegateError
 from tidegate.project import Project
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec, SourceSpec
 
@@ -28,13 +28,15 @@ def analyse_pipeline(project: Project, name: str) -> None:
     """Build the streaming query of ``name`` in a local session: transform, rules, suite and change of the table's
     schema are checked as in a run. No source is read and no broker is asked.
 
-    Raises UsageError (or its SpecError) for what an ingest would refuse, with the user's file and line.
+    Raises UsageError (or its SpecError) for what an ingest would refuse, with the user's file and line, and
+    DisagreementError STATE_CHANGED when the state kept so far is for another query.
     """
     from tidegate.ingest.foresee import foresee_schemas
     from tidegate.ingest.query import prepare_query
     from tidegate.spec.load import load_pipeline
-    from tidegate.staging.birth import as_read
+    from tidegate.staging.birth import as_read, check_state, read_birth
     from tidegate.table.log import read_table_state
+    from tidegate.transform.fingerprint import describe_state
 
     paths = project.paths(name)
     spec = as_read(load_pipeline(project, name), paths)
@@ -52,8 +54,11 @@ def analyse_pipeline(project: Project, name: str) -> None:
         try:
             schema_json = table.schema_json if table is not None else None
             partition_by = table.partition_columns if table is not None else None
-            prepare_query(spark, project, spec, parsed, "validate", schema_json, partition_by)
-        except UsageError:
+            prepared = prepare_query(spark, project, spec, parsed, "validate", schema_json, partition_by)
+            birth = read_birth(paths)
+            if birth is not None:
+                check_state(birth, name, describe_state(prepared.out))
+        except TidegateError:
             raise
         except Exception as error:
             from tidegate.ingest.failures import explain

@@ -79,8 +79,10 @@ def _ingest(project: Project, paths: PipelinePaths, order: IngestOrder) -> dict[
     from tidegate.ingest.read import SourceReader
     from tidegate.ingest.stage import BatchStager
     from tidegate.ingest.state import set_state_conf
+    from tidegate.lease import check_token
     from tidegate.spec.load import load_pipeline
-    from tidegate.staging.birth import as_read
+    from tidegate.staging.birth import as_read, keep_state
+    from tidegate.transform.fingerprint import describe_state
 
     spec = as_read(load_pipeline(project, order.pipeline), paths)
     started = time.monotonic()
@@ -94,6 +96,8 @@ def _ingest(project: Project, paths: PipelinePaths, order: IngestOrder) -> dict[
     prepared = prepare_query(
         spark, project, spec, parsed | statics, order.run_id, order.table_schema_json, order.table_partition_by
     )
+    check_token(paths, order.token)
+    keep_state(paths, spec.name, describe_state(prepared.out))
     if prepared.keeps_state:
         set_state_conf(spark, prepared.out, spec.watermark_policy)
     stager = BatchStager(

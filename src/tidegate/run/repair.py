@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,16 @@ from tidegate import storage
 from tidegate.errors import DisagreementError, TidegateError
 from tidegate.lease import Lease, acquire
 from tidegate.project import PipelinePaths, Project
+from tidegate.run.drain import PINNED
 from tidegate.run.preflight import Facts, check_agreement, gather_facts
 from tidegate.run.rebirth import begin_anew
+from tidegate.run.rebuild import (
+    first_offsets,
+    needs_rebuild,
+    rebuild_choices,
+    refuse_new_checkpoint,
+    set_tables_aside,
+)
 from tidegate.run.settle import last_taken
 from tidegate.run.steps import new_run_id
 from tidegate.source.ledger import LedgerRow, open_ledger
@@ -38,28 +47,43 @@ from tidegate.table.replace import bring_back, list_set_aside
 _TABLE_CODES = ("TABLE_GONE", "TABLE_REPLACED", "TABLE_BEHIND", "TABLE_BEHIND_INTENT")
 
 
-def repair_pipeline(project: Project, name: str, *, dry_run: bool) -> dict[str, Any]:
+def repair_pipeline(project: Project, name: str, *, dry_run: bool, rebuild: bool = False) -> dict[str, Any]:
     """What disagrees, the choices, and what repair did (``dry_run``: would do).
 
-    Raises DisagreementError when only a person can mend it: a torn table log, a ledger that is gone.
+    ``rebuild`` sets table and quarantine aside and reads everything again, also when nothing disagrees. Raises
+    DisagreementError when only a person can mend it: a torn table log, a ledger that is gone, a query whose state a new
+    checkpoint would lose.
     """
     paths = project.paths(name)
     spec = as_read(load_pipeline(project, name), paths)
     if dry_run:
-        return _repair(project, spec, paths, None)
+        return _repair(project, spec, paths, None, rebuild)
     expires = project.spec.lease.expires_after
     with acquire(paths, run_id=new_run_id("repair"), command="repair", expires_after_seconds=expires) as lease:
-        return _repair(project, spec, paths, lease)
+        return _repair(project, spec, paths, lease, rebuild)
 
 
-def _repair(project: Project, spec: PipelineSpec, paths: PipelinePaths, lease: Lease | None) -> dict[str, Any]:
+def _repair(
+    project: Project, spec: PipelineSpec, paths: PipelinePaths, lease: Lease | None, rebuild: bool
+) -> dict[str, Any]:
     facts = gather_facts(paths, spec)
     found = find_disagreement(paths, facts, spec.name)
+    if rebuild:
+        found = found or DisagreementError("REBUILD", "nothing disagrees; a new table was asked for")
     value: dict[str, Any] = {"pipeline": spec.name, "dry_run": lease is None, "found": "nothing disagrees"}
     value |= {"code": None, "choices": [], "actions": [], "unreadable_again": []}
     if found is None:
         return value
     value |= {"found": str(found.message), "code": found.code, "choices": list_choices(found.code, spec.name)}
+    if needs_rebuild(facts, spec):
+        value["choices"] = rebuild_choices(spec.name)
+        if not rebuild and lease is None:
+            return value
+        if not rebuild:
+            raise refuse_new_checkpoint(found, spec.name)
+    if rebuild:
+        value["actions"].append(f"set table and quarantine aside, as hidden folders beside {paths.table}")
+        facts = replace(facts, table=None)
     has_files = any(isinstance(source, FilesSource) for source in spec.streams.values())
     unknown = _why_files_are_unknown(paths, facts, found) if has_files else None
     if unknown is not None:
@@ -72,11 +96,11 @@ def _repair(project: Project, spec: PipelineSpec, paths: PipelinePaths, lease: L
             fix=f"restore the state folder from a backup; or move {paths.table}, {paths.quarantine} and {paths.state} "
             "away and run: then everything is read again",
         )
-    settled = _settled_batches(paths, facts)
+    settled = {} if rebuild else _settled_batches(paths, facts)
     actions = value["actions"]
-    taken_back = _quarantine_to_take_back(paths, settled)
+    taken_back = [] if rebuild else _quarantine_to_take_back(paths, settled)
     again = _files_to_read_again(project, spec, paths, settled) if has_files else []
-    starts = _kafka_starts(project, spec, paths)
+    starts = _kafka_starts(project, spec, paths, facts)
     unpublished = [m for manifests in facts.manifests.values() for m in manifests]
     unpublished = [m for m in unpublished if m.batch_id > settled.get(m.query_id, -1)]
     actions.append("set the checkpoint and its birth record aside")
@@ -88,12 +112,12 @@ def _repair(project: Project, spec: PipelineSpec, paths: PipelinePaths, lease: L
         actions.append(f"start source {source} at {json.dumps(start['offsets'])}")
     if taken_back:
         actions.append(f"take {len(taken_back)} files of those batches out of quarantine")
-    orphans = {path: [*_list_orphans(path)] for path in (paths.table, paths.quarantine)}
+    orphans = {path: [] if rebuild else _list_orphans(path) for path in (paths.table, paths.quarantine)}
     orphans[paths.quarantine] += [file.path for file in taken_back]
     if any(orphans.values()):
         count = sum(map(len, orphans.values()))
         actions.append(f"set {count} data files aside that the log of their table does not hold, or no longer then")
-    hidden = list_set_aside(paths.table)
+    hidden = [] if rebuild else list_set_aside(paths.table)
     if hidden:
         actions.append(f"give {len(hidden)} data files their names back, which a publish had begun to replace")
     actions.append("begin a new checkpoint with the next run")
@@ -101,6 +125,8 @@ def _repair(project: Project, spec: PipelineSpec, paths: PipelinePaths, lease: L
         return value
 
     lease.check()
+    if rebuild:
+        set_tables_aside(paths)
     folder = paths.set_aside / datetime.now(UTC).strftime("%Y%m%dT%H%M%S%fZ")
     folder.mkdir(parents=True)
     for intent in pending_intents(paths):
@@ -123,7 +149,8 @@ def _repair(project: Project, spec: PipelineSpec, paths: PipelinePaths, lease: L
     for path in sorted(paths.verdicts.glob("*.json")) if paths.verdicts.is_dir() else []:
         storage.move(path, folder / f"verdict-{path.name}")
     sources: dict[str, dict[str, Any]] = {source: starts.get(source, {}) for source in spec.streams}
-    begin_anew(paths, new_birth(paths, spec, sources, _settings(facts)), why=f"repair: {found.code}")
+    settings = dict(PINNED) if rebuild else _settings(facts)
+    begin_anew(paths, new_birth(paths, spec, sources, settings), why=f"repair: {found.code}")
     _note_table(paths, spec, facts)  # last: as long as the old note stands, a table that disagrees with it is found
     if value["unreadable_again"]:
         actions.append(f"these files are gone and cannot be read again: {', '.join(value['unreadable_again'])}")
@@ -266,19 +293,24 @@ def _put_back(project: Project, spec: PipelineSpec, paths: PipelinePaths, settle
     return gone
 
 
-def _kafka_starts(project: Project, spec: PipelineSpec, paths: PipelinePaths) -> dict[str, dict[str, Any]]:
-    """The birth of each Kafka source: where the table's newest commit of ours ends, else where the spec starts."""
+def _kafka_starts(
+    project: Project, spec: PipelineSpec, paths: PipelinePaths, facts: Facts
+) -> dict[str, dict[str, Any]]:
+    """The birth of each Kafka source: where the table's newest commit of ours ends; without a table where the pipeline
+    began when it was new, else where the spec starts."""
     sources = {name: source for name, source in spec.streams.items() if isinstance(source, KafkaSource)}
     if not sources:
         return {}
     from tidegate.source.kafka import KafkaBirth, offsets_from_json, resolve_birth
     from tidegate.staging.birth import read_birth
 
-    positions = last_positions(paths)
+    positions = last_positions(paths) if facts.table is not None else {}
     before = read_birth(paths)
     starts = {}
     for name, source in sources.items():
         known = before.sources.get(name) if before is not None else None
+        if facts.table is None:
+            known = first_offsets(paths, name)
         old = KafkaBirth.from_dict(known) if known else None
         if name in positions:
             ids = old.topic_ids if old is not None else {}
@@ -301,8 +333,6 @@ def last_positions(paths: PipelinePaths) -> dict[str, Any]:
 
 
 def _settings(facts: Facts) -> dict[str, str]:
-    from tidegate.run.drain import PINNED
-
     return dict(PINNED) if facts.birth is None else dict(facts.birth.settings)
 
 

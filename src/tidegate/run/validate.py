@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tidegate.errors import UsageError
+from tidegate.errors import DisagreementError, UsageError
 from tidegate.project import Project
 from tidegate.run.validate_files import validate_project
 from tidegate.spec.faults import Fault, SpecError
@@ -42,7 +42,7 @@ def analyse_with_spark(project: Project, names: Sequence[str]) -> list[Fault]:
             analyse_pipeline(project, name)
         except SpecError as error:
             faults += list(error.faults)
-        except UsageError as error:
+        except (UsageError, DisagreementError) as error:
             file, _, line = (error.where or "").rpartition(":")
             number = int(line) if line.isdigit() else None
             faults.append(

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tidegate import storage
+from tidegate.errors import DisagreementError
 from tidegate.project import PipelinePaths
 from tidegate.spec.as_read import KeptSource, SpooledSource, read_spec
 from tidegate.spec.ddl import parse_ddl, show_ddl
@@ -31,6 +32,14 @@ class Birth:
     """Where the checkpoint was made: it holds absolute paths of the intake, so it cannot move with its project."""
     schemas: dict[str, str] = field(default_factory=dict)
     """The columns of sources with ``schema: infer``, as DDL: found by the first run, and kept for all others."""
+    state: list[dict[str, Any]] | None = None
+    """The operators that keep state, with their keys and values, from the result down; [] for none, None before the
+    first driver has looked."""
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether what was read is, in part, in the checkpoint's state and nowhere else."""
+        return bool(self.state)
 
 
 def read_birth(paths: PipelinePaths) -> Birth | None:
@@ -71,6 +80,54 @@ def keep_schemas(paths: PipelinePaths, spec: PipelineSpec, schemas: dict[str, st
     assert birth is not None, "the ingest step writes the birth before it starts Spark"
     kept = {**birth.schemas, **schemas}
     replace_birth(paths, replace(birth, schemas=kept, fingerprint=fingerprint(read_spec(spec, paths.spool, kept))))
+
+
+def keep_state(paths: PipelinePaths, name: str, state: list[dict[str, Any]]) -> None:
+    """Keep what the state is made for, or compare with what was kept.
+
+    Raises DisagreementError STATE_CHANGED when old state would give wrong numbers.
+    """
+    birth = read_birth(paths)
+    assert birth is not None, "the ingest step writes the birth before it starts Spark"
+    if birth.state is None:
+        replace_birth(paths, replace(birth, state=state))
+        return
+    check_state(birth, name, state)
+
+
+def check_state(birth: Birth, name: str, state: list[dict[str, Any]]) -> None:
+    """Raise DisagreementError STATE_CHANGED when the operators that keep state are others than those of the birth."""
+    if birth.state is None or birth.state == state:
+        return
+    raise DisagreementError(
+        "STATE_CHANGED",
+        f"the transform was changed so that the state kept so far would give wrong numbers: "
+        f"{_first_difference(birth.state, state)}",
+        where=f"pipeline {name}",
+        next_run="refuses in the same way; nothing was read or written",
+        fix=f"take the change back, or `tidegate repair {name} --rebuild`: a new table from all that the sources still "
+        f"have; `tidegate repair {name} --rebuild --dry-run` shows what that is",
+    )
+
+
+def _first_difference(then: list[dict[str, Any]], now: list[dict[str, Any]]) -> str:
+    kinds = [[one["operator"] for one in state] for state in (then, now)]
+    if kinds[0] != kinds[1]:
+        return (
+            f"it was made for {', '.join(kinds[0]) or 'a query without state'}, and is {', '.join(kinds[1]) or 'none'}"
+        )
+    for before, after in zip(then, now, strict=True):
+        for part in ("keys", "values"):
+            if before[part] != after[part]:
+                pairs = zip([*before[part], "nothing"], [*after[part], "nothing"], strict=False)
+                was, now_is = next(pair for pair in pairs if pair[0] != pair[1])
+                start = next((n for n, (a, b) in enumerate(zip(was, now_is, strict=False)) if a != b), 0)
+                start = max(0, start - 60)
+                return (
+                    f"the {part} of its {before['operator']} were ...{was[start : start + 160]}..., and are "
+                    f"...{now_is[start : start + 160]}..."
+                )
+    return "its operators differ"
 
 
 def as_read(spec: PipelineSpec, paths: PipelinePaths) -> PipelineSpec:

@@ -1,0 +1,96 @@
+"""What a query's state was made for: its operators with their keys and values, in words that two sessions agree on.
+
+Spark takes an old checkpoint with another aggregate of the same type, or another key, and goes on with numbers that
+mean something else. Filters, and columns that the state does not depend on, may change at any time: they are left out.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from tidegate.transform.operations import is_stateful
+from tidegate.transform.plans import analysed_plan, children_of, is_metric, items, kind_of, walk
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_ATTRIBUTE = re.compile(r"([^\s,()\[\]]+)#(\d+)L?(?:-T\d+ms)?")
+_DEPTH_AT_MOST = 20
+
+
+def describe_state(out: DataFrame) -> list[dict[str, Any]]:
+    """The operators of ``out`` that keep state, from the result down: {"operator", "keys", "values"} as texts over the
+    sources' columns; an empty list for a query without state."""
+    found = []
+    for node in walk(analysed_plan(out)):
+        if is_stateful(node):
+            definitions: dict[str, str] = {}
+            for child in children_of(node):
+                _collect(child, definitions)
+            found.append(_describe(node, definitions))
+    return found
+
+
+def _describe(node: Any, definitions: dict[str, str]) -> dict[str, Any]:
+    def text(expression: Any) -> str:
+        return _resolve(str(expression.toString()), definitions)
+
+    kind = kind_of(node)
+    value: dict[str, Any] = {"operator": kind, "keys": [], "values": []}
+    if kind == "Aggregate":
+        value["keys"] = [text(one) for one in items(node.groupingExpressions())]
+        # What a value is called is no part of the state.
+        made = [one.child() if kind_of(one) == "Alias" else one for one in items(node.aggregateExpressions())]
+        value["values"] = [text(one) for one in made]
+    elif kind == "Join":
+        condition = node.condition()
+        value["keys"] = [text(condition.get())] if condition.isDefined() else []
+        value["values"] = [str(node.joinType().toString())]
+    elif kind.startswith("Deduplicate"):
+        value["keys"] = [text(one) for one in items(node.keys())]
+    elif kind == "FlatMapGroupsInPandasWithState":
+        value["keys"] = [text(one) for one in items(node.groupingAttributes())]
+        value["values"] = [str(node.stateType().catalogString()), str(node.timeout().toString())]
+    return value
+
+
+def _collect(node: Any, definitions: dict[str, str]) -> None:
+    """What each column below an operator is made of, down to the sources."""
+    if is_metric(node, "source:") or is_metric(node, "static:"):
+        source = str(node.name()).partition(":")[2]
+        for attribute in items(node.output()):
+            definitions.setdefault(_id(attribute), f"{source}.{attribute.name()}")
+        return
+    kind = kind_of(node)
+    named: list[Any] = []
+    if kind == "Project":
+        named = items(node.projectList())
+    elif kind == "Aggregate":
+        named = items(node.aggregateExpressions())
+    elif kind == "Generate":
+        for attribute in items(node.generatorOutput()):
+            definitions.setdefault(_id(attribute), str(node.generator().toString()))
+    elif kind == "Expand":
+        for number, attribute in enumerate(items(node.output())):
+            made = [str(row.apply(number).toString()) for row in items(node.projections())]
+            definitions.setdefault(_id(attribute), " | ".join(dict.fromkeys(made)))
+    for expression in named:
+        if kind_of(expression) == "Alias":
+            definitions.setdefault(_id(expression), str(expression.child().toString()))
+    for child in children_of(node):
+        _collect(child, definitions)
+
+
+def _id(expression: Any) -> str:
+    return str(expression.exprId().id())
+
+
+def _resolve(text: str, definitions: dict[str, str], depth: int = 0) -> str:
+    def replace(match: re.Match[str]) -> str:
+        made = definitions.get(match[2])
+        if made is None or depth > _DEPTH_AT_MOST or f"#{match[2]}" in made:
+            return made or match[1]
+        return f"({_resolve(made, definitions, depth + 1)})" if "#" in made else made
+
+    return re.sub(r"#\d+L?(-T\d+ms)?", "", _ATTRIBUTE.sub(replace, text))
