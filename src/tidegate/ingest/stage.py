@@ -33,7 +33,7 @@ from tidegate.lease import check_token
 from tidegate.project import PipelinePaths
 from tidegate.quarantine.rows import write_quarantine_rows
 from tidegate.spec.models import FilesSource, PipelineSpec
-from tidegate.staging.checkpoint import files_between, read_offsets
+from tidegate.staging.checkpoint import files_between, read_offsets, read_start
 from tidegate.staging.files import list_staged_files
 from tidegate.staging.manifest import BatchManifest, SourceRange, manifest_from_json, write_manifest
 from tidegate.staging.open_state import note_batch
@@ -200,12 +200,11 @@ class BatchStager:
         until]}}}.
         """
         ends = read_offsets(self.paths.checkpoint, batch_id)
-        starts = read_offsets(self.paths.checkpoint, batch_id - 1) if batch_id else {}
         birth = json.loads(self.paths.birth.read_bytes())
         ranges: dict[str, dict[str, Any]] = {}
         self.current_links = []
         for name, source in self.spec.streams.items():
-            start, end = starts.get(name), ends.get(name)
+            start, end = read_start(self.paths.checkpoint, batch_id, name), ends.get(name)
             if isinstance(source, FilesSource):
                 after = -1 if start is None else int(start["logOffset"])
                 until = after if end is None else int(end["logOffset"])

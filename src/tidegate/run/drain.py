@@ -10,12 +10,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tidegate import storage
-from tidegate.errors import SourceLostError, TidegateError
+from tidegate.errors import DisagreementError, SourceLostError, TidegateError
 from tidegate.ingest.order import IngestOrder, write_order
 from tidegate.project import PipelinePaths
 from tidegate.run.pending import Pending, find_pending
 from tidegate.run.preflight import Facts, gather_facts
 from tidegate.run.rebirth import begin_anew
+from tidegate.run.rebuild import rebuild_choices
 from tidegate.run.report import now_text
 from tidegate.run.settle import sweep_attempts, sync_ledger
 from tidegate.run.statics import pin_statics
@@ -23,7 +24,14 @@ from tidegate.run.submit import SubmitPlan, driver_died, plan_submit
 from tidegate.spec.as_read import KeptSource, SpooledSource, is_to_infer
 from tidegate.spec.models import CloseWhen, FilesSource, KafkaSource
 from tidegate.staging.birth import Birth, as_read, name_query, new_birth, read_birth, replace_birth, write_birth
-from tidegate.staging.checkpoint import files_between, plan_closing_batch, read_offsets, read_watermark
+from tidegate.staging.checkpoint import (
+    files_between,
+    move_end,
+    plan_closing_batch,
+    read_offsets,
+    read_start,
+    read_watermark,
+)
 from tidegate.staging.open_state import read_open_state
 
 if TYPE_CHECKING:
@@ -109,6 +117,7 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
             if gone:
                 context.report.sources[name].setdefault("skipped", []).extend(gone)
     sweep_attempts(paths, facts)
+    _forget_returned(context, facts)
     statics = pin_statics(project, paths, spec, facts.checkpoint)
     for name, version in statics.items():
         files = {"files": len(version["links"])} if "links" in version else {"offsets": version["offsets"]}
@@ -168,14 +177,28 @@ def _receive(context: RunContext) -> None:
             context.report.notes += [note for note in told if note not in context.report.notes]
 
 
+def _forget_returned(context: RunContext, facts: Facts) -> None:
+    """Take away Spark's list of files of a source that the spec had left out so long that no offset of it is kept any
+    more: Spark would read all of that list once more. The ledger knows them."""
+    checkpoint = facts.checkpoint
+    if checkpoint.last_offset is None or checkpoint.in_flight is not None:
+        return
+    for name, source in context.spec.streams.items():
+        known = read_start(context.paths.checkpoint, checkpoint.last_offset + 1, name)
+        if isinstance(source, FilesSource) and known is None:
+            context.lease.check()
+            storage.remove_tree(context.paths.checkpoint / "sources" / name)
+
+
 def _rows_in_flight(context: RunContext, source_name: str, rows: Iterable[LedgerRow]) -> list[LedgerRow]:
     """Those of ``rows`` that the batch in flight will read: the checkpoint holds on to them."""
     facts, paths = context.facts, context.paths
     if facts is None or facts.in_flight is None:
         return []
-    ends = [read_offsets(paths.checkpoint, batch) for batch in (facts.in_flight - 1, facts.in_flight) if batch >= 0]
-    logged = [-1 if source_name not in end else int(end[source_name]["logOffset"]) for end in ends]
-    taken = files_between(paths.checkpoint, source_name, logged[-2] if len(logged) > 1 else -1, logged[-1])
+    start = read_start(paths.checkpoint, facts.in_flight, source_name)
+    end = read_offsets(paths.checkpoint, facts.in_flight).get(source_name)
+    after, until = (-1 if offset is None else int(offset["logOffset"]) for offset in (start, end))
+    taken = files_between(paths.checkpoint, source_name, after, until)
     names = {path.rsplit("/", 1)[-1] for path in taken}
     return [row for row in rows if row.link.rsplit("/", 1)[-1] in names]
 
@@ -225,8 +248,30 @@ def _accept_losses(context: RunContext, pending: Pending, reason: str | None) ->
     _append_line(context.paths, record)
     context.report.accepted_loss = record
     sources = {name: births.get(name, _birth_source(context, pending, name)) for name in context.spec.streams}
-    begin_anew(context.paths, new_birth(context.paths, context.spec, sources, dict(PINNED)), why="accepted loss")
+    birth = read_birth(context.paths)
+    if birth is not None and birth.keeps_state:
+        _jump_over_loss(context, birth, births)
+    else:
+        begin_anew(context.paths, new_birth(context.paths, context.spec, sources, dict(PINNED)), why="accepted loss")
     return True
+
+
+def _jump_over_loss(context: RunContext, birth: Birth, births: dict[str, dict[str, Any]]) -> None:
+    """Let the last batch end behind what is lost: the checkpoint has state that a new one would not have."""
+    assert context.facts is not None
+    checkpoint = context.facts.checkpoint
+    if checkpoint.in_flight is not None:
+        raise DisagreementError(
+            "LOSS_IN_BATCH",
+            f"batch {checkpoint.in_flight} was begun with records that are lost, and the query keeps state",
+            where=f"pipeline {context.name}",
+            next_run="refuses in the same way; nothing was read or written",
+            fix="; or ".join(rebuild_choices(context.name)),
+        )
+    if checkpoint.last_offset is not None:
+        ends = {name: value["offsets"] for name, value in births.items()}
+        move_end(context.paths.checkpoint, checkpoint.last_offset, ends)
+    replace_birth(context.paths, replace(birth, sources={**birth.sources, **births}))
 
 
 def _birth_source(context: RunContext, pending: Pending, name: str) -> dict[str, Any]:
@@ -252,12 +297,31 @@ def _record_birth(context: RunContext, pending: Pending) -> None:
             sources |= {name: start.to_dict() for name, (start, _) in pending.kafka.items()}
             write_birth(context.paths, new_birth(context.paths, context.spec, sources, dict(PINNED)))
         return
+    grown: dict[str, dict[str, Any]] = {name: birth.sources.get(name, {}) for name in context.spec.streams}
     if pending.kafka:
         from tidegate.source.kafka import extend_birth
 
-        grown = {name: extend_birth(start, plan).to_dict() for name, (start, plan) in pending.kafka.items()}
-        if any(birth.sources.get(name) != value for name, value in grown.items()):
-            replace_birth(context.paths, Birth(**{**vars(birth), "sources": {**birth.sources, **grown}}))
+        grown |= {name: extend_birth(start, plan).to_dict() for name, (start, plan) in pending.kafka.items()}
+    assert context.facts is not None
+    now = replace(
+        birth,
+        sources={**birth.sources, **_left_behind(context, birth), **grown},
+        fingerprint=dict(context.facts.fingerprint),
+    )
+    if now != birth:
+        replace_birth(context.paths, now)
+
+
+def _left_behind(context: RunContext, birth: Birth) -> dict[str, dict[str, Any]]:
+    """Kafka sources that the spec no longer has, with how far they were read: there they go on if they come back."""
+    assert context.facts is not None
+    checkpoint = context.facts.checkpoint
+    gone = {name: value for name, value in birth.sources.items() if value and name not in context.spec.streams}
+    if not gone or checkpoint.last_offset is None:
+        return {}
+    last = checkpoint.last_offset + 1
+    ends = {name: read_start(context.paths.checkpoint, last, name) for name in gone}
+    return {name: {**value, "offsets": ends[name] or value["offsets"]} for name, value in gone.items()}
 
 
 def _run_driver(context: RunContext, ordered: tuple[IngestOrder, Pending], submit: Callable[[SubmitPlan], int]) -> None:

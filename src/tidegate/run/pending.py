@@ -10,7 +10,7 @@ from tidegate.project import PipelinePaths, Project
 from tidegate.spec.as_read import KeptSource, SpooledSource, is_to_infer
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
 from tidegate.staging.birth import Birth
-from tidegate.staging.checkpoint import CheckpointState, read_offsets
+from tidegate.staging.checkpoint import CheckpointState, read_start
 
 if TYPE_CHECKING:
     from tidegate.source.files import FilesScan
@@ -119,4 +119,4 @@ def _taken(paths: PipelinePaths, checkpoint: CheckpointState, source_name: str) 
 
     if checkpoint.last_offset is None:
         return {}
-    return offsets_from_json(read_offsets(paths.checkpoint, checkpoint.last_offset).get(source_name) or {})
+    return offsets_from_json(read_start(paths.checkpoint, checkpoint.last_offset + 1, source_name) or {})

@@ -261,7 +261,12 @@ def _check_spec(facts: Facts, name: str) -> None:
             name,
             "move the project back, or `tidegate repair {name}`: a new checkpoint here, where the table's log ends",
         )
-    changes = changed_keys(facts.birth.fingerprint, dict(facts.fingerprint))
+    then, now = dict(facts.birth.fingerprint), dict(facts.fingerprint)
+    if facts.checkpoint.in_flight is None:
+        # A source may come or go between two batches: the checkpoint knows them by name.
+        both = set(then["sources"]) & set(now["sources"])
+        then, now = ({**one, "sources": {name: one["sources"][name] for name in both}} for one in (then, now))
+    changes = changed_keys(then, now)
     if changes:
         raise _disagree(
             "SPEC_CHANGED",

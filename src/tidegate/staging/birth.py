@@ -113,9 +113,8 @@ def check_state(birth: Birth, name: str, state: list[dict[str, Any]]) -> None:
 def _first_difference(then: list[dict[str, Any]], now: list[dict[str, Any]]) -> str:
     kinds = [[one["operator"] for one in state] for state in (then, now)]
     if kinds[0] != kinds[1]:
-        return (
-            f"it was made for {', '.join(kinds[0]) or 'a query without state'}, and is {', '.join(kinds[1]) or 'none'}"
-        )
+        made_for, is_now = (", ".join(one) or "a query without state" for one in kinds)
+        return f"it was made for {made_for}, and this is now {is_now}"
     for before, after in zip(then, now, strict=True):
         for part in ("keys", "values"):
             if before[part] != after[part]:

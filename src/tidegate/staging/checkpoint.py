@@ -97,6 +97,16 @@ def read_offsets(path: Path, batch_id: int) -> dict[str, Any]:
     return _read_offset_file(path, batch_id)[1]
 
 
+def read_start(path: Path, batch_id: int, source_name: str) -> Any | None:
+    """Where a source stood before batch ``batch_id``: its end in the last batch that had it, as Spark looks it up; None
+    when no batch that the log still holds did."""
+    for earlier in reversed([one for one in _batch_ids(path / "offsets") if one < batch_id]):
+        found = read_offsets(path, earlier).get(source_name)
+        if found is not None:
+            return found
+    return None
+
+
 def _read_offset_file(path: Path, batch_id: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """Metadata (``batchWatermarkMs``, ``batchTimestampMs``, ``conf``) and offsets of a planned batch."""
     lines = (path / "offsets" / str(batch_id)).read_text().splitlines()
@@ -142,6 +152,15 @@ def plan_closing_batch(path: Path, watermark_ms: int) -> int | None:
     lines[1] = json.dumps(metadata, separators=(",", ":"))
     storage.put_if_absent(path / "offsets" / str(last + 1), "\n".join(lines).encode())
     return last + 1
+
+
+def move_end(path: Path, batch_id: int, ends: dict[str, Any]) -> None:
+    """Let the committed batch ``batch_id`` end elsewhere: {source: end offset}. The next batch starts there."""
+    lines = (path / "offsets" / str(batch_id)).read_text().splitlines()
+    offsets = {**read_offsets(path, batch_id), **ends}
+    named = [f"{name}:{json.dumps(value, separators=(',', ':'))}" for name, value in sorted(offsets.items())]
+    storage.remove(path / "offsets" / f".{batch_id}.crc")  # of the old bytes
+    storage.replace(path / "offsets" / str(batch_id), "\n".join([*lines[:2], *named]).encode())
 
 
 def files_between(path: Path, source_name: str, after: int, until: int) -> list[str]:
