@@ -167,6 +167,59 @@ def run(
 
 
 @app.command()
+def stream(
+    name: Name,
+    every: Annotated[
+        str | None, typer.Option("--every", help='From start to start, like "10 seconds" (default: as fast as it can).')
+    ] = None,
+    continuous: Annotated[str | None, typer.Option("--continuous", hidden=True)] = None,
+    json_: Json = False,
+) -> None:
+    """The same pipeline as a long-running command: a run after the other, until it is stopped."""
+    from tidegate.cli.show import show_report
+    from tidegate.errors import UsageError
+    from tidegate.run.stream import stream_pipeline
+    from tidegate.spec.models import parse_duration
+
+    if continuous is not None:
+        raise UsageError(
+            "NOT_SUPPORTED_YET",
+            "--continuous: Spark's continuous processing has no batches that could be checked and published as a whole",
+            fix=f"tidegate stream {name}, which publishes within seconds; each batch exactly once",
+        )
+    try:
+        seconds = None if every is None else parse_duration(every)
+    except ValueError as error:
+        raise UsageError("BAD_DURATION", f"--every: {error}", fix='write --every "10 seconds"') from error
+    project = _project()
+    submit = partial(_submit, then_audit=project.suite_path(name).exists())
+
+    def tell(report: dict[str, Any]) -> None:
+        if json_:
+            print(json.dumps(report, ensure_ascii=False), flush=True)
+        else:
+            show_report(report)
+
+    def complain(error: TidegateError) -> None:
+        print(error, file=sys.stderr, flush=True)
+
+    stream_pipeline(project, name, every_seconds=seconds, submit=submit, tell=tell, complain=complain)
+
+
+@app.command()
+def state(
+    name: Name,
+    limit: Annotated[int, typer.Option("--limit", help="Rows to show of each store.")] = 20,
+    json_: Json = False,
+) -> None:
+    """What the query keeps between runs: keys and values, read from its checkpoint (starts Spark)."""
+    from tidegate.cli.show import show_state
+    from tidegate.ingest.show_state import read_state
+
+    _print(read_state(_project(), name, limit=limit), json_, show_state)
+
+
+@app.command()
 def ingest(
     name: Name,
     run_id: RunId,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import indent
@@ -170,6 +171,15 @@ def show_status(value: Sequence[Mapping[str, Any]]) -> None:
             )
             if run["error"]:
                 print(indent(f"{run['error']['code']}: {run['error']['message']}", "    "))
+
+
+def show_state(value: Mapping[str, Any]) -> None:
+    """What a query keeps."""
+    print(f"{value['pipeline']}: state after batch {value['batch']}")
+    for store in value["operators"]:
+        print(f"  {store['operator']} ({store['store']}): {store['count']:,} rows")
+        for row in store["rows"]:
+            print(f"    {json.dumps(row['key'], ensure_ascii=False)}: {json.dumps(row['value'], ensure_ascii=False)}")
 
 
 def show_repair(value: Mapping[str, Any]) -> None:

@@ -38,6 +38,7 @@ def read_state(
     from pyspark.sql import functions as F
 
     session = spark if spark is not None else _session()
+    _ = session.streams.active  # the reader needs the coordinator of state stores, which only this brings up
     value: dict[str, Any] = {"pipeline": name, "batch": checkpoint.last_commit, "operators": []}
     try:
         stores = session.read.format("state-metadata").load(str(paths.checkpoint)).collect()

@@ -1,0 +1,46 @@
+"""``tidegate stream`` and ``tidegate state`` through the command line."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from pathlib import Path
+
+from tests.recovery.scene import NAME, make_scene
+
+
+def test_a_stream_publishes_as_records_come_and_stops_cleanly(tmp_path: Path) -> None:
+    """Three deliveries while it runs; a scheduled run beside it waits for the lease or does the work itself."""
+    scene = make_scene(tmp_path / "project")
+    process = scene.start("stream", NAME, "--every", "1 second", "--json")
+    try:
+        for number in range(3):
+            scene.offer()
+            until = time.monotonic() + 90
+            while not _published(scene.state, number + 1):
+                assert process.poll() is None and time.monotonic() < until, "nothing was published"
+                time.sleep(0.2)
+        time.sleep(1.5)  # into the pause between two runs
+    finally:
+        process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=10)
+    reports = [json.loads(line) for line in out.splitlines()]
+    assert [report["outcome"] for report in reports] == ["published"] * 3, err.decode()
+    assert process.returncode in (0, 75)  # in a pause, or in the middle of a look
+    scene.wait_until_gone()
+    scene.check_complete()
+
+
+def _published(state: Path, count: int) -> bool:
+    found = []
+    for path in (state / "runs").glob("*.json") if (state / "runs").is_dir() else ():
+        found.append(json.loads(path.read_text())["outcome"])
+    return found.count("published") >= count
+
+
+def test_the_state_of_a_query_without_state(tmp_path: Path) -> None:
+    scene = make_scene(tmp_path / "project")
+    scene.offer()
+    scene.run("run", NAME)
+    scene.run("state", NAME, expect=64)
