@@ -11,6 +11,7 @@ from pathlib import Path
 
 from benchmarks.figures import Row, compare_costs
 from benchmarks.meter import Cost
+from benchmarks.streaming_cases import run_keys, run_million_keys, run_windowed
 from benchmarks.workbench import ROOT, BenchmarkError, Workbench, alternate, count_files, take_median
 from tidegate.examples.make_orders import make_orders
 
@@ -285,4 +286,7 @@ CASES: dict[str, Callable[[Workbench, Size], list[Row]]] = {
     "memory": run_memory,
     "kafka": run_kafka,
     "killed": run_killed,
+    "windowed": run_windowed,
+    "keys": run_keys,
+    "million_keys": run_million_keys,
 }
