@@ -9,6 +9,7 @@ import pytest
 
 from tests.streaming import Streaming, make_streaming, source
 from tidegate.errors import DisagreementError
+from tidegate.run.outlook import plan_pipeline
 from tidegate.run.repair import repair_pipeline
 
 if TYPE_CHECKING:
@@ -49,9 +50,11 @@ def test_another_meaning_of_the_state_is_refused(spark: SparkSession, tmp_path: 
     with pytest.raises(DisagreementError, match=says) as caught:
         flow.run()
     assert caught.value.code == "STATE_CHANGED" and "--rebuild" in str(caught.value.fix)
+    assert any("the transform was edited" in note for note in plan_pipeline(flow.project, "flow")["notes"])
     flow.write("jobs/flow/transform.py", _transform(SUM))
     flow.run()
     flow.expect("word total", [("a", 6), ("b", 2)])
+    assert not any("the transform was edited" in note for note in plan_pipeline(flow.project, "flow")["notes"])
 
 
 def test_what_the_state_does_not_depend_on_may_change(spark: SparkSession, tmp_path: Path) -> None:

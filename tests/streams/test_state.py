@@ -9,7 +9,8 @@ import pytest
 
 from tests.streaming import make_streaming, source
 from tests.streams.test_joins import event
-from tidegate.errors import UsageError
+from tidegate.errors import DisagreementError, UsageError
+from tidegate.run.repair import repair_pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -115,3 +116,22 @@ def test_a_python_error_in_a_state_function(spark: SparkSession, tmp_path: Path)
     flow.write("jobs/flow/transform.py", text)
     flow.run()
     flow.expect("id total", [("a", 2)])
+
+
+def test_state_that_cannot_be_read(spark: SparkSession, tmp_path: Path) -> None:
+    """A torn file of the state store: a clear error, nothing published, and a rebuild as the way on."""
+    keys = "output_mode: update\ntable: {keys: [id]}\nsources:\n" + source("events", "id STRING, dt TIMESTAMP")
+    counts = "def transform(events):\n    return events.groupBy('id').count()\n"
+    flow = make_streaming(tmp_path, spark, keys, counts)
+    flow.offer("events", event("a", "10:00"), event("b", "10:00"))
+    flow.run()
+    for path in (flow.state / "checkpoint/state/0").glob("*/*.delta"):
+        path.write_bytes(path.read_bytes()[:7])
+        (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
+    flow.offer("events", event("a", "10:01"))
+    with pytest.raises(DisagreementError, match="the state of the query cannot be read"):
+        flow.run()
+    flow.expect("id count", [("a", 1), ("b", 1)])
+    repair_pipeline(flow.project, "flow", dry_run=False, rebuild=True)
+    flow.run()
+    flow.expect("id count", [("a", 2), ("b", 1)])

@@ -6,7 +6,7 @@ import errno
 import re
 from pathlib import Path
 
-from tidegate.errors import DefectError, SourceLostError, TidegateError, TryAgainError, UsageError
+from tidegate.errors import DefectError, DisagreementError, SourceLostError, TidegateError, TryAgainError, UsageError
 from tidegate.storage import disk_full
 from tidegate.transform.text import first_lines
 
@@ -51,6 +51,16 @@ def explain(error: BaseException, name: str, job_folder: Path, state: Path) -> T
             f"the Kafka broker stopped answering: {first_lines(error)}",
             next_run="goes on from the last staged batch",
             fix="bring the broker back, then run again",
+        )
+    if "CANNOT_LOAD_STATE_STORE" in text or ("STATE_STORE" in text and "CHECKSUM" in text):
+        causes = [line.strip() for line in text.splitlines() if line.startswith("Caused by") or "STATE_STORE" in line]
+        return DisagreementError(
+            "STATE_UNREADABLE",
+            f"the state of the query cannot be read: {(causes[-1] if causes else first_lines(error))[:400]}",
+            where=str(state / "checkpoint" / "state"),
+            next_run="fails in the same way; nothing was published, and nothing is lost as long as the sources have it",
+            fix=f"restore state, table and quarantine of {name} from the same time; or `tidegate repair {name} "
+            "--rebuild` (`--dry-run` tells what that reads)",
         )
     if "PythonException" in text or "PYTHON_EXCEPTION" in text or "Traceback (most recent call last)" in text:
         lines = [line.strip() for line in text.splitlines() if line.strip()]

@@ -119,5 +119,9 @@ def set_state_conf(spark: SparkSession, out: DataFrame, watermark_policy: str) -
     # A run is over long before the maintenance thread comes round: snapshots are made when a batch commits, or each
     # run would read a longer chain of changes than the last.
     spark.conf.set("spark.sql.streaming.stateStore.unloadOnCommit", "true")
+    # "The state for version 7 doesn't exist in loadedMaps", once a partition and batch: that is how it is meant here.
+    jvm: Any = spark._jvm
+    log4j = jvm.org.apache.logging.log4j
+    log4j.core.config.Configurator.setLevel("org.apache.spark.sql.execution.streaming.state", log4j.Level.ERROR)
     if any(kind_of(node).startswith("TransformWithState") for node in walk(analysed_plan(out))):
         spark.conf.set("spark.sql.streaming.stateStore.providerClass", _ROCKSDB)

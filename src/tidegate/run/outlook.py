@@ -16,7 +16,7 @@ from tidegate.source.spool import describe_not_replayable
 from tidegate.spec.as_read import SpooledSource
 from tidegate.spec.load import list_pipelines, load_pipeline
 from tidegate.spec.models import FilesSource
-from tidegate.staging.birth import as_read
+from tidegate.staging.birth import as_read, digest_transform
 from tidegate.staging.open_state import describe_open_state, read_open_state, text_of_ms
 
 _RECEIVES = "the next run first receives"
@@ -37,6 +37,11 @@ def plan_pipeline(project: Project, name: str) -> dict[str, Any]:
         notes.append(f"held: run {hold.run_id}: {'; '.join(hold.reasons)}")
     if facts.owed:
         notes.append(f"staged and not published: {len(facts.owed)} batches, {sum(m.staged for m in facts.owed):,} rows")
+    if facts.birth is not None and facts.birth.keeps_state and facts.birth.transform != digest_transform(paths, spec):
+        notes.append(
+            "the transform was edited since the last run, and the query keeps state: the next run compares what that "
+            f"was made for, and refuses what does not fit it; `tidegate validate {name} --spark` tells now"
+        )
     if facts.in_flight is not None:
         notes.append(f"batch {facts.in_flight} was begun and is finished first")
     for key, one in spec.sources.items():

@@ -6,6 +6,7 @@ starts no JVM must know them too. ``query_id`` is filled in when Spark has made 
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -35,6 +36,9 @@ class Birth:
     state: list[dict[str, Any]] | None = None
     """The operators that keep state, with their keys and values, from the result down; [] for none, None before the
     first driver has looked."""
+
+    transform: str = ""
+    """Digest of the transform that last ran with this state."""
 
     @property
     def keeps_state(self) -> bool:
@@ -82,17 +86,28 @@ def keep_schemas(paths: PipelinePaths, spec: PipelineSpec, schemas: dict[str, st
     replace_birth(paths, replace(birth, schemas=kept, fingerprint=fingerprint(read_spec(spec, paths.spool, kept))))
 
 
-def keep_state(paths: PipelinePaths, name: str, state: list[dict[str, Any]]) -> None:
-    """Keep what the state is made for, or compare with what was kept.
+def keep_state(paths: PipelinePaths, spec: PipelineSpec, state: list[dict[str, Any]]) -> None:
+    """Keep what the state is made for, and by which transform, or compare with what was kept.
 
     Raises DisagreementError STATE_CHANGED when old state would give wrong numbers.
     """
     birth = read_birth(paths)
     assert birth is not None, "the ingest step writes the birth before it starts Spark"
-    if birth.state is None:
-        replace_birth(paths, replace(birth, state=state))
-        return
-    check_state(birth, name, state)
+    if birth.state is not None:
+        check_state(birth, spec.name, state)
+    now = replace(birth, state=state, transform=digest_transform(paths, spec))
+    if now != birth:
+        replace_birth(paths, now)
+
+
+def digest_transform(paths: PipelinePaths, spec: PipelineSpec) -> str:
+    """What tells two texts of a pipeline's transform apart."""
+    if spec.transform is None:
+        return ""
+    try:
+        return hashlib.sha256((paths.job / spec.transform).read_bytes()).hexdigest()
+    except OSError:
+        return ""
 
 
 def check_state(birth: Birth, name: str, state: list[dict[str, Any]]) -> None:
