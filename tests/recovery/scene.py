@@ -6,6 +6,7 @@ kinds of records are offered, each with its own id: good ones, malformed ones, a
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import re
@@ -43,7 +44,7 @@ sources:
 table: {partition_by: [day]}
 """
 
-_SUITE = """\
+SUITE = """\
 name: orders
 expectations:
   - type: expect_column_values_to_be_between
@@ -83,7 +84,7 @@ class Scene:
         return self.root / "data/state" / NAME
 
     def offer(self, rows: int = 6, *, tag: str = "") -> Path:
-        """Add one file of ``rows`` good records, a malformed and a rejected one; written, then renamed in."""
+        """Add one file of ``rows`` good records, a malformed and a rejected one."""
         self.files += 1
         stem = f"{tag}{self.files:04d}"
         lines = []
@@ -94,7 +95,11 @@ class Scene:
         self.malformed.add(f"m{stem}")
         self.rejected.add(f"r{stem}")
         lines += [f"m{stem},notanumber,2026-01-01", f"r{stem},-5,2026-01-02"]
-        inbox = self.root / "data/inbox"
+        return self.put("inbox", stem, lines)
+
+    def put(self, folder: str, stem: str, lines: list[str]) -> Path:
+        """Add a csv file: written, then renamed in."""
+        inbox = self.root / "data" / folder
         hidden = inbox / f".{stem}.csv.tmp"
         hidden.write_text("\n".join(lines) + "\n")
         return hidden.rename(inbox / f"{stem}.csv")
@@ -102,17 +107,18 @@ class Scene:
     def save(self, target: Path) -> Snapshot:
         """Keep the scene as it is now. Hard links become files of their own, as in a backup."""
         shutil.copytree(self.root, target, symlinks=True)
-        return Snapshot(target, self.root, dict(self.good), set(self.malformed), set(self.rejected), self.files)
+        return Snapshot(target, copy.deepcopy(self))
 
     def start(self, *command: str, fault: str | None = None) -> subprocess.Popen[bytes]:
-        """Start a tidegate command in the project; ``fault`` is ``N|kill`` or ``N|freeze``."""
+        """Start a tidegate command in the project; ``fault`` is ``N|kill`` or ``N|freeze``, with the
+        number of a step or a pattern of its text."""
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("FAULT_", "AIRFLOW"))}
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(FAULTS), os.environ.get("PYTHONPATH")]))
         environment["TEST_SCENE"] = str(self.root)
         if fault is not None:
-            number, mode = fault.split("|")
+            step, mode = fault.rsplit("|", 1)
             self.counter.unlink(missing_ok=True)
-            environment["FAULT_AT"] = f"{self.root}/|{self.counter}|{number}|{mode}"
+            environment["FAULT_AT"] = f"{self.root}/|{self.counter}|{step}|{mode}"
         return subprocess.Popen(
             [sys.executable, "-m", "tidegate.cli.main", "--project", str(self.root), *command],
             env=environment,
@@ -169,26 +175,46 @@ class Scene:
         """The steps that the last faulty run took."""
         return self.counter.read_text().splitlines() if self.counter.exists() else []
 
+    def wanted(self) -> dict[str, Any]:
+        """What the table holds when everything that was offered has gone through: a value by key."""
+        return dict(self.good)
+
+    def known_as(self, row: dict[str, Any]) -> tuple[str, Any]:
+        """Key and value of a row of the table, as :meth:`wanted` has them."""
+        return row["id"], row["amount"]
+
+    def may_show(self, key: str, value: Any) -> bool:
+        """Whether a reader may see this row at some moment."""
+        return key in self.good
+
     def check_readers_now(self) -> None:
         """At any moment: no reader sees a row twice, a torn file, or a row that was not offered as good."""
         for read in (read_with_duckdb, read_with_deltalake):
-            seen = Counter(row["id"] for row in read(self.table))
-            twice = [key for key, count in seen.items() if count > 1]
+            rows = [self.known_as(row) for row in read(self.table)]
+            twice = [key for key, count in Counter(key for key, _ in rows).items() if count > 1]
             assert not twice, f"{read.__name__} sees twice: {twice[:5]}"
-            foreign = set(seen) - set(self.good)
-            assert not foreign, f"{read.__name__} sees rows that never passed: {sorted(foreign)[:5]}"
+            foreign = sorted(str(row) for row in rows if not self.may_show(*row))
+            assert not foreign, f"{read.__name__} sees rows that never passed: {foreign[:5]}"
 
     def check_complete(self, spark: SparkSession | None = None) -> None:
         """Everything offered is accounted for, once and intact, through every reader."""
-        rows = read_agreed(self.table, spark)
-        assert Counter(row["id"] for row in rows) == Counter(dict.fromkeys(self.good, 1))
-        assert {row["id"]: row["amount"] for row in rows} == self.good
+        rows = [self.known_as(row) for row in read_agreed(self.table, spark)]
+        assert Counter(key for key, _ in rows) == Counter(dict.fromkeys(self.wanted(), 1))
+        assert dict(rows) == self.wanted()
         aside = read_agreed(self.quarantine, spark)
         malformed = Counter(_id_of(row["raw"]) for row in aside if row["reason"] == "malformed")
-        rejected = Counter(_id_of(row["raw"]) for row in aside if row["reason"] == "amount_in_range")
+        rejected = Counter(self.rejected_as(row["raw"]) for row in aside if row["reason"] == "amount_in_range")
         assert malformed == Counter(dict.fromkeys(self.malformed, 1))
-        assert rejected == Counter(dict.fromkeys(self.rejected, 1))
-        assert len(aside) == len(self.malformed) + len(self.rejected)
+        assert rejected == Counter(dict.fromkeys(self.wanted_rejected(), 1))
+        assert len(aside) == malformed.total() + rejected.total()
+
+    def wanted_rejected(self) -> set[str]:
+        """The rows that a rule has rejected by then."""
+        return self.rejected
+
+    def rejected_as(self, raw: str) -> str:
+        """The key of a rejected row, as :attr:`rejected` has it."""
+        return _id_of(raw)
 
     def catch_up(self, spark: SparkSession | None = None, run_id: str | None = None) -> None:
         """At most two clean runs, then everything must be there; a third finds nothing.
@@ -197,7 +223,7 @@ class Scene:
         """
         first = self.report("run", NAME, *(["--run-id", run_id] if run_id else []), expect=0)
         if first["outcome"] != "nothing_new":
-            assert first["rows"]["published"] == first["rows"]["staged"]
+            assert first["rows"]["published"] == first["rows"]["staged"] - first["rows"]["superseded"]
         self.run("run", NAME)
         self.check_complete(spark)
         assert self.report("run", NAME)["outcome"] == "nothing_new"
@@ -208,17 +234,13 @@ class Snapshot:
     """A kept scene. It comes back at the place where it was: a checkpoint knows the folder it reads."""
 
     folder: Path
-    root: Path
-    good: dict[str, int]
-    malformed: set[str]
-    rejected: set[str]
-    files: int
+    scene: Scene
 
     def restore(self) -> Scene:
         """The scene as it was, whatever has happened there since."""
-        shutil.rmtree(self.root, ignore_errors=True)
-        shutil.copytree(self.folder, self.root, symlinks=True)
-        return Scene(self.root, dict(self.good), set(self.malformed), set(self.rejected), self.files)
+        shutil.rmtree(self.scene.root, ignore_errors=True)
+        shutil.copytree(self.folder, self.scene.root, symlinks=True)
+        return copy.deepcopy(self.scene)
 
 
 def _id_of(raw: str) -> str:
@@ -235,7 +257,7 @@ def make_scene(root: Path) -> Scene:
         'version: 1\nspark: {master: "local[2]"}\nlease: {expires_after: 5 seconds}\n', encoding="utf-8"
     )
     (root / "jobs/orders/pipeline.yaml").write_text(_PIPELINE)
-    (root / "expectations/orders.yaml").write_text(_SUITE)
+    (root / "expectations/orders.yaml").write_text(SUITE)
     shutil.copy(REPOSITORY / "jobs/tidegate_job.py", root / "jobs")
     return Scene(root)
 

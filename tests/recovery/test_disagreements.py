@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import re
@@ -233,7 +234,7 @@ def test_project_moved(aged: Snapshot, java: Java, spark: SparkSession) -> None:
     moved = scene.root.with_name("moved")
     shutil.rmtree(moved, ignore_errors=True)
     scene.root.rename(moved)
-    there = Scene(moved, scene.good, scene.malformed, scene.rejected, scene.files)
+    there = dataclasses.replace(scene, root=moved)
     mend(there, java, "PROJECT_MOVED", spark)
 
 

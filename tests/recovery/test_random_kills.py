@@ -57,12 +57,11 @@ def _program(pid: int) -> str:
         return ""
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_random_kills(seed: int, published: Snapshot, run_seconds: float, spark: SparkSession) -> None:
+def kill_at_random(scene: Scene, seed: int, kills: int, run_seconds: float, spark: SparkSession) -> None:
+    """Runs killed at random moments, with new files in between; then everything must be there."""
     draw = random.Random(seed)
-    scene = published.restore()
     history = []
-    for _ in range(_KILLS_PER_SEED):
+    for _ in range(kills):
         for _ in range(draw.choice([0, 1, 1, 3])):
             scene.offer(draw.randrange(0, 12))
         what = draw.choice(["the command", "the command", "the JVM", "the driver", "everything"])
@@ -82,6 +81,11 @@ def test_random_kills(seed: int, published: Snapshot, run_seconds: float, spark:
         scene.catch_up(spark)
     except AssertionError as error:
         raise AssertionError(f"seed {seed}: killed {'; '.join(history)}\n{error}") from error
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_kills(seed: int, published: Snapshot, run_seconds: float, spark: SparkSession) -> None:
+    kill_at_random(published.restore(), seed, _KILLS_PER_SEED, run_seconds, spark)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -6,7 +6,7 @@ import re
 import subprocess
 from typing import TYPE_CHECKING
 
-from tests.recovery.scene import NAME, Snapshot
+from tests.recovery.scene import NAME, Scene, Snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -17,10 +17,8 @@ def _end(process: subprocess.Popen[bytes]) -> tuple[int, str]:
     return process.returncode, err.decode()
 
 
-def test_two_runs(published: Snapshot, spark: SparkSession) -> None:
-    scene = published.restore()
-    for _ in range(3):
-        scene.offer()
+def run_two(scene: Scene, spark: SparkSession) -> None:
+    """Two runs at the same moment: one does all there is to do, the other is told who is at it."""
     ids = ("left", "right")
     processes = [scene.start("run", NAME, "--run-id", run_id) for run_id in ids]
     ended = dict(zip(ids, map(_end, processes), strict=True))
@@ -36,6 +34,13 @@ def test_two_runs(published: Snapshot, spark: SparkSession) -> None:
     scene.wait_until_gone()
     scene.check_complete(spark)
     assert scene.report("run", NAME)["outcome"] == "nothing_new"
+
+
+def test_two_runs(published: Snapshot, spark: SparkSession) -> None:
+    scene = published.restore()
+    for _ in range(3):
+        scene.offer()
+    run_two(scene, spark)
 
 
 def test_one_run_id_twice(published: Snapshot, spark: SparkSession) -> None:

@@ -131,15 +131,13 @@ def _plan_closing(paths: PipelinePaths, order: IngestOrder, spec: PipelineSpec) 
     is open is to be closed at the end of each run. Spark itself remembers only what it saw since it was started."""
     from tidegate.lease import check_token
     from tidegate.staging.checkpoint import plan_closing_batch, read_checkpoint, read_watermark
-    from tidegate.staging.open_state import reached_watermark, read_open_state
+    from tidegate.staging.open_state import closing_watermark, read_open_state
 
     note = read_open_state(paths, read_checkpoint(paths.checkpoint).query_id)
     if note is None or note.rows == 0:
         return False
-    wanted = [reached_watermark(note, spec.watermarks, spec.watermark_policy)]
-    if spec.close_windows == "at_end":
-        wanted.append(note.open_until_ms)
-    watermark_ms = max((one for one in wanted if one is not None), default=0)
+    at_end = spec.close_windows == "at_end"
+    watermark_ms = closing_watermark(note, spec.watermarks, spec.watermark_policy, everything=at_end)
     if watermark_ms <= read_watermark(paths.checkpoint):
         return False
     check_token(paths, order.token)

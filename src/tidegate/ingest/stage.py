@@ -90,6 +90,7 @@ class BatchStager:
             if manifest_path.exists():
                 self._check_same_ranges(manifest_path, ranges)
             if self.keeps_state:
+                self._refuse_missing_files(batch_id, ranges)
                 # Its state is written by computing it; a batch without state need not be computed again.
                 frame.write.format("noop").mode("overwrite").save()
                 self._check_same_rows(manifest_path, batch_metrics(query)["rules"])
@@ -310,6 +311,20 @@ class BatchStager:
                     where=str(self.paths.checkpoint),
                     next_run="refuses in the same way; nothing was read",
                     fix=f"`tidegate repair {self.spec.name} --dry-run` shows the choices",
+                )
+
+    def _refuse_missing_files(self, batch_id: int, ranges: dict[str, dict[str, Any]]) -> None:
+        """Spark takes a file that is gone for an empty one, and would go on with the state of a batch without it."""
+        for name, taken in ranges.items():
+            gone = [link for link in taken.get("links", ()) if not (self.paths.intake(name) / link).exists()]
+            if gone:
+                raise DisagreementError(
+                    "STATE_INPUT_GONE",
+                    f"batch {batch_id} was staged, but Spark had not committed its state yet, and {len(gone)} files of "
+                    f"source {name} from which it is computed are gone, first {self._original(gone[0])}",
+                    where=str(self.paths.intake(name)),
+                    next_run="refuses in the same way; nothing was read",
+                    fix=f"restore the state folder, or `tidegate repair {self.spec.name} --dry-run` shows the choices",
                 )
 
     def _file_states(self, ranges: dict[str, dict[str, Any]]) -> dict[str, tuple[int, int]]:

@@ -32,7 +32,7 @@ from tidegate.staging.checkpoint import (
     read_start,
     read_watermark,
 )
-from tidegate.staging.open_state import read_open_state
+from tidegate.staging.open_state import closing_watermark, read_open_state
 
 if TYPE_CHECKING:
     from tidegate.run.steps import RunContext
@@ -104,7 +104,7 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
             note_scan(ledger, name, scan)
     _record_birth(context, pending)
     if facts.checkpoint.in_flight is None and (
-        _make_up_closing(context, facts) or _close_idle(context, pending, facts)
+        _make_up_closing(context, pending, facts) or _close_idle(context, pending, facts)
     ):
         facts = context.facts = gather_facts(paths, spec)
     if not pending.has_new and facts.in_flight is None:
@@ -138,14 +138,18 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
     return order, pending
 
 
-def _make_up_closing(context: RunContext, facts: Facts) -> bool:
-    """Plan the batch that closes what the last batch with data has passed, when the driver was killed before Spark came
-    to it: Spark never makes it up, and judges later records by the watermark from before."""
+def _make_up_closing(context: RunContext, pending: Pending, facts: Facts) -> bool:
+    """Plan the batch that closes what the last batch with data has passed, when the driver was killed before it was
+    planned: Spark never makes it up, and judges later records by the watermark from before."""
     note = read_open_state(context.paths, facts.query_id)
     if note is None or note.rows == 0 or note.drained_batch == facts.checkpoint.last_commit:
         return False
+    # What is new belongs to the run that was killed; it closes at its end.
+    at_end = context.spec.close_windows == "at_end" and not pending.has_new
+    watermark_ms = closing_watermark(note, context.spec.watermarks, context.spec.watermark_policy, everything=at_end)
     context.lease.check()
-    return plan_closing_batch(context.paths.checkpoint, read_watermark(context.paths.checkpoint)) is not None
+    watermark_ms = max(watermark_ms, read_watermark(context.paths.checkpoint))
+    return plan_closing_batch(context.paths.checkpoint, watermark_ms) is not None
 
 
 def _close_idle(context: RunContext, pending: Pending, facts: Facts) -> bool:

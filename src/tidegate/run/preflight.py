@@ -17,6 +17,7 @@ from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import Birth, changed_keys, fingerprint, read_birth
 from tidegate.staging.checkpoint import CheckpointState, read_checkpoint
 from tidegate.staging.manifest import BatchManifest, read_all_manifests
+from tidegate.staging.open_state import read_open_state
 from tidegate.table.log import TableState, read_table_state
 
 
@@ -32,6 +33,8 @@ class Facts:
     fingerprint: Mapping[str, Any]
     missing_staged_files: Sequence[str] = ()
     state_folder: str = ""
+    keeps_state: bool = False
+    """Whether batches depend on the state that earlier ones left."""
     ledger_knows_settled: bool = False
     """Whether the ledger has files of :attr:`untraced_batch`, so that only the note is lost; looked up only when there
     is such a batch."""
@@ -69,10 +72,15 @@ class Facts:
 
     @property
     def in_flight(self) -> int | None:
-        """A batch that Spark planned and that is neither staged nor in the table: only Spark can finish it."""
+        """A batch that only Spark can finish: it was planned, and is neither staged nor in the table; or it is, and
+        Spark has not committed its state, without which it closes nothing and goes on with nothing."""
         batch = self.checkpoint.in_flight
         query_id = self.checkpoint.query_id
-        if batch is None or query_id is None or batch <= self.settled_up_to(query_id):
+        if batch is None or query_id is None:
+            return None
+        if self.keeps_state:
+            return batch
+        if batch <= self.settled_up_to(query_id):
             return None
         staged = {manifest.batch_id for manifest in self.manifests.get(query_id, ())}
         return None if batch in staged else batch
@@ -98,6 +106,7 @@ def gather_facts(paths: PipelinePaths, spec: PipelineSpec) -> Facts:
         published=published,
         fingerprint=fingerprint(spec),
         state_folder=str(paths.state),
+        keeps_state=read_open_state(paths, checkpoint.query_id) is not None,
     )
     missing = [
         file.path for manifest in facts.owed for file in manifest.files if not (paths.state / file.path).exists()

@@ -83,7 +83,7 @@ def settle(paths: PipelinePaths, spec: PipelineSpec, lease: Lease, facts: Facts)
     if any(isinstance(source, FilesSource) for source in spec.streams.values()):
         with open_ledger(paths) as ledger:
             for query_id in {manifest.query_id for manifest in settled}:
-                ledger.mark_published(query_id, facts.settled_up_to(query_id))
+                ledger.mark_published(query_id, _readable_no_more(facts, query_id))
             links = ledger.removable_links()
             for name, source in spec.sources.items():
                 if isinstance(source, SpooledSource):
@@ -100,6 +100,15 @@ def settle(paths: PipelinePaths, spec: PipelineSpec, lease: Lease, facts: Facts)
             storage.remove(paths.decision(verdict.run_id))
     _remove_empty(paths, {manifest.query_id for manifest in settled})
     return gather_facts(paths, spec)
+
+
+def _readable_no_more(facts: Facts, query_id: str) -> int:
+    """The last batch of a query whose files nobody will read again: not one that Spark has to compute once more to have
+    its state, though the table holds its rows."""
+    settled = facts.settled_up_to(query_id)
+    if query_id == facts.query_id and facts.in_flight is not None:
+        return min(settled, facts.in_flight - 1)
+    return settled
 
 
 def note_published(

@@ -97,6 +97,14 @@ def reached_watermark(note: OpenState, delays: Mapping[str, float], policy: Lite
     return min(marks.values()) if policy == "min" else max(marks.values())
 
 
+def closing_watermark(
+    note: OpenState, delays: Mapping[str, float], policy: Literal["min", "max"], *, everything: bool
+) -> int:
+    """The watermark that what is open is to be closed by when all is read; 0 for none. ``everything``: all of it."""
+    wanted = [reached_watermark(note, delays, policy), note.open_until_ms if everything else None]
+    return max((one for one in wanted if one is not None), default=0)
+
+
 def text_of_ms(moment: int | None) -> str | None:
     """Milliseconds since 1970 as reports spell a time; None for none."""
     return None if not moment else datetime.fromtimestamp(moment / 1000, UTC).isoformat(timespec="milliseconds")

@@ -1,14 +1,15 @@
 """Loaded by every Python process of a run under test (PYTHONPATH): stops the run at the N-th durable step it takes.
 
 A step is a call of os.rename, os.replace, os.link, os.unlink or os.fsync on something inside the project under test, in
-whichever process it happens: the command line or the Spark driver. The count is shared through one file. At step N the
-run is killed (the command's process; its children die with it) or frozen there until somebody thaws it. Nothing here
+whichever process it happens: the command line or the Spark driver. The count is shared through one file. At step N (or
+at the first whose text, "unlink data/...", a pattern is found in) the run is killed (the command's process; its children die with it) or frozen there until somebody thaws it. Nothing here
 knows tidegate's own names, but one: heartbeats of the lease come by the clock and not by the work, so they are not
 counted, and step N is the same one each time.
 """
 
 import fcntl
 import os
+import re
 import signal
 import sys
 import threading
@@ -16,7 +17,9 @@ import threading
 _SPEC = os.environ.get("FAULT_AT")
 
 
-def _arm(root: str, counter_path: str, wanted: int, mode: str) -> None:
+def _arm(root: str, counter_path: str, wanted: str, mode: str) -> None:
+    number_wanted = int(wanted) if wanted.isdigit() else None
+
     def step(name: str, path: object) -> None:
         if threading.current_thread().name.startswith("tidegate-lease-"):
             return
@@ -37,7 +40,7 @@ def _arm(root: str, counter_path: str, wanted: int, mode: str) -> None:
             os.write(handle, f"{number} {name} {text[len(root) :]}\n".encode("utf-8", "replace"))
         finally:
             os.close(handle)
-        if number == wanted:
+        if number == number_wanted or (number_wanted is None and re.search(wanted, f"{name} {text[len(root) :]}")):
             if mode == "kill":
                 os.kill(int(os.environ["FAULT_COMMAND_PID"]), signal.SIGKILL)
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -64,4 +67,4 @@ if _SPEC:
     os.environ.setdefault("FAULT_COMMAND_PID", str(os.getpid()))
     _root, _counter, _wanted, _mode = _SPEC.split("|")
     if "pytest" not in sys.modules:
-        _arm(_root, _counter, int(_wanted), _mode)
+        _arm(_root, _counter, _wanted, _mode)
