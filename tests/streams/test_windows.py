@@ -102,10 +102,10 @@ def test_session_windows(spark: SparkSession, tmp_path: Path) -> None:
     flow.run()
     flow.offer("trades", row("c", "10:08"), row("d", "10:40"))  # c goes on with the session of the first run
     flow.run()
-    flow.expect("start end count", [])
-    flow.offer("trades", row("e", "10:50"))
-    flow.run()
     flow.expect("start end count", [(at("10:00"), at("10:13"), 3)])
+    flow.offer("trades", row("late", "10:11"), row("e", "11:10"))
+    assert flow.run()["rows"]["late"] == 1
+    flow.expect("start end count", [(at("10:00"), at("10:13"), 3), (at("10:40"), at("10:45"), 1)])
 
 
 def test_a_record_without_an_event_time_is_set_aside(spark: SparkSession, tmp_path: Path) -> None:
