@@ -1,0 +1,58 @@
+"""Deliveries of the examples with memory, as the demonstration makes them and the tests do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tidegate.examples.outcome import Outcome
+
+STATEFUL = ("bitcoin_prices", "word_count", "students", "ad_clicks", "device_sessions")
+COLUMNS = {
+    "bitcoin_prices": ("start", "end", "average_price", "trades", "amount"),
+    "word_count": ("word", "count"),
+    "students": ("name", "age", "score", "class"),
+    "ad_clicks": ("impression_id", "ad", "impression_time", "click_id", "click_time"),
+    "device_sessions": ("device", "session_start", "session_end", "events"),
+}
+"""The columns of each table in the order of an outcome's rows."""
+TOPICS = {"word_count": ("lines",), "ad_clicks": ("ad_impressions", "ad_clicks")}
+
+
+def make_delivery(
+    name: str,
+    root: Path,
+    bootstrap_servers: str,
+    delivery: int,
+    rows: int,
+    faults: float,
+    topics: Mapping[str, str] | None = None,
+) -> Outcome:
+    """Make delivery number ``delivery`` for pipeline ``name`` of the project at ``root``; what its run must come to.
+
+    That holds when the deliveries before had the same numbers and a run each. ``topics``: other names of Kafka topics.
+    """
+    from tidegate.examples import make_ad_clicks as ads
+    from tidegate.examples import make_bitcoin_prices as prices
+    from tidegate.examples import make_device_sessions as sessions
+    from tidegate.examples import make_students as students
+    from tidegate.examples import make_word_count as words
+
+    called = [(topics or {}).get(topic, topic) for topic in TOPICS.get(name, ())]
+    inbox = root / "data" / "inbox"
+    match name:
+        case "bitcoin_prices":
+            return prices.make_bitcoin_prices(inbox / "trades", delivery, rows, faults=faults)
+        case "word_count":
+            return words.make_word_count(bootstrap_servers, delivery, rows, topic=called[0], faults=faults)
+        case "students":
+            static = root / "data" / "static" / "classes"
+            return students.make_students(inbox / "students", static, delivery, rows, faults=faults)
+        case "ad_clicks":
+            pair = (called[0], called[1])
+            return ads.make_ad_clicks(bootstrap_servers, delivery, rows, topics=pair, faults=faults)
+        case "device_sessions":
+            return sessions.make_device_sessions(inbox / "events", delivery, rows, faults=faults)
+    raise ValueError(f"{name} is none of {', '.join(STATEFUL)}")
