@@ -12,17 +12,23 @@ from tidegate.examples.outcome import dump
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 
-def copy_example(root: Path, name: str, topics: Mapping[str, str] | None = None) -> None:
-    """Job, suite and DAG of an example into the project at ``root``; ``topics`` replaces names of Kafka topics."""
+def copy_example(root: Path, name: str, topics: Mapping[str, str] | None = None, schedule: str | None = None) -> None:
+    """Job, suite and DAG of an example into the project at ``root``.
+
+    ``topics`` replaces names of Kafka topics, ``schedule`` (as YAML) the schedule; all else is as in the repository.
+    """
     shutil.copytree(REPOSITORY / "jobs" / name, root / "jobs" / name)
     for path in (f"expectations/{name}.yaml", f"dags/{name}.py"):
         (root / path).parent.mkdir(exist_ok=True)
         shutil.copy(REPOSITORY / path, root / path)
     spec = root / "jobs" / name / "pipeline.yaml"
     text = spec.read_text()
-    for topic, other in (topics or {}).items():
-        assert text.count(f"topics: [{topic}]\n") == 1
-        text = text.replace(f"topics: [{topic}]\n", f"topics: [{other}]\n")
+    changes = {f"topics: [{topic}]\n": f"topics: [{other}]\n" for topic, other in (topics or {}).items()}
+    if schedule is not None:
+        changes['schedule: "*/10 * * * *"\n'] = f"schedule: {schedule}\n"
+    for old, new in changes.items():
+        assert text.count(old) == 1
+        text = text.replace(old, new)
     spec.write_text(text)
 
 
