@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tidegate.examples.outcome import Outcome
+    from tidegate.examples.outcome import Outcome, Row
 
 STATEFUL = ("bitcoin_prices", "word_count", "students", "ad_clicks", "device_sessions")
 COLUMNS = {
@@ -18,6 +18,8 @@ COLUMNS = {
     "device_sessions": ("device", "session_start", "session_end", "events"),
 }
 """The columns of each table in the order of an outcome's rows."""
+KEYED = ("word_count",)
+"""A row of these replaces the one with the same first column."""
 TOPICS = {"word_count": ("lines",), "ad_clicks": ("ad_impressions", "ad_clicks")}
 
 
@@ -56,3 +58,33 @@ def make_delivery(
         case "device_sessions":
             return sessions.make_device_sessions(inbox / "events", delivery, rows, faults=faults)
     raise ValueError(f"{name} is none of {', '.join(STATEFUL)}")
+
+
+def list_outcomes(name: str, deliveries: int, rows: int, faults: float) -> list[Outcome]:
+    """What the runs of the first ``deliveries`` deliveries must come to; nothing is made."""
+    from tidegate.examples import make_ad_clicks as ads
+    from tidegate.examples import make_bitcoin_prices as prices
+    from tidegate.examples import make_device_sessions as sessions
+    from tidegate.examples import make_students as students
+    from tidegate.examples import make_word_count as words
+
+    numbers = range(1, deliveries + 1)
+    match name:
+        case "bitcoin_prices":
+            return prices.list_outcomes([list(prices.iter_trades(number, rows, faults=faults)) for number in numbers])
+        case "word_count":
+            return words.list_outcomes([list(words.iter_lines(number, rows, faults=faults)) for number in numbers])
+        case "students":
+            made = ((list(students.iter_students(number, rows, faults=faults)), number) for number in numbers)
+            return students.list_outcomes((records, students.list_classes(number)) for records, number in made)
+        case "ad_clicks":
+            return ads.list_outcomes(ads.make_deliveries(deliveries, rows, faults=faults))
+        case "device_sessions":
+            return sessions.list_outcomes(sessions.make_deliveries(deliveries, rows, faults=faults))
+    raise ValueError(f"{name} is none of {', '.join(STATEFUL)}")
+
+
+def list_rows(name: str, outcomes: Iterable[Outcome]) -> list[Row]:
+    """The rows of the table after the runs with these outcomes."""
+    rows = [row for outcome in outcomes for row in outcome.rows]
+    return list({row[0]: row for row in rows}.values()) if name in KEYED else rows

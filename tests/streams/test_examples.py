@@ -19,14 +19,12 @@ from tests.streaming import Streaming
 from tidegate.examples import make_ad_clicks
 from tidegate.examples.kafka import create_topic, send_records
 from tidegate.examples.outcome import EPOCH, Outcome, Row, show_time
-from tools.deliveries import COLUMNS, STATEFUL, TOPICS, make_delivery
+from tools.deliveries import COLUMNS, STATEFUL, TOPICS, list_rows, make_delivery
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _NUMBERS = itertools.count(1)
-KEYED = {"word_count"}
-"""Their rows replace those with the same first column."""
 
 
 class Example:
@@ -43,7 +41,7 @@ class Example:
         )
         copy_example(root, name, self.topics)
         shutil.copy(REPOSITORY / "jobs/tidegate_job.py", root / "jobs")
-        self.rows: list[Row] = []
+        self.outcomes: list[Outcome] = []
         self.aside: Counter[tuple[str, str]] = Counter()
 
     def deliver(self, delivery: int, rows: int, faults: float) -> Outcome:
@@ -55,12 +53,8 @@ class Example:
     def check_run(self, outcome: Outcome) -> dict[str, Any]:
         """A run must come to ``outcome``: table, quarantine and report; its report."""
         report = self.flow.run()
-        columns = COLUMNS[self.flow.name]
-        if self.flow.name in KEYED:
-            changed = {row[0] for row in outcome.rows}
-            self.rows = [row for row in self.rows if row[0] not in changed]
-        self.rows += outcome.rows
-        self.flow.expect(" ".join(columns), self.rows)
+        self.outcomes.append(outcome)
+        self.flow.expect(" ".join(COLUMNS[self.flow.name]), list_rows(self.flow.name, self.outcomes))
 
         for reason, texts in (("malformed", outcome.malformed), ("late", outcome.late)):
             self.aside.update((reason, _plain(text)) for text in texts)
@@ -126,13 +120,12 @@ FAULTS = dict.fromkeys(STATEFUL, 0.05) | {"students": 0.15}
 @pytest.mark.parametrize("name", STATEFUL)
 def test_run_by_run(start: Callable[[str], Example], name: str) -> None:
     example = start(name)
-    outcomes = []
     for delivery in range(1, DELIVERIES[name] + 1):
         outcome = example.deliver(delivery, SIZES[name], FAULTS[name])
         report = example.check_run(outcome)
         if outcome.watermark is not None:
             assert report["watermark"] == show_time(outcome.watermark).replace("Z", "+00:00")
-        outcomes.append(outcome)
+    outcomes = example.outcomes
     assert all(any(getattr(outcome, way) for outcome in outcomes) for way in ("rows", "rejected", "malformed"))
     assert any(outcome.late for outcome in outcomes) == (outcomes[0].watermark is not None)
     assert example.flow.run()["outcome"] == "nothing_new"
