@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,15 +51,14 @@ def in_session(spark: SparkSession) -> Callable[[SubmitPlan], int]:
 
 @dataclass
 class Streaming:
-    """One project with one pipeline named ``flow``."""
+    """One project with one pipeline."""
 
     root: Path
     spark: SparkSession
+    name: str = "flow"
     runs: int = 0
     files: int = 0
     reports: list[dict[str, Any]] = field(default_factory=list)
-
-    name = "flow"
 
     @property
     def project(self) -> Project:
@@ -103,9 +102,15 @@ class Streaming:
 
     def aside(self, reason: str) -> list[dict[str, Any]]:
         """The records in quarantine for a reason, parsed."""
+        return sorted((json.loads(text or "null") for text in self.quarantine()[reason]), key=str)
+
+    def quarantine(self) -> dict[str, list[str | None]]:
+        """All records in quarantine by reason, as they came."""
         folder = self.root / "data/quarantine" / self.name
-        rows = read_agreed(folder, self.spark) if folder.exists() else []
-        return sorted((json.loads(row["raw"]) for row in rows if row["reason"] == reason), key=str)
+        texts: dict[str, list[str | None]] = defaultdict(list)
+        for row in read_agreed(folder, self.spark) if folder.exists() else []:
+            texts[row["reason"]].append(row["raw"])
+        return texts
 
     def expect(self, columns: str, rows: Iterable[tuple[Any, ...]]) -> None:
         """The table holds exactly these rows, each once."""

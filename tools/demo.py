@@ -1,10 +1,10 @@
-"""Both example pipelines through the real scheduler: what `make run` and `make stop` call.
+"""The example pipelines through the real scheduler: what `make run` and `make stop` call.
 
     python -m tools.demo run|stop
 
 ``run`` starts the broker and Airflow unless they run already, makes new data twice, lets the DAGs take them, and
-compares what was published and quarantined with what the data makers say they made. A second ``run`` goes on with what
-is there.
+compares what was published and quarantined with what the data makers say they made; the tables of the pipelines with
+memory row by row. A second ``run`` goes on with what is there.
 """
 
 from __future__ import annotations
@@ -13,22 +13,35 @@ import json
 import os
 import shutil
 import time
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from tools.airflow_client import AirflowClient
+from tools.airflow_client import FINISHED_STATES, AirflowClient
 from tools.airflow_local import DEFAULT_HOME, Airflow, find_airflow, start_airflow
 from tools.broker import DEFAULT_FOLDER, Broker, find_broker, start_broker
 from tools.console import REPO_ROOT, ToolError, run_main, say
+from tools.deliveries import COLUMNS, STATEFUL, TOPICS, list_outcomes, list_rows, make_delivery
 from tools.jars import ensure_jars
 
 if TYPE_CHECKING:
-    from tidegate.examples.truth import Truth
+    from tidegate.examples.outcome import Outcome
 
-PIPELINES = ("orders", "clicks")
+PIPELINES = ("orders", "clicks", *STATEFUL)
 ROUNDS = 2
-ROWS = {"orders": 5_000, "clicks": 8_000}
+ROWS = {
+    "orders": 5_000,
+    "clicks": 8_000,
+    "bitcoin_prices": 600,
+    "word_count": 200,
+    "students": 60,
+    "ad_clicks": 200,
+    "device_sessions": 300,
+}
+FAULTS = dict.fromkeys(STATEFUL, 0.01) | {"word_count": 0.02, "students": 0.05}
+SHOWN_ROWS = 3
 FREE_BYTES = 1_000_000_000
 RUN_TIMEOUT_SECONDS = 600
 NOTES_PATH = REPO_ROOT / "data" / "demo.json"
@@ -40,7 +53,7 @@ class Round:
 
     number: int
     started_at: datetime
-    truths: dict[str, Truth] = field(default_factory=dict)
+    offered: dict[str, int] = field(default_factory=dict)
     reports: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
 
@@ -51,8 +64,7 @@ def run_demo() -> None:
     broker = _have_broker()
     airflow = _have_airflow(broker)
     airflow.client.wait_for_dags(list(PIPELINES))
-    for name in PIPELINES:
-        airflow.client.unpause(name)
+    _take_leftovers(airflow.client)
     for number in range(1, ROUNDS + 1):
         current = _run_round(number, airflow.client, broker)
         _show_round(current)
@@ -60,9 +72,11 @@ def run_demo() -> None:
     for name in PIPELINES:
         _show_table(name)
     print(f"\nAirflow   {airflow.url}   user {airflow.user}   password {airflow.password}")
-    print(f"Kafka     {broker.bootstrap_servers}   topic clicks")
+    topics = ", ".join(["clicks", *(topic for topics in TOPICS.values() for topic in topics)])
+    print(f"Kafka     {broker.bootstrap_servers}   topics {topics}")
     if not differences:
-        print("Records   every one that was made is in a table or in quarantine, once")
+        print("Records   of orders and clicks: every one that was made is in a table or in quarantine, once")
+        print("Rows      of the others: those that plain Python makes of the same data (what is open comes later)")
     print("look on   .venv/bin/tidegate status   |   make run again brings new data   |   make stop ends both servers")
     if differences:
         raise ToolError(
@@ -115,44 +129,101 @@ def _have_airflow(broker: Broker) -> Airflow:
     return airflow
 
 
+def _take_leftovers(client: AirflowClient) -> None:
+    """Let the DAGs take what a demonstration left that was stopped half-way: a delivery must have a run of its own,
+    or records are late, or not, where the makers say otherwise."""
+    notes = _read_notes()
+    if not notes.get("under_way"):
+        return
+    say("what an earlier make run has left: triggering the DAGs")
+    _let_run(client, datetime.now(UTC))
+    _write_notes({**notes, "under_way": False})
+
+
 def _run_round(number: int, client: AirflowClient, broker: Broker) -> Round:
+    _hold_dags(client)
     current = Round(number, datetime.now(UTC))
     known = {name: set(_read_reports(name)) for name in PIPELINES}
+    _write_notes({**_read_notes(), "under_way": True})
     for name in PIPELINES:
-        current.truths[name] = _make_data(name, broker)
-        say(f"round {number}: {current.truths[name].offered:,} records for {name}; triggering its DAG")
-        client.trigger(name)
+        current.offered[name] = _make_data(name, broker)
+    offered = sum(current.offered.values())
+    say(f"round {number}: {offered:,} records for {len(PIPELINES)} pipelines; triggering their DAGs")
+    _let_run(client, current.started_at)
     for name in PIPELINES:
-        _wait_until_quiet(client, name, current.started_at)
         current.reports[name] = [report for key, report in _read_reports(name).items() if key not in known[name]]
+    _write_notes({**_read_notes(), "under_way": False})
     return current
 
 
-def _make_data(name: str, broker: Broker) -> Truth:
-    """New records; the ids go on where the last delivery ended, so that none is offered twice."""
+def _hold_dags(client: AirflowClient) -> None:
+    """Pause each DAG at a moment when none of its runs is under way: a tick of the schedule in the middle of a delivery
+    would make two of it. (A run of a paused DAG stands still between its tasks.)"""
+    deadline = time.monotonic() + RUN_TIMEOUT_SECONDS
+    for name in PIPELINES:
+        client.pause(name)
+        while any(run["state"] not in FINISHED_STATES for run in client.list_dag_runs(name)):
+            if time.monotonic() > deadline:
+                raise ToolError(f"the runs of {name} did not end in {RUN_TIMEOUT_SECONDS} s", "look at the UI")
+            client.unpause(name)
+            time.sleep(2)
+            client.pause(name)
+
+
+def _let_run(client: AirflowClient, since: datetime) -> None:
+    """Trigger every DAG, and wait until none has a run under way."""
+    for name in PIPELINES:
+        client.unpause(name)
+        client.trigger(name)
+    for name in PIPELINES:
+        _wait_until_quiet(client, name, since)
+
+
+def _make_data(name: str, broker: Broker) -> int:
+    """New records, how many; they go on where the last delivery ended, so that none is offered twice."""
+    notes = _read_notes()
+    note = notes.setdefault(name, {"deliveries": 0, "made": {}})
+    delivery = note["deliveries"] + 1
+    made = _make_rows(name, broker, delivery) if name in STATEFUL else _make_records(name, broker, delivery)
+    note["made"] = {key: note["made"].get(key, 0) + count for key, count in made.items()}
+    note["deliveries"] = delivery
+    _write_notes(notes)
+    return made["read"]
+
+
+def _make_records(name: str, broker: Broker, delivery: int) -> dict[str, int]:
+    """A delivery for a pipeline without memory: what becomes of each record is known from the record."""
     from tidegate.examples.make_clicks import FIRST_DAY, make_clicks
     from tidegate.examples.make_orders import make_orders
 
-    notes = _read_notes()
-    note = notes.setdefault(name, {"next_id": 1, "made": {}})
-    start_id, rows = int(note["next_id"]), ROWS[name]
-    day = FIRST_DAY + timedelta(days=(start_id - 1) // rows)
+    rows = ROWS[name]
+    start_id, day = (delivery - 1) * rows + 1, FIRST_DAY + timedelta(days=delivery - 1)
     if name == "orders":
         inbox = REPO_ROOT / "data" / "inbox" / name
         truth = make_orders(inbox, rows, files=5, start_id=start_id, first_day=day, days=2)
     else:
         truth = make_clicks(broker.bootstrap_servers, rows, start_id=start_id, first_day=day)
-    made = {"read": truth.offered, "published": truth.published, "quarantined": truth.quarantined}
-    note["made"] = {key: note["made"].get(key, 0) + count for key, count in made.items()}
-    note["next_id"] = start_id + rows
-    NOTES_PATH.parent.mkdir(parents=True, exist_ok=True)
-    NOTES_PATH.write_text(json.dumps(notes))
-    return truth
+    return {"read": truth.offered, "published": truth.published, "quarantined": truth.quarantined}
+
+
+def _make_rows(name: str, broker: Broker, delivery: int) -> dict[str, int]:
+    outcome = make_delivery(name, REPO_ROOT, broker.bootstrap_servers, delivery, ROWS[name], FAULTS[name])
+    return {"read": outcome.offered, "published": len(outcome.rows), "quarantined": _count_set_aside(outcome)}
+
+
+def _count_set_aside(outcome: Outcome) -> int:
+    return len(outcome.malformed) + len(outcome.late) + sum(map(len, outcome.rejected.values()))
 
 
 def _read_notes() -> dict[str, Any]:
-    """What was made so far, by pipeline: the next id, and the sums of what the data makers say they made."""
+    """By pipeline: the deliveries so far, and the sums of what the data makers say they made. ``under_way``: whether
+    some of it may have had no run yet."""
     return dict(json.loads(NOTES_PATH.read_text())) if NOTES_PATH.exists() else {}
+
+
+def _write_notes(notes: Mapping[str, Any]) -> None:
+    NOTES_PATH.parent.mkdir(parents=True, exist_ok=True)
+    NOTES_PATH.write_text(json.dumps(notes))
 
 
 def _wait_until_quiet(client: AirflowClient, name: str, since: datetime) -> None:
@@ -160,7 +231,7 @@ def _wait_until_quiet(client: AirflowClient, name: str, since: datetime) -> None
     deadline = time.monotonic() + RUN_TIMEOUT_SECONDS
     while True:
         runs = [run for run in client.list_dag_runs(name) if _time_of(run) >= since]
-        if runs and all(run["state"] in ("success", "failed") for run in runs):
+        if runs and all(run["state"] in FINISHED_STATES for run in runs):
             break
         if time.monotonic() > deadline:
             states = ", ".join(f"{run['dag_run_id']} is {run['state']}" for run in runs)
@@ -205,16 +276,20 @@ def _show_round(current: Round) -> None:
 
     table = Table(title=f"round {current.number}", title_justify="left")
     for heading in ("pipeline", "run", "outcome", "checks"):
-        table.add_column(heading, overflow="fold")
-    for heading in ("offered", "read", "published", "quarantined", "table version", "seconds"):
+        table.add_column(heading)
+    for heading in ("offered", "read", "published", "quarantined", "version", "watermark", "seconds"):
         table.add_column(heading, justify="right")
+    idle = 0
     for name in PIPELINES:
-        offered = f"{current.truths[name].offered:,}"
+        offered = f"{current.offered[name]:,}"
         for report in current.reports[name]:
             rows, seconds = report["rows"], report.get("duration_seconds") or {}
+            if report["outcome"] == "nothing_new":
+                idle += 1
+                continue
             table.add_row(
                 name,
-                report["run_id"],
+                _shorten_run_id(report["run_id"]),
                 report["outcome"],
                 str((report.get("quality") or {}).get("verdict") or ""),
                 offered,
@@ -222,10 +297,20 @@ def _show_round(current: Round) -> None:
                 f"{rows.get('published') or 0:,}",
                 f"{_count_quarantined(report):,}",
                 str((report.get("table") or {}).get("version") if rows.get("published") else ""),
+                (report.get("watermark") or "")[5:16].replace("T", " "),
                 f"{sum(value or 0 for value in seconds.values()):.1f}",
             )
             offered = ""
+    if idle:
+        table.caption = f"{idle} more runs found nothing new"
+        table.caption_justify = "left"
     Console(width=max(shutil.get_terminal_size((140, 40)).columns, 120)).print(table)
+
+
+def _shorten_run_id(run_id: str) -> str:
+    """``manual__2026-03-02T10:20:30.4+00:00`` as ``manual 10:20:30``."""
+    kind, _, moment = run_id.partition("__")
+    return f"{kind} {moment[11:19]}".rstrip()
 
 
 def _compare() -> list[str]:
@@ -234,7 +319,8 @@ def _compare() -> list[str]:
     Over all runs, not by round: a demo that was stopped half-way leaves records to the next one.
     """
     differences = []
-    for name, note in _read_notes().items():
+    notes = _read_notes()
+    for name in PIPELINES:
         # What a run staged and another one published stands in both reports.
         reports = [report for report in _read_reports(name).values() if not report.get("published_by")]
         found = {
@@ -244,10 +330,39 @@ def _compare() -> list[str]:
         }
         differences += [
             f"{name}: {key} {found[key]:,}, made for it {made:,}"
-            for key, made in note["made"].items()
+            for key, made in notes[name]["made"].items()
             if made != found[key]
         ]
+        if name in STATEFUL:
+            outcomes = list_outcomes(name, notes[name]["deliveries"], ROWS[name], FAULTS[name])
+            wanted, there = Counter(list_rows(name, outcomes)), Counter(_read_rows(name))
+            differences += [
+                f"{name}: {what} {len(rows):,} rows, such as {rows[0]}"
+                for what, rows in (
+                    ("the table lacks", list((wanted - there).elements())),
+                    ("the table has beyond what it must", list((there - wanted).elements())),
+                )
+                if rows
+            ]
     return differences
+
+
+def _read_rows(name: str) -> list[tuple[Any, ...]]:
+    """The rows of a table as every parquet reader sees them, in the columns and order of an outcome."""
+    import duckdb
+
+    from tidegate.project import load_project
+
+    folder = load_project(REPO_ROOT).paths(name).table
+    if not any(folder.rglob("*.parquet")):
+        return []
+    columns = ", ".join(f'"{column}"' for column in COLUMNS[name])
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        found = connection.sql(
+            f"SELECT {columns} FROM read_parquet($files)", params={"files": str(folder / "**" / "*.parquet")}
+        )
+        return [tuple(row.values()) for row in found.to_arrow_table().to_pylist()]
 
 
 def _show_table(name: str) -> None:
@@ -265,7 +380,7 @@ def _show_table(name: str) -> None:
     count = connection.execute("SELECT count(*) FROM read_parquet(?, hive_partitioning = true)", [files]).fetchall()
     print(f"\n{name}: {count[0][0]:,} rows in {os.path.relpath(folder)}, the first as DuckDB reads them")
     rows = connection.sql(
-        "SELECT * FROM read_parquet($files, hive_partitioning = true) LIMIT 5", params={"files": files}
+        f"SELECT * FROM read_parquet($files, hive_partitioning = true) LIMIT {SHOWN_ROWS}", params={"files": files}
     )
     rows.show(max_width=max(shutil.get_terminal_size((140, 40)).columns, 120))
 

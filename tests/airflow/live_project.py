@@ -6,7 +6,10 @@ import json
 import shutil
 from pathlib import Path
 
-REPOSITORY = Path(__file__).parents[2]
+from tests.examples import REPOSITORY, copy_example
+from tools.deliveries import STATEFUL, TOPICS
+
+EXAMPLE_TOPICS = {topic: f"{topic}-live" for topics in TOPICS.values() for topic in topics}
 HOLD_VARIABLE = "GATE_HOLD_FILE"
 SECRET_VARIABLE = "GATE_SECRET"
 
@@ -14,6 +17,8 @@ _SETTINGS = f"""version: 1
 spark:
   conf:
     spark.hadoop.fs.s3a.secret.key: ${{{SECRET_VARIABLE}}}
+kafka:
+  bootstrap_servers: ${{KAFKA_BOOTSTRAP_SERVERS:-localhost:9092}}
 """
 
 _SPEC = """version: 1
@@ -116,6 +121,10 @@ def write_live_project(root: Path) -> None:
     (job / "transform.py").write_text(_WAITING_TRANSFORM)
     with (job / "pipeline.yaml").open("a") as file:
         file.write("transform: transform.py\n")
+    for name in STATEFUL:
+        topics = {topic: EXAMPLE_TOPICS[topic] for topic in TOPICS.get(name, ())}
+        # Without its schedule: a tick would take what is there before the run that the test waits for.
+        copy_example(root, name, topics, schedule="null")
     _write_pipeline(root, "broken", "null")
     spec = root / "jobs" / "broken" / "pipeline.yaml"
     spec.write_text(spec.read_text().replace("format: json", "format: jason").replace("owner:", "ownr:"))

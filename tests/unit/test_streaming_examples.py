@@ -197,14 +197,15 @@ def test_an_impression_is_unclicked_when_the_watermark_is_past_its_hour() -> Non
             delivery(["15:00"], [("12:00", "13:00:00.001"), ("15:00", "15:00")]),
         ]
     )
-    assert [outcome.watermark for outcome in (first, second, third)] == [at("10:00"), at("10:00"), at("12:00")]
+    assert [outcome.watermark for outcome in (first, second, third)] == [at("10:00"), at("10:31"), at("12:00")]
     assert [(row[0], row[3]) for row in first.rows] == [("12:00", "12:0013:00"), ("08:59:59.999", None)]
     assert [(row[0], row[3]) for row in second.rows] == [
         ("13:30", "13:3013:31"),
         ("09:00:00.001", "09:00:00.00110:00:00.001"),
+        ("09:00", None),  # the clicks had been at 13:31 before this delivery, which has none later than 10:00
     ]
     assert len(second.late) == 2
-    assert [(row[0], row[3]) for row in third.rows] == [("15:00", "15:0015:00"), ("09:00", None)]
+    assert [(row[0], row[3]) for row in third.rows] == [("15:00", "15:0015:00")]
 
 
 def test_a_session_is_over_when_the_watermark_is_past_its_silence() -> None:

@@ -139,11 +139,13 @@ def list_outcomes(deliveries: Iterable[Delivery]) -> list[Outcome]:
     """What the run of each delivery must come to.
 
     Rows are (impression_id, ad, impression_time, click_id, click_time); the last two are None for an impression that
-    nobody clicked on, which appears when the watermark is past its hour, not when it reaches it. The watermark takes
-    the slower of both sources, as far as *this run* has seen them: Spark does not remember where each stood. So a run
-    in which one of them is silent leaves it where it was.
+    nobody clicked on, which appears when the watermark is past its hour, not when it reaches it. The watermark is that
+    of one uninterrupted query: the slower of both sources, each as far as it *ever* was; while one of them has had no
+    record it does not move. Spark alone forgets with each run where a source stood that is silent in it.
     """
     watermark = EPOCH
+    impressions_until: datetime | None = None
+    clicks_until: datetime | None = None
     impressions: dict[str, list[_Impression]] = {}
     clicks: dict[str, list[tuple[str, datetime]]] = {}
     outcomes = []
@@ -163,10 +165,11 @@ def list_outcomes(deliveries: Iterable[Delivery]) -> list[Outcome]:
             if ZERO <= at - impression.time <= CLICK_WITHIN:
                 impression.clicked = True
                 _add(outcome, impression, click_id, at)
-        watermark = outcome.watermark = max(
-            watermark,
-            min(new_impressions.reach(IMPRESSION_WATERMARK), new_clicks.reach(CLICK_WATERMARK)),
-        )
+        impressions_until = _later(impressions_until, new_impressions.newest)
+        clicks_until = _later(clicks_until, new_clicks.newest)
+        if impressions_until is not None and clicks_until is not None:
+            watermark = min(impressions_until - IMPRESSION_WATERMARK, clicks_until - CLICK_WATERMARK)
+        outcome.watermark = watermark
         for key, waiting in list(impressions.items()):
             for impression in waiting:
                 if impression.time + CLICK_WITHIN < watermark and not impression.clicked:
@@ -181,10 +184,6 @@ class _Read:
     kept: list[tuple[dict[str, Any], datetime]] = field(default_factory=list)
     newest: datetime | None = None
 
-    def reach(self, delay: timedelta) -> datetime:
-        """Where this source would have the watermark; a silent one has it at its beginning."""
-        return EPOCH if self.newest is None else self.newest - delay
-
 
 def _read(records: Sequence[Record], time_field: str, outcome: Outcome, watermark: datetime) -> _Read:
     """The records that count, parsed; a late one counts for the watermark alone."""
@@ -195,12 +194,16 @@ def _read(records: Sequence[Record], time_field: str, outcome: Outcome, watermar
             continue
         record = json.loads(text)
         moment = read_time(record[time_field])
-        read.newest = max(read.newest or moment, moment)
+        read.newest = _later(read.newest, moment)
         if moment <= watermark:
             outcome.late.append(text)
         else:
             read.kept.append((record, moment))
     return read
+
+
+def _later(one: datetime | None, other: datetime | None) -> datetime | None:
+    return max((moment for moment in (one, other) if moment is not None), default=None)
 
 
 def _add(outcome: Outcome, impression: _Impression, click_id: str | None, click_time: datetime | None) -> None:

@@ -6,6 +6,7 @@ The topic is created when it is absent. The same seed, numbers and delivery give
 from __future__ import annotations
 
 import argparse
+import base64
 import os
 import random
 import re
@@ -51,7 +52,10 @@ def iter_lines(delivery: int, rows: int = 200, *, seed: int = 1, faults: float =
 
 
 def list_outcomes(deliveries: Iterable[Sequence[Line]]) -> list[Outcome]:
-    """What the run of each delivery must come to. Rows are (word, count), of the words that the delivery has."""
+    """What the run of each delivery must come to. Rows are (word, count), of the words that the delivery has.
+
+    A line that is not UTF-8 is among the malformed as base64, as quarantine keeps it; a record without a value is "".
+    """
     counts: Counter[str] = Counter()
     outcomes = []
     for lines in deliveries:
@@ -59,7 +63,7 @@ def list_outcomes(deliveries: Iterable[Sequence[Line]]) -> list[Outcome]:
         changed: set[str] = set()
         for value, fault in lines:
             if value is None or (fault is not None and fault.effect == MALFORMED):
-                outcome.malformed.append("" if value is None else value.decode(errors="replace"))
+                outcome.malformed.append("" if value is None else base64.b64encode(value).decode())
                 continue
             words = WORD.findall(value.decode().lower())
             counts.update(words)

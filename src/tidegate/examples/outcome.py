@@ -4,9 +4,9 @@ A stateful pipeline's rows cannot be counted off a single delivery: a row may ap
 So each of these examples has a ``list_outcomes`` that takes the deliveries in their order, one a run, and says for each
 which rows must appear, and which records cannot count.
 
-A run here is what ``Trigger.AvailableNow`` makes of one delivery: one batch with the data, and, when the watermark
-moved, one without. Records are judged late by the watermark that the run before ended with; rows leave the state by the
-one this run ends with.
+A run here is what tidegate makes of one delivery: one batch with the data, and, when the watermark moved, one without.
+The watermark is that of one query that never ended, whichever sources a run had news of. Records are
+judged late by the watermark that the run before ended with; rows leave the state by the one this run ends with.
 """
 
 from __future__ import annotations
