@@ -153,7 +153,8 @@ class Windows(Flow):
     )
     transform = (
         "    once = events.dropDuplicates(['id', 'dt'])\n"
-        "    windows = once.groupBy(F.window('dt', '10 minutes')).agg(F.count('*').alias('n'), F.sum('amount').alias('amount'))\n"
+        "    windows = once.groupBy(F.window('dt', '10 minutes'))\n"
+        "    windows = windows.agg(F.count('*').alias('n'), F.sum('amount').alias('amount'))\n"
         "    return windows.select(F.date_format('window.start', 'yyyy-MM-dd HH:mm').alias('start'), 'n', 'amount')\n"
     )
     suite = SUITE.replace("column: id", "column: start")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.streaming import Streaming, make_streaming, source
+from tidegate.errors import DefectError, DisagreementError
+from tidegate.run.steps import audit_run, publish_run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -177,3 +181,52 @@ def test_every_batch_leaves_its_progress(spark: SparkSession, tmp_path: Path) ->
         assert {event["batchId"] for event in events if event["event"] == kind} == {0, 1}
     assert [event["rows"] for event in events if event["event"] == "staged"] == [1, 0]
     assert events[0]["stateOperators"][0]["numRowsTotal"] == 1
+
+
+@contextlib.contextmanager
+def stopped_before_the_commit() -> Iterator[None]:
+    """A run in this block ends when it has written a manifest: Spark does not commit the batch."""
+
+    def stop(*args: Any) -> None:
+        raise RuntimeError("stopped here")
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(DefectError, match="stopped here"):
+        patch.setattr("tidegate.ingest.progress_log.ProgressLog.note_staged", stop)
+        yield
+
+
+def test_a_batch_that_spark_did_not_commit_is_computed_again(spark: SparkSession, tmp_path: Path) -> None:
+    """Though it is staged and nothing is new: else its windows would stay open, and its input would be forgotten."""
+    flow = make(tmp_path, spark, TUMBLING)
+    flow.offer("trades", row("a", "10:01"))
+    flow.run()
+    flow.offer("trades", row("b", "10:02"), row("c", "10:41"))
+    with stopped_before_the_commit():
+        flow.run("second")
+    assert flow.run("second")["rows"]["published"] == 1
+    flow.expect("start count", [(at("10:00"), 2)])
+    assert flow.run()["outcome"] == "nothing_new"
+
+
+def test_its_input_stays_when_it_is_published_without_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """By the audit and publish steps alone."""
+    flow = make(tmp_path, spark, TUMBLING)
+    flow.offer("trades", row("a", "10:01"))
+    flow.run()
+    flow.offer("trades", row("b", "10:02"), row("c", "10:41"))
+    with stopped_before_the_commit():
+        flow.run("second")
+    audit_run(flow.project, flow.name, "second")
+    assert publish_run(flow.project, flow.name, "second")["outcome"] == "published"
+    link = next((flow.state / "intake/trades").iterdir())
+    flow.offer("trades", row("d", "10:42"))
+    kept = link.rename(tmp_path / "kept")
+    with pytest.raises(DisagreementError, match="1 files of source trades from which it is computed are gone"):
+        flow.run()
+    kept.rename(link)
+    flow.run()
+    flow.expect("start count", [(at("10:00"), 2)])
+    flow.offer("trades", row("e", "12:00"))
+    flow.run()
+    flow.expect("start count", [(at("10:00"), 2), (at("10:40"), 2)])
+    assert list((flow.state / "intake").rglob("*.json")) == []

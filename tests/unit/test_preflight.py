@@ -177,3 +177,17 @@ def test_what_is_owed() -> None:
 def test_in_flight(last_offset: int, last_commit: int, batches: tuple[int, ...], expected: int | None) -> None:
     checkpoint = CheckpointState(True, QUERY, last_offset, last_commit)
     assert replace(SETTLED, checkpoint=checkpoint, manifests=staged(*batches)).in_flight == expected
+
+
+@pytest.mark.parametrize(
+    ("last_offset", "last_commit", "batches", "expected"),
+    [(3, 3, (), None), (4, 3, (), 4), (4, 3, (4,), 4), (3, 2, (), 3)],
+    ids=["nothing", "only Spark can finish it", "staged", "published"],
+)
+def test_in_flight_with_state(
+    last_offset: int, last_commit: int, batches: tuple[int, ...], expected: int | None
+) -> None:
+    """Rows are not all that a batch leaves: until Spark has committed it, its state is owed too."""
+    checkpoint = CheckpointState(True, QUERY, last_offset, last_commit)
+    facts = replace(SETTLED, checkpoint=checkpoint, manifests=staged(*batches), keeps_state=True)
+    assert facts.in_flight == expected

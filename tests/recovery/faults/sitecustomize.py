@@ -2,9 +2,10 @@
 
 A step is a call of os.rename, os.replace, os.link, os.unlink or os.fsync on something inside the project under test, in
 whichever process it happens: the command line or the Spark driver. The count is shared through one file. At step N (or
-at the first whose text, "unlink data/...", a pattern is found in) the run is killed (the command's process; its children die with it) or frozen there until somebody thaws it. Nothing here
-knows tidegate's own names, but one: heartbeats of the lease come by the clock and not by the work, so they are not
-counted, and step N is the same one each time.
+at the first whose text, "unlink data/...", a pattern is found in) the run is killed (the command's process; its
+children die with it) or frozen there until somebody thaws it. Nothing here knows tidegate's own names, but one:
+heartbeats of the lease come by the clock and not by the work, so they are not counted, and step N is the same one each
+time.
 """
 
 import fcntl
