@@ -87,13 +87,11 @@ def test_the_examples_of_the_contract():
     assert errors("tidegate.schema.json", CONTRACT_PROJECT) == []
 
 
-def test_the_contract_example_is_refused_only_for_what_is_not_supported_yet():
+def test_the_contract_example_is_a_pipeline_but_for_its_keys():
+    """It shows every key, also `keys` beside another output mode than update."""
     document = parse_document(CONTRACT_EXAMPLE.encode(), "jobs/bitcoin_prices/pipeline.yaml")
     assert check_document(document, "bitcoin_prices") is not None
-    assert {(fault.key, fault.code) for fault in document.faults} == {
-        ("sources.trades.watermark", "NOT_SUPPORTED_YET"),
-        ("output_mode", "NOT_SUPPORTED_YET"),
-    }
+    assert [(fault.key, fault.code) for fault in document.faults] == []
 
 
 def test_the_example_pipelines_and_a_new_project(tmp_path):

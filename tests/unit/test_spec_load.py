@@ -126,7 +126,7 @@ BAD_SPEC: 10 faults in jobs/orders/pipeline.yaml
       fix: write name: orders
   jobs/orders/pipeline.yaml:3: schedul: unknown key 'schedul'
       fix: write schedule; allowed: version, name, description, owner, tags, schedule, sources, transform, trigger, \
-output_mode, table, quality, sinks, spark
+output_mode, watermark_policy, close_windows, table, quality, sinks, spark
   jobs/orders/pipeline.yaml:8: sources.trades.formt: unknown key 'formt'
       fix: write format; allowed: type, path, format, schema, event_time, watermark, settle, unknown_fields, static, \
 options
@@ -365,31 +365,64 @@ def test_keys_that_cannot_tell_rows_apart(tmp_path, keys, expected):
     assert any(expected in fault for fault in faults), faults
 
 
-@pytest.mark.parametrize(
-    ("text", "keys"),
-    [
-        (GOOD + "output_mode: update\ntable: {keys: [id]}\n", ["output_mode"]),
-        (GOOD + "output_mode: complete\n", ["output_mode"]),
-        (GOOD + "quality: {on_critical: continue}\n", ["quality.on_critical"]),
-        (GOOD + "    static: true\n", ["sources.orders.static"]),
-        (GOOD + "    event_time: at\n    watermark: 5 minutes\n", ["sources.orders.watermark"]),
-        (GOOD + "  more: {type: files, path: b, format: text}\n", ["sources"]),
-        (TICKS + "    event_time: timestamp\n    watermark: 5 minutes\n", ["sources.ticks.watermark"]),
-    ],
-)
-def test_what_is_not_supported_yet(tmp_path, text, keys):
+def test_what_is_not_supported_yet(tmp_path):
     with pytest.raises(SpecError) as caught:
-        load(tmp_path, text)
+        load(tmp_path, GOOD + "quality: {on_critical: continue}\n")
     assert caught.value.code == "NOT_SUPPORTED_YET"
-    assert [fault.key for fault in caught.value.faults] == keys
+    assert [fault.key for fault in caught.value.faults] == ["quality.on_critical"]
     assert all(fault.line for fault in caught.value.faults)
 
 
 def test_what_is_not_supported_yet_is_found_in_a_model_too(tmp_path):
     spec = load(tmp_path, GOOD)
     assert list_unsupported(spec) == []
-    (finding,) = list_unsupported(spec.model_copy(update={"output_mode": "update"}))
-    assert finding.message == "output_mode: update is not supported yet"
+    later = spec.model_copy(update={"quality": spec.quality.model_copy(update={"on_critical": "continue"})})
+    (finding,) = list_unsupported(later)
+    assert finding.message == "on_critical: continue is not supported yet"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "output_mode: update\ntable: {keys: [id]}\n",
+        "output_mode: complete\n",
+        "    event_time: at\n    watermark: 5 minutes\n",
+        "    event_time: at\n    watermark: 5 minutes\nclose_windows: at_end\n",
+        "    event_time: at\n    watermark: 5 minutes\nclose_windows: {when: 1 hour}\n",
+        "  more: {type: files, path: b, format: text, static: true}\ntransform: transform.py\n",
+        "  more: {type: files, path: b, format: text}\ntransform: transform.py\n",
+    ],
+)
+def test_streaming_queries(tmp_path, more):
+    assert faults_of(tmp_path, GOOD + more) == []
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ("    static: true\n", "sources: every source is static, so nothing is ever new"),
+        (
+            "  more: {type: files, path: b, format: text}\n",
+            "2 sources and no transform that says how they come together",
+        ),
+        (
+            "  more: {type: files, path: b, format: json, schema: 'at TIMESTAMP', event_time: at, watermark: 1 hour, "
+            "static: true}\ntransform: transform.py\n",
+            "sources.more.watermark: a static source has no watermark",
+        ),
+        (
+            "  more: {type: files, path: b, format: json, schema: infer, static: true}\ntransform: transform.py\n",
+            "sources.more.schema: the columns of a static source are not inferred",
+        ),
+        ("close_windows: at_end\n", "close_windows moves a watermark, and no source has one"),
+        ("watermark_policy: max\n", "watermark_policy chooses between watermarks, and there are not two"),
+        ("    watermark: 5 minutes\n", "a watermark needs event_time"),
+        ("    event_time: name\n    watermark: 5 minutes\n", "the column name is STRING, not TIMESTAMP"),
+    ],
+)
+def test_streaming_queries_that_cannot_be(tmp_path, more, expected):
+    faults = faults_of(tmp_path, GOOD + more)
+    assert any(expected in fault for fault in faults), faults
 
 
 def test_trigger_once_is_supported_but_without_limits(tmp_path):
