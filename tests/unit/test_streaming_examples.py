@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from tests.examples import SILENT_TOPICS
 from tidegate.audit.pandas_engine import judge_files
 from tidegate.audit.suite import load_suite
 from tidegate.examples import (
@@ -30,6 +31,7 @@ from tidegate.examples.truth import MALFORMED, Fault
 from tidegate.project import load_project
 from tidegate.spec.checks import check_pipeline
 from tidegate.spec.models import PipelineSpec
+from tools.deliveries import COLUMNS, STATEFUL, list_outcomes, make_delivery
 
 ROOT = Path(__file__).resolve().parents[2]
 REJECTING_RULES = {
@@ -86,6 +88,23 @@ def test_files_are_whole_and_the_same_bytes_for_the_same_seed(tmp_path: Path) ->
     assert {name: (tmp_path / "a" / name).read_bytes() for name in names} == {
         name: (tmp_path / "b" / name).read_bytes() for name in names
     }
+
+
+def test_the_outcome_of_a_delivery_is_the_last_of_all_so_far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What makes a delivery, and what a demonstration compares the tables with, speak of the same data."""
+    for maker in (make_word_count, make_ad_clicks):
+        monkeypatch.setattr(maker, "send_records", lambda *args, **more: None)
+    for name in STATEFUL:
+        outcome = make_delivery(name, tmp_path, "nowhere:1", 3, 50, 0.1)
+        assert outcome == list_outcomes(name, 3, 50, 0.1)[-1] and outcome.rows
+        assert all(len(row) == len(COLUMNS[name]) for row in outcome.transformed)
+
+
+def test_the_watermark_is_that_of_a_query_that_never_ended() -> None:
+    outcomes = make_ad_clicks.list_outcomes(SILENT_TOPICS)
+    assert [outcome.watermark and outcome.watermark.hour for outcome in outcomes] == [0, 10, 10, 14, 14]
+    assert [len(outcome.rows) for outcome in outcomes] == [0, 1, 0, 2, 0]
+    assert [len(outcome.late) for outcome in outcomes] == [0, 0, 0, 0, 1]
 
 
 def test_what_is_called_malformed_is() -> None:
