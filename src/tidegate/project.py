@@ -217,8 +217,8 @@ class PipelinePaths:
 
     @property
     def open_state(self) -> Path:
-        """What a query with state has open between runs."""
-        return self.state / "open_state.json"
+        """What queries with state have open between runs: a folder per query, with notes numbered by batch."""
+        return self.state / "open_state"
 
     @property
     def set_aside(self) -> Path:

@@ -20,11 +20,14 @@ import pytest
 from tests.keyed import Keyed
 from tests.readers import canonical, read_agreed, read_with_deltalake, read_with_duckdb
 from tests.recovery.conftest import sweep
+from tests.staged import QUERY
 from tests.storage_calls import KilledHere, StorageCalls, kill, split_devices
+from tidegate import storage
 from tidegate.errors import TidegateError
 from tidegate.run.gate import audit_increment
 from tidegate.run.merging import load_judged, plan_merge
 from tidegate.run.report import load_report
+from tidegate.staging.manifest import write_manifest
 from tidegate.table.intent import PublishIntent, write_intent
 from tidegate.table.replace import bring_back, list_set_aside, set_aside
 
@@ -229,3 +232,19 @@ def plan_of(keyed: Keyed, run_id: str) -> PublishIntent:
 
 def visible_files(keyed: Keyed) -> list[Path]:
     return sorted(keyed.paths.table.rglob("*.parquet"))
+
+
+def test_an_old_manifest_that_comes_back(tmp_path: Path) -> None:
+    """As a driver writes it that was frozen just before: the note of the last publish does not go back to it."""
+    keyed = Keyed(tmp_path)
+    (old,) = keyed.stage(BEFORE)
+    keyed.run("first")
+    keyed.stage(*BATCHES)
+    keyed.run("second")
+    before = storage.read_note(keyed.paths.published)
+    assert before is not None and before["batch_id"] == 2
+    write_manifest(keyed.paths.manifest(QUERY, 0), old)
+    keyed.run("third")
+    assert storage.read_note(keyed.paths.published) == before
+    assert canonical(read_agreed(keyed.paths.table)) == canonical(AFTER["update"])
+    assert keyed.leftovers() == []

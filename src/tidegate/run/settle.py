@@ -121,11 +121,15 @@ def note_published(
     if newest:
         # With two queries (a loss was accepted in between) the living one is the one staged last.
         query_id = max(settled, key=lambda manifest: manifest.staged_at).query_id
+        batch_id = newest[query_id]
+        if before is not None and (before.get("table_id"), before.get("query_id")) == (table.table_id, query_id):
+            # A process that was frozen may have written the manifest of a batch again that was settled long ago.
+            batch_id = max(batch_id, int(before.get("batch_id", -1)))
         note = {
             "table_id": table.table_id,
             "version": table.version,
             "query_id": query_id,
-            "batch_id": newest[query_id],
+            "batch_id": batch_id,
             "ledger_last_id": last_taken(paths, spec),
         }
         if note != before:

@@ -41,15 +41,15 @@ class OpenState:
 
 def read_open_state(paths: PipelinePaths, query_id: str | None) -> OpenState | None:
     """The note of the living query, or None."""
-    value = storage.read_json(paths.open_state)
-    return OpenState(**value) if value is not None and value["query_id"] == query_id else None
+    value = storage.read_note(paths.open_state / query_id) if query_id is not None else None
+    return OpenState(**value) if value is not None else None
 
 
 def note_drained(paths: PipelinePaths, query_id: str, batch_id: int) -> None:
     """The driver has come to its end, after ``batch_id``."""
     note = read_open_state(paths, query_id)
     if note is not None and note.drained_batch != batch_id:
-        storage.replace(paths.open_state, storage.dump_json(asdict(replace(note, drained_batch=batch_id))))
+        storage.write_note(paths.open_state / query_id, batch_id, asdict(replace(note, drained_batch=batch_id)))
 
 
 def note_batch(
@@ -75,8 +75,7 @@ def note_batch(
         last_data_at_ms=now_ms if manifest.read else before.last_data_at_ms,
         drained_batch=before.drained_batch,
     )
-    if note != before:
-        storage.replace(paths.open_state, storage.dump_json(asdict(note)))
+    storage.write_note(paths.open_state / manifest.query_id, manifest.batch_id, asdict(note))
     return note
 
 
