@@ -303,7 +303,8 @@ def last_positions(paths: PipelinePaths) -> dict[str, Any]:
 def _settings(facts: Facts) -> dict[str, str]:
     from tidegate.run.drain import PINNED
 
-    return dict(PINNED) if facts.birth is None else dict(facts.birth.settings)
+    # What an earlier version did not pin yet is added: without it the new checkpoint would be refused like the old one.
+    return dict(PINNED) if facts.birth is None else {**PINNED, **facts.birth.settings}
 
 
 def _note_table(paths: PipelinePaths, spec: PipelineSpec, facts: Facts) -> None:
