@@ -121,9 +121,10 @@ def render_report() -> str:
         "# The run report\n",
         "One JSON file per run, `<state>/<pipeline>/runs/<run id>.json`. `tidegate run --json` prints it, each Airflow "
         "task returns it as its XCom, the asset event carries it, and the UI shows it.\n",
-        "`rows` balances, or the run fails (`UNBALANCED`): read = malformed + late + what entered the transform; transformed "
-        "= rejected + staged; published + superseded = staged once the increment is in the table. The figures come "
-        "from the batch manifests and the table's log, never from a process's memory, so a retry reports the same.\n",
+        "`rows` balances, or the run fails (`UNBALANCED`): read = malformed + late + what entered the transform; "
+        "transformed = rejected + staged; published + superseded = staged once the increment is in the table. The "
+        "figures come from the batch manifests and the table's log, never from a process's memory, so a retry reports "
+        "the same.\n",
         _fields(REPORT, [field.name for field in fields(RunReport)]),
         "## rows\n",
         _fields(ROWS, ROW_KEYS),
