@@ -82,11 +82,11 @@ def test_partition_folders_are_kept_and_come_back_from_sparks_uri(
     ]  # fmt: skip
     folders = [os.path.dirname(link) for link in admitted.links]
     assert folders == ["day=2026-01-01/city=São Paulo%2FX", "day=2026-01-02/city=__HIVE_DEFAULT_PARTITION__"]
-    log = paths.checkpoint / "sources" / "0" / "0"
+    log = paths.checkpoint / "sources" / "trades" / "0"
     log.parent.mkdir(parents=True)
     uris = [(paths.intake("trades") / link).as_uri() for link in admitted.links]
     log.write_text("\n".join(["v1", *(json.dumps({"path": uri, "timestamp": 1, "batchId": 0}) for uri in uris)]))
-    taken = files_between(paths.checkpoint, 0, -1, 0)
+    taken = files_between(paths.checkpoint, "trades", -1, 0)
     assert tuple(link_of(path, paths.intake("trades")) for path in taken) == admitted.links
     ledger.mark_staged("trades", "q", 0, taken_files(ledger, take_stats(paths.intake("trades"), admitted.links)))
     assert intake.remove_links(paths, ledger.mark_published("q", 0), ledger) == 2

@@ -13,7 +13,7 @@ from tidegate.errors import UsageError
 from tidegate.project import Project
 from tidegate.spec.faults import SpecError, name_nearest, show_value
 from tidegate.spec.load import check_name, list_pipelines, load_pipeline, read_pipeline
-from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec, ProjectSpec
+from tidegate.spec.models import CloseWhen, FilesSource, KafkaSource, PipelineSpec, ProjectSpec
 from tidegate.spec.supported import list_unsupported
 
 GOOD = """\
@@ -126,7 +126,7 @@ BAD_SPEC: 10 faults in jobs/orders/pipeline.yaml
       fix: write name: orders
   jobs/orders/pipeline.yaml:3: schedul: unknown key 'schedul'
       fix: write schedule; allowed: version, name, description, owner, tags, schedule, sources, transform, trigger, \
-output_mode, table, quality, sinks, spark
+output_mode, watermark_policy, close_windows, table, quality, sinks, spark
   jobs/orders/pipeline.yaml:8: sources.trades.formt: unknown key 'formt'
       fix: write format; allowed: type, path, format, schema, event_time, watermark, settle, unknown_fields, static, \
 options
@@ -365,16 +365,120 @@ def test_keys_that_cannot_tell_rows_apart(tmp_path, keys, expected):
     assert any(expected in fault for fault in faults), faults
 
 
+WATERMARK = "    event_time: at\n    watermark: 5 minutes\n"
+STATIC = "  more: {type: files, path: b, format: text, static: true}\n"
+MORE = "  more: {type: files, path: b, format: json, schema: at TIMESTAMP, event_time: at, watermark: 1 hour}\n"
+JOINED = "transform: transform.py\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        GOOD + "output_mode: update\ntable: {keys: [id]}\n",
+        GOOD + "output_mode: complete\n",
+        GOOD + WATERMARK,
+        GOOD + WATERMARK + "close_windows: at_end\n",
+        GOOD + WATERMARK + "close_windows: {when: 2 hours}\n",
+        GOOD + STATIC + JOINED,
+        GOOD + MORE + JOINED,
+        GOOD + WATERMARK + MORE + JOINED + "watermark_policy: max\n",
+        GOOD + WATERMARK + "watermark_policy: min\n",
+        GOOD.replace("schema: id BIGINT, name STRING, at TIMESTAMP", "schema: infer"),
+        TICKS + "    event_time: timestamp\n    watermark: 5 minutes\n",
+        TICKS + STATIC + JOINED,
+    ],
+)
+def test_queries_with_state_and_several_sources_load(tmp_path, text):
+    assert faults_of(tmp_path, text) == []
+    assert list_unsupported(load(tmp_path, text)) == []
+
+
+def test_what_streams_is_told_from_what_is_read_whole(tmp_path):
+    others = MORE.replace("more:", "others:")
+    spec = load(tmp_path, GOOD + WATERMARK + STATIC + others + JOINED + "close_windows: {when: 2 hours}\n")
+    assert (list(spec.streams), list(spec.statics)) == (["orders", "others"], ["more"])
+    assert spec.watermarks == {"orders": 300.0, "others": 3600.0}
+    assert isinstance(spec.close_windows, CloseWhen) and spec.close_windows.when == 7200.0
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            GOOD + "    static: true\n",
+            "3: sources: every source is static, so nothing is ever new | add one that streams",
+        ),
+        (
+            GOOD + "    static: true\n" + STATIC + JOINED,
+            "3: sources: every source is static, so nothing is ever new | add one that streams",
+        ),
+        (
+            GOOD + MORE,
+            "3: sources: 2 sources and no transform that says how they come together | add `transform: transform.py`, "
+            "or keep one source",
+        ),
+        (
+            GOOD + STATIC,
+            "3: sources: 2 sources and no transform that says how they come together | add `transform: transform.py`, "
+            "or keep one source",
+        ),
+        (
+            GOOD + MORE.replace("type:", "static: true, type:") + JOINED,
+            "9: sources.more.watermark: a static source has no watermark: it is read whole in each run | remove it",
+        ),
+        (
+            GOOD + STATIC.replace("format: text", "format: csv, schema: infer") + JOINED,
+            "9: sources.more.schema: the columns of a static source are not inferred: its files change from run to run "
+            "| write the columns: schema: id BIGINT",
+        ),
+        (
+            GOOD + "close_windows: at_end\n",
+            "9: close_windows: close_windows moves a watermark, and no source has one | give a source `event_time` and "
+            "`watermark`, or remove it",
+        ),
+        (
+            GOOD + "close_windows: {when: 1 hour}\n",
+            "9: close_windows: close_windows moves a watermark, and no source has one | give a source `event_time` and "
+            "`watermark`, or remove it",
+        ),
+        (
+            GOOD + "watermark_policy: max\n",
+            "9: watermark_policy: watermark_policy chooses between watermarks, and there are not two | remove it",
+        ),
+        (
+            GOOD + WATERMARK + "watermark_policy: max\n",
+            "11: watermark_policy: watermark_policy chooses between watermarks, and there are not two | remove it",
+        ),
+        (
+            GOOD + "output_mode: update\ntable: {partition_by: [name]}\n",
+            "10: table.keys: keys are needed: output_mode: update replaces the rows that have the keys of a new one | "
+            "write the columns that tell the rows apart: keys: [id]",
+        ),
+        (
+            GOOD + "output_mode: complete\ntable: {keys: [id]}\n",
+            "10: table.keys: keys are for output_mode: update, and this is complete | remove it",
+        ),
+        (
+            GOOD + "    watermark: 5 minutes\n",
+            "9: sources.orders.watermark: a watermark needs event_time | add `event_time: column`",
+        ),
+    ],
+)
+def test_streams_that_do_not_fit_together(tmp_path, text, expected):
+    assert one_fault(tmp_path, text) == expected
+
+
+def test_a_watermark_of_a_static_source_is_none_of_the_query(tmp_path):
+    text = GOOD + WATERMARK + MORE.replace("type:", "static: true, type:") + JOINED + "watermark_policy: max\n"
+    keys = {fault.split(": ")[1] for fault in faults_of(tmp_path, text)}
+    assert keys == {"sources.more.watermark", "watermark_policy"}
+
+
 @pytest.mark.parametrize(
     ("text", "keys"),
     [
-        (GOOD + "output_mode: update\ntable: {keys: [id]}\n", ["output_mode"]),
-        (GOOD + "output_mode: complete\n", ["output_mode"]),
         (GOOD + "quality: {on_critical: continue}\n", ["quality.on_critical"]),
-        (GOOD + "    static: true\n", ["sources.orders.static"]),
-        (GOOD + "    event_time: at\n    watermark: 5 minutes\n", ["sources.orders.watermark"]),
-        (GOOD + "  more: {type: files, path: b, format: text}\n", ["sources"]),
-        (TICKS + "    event_time: timestamp\n    watermark: 5 minutes\n", ["sources.ticks.watermark"]),
+        (GOOD + WATERMARK + MORE + JOINED + "quality: {on_critical: continue}\n", ["quality.on_critical"]),
     ],
 )
 def test_what_is_not_supported_yet(tmp_path, text, keys):
@@ -388,8 +492,9 @@ def test_what_is_not_supported_yet(tmp_path, text, keys):
 def test_what_is_not_supported_yet_is_found_in_a_model_too(tmp_path):
     spec = load(tmp_path, GOOD)
     assert list_unsupported(spec) == []
-    (finding,) = list_unsupported(spec.model_copy(update={"output_mode": "update"}))
-    assert finding.message == "output_mode: update is not supported yet"
+    quality = spec.quality.model_copy(update={"on_critical": "continue"})
+    (finding,) = list_unsupported(spec.model_copy(update={"quality": quality}))
+    assert (finding.message, finding.fix) == ("on_critical: continue is not supported yet", "use hold")
 
 
 def test_trigger_once_is_supported_but_without_limits(tmp_path):
