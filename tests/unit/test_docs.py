@@ -13,6 +13,7 @@ import yaml
 
 from tidegate.spec.load import list_pipelines
 from tools.console import REPO_ROOT
+from tools.docs import __main__ as pages
 from tools.docs.__main__ import FOLDER, list_stale
 from tools.docs.errors import SOURCES, find_raise_sites
 from tools.docs.source_text import Renderer
@@ -28,6 +29,25 @@ def read_page(path: Path) -> str:
 
 def test_reference_is_current():
     assert list_stale() == [], "python -m tools.docs writes the pages anew"
+
+
+def test_a_page_that_nothing_makes_is_told_from_one_that_is_made_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.setattr(pages, "FOLDER", tmp_path)
+    pages.write_pages()
+    assert list_stale() == ["streaming.md"]  # not there: it is made by hand, and must not be forgotten
+    (tmp_path / "streaming.md").write_text("as Spark found it")
+    assert list_stale() == []
+    (tmp_path / "left_over.md").write_text("")
+    (tmp_path / "spec.md").write_text("old")
+    assert list_stale() == ["spec.md", "left_over.md"]
+
+
+def test_the_page_that_is_made_elsewhere_is_where_its_maker_writes_it():
+    from tools.streaming_table import PAGE
+
+    assert {FOLDER / name for name in pages.MADE_ELSEWHERE} == {PAGE}
+    named = "streaming.md"
+    assert named in read_page(FOLDER / "spec.md") and f"reference/{named}" in read_page(REPO_ROOT / "README.md")
 
 
 def test_every_error_code_is_in_the_reference():

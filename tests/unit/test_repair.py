@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,12 @@ from tests.storage_calls import KilledHere, StorageCalls, kill
 from tidegate import storage
 from tidegate.project import Project, load_project
 from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
+from tidegate.run.drain import PINNED
 from tidegate.run.preflight import gather_facts
 from tidegate.run.repair import find_disagreement, repair_pipeline
+from tidegate.source.ledger import NewFile, open_ledger
 from tidegate.spec.load import load_pipeline
-from tidegate.staging.birth import new_birth, read_birth, write_birth
+from tidegate.staging.birth import new_birth, read_birth, replace_birth, write_birth
 from tidegate.table.commit import commit_files
 from tidegate.table.log import DataFile, list_data_files
 
@@ -103,6 +106,41 @@ def test_a_killed_repair_is_still_found(
         if calls.count < at:
             break
     assert at > 10
+
+
+def test_the_checkpoint_of_an_earlier_version_is_left_behind(tmp_path: Path) -> None:
+    """The new one is born with what this version pins, or it would be refused in the same way after its first batch."""
+    project = make_project(tmp_path)
+    paths, spec = project.paths(NAME), load_pipeline(project, NAME)
+    then = new_birth(paths, spec, {"orders": {}}, {"spark.sql.shuffle.partitions": "8"})
+    replace_birth(paths, replace(then, query_id=QUERY))
+    with open_ledger(paths) as ledger:
+        (row,) = ledger.add_links("orders", [NewFile("data/inbox/a.csv", 2, 1, "")])
+        ledger.mark_staged("orders", QUERY, 0, [{"path": row.path, "size": 2, "mtime_ns": 1, "link": row.link}])
+        ledger.mark_published(QUERY, 0)
+    for name in ("offsets", "commits"):
+        (paths.checkpoint / name).mkdir(parents=True)
+        (paths.checkpoint / name / "0").write_text('v1\n{"batchWatermarkMs":0}\n{"logOffset":0}')
+    (paths.checkpoint / "metadata").write_text(json.dumps({"id": QUERY}))
+    commit(paths.table, 0, [name_file(0)])
+
+    table = gather_facts(paths, spec).table
+    assert table is not None
+    note = {"table_id": table.table_id, "version": 0, "query_id": QUERY, "batch_id": 0, "ledger_last_id": 0}
+    storage.write_note(paths.published, 0, note)
+
+    found = find_disagreement(paths, gather_facts(paths, spec), NAME)
+    assert found is not None and found.code == "CHECKPOINT_TORN"
+    assert "an earlier version of tidegate made this checkpoint" in found.message
+    assert found.fix is not None and "tidegate repair orders" in found.fix
+    done = repair_pipeline(project, NAME, dry_run=False)
+    assert done["code"] == "CHECKPOINT_TORN"
+    assert "read 0 files again that the table's log does not hold" in done["actions"]
+
+    assert find_disagreement(paths, gather_facts(paths, spec), NAME) is None
+    assert not paths.checkpoint.exists()
+    birth = read_birth(paths)
+    assert birth is not None and birth.settings == {**PINNED, "spark.sql.shuffle.partitions": "8"}
 
 
 def name_file(batch_id: int, query_id: str = QUERY) -> str:

@@ -13,7 +13,7 @@ from tidegate.errors import UsageError
 from tidegate.project import Project
 from tidegate.spec.faults import SpecError, name_nearest, show_value
 from tidegate.spec.load import check_name, list_pipelines, load_pipeline, read_pipeline
-from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec, ProjectSpec
+from tidegate.spec.models import CloseWhen, FilesSource, KafkaSource, PipelineSpec, ProjectSpec
 from tidegate.spec.supported import list_unsupported
 
 GOOD = """\
@@ -365,64 +365,136 @@ def test_keys_that_cannot_tell_rows_apart(tmp_path, keys, expected):
     assert any(expected in fault for fault in faults), faults
 
 
-def test_what_is_not_supported_yet(tmp_path):
+WATERMARK = "    event_time: at\n    watermark: 5 minutes\n"
+STATIC = "  more: {type: files, path: b, format: text, static: true}\n"
+MORE = "  more: {type: files, path: b, format: json, schema: at TIMESTAMP, event_time: at, watermark: 1 hour}\n"
+JOINED = "transform: transform.py\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        GOOD + "output_mode: update\ntable: {keys: [id]}\n",
+        GOOD + "output_mode: complete\n",
+        GOOD + WATERMARK,
+        GOOD + WATERMARK + "close_windows: at_end\n",
+        GOOD + WATERMARK + "close_windows: {when: 2 hours}\n",
+        GOOD + STATIC + JOINED,
+        GOOD + MORE + JOINED,
+        GOOD + WATERMARK + MORE + JOINED + "watermark_policy: max\n",
+        GOOD + WATERMARK + "watermark_policy: min\n",
+        GOOD.replace("schema: id BIGINT, name STRING, at TIMESTAMP", "schema: infer"),
+        TICKS + "    event_time: timestamp\n    watermark: 5 minutes\n",
+        TICKS + STATIC + JOINED,
+    ],
+)
+def test_queries_with_state_and_several_sources_load(tmp_path, text):
+    assert faults_of(tmp_path, text) == []
+    assert list_unsupported(load(tmp_path, text)) == []
+
+
+def test_what_streams_is_told_from_what_is_read_whole(tmp_path):
+    others = MORE.replace("more:", "others:")
+    spec = load(tmp_path, GOOD + WATERMARK + STATIC + others + JOINED + "close_windows: {when: 2 hours}\n")
+    assert (list(spec.streams), list(spec.statics)) == (["orders", "others"], ["more"])
+    assert spec.watermarks == {"orders": 300.0, "others": 3600.0}
+    assert isinstance(spec.close_windows, CloseWhen) and spec.close_windows.when == 7200.0
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            GOOD + "    static: true\n",
+            "3: sources: every source is static, so nothing is ever new | add one that streams",
+        ),
+        (
+            GOOD + "    static: true\n" + STATIC + JOINED,
+            "3: sources: every source is static, so nothing is ever new | add one that streams",
+        ),
+        (
+            GOOD + MORE,
+            "3: sources: 2 sources and no transform that says how they come together | add `transform: transform.py`, "
+            "or keep one source",
+        ),
+        (
+            GOOD + STATIC,
+            "3: sources: 2 sources and no transform that says how they come together | add `transform: transform.py`, "
+            "or keep one source",
+        ),
+        (
+            GOOD + MORE.replace("type:", "static: true, type:") + JOINED,
+            "9: sources.more.watermark: a static source has no watermark: it is read whole in each run | remove it",
+        ),
+        (
+            GOOD + STATIC.replace("format: text", "format: csv, schema: infer") + JOINED,
+            "9: sources.more.schema: the columns of a static source are not inferred: its files change from run to run "
+            "| write the columns: schema: id BIGINT",
+        ),
+        (
+            GOOD + "close_windows: at_end\n",
+            "9: close_windows: close_windows moves a watermark, and no source has one | give a source `event_time` and "
+            "`watermark`, or remove it",
+        ),
+        (
+            GOOD + "close_windows: {when: 1 hour}\n",
+            "9: close_windows: close_windows moves a watermark, and no source has one | give a source `event_time` and "
+            "`watermark`, or remove it",
+        ),
+        (
+            GOOD + "watermark_policy: max\n",
+            "9: watermark_policy: watermark_policy chooses between watermarks, and there are not two | remove it",
+        ),
+        (
+            GOOD + WATERMARK + "watermark_policy: max\n",
+            "11: watermark_policy: watermark_policy chooses between watermarks, and there are not two | remove it",
+        ),
+        (
+            GOOD + "output_mode: update\ntable: {partition_by: [name]}\n",
+            "10: table.keys: keys are needed: output_mode: update replaces the rows that have the keys of a new one | "
+            "write the columns that tell the rows apart: keys: [id]",
+        ),
+        (
+            GOOD + "output_mode: complete\ntable: {keys: [id]}\n",
+            "10: table.keys: keys are for output_mode: update, and this is complete | remove it",
+        ),
+        (
+            GOOD + "    watermark: 5 minutes\n",
+            "9: sources.orders.watermark: a watermark needs event_time | add `event_time: column`",
+        ),
+    ],
+)
+def test_streams_that_do_not_fit_together(tmp_path, text, expected):
+    assert one_fault(tmp_path, text) == expected
+
+
+def test_a_watermark_of_a_static_source_is_none_of_the_query(tmp_path):
+    text = GOOD + WATERMARK + MORE.replace("type:", "static: true, type:") + JOINED + "watermark_policy: max\n"
+    keys = {fault.split(": ")[1] for fault in faults_of(tmp_path, text)}
+    assert keys == {"sources.more.watermark", "watermark_policy"}
+
+
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        (GOOD + "quality: {on_critical: continue}\n", ["quality.on_critical"]),
+        (GOOD + WATERMARK + MORE + JOINED + "quality: {on_critical: continue}\n", ["quality.on_critical"]),
+    ],
+)
+def test_what_is_not_supported_yet(tmp_path, text, keys):
     with pytest.raises(SpecError) as caught:
-        load(tmp_path, GOOD + "quality: {on_critical: continue}\n")
+        load(tmp_path, text)
     assert caught.value.code == "NOT_SUPPORTED_YET"
-    assert [fault.key for fault in caught.value.faults] == ["quality.on_critical"]
+    assert [fault.key for fault in caught.value.faults] == keys
     assert all(fault.line for fault in caught.value.faults)
 
 
 def test_what_is_not_supported_yet_is_found_in_a_model_too(tmp_path):
     spec = load(tmp_path, GOOD)
     assert list_unsupported(spec) == []
-    later = spec.model_copy(update={"quality": spec.quality.model_copy(update={"on_critical": "continue"})})
-    (finding,) = list_unsupported(later)
-    assert finding.message == "on_critical: continue is not supported yet"
-
-
-@pytest.mark.parametrize(
-    "more",
-    [
-        "output_mode: update\ntable: {keys: [id]}\n",
-        "output_mode: complete\n",
-        "    event_time: at\n    watermark: 5 minutes\n",
-        "    event_time: at\n    watermark: 5 minutes\nclose_windows: at_end\n",
-        "    event_time: at\n    watermark: 5 minutes\nclose_windows: {when: 1 hour}\n",
-        "  more: {type: files, path: b, format: text, static: true}\ntransform: transform.py\n",
-        "  more: {type: files, path: b, format: text}\ntransform: transform.py\n",
-    ],
-)
-def test_streaming_queries(tmp_path, more):
-    assert faults_of(tmp_path, GOOD + more) == []
-
-
-@pytest.mark.parametrize(
-    ("more", "expected"),
-    [
-        ("    static: true\n", "sources: every source is static, so nothing is ever new"),
-        (
-            "  more: {type: files, path: b, format: text}\n",
-            "2 sources and no transform that says how they come together",
-        ),
-        (
-            "  more: {type: files, path: b, format: json, schema: 'at TIMESTAMP', event_time: at, watermark: 1 hour, "
-            "static: true}\ntransform: transform.py\n",
-            "sources.more.watermark: a static source has no watermark",
-        ),
-        (
-            "  more: {type: files, path: b, format: json, schema: infer, static: true}\ntransform: transform.py\n",
-            "sources.more.schema: the columns of a static source are not inferred",
-        ),
-        ("close_windows: at_end\n", "close_windows moves a watermark, and no source has one"),
-        ("watermark_policy: max\n", "watermark_policy chooses between watermarks, and there are not two"),
-        ("    watermark: 5 minutes\n", "a watermark needs event_time"),
-        ("    event_time: name\n    watermark: 5 minutes\n", "the column name is STRING, not TIMESTAMP"),
-    ],
-)
-def test_streaming_queries_that_cannot_be(tmp_path, more, expected):
-    faults = faults_of(tmp_path, GOOD + more)
-    assert any(expected in fault for fault in faults), faults
+    quality = spec.quality.model_copy(update={"on_critical": "continue"})
+    (finding,) = list_unsupported(spec.model_copy(update={"quality": quality}))
+    assert (finding.message, finding.fix) == ("on_critical: continue is not supported yet", "use hold")
 
 
 def test_trigger_once_is_supported_but_without_limits(tmp_path):

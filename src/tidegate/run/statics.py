@@ -19,8 +19,9 @@ from typing import Any
 from tidegate import storage
 from tidegate.errors import SourceLostError, TryAgainError
 from tidegate.project import PipelinePaths, Project
-from tidegate.source.files import FileEntry, list_static
+from tidegate.source.files import FileEntry, list_static, static_is_empty
 from tidegate.source.intake import partition_folder
+from tidegate.source.ledger import link_suffix
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
 from tidegate.staging.checkpoint import CheckpointState
 from tidegate.table.log import has_log, list_data_files
@@ -66,7 +67,7 @@ def _pin_files(
     links = []
     for number, entry in enumerate(entries):
         inside = partition_folder(entry.partition)
-        link = f"{inside}/" * bool(inside) + f"{number:06d}{''.join(Path(entry.path).suffixes[-2:])}"
+        link = f"{inside}/" * bool(inside) + f"{number:06d}{link_suffix(entry.path)}"
         target = folder / link
         target.parent.mkdir(parents=True, exist_ok=True)
         _take(name, entry, target, is_table=is_table)
@@ -91,8 +92,9 @@ def _list(
     for file in list_data_files(folder):
         values = {column: value or None for column, value in file.partition.items()}
         entries.append(FileEntry(file.path, str(folder / file.path), file.size_bytes, file.modified_at_ms, 0, values))
-    columns = tuple(entries[0].partition) if entries else ()
-    return entries, columns, True
+    if not entries:
+        raise static_is_empty(paths, name, source)
+    return entries, tuple(entries[0].partition), True
 
 
 def _take(name: str, entry: FileEntry, target: Path, *, is_table: bool) -> None:

@@ -142,13 +142,7 @@ def list_static(
         if found.st_size
     )
     if not entries:
-        raise SourceLostError(
-            "STATIC_EMPTY",
-            f"the static source {source_name} of pipeline {paths.name} has no file with anything in it",
-            where=f"{paths.spec}: sources.{source_name}.path",
-            next_run="looks again; nothing was read",
-            fix=f"put its files into {spec.path}, or correct the path",
-        )
+        raise static_is_empty(paths, source_name, spec)
     placed, columns, misplaced = _place_in_partitions(None, spec, listing, entries)
     if misplaced:
         raise SourceLostError(
@@ -159,6 +153,17 @@ def list_static(
             fix="keep all its files in folders of the same columns",
         )
     return placed, columns
+
+
+def static_is_empty(paths: PipelinePaths, source_name: str, spec: FilesSource) -> SourceLostError:
+    """The error for a static source without any record."""
+    return SourceLostError(
+        "STATIC_EMPTY",
+        f"the static source {source_name} of pipeline {paths.name} has no file with anything in it",
+        where=f"{paths.spec}: sources.{source_name}.path",
+        next_run="looks again; nothing was read",
+        fix=f"put its files into {spec.path}, or correct the path",
+    )
 
 
 def note_scan(ledger: Ledger, source_name: str, scan: FilesScan) -> None:

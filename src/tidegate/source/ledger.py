@@ -342,11 +342,19 @@ def _row(values: tuple[Any, ...]) -> LedgerRow:
 
 
 def _link_name(file: NewFile, sequence: int) -> str:
-    # The random part keeps a name unused for ever, also when a ledger was lost: Spark never reads a name twice. The
-    # last suffix tells Hadoop the compression, which it compares in lower case only.
-    suffix = _SUFFIX.search(os.path.basename(file.path))
-    name = f"{sequence:010d}-{secrets.token_hex(4)}{suffix[0].lower() if suffix else ''}"
+    # The random part keeps a name unused for ever, also when a ledger was lost: Spark never reads a name twice.
+    name = f"{sequence:010d}-{secrets.token_hex(4)}{link_suffix(file.path)}"
     return f"{file.folder}/{name}" if file.folder else name
+
+
+def link_suffix(path: str) -> str:
+    """The last suffix of a file, for the name that Spark reads it under; "" when it has none that is plain.
+
+    It tells Hadoop the compression, which it compares in lower case only. The rest of a user's name may hold what Spark
+    takes for a pattern.
+    """
+    suffix = _SUFFIX.search(os.path.basename(path))
+    return suffix[0].lower() if suffix else ""
 
 
 def _chunks(values: Sequence[_T]) -> Iterator[Sequence[_T]]:
