@@ -94,11 +94,11 @@ def _session(project: Project, spec: PipelineSpec) -> SparkSession:
     """One small session for all pipelines of a command, each with its own SQL settings, as a run sets them."""
     from pyspark.sql import SparkSession
 
-    from tidegate.ingest.jvm import driver_conf, jvm_options
+    from tidegate.ingest.jvm import PINNED, driver_conf, jvm_options
 
     builder = SparkSession.builder.master("local[1]").appName("tidegate validate")
     options = " ".join(jvm_options(0, None))
-    for key, value in {**driver_conf(0, 0, 1), "spark.driver.extraJavaOptions": options}.items():
+    for key, value in {**driver_conf(0, 0, 1), **PINNED, "spark.driver.extraJavaOptions": options}.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate().newSession()
     for key, own in {**project.spec.spark.conf, **spec.spark.conf}.items():

@@ -29,6 +29,15 @@ _C2_WHEN_HOT = [
 """C2 for what is really hot: of the 38 CPU-seconds of a million rows of JSON its compiler threads took 13, for code
 that ran for seconds. With these the same run takes 32 to 34, and the wall time goes down as well (23 s to 21 s)."""
 
+PINNED = {
+    # 200, Spark's default, is for state of many GB.
+    "spark.sql.shuffle.partitions": "4",
+    # The checkpoint knows a source by its name and not by its place in the plan, which moves with the transform.
+    "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
+    "spark.sql.streaming.offsetLog.formatVersion": "2",
+}
+"""What Spark pins for ever with a checkpoint's first batch."""
+
 _SMALL_BYTES = 32 * MIB
 _MAX_PARTITION_BYTES = 128 * MIB
 _DEFAULT_OPEN_COST_BYTES = 4 * MIB

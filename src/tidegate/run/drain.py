@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate import storage
 from tidegate.errors import DisagreementError, SourceLostError, TidegateError
+from tidegate.ingest.jvm import PINNED
 from tidegate.ingest.order import IngestOrder, write_order
 from tidegate.project import PipelinePaths
 from tidegate.run.pending import Pending, find_pending
@@ -39,14 +40,6 @@ if TYPE_CHECKING:
     from tidegate.source.ledger import Ledger, LedgerRow
 
 _ROOM_FOR_AN_ANSWER_BYTES = 1 << 20
-PINNED = {
-    # 200, Spark's default, is for state of many GB.
-    "spark.sql.shuffle.partitions": "4",
-    # The checkpoint knows a source by its name and not by its place in the plan, which moves with the transform.
-    "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
-    "spark.sql.streaming.offsetLog.formatVersion": "2",
-}
-"""What Spark pins for ever with a checkpoint's first batch."""
 
 
 def drain_sources(context: RunContext, submit: Callable[[SubmitPlan], int], accept_loss: str | None) -> None:

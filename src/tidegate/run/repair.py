@@ -19,9 +19,9 @@ from typing import Any
 
 from tidegate import storage
 from tidegate.errors import DisagreementError, TidegateError
+from tidegate.ingest.jvm import PINNED
 from tidegate.lease import Lease, acquire
 from tidegate.project import PipelinePaths, Project
-from tidegate.run.drain import PINNED
 from tidegate.run.preflight import Facts, check_agreement, gather_facts
 from tidegate.run.rebirth import begin_anew
 from tidegate.run.rebuild import (
