@@ -9,14 +9,12 @@ from tests.recovery.scene import NAME
 
 SOURCE = "path: data/inbox\nformat: json\nschema: id STRING, amount INT"
 
-STATEFUL = {
-    "orders.groupBy('id').count()": "an aggregation",
-    "orders.dropDuplicates(['id'])": "a deduplication",
-    "orders.distinct()": "a deduplication",
-    "orders.join(orders.select('id'), 'id')": "a join",
-    "orders.orderBy('id')": "a sort",
-    "orders.limit(5)": "a limit",
-    "orders.select('id').union(orders.groupBy('id').count().select('id'))": "an aggregation",
+REFUSED = {
+    "orders.groupBy('id').count()": "an aggregation without a watermark cannot work",
+    "orders.orderBy('id')": "a sort cannot work",
+    "orders.offset(1)": "an offset cannot work",
+    "orders.join(orders.select('id'), 'id')": "more than once",
+    "orders.union(orders)": "more than once",
 }
 
 
@@ -35,9 +33,9 @@ def test_spark_finds_what_is_wrong_before_a_run(make_pipeline: MakePipeline) -> 
     pipeline = make_pipeline(SOURCE, rules=RANGE_RULE)
     cases: dict[str, tuple[str, str]] = {}
     wanted: dict[str, str] = {}
-    for number, (body, what) in enumerate(STATEFUL.items()):
+    for number, (body, what) in enumerate(REFUSED.items()):
         cases[f"state{number}"] = ("transform.py", f"def transform(orders):\n    return {body}\n")
-        wanted[f"state{number}"] = f"the transform contains {what}"
+        wanted[f"state{number}"] = what
     cases["raises"] = (
         "transform.py",
         "def helper(frame):\n    raise KeyError('no such key')\n\n\n"
@@ -58,7 +56,7 @@ def test_spark_finds_what_is_wrong_before_a_run(make_pipeline: MakePipeline) -> 
     cases["bad_sql"] = ("transform.sql", "SELECT id, FROM orders WHERE")
     wanted["bad_sql"] = "Spark refuses the query"
     cases["sql_state"] = ("transform.sql", "SELECT id, count(*) AS times FROM orders GROUP BY id")
-    wanted["sql_state"] = "the transform contains an aggregation"
+    wanted["sql_state"] = "an aggregation without a watermark cannot work"
     good = "def transform(orders, context):\n    return orders.selectExpr('*', f\"'{context.pipeline}' AS by\")\n"
     cases["with_context"] = ("transform.py", good)
     _new_pipelines(pipeline, cases)

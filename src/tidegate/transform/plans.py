@@ -68,6 +68,12 @@ def path_to(node: Any, metric: str) -> list[Any]:
     return []
 
 
+def count_metric(node: Any, metric: str) -> int:
+    """How often the ``observe`` named ``metric`` stands in a plan."""
+    here = int(is_metric(node, metric) and str(node.name()) == metric)
+    return here + sum(count_metric(child, metric) for child in children_of(node))
+
+
 def event_time_attributes(node: Any) -> list[Any]:
     """The output columns of a node that Spark holds for event times under a watermark."""
     return [attribute for attribute in items(node.output()) if attribute.metadata().contains(_WATERMARK_KEY)]
