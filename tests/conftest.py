@@ -48,6 +48,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.streaming.queryEvolution.enableSourceEvolution", "true")
         .config("spark.sql.streaming.offsetLog.formatVersion", "2")
+        .config("spark.sql.streaming.checkUnfinishedRepartitionOnRestart", "false")
         .config("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
