@@ -15,6 +15,7 @@ from tidegate.staging.open_state import (
     OpenState,
     describe_open_state,
     note_batch,
+    note_drained,
     reached_watermark,
     read_open_state,
     text_of_ms,
@@ -38,11 +39,26 @@ def manifest(
     watermark_ms: int | None = 0,
     state: list[dict[str, Any]] | None = None,
     rows: int = 1,
+    batch_id: int = 0,
 ) -> BatchManifest:
     """A batch with ``rows`` of each source in ``event_times``."""
     sources = {name: SourceRange(rows, 0, max_event_time_ms=moment) for name, moment in (event_times or {}).items()}
     return BatchManifest(
-        "orders", "r", query_id, 0, "a", sources, 0, 0, 0, [], [], 0, "{}", watermark_ms=watermark_ms, state=state or []
+        "orders",
+        "r",
+        query_id,
+        batch_id,
+        "a",
+        sources,
+        0,
+        0,
+        0,
+        [],
+        [],
+        0,
+        "{}",
+        watermark_ms=watermark_ms,
+        state=state or [],
     )
 
 
@@ -109,9 +125,8 @@ def test_only_the_newest_windows_are_named(paths: PipelinePaths) -> None:
 def test_a_batch_that_is_run_again_is_noted_once(paths: PipelinePaths) -> None:
     batch = manifest(event_times={"a": NOON}, state=[operator(5, 10)])
     first = take(paths, batch, open_until_ms=NOON, windows=[[NOON, NOON + 1]], now_ms=3)
-    written = paths.open_state.stat().st_ino
     assert take(paths, batch, open_until_ms=NOON, windows=[[NOON, NOON + 1]], now_ms=3) == first
-    assert paths.open_state.stat().st_ino == written, "nothing changed, so nothing was written"
+    assert [path.name for path in (paths.open_state / QUERY).iterdir()] == ["0.json"]
 
 
 def test_only_records_are_news(paths: PipelinePaths) -> None:
@@ -120,6 +135,32 @@ def test_only_records_are_news(paths: PipelinePaths) -> None:
     assert take(paths, manifest(watermark_ms=NOON), now_ms=200).last_data_at_ms == 100
     assert take(paths, manifest(event_times={"a": NOON}, rows=0), now_ms=300).last_data_at_ms == 100
     assert take(paths, manifest(event_times={"a": NOON}), now_ms=400).last_data_at_ms == 400
+
+
+def test_the_note_of_another_query_is_none_of_ours(paths: PipelinePaths) -> None:
+    """After a repair the state begins anew, and so does what is open."""
+    take(paths, manifest(OTHER, event_times={"a": NOON}, watermark_ms=NOON), windows=[[NOON, NOON + MINUTE]], now_ms=9)
+    note_drained(paths, OTHER, 5)
+    assert read_open_state(paths, QUERY) is None
+    assert read_open_state(paths, None) is None
+    note_drained(paths, QUERY, 0)
+    assert take(paths, manifest(event_times={"b": MINUTE})) == OpenState(
+        QUERY, event_times={"b": MINUTE}, last_data_at_ms=1
+    )
+    theirs = read_open_state(paths, OTHER)
+    assert theirs is not None and (theirs.drained_batch, theirs.event_times) == (5, {"a": NOON}), "not touched by ours"
+
+
+def test_how_far_drivers_came_to_their_end(paths: PipelinePaths) -> None:
+    note_drained(paths, QUERY, 0)
+    assert not paths.open_state.exists(), "a query without state has no note"
+    take(paths, manifest(event_times={"a": NOON}))
+    note_drained(paths, QUERY, 4)
+    note = take(paths, manifest(event_times={"a": NOON + 1}, batch_id=5))
+    assert note.drained_batch == 4, "a batch alone is not the end of its driver"
+    note_drained(paths, QUERY, 5)
+    later = read_open_state(paths, QUERY)
+    assert later is not None and (later.drained_batch, later.event_times) == (5, {"a": NOON + 1})
 
 
 @pytest.mark.parametrize(
