@@ -22,6 +22,7 @@ from tidegate.errors import DefectError, TidegateError, TryAgainError, UsageErro
 from tidegate.run import gate, merging
 from tidegate.run.verdicts import load_verdict
 from tidegate.staging.manifest import StagedFile
+from tidegate.table import merge
 from tidegate.table.intent import write_intent
 from tidegate.table.keys import KeyIndex, arrow_type, check_keys, find_repeated
 from tidegate.table.log import DataFile, list_data_files, open_table, read_table_state
@@ -93,6 +94,37 @@ def test_the_same_file_is_replaced_again_and_again(tmp_path: Path) -> None:
         keyed.stage([row(turn, turn)])
         assert keyed.run(f"turn {turn}").table["rows_removed"] == 1
     assert table_of(keyed) == [row(number, number if number < 5 else 0) for number in range(6)]
+
+
+@pytest.mark.parametrize("partition_by", [[], ["city"]])
+def test_copies_are_put_together(tmp_path: Path, partition_by: list[str]) -> None:
+    """However often rows are replaced, a partition has the files of the last run and one with the rows that stayed."""
+    keyed = Keyed(tmp_path, partition_by=partition_by)
+    cities, rng = ("Oslo", "Bonn") if partition_by else ("Oslo",), random.Random(1)
+    wanted = {number: row(number, 0, cities[number % len(cities)]) for number in range(400)}
+    keyed.stage(list(wanted.values()), files=4)
+    keyed.run()
+    for turn in range(1, 9):
+        changed = [row(number, turn, cities[number % len(cities)]) for number in rng.sample(range(400), 300)]
+        wanted |= {int(one["id"]): one for one in changed}
+        keyed.stage(changed, files=4)
+        keyed.run()
+        paths = [keyed.paths.table / file.path for file in list_data_files(keyed.paths.table)]
+        assert len(paths) <= (4 + 1) * len(cities)
+        assert {pq.read_metadata(path).num_row_groups for path in paths} == {1}
+    assert table_of(keyed) == list(wanted.values())
+    assert keyed.leftovers() == []
+
+
+def test_copies_of_large_files_stay_alone(keyed: Keyed, monkeypatch: pytest.MonkeyPatch) -> None:
+    keyed.stage([row(number) for number in range(90)], files=3)
+    keyed.run()
+    size = max(file.size_bytes for file in list_data_files(keyed.paths.table))
+    monkeypatch.setattr(merge, "COPIED_BYTES_AT_MOST", 2 * size)
+    keyed.stage([row(number, 1) for number in range(3)])
+    report = keyed.run()
+    assert report.table["files_removed"] == 3 and len(list_data_files(keyed.paths.table)) == 3  # new, two copies
+    assert table_of(keyed) == [row(number, int(number < 3)) for number in range(90)]
 
 
 def test_files_without_the_key_are_not_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,9 @@ MergeMode = Literal["update", "complete"]
 Batches = Mapping[int, Sequence[StagedFile]]
 """The staged files of each batch of an increment, in order of batch."""
 
+COPIED_BYTES_AT_MOST = 128 << 20
+"""Files that lose rows are copied into one as long as they are together no larger; a larger one is copied alone."""
+
 
 @dataclass(frozen=True)
 class Fold:
@@ -105,9 +108,10 @@ def replace_rows(
     bounds = {name: _Bounds.of(wanted.column(name)) for name in types}
     in_folders = [name for name in types if name in new[0].partition]
     places = {_place(file.partition, in_folders) for file in new}
-    found = Replacement()
+    remove: list[DataFile] = []
+    losing: list[_Losing] = []
     replaced = 0
-    for number, file in enumerate(table_files):
+    for file in table_files:
         path = table_path / file.path
         if _place(file.partition, in_folders) not in places:
             continue
@@ -119,11 +123,45 @@ def replace_rows(
         if not count:
             continue
         replaced += count
-        found.remove.append(file)
+        remove.append(file)
         if count < len(gone):
-            found.carried.append(_copy(path, folder / f"{number:05d}.parquet", file.partition, gone, state))
+            losing.append(_Losing(path, file.partition, gone, file.size_bytes))
+    carried = [
+        _copy(together, folder / f"{number:05d}.parquet", state) for number, together in enumerate(_group(losing))
+    ]
     make_names_durable(folder)
-    return Replacement(found.remove, found.carried, replaced)
+    return Replacement(remove, carried, replaced)
+
+
+@dataclass(frozen=True)
+class _Losing:
+    """A file of which the rows with ``gone`` false stay."""
+
+    path: Path
+    partition: Mapping[str, str | None]
+    gone: Any
+    size_bytes: int
+
+
+def _group(files: Sequence[_Losing]) -> list[list[_Losing]]:
+    """The files whose copies are one file: of one partition and one schema, and small.
+
+    Each run adds files; if each were copied alone, a table whose keys come again and again would have more of them to
+    copy with every run.
+    """
+    import pyarrow.parquet as pq
+
+    groups: list[list[_Losing]] = []
+    open_groups: dict[Any, tuple[list[_Losing], int]] = {}
+    for file in files:
+        kind = (tuple(sorted(file.partition.items())), pq.read_schema(file.path).serialize().to_pybytes())
+        group, size = open_groups.get(kind, ([], 0))
+        if not group or size + file.size_bytes > COPIED_BYTES_AT_MOST:
+            group, size = [], 0
+            groups.append(group)
+        group.append(file)
+        open_groups[kind] = (group, size + file.size_bytes)
+    return groups
 
 
 @dataclass(frozen=True)
@@ -198,16 +236,18 @@ def _drop_rows(files: Sequence[StagedFile], gone: Any, state: Path, folder: Path
         elif count < file.rows:
             # staging/<query>/<batch>/<attempt>/: below it the copies lie as the originals do
             inside = Path(*Path(file.path).parts[4:])
-            kept.append(_copy(state / file.path, folder / inside, file.partition, here, state))
+            kept.append(
+                _copy([_Losing(state / file.path, file.partition, here, file.size_bytes)], folder / inside, state)
+            )
     return kept
 
 
-def _copy(source: Path, target: Path, partition: Mapping[str, str | None], gone: Any, state: Path) -> StagedFile:
+def _copy(files: Sequence[_Losing], target: Path, state: Path) -> StagedFile:
     import pyarrow.compute as pc
 
-    copy_rows(source, target, pc.invert(gone))
-    rows = len(gone) - _count(gone)
-    return StagedFile(str(target.relative_to(state)), rows, target.stat().st_size, dict(partition))
+    copy_rows([(file.path, pc.invert(file.gone)) for file in files], target)
+    rows = sum(len(file.gone) - _count(file.gone) for file in files)
+    return StagedFile(str(target.relative_to(state)), rows, target.stat().st_size, dict(files[0].partition))
 
 
 def _with_rows(files: Sequence[StagedFile]) -> list[StagedFile]:

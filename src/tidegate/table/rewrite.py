@@ -1,34 +1,56 @@
-"""A parquet file copied without some of its rows, in the same schema, one row group in memory at a time."""
+"""Parquet files copied without some of their rows, in the same schema, a few row groups in memory at a time."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from tidegate import storage
 
+_HELD_BYTES = 64 << 20
+"""So much is gathered for one row group: what stays of many small ones would else be as many smaller ones."""
 
-def copy_rows(source: Path, target: Path, keep: Any) -> None:
-    """Write the rows of ``source`` for which ``keep`` (a boolean per row) is true to ``target``, durably.
 
-    The copy has the schema that Spark gave the file, its remarks for Spark's own reader included, and none of Arrow's:
+def copy_rows(sources: Sequence[tuple[Path, Any]], target: Path) -> None:
+    """Write the rows of ``sources`` (files of one schema, each with a boolean per row: whether it stays) to ``target``,
+    durably.
+
+    The copy has the schema that Spark gave the files, its remarks for Spark's own reader included, and none of Arrow's:
     every reader takes old and rewritten files for one table.
     """
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     target.parent.mkdir(parents=True, exist_ok=True)
-    with (
-        pq.ParquetFile(source) as file,
-        pq.ParquetWriter(target, file.schema_arrow, store_schema=False, store_decimal_as_integer=True) as writer,
-    ):
-        begin = 0
-        for group in range(file.num_row_groups):
-            rows = file.read_row_group(group)
-            kept = rows.filter(keep.slice(begin, rows.num_rows))
-            begin += rows.num_rows
-            if kept.num_rows:
-                writer.write_table(kept)
+    schema = pq.read_schema(sources[0][0])
+    with pq.ParquetWriter(target, schema, store_schema=False, store_decimal_as_integer=True) as writer:
+        held: list[Any] = []
+        size = 0
+        for kept in _kept_groups(sources):
+            held.append(kept)
+            size += kept.nbytes
+            if size >= _HELD_BYTES:
+                writer.write_table(pa.concat_tables(held))
+                held, size = [], 0
+        if held:
+            writer.write_table(pa.concat_tables(held))
     storage.fsync_file(target)
+
+
+def _kept_groups(sources: Sequence[tuple[Path, Any]]) -> Iterator[Any]:
+    """What stays of each row group."""
+    import pyarrow.parquet as pq
+
+    for source, keep in sources:
+        with pq.ParquetFile(source) as file:
+            begin = 0
+            for group in range(file.num_row_groups):
+                rows = file.read_row_group(group)
+                kept = rows.filter(keep.slice(begin, rows.num_rows))
+                begin += rows.num_rows
+                if kept.num_rows:
+                    yield kept
 
 
 def make_names_durable(folder: Path) -> None:
