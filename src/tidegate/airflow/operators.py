@@ -23,45 +23,27 @@ if TYPE_CHECKING:
     from tidegate.project import Project
 
 
-class IngestOperator(SparkSubmitOperator):
-    """Drain what arrived: pre-check without a JVM, then one spark-submit through the project's connection.
+class DriverOperator(SparkSubmitOperator):
+    """A step that may start a Spark driver, through the project's connection.
 
-    ``pipeline`` and ``project_root`` (an absolute path) say which; ``conn_id`` names the Spark connection. Nothing new
-    and nothing owed: the task is skipped, and with it those behind it. Raises the errors of
-    :func:`tidegate.run.steps.ingest_run`, and :class:`UsageError` for a bad connection or a bad trigger form.
+    ``pipeline`` and ``project_root`` (an absolute path) say which; ``conn_id`` names the Spark connection.
     """
 
     # Nothing here is a template: text from a trigger form must not be rendered into a command.
     template_fields: Sequence[str] = ()
-    ui_color = "#d7ecff"
 
     def __init__(self, *, pipeline: str, project_root: str, **kwargs: Any) -> None:
-        super().__init__(name=f"tidegate-{pipeline}", **kwargs)
+        super().__init__(**kwargs)
         self.pipeline = pipeline
         self.project_root = project_root
         self._driver: DriverHook | None = None
 
-    def execute(self, context: Context) -> dict[str, Any]:
-        """Run the step; returns the run report so far."""
-        bind_to_supervisor()
+    def make_driver(self) -> DriverHook:
+        """The hook that starts the driver, known to :meth:`on_kill`. Raises UsageError for a bad connection."""
         from tidegate.airflow.hook import DriverHook
-        from tidegate.run.steps import ingest_run
 
-        with explain_errors(self.log):
-            form = read_form(context["params"], context["dag_run"].conf)
-            self._driver = DriverHook(conn_id=self._conn_id, name=self.name)
-            report = ingest_run(
-                open_project(self.project_root),
-                self.pipeline,
-                context["run_id"],
-                accept_loss=form.accept_loss,
-                submit=self._driver.run,
-            )
-        self.log.info("%s", describe_report(report))
-        if report["outcome"] == "nothing_new":
-            context["ti"].xcom_push(key="return_value", value=report)
-            raise AirflowSkipException(f"{self.pipeline}: nothing new")
-        return report
+        self._driver = DriverHook(conn_id=self._conn_id, name=self.name)
+        return self._driver
 
     def on_kill(self) -> None:
         """End the driver with everything it started, within 4 s; without one, stop the step itself."""
@@ -69,6 +51,39 @@ class IngestOperator(SparkSubmitOperator):
             self._driver.on_kill()
         else:
             stop_python_step()
+
+
+class IngestOperator(DriverOperator):
+    """Drain what arrived: pre-check without a JVM, then one spark-submit.
+
+    Nothing new and nothing owed: the task is skipped, and with it those behind it. Raises the errors of
+    :func:`tidegate.run.steps.ingest_run`, and :class:`UsageError` for a bad connection or a bad trigger form.
+    """
+
+    ui_color = "#d7ecff"
+
+    def __init__(self, *, pipeline: str, **kwargs: Any) -> None:
+        super().__init__(pipeline=pipeline, name=f"tidegate-{pipeline}", **kwargs)
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Run the step; returns the run report so far."""
+        bind_to_supervisor()
+        from tidegate.run.steps import ingest_run
+
+        with explain_errors(self.log):
+            form = read_form(context["params"], context["dag_run"].conf)
+            report = ingest_run(
+                open_project(self.project_root),
+                self.pipeline,
+                context["run_id"],
+                accept_loss=form.accept_loss,
+                submit=self.make_driver().run,
+            )
+        self.log.info("%s", describe_report(report))
+        if report["outcome"] == "nothing_new":
+            context["ti"].xcom_push(key="return_value", value=report)
+            raise AirflowSkipException(f"{self.pipeline}: nothing new")
+        return report
 
 
 class AuditOperator(BaseOperator):
@@ -127,40 +142,27 @@ class PublishOperator(BaseOperator):
         stop_python_step()
 
 
-class DeliverOperator(SparkSubmitOperator):
+class DeliverOperator(DriverOperator):
     """Feed further sinks with what was published. A task of its own: it may need Spark, and when a sink is away the
     table is out all the same, with its asset event; what it could not feed, the next run's ingest feeds first.
     """
 
-    template_fields: Sequence[str] = ()
     ui_color = "#e8def8"
 
-    def __init__(self, *, pipeline: str, project_root: str, **kwargs: Any) -> None:
-        super().__init__(name=f"tidegate-{pipeline}-sinks", **kwargs)
-        self.pipeline = pipeline
-        self.project_root = project_root
-        self._driver: DriverHook | None = None
+    def __init__(self, *, pipeline: str, **kwargs: Any) -> None:
+        super().__init__(pipeline=pipeline, name=f"tidegate-{pipeline}-sinks", **kwargs)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the step; returns the run report with how far each sink is. Raises TryAgainError SINK_FAILED."""
         bind_to_supervisor()
-        from tidegate.airflow.hook import DriverHook
         from tidegate.run.steps import deliver_run
 
         with explain_errors(self.log):
-            self._driver = DriverHook(conn_id=self._conn_id, name=self.name)
             report = deliver_run(
-                open_project(self.project_root), self.pipeline, context["run_id"], submit=self._driver.run
+                open_project(self.project_root), self.pipeline, context["run_id"], submit=self.make_driver().run
             )
         self.log.info("%s", describe_report(report))
         return report
-
-    def on_kill(self) -> None:
-        """End the driver with everything it started, within 4 s; without one, stop the step itself."""
-        if self._driver is not None and self._driver.is_running:
-            self._driver.on_kill()
-        else:
-            stop_python_step()
 
 
 @contextlib.contextmanager
