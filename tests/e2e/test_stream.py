@@ -11,7 +11,7 @@ from tests.recovery.scene import NAME, make_scene
 
 
 def test_a_stream_publishes_as_records_come_and_stops_cleanly(tmp_path: Path) -> None:
-    """Three deliveries while it runs; a scheduled run beside it waits for the lease or does the work itself."""
+    """Three deliveries while it runs."""
     scene = make_scene(tmp_path / "project")
     process = scene.start("stream", NAME, "--every", "1 second", "--json")
     try:
@@ -30,6 +30,35 @@ def test_a_stream_publishes_as_records_come_and_stops_cleanly(tmp_path: Path) ->
     assert process.returncode in (0, 75)  # in a pause, or in the middle of a look
     scene.wait_until_gone()
     scene.check_complete()
+
+
+def test_a_stream_without_a_rhythm_looks_again_at_once(tmp_path: Path) -> None:
+    scene = make_scene(tmp_path / "project")
+    process = scene.start("stream", NAME)
+    try:
+        scene.offer()
+        until = time.monotonic() + 90
+        while not _published(scene.state, 1):
+            assert process.poll() is None and time.monotonic() < until, "nothing was published"
+            time.sleep(0.2)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=10)
+    scene.wait_until_gone()
+    scene.check_complete()
+
+
+def test_what_a_stream_cannot_do_is_refused(tmp_path: Path) -> None:
+    scene = make_scene(tmp_path / "project")
+    scene.offer()
+    for words, said in {
+        ("--continuous", "1 second"): "no batches that could be checked",
+        ("--every", "now and then"): "now and then",
+    }.items():
+        process = scene.start("stream", NAME, *words)
+        _, err = process.communicate(timeout=30)
+        assert process.returncode == 64 and said in err.decode(), err.decode()
+    assert not scene.state.exists()
 
 
 def _published(state: Path, count: int) -> bool:

@@ -46,17 +46,47 @@ def test_the_column_comes_back(
 ) -> None:
     out = transform(orders)
     assert "_tidegate" not in out.columns
-    carried = carry_column(out, orders, "_tidegate")
+    carried = carry_column(out, "_tidegate")
     assert carried.columns == [*out.columns, "_tidegate"]
     assert sorted(row["_tidegate"]["raw"] for row in carried.collect()) == expected
     assert carried.drop("_tidegate").collect() == out.collect()
 
 
+@pytest.mark.parametrize(
+    ("transform", "expected"),
+    [
+        (lambda a, b: a.select("id").union(b.select("id")), ["other", "raw one", "raw two"]),
+        (
+            lambda a, b: b.selectExpr("words", "id").unionByName(a.select("id", "words")),
+            ["other", "raw one", "raw two"],
+        ),
+        (lambda a, b: a.where("id = 1").union(a), ["raw one", "raw one", "raw two"]),
+        (lambda a, b: a.union(b).union(a.where("id = 2")).select("id"), ["other", "raw one", "raw two", "raw two"]),
+    ],
+    ids=["two", "by name", "itself", "three"],
+)
+def test_the_column_comes_back_behind_a_union(
+    orders: DataFrame, transform: Callable[[DataFrame, DataFrame], DataFrame], expected: list[str]
+) -> None:
+    others = orders.sparkSession.createDataFrame([(3, "d", "other")], "id INT, words STRING, raw STRING")
+    others = others.select("id", "words", F.struct(F.col("raw").alias("raw")).alias("_tidegate"))
+    out = transform(orders.drop("_tidegate"), others.drop("_tidegate"))
+    carried = carry_column(out, "_tidegate")
+    assert carried.columns == [*out.columns, "_tidegate"]
+    assert sorted(row["_tidegate"]["raw"] for row in carried.collect()) == expected
+    assert carried.drop("_tidegate").collect() == out.collect()
+
+
+def test_a_union_with_rows_of_unknown_origin_stays_as_it_is(orders: DataFrame) -> None:
+    out = orders.select("id").union(orders.groupBy("id").count().select("id"))
+    assert carry_column(out, "_tidegate").columns == out.columns
+
+
 def test_behind_an_aggregation_the_frame_stays_as_it_is(orders: DataFrame) -> None:
     out = orders.groupBy("id").count()
-    assert carry_column(out, orders, "_tidegate").columns == out.columns
+    assert carry_column(out, "_tidegate").columns == out.columns
 
 
 def test_kept_by_the_transform_it_is_not_added_twice(orders: DataFrame) -> None:
     out = orders.withColumn("more", F.lit(1))
-    assert carry_column(out, orders, "_tidegate").columns == out.columns
+    assert carry_column(out, "_tidegate").columns == out.columns

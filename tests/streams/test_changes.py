@@ -25,9 +25,9 @@ def _transform(body: str) -> str:
 SUM = "words.groupBy('word').agg(F.sum('n').alias('total'))"
 
 
-def make(root: Path, spark: SparkSession) -> Streaming:
+def make(root: Path, spark: SparkSession, body: str = SUM) -> Streaming:
     flow = make_streaming(root, spark, SPEC, "")
-    flow.write("jobs/flow/transform.py", _transform(SUM))
+    flow.write("jobs/flow/transform.py", _transform(body))
     flow.offer("words", {"word": "a", "n": 1}, {"word": "b", "n": 2})
     flow.run()
     return flow
@@ -55,6 +55,34 @@ def test_another_meaning_of_the_state_is_refused(spark: SparkSession, tmp_path: 
     flow.run()
     flow.expect("word total", [("a", 6), ("b", 2)])
     assert not any("the transform was edited" in note for note in plan_pipeline(flow.project, "flow")["notes"])
+
+
+_UNION = "words.union(words.selectExpr('word', 'n * {} AS n')).groupBy('word').agg(F.sum('n').alias('total'))"
+
+
+def test_another_side_of_a_union_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    flow = make(tmp_path / "python", spark, _UNION.format(2))
+    flow.write("jobs/flow/transform.py", _transform(_UNION.format(3)))
+    flow.offer("words", {"word": "a", "n": 5})
+    with pytest.raises(DisagreementError, match="the values of its Aggregate"):
+        flow.run()
+    flow.write("jobs/flow/transform.py", _transform(_UNION.format(2)))
+    flow.run()
+    flow.expect("word total", [("a", 18), ("b", 6)])
+
+
+def test_another_expression_of_a_with_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    sql = "WITH x AS (SELECT word, n * {} AS n FROM words) SELECT word, sum(n) AS total FROM x GROUP BY word"
+    flow = make_streaming(tmp_path, spark, "transform: transform.sql\n" + SPEC)
+    for number, factor in enumerate((2, 3, 2)):
+        flow.write("jobs/flow/transform.sql", sql.format(factor))
+        flow.offer("words", {"word": "a", "n": number})
+        if factor == 3:
+            with pytest.raises(DisagreementError, match="the values of its Aggregate"):
+                flow.run()
+        else:
+            flow.run()
+    flow.expect("word total", [("a", 6)])
 
 
 def test_what_the_state_does_not_depend_on_may_change(spark: SparkSession, tmp_path: Path) -> None:

@@ -77,6 +77,21 @@ def test_the_watermark_of_two_sources_is_not_stuck(spark: SparkSession, tmp_path
     flow.expect("ad clicked_ad", [("a", None), ("at 11:00", None), ("at 12:00", None)])
 
 
+def test_late_records_of_one_side_that_cannot_be_told_are_said(spark: SparkSession, tmp_path: Path) -> None:
+    """Though those of the other side can."""
+    flow = pair(tmp_path, spark, "inner")
+    path = tmp_path / "jobs/flow/transform.py"
+    path.write_text(path.read_text().replace("clicked.select(", "clicked.repartition(2).select("))
+    flow.offer("shown", event("a", "10:00"), event("b", "14:00"))
+    flow.offer("clicked", event("a", "10:00"), event("b", "14:00"))
+    flow.run()
+    flow.offer("shown", event("late", "10:00"))
+    flow.offer("clicked", event("late", "10:00"), event("late too", "10:00"))
+    report = flow.run()
+    assert report["sources"]["shown"]["late"] == 1 and flow.aside("late") == [event("late", "10:00")]
+    assert [note for note in report["notes"] if "came too late and were dropped" in note]
+
+
 def test_the_faster_watermark(spark: SparkSession, tmp_path: Path) -> None:
     """watermark_policy: max goes with the source that is ahead; changing it later is refused."""
     from tidegate.errors import DisagreementError

@@ -10,6 +10,7 @@ import pytest
 from tests.streaming import make_streaming, source
 from tests.streams.test_joins import event
 from tidegate.errors import DisagreementError, UsageError
+from tidegate.ingest.show_state import read_state
 from tidegate.run.repair import repair_pipeline
 
 if TYPE_CHECKING:
@@ -59,11 +60,14 @@ def test_timers_fire_across_runs(spark: SparkSession, tmp_path: Path) -> None:
     flow.run()
     flow.offer("events", event("a", "10:30"), event("b", "10:40"))
     flow.run()
-    assert {id_ for (id_,) in flow.rows("id")} <= {"warm"}
+    flow.expect("id total", [("warm", 1)])  # its timer: an hour after 1970
+    total, timers = read_state(flow.project, "flow", spark=spark)["operators"]
+    assert total["store"] == "total" and timers["store"] == "timers"
+    assert {row["key"]["id"]: row["value"]["total"] for row in total["rows"]} == {"a": 3, "b": 1}
+    assert {row["key"]["id"] for row in timers["rows"]} == {"a", "b"}
     flow.offer("events", event("end", "12:00"))
     flow.run()
-    found = dict(flow.rows("id", "total"))
-    assert found["a"] == 3 and set(found) >= {"a", "b"}
+    flow.expect("id total", [("warm", 1), ("a", 3), ("b", 1), ("end", 1)])  # the watermark: from 10:30 to 11:50
     assert "RocksDB" in (flow.state / "checkpoint/offsets/0").read_text()
 
 
@@ -93,8 +97,6 @@ def test_state_by_pandas_in_update_mode(spark: SparkSession, tmp_path: Path) -> 
         flow.offer("events", event("a", "10:00"), event(f"b{number}", "10:00"))
         flow.run()
         flow.expect("id total", [("a", number), *((f"b{one}", 1) for one in range(1, number + 1))])
-    from tidegate.ingest.show_state import read_state
-
     rows = read_state(flow.project, "flow", spark=spark)["operators"][0]["rows"]
     assert {row["key"]["id"] for row in rows} == {"a", "b1", "b2", "b3"}
 
@@ -106,13 +108,13 @@ def test_a_python_error_in_a_state_function(spark: SparkSession, tmp_path: Path)
     flow.offer("events", event("a", "10:00"))
     flow.run()
     text = (tmp_path / "jobs/flow/transform.py").read_text()
-    flow.write(
-        "jobs/flow/transform.py", text.replace("    state.update", "    1 // (3 - len(key[0]) - 2)\n    state.update")
-    )
+    broken = text.replace("    state.update", "    1 // (3 - len(key[0]) - 2)\n    state.update")
+    flow.write("jobs/flow/transform.py", broken)
     flow.offer("events", event("a", "10:01"))
     with pytest.raises(UsageError, match="ZeroDivisionError") as caught:
         flow.run()
-    assert "transform.py" in str(caught.value.where)
+    line = 1 + broken.split("\n").index("    1 // (3 - len(key[0]) - 2)")
+    assert f"transform.py:{line}" in str(caught.value.where)
     flow.write("jobs/flow/transform.py", text)
     flow.run()
     flow.expect("id total", [("a", 2)])

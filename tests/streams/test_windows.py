@@ -13,6 +13,7 @@ import pytest
 from tests.streaming import Streaming, make_streaming, source
 from tidegate.errors import DefectError, DisagreementError
 from tidegate.run.steps import audit_run, publish_run
+from tidegate.staging.manifest import BatchManifest, write_manifest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -87,6 +88,87 @@ def test_late_records_are_told_apart_from_partly_late_ones(spark: SparkSession, 
     )
 
 
+_UNION = (
+    "def transform(trades, more):\n    both = {both}\n"
+    "    out = both.groupBy(F.window('dt', '10 minutes')).agg(F.count('*').alias('count'))\n"
+    "    return out.select('window.start', 'count')\n"
+)
+
+
+def test_late_records_behind_a_union(spark: SparkSession, tmp_path: Path) -> None:
+    """Each is late of its own source, also where the sources' columns are in another order."""
+    both = source("trades", SCHEMA, **TIMED) + source("more", "n INT, dt TIMESTAMP, id STRING", **TIMED)
+    transform = _UNION.replace("{both}", "more.select('dt', 'id').unionByName(trades.select('id', 'dt'))")
+    flow = make_streaming(tmp_path, spark, f"sources:\n{both}", transform)
+    flow.offer("trades", row("a", "10:01"), row("b", "11:00"))
+    flow.offer("more", row("c", "10:02"), row("d", "11:01"))
+    flow.run()
+    flow.expect("start count", [(at("10:00"), 2)])
+    flow.offer("trades", row("late 1", "10:03"))
+    flow.offer("more", row("late 2", "10:04"), row("e", "11:02"))
+    report = flow.run()
+    assert [report["sources"][name]["late"] for name in ("trades", "more")] == [1, 1]
+    assert flow.aside("late") == [row("late 1", "10:03"), row("late 2", "10:04")]
+    flow.offer("trades", row("f", "12:00"))
+    flow.offer("more", row("g", "12:00"))
+    flow.run()
+    flow.expect("start count", [(at("10:00"), 2), (at("11:00"), 3)])
+
+
+def test_late_records_of_a_source_united_with_itself(spark: SparkSession, tmp_path: Path) -> None:
+    """A record that is used twice is late once."""
+    transform = _UNION.replace(", more", "").replace("{both}", "trades.union(trades.where('n > 1'))")
+    flow = make(tmp_path, spark, transform)
+    flow.offer("trades", row("a", "10:01", 2), row("b", "11:00"))
+    flow.run()
+    flow.offer("trades", row("late", "10:03", 2), row("late", "10:03", 2), row("late", "10:04"))
+    report = flow.run()
+    assert report["rows"]["late"] == 3
+    assert flow.aside("late") == [row("late", "10:03", 2), row("late", "10:03", 2), row("late", "10:04")]
+    flow.offer("trades", row("c", "12:00", 3))
+    flow.run()
+    flow.expect("start count", [(at("10:00"), 2), (at("11:00"), 1)])
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "trades.groupBy(F.window('dt', '1 hour')).agg(F.count('*').alias('count')).select('window.start', 'count')",
+        "trades.select(F.col('dt').alias('start'), F.lit(1).cast('long').alias('count'))",
+    ],
+    ids=["a longer window", "no state"],
+)
+def test_a_record_that_one_of_two_uses_dropped_is_partly_late(spark: SparkSession, tmp_path: Path, other: str) -> None:
+    """It is in the table with the other use: in quarantine as well it would be doubled."""
+    tumbling = "trades.groupBy(F.window('dt', '10 minutes')).agg(F.count('*').alias('count'))"
+    body = f"def transform(trades):\n    short = {tumbling}.select('window.start', 'count')\n"
+    flow = make(tmp_path, spark, f"{body}    return short.union({other})\n")
+    flow.offer("trades", row("a", "10:01"), row("b", "10:50"))
+    flow.run()  # the watermark: 10:30
+    flow.offer("trades", row("late for ten minutes", "10:03"))
+    report = flow.run()
+    assert (report["rows"]["late"], report["sources"]["trades"]["partly_late"]) == (0, 1)
+    assert flow.aside("late") == []
+    flow.offer("trades", row("c", "13:00"))
+    flow.run()
+    if "hour" in other:
+        flow.expect("start count", [(at("10:00"), 1), (at("10:50"), 1), (at("10:00"), 3)])
+    else:
+        times = [(at(clock), 1) for clock in ("10:01", "10:50", "10:03", "13:00")]
+        flow.expect("start count", [(at("10:00"), 1), (at("10:50"), 1), *times])
+
+
+def test_late_records_that_cannot_be_told_are_said(spark: SparkSession, tmp_path: Path) -> None:
+    transform = _UNION.replace(", more", "").replace("{both}", "trades.repartition(2)")
+    flow = make(tmp_path, spark, transform)
+    flow.offer("trades", row("a", "10:01"), row("b", "11:00"))
+    flow.run()
+    flow.offer("trades", row("late", "10:03"))
+    report = flow.run()
+    assert report["rows"]["late"] == 0
+    assert [note for note in report["notes"] if note.startswith("1 changes of the state came too late")]
+
+
 def test_many_late_records(spark: SparkSession, tmp_path: Path) -> None:
     """More than travel through the driver at once are written by Spark."""
     flow = make(tmp_path, spark, TUMBLING)
@@ -154,20 +236,33 @@ def test_the_last_windows_close_when_nothing_has_come_for_a_while(
     assert flow.run()["rows"]["late"] == 1
 
 
-def test_sql_gives_the_same(spark: SparkSession, tmp_path: Path) -> None:
+_WINDOW_SQL = "SELECT window.start AS start, count(*) AS count FROM {} GROUP BY window(dt, '10 minutes')"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        _WINDOW_SQL.format("trades"),
+        f"WITH some AS (SELECT dt FROM trades WHERE n > 0) {_WINDOW_SQL.format('some')}",
+        f"WITH a AS (SELECT dt FROM trades WHERE n > 0), b AS (SELECT dt FROM trades WHERE n < 1), "
+        f"c AS (SELECT * FROM a UNION ALL SELECT * FROM b) {_WINDOW_SQL.format('c')}",
+    ],
+    ids=["plain", "with", "with, twice"],
+)
+def test_sql_gives_the_same(spark: SparkSession, tmp_path: Path, sql: str) -> None:
     spec = "transform: transform.sql\nsources:\n" + source("trades", SCHEMA, **TIMED)
     flow = make_streaming(tmp_path, spark, spec)
-    flow.write(
-        "jobs/flow/transform.sql",
-        "SELECT window.start AS start, count(*) AS count FROM trades GROUP BY window(dt, '10 minutes')",
-    )
+    flow.write("jobs/flow/transform.sql", sql)
     flow.offer("trades", row("a", "10:01"), row("b", "10:09"))
     flow.run()
     flow.offer("trades", row("c", "10:31"))
     flow.run()
     flow.offer("trades", row("late", "10:01"), row("d", "10:51"))
     assert flow.run()["rows"]["late"] == 1
-    flow.expect("start count", [(at("10:00"), 2), (at("10:30"), 1)][:1])
+    flow.expect("start count", [(at("10:00"), 2)])
+    flow.offer("trades", row("e", "12:00"))
+    flow.run()
+    flow.expect("start count", [(at("10:00"), 2), (at("10:30"), 1), (at("10:50"), 1)])
 
 
 def test_every_batch_leaves_its_progress(spark: SparkSession, tmp_path: Path) -> None:
@@ -187,11 +282,12 @@ def test_every_batch_leaves_its_progress(spark: SparkSession, tmp_path: Path) ->
 def stopped_before_the_commit() -> Iterator[None]:
     """A run in this block ends when it has written a manifest: Spark does not commit the batch."""
 
-    def stop(*args: Any) -> None:
+    def write_and_stop(path: Path, manifest: BatchManifest) -> None:
+        assert write_manifest(path, manifest)
         raise RuntimeError("stopped here")
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(DefectError, match="stopped here"):
-        patch.setattr("tidegate.ingest.progress_log.ProgressLog.note_staged", stop)
+        patch.setattr("tidegate.ingest.stage.write_manifest", write_and_stop)
         yield
 
 

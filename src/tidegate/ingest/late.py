@@ -8,21 +8,24 @@ also has a row in a window that was still open is in the table with that one, an
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
 from tidegate.ingest.plan import PROVENANCE
-from tidegate.transform.carry import find_attribute, put_back
+from tidegate.transform.carry import put_back
 from tidegate.transform.operations import is_stateful
 from tidegate.transform.plans import (
     analysed_plan,
     frame_of,
     items,
-    path_to,
+    nodes_of,
+    paths_to,
     rebuild,
     stateful_event_times,
 )
@@ -37,64 +40,102 @@ CAPTURED_AT_MOST = 4096
 
 @dataclass(frozen=True)
 class LateRecords:
-    """``whole`` are the late records of one source as (source, position, raw); ``partly`` counts those that are in the
-    table with some of their windows and not with others. None where the transform does not let them be told apart."""
+    """``whole`` are the late records of one source as (source, position, raw), None when there can be none.
 
-    whole: DataFrame | None
+    ``partly`` counts those that are in the table with some of their windows and not with others. ``untold``: the
+    transform does not let late records be told apart.
+    """
+
+    whole: DataFrame | None = None
     partly: int = 0
+    untold: bool = False
 
 
-def find_late(
-    out: DataFrame, good: Mapping[str, DataFrame], batch: Mapping[str, DataFrame], source: str, late_before_ms: int
-) -> LateRecords:
+def find_late(out: DataFrame, batch: Mapping[str, DataFrame], source: str, late_before_ms: int) -> LateRecords:
     """The records of ``source`` that were dropped by the watermark ``late_before_ms``.
 
-    ``out`` is the streaming query and ``good`` its sources' records; ``batch`` are the same records of one micro-batch,
-    read in batch mode, with the same columns.
+    ``out`` is the streaming query; ``batch`` are its sources' records of one micro-batch, read in batch mode, with the
+    same columns.
     """
-    session = out.sparkSession
-    path = path_to(analysed_plan(out), f"time:{source}")
+    top = analysed_plan(out)
+    paths = paths_to(top, f"time:{source}")
+    places = _first_operators(paths)
+    if not places:
+        return LateRecords()
+    with contextlib.ExitStack() as stack:
+        marked = {}
+        for name, frame in batch.items():
+            marked[name] = _with_row_marks(frame)
+            if len(nodes_of(top, f"source:{name}")) > 1:  # a record has one mark, wherever it is used
+                stack.callback(marked[name].persist().unpersist)
+        judged = [_judge(place, marked, source, late_before_ms) for place in places]
+        if None in judged:
+            return LateRecords(untold=True)
+        # What also goes on without an operator that keeps state is in the table with that.
+        everywhere = F.lit(all(_operator_on(path) is not None for path in paths))
+        told = (
+            reduce(lambda one, two: one.union(two), [frame for frame in judged if frame is not None])
+            .groupBy("origin")
+            .agg(F.min("closed").alias("whole"), F.max("closed").alias("any"))
+            .where("any")
+            .select(
+                (F.col("whole") & everywhere).alias("whole"),
+                F.col("origin.source").alias("source"),
+                F.substring_index("origin.position", _ROW_MARK, 1).alias("position"),
+                F.col("origin.raw").alias("raw"),
+            )
+            .cache()
+        )
+        partly = told.where("NOT whole").count()
+    return LateRecords(told.where("whole").drop("whole"), partly)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """The lowest operator with state above a source, and the plan below it from which the source's rows come."""
+
+    operator: Any
+    below: Any
+
+
+def _operator_on(path: list[Any]) -> _Place | None:
     stateful = [number for number, node in enumerate(path) if is_stateful(node)]
-    if not stateful:
-        return LateRecords(None)
-    operator, below = path[stateful[-1]], path[stateful[-1] + 1]
-    event_times = stateful_event_times(operator, below)
-    if not event_times:
-        return LateRecords(None)
-    with_origin = put_back(session, below, find_attribute(good[source], PROVENANCE))
-    if with_origin is None:
-        return LateRecords(None)
+    return _Place(path[stateful[-1]], path[stateful[-1] + 1]) if stateful else None
+
+
+def _first_operators(paths: list[list[Any]]) -> list[_Place]:
+    """Where a source's records meet state: each side of a join with itself, each branch with an operator of its own."""
+    found: list[_Place] = []
+    for path in paths:
+        place = _operator_on(path)
+        if place is not None and not any(place.below.equals(known.below) for known in found):
+            found.append(place)
+    return found
+
+
+def _judge(place: _Place, batch: Mapping[str, DataFrame], source: str, late_before_ms: int) -> DataFrame | None:
+    """(origin, closed) of each row that the records of ``source`` bring to an operator; None when it cannot be told."""
+    event_times = stateful_event_times(place.operator, place.below)
+    session = next(iter(batch.values())).sparkSession
+    carried = put_back(session, place.below, PROVENANCE) if event_times else None
+    if carried is None:
+        return None
+    with_origin, origin_attribute = carried
     exchanged = []
     for name, frame in batch.items():
-        part = path_to(with_origin, f"time:{name}") or path_to(with_origin, f"source:{name}")
-        if part:
-            top = part[-1]
-            exchanged.append((top, _under_the_names_of(items(top.output()), _with_row_marks(frame), session)))
+        for use in nodes_of(with_origin, f"time:{name}") or nodes_of(with_origin, f"source:{name}"):
+            exchanged.append((use, _under_the_names_of(items(use.output()), frame, session)))
     rows = frame_of(rebuild(with_origin, exchanged, session), session)
     # The columns are addressed by their place: two may have one name.
     columns = items(with_origin.output())
     names = [f"c{number}" for number in range(len(columns))]
     rows = rows.toDF(*names)
-    place = {attribute.exprId().toString(): name for attribute, name in zip(columns, names, strict=True)}
-    mark = F.col(place[event_times[0].exprId().toString()])
-    origin = F.col(place[find_attribute(good[source], PROVENANCE).exprId().toString()])
+    columns_by_id = {attribute.exprId().toString(): name for attribute, name in zip(columns, names, strict=True)}
+    mark = F.col(columns_by_id[event_times[0].exprId().toString()])
+    origin = F.col(columns_by_id[origin_attribute.exprId().toString()])
     ends = mark["end"] if event_times[0].dataType().typeName() == "struct" else mark
     closed = F.coalesce(F.unix_micros(ends) <= F.lit(late_before_ms * 1000), F.lit(False))
-    told = (
-        rows.select(origin.alias("origin"), closed.alias("closed"))
-        .groupBy("origin")
-        .agg(F.min("closed").alias("whole"), F.max("closed").alias("any"))
-        .where("any")
-        .select(
-            "whole",
-            F.col("origin.source").alias("source"),
-            F.substring_index("origin.position", _ROW_MARK, 1).alias("position"),
-            F.col("origin.raw").alias("raw"),
-        )
-        .cache()
-    )
-    partly = told.where("NOT whole").count()
-    return LateRecords(told.where("whole").drop("whole"), partly)
+    return rows.where(origin["source"] == source).select(origin.alias("origin"), closed.alias("closed"))
 
 
 def _with_row_marks(frame: DataFrame) -> DataFrame:

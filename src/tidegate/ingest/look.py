@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidegate.ingest import plan
+from tidegate.ingest.batch_checks import Ranges
 from tidegate.ingest.late import LateRecords, find_late
 from tidegate.ingest.order import IngestOrder
 from tidegate.ingest.second_look import malformed_records, rejected_records, write_set_aside
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tidegate.ingest.query import PreparedQuery
-
-Ranges = dict[str, dict[str, Any]]
-"""By source {"links": [...]} or {"offsets": {topic: {partition: [from, until]}}}: what a batch took."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ class BatchLook:
             name: plan.good_records(frame, name, with_provenance=True) if name in self.spec.watermarks else frame
             for name, frame in self._parsed(ranges).items()
         }
-        return find_late(self.prepared.out, self.prepared.good, frames, source, late_before_ms)
+        return find_late(self.prepared.out, frames, source, late_before_ms)
 
     def write(self, records: DataFrame, folder: Path) -> None:
         """Write records that are set aside as rows of the quarantine table into the new ``folder``."""

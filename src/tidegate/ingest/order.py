@@ -32,6 +32,10 @@ class IngestOrder:
     settled: dict[str, int] = field(default_factory=dict)
     """The last batch per query that the table's log holds: Spark may replay it, but it must not be staged again."""
 
+    def original(self, link: str) -> str:
+        """The user's file behind an intake link; the link itself when it is of no file that is owed."""
+        return next((str(links[link]["path"]) for links in self.links.values() if link in links), link)
+
 
 def write_order(path: Path, order: IngestOrder) -> None:
     """Store the order."""

@@ -108,9 +108,7 @@ def transformed_rows(
     visible = {name: frame.drop(PROVENANCE) if PROVENANCE in frame.columns else frame for name, frame in frames.items()}
     out = apply_transform(spark, job_folder, spec.transform, visible, context, spec.output_mode)
     where = job_folder / (spec.transform or "pipeline.yaml")
-    for frame in frames.values():
-        if PROVENANCE in frame.columns:
-            out = carry_column(out, frame, PROVENANCE)
+    out = carry_column(out, PROVENANCE)
     names = [name.lower() for name in out.columns if name != PROVENANCE]
     twice = sorted({name for name in names if names.count(name) > 1})
     void = [field.name for field in out.schema.fields if field.dataType.typeName() == "void"]

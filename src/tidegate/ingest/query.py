@@ -17,7 +17,7 @@ from tidegate.spec.models import PipelineSpec, is_static
 from tidegate.table.keys import check_keys
 from tidegate.table.schema import check_partition_columns, check_schema_change
 from tidegate.transform.operations import keeps_state
-from tidegate.transform.plans import analysed_plan, count_metric, path_to
+from tidegate.transform.plans import analysed_plan, nodes_of, read_once
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,8 +38,6 @@ class PreparedQuery:
     """Whether batches depend on earlier ones, so that a batch that is run again must be computed again."""
     out: DataFrame
     """The rows as they leave the transform."""
-    good: Mapping[str, DataFrame]
-    """The records that enter the transform, by source, with the column that tells where each came from."""
 
 
 def prepare_query(
@@ -75,15 +73,17 @@ def prepare_query(
     if table_schema_json is not None:
         check_schema_change(table_schema_json, schema_json)
     _check_every_source_used(spec, project.paths(spec.name).job, out)
+    staged = flagged if has_state and rules else rows
+    for name in spec.streams:
+        staged = read_once(staged, f"time:{name}" if name in spec.watermarks else f"source:{name}")
     return PreparedQuery(
-        rows=flagged if has_state and rules else rows,
+        rows=staged,
         suite=suite,
         rules=rules,
         schema_json=schema_json,
         keeps_provenance=plan.PROVENANCE in out.columns or not rules,
         keeps_state=has_state,
         out=out,
-        good=good,
     )
 
 
@@ -102,17 +102,7 @@ def _good_records(spec: PipelineSpec, name: str, parsed: DataFrame, *, with_prov
 def _check_every_source_used(spec: PipelineSpec, job_folder: Path, out: DataFrame) -> None:
     """A stream that the result does not contain would never be read, and wait for ever."""
     top = analysed_plan(out)
-    twice = [name for name in spec.streams if count_metric(top, f"source:{name}") > 1]
-    if twice:
-        raise UsageError(
-            "SOURCE_USED_TWICE",
-            f"the rows of the transform are made from the source {', '.join(twice)} more than once (a union or a join "
-            "with itself): the checkpoint knows a source by its name and reads it once",
-            where=str(job_folder / (spec.transform or "pipeline.yaml")),
-            next_run="fails in the same way; nothing was started or read",
-            fix="do it in one pass (explode, when/otherwise); or declare a second source on the same path or topic",
-        )
-    unused = [name for name in spec.streams if not path_to(top, f"source:{name}")]
+    unused = [name for name in spec.streams if not nodes_of(top, f"source:{name}")]
     if unused:
         raise UsageError(
             "SOURCE_NOT_USED",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tidegate.errors import DisagreementError, UsageError
@@ -12,7 +13,7 @@ from tidegate.staging.birth import read_birth
 from tidegate.staging.checkpoint import read_checkpoint
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 ROWS_AT_MOST = 100
 
@@ -43,23 +44,16 @@ def read_state(
     try:
         stores = session.read.format("state-metadata").load(str(paths.checkpoint)).collect()
         for store in sorted(stores, key=lambda row: (row["operatorId"], row["stateStoreName"])):
-            reader = session.read.format("statestore").option("operatorId", store["operatorId"])
-            if store["stateStoreName"] != "default":
-                reader = reader.option("storeName", store["stateStoreName"])
-            frame = reader.load(str(paths.checkpoint))
-            told = frame.limit(limit).select(F.to_json(F.struct("key", "value", "partition_id")).alias("row")).collect()
-            rows = [json.loads(one["row"]) for one in told]
-            value["operators"].append(
-                {
-                    "operator": store["operatorName"],
-                    "store": store["stateStoreName"],
-                    "count": frame.count(),
-                    "rows": [
-                        {"key": row.get("key"), "value": row.get("value"), "partition": row.get("partition_id")}
-                        for row in rows
-                    ],
-                }
-            )
+            for part, frame in _read_store(session, str(paths.checkpoint), store):
+                told = frame.limit(limit).select(F.to_json(F.struct("*")).alias("row")).collect()
+                value["operators"].append(
+                    {
+                        "operator": store["operatorName"],
+                        "store": part,
+                        "count": frame.count(),
+                        "rows": [_row_of(json.loads(one["row"])) for one in told],
+                    }
+                )
     except Exception as error:
         raise DisagreementError(
             "STATE_UNREADABLE",
@@ -69,6 +63,31 @@ def read_state(
             fix=f"restore the pipeline's state folder from a backup; or `tidegate repair {name} --rebuild`",
         ) from error
     return value
+
+
+def _read_store(session: SparkSession, checkpoint: str, store: Any) -> Iterator[tuple[str, DataFrame]]:
+    """Name and rows of what a store holds: one part, or of transformWithState one for each variable and the timers."""
+
+    def read(**options: str) -> DataFrame:
+        reader = session.read.format("statestore").option("operatorId", store["operatorId"])
+        return reader.options(**options).load(checkpoint)
+
+    if not str(store["operatorName"]).startswith("transformWithState"):
+        name = store["stateStoreName"]
+        yield name, read() if name == "default" else read(storeName=name)
+        return
+    properties = json.loads(store["operatorProperties"])
+    variables = properties["stateVariables"]
+    for variable in json.loads(variables) if isinstance(variables, str) else variables:
+        if not variable["stateName"].startswith("$"):  # Spark's own, which keep the timers
+            yield variable["stateName"], read(stateVarName=variable["stateName"])
+    if str(properties.get("timeMode")).lower() not in ("none", "notime"):
+        yield "timers", read(readRegisteredTimers="true")
+
+
+def _row_of(row: dict[str, Any]) -> dict[str, Any]:
+    key, partition = row.pop("key", None), row.pop("partition_id", None)
+    return {"key": key, "value": row.get("value", row), "partition": partition}
 
 
 def _session() -> SparkSession:

@@ -12,13 +12,14 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 from tidegate import storage
 from tidegate.audit.row_rules import RowRule
-from tidegate.errors import DefectError, DisagreementError, UsageError
+from tidegate.errors import DefectError
+from tidegate.ingest.batch_checks import BatchChecks, Ranges
 from tidegate.ingest.capture import Captured, batch_metrics, quarantine_row
 from tidegate.ingest.late import CAPTURED_AT_MOST, describe_watermark
 from tidegate.ingest.look import BatchLook
@@ -35,7 +36,7 @@ from tidegate.quarantine.rows import write_quarantine_rows
 from tidegate.spec.models import FilesSource, PipelineSpec
 from tidegate.staging.checkpoint import files_between, read_offsets, read_start
 from tidegate.staging.files import list_staged_files
-from tidegate.staging.manifest import BatchManifest, SourceRange, manifest_from_json, write_manifest
+from tidegate.staging.manifest import BatchManifest, SourceRange, write_manifest
 from tidegate.staging.open_state import note_batch
 
 if TYPE_CHECKING:
@@ -72,6 +73,11 @@ class BatchStager:
     failure: BaseException | None = None
     current_links: list[str] = field(default_factory=list)
 
+    @cached_property
+    def checks(self) -> BatchChecks:
+        """What refuses a batch."""
+        return BatchChecks(self.spec, self.paths, self.order)
+
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Stage one micro-batch; keeps what failed, because Spark hands on only its text."""
         try:
@@ -88,15 +94,15 @@ class BatchStager:
         if batch_id <= self.order.settled.get(query_id, -1) or manifest_path.exists():
             # Staged, perhaps published, but Spark was killed before it committed the batch.
             if manifest_path.exists():
-                self._check_same_ranges(manifest_path, ranges)
+                self.checks.check_same_ranges(manifest_path, ranges)
             if self.keeps_state:
-                self._refuse_missing_files(batch_id, ranges)
+                self.checks.check_present(batch_id, ranges)
                 # Its state is written by computing it; a batch without state need not be computed again.
                 frame.write.format("noop").mode("overwrite").save()
-                self._check_same_rows(manifest_path, batch_metrics(query)["rules"])
+                self.checks.check_same_rows(manifest_path, batch_metrics(query)["rules"])
             emit("progress", batch=batch_id, replayed=True)
             return
-        self._refuse_files_not_owed(batch_id, ranges)
+        self.checks.check_owed(batch_id, ranges)
         attempt = secrets.token_hex(6)
         folder = self.paths.staging / query_id / f"{batch_id:012d}" / attempt
         before = self._file_states(ranges)
@@ -111,9 +117,9 @@ class BatchStager:
 
         changed = [link for link, state in self._file_states(ranges).items() if before.get(link) != state]
         if changed:
-            raise ReadAgain([self._original(link) for link in changed])
+            raise ReadAgain([self.order.original(link) for link in changed])
         metrics = batch_metrics(query)
-        self._refuse_malformed_statics(metrics)
+        self.checks.check_statics(metrics)
         state = read_batch_state(query) if self.keeps_state else None
         sources, captured = self._source_ranges(ranges, metrics, before)
         late_frames: list[DataFrame] = []
@@ -167,10 +173,10 @@ class BatchStager:
         if self.keeps_state:
             until, windows = read_open(metrics)
             note_batch(self.paths, manifest, open_until_ms=until, windows=windows, now_ms=time.time_ns() // 1_000_000)
-        if not write_manifest(manifest_path, manifest):
-            self._check_same_ranges(manifest_path, ranges)
-            storage.remove_tree(folder)
         self.progress.note_staged(manifest)
+        if not write_manifest(manifest_path, manifest):
+            self.checks.check_same_ranges(manifest_path, ranges)
+            storage.remove_tree(folder)
         self.batches += 1
         self.rows_so_far += manifest.read
         self.links_so_far += sum(len(r.get("links", ())) for r in ranges.values())
@@ -196,13 +202,11 @@ class BatchStager:
             **left,
         )
 
-    def _ranges(self, batch_id: int) -> dict[str, dict[str, Any]]:
-        """What this batch takes from each source: {"links": [...]} or {"offsets": {topic: {partition: [from,
-        until]}}}.
-        """
+    def _ranges(self, batch_id: int) -> Ranges:
+        """What this batch takes from each source, by the checkpoint."""
         ends = read_offsets(self.paths.checkpoint, batch_id)
         birth = json.loads(self.paths.birth.read_bytes())
-        ranges: dict[str, dict[str, Any]] = {}
+        ranges: Ranges = {}
         self.current_links = []
         for name, source in self.spec.streams.items():
             start, end = read_start(self.paths.checkpoint, batch_id, name), ends.get(name)
@@ -226,58 +230,9 @@ class BatchStager:
                 }
         return ranges
 
-    def _check_same_ranges(self, manifest_path: Path, ranges: dict[str, dict[str, Any]]) -> None:
-        there = manifest_from_json(manifest_path.read_bytes())
-        for name, taken in ranges.items():
-            kept = there.sources[name]
-            links = sorted(file["link"] for file in kept.files or [])
-            if sorted(taken.get("links", [])) != links or taken.get("offsets") != kept.offsets:
-                raise DisagreementError(
-                    "CHECKPOINT_DIVERGED",
-                    f"batch {there.batch_id} was staged with other records than the checkpoint now gives it",
-                    where=str(manifest_path),
-                    next_run="refuses in the same way",
-                    fix=f"`tidegate repair {self.spec.name} --dry-run` shows the choices",
-                )
-
-    def _check_same_rows(self, manifest_path: Path, rules: dict[str, Any]) -> None:
-        """A batch that is computed again must give as many rows: else its state is not the one that was staged."""
-        if not manifest_path.exists():
-            return
-        there = manifest_from_json(manifest_path.read_bytes())
-        if int(rules["transformed"]) != there.transformed:
-            raise DisagreementError(
-                "BATCH_NOT_REPEATABLE",
-                f"batch {there.batch_id} gave {there.transformed} rows when it was staged and {rules['transformed']} "
-                "now: the transform does not give the same rows for the same input (rand(), now(), a changed static "
-                "source, or an edited transform)",
-                where=str(manifest_path),
-                next_run="refuses in the same way",
-                fix="take what changes out of the transform; then run again",
-            )
-
-    def _refuse_malformed_statics(self, metrics: dict[str, dict[str, Any]]) -> None:
-        for name in self.spec.statics:
-            metric = metrics.get(f"static:{name}") or {}
-            if metric.get("malformed"):
-                first, pinned = metric["first"], self.order.statics[name]
-                link = str(first.get("_position")).partition(f"/{pinned.get('version')}/")[2]
-                files = dict(zip(pinned.get("links", ()), pinned.get("files", ()), strict=True))
-                # This version never gave a row: the batch may see the mended one.
-                storage.remove(self.paths.static_version(name))
-                raise UsageError(
-                    "STATIC_MALFORMED",
-                    f"{metric['malformed']} records of the static source {name} do not fit its schema; the first: "
-                    f"{first.get('_detail') or 'malformed'}: {str(first.get('_raw'))[:200]}",
-                    where=files.get(unquote(link), str(first.get("_position"))),
-                    next_run="reads the batch again, with the source as it is then; nothing is lost",
-                    fix=f"correct the file in {getattr(self.spec.statics[name], 'path', name)}, then `tidegate run "
-                    f"{self.spec.name}`",
-                )
-
     def _tell_late(
         self,
-        ranges: dict[str, dict[str, Any]],
+        ranges: Ranges,
         sources: dict[str, SourceRange],
         captured: Captured,
         late_before_ms: int,
@@ -287,6 +242,7 @@ class BatchStager:
         for name in self.spec.watermarks:
             found = self.look.late(ranges, name, late_before_ms)
             if found.whole is None:
+                told[name] = replace(sources[name], late_untold=found.untold)
                 continue
             detail = describe_watermark(late_before_ms)
             few = found.whole.limit(CAPTURED_AT_MOST + 1).collect()
@@ -299,35 +255,7 @@ class BatchStager:
             told[name] = replace(sources[name], late=count, partly_late=found.partly)
         return told, frames
 
-    def _refuse_files_not_owed(self, batch_id: int, ranges: dict[str, dict[str, Any]]) -> None:
-        """Spark gives a link that is not owed when the checkpoint was made for another place or another intake."""
-        for name, taken in ranges.items():
-            foreign = [link for link in taken.get("links", ()) if link not in self.order.links.get(name, {})]
-            if foreign:
-                raise DisagreementError(
-                    "CHECKPOINT_DIVERGED",
-                    f"batch {batch_id} of source {name} would read {len(foreign)} files again that were staged before, "
-                    f"first {foreign[0]}: the checkpoint does not belong to this intake (was the project moved?)",
-                    where=str(self.paths.checkpoint),
-                    next_run="refuses in the same way; nothing was read",
-                    fix=f"`tidegate repair {self.spec.name} --dry-run` shows the choices",
-                )
-
-    def _refuse_missing_files(self, batch_id: int, ranges: dict[str, dict[str, Any]]) -> None:
-        """Spark takes a file that is gone for an empty one, and would go on with the state of a batch without it."""
-        for name, taken in ranges.items():
-            gone = [link for link in taken.get("links", ()) if not (self.paths.intake(name) / link).exists()]
-            if gone:
-                raise DisagreementError(
-                    "STATE_INPUT_GONE",
-                    f"batch {batch_id} was staged, but Spark had not committed its state yet, and {len(gone)} files of "
-                    f"source {name} from which it is computed are gone, first {self._original(gone[0])}",
-                    where=str(self.paths.intake(name)),
-                    next_run="refuses in the same way; nothing was read",
-                    fix=f"restore the state folder, or `tidegate repair {self.spec.name} --dry-run` shows the choices",
-                )
-
-    def _file_states(self, ranges: dict[str, dict[str, Any]]) -> dict[str, tuple[int, int]]:
+    def _file_states(self, ranges: Ranges) -> dict[str, tuple[int, int]]:
         states = {}
         for name, taken in ranges.items():
             for link in taken.get("links", ()):
@@ -335,15 +263,9 @@ class BatchStager:
                 states[link] = (stat.st_size, stat.st_mtime_ns)
         return states
 
-    def _original(self, link: str) -> str:
-        for links in self.order.links.values():
-            if link in links:
-                return str(links[link]["path"])
-        return link
-
     def _source_ranges(
         self,
-        ranges: dict[str, dict[str, Any]],
+        ranges: Ranges,
         metrics: dict[str, dict[str, Any]],
         states: dict[str, tuple[int, int]],
     ) -> tuple[dict[str, SourceRange], Captured]:
@@ -363,7 +285,7 @@ class BatchStager:
                     if record is None:
                         sound.append(link)
                     known = record or {"size": states[link][0], "mtime_ns": states[link][1]}
-                    entry = {"path": self._original(link), "link": link}
+                    entry = {"path": self.order.original(link), "link": link}
                     files.append({**entry, "size": known["size"], "mtime_ns": known["mtime_ns"]})
                     if record is not None:
                         unreadable += 1
@@ -371,7 +293,7 @@ class BatchStager:
                 size = sum(file["size"] for file in files)
                 for link in sound:
                     for column in self.unknown_columns.get(link, ()):
-                        unknown.setdefault(column, self._original(link))
+                        unknown.setdefault(column, self.order.original(link))
             sources[name] = SourceRange(
                 rows=int(metric["read"]) + unreadable,
                 malformed=int(metric["malformed"]) + unreadable,
@@ -410,7 +332,7 @@ class BatchStager:
     def _write_quarantine(
         self,
         target: Path,
-        ranges: dict[str, dict[str, Any]],
+        ranges: Ranges,
         captured: Captured,
         rules: dict[str, Any],
         frame: DataFrame,

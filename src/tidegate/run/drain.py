@@ -336,7 +336,7 @@ def _run_driver(context: RunContext, ordered: tuple[IngestOrder, Pending], submi
         pending_bytes=pending.bytes,
         pending_files=pending.files,
         settings=birth.settings if birth is not None else dict(PINNED),
-        needs_kafka=any(isinstance(source, KafkaSource) for source in context.spec.streams.values()),
+        needs_kafka=any(isinstance(source, KafkaSource) for source in context.spec.sources.values()),
     )
     context.lease.check()
     exit_code = submit(plan)

@@ -136,6 +136,13 @@ def fill_from_manifests(report: RunReport, manifests: Sequence[BatchManifest]) -
     report.batches = len(manifests)
     marks = [manifest.watermark_ms for manifest in manifests if manifest.watermark_ms is not None]
     report.watermark = text_of_ms(max(marks, default=None))
+    untold = sum(manifest.untold for manifest in manifests)
+    note = (
+        f"{untold} changes of the state came too late and were dropped: behind this transform's operators not all of "
+        "their records can be told, and these count as read"
+    )
+    if untold and note not in report.notes:
+        report.notes.append(note)
     report.adopted_runs = sorted({manifest.run_id for manifest in manifests} - {report.run_id})
 
 

@@ -46,6 +46,8 @@ class SourceRange:
     """Field names that the schema does not have, each with one place where it was seen."""
     late: int = 0
     partly_late: int = 0
+    late_untold: bool = False
+    """Whether late records of this source could not be told apart."""
     """Records that came too late for some of their windows and not for others: they are in the table."""
     max_event_time_ms: int | None = None
     """The greatest event time of the batch, where the source has a watermark."""
@@ -97,6 +99,13 @@ class BatchManifest:
     def late(self) -> int:
         """Records that came after everything they belong to was closed."""
         return sum(source.late for source in self.sources.values())
+
+    @property
+    def untold(self) -> int:
+        """State updates that were dropped as late, when not all of the records that caused them could be told."""
+        told = any(source.late or source.partly_late for source in self.sources.values())
+        blind = any(source.late_untold for source in self.sources.values())
+        return self.dropped_updates if blind or not told else 0
 
 
 def manifest_to_json(manifest: BatchManifest) -> bytes:

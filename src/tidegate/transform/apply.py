@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.errors import TidegateError, UsageError
 from tidegate.transform.operations import OutputMode, check_operations, describe_refusal, unsupported
+from tidegate.transform.plans import inline_ctes
 from tidegate.transform.text import first_lines, user_line
 from tidegate.transform.trace import trace_frames
 
@@ -60,7 +61,7 @@ def apply_transform(
             ) from error
         if is_streaming:
             check_operations(result, mode, path)
-        return result
+        return inline_ctes(result)
     try:
         function = _load_function(path)
         arguments: dict[str, Any] = dict(frames)
@@ -92,7 +93,7 @@ def apply_transform(
         )
     if is_streaming:
         check_operations(result, mode, path, steps)
-    return result
+    return inline_ctes(result)
 
 
 def _load_function(path: Path) -> Any:

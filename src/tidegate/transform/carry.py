@@ -28,55 +28,72 @@ _PASSES_ROWS = {
 }
 
 
-def carry_column(frame: DataFrame, origin: DataFrame, name: str) -> DataFrame:
-    """``frame``, which was made from ``origin``, with ``origin``'s column ``name``; unchanged where that cannot be."""
+def carry_column(frame: DataFrame, name: str) -> DataFrame:
+    """``frame`` with the column ``name`` of the frames that it was made from; unchanged where that cannot be."""
     if name in frame.columns:
         return frame
-    plan = put_back(frame.sparkSession, analysed_plan(frame), find_attribute(origin, name))
-    return frame if plan is None else frame_of(plan, frame.sparkSession)
+    carried = put_back(frame.sparkSession, analysed_plan(frame), name)
+    return frame if carried is None else frame_of(carried[0], frame.sparkSession)
 
 
-def find_attribute(frame: DataFrame, name: str) -> Any:
-    """The column ``name`` of a frame, as plans refer to it."""
-    return next(attribute for attribute in items(analysed_plan(frame).output()) if attribute.name() == name)
+def put_back(session: SparkSession, node: Any, name: str) -> tuple[Any, Any] | None:
+    """The plan of ``node`` with the column ``name`` in its output, and the column as the plan refers to it; or None.
 
-
-def put_back(session: SparkSession, node: Any, attribute: Any) -> Any | None:
-    """The plan of ``node`` with ``attribute`` among its output, or None."""
-    if _has(node, attribute):
-        return node
+    By its name: Spark gives the columns of a frame that is used twice other identities at its second place.
+    """
+    attribute = _find(node, name)
+    if attribute is not None:
+        return node, attribute
     kind, below = kind_of(node), children_of(node)
     jvm: Any = session._jvm
     if kind == "Join":
-        return _put_back_into_join(session, node, below, attribute)
+        return _put_back_into_join(session, node, below, name)
+    if kind == "Union":
+        return _put_back_into_union(session, below, name)
     if len(below) != 1 or kind not in (*_PASSES_ROWS, "Project", "View", "Expand"):
         return None
-    child = put_back(session, below[0], attribute)
-    if child is None:
+    carried = put_back(session, below[0], name)
+    if carried is None:
         return None
+    child, attribute = carried
     plans = jvm.org.apache.spark.sql.catalyst.plans.logical
     if kind == "Project":
-        return plans.Project(node.projectList().appended(attribute), child)
+        return plans.Project(node.projectList().appended(attribute), child), attribute
     if kind == "Expand":  # a sliding window: each row once per window
         rows = jvm.PythonUtils.toSeq([row.appended(attribute) for row in items(node.projections())])
-        return plans.Expand(rows, node.output().appended(attribute), child)
+        return plans.Expand(rows, node.output().appended(attribute), child), attribute
     if kind == "View":
-        return child  # a temporary view only names the plan below it
-    return node.withNewChildren(jvm.PythonUtils.toSeq([child]))
+        return carried  # a temporary view only names the plan below it
+    return node.withNewChildren(jvm.PythonUtils.toSeq([child])), attribute
 
 
-def _put_back_into_join(session: SparkSession, node: Any, below: list[Any], attribute: Any) -> Any | None:
+def _put_back_into_join(session: SparkSession, node: Any, below: list[Any], name: str) -> tuple[Any, Any] | None:
     """A join of a stream with a table: each row of the stream keeps where it came from."""
     if all(child.isStreaming() for child in below):
         return None
-    sides = [put_back(session, child, attribute) if child.isStreaming() else child for child in below]
-    if any(side is None for side in sides):
+    sides = [put_back(session, child, name) if child.isStreaming() else (child, None) for child in below]
+    if None in sides:
         return None
     jvm: Any = session._jvm
-    plan = node.withNewChildren(jvm.PythonUtils.toSeq(sides))
-    return plan if _has(plan, attribute) else None
+    plan = node.withNewChildren(jvm.PythonUtils.toSeq([side[0] for side in sides if side is not None]))
+    attribute = _find(plan, name)
+    return None if attribute is None else (plan, attribute)
 
 
-def _has(node: Any, attribute: Any) -> bool:
-    wanted = attribute.exprId()
-    return any(one.exprId().equals(wanted) for one in items(node.output()))
+def _put_back_into_union(session: SparkSession, below: list[Any], name: str) -> tuple[Any, Any] | None:
+    """A union names its columns as its first side does, by place: the column comes last in each."""
+    jvm: Any = session._jvm
+    plans = jvm.org.apache.spark.sql.catalyst.plans.logical
+    sides, first = [], None
+    for child in below:
+        carried = put_back(session, child, name)
+        if carried is None:
+            return None
+        plan, attribute = carried
+        first = attribute if first is None else first
+        sides.append(plans.Project(child.output().appended(attribute), plan))
+    return plans.Union(jvm.PythonUtils.toSeq(sides), False, False), first
+
+
+def _find(node: Any, name: str) -> Any | None:
+    return next((attribute for attribute in items(node.output()) if attribute.name() == name), None)

@@ -63,6 +63,9 @@ def _collect(node: Any, definitions: dict[str, str]) -> None:
             definitions.setdefault(_id(attribute), f"{source}.{attribute.name()}")
         return
     kind = kind_of(node)
+    if kind == "Union":
+        _collect_union(node, definitions)
+        return
     named: list[Any] = []
     if kind == "Project":
         named = items(node.projectList())
@@ -80,6 +83,16 @@ def _collect(node: Any, definitions: dict[str, str]) -> None:
             definitions.setdefault(_id(expression), str(expression.child().toString()))
     for child in children_of(node):
         _collect(child, definitions)
+
+
+def _collect_union(node: Any, definitions: dict[str, str]) -> None:
+    """The columns of a union go by the identities of its first side; what they are made of is all sides."""
+    sides = children_of(node)
+    for side in sides:
+        _collect(side, definitions)
+    made = [[_resolve(str(column.toString()), definitions) for column in items(side.output())] for side in sides]
+    for column, texts in zip(items(node.output()), zip(*made, strict=True), strict=True):
+        definitions[_id(column)] = " | ".join(dict.fromkeys(texts))
 
 
 def _id(expression: Any) -> str:

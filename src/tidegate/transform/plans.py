@@ -57,21 +57,48 @@ def is_metric(node: Any, prefix: str) -> bool:
     return kind_of(node) == "CollectMetrics" and str(node.name()).startswith(prefix)
 
 
-def path_to(node: Any, metric: str) -> list[Any]:
-    """The nodes from ``node`` down to the ``observe`` named ``metric``; empty when it is not there."""
+def paths_to(node: Any, metric: str) -> list[list[Any]]:
+    """The nodes from ``node`` down to each place of the ``observe`` named ``metric``."""
     if is_metric(node, metric) and str(node.name()) == metric:
-        return [node]
-    for child in children_of(node):
-        below = path_to(child, metric)
-        if below:
-            return [node, *below]
-    return []
+        return [[node]]
+    return [[node, *below] for child in children_of(node) for below in paths_to(child, metric)]
 
 
-def count_metric(node: Any, metric: str) -> int:
-    """How often the ``observe`` named ``metric`` stands in a plan."""
-    here = int(is_metric(node, metric) and str(node.name()) == metric)
-    return here + sum(count_metric(child, metric) for child in children_of(node))
+def nodes_of(node: Any, metric: str) -> list[Any]:
+    """The places in a plan where the ``observe`` named ``metric`` stands."""
+    return [path[-1] for path in paths_to(node, metric)]
+
+
+def inline_ctes(frame: DataFrame) -> DataFrame:
+    """``frame`` with each common table expression of its SQL put where it is used: its rows then have a way down to the
+    sources, as everything that looks at a plan expects."""
+    plan, session = analysed_plan(frame), frame.sparkSession
+    if not any(kind_of(node) == "WithCTE" for node in walk(plan)):
+        return frame
+    jvm: Any = session._jvm
+    return frame_of(jvm.org.apache.spark.sql.catalyst.optimizer.InlineCTE(True, False).apply(plan), session)
+
+
+def read_once(frame: DataFrame, metric: str) -> DataFrame:
+    """``frame`` with the rows below the ``observe`` named ``metric`` as one common table expression.
+
+    Where a transform uses a stream twice (a union or a join with itself), the analysed plan holds the stream twice, and
+    Spark refuses two streams of one name. As a CTE it is in the plan once, with one place in the offset log, however
+    often it is used; Spark's optimizer puts it back where it is used, batch by batch.
+    """
+    session, top = frame.sparkSession, analysed_plan(frame)
+    uses = nodes_of(top, metric)
+    if len(uses) < 2:
+        return frame
+    jvm: Any = session._jvm
+    plans, nothing = jvm.org.apache.spark.sql.catalyst.plans.logical, jvm.scala.Option.empty()
+    definition = plans.CTERelationDef(uses[0], plans.CTERelationDef.newId(), nothing, False, nothing)
+    references = [
+        (use, plans.CTERelationRef(definition.id(), True, use.output(), True, nothing, False, nothing, False))
+        for use in uses
+    ]
+    plan = plans.WithCTE(rebuild(top, references, session), jvm.PythonUtils.toSeq([definition]))
+    return frame_of(plan, session)
 
 
 def event_time_attributes(node: Any) -> list[Any]:

@@ -1,0 +1,107 @@
+"""What refuses a batch: a checkpoint that gives other records than before, files that are gone, rows that differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from tidegate import storage
+from tidegate.errors import DisagreementError, UsageError
+from tidegate.ingest.order import IngestOrder
+from tidegate.project import PipelinePaths
+from tidegate.spec.models import FilesSource, PipelineSpec
+from tidegate.staging.manifest import manifest_from_json
+
+Ranges = dict[str, dict[str, Any]]
+"""What a batch takes from each source: {"links": [...]} or {"offsets": {topic: {partition: [from, until]}}}."""
+
+
+@dataclass(frozen=True)
+class BatchChecks:
+    """The checks of one run's batches; each raises what the run then ends with."""
+
+    spec: PipelineSpec
+    paths: PipelinePaths
+    order: IngestOrder
+
+    def check_owed(self, batch_id: int, ranges: Ranges) -> None:
+        """Spark gives a link that is not owed when the checkpoint was made for another place or another intake."""
+        for name, taken in ranges.items():
+            foreign = [link for link in taken.get("links", ()) if link not in self.order.links.get(name, {})]
+            if foreign:
+                raise DisagreementError(
+                    "CHECKPOINT_DIVERGED",
+                    f"batch {batch_id} of source {name} would read {len(foreign)} files again that were staged before, "
+                    f"first {foreign[0]}: the checkpoint does not belong to this intake (was the project moved?)",
+                    where=str(self.paths.checkpoint),
+                    next_run="refuses in the same way; nothing was read",
+                    fix=f"`tidegate repair {self.spec.name} --dry-run` shows the choices",
+                )
+
+    def check_present(self, batch_id: int, ranges: Ranges) -> None:
+        """Spark takes a file that is gone for an empty one, and would go on with the state of a batch without it."""
+        for name, taken in ranges.items():
+            gone = [link for link in taken.get("links", ()) if not (self.paths.intake(name) / link).exists()]
+            if gone:
+                raise DisagreementError(
+                    "STATE_INPUT_GONE",
+                    f"batch {batch_id} was staged, but Spark had not committed its state yet, and {len(gone)} files of "
+                    f"source {name} from which it is computed are gone, first {self.order.original(gone[0])}",
+                    where=str(self.paths.intake(name)),
+                    next_run="refuses in the same way; nothing was read",
+                    fix=f"restore the state folder, or `tidegate repair {self.spec.name} --dry-run` shows the choices",
+                )
+
+    def check_same_ranges(self, manifest_path: Path, ranges: Ranges) -> None:
+        """A batch that was staged before takes the same records as then."""
+        there = manifest_from_json(manifest_path.read_bytes())
+        for name, taken in ranges.items():
+            kept = there.sources[name]
+            links = sorted(file["link"] for file in kept.files or [])
+            if sorted(taken.get("links", [])) != links or taken.get("offsets") != kept.offsets:
+                raise DisagreementError(
+                    "CHECKPOINT_DIVERGED",
+                    f"batch {there.batch_id} was staged with other records than the checkpoint now gives it",
+                    where=str(manifest_path),
+                    next_run="refuses in the same way",
+                    fix=f"`tidegate repair {self.spec.name} --dry-run` shows the choices",
+                )
+
+    def check_same_rows(self, manifest_path: Path, rules: dict[str, Any]) -> None:
+        """A batch that is computed again must give as many rows: else its state is not the one that was staged."""
+        if not manifest_path.exists():
+            return
+        there = manifest_from_json(manifest_path.read_bytes())
+        if int(rules["transformed"]) != there.transformed:
+            raise DisagreementError(
+                "BATCH_NOT_REPEATABLE",
+                f"batch {there.batch_id} gave {there.transformed} rows when it was staged and {rules['transformed']} "
+                "now: the transform does not give the same rows for the same input (rand(), now(), a changed static "
+                "source, or an edited transform)",
+                where=str(manifest_path),
+                next_run="refuses in the same way",
+                fix="take what changes out of the transform; then run again",
+            )
+
+    def check_statics(self, metrics: dict[str, dict[str, Any]]) -> None:
+        """A malformed record of a static source has no place to be set aside in: it would be missing from a join."""
+        for name, source in self.spec.statics.items():
+            metric = metrics.get(f"static:{name}") or {}
+            if metric.get("malformed"):
+                place = source.path if isinstance(source, FilesSource) else name
+                first, pinned = metric["first"], self.order.statics[name]
+                link = str(first.get("_position")).partition(f"/{pinned.get('version')}/")[2]
+                files = dict(zip(pinned.get("links", ()), pinned.get("files", ()), strict=True))
+                # This version never gave a row: the batch may see the mended one.
+                storage.remove(self.paths.static_version(name))
+                raise UsageError(
+                    "STATIC_MALFORMED",
+                    f"{metric['malformed']} records of the static source {name} do not fit its schema; the first: "
+                    f"{first.get('_detail') or 'malformed'}: {str(first.get('_raw'))[:200]}",
+                    where=files.get(unquote(link), str(first.get("_position"))),
+                    next_run="reads the batch again, with the source as it is then; nothing is lost",
+                    fix=f"correct the record in {place} (or, of a topic, let starting_offsets begin behind it), then "
+                    f"`tidegate run {self.spec.name}`",
+                )
