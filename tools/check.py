@@ -11,54 +11,87 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from tools.console import REPO_ROOT, ToolError, run_main
 
-TEST_ORDER = ("unit", "spark", "kafka", "airflow", "recovery", "e2e")
-"""From quick to slow, so that a simple fault shows early."""
+LANES = {"features": ("unit", "spark", "kafka", "streams", "airflow", "e2e"), "recovery": ("recovery",)}
+"""The folders of tests in two lanes that run beside each other, each in one process and from quick to slow: both wait
+more for processes to start than they compute."""
 
 
-def list_test_folders() -> list[str]:
-    """The folders of tests in their order; one that :data:`TEST_ORDER` does not know comes last, none is left out."""
-    present = {path.parent for path in (REPO_ROOT / "tests").rglob("test_*.py")}
-    top = {path.relative_to(REPO_ROOT / "tests").parts[0] for path in present if path != REPO_ROOT / "tests"}
-    ordered = [name for name in TEST_ORDER if name in top] + sorted(top - set(TEST_ORDER))
-    loose = sorted(str(path.relative_to(REPO_ROOT)) for path in (REPO_ROOT / "tests").glob("test_*.py"))
-    return loose + [f"tests/{name}" for name in ordered]
+Step = tuple[str, list[str]]
+"""Name and command."""
 
 
-def list_steps(what: str) -> list[tuple[str, list[str]]]:
-    """Name and command of each step of ``what`` (all, lint or unit)."""
+def list_test_folders() -> dict[str, list[str]]:
+    """What each lane runs, in order; a folder that :data:`LANES` does not know comes last, none is left out."""
+    tests = REPO_ROOT / "tests"
+    present = {path.relative_to(tests).parts[0] for path in tests.rglob("test_*.py")}
+    lanes = {lane: [name for name in folders if name in present] for lane, folders in LANES.items()}
+    lanes[list(LANES)[-1]] += sorted(present.difference(*LANES.values()))
+    return {lane: [f"tests/{name}" for name in names] for lane, names in lanes.items()}
+
+
+def list_steps(what: str) -> list[list[Step]]:
+    """The steps of ``what`` (all, lint or unit): groups one after the other, the steps of a group beside each other."""
     python = sys.executable
-    lint = [
-        ("ruff check", [python, "-m", "ruff", "check", "."]),
-        ("ruff format", [python, "-m", "ruff", "format", "--check", "."]),
-        ("mypy", [python, "-m", "mypy"]),
-        ("import rules", [str(Path(python).parent / "lint-imports"), "--no-logo"]),
-        ("schemas", [python, "-m", "tidegate.spec.json_schema", "--check"]),
-        ("reference docs", [python, "-m", "tools.docs", "--check"]),
+    lint: list[list[Step]] = [
+        [("ruff check", [python, "-m", "ruff", "check", "."])],
+        [("ruff format", [python, "-m", "ruff", "format", "--check", "."])],
+        [("mypy", [python, "-m", "mypy"])],
+        [("import rules", [str(Path(python).parent / "lint-imports"), "--no-logo"])],
+        [("schemas", [python, "-m", "tidegate.spec.json_schema", "--check"])],
+        [("reference docs", [python, "-m", "tools.docs", "--check"])],
     ]
     pytest = [python, "-m", "pytest"]
     if what == "lint":
         return lint
     if what == "unit":
-        return [("pytest", [*pytest, "tests/unit"])]
+        return [[("pytest", [*pytest, "tests/unit"])]]
     if what == "all":
-        return [*lint, ("pytest", [*pytest, *list_test_folders()])]
+        return [*lint, [(lane, [*pytest, *folders]) for lane, folders in list_test_folders().items()]]
     raise ToolError(f"unknown checks: {what!r}", "python -m tools.check all|lint|unit")
+
+
+def _run(step: Step, environment: dict[str, str], *, alone: bool) -> tuple[str, int, float]:
+    """Run a step; its name, exit code and seconds. Beside another, each line of its output begins with its name."""
+    name, command = step
+    started = time.monotonic()
+    print(f"== {name}", flush=True)
+    if alone:
+        code = subprocess.run(command, cwd=REPO_ROOT, env=environment).returncode
+    else:
+        process = subprocess.Popen(
+            command,
+            cwd=REPO_ROOT,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+        assert process.stdout is not None
+        for line in process.stdout:
+            print(f"{name}: {line}", end="", flush=True)
+        code = process.wait()
+    return name, code, time.monotonic() - started
 
 
 def main(arguments: list[str]) -> int:
     """The command line; see the module's docstring."""
     steps = list_steps(arguments[0] if arguments else "all")
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"}
+    environment = {
+        **os.environ,
+        "PYTHONUNBUFFERED": "1",
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
+    }
     rows = []
-    for name, command in steps:
-        print(f"== {name}", flush=True)
-        started = time.monotonic()
-        code = subprocess.run(command, cwd=REPO_ROOT, env=environment).returncode
-        rows.append((name, code, time.monotonic() - started))
+    for group in steps:
+        with ThreadPoolExecutor(len(group)) as pool:
+            rows += pool.map(partial(_run, environment=environment, alone=len(group) == 1), group)
     print("== summary")
     for name, code, seconds in rows:
         print(

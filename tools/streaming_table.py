@@ -95,6 +95,11 @@ OPERATORS = (
              before="import pandas as pd\n\n\n@F.pandas_udf('int')\ndef plus(n: pd.Series) -> pd.Series:\n"
                     "    return n + 1\n", keys="n"),
     Operator("union of two sources", "a.unionByName(b)", "a b"),
+    Operator("union of a source with itself", "a.where('n > 0').union(a)", "a"),
+    Operator("SQL: UNION ALL of a source with itself", _SQL + "SELECT id FROM a WHERE n > 0 UNION ALL SELECT id "
+             "FROM a", "a"),
+    Operator("window over a source united with itself",
+             f"a.union(a).groupBy({_WINDOW}).count(){_OUT}", keys="start"),
     Operator("aggregation without watermark", "a.groupBy('id').count()", "a"),
     Operator("aggregation of everything", "a.groupBy().count()", "a", keys="count"),
     Operator("tumbling window, watermark", _COUNTED + _OUT, keys="start"),
@@ -134,6 +139,8 @@ OPERATORS = (
     Operator("static join, full", "a.join(s, 'id', 'full')", "a s"),
     Operator("stream join, inner", f"{_PAIR}.join({_PAIR_B}, F.expr('ia = ib'))", "a b", keys="ia"),
     Operator("stream join, inner, range", f"{_PAIR}.join({_PAIR_B}, {_RANGE})", "a* b*", keys="ia"),
+    Operator("join of a stream with itself, left, range",
+             f"{_PAIR}.join({_PAIR_B.replace('b.', 'a.')}, {_RANGE}, 'left')", keys="ia"),
     Operator("stream join, left, range", f"{_PAIR}.join({_PAIR_B}, {_RANGE}, 'left')", "a* b*", keys="ia"),
     Operator("stream join, right, range", f"{_PAIR}.join({_PAIR_B}, {_RANGE}, 'right')", "a* b*", keys="ib"),
     Operator("stream join, full, range", f"{_PAIR}.join({_PAIR_B}, {_RANGE}, 'full')", "a* b*", keys="ia"),

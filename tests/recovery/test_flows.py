@@ -7,6 +7,7 @@ pipeline for each of them, in turns, and with TIDEGATE_SWEEP every pipeline.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -110,6 +111,11 @@ def test_killed_at_a_step(kind: str, point: str, flows: Flows, spark: SparkSessi
     scene = flows.offered(kind, offers)
     scene.run("run", NAME, "--run-id", "second", fault=f"{pattern}|kill", expect=-signal.SIGKILL)
     scene.wait_until_gone()
+    if point == "manifest, not committed":
+        told = [json.loads(line) for line in (scene.state / "runs/second.progress.jsonl").read_text().splitlines()]
+        batch = max(int(path.stem) for path in (scene.state / "manifests").glob("*/[0-9]*.json"))
+        assert [(event["event"], event["batchId"]) for event in told] == [("staged", batch)]
+        assert told[0]["stateOperators"] and told[0]["rows"] > 0
     go_on(scene, spark, f"{point}: {scene.steps()[-1]}", run_id="second")
 
 

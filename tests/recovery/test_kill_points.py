@@ -1,8 +1,12 @@
-"""The run is killed the moment a file of each kind appears: between any two writes of the way of a record."""
+"""The run is killed the moment a file of each kind appears: between any two writes of the way of a record.
+
+`make test` takes every second kind (the kill steps of the other tests lie between them), with TIDEGATE_SWEEP all.
+"""
 
 from __future__ import annotations
 
 import glob
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -35,7 +39,13 @@ POINTS = {
 }
 
 
-@pytest.mark.parametrize("point", POINTS)
+_STAYS = {"offset log", "rows committed", "manifest", "commit log", "second offset log", "second manifest", "verdict"}
+"""These are there until the run is over, and it goes on for long after."""
+
+_IN_FULL = os.environ.get("TIDEGATE_SWEEP", "0") != "0"
+
+
+@pytest.mark.parametrize("point", list(POINTS) if _IN_FULL else list(POINTS)[1::2])
 def test_killed_when_it_appears(point: str, published: Snapshot, spark: SparkSession) -> None:
     scene = published.restore()
     for _ in range(3):
@@ -45,6 +55,6 @@ def test_killed_when_it_appears(point: str, published: Snapshot, spark: SparkSes
     process = scene.start("run", NAME, "--run-id", "second")
     killed = kill_when(scene, process, lambda: bool(set(glob.glob(pattern)) - there))
     # What exists for a moment only may come and go between two looks: then the run went through.
-    assert killed or process.returncode == 0
+    assert killed or (point not in _STAYS and process.returncode == 0)
     scene.check_readers_now()
     scene.catch_up(spark)

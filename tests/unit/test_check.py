@@ -13,21 +13,21 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_every_test_file_is_run() -> None:
-    folders = [ROOT / folder for folder in check.list_test_folders()]
+    folders = [ROOT / folder for folders in check.list_test_folders().values() for folder in folders]
     files = set((ROOT / "tests").rglob("test_*.py"))
     assert files
     assert {file for file in files if not any(folder in [file, *file.parents] for folder in folders)} == set()
 
 
 def test_all_is_lint_and_tests() -> None:
-    assert [name for name, _ in check.list_steps("all")] == [
-        "ruff check",
-        "ruff format",
-        "mypy",
-        "import rules",
-        "schemas",
-        "reference docs",
-        "pytest",
+    assert [[name for name, _ in group] for group in check.list_steps("all")] == [
+        ["ruff check"],
+        ["ruff format"],
+        ["mypy"],
+        ["import rules"],
+        ["schemas"],
+        ["reference docs"],
+        ["features", "recovery"],
     ]
 
 
@@ -36,13 +36,20 @@ def test_ci_runs_all() -> None:
     assert "tools.check all" in (ROOT / "Makefile").read_text()
 
 
+@pytest.mark.parametrize("beside", [False, True])
 @pytest.mark.parametrize(("codes", "expected"), [((0, 0), 0), ((1, 0), 1), ((0, 5), 1)])
 def test_one_failed_step_fails_all_and_the_later_ones_still_run(
-    codes: tuple[int, ...], expected: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    codes: tuple[int, ...],
+    expected: int,
+    beside: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    steps = [(f"step {code}", [sys.executable, "-c", f"raise SystemExit({code})"]) for code in codes]
-    monkeypatch.setattr(check, "list_steps", lambda what: steps)
+    steps = [(f"step {code}", [sys.executable, "-c", f"print('said'); raise SystemExit({code})"]) for code in codes]
+    groups = [steps] if beside else [[step] for step in steps]
+    monkeypatch.setattr(check, "list_steps", lambda what: groups)
     assert check.main(["all"]) == expected
-    summary = capsys.readouterr().out.split("== summary")[1]
+    said, summary = capfd.readouterr().out.split("== summary")
+    assert said.count("step 0: said" if beside else "said") >= 1
     assert summary.count("step") >= 2
     assert ("FAILED" in summary) == bool(expected)
