@@ -38,8 +38,12 @@ def _by_sql(frame: DataFrame) -> DataFrame:
         (lambda df: df.selectExpr("id * 2 AS id").filter("id > 2"), ["raw two"]),
         (lambda df: df.drop("_tidegate"), ["raw one", "raw two"]),
         (_by_sql, ["raw one", "raw one", "raw two"]),
+        (
+            lambda df: df.select("id", F.lit(7).alias("_tidegate")).where("_tidegate = 7").select("id"),
+            ["raw one", "raw two"],
+        ),
     ],
-    ids=["select", "select-where-select", "explode", "selectExpr", "drop", "sql"],
+    ids=["select", "select-where-select", "explode", "selectExpr", "drop", "sql", "one of that name in between"],
 )
 def test_the_column_comes_back(
     orders: DataFrame, transform: Callable[[DataFrame], DataFrame], expected: list[str]

@@ -107,6 +107,18 @@ def test_counts_and_captured_records_of_each_batch(spark: SparkSession, rules: A
         }
 
 
+def test_columns_of_the_transform_are_not_taken_for_flags(spark: SparkSession, rules: Any) -> None:
+    """Whatever their names are: each is staged, with the value it has."""
+    columns = "id STRING, amount INT, _rule_0 INT, _rule_mine STRING, _rejected BOOLEAN"
+    rows = [("kept", 1, 7, "x", True), ("large", 101, 8, "y", False)]
+    flagged = plan.observe_rules(plan.flag_rules(spark.createDataFrame(rows, columns), rules), rules)
+    staged = plan.staged_rows(flagged)
+    assert staged.columns == ["id", "amount", "_rule_0", "_rule_mine", "_rejected"]
+    assert [tuple(row) for row in staged.collect()] == [rows[0]]
+    (rejected,) = plan.rejected_rows(flagged, rules).collect()
+    assert json.loads(rejected["_raw"]) == dict(zip(staged.columns, rows[1], strict=True))
+
+
 def test_more_than_a_metric_carries(spark: SparkSession, rules: Any, tmp_path: Path) -> None:
     """The counts stay exact; what travels with them is bounded."""
     many = plan.CAPTURED_AT_MOST + 50
@@ -127,6 +139,8 @@ def test_columns_that_cannot_be_written_are_refused(spark: SparkSession, tmp_pat
     for text, more, message in (
         ("SELECT id, amount AS ID FROM orders", {}, "two columns with one name: id"),
         ("SELECT NULL AS nothing FROM orders", {}, "columns without a type: nothing"),
+        ("SELECT id, 1 AS _Tidegate_rule_0 FROM orders", {}, "begin with _tidegate, .* own do: _Tidegate_rule_0"),
+        ("SELECT id, 1 AS _tidegate FROM orders", {}, "begin with _tidegate, .* own do: _tidegate"),
         ("SELECT id FROM orders", {"table": {"partition_by": ["day"]}}, "partition_by or keys names: day"),
     ):
         (tmp_path / "transform.sql").write_text(text)

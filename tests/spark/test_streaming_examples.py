@@ -26,7 +26,7 @@ from tidegate.examples import (
     make_word_count,
 )
 from tidegate.examples.outcome import Outcome, Row, dump
-from tidegate.ingest.plan import flag_rules
+from tidegate.ingest.plan import REJECTED, flag_rules
 from tidegate.project import load_project
 from tidegate.source.spark_parse import parse_text
 from tidegate.spec.models import PipelineSpec
@@ -72,7 +72,7 @@ class Pipeline:
         rejected: list[Row] = []
 
         def collect(batch: DataFrame, _batch_id: int) -> None:
-            for *row, is_rejected in batch.select(*out.columns, "_rejected").collect():
+            for *row, is_rejected in batch.select(*out.columns, REJECTED).collect():
                 (rejected if is_rejected else passed).append(tuple(row))
 
         query = (

@@ -93,7 +93,7 @@ def test_links_lead_somewhere(path):
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(REPO_ROOT)))
 def test_pages_hold_no_path_of_a_machine(path):
-    assert re.findall(r"(?:/work/|/tmp/|/root/|/home/)\S*", read_page(path)) == []
+    assert re.findall(r"/(?:work|tmp|root|home)/\S*", read_page(path)) == []
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(REPO_ROOT)))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,13 +51,35 @@ class Folder:
         return [file["path"] for file in files]
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Folder]:
-    (tmp_path / "inbox").mkdir()
-    project = Project(tmp_path, ProjectSpec())
+@contextlib.contextmanager
+def make_folder(root: Path) -> Iterator[Folder]:
+    (root / "inbox").mkdir()
+    project = Project(root, ProjectSpec())
     paths = project.paths("orders")
     with open_ledger(paths) as ledger:
-        yield Folder(tmp_path, ledger, project, paths)
+        yield Folder(root, ledger, project, paths)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Folder]:
+    with make_folder(tmp_path) as made:
+        yield made
+
+
+@contextlib.contextmanager
+def as_nobody(root: Path) -> Iterator[None]:
+    """Root may read everything: the block runs as a user who owns ``root`` and is nobody elsewhere."""
+    if os.geteuid() != 0:
+        yield
+        return
+    nobody = 65534
+    for path in (root, *root.rglob("*")):
+        os.chown(path, nobody, nobody)
+    os.setresuid(nobody, nobody, 0)
+    try:
+        yield
+    finally:
+        os.setresuid(0, 0, 0)
 
 
 def new_paths(scan: FilesScan) -> list[str]:
@@ -200,16 +224,17 @@ def test_what_vanished_is_reported_once(folder: Folder, is_published: bool) -> N
     assert [one["path"] for one in back.changed] == [f"inbox/{ODD_NAMES[0]}"]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_what_may_not_be_read_is_named(folder: Folder) -> None:
-    folder.write("inbox/day=1/a.json")
-    folder.take()
-    folder.write("inbox/b.json").chmod(0)
-    (folder.root / "inbox/day=1").chmod(0)
-    scan = folder.scan()
+def test_what_may_not_be_read_is_named() -> None:
+    with tempfile.TemporaryDirectory() as root, make_folder(Path(root)) as folder:
+        folder.write("inbox/day=1/a.json")
+        folder.take()
+        folder.write("inbox/b.json").chmod(0)
+        (folder.root / "inbox/day=1").chmod(0)
+        with as_nobody(folder.root):
+            scan = folder.scan()
+        (folder.root / "inbox/day=1").chmod(0o700)
     assert set(skipped(scan)) == {"inbox/b.json", "inbox/day=1"}
     assert scan.vanished == ()
-    (folder.root / "inbox/day=1").chmod(0o700)
 
 
 def test_a_folder_that_cannot_be_listed_has_not_vanished(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _ROW_MARK = "\x00"
-_EVENT_TIME = "_tidegate_event_time"
-CAPTURED_AT_MOST = 4096
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,8 @@ def find_late(out: DataFrame, batch: Mapping[str, DataFrame], source: str, late_
     """
     top = analysed_plan(out)
     paths = paths_to(top, f"time:{source}")
-    places = _first_operators(paths)
+    met = [_operator_on(path) for path in paths]
+    places = _distinct([place for place in met if place is not None])
     if not places:
         return LateRecords()
     with contextlib.ExitStack() as stack:
@@ -69,10 +68,10 @@ def find_late(out: DataFrame, batch: Mapping[str, DataFrame], source: str, late_
             if len(nodes_of(top, f"source:{name}")) > 1:  # a record has one mark, wherever it is used
                 stack.callback(marked[name].persist().unpersist)
         judged = [_judge(place, marked, source, late_before_ms) for place in places]
-        if None in judged:
+        if any(frame is None for frame in judged):
             return LateRecords(untold=True)
         # What also goes on without an operator that keeps state is in the table with that.
-        everywhere = F.lit(all(_operator_on(path) is not None for path in paths))
+        everywhere = F.lit(None not in met)
         told = (
             reduce(lambda one, two: one.union(two), [frame for frame in judged if frame is not None])
             .groupBy("origin")
@@ -103,12 +102,11 @@ def _operator_on(path: list[Any]) -> _Place | None:
     return _Place(path[stateful[-1]], path[stateful[-1] + 1]) if stateful else None
 
 
-def _first_operators(paths: list[list[Any]]) -> list[_Place]:
+def _distinct(places: list[_Place]) -> list[_Place]:
     """Where a source's records meet state: each side of a join with itself, each branch with an operator of its own."""
     found: list[_Place] = []
-    for path in paths:
-        place = _operator_on(path)
-        if place is not None and not any(place.below.equals(known.below) for known in found):
+    for place in places:
+        if not any(place.below.equals(known.below) for known in found):
             found.append(place)
     return found
 

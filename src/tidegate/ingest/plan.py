@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 PROVENANCE = "_tidegate"
 """Struct column (source, position, raw) that travels through the transform, where the transform keeps it."""
 
+REJECTED = f"{PROVENANCE}_rejected"
+_RULE = f"{PROVENANCE}_rule_"
+"""Flags of a row: whether any row rule rejects it, and each rule by its number. A transform has no such columns."""
+
 CAPTURED_AT_MOST = 4096
 """Set-aside records that travel in the metrics themselves; more than these need a second look at the batch, which reads
 it again: a third of a large run."""
@@ -108,13 +112,15 @@ def transformed_rows(
     visible = {name: frame.drop(PROVENANCE) if PROVENANCE in frame.columns else frame for name, frame in frames.items()}
     out = apply_transform(spark, job_folder, spec.transform, visible, context, spec.output_mode)
     where = job_folder / (spec.transform or "pipeline.yaml")
-    out = carry_column(out, PROVENANCE)
+    ours = [name for name in out.columns if name.lower().startswith(PROVENANCE)]
+    out = out if ours else carry_column(out, PROVENANCE)
     names = [name.lower() for name in out.columns if name != PROVENANCE]
     twice = sorted({name for name in names if names.count(name) > 1})
     void = [field.name for field in out.schema.fields if field.dataType.typeName() == "void"]
     missing = [column for column in (*spec.table.partition_by, *spec.table.keys) if column.lower() not in names]
     for bad, what, fix in (
         (twice, "two columns with one name", "rename one of them"),
+        (ours, f"columns that begin with {PROVENANCE}, as tidegate's own do", "rename them"),
         (void, "columns without a type", "cast them, e.g. lit(None).cast('string')"),
         (missing, "no column that partition_by or keys names", "add it in the transform, or correct `table:`"),
     ):
@@ -130,13 +136,13 @@ def transformed_rows(
 
 
 def flag_rules(out: DataFrame, rules: Sequence[RowRule]) -> DataFrame:
-    """``out`` with a boolean column per rule (true: the row offends) and ``_rejected``."""
-    flags = [F.coalesce(F.expr(rule.sql), F.lit(False)).alias(f"_rule_{number}") for number, rule in enumerate(rules)]
+    """``out`` with a boolean column per rule (true: the row offends) and one for all of them."""
+    flags = [F.coalesce(F.expr(rule.sql), F.lit(False)).alias(f"{_RULE}{number}") for number, rule in enumerate(rules)]
     flagged = out.select("*", *flags)
     rejected: Column = F.lit(False)
     for number in range(len(rules)):
-        rejected = rejected | F.col(f"_rule_{number}")
-    return flagged.withColumn("_rejected", rejected)
+        rejected = rejected | F.col(f"{_RULE}{number}")
+    return flagged.withColumn(REJECTED, rejected)
 
 
 def observe_rules(flagged: DataFrame, rules: Sequence[RowRule]) -> DataFrame:
@@ -145,26 +151,26 @@ def observe_rules(flagged: DataFrame, rules: Sequence[RowRule]) -> DataFrame:
     return flagged.observe(
         "rules",
         F.count(F.lit(1)).alias("transformed"),
-        F.count(F.when(F.col("_rejected"), 1)).alias("rejected"),
-        *(F.count(F.when(F.col(f"_rule_{number}"), 1)).alias(f"rule_{number}") for number in range(len(rules))),
-        _captured(F.col("_rejected") & _fits(columns[2]), F.struct(*columns)).alias("captured"),
+        F.count(F.when(F.col(REJECTED), 1)).alias("rejected"),
+        *(F.count(F.when(F.col(f"{_RULE}{number}"), 1)).alias(f"rule_{number}") for number in range(len(rules))),
+        _captured(F.col(REJECTED) & _fits(columns[2]), F.struct(*columns)).alias("captured"),
     )
 
 
 def rejected_rows(flagged: DataFrame, rules: Sequence[RowRule]) -> DataFrame:
     """The rejected rows as (source, _position, _raw, rules): what a second look writes to quarantine."""
-    return flagged.where(F.col("_rejected")).select(*_rejected_columns(flagged, rules))
+    return flagged.where(F.col(REJECTED)).select(*_rejected_columns(flagged, rules))
 
 
 def without_flags(flagged: DataFrame) -> list[str]:
     """The names of the transform's own columns among those of ``flagged``."""
-    return [n for n in flagged.columns if n not in (PROVENANCE, "_rejected") and not n.startswith("_rule_")]
+    return [name for name in flagged.columns if not name.startswith(PROVENANCE)]
 
 
 def staged_rows(flagged: DataFrame) -> DataFrame:
     """The rows for the table: no rule rejected them."""
     columns = [F.col(_quoted(name)) for name in without_flags(flagged)]
-    return flagged.where(~F.col("_rejected")).select(*columns)
+    return flagged.where(~F.col(REJECTED)).select(*columns)
 
 
 def nullable_schema_json(schema: StructType) -> str:
@@ -190,7 +196,7 @@ def nullable_schema_json(schema: StructType) -> str:
 
 def _rejected_columns(flagged: DataFrame, rules: Sequence[RowRule]) -> list[Column]:
     broken = F.array_compact(
-        F.array(*(F.when(F.col(f"_rule_{number}"), F.lit(rule.rule)) for number, rule in enumerate(rules)))
+        F.array(*(F.when(F.col(f"{_RULE}{number}"), F.lit(rule.rule)) for number, rule in enumerate(rules)))
     )
     if PROVENANCE in flagged.columns:
         origin = F.col(PROVENANCE)
@@ -200,7 +206,7 @@ def _rejected_columns(flagged: DataFrame, rules: Sequence[RowRule]) -> list[Colu
             origin["raw"].alias("_raw"),
             broken.alias("rules"),
         ]
-    own = [F.col(_quoted(n)) for n in flagged.columns if n != "_rejected" and not n.startswith("_rule_")]
+    own = [F.col(_quoted(name)) for name in without_flags(flagged)]
     return [
         F.lit(None).cast("string").alias("source"),
         F.lit(None).cast("string").alias("_position"),

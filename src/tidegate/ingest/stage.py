@@ -21,10 +21,10 @@ from tidegate.audit.row_rules import RowRule
 from tidegate.errors import DefectError
 from tidegate.ingest.batch_checks import BatchChecks, Ranges
 from tidegate.ingest.capture import Captured, batch_metrics, quarantine_row
-from tidegate.ingest.late import CAPTURED_AT_MOST, describe_watermark
+from tidegate.ingest.late import describe_watermark
 from tidegate.ingest.look import BatchLook
 from tidegate.ingest.order import IngestOrder, emit
-from tidegate.ingest.plan import staged_rows
+from tidegate.ingest.plan import CAPTURED_AT_MOST, staged_rows
 from tidegate.ingest.positions import PositionFinder
 from tidegate.ingest.progress_log import ProgressLog
 from tidegate.ingest.second_look import broken_rows, late_rows

@@ -29,7 +29,7 @@ _PASSES_ROWS = {
 
 
 def carry_column(frame: DataFrame, name: str) -> DataFrame:
-    """``frame`` with the column ``name`` of the frames that it was made from; unchanged where that cannot be."""
+    """``frame`` with the struct column ``name`` of the frames that it was made from; unchanged where that cannot be."""
     if name in frame.columns:
         return frame
     carried = put_back(frame.sparkSession, analysed_plan(frame), name)
@@ -96,4 +96,6 @@ def _put_back_into_union(session: SparkSession, below: list[Any], name: str) -> 
 
 
 def _find(node: Any, name: str) -> Any | None:
-    return next((attribute for attribute in items(node.output()) if attribute.name() == name), None)
+    """The hidden column is a struct: another one of its name is the transform's own, made and dropped on the way."""
+    named = [attribute for attribute in items(node.output()) if attribute.name() == name]
+    return next((attribute for attribute in named if attribute.dataType().typeName() == "struct"), None)
