@@ -35,9 +35,11 @@ def test_a_backlog_that_cannot_be_told(root: Path) -> None:
     clicks, misspelt = json.loads(ask(root, "status", "--json"))
     assert clicks["backlog"] is None and clicks["backlog_unknown"].startswith("BROKER_AWAY: no answer")
     assert misspelt["backlog"] is None and misspelt["backlog_unknown"].startswith("BAD_SPEC: ")
-    heads = [line for line in ask(root, "status").splitlines() if not line.startswith(" ")]
-    told = (clicks, misspelt)
-    assert heads == [f"{one['pipeline']}: no table yet, backlog: unknown ({one['backlog_unknown']})" for one in told]
+    shown = ask(root, "status")
+    heads = [line for line in shown.splitlines() if not line.startswith(" ")]
+    codes = {"clicks": "BROKER_AWAY", "misspelt": "BAD_SPEC"}
+    assert heads == [f"{name}: no table yet, backlog: unknown ({code})" for name, code in codes.items()]
+    assert [shown.count(one["backlog_unknown"]) for one in (clicks, misspelt)] == [1, 1], "the reason is said once"
 
 
 def test_the_lines_of_a_nested_error_stand_under_it(root: Path) -> None:

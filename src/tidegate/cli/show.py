@@ -1,4 +1,4 @@
-"""Results as people read them: plain aligned text for small things, rich tables where there are columns."""
+"""Results as people read them: plain aligned text."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def show_status(value: Sequence[Mapping[str, Any]]) -> None:
     for pipeline in value:
         table, backlog = pipeline["table"], pipeline["backlog"]
         version = f"table version {table['version']}" if table else "no table yet"
-        unknown = f"unknown ({pipeline['backlog_unknown']})"
+        unknown = f"unknown ({str(pipeline['backlog_unknown']).partition(':')[0]})"  # a note says it in full
         print(f"{pipeline['pipeline']}: {version}, backlog: {unknown if backlog is None else backlog}")
         for note in pipeline["notes"]:
             print(indent(note, "  "))
@@ -192,19 +192,17 @@ def show_repair(value: Mapping[str, Any]) -> None:
 
 
 def show_table(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Rows with columns."""
+    """Rows in columns. No line is broken or cut, however narrow the terminal is: run ids are there to be copied."""
     if not rows:
         print("nothing")
         return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(show_edge=False, pad_edge=False)
-    for column in rows[0]:
-        table.add_column(column, overflow="fold")
+    lines = [list(rows[0])]
     for row in rows:
-        table.add_row(*("" if value is None else str(value) for value in row.values()))
-    Console().print(table)
+        texts = {name: "" if value is None else str(value) for name, value in row.items()}
+        lines.append([text[:19] if name.endswith("_at") else text for name, text in texts.items()])
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
 
 
 def show_records(records: Sequence[Mapping[str, Any]]) -> None:
