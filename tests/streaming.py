@@ -19,6 +19,8 @@ from tidegate.ingest.job import drain_order
 from tidegate.project import Project, load_project
 from tidegate.run.steps import run_pipeline
 from tidegate.run.submit import SubmitPlan
+from tidegate.sink.job import DeliveryOrder
+from tidegate.sink.job import main as deliver
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,7 +40,9 @@ def in_session(spark: SparkSession) -> Callable[[SubmitPlan], int]:
         try:
             for key, value in wanted.items():
                 spark.conf.set(key, value)
-            return drain_order(Path(plan.application_args[0]))
+            path = Path(plan.application_args[0])
+            order = json.loads(path.read_bytes())
+            return deliver(DeliveryOrder(**order)) if order.get("kind") == "delivery" else drain_order(path)
         finally:
             for key, old in before.items():
                 if old is None:

@@ -17,9 +17,8 @@ from pathlib import Path
 
 from tools.console import REPO_ROOT, ToolError, run_main
 
-LANES = {"features": ("unit", "spark", "kafka", "streams", "airflow", "e2e"), "recovery": ("recovery",)}
-"""The folders of tests in two lanes that run beside each other, each in one process and from quick to slow: both wait
-more for processes to start than they compute."""
+LANES = {"services": ("unit", "spark", "kafka", "airflow", "e2e"), "streams": ("streams", "recovery")}
+"""The folders of tests in two lanes that run beside each other, each in one process and from quick to slow."""
 
 
 Step = tuple[str, list[str]]

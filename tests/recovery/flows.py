@@ -29,6 +29,7 @@ class Flow(Scene):
     """A scene with a transform. Files get times of their own, a second apart: Spark takes them in that order."""
 
     spec: ClassVar[str]
+    arguments: ClassVar[str]
     transform: ClassVar[str]
     suite: ClassVar[str | None] = SUITE.replace("1000", "1000000")
 
@@ -57,6 +58,7 @@ class Totals(Flow):
     spec = (
         "output_mode: update\ntable: {keys: [id]}\nsources:\n" + _source("orders", "inbox", "id STRING, amount INT")
     )  # fmt: skip
+    arguments = "orders"
     transform = (
         "    return orders.groupBy('id').agg(F.count('*').alias('n'), F.sum('amount').alias('amount'))\n"
     )  # fmt: skip
@@ -88,6 +90,41 @@ class Totals(Flow):
 
 
 @dataclass
+class WholeTotals(Totals):
+    """Complete mode: the same table anew with each batch. A rule would reject a row with each batch again."""
+
+    spec = "output_mode: complete\nsources:\n" + _source("orders", "inbox", "id STRING, amount INT")
+    suite = None
+
+    def wanted(self) -> dict[str, Any]:
+        return self.totals | dict.fromkeys(self.rejected, (1, -5))
+
+    def wanted_rejected(self) -> set[str]:
+        return set()
+
+    def may_show(self, key: str, value: Any) -> bool:
+        return value == (1, -5) if key in self.rejected else super().may_show(key, value)
+
+
+@dataclass
+class OwnTotals(Totals):
+    """Update mode, with the count and the sum in a state of the transform's own."""
+
+    transform = (
+        "    import pandas as pd\n\n"
+        "    def add(key, batches, state):\n"
+        "        n, amount = state.get if state.exists else (0, 0)\n"
+        "        for batch in batches:\n"
+        "            n, amount = n + len(batch), amount + int(batch['amount'].sum())\n"
+        "        state.update((n, amount))\n"
+        "        yield pd.DataFrame({'id': [key[0]], 'n': [n], 'amount': [amount]})\n\n"
+        "    kept = 'n LONG, amount LONG'\n"
+        "    groups = orders.groupBy('id')\n"
+        "    return groups.applyInPandasWithState(add, f'id STRING, {kept}', kept, 'update', 'NoTimeout')\n"
+    )
+
+
+@dataclass
 class Pairs(Flow):
     """A left join of two streams. Of three offers one has something for both, one for the left and one for the right:
     Spark itself does not move the watermark in a run with news of one source."""
@@ -98,6 +135,7 @@ class Pairs(Flow):
         + _source("shown", "inbox", "id STRING, dt TIMESTAMP", timed)
         + _source("clicked", "clicks", "id STRING, dt TIMESTAMP", timed)
     )
+    arguments = "shown, clicked"
     transform = (
         "    shown = shown.select(F.col('id').alias('ad'), F.col('dt').alias('shown_at'))\n"
         "    clicked = clicked.select(F.col('id').alias('clicked_ad'), F.col('dt').alias('clicked_at'))\n"
@@ -151,6 +189,7 @@ class Windows(Flow):
     spec = "sources:\n" + _source(
         "events", "inbox", "id STRING, amount INT, dt TIMESTAMP", ", event_time: dt, watermark: 1 hour"
     )
+    arguments = "events"
     transform = (
         "    once = events.dropDuplicates(['id', 'dt'])\n"
         "    windows = once.groupBy(F.window('dt', '10 minutes'))\n"
@@ -205,7 +244,13 @@ def _timed(key: str, moment: datetime) -> str:
     return f"{key},{moment:%Y-%m-%dT%H:%M:%S}Z"
 
 
-FLOWS: dict[str, type[Flow]] = {"update": Totals, "join": Pairs, "windows": Windows}
+FLOWS: dict[str, type[Flow]] = {
+    "update": Totals,
+    "join": Pairs,
+    "windows": Windows,
+    "complete": WholeTotals,
+    "pandas": OwnTotals,
+}
 
 
 def make_flow(root: Path, kind: type[Flow]) -> Flow:
@@ -217,8 +262,7 @@ def make_flow(root: Path, kind: type[Flow]) -> Flow:
     )
     spec = f"version: 1\nname: orders\nschedule: null\ntransform: transform.py\n{kind.spec}"
     (root / "jobs/orders/pipeline.yaml").write_text(spec)
-    arguments = {Totals: "orders", Pairs: "shown, clicked", Windows: "events"}[kind]
-    head = f"from pyspark.sql import functions as F\n\n\ndef transform({arguments}):\n"
+    head = f"from pyspark.sql import functions as F\n\n\ndef transform({kind.arguments}):\n"
     (root / "jobs/orders/transform.py").write_text(head + kind.transform)
     if kind.suite is not None:
         (root / "expectations/orders.yaml").write_text(kind.suite)

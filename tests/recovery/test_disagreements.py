@@ -53,14 +53,14 @@ def java(tmp_path: Path) -> Java:
 
 
 @pytest.fixture(scope="session")
-def aged(published: Snapshot) -> Snapshot:
+def aged(published: Snapshot, spark: SparkSession) -> Snapshot:
     """Three runs published; ``older/`` beside the project holds a copy of its data from after the first."""
     scene = published.restore()
     older = scene.root / "older"
     shutil.copytree(scene.root / "data", older, symlinks=True)
     for number in (2, 3):
         scene.offer()
-        scene.run("run", NAME, "--run-id", f"run{number}")
+        scene.run_beside(spark, f"run{number}")
     return scene.save(published.folder.with_name("aged"))
 
 
@@ -173,15 +173,6 @@ HARMS: dict[str, tuple[Callable[[Scene], None], str]] = {
     "table replaced by another": (_replace_table, "TABLE_REPLACED"),
     "partition_by changed": (_edit_spec("{partition_by: [day]}", "{partition_by: []}"), "SPEC_CHANGED"),
 }
-# What is missing makes no difference to the repair: `make test` takes the one without metadata for these.
-_REPAIRED_ALIKE = {
-    "checkpoint without its offsets",
-    "checkpoint without its newest offsets",
-    "checkpoint without its source logs",
-    "checkpoint without its commits",
-    "checkpoint of another query",
-}
-_IN_FULL = os.environ.get("TIDEGATE_SWEEP", "0") != "0"
 OWING_HARMS: dict[str, tuple[Callable[[Scene], None], str]] = {
     "staging deleted": (_remove(f"{_STATE}/staging"), "STAGED_FILES_GONE"),
     "manifests deleted": (_remove(f"{_STATE}/manifests"), "STAGING_GONE"),
@@ -190,9 +181,7 @@ OWING_HARMS: dict[str, tuple[Callable[[Scene], None], str]] = {
 }
 
 
-@pytest.mark.parametrize(
-    "harm", [one for one in HARMS if one != "partition_by changed" and (_IN_FULL or one not in _REPAIRED_ALIKE)]
-)
+@pytest.mark.parametrize("harm", [one for one in HARMS if one != "partition_by changed"])
 def test_repaired(harm: str, aged: Snapshot, java: Java, spark: SparkSession) -> None:
     act, code = HARMS[harm]
     scene = aged.restore()
@@ -208,7 +197,7 @@ def test_repaired_while_owed(harm: str, owing: Snapshot, java: Java, spark: Spar
     mend(scene, java, code, spark)
 
 
-def test_source_path_changed(aged: Snapshot, java: Java) -> None:
+def test_source_path_changed(aged: Snapshot, java: Java, spark: SparkSession) -> None:
     """Another folder is another source: all in it is new. Taking the change back needs no repair."""
     scene = aged.restore()
     _edit_spec("path: data/inbox", "path: data/elsewhere")(scene)
@@ -221,15 +210,15 @@ def test_source_path_changed(aged: Snapshot, java: Java) -> None:
     kept = scene.save(aged.folder.with_name("path-changed"))
 
     _edit_spec("path: data/elsewhere", "path: data/inbox")(scene)
-    scene.catch_up()
+    scene.catch_up(spark)
 
     scene = kept.restore()
     scene.run("repair", NAME)
     scene.offer().rename(scene.root / "data/elsewhere/new.csv")
-    scene.catch_up()
+    scene.catch_up(spark)
 
 
-def test_partitioning_changed(aged: Snapshot, java: Java) -> None:
+def test_partitioning_changed(aged: Snapshot, java: Java, spark: SparkSession) -> None:
     """A table keeps the partitions it was made with; what helps is to take the change back."""
     scene = aged.restore()
     act, code = HARMS["partition_by changed"]
@@ -237,7 +226,7 @@ def test_partitioning_changed(aged: Snapshot, java: Java) -> None:
     assert refused(scene, java)["code"] == code
     _edit_spec("{partition_by: []}", "{partition_by: [day]}")(scene)
     scene.offer()
-    scene.catch_up()
+    scene.catch_up(spark)
 
 
 def test_project_moved(aged: Snapshot, java: Java, spark: SparkSession) -> None:

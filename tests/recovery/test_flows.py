@@ -1,4 +1,5 @@
-"""Update mode, a join, and windows behind a deduplication, stopped as the pipeline of the other sweeps is.
+"""Queries with state of every kind, stopped as the pipeline of the other sweeps is: update and complete mode, a join,
+windows behind a deduplication, a state of the transform's own.
 
 A batch of these depends on the state that earlier ones left, and Spark goes on with that state and a watermark of its
 own. So beside each kind of step there are the moments between Spark's writes and tidegate's. `make test` takes one
@@ -74,7 +75,7 @@ def go_on(scene: Scene, spark: SparkSession, where: str, run_id: str | None = No
         scene.check_readers_now()
         scene.catch_up(spark, run_id=run_id)
         scene.offer()
-        scene.run("run", NAME)
+        scene.run_beside(spark)
         scene.check_complete(spark)
     except AssertionError as error:
         raise AssertionError(f"{where}\n{error}") from error
@@ -83,8 +84,8 @@ def go_on(scene: Scene, spark: SparkSession, where: str, run_id: str | None = No
 # name: (what is about to happen when the run is killed, as a pattern of steps (faults/sitecustomize.py); how many
 # offers there are; the pipelines that have it, those of the sample first)
 STEPS = {
-    "state written, no manifest": (rf"^fsync .*/{_MANIFEST}", 3, "join update windows", 1),
-    "manifest, not committed": (rf"^unlink .*/{_MANIFEST}", 1, "windows join update", 2),
+    "state written, no manifest": (rf"^fsync .*/{_MANIFEST}", 3, "join pandas complete update windows", 3),
+    "manifest, not committed": (rf"^unlink .*/{_MANIFEST}", 1, "windows join update pandas complete", 2),
     "closing batch staged, not committed": (rf"^unlink .*/{_MANIFEST}0+3\.", 1, "windows", 0),
     "all read, no closing batch planned": (rf"^fsync .*/{_OFFSETS}", 1, "join", 1),
     "closing batch planned by tidegate, not run": (rf"^unlink .*/{_OFFSETS}", 1, "join", 0),
@@ -92,8 +93,8 @@ STEPS = {
     "replaced files hidden in the log, in sight": (r"^unlink data/warehouse/orders/", 3, "update", 0),
     "replaced files out of sight, new ones not in": (r"^rename .*/staging/.*/rows/", 3, "update", 0),
     "some new files in": (r"^rename .*/staging/.*/merge-", 3, "update", 1),
-    "new files in, log not written": (r"^fsync data/warehouse$", 3, "windows update join", 0),
-    "log written, reports not": (r"^unlink .*/intents/table-", 3, "join update windows", 0),
+    "new files in, log not written": (r"^fsync data/warehouse$", 3, "complete windows update join pandas", 1),
+    "log written, reports not": (r"^unlink .*/intents/table-", 3, "pandas join update windows complete", 1),
 }
 
 
@@ -127,7 +128,7 @@ def _exists(scene: Scene, *names: str) -> bool:
 MOMENTS = {
     "batch planned, not committed": (lambda scene: _exists(scene, "offsets/2"), 1, "join windows", 0),
     "state being written": (
-        lambda scene: any((scene.state / "checkpoint/state").rglob("3.*")), 1, "windows join", 0
+        lambda scene: any((scene.state / "checkpoint/state").rglob("3.*")), 1, "windows join pandas", 0
     ),
     "data committed, nothing closed": (lambda scene: _exists(scene, "commits/2"), 1, "windows", 1),
     "closing batch planned by Spark, not run": (lambda scene: _exists(scene, "offsets/3"), 1, "windows", 0),
@@ -158,7 +159,7 @@ def test_killed_at_every_step(kind: str, flows: Flows, spark: SparkSession) -> N
 
 # As STEPS: where a run falls asleep.
 SLEEPS = {
-    "state written, no manifest": (rf"^fsync .*/{_MANIFEST}", 1, "windows join update", 1),
+    "state written, no manifest": (rf"^fsync .*/{_MANIFEST}", 1, "windows join update pandas complete", 1),
     "manifest, not committed": (rf"^unlink .*/{_MANIFEST}", 1, "join update windows", 0),
     "closing batch not planned": (rf"^link .*/{_OFFSETS}", 1, "join", 0),
     "some new files in": (r"^rename .*/staging/.*/merge-", 3, "update", 0),

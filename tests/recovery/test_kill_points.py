@@ -1,12 +1,8 @@
-"""The run is killed the moment a file of each kind appears: between any two writes of the way of a record.
-
-`make test` takes every second kind (the kill steps of the other tests lie between them), with TIDEGATE_SWEEP all.
-"""
+"""The run is killed the moment a file of each kind appears: between any two writes of the way of a record."""
 
 from __future__ import annotations
 
 import glob
-import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -42,10 +38,8 @@ POINTS = {
 _STAYS = {"offset log", "rows committed", "manifest", "commit log", "second offset log", "second manifest", "verdict"}
 """These are there until the run is over, and it goes on for long after."""
 
-_IN_FULL = os.environ.get("TIDEGATE_SWEEP", "0") != "0"
 
-
-@pytest.mark.parametrize("point", list(POINTS) if _IN_FULL else list(POINTS)[1::2])
+@pytest.mark.parametrize("point", POINTS)
 def test_killed_when_it_appears(point: str, published: Snapshot, spark: SparkSession) -> None:
     scene = published.restore()
     for _ in range(3):

@@ -73,7 +73,7 @@ def freeze_overtake_thaw(
     scene.check_readers_now()
     scene.offer()
     take_over(scene, run_id)
-    scene.run("run", NAME)  # a retry of a run that was published already reads nothing more
+    scene.run_beside(spark)  # a retry of a run that was published already reads nothing more
     scene.check_complete()
     seen, reports = view_of(scene), reports_of(scene)
     thaw(scene, process, frozen)

@@ -41,6 +41,7 @@ def make(root: Path, spark: SparkSession, body: str = SUM) -> Streaming:
         ("words.groupBy(F.upper('word').alias('word')).agg(F.sum('n').alias('total'))", "the keys of its Aggregate"),
         ("words.dropDuplicates(['word']).select('word', F.col('n').cast('long').alias('total'))", "Deduplicate"),
         ("words.select('word', F.col('n').cast('long').alias('total'))", "a query without state"),
+        ("words.union(words).groupBy('word').agg(F.sum('n').alias('total'))", "the keys of its Aggregate"),
     ],
 )
 def test_another_meaning_of_the_state_is_refused(spark: SparkSession, tmp_path: Path, body: str, says: str) -> None:

@@ -137,3 +137,27 @@ def test_state_that_cannot_be_read(spark: SparkSession, tmp_path: Path) -> None:
     repair_pipeline(flow.project, "flow", dry_run=False, rebuild=True)
     flow.run()
     flow.expect("id count", [("a", 2), ("b", 1)])
+
+
+def test_state_of_rocksdb_that_cannot_be_read(spark: SparkSession, tmp_path: Path) -> None:
+    """As above, with the store behind timers and variables."""
+    spec = "sources:\n" + source("events", "id STRING, dt TIMESTAMP", **TIMED)
+    flow = make_streaming(tmp_path, spark, spec, _COUNTER)
+    flow.offer("events", event("a", "10:10"))
+    flow.run()
+    torn = [
+        *(flow.state / "checkpoint/state/0").rglob("*.zip"),
+        *(flow.state / "checkpoint/state").rglob("*.changelog"),
+    ]
+    assert torn
+    for path in torn:
+        path.write_bytes(path.read_bytes()[:7])
+        (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
+    flow.offer("events", event("a", "10:20"), event("end", "12:00"))
+    with pytest.raises(DisagreementError, match="the state of the query cannot be read") as caught:
+        flow.run()
+    assert caught.value.code == "STATE_UNREADABLE"
+    flow.expect("id total", [("a", 1)])  # its timer: an hour after 1970
+    repair_pipeline(flow.project, "flow", dry_run=False, rebuild=True)
+    flow.run()
+    flow.expect("id total", [("a", 2), ("end", 1)])

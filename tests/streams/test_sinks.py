@@ -1,0 +1,60 @@
+"""Further sinks of a pipeline in one session: what a consumer gets when a sink fails halfway."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.streaming import make_streaming, source
+from tidegate.errors import TryAgainError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SINKS = """\
+import json
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+def write(df, batch_id):
+    with (HERE / "got.jsonl").open("a") as out:
+        for number, row in enumerate(df.orderBy("id").collect()):
+            if number == 2 and (HERE / "breaks").exists():
+                raise ConnectionError("gone in the middle")
+            out.write(json.dumps([row.id, row._run_id, row._version]) + "\\n")
+            out.flush()
+"""
+
+
+def test_a_sink_that_fails_after_some_rows(spark: SparkSession, tmp_path: Path) -> None:
+    """It gets the version again, whole: rows that it had come twice, with the same run_id and version, none is lost."""
+    spec = (
+        "sources:\n" + source("events", "id STRING") + 'sinks:\n  - {type: foreach_batch, function: "sinks.py:write"}\n'
+    )
+    flow = make_streaming(tmp_path, spark, spec)
+    flow.write("jobs/flow/sinks.py", _SINKS)
+    for number in range(3):
+        flow.offer("events", *({"id": f"{number}-{row}"} for row in range(4)))
+        if number != 1:
+            flow.run()
+            continue
+        breaks = flow.write("jobs/flow/breaks", "")
+        with pytest.raises(TryAgainError, match="version 1: ConnectionError: gone in the middle") as caught:
+            flow.run()
+        assert caught.value.code == "SINK_FAILED" and "sinks.py:" in str(caught.value.where)
+        breaks.unlink()
+    flow.expect("id", [(f"{number}-{row}",) for number in range(3) for row in range(4)])
+    got = Counter(tuple(json.loads(line)) for line in (tmp_path / "jobs/flow/got.jsonl").read_text().splitlines())
+    assert got == Counter(
+        {
+            (f"{number}-{row}", f"run-{number + 1}", number): 2 if number == 1 and row < 2 else 1
+            for number in range(3)
+            for row in range(4)
+        }
+    )
