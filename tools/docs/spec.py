@@ -52,7 +52,9 @@ def render_spec() -> str:
         "are filled in from the environment, in this file only.\n",
         *_model(schemas["tidegate.schema.json"]),
         "# jobs/PIPELINE/pipeline.yaml\n",
-        "What a transform may do in each `output_mode`: [streaming.md](streaming.md).\n",
+        "What a transform may do in each `output_mode`: [streaming.md](streaming.md).\n"
+        "Its rows have columns of different names, in any case, with types; names that begin with\n"
+        "`_tidegate` are tidegate's own.\n",
         *_model(schemas["pipeline.schema.json"]),
         "## Not supported yet\n",
         "These are part of the syntax and refused by this version (`NOT_SUPPORTED_YET`).\n",

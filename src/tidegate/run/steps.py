@@ -1,9 +1,8 @@
 """The steps of a run, and the run that composes them: ingest >> audit >> publish >> deliver (with further sinks).
 
 Each step may be its own process (Airflow tasks) or all of them one (``tidegate run``). A step trusts nothing but what
-is on
-disk, first finishes what an earlier process began, and leaves a run report that the next step continues. Running a step
-again after it finished changes nothing and gives the same figures.
+is on disk, first finishes what an earlier process began, and leaves a run report that the next step continues. Running
+a step again after it finished changes nothing and gives the same figures.
 """
 
 from __future__ import annotations
@@ -125,8 +124,9 @@ def ingest_run(
 
 
 def audit_run(project: Project, name: str, run_id: str) -> dict[str, Any]:
-    """The audit step: quarantine is published, Great Expectations judges. Raises HeldError when a critical rule
-    fails.
+    """The audit step: quarantine is published, Great Expectations judges.
+
+    Raises HeldError when a critical rule fails.
     """
     with _open_run(project, name, run_id, "audit", next_step=True) as context:
         if context.report.outcome not in FINAL_OUTCOMES:
