@@ -128,7 +128,7 @@ def _exists(scene: Scene, *names: str) -> bool:
 MOMENTS = {
     "batch planned, not committed": (lambda scene: _exists(scene, "offsets/2"), 1, "join windows", 0),
     "state being written": (
-        lambda scene: any((scene.state / "checkpoint/state").rglob("3.*")), 1, "windows join pandas", 0
+        lambda scene: any((scene.state / "checkpoint/state").rglob("3.*")), 1, "windows join", 0
     ),
     "data committed, nothing closed": (lambda scene: _exists(scene, "commits/2"), 1, "windows", 1),
     "closing batch planned by Spark, not run": (lambda scene: _exists(scene, "offsets/3"), 1, "windows", 0),
