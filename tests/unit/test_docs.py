@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import subprocess
 import sys
@@ -25,6 +26,12 @@ _CODE_BLOCK = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
 def read_page(path: Path) -> str:
     return path.read_text(encoding="utf-8")
+
+
+@functools.cache
+def known_codes() -> frozenset[str]:
+    """The code of every error that the sources raise: they are read once for all pages."""
+    return frozenset(site.code for site in find_raise_sites())
 
 
 def test_reference_is_current():
@@ -55,7 +62,7 @@ def test_every_error_code_is_in_the_reference():
     text = "\n".join(read_page(path) for path in SOURCES.rglob("*.py"))
     plain = set(re.findall(r'\b\w*Error\(\s*"([A-Z][A-Z0-9_]+)"', text))
     assert len(plain) > 50
-    assert plain <= {site.code for site in find_raise_sites()}
+    assert plain <= known_codes()
     page = read_page(FOLDER / "errors.md")
     assert [code for code in sorted(plain) if f"`{code}`" not in page] == []
 
@@ -99,7 +106,7 @@ def test_pages_hold_no_path_of_a_machine(path):
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(REPO_ROOT)))
 def test_error_codes_named_in_pages_exist(path):
     """A page that names CHECKPOINT_GONE must be told when the code is renamed."""
-    known = {site.code for site in find_raise_sites()} | {"SPEC_ERROR"}
+    known = known_codes() | {"SPEC_ERROR"}
     prefixes = {code.split("_")[0] for code in known if "_" in code}
     named = set(re.findall(r"`([A-Z]+(?:_[A-Z]+)+)`", read_page(path)))
     wrong = {code for code in named if code.split("_")[0] in prefixes and code not in known}
