@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -39,7 +40,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
     ensure_jars(["kafka-source"])
     jars = ",".join(str(path) for path in sorted(GROUPS["kafka-source"].folder.glob("*.jar")))
-    session = (
+    builder = (
         SparkSession.builder.master("local[2]")
         .appName("tidegate-tests")
         .config("spark.jars", jars)
@@ -52,8 +53,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
-        .getOrCreate()
     )
+    with pytest.MonkeyPatch.context() as patch:  # or its workers are whatever `python3` is on PATH
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        session = builder.getOrCreate()
     yield session
     session.stop()
     # py4j says at the interpreter's end that connections are closed, to a stream that pytest has closed by then.
