@@ -148,3 +148,12 @@ def test_columns_that_cannot_be_written_are_refused(spark: SparkSession, tmp_pat
         with pytest.raises(UsageError, match=message) as caught:
             plan.transformed_rows(spark, spec, tmp_path, {"orders": frame}, "run")
         assert caught.value.exit_code == 64
+
+
+@pytest.mark.parametrize("name", ["transform.py", "transform.sql"])
+def test_a_transform_that_is_not_there(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    spec = PipelineSpec(version=1, name="orders", sources={"orders": _SOURCE}, transform=name)
+    frame = spark.createDataFrame([("a", 1)], "id STRING, amount INT")
+    with pytest.raises(UsageError, match=f"{name}, which `transform:` names, is not there") as caught:
+        plan.transformed_rows(spark, spec, tmp_path, {"orders": frame}, "run")
+    assert "tidegate validate" in str(caught.value.fix)

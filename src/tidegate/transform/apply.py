@@ -45,6 +45,14 @@ def apply_transform(
     if transform is None:
         return next(iter(frames.values()))
     path = job_folder / transform
+    if not path.is_file():
+        raise UsageError(
+            "TRANSFORM_FAILED",
+            f"{path.name}, which `transform:` names, is not there",
+            where=str(path),
+            next_run="fails in the same way; nothing was read",
+            fix=f"create it, or correct `transform:`, then `tidegate validate {job_folder.name}`",
+        )
     is_streaming = any(frame.isStreaming for frame in frames.values())
     if path.suffix == ".sql":
         for name, frame in frames.items():
