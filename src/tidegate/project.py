@@ -13,6 +13,7 @@ from tidegate.spec.document import Document, fill_variables, parse_document
 from tidegate.spec.faults import STORAGE_NOT_SUPPORTED, SpecError
 from tidegate.spec.findings import Finding
 from tidegate.spec.kafka_options import check_client_options
+from tidegate.spec.master import parse_master
 from tidegate.spec.model_faults import build_model
 from tidegate.spec.models import ProjectSpec
 from tidegate.spec.paths import describe_unusable_path, is_uri
@@ -53,6 +54,11 @@ class Project:
     def suite_path(self, name: str) -> Path:
         """The Great Expectations suite of pipeline ``name``; it need not exist."""
         return self.root / "expectations" / f"{name}.yaml"
+
+    def on_master(self, master: str) -> Project:
+        """The same project with another Spark master: a DAG takes it from its connection."""
+        spark = self.spec.spark.model_copy(update={"master": master})
+        return replace(self, spec=self.spec.model_copy(update={"spark": spark}))
 
     def paths(self, name: str) -> PipelinePaths:
         """Every path of pipeline ``name``."""
@@ -311,6 +317,10 @@ def _find_faults(document: Document, root: Path, spec: ProjectSpec) -> list[Find
         path = ("lease", "expires_after")
         fix = f"write at least {_SHORTEST_LEASE_SECONDS} seconds"
         found.append(Finding(path, f"{document.show(path)} is too short for a heartbeat", fix))
+    try:
+        parse_master(spec.spark.master)
+    except ValueError as error:
+        found.append(Finding(("spark", "master"), f"the master {error}", 'write one of these, such as "local[*]"'))
     if not spec.kafka.bootstrap_servers.strip():
         found.append(Finding(("kafka", "bootstrap_servers"), "the list of brokers is empty", "write host:port"))
     return [*found, *check_spark_conf(("spark", "conf"), spec.spark.conf), *check_client_options(spec.kafka.options)]

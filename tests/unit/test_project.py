@@ -67,12 +67,12 @@ def test_absolute_and_relative_paths(tmp_path):
 
 def test_the_environment_fills_in(tmp_path):
     text = 'warehouse: "${TABLES}/wh"\nkafka: {bootstrap_servers: "${BROKERS:-a:1},${MORE:-b:2}"}\n'
-    text += 'lease: {expires_after: "${LEASE:-30 seconds}"}\nspark: {master: "${MASTER:-}"}\n'
+    text += 'lease: {expires_after: "${LEASE:-30 seconds}"}\nspark: {master: "local${MASTER:-}"}\n'
     project = load(tmp_path, text, TABLES="/srv", MORE="c:3", BROKERS="")
     assert project.warehouse == Path("/srv/wh")
     assert project.spec.kafka.bootstrap_servers == "a:1,c:3"
     assert project.spec.lease.expires_after == 30.0
-    assert project.spec.spark.master == ""
+    assert project.spec.spark.master == "local"
 
 
 def test_the_process_environment_is_the_default(tmp_path, monkeypatch):

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from typing import TYPE_CHECKING
 
 from tidegate.errors import UsageError
+from tidegate.spec.master import MASTER_FORMS, parse_master
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
-
-MASTER_PATTERN = re.compile(
-    r"local(\[(\*|[1-9]\d*)(,\s*[1-9]\d*)?\])?"
-    r"|yarn"
-    r"|spark://[A-Za-z0-9._-]+:\d{1,5}(,[A-Za-z0-9._-]+:\d{1,5})*"
-    r"|k8s://(https?://)?[A-Za-z0-9._\[\]:-]+(/\S*)?"
-)
 
 
 def load_connection(conn_id: str) -> Connection:
@@ -49,7 +42,7 @@ def resolve_master(connection: Connection) -> str:
     """The master URL that the provider's hook makes of ``connection``.
 
     Raises :class:`UsageError` when the connection is no Spark master, and for deploy mode ``cluster``: there the driver
-    runs elsewhere, so the end of the task could not end it.
+    runs elsewhere, so the end of the task could not end it. (A standalone master refuses Python there anyway.)
     """
     conn_id = connection.conn_id
     host = connection.host or ""
@@ -59,13 +52,15 @@ def resolve_master(connection: Connection) -> str:
         master = f"{connection.conn_type}://{host}"
     if connection.port:
         master = f"{master}:{connection.port}"
-    if not MASTER_PATTERN.fullmatch(master):
+    try:
+        parse_master(master)
+    except ValueError:
         raise _refuse(
             "SPARK_CONNECTION_MALFORMED",
             f"connection {conn_id!r} (type {connection.conn_type!r}) gives the master {_shorten(master)!r}, "
-            "which is none of local[N], spark://HOST:PORT, k8s://URL, yarn",
+            f"which is none of {MASTER_FORMS}",
             conn_id,
-        )
+        ) from None
     try:
         extra = json.loads(connection.extra) if connection.extra else {}
     except ValueError:
@@ -76,7 +71,8 @@ def resolve_master(connection: Connection) -> str:
         raise _refuse(
             "SPARK_DEPLOY_MODE",
             f"connection {conn_id!r} asks for deploy-mode {_shorten(str(extra['deploy-mode']))!r}; only client is "
-            "possible, because a driver elsewhere would outlive a killed task",
+            "possible, because a driver elsewhere would outlive a killed task (and a standalone cluster runs no Python "
+            "driver at all)",
             conn_id,
         )
     return master

@@ -35,7 +35,19 @@ class DriverHook(SparkSubmitHook):
 
     def __init__(self, conn_id: str, name: str) -> None:
         self.master = resolve_master(load_connection(conn_id))
-        super().__init__(conn_id=conn_id, name=name)
+        try:
+            super().__init__(conn_id=conn_id, name=name)
+        except (RuntimeError, NameError):  # the provider leaves a name out when the import fails
+            if not self.master.startswith("k8s://"):
+                raise
+            raise UsageError(
+                "SPARK_KUBERNETES_MISSING",
+                f"connection {conn_id!r} is for {self.master}, and Airflow's Spark provider needs the Python package "
+                "`kubernetes` for that",
+                where="the environment of Airflow",
+                next_run="is refused in the same way",
+                fix="install `kubernetes` beside Airflow (apache-airflow-providers-apache-spark[cncf.kubernetes])",
+            ) from None
         if self._connection["master"] != self.master:
             raise UsageError(
                 "SPARK_CONNECTION_MALFORMED",

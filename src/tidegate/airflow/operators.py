@@ -72,12 +72,13 @@ class IngestOperator(DriverOperator):
 
         with explain_errors(self.log):
             form = read_form(context["params"], context["dag_run"].conf)
+            driver = self.make_driver()
             report = ingest_run(
-                open_project(self.project_root),
+                open_project(self.project_root).on_master(driver.master),
                 self.pipeline,
                 context["run_id"],
                 accept_loss=form.accept_loss,
-                submit=self.make_driver().run,
+                submit=driver.run,
             )
         self.log.info("%s", describe_report(report))
         if report["outcome"] == "nothing_new":
@@ -158,9 +159,9 @@ class DeliverOperator(DriverOperator):
         from tidegate.run.steps import deliver_run
 
         with explain_errors(self.log):
-            report = deliver_run(
-                open_project(self.project_root), self.pipeline, context["run_id"], submit=self.make_driver().run
-            )
+            driver = self.make_driver()
+            project = open_project(self.project_root).on_master(driver.master)
+            report = deliver_run(project, self.pipeline, context["run_id"], submit=driver.run)
         self.log.info("%s", describe_report(report))
         return report
 

@@ -137,6 +137,8 @@ def _open_cost_bytes(pending_bytes: int, files: int, tasks: int) -> int:
 
 def _writing_conf() -> dict[str, str]:
     return {
+        # Every path is of a folder: with a Hadoop configuration about, Spark would look for it in HDFS.
+        "spark.hadoop.fs.defaultFS": "file:///",
         # Dates and times that every reader of parquet takes for the same instant.
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",

@@ -22,6 +22,7 @@ class IngestOrder:
     pipeline: str
     run_id: str
     token: int
+    master: str = "local[*]"
     links: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
     partition_columns: dict[str, list[str]] = field(default_factory=dict)
     pending: dict[str, dict[str, Any]] = field(default_factory=dict)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate import storage
 from tidegate.errors import TidegateError, TryAgainError
 from tidegate.project import PipelinePaths
+from tidegate.run.master import check_master, explain_end
 from tidegate.run.submit import SubmitPlan, driver_died, plan_submit
 from tidegate.sink.fault import SinkFault
 from tidegate.sink.feed import Feeder, feed_sink, list_owed
@@ -95,6 +96,7 @@ def _run_driver(
         settings={},
         needs_kafka=any(isinstance(source, KafkaSource) for source in context.spec.sources.values()),
     )
+    check_master(plan.master, context.name)
     context.lease.check()
     exit_code = submit(plan)
     context.lease.check()
@@ -103,7 +105,7 @@ def _run_driver(
         died = driver_died(context.name, exit_code, log_path)
         faults = {name: SinkFault(died.message, where=died.where, fix="read the log") for name in names}
     elif result["error"] is not None:
-        raise TidegateError.from_dict(result["error"])
+        raise explain_end(TidegateError.from_dict(result["error"]), log_path, plan.master, context.name)
     else:
         faults = {name: SinkFault.from_dict(value) for name, value in result["faults"].items()}
     context.sink_faults.update(faults)

@@ -14,6 +14,7 @@ from tidegate.errors import DisagreementError, SourceLostError, TidegateError
 from tidegate.ingest.jvm import PINNED
 from tidegate.ingest.order import IngestOrder, write_order
 from tidegate.project import PipelinePaths
+from tidegate.run.master import check_master, explain_end
 from tidegate.run.pending import Pending, find_pending
 from tidegate.run.preflight import Facts, gather_facts
 from tidegate.run.rebirth import begin_anew
@@ -120,6 +121,7 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
         pipeline=spec.name,
         run_id=context.report.run_id,
         token=context.lease.token,
+        master=project.spec.spark.master,
         links=_owed_links(ledger, spec.streams) if ledger is not None else {},
         partition_columns={name: list(scan.partition_columns) for name, scan in pending.scans.items()},
         pending={name: {"offsets": s.get("pending_offsets", 0)} for name, s in pending.summaries.items()},
@@ -338,6 +340,7 @@ def _run_driver(context: RunContext, ordered: tuple[IngestOrder, Pending], submi
         settings=birth.settings if birth is not None else dict(PINNED),
         needs_kafka=any(isinstance(source, KafkaSource) for source in context.spec.sources.values()),
     )
+    check_master(plan.master, context.name)
     context.lease.check()
     exit_code = submit(plan)
     context.lease.check()
@@ -352,7 +355,8 @@ def _run_driver(context: RunContext, ordered: tuple[IngestOrder, Pending], submi
             raise storage.disk_full(result_path)
         raise driver_died(context.name, exit_code, log_path)
     if result["error"] is not None:
-        raise _with_log(TidegateError.from_dict(result["error"]), str(log_path))
+        error = explain_end(TidegateError.from_dict(result["error"]), log_path, plan.master, context.name)
+        raise _with_log(error, str(log_path))
     for path in (order_path, result_path, log_path):
         storage.remove(path)
 

@@ -18,6 +18,7 @@ from tidegate.errors import TryAgainError, UsageError
 from tidegate.project import Project
 from tidegate.run.process_tree import bind_to_parent, end_tree
 from tidegate.run.progress import parse_marker
+from tidegate.spec.master import parse_master
 
 _DRIVER_MEMORY = "1g"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -25,7 +26,7 @@ _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 @dataclass(frozen=True)
 class SubmitPlan:
-    """What spark-submit is given. ``master`` is the command line's; Airflow takes its own from the connection."""
+    """What spark-submit is given."""
 
     application: str
     application_args: list[str]
@@ -50,11 +51,20 @@ def plan_submit(
     needs_kafka: bool,
 ) -> SubmitPlan:
     """Driver settings for this run: chosen by what is pending, then the project's, the pipeline's, and those pinned."""
+    from tidegate.ingest.cluster import choose_cores, cluster_conf
     from tidegate.ingest.jvm import driver_conf, jvm_options, launcher_env
 
     own = {str(key): _text(value) for key, value in {**project.spec.spark.conf, **pipeline_conf}.items()}
-    master = project.spec.spark.master
-    conf = {**driver_conf(pending_bytes, pending_files, count_cores(master)), **own, **settings}
+    master = parse_master(project.spec.spark.master)
+    if master.is_cluster:
+        cores = choose_cores(master, pending_bytes, own)
+        chosen = driver_conf(pending_bytes, pending_files, cores)
+        chosen |= cluster_conf(master, pending_bytes, cores, sys.executable)
+        pythons = {}
+    else:
+        chosen = driver_conf(pending_bytes, pending_files, master.local_cores or len(os.sched_getaffinity(0)))
+        pythons = {"PYSPARK_PYTHON": sys.executable}
+    conf = {**chosen, **own, **settings}
     options = " ".join([*jvm_options(pending_bytes, _class_archive()), own.get(_JAVA_OPTIONS, "")]).strip()
     conf[_JAVA_OPTIONS] = options
     return SubmitPlan(
@@ -63,13 +73,13 @@ def plan_submit(
         conf=conf,
         jars=[str(path) for path in find_kafka_jars(project)] if needs_kafka else [],
         env_vars={
-            "PYSPARK_PYTHON": sys.executable,
+            **pythons,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
             "PYTHONUNBUFFERED": "1",
             **launcher_env(),
         },
         driver_memory=conf.get("spark.driver.memory", _DRIVER_MEMORY),
-        master=master,
+        master=master.url,
         log_path=str(log_path),
         pending_bytes=pending_bytes,
     )
@@ -181,16 +191,6 @@ def find_kafka_jars(project: Project) -> list[Path]:
         where=", ".join(str(place) for place in places if place),
         fix="`make setup` in the repository fetches them; or set TIDEGATE_JARS to a folder that has them",
     )
-
-
-def count_cores(master: str) -> int:
-    """Cores of a ``local[...]`` master; for a cluster what this machine has is only a guess for small defaults."""
-    inside = master.partition("[")[2].partition("]")[0].split(",")[0]
-    if master.startswith("local") and inside.isdigit():
-        return int(inside)
-    if master == "local":
-        return 1
-    return len(os.sched_getaffinity(0))
 
 
 def driver_died(name: str, exit_code: int, log_path: Path) -> TryAgainError:

@@ -21,6 +21,8 @@ _OWNED: dict[str, str] = {
     "spark.sql.streaming.fileSource.log.deletion": "tidegate keeps the checkpoint",
     "spark.sql.streaming.unsupportedOperationCheck": "it lets a query run that gives wrong results",
     "spark.sql.json.filterPushdown.enabled": "tidegate sets it, so that every record is counted",
+    "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "a late task could change what was checked",
+    "spark.hadoop.fs.defaultFS": "tidegate's folders are folders, on storage that all machines see",
     "spark.jars": "tidegate passes checked jars",
     "spark.jars.packages": "jars are never resolved while a pipeline runs",
 }

@@ -1,0 +1,87 @@
+"""A cluster's master, seen from where the driver is started: whether it answers, and why it ended a run."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from pathlib import Path
+
+from tidegate.errors import TidegateError, TryAgainError, UsageError
+from tidegate.spec.master import parse_master
+
+_ANSWER_SECONDS = 3.0
+_REASON = re.compile(r"Application has been killed\. Reason: (.*)")
+
+
+def check_master(url: str, name: str) -> None:
+    """Raise TryAgainError MASTER_AWAY when no address of a standalone master takes connections, UsageError
+    YARN_CONF_MISSING when nothing says where YARN is.
+
+    Spark itself would try for a minute, in a JVM.
+    """
+    master = parse_master(url)
+    if master.kind == "yarn" and not (os.environ.get("HADOOP_CONF_DIR") or os.environ.get("YARN_CONF_DIR")):
+        raise UsageError(
+            "YARN_CONF_MISSING",
+            "the master is yarn, and neither HADOOP_CONF_DIR nor YARN_CONF_DIR says where YARN is",
+            where="spark.master in tidegate.yaml, or the DAG's Spark connection",
+            next_run="is refused in the same way; nothing was read",
+            fix="set HADOOP_CONF_DIR to the folder of yarn-site.xml, where runs are started",
+        )
+    if not master.addresses:
+        return
+    failures = []
+    for host, port in master.addresses:
+        try:
+            socket.create_connection((host, port), timeout=_ANSWER_SECONDS).close()
+            return
+        except OSError as error:
+            failures.append(f"{host}:{port}: {error.strerror or error}")
+    raise _away(f"the Spark master does not answer: {'; '.join(failures)}", url, name)
+
+
+def explain_end(error: TidegateError, log_path: Path, url: str, name: str) -> TidegateError:
+    """What APPLICATION_ENDED comes to by the driver's log, which alone holds the cluster's reason; others unchanged."""
+    if error.code != "APPLICATION_ENDED":
+        return error
+    try:
+        found = _REASON.findall(log_path.read_text(encoding="utf-8", errors="replace"))
+    except OSError:
+        found = []
+    reason = found[-1].strip() if found else ""
+    if "All masters are unresponsive" in reason:
+        from importlib.metadata import version
+
+        return _away(
+            f"{url} takes connections, but does not answer as a master of Spark {version('pyspark')}: it hangs, or is "
+            "of another version",
+            url,
+            name,
+        )
+    if "FAILED" in reason:
+        return UsageError(
+            "EXECUTORS_FAILED",
+            f"{url} gave up on this run, because its executors ended as soon as they were started ({reason})",
+            where=f"log: {log_path}; what the executors said is in the workers' own logs (work/app-*/*/stderr)",
+            next_run="goes on from the last staged batch; nothing is lost or doubled",
+            fix="mostly a worker has no Java 17 or another Spark version, or its executors cannot reach the driver: "
+            "set SPARK_LOCAL_HOSTNAME (or spark.driver.host) to a name of this machine that workers can resolve",
+        )
+    return TryAgainError(
+        "APPLICATION_ENDED",
+        f"{url} ended this run{': ' + reason if reason else ''}",
+        where=f"log: {log_path}",
+        next_run="goes on from the last staged batch; nothing is lost or doubled",
+        fix=f"look at the master's page, then `tidegate run {name}`",
+    )
+
+
+def _away(message: str, url: str, name: str) -> TryAgainError:
+    return TryAgainError(
+        "MASTER_AWAY",
+        message,
+        where=f"{url} (spark.master in tidegate.yaml, or the DAG's Spark connection)",
+        next_run="takes the same records; nothing was read",
+        fix=f"bring the master back, or correct its address, then `tidegate run {name}`",
+    )
