@@ -11,6 +11,7 @@ from tests.streaming import make_streaming, source
 from tests.streams.test_joins import event
 from tidegate.errors import DisagreementError, UsageError
 from tidegate.ingest.show_state import read_state
+from tidegate.ingest.state import StateStores, find_missing_state
 from tidegate.run.repair import repair_pipeline
 
 if TYPE_CHECKING:
@@ -137,6 +138,37 @@ def test_state_that_cannot_be_read(spark: SparkSession, tmp_path: Path) -> None:
     repair_pipeline(flow.project, "flow", dry_run=False, rebuild=True)
     flow.run()
     flow.expect("id count", [("a", 2), ("b", 1)])
+
+
+@pytest.mark.parametrize("kind", ["hdfs", "join", "rocksdb"])
+def test_state_that_a_task_wrote_elsewhere_is_missed(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    """What a batch has written is all there; take a partition's newest file away, and it is the one that is named."""
+    sources = "sources:\n" + source("events", "id STRING, dt TIMESTAMP", **TIMED)
+    if kind == "rocksdb":
+        flow = make_streaming(tmp_path, spark, sources, _COUNTER)
+    elif kind == "join":
+        sources += source("others", "id STRING, dt TIMESTAMP", **TIMED)
+        body = (
+            "    near = (events.id == o.id) & (o.dt >= events.dt) & (o.dt <= events.dt + F.expr('interval 1 hour'))\n"
+        )
+        body = f"    o = others.alias('o')\n{body}    return events.join(o, near).select(events.id)\n"
+        text = f"from pyspark.sql import functions as F\n\n\ndef transform(events, others):\n{body}"
+        flow = make_streaming(tmp_path, spark, sources, text.replace("o = others.alias('o')", "o = others"))
+        flow.offer("others", event("a", "10:10"))
+    else:
+        counts = "def transform(events):\n    return events.groupBy('id', 'dt').count()\n"
+        flow = make_streaming(tmp_path, spark, sources, counts)
+    flow.offer("events", event("a", "10:10"))
+    flow.run()
+    checkpoint = flow.state / "checkpoint"
+    last = max(int(path.name) for path in (checkpoint / "commits").glob("[0-9]*"))
+    partitions = len(list((checkpoint / "state/0").glob("[0-9]*")))
+    stores = [StateStores(0, partitions, last + 1)]
+    assert partitions >= 2 and find_missing_state(checkpoint, stores) == []
+    assert len(find_missing_state(checkpoint, [StateStores(0, partitions, last + 2)])) == partitions
+    for file in (checkpoint / "state/0/1").rglob(f"{last + 1}[._]*"):
+        file.unlink()
+    assert find_missing_state(checkpoint, stores) == ["state/0/1"]
 
 
 def test_state_of_rocksdb_that_cannot_be_read(spark: SparkSession, tmp_path: Path) -> None:

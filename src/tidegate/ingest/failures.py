@@ -14,6 +14,8 @@ _PYTHON_ERROR = re.compile(r"(\w+\.)*\w*(Error|Exception|Exit|Interrupt|Warning)
 # What SQL calls a data exception: a value that an expression cannot take, such as a division by zero.
 _DATA_EXCEPTION = re.compile(r"SQLSTATE: 22\w{3}")
 
+_CONTEXT_ENDED = ("stopped SparkContext", "SparkContext was shut down", "SparkContext has been shutdown")
+
 _READ_FAULTS = ("FAILED_READ_FILE", "FileNotFoundException", "EOFException", "ZipException", "CSV header")
 
 
@@ -23,7 +25,9 @@ def is_read_fault(error: BaseException) -> bool:
     return any(word in text for word in _READ_FAULTS)
 
 
-def explain(error: BaseException, name: str, job_folder: Path, state: Path) -> TidegateError:
+def explain(
+    error: BaseException, name: str, job_folder: Path, state: Path, *, on_cluster: bool = False
+) -> TidegateError:
     """The error to report. A TidegateError stays what it is."""
     if isinstance(error, TidegateError):
         return error
@@ -62,6 +66,8 @@ def explain(error: BaseException, name: str, job_folder: Path, state: Path) -> T
             fix=f"restore state, table and quarantine of {name} from the same time; or `tidegate repair {name} "
             "--rebuild` (`--dry-run` tells what that reads)",
         )
+    if on_cluster and (explained := _explain_cluster(text, name)):
+        return explained
     if "PythonException" in text or "PYTHON_EXCEPTION" in text or "Traceback (most recent call last)" in text:
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         cause = next((line for line in reversed(lines) if _PYTHON_ERROR.match(line)), lines[-1])
@@ -84,6 +90,57 @@ def explain(error: BaseException, name: str, job_folder: Path, state: Path) -> T
         next_run="reads the same batch again; nothing is lost",
         fix="the Spark log above has the whole trace; correct the cause, or report it, then run again",
     )
+
+
+def _explain_cluster(text: str, name: str) -> TidegateError | None:
+    """What goes wrong only where executors are processes of their own."""
+    page = "docs/how-to/from-machine-to-cluster.md"
+    if any(words in text for words in _CONTEXT_ENDED):
+        # The cluster's reason stands in the driver's log alone: the step that reads it says more.
+        return TryAgainError(
+            "APPLICATION_ENDED",
+            "the cluster ended this run",
+            next_run="goes on from the last staged batch; nothing is lost or doubled",
+            fix=f"look at the master's page, then `tidegate run {name}`",
+        )
+    if "PYTHON_VERSION_MISMATCH" in text:
+        return UsageError(
+            "PYTHON_DIFFERS",
+            f"the executors run another Python than this driver: {_line_with('PYTHON_VERSION_MISMATCH', text)}",
+            where=f"an executor of pipeline {name}",
+            next_run="reads the same batch again and fails in the same way; nothing is lost",
+            fix=f"`spark.pyspark.python` under spark.conf names the executors' Python ({page})",
+        )
+    if missing := re.search(r'Cannot run program "([^"]+)"', text):
+        return UsageError(
+            "PYTHON_MISSING",
+            f"an executor has no {missing[1]}, and the transform needs Python there",
+            where=f"an executor of pipeline {name}",
+            next_run="reads the same batch again and fails in the same way; nothing is lost",
+            fix=f"install it on each worker, or let `spark.pyspark.python` under spark.conf name theirs ({page})",
+        )
+    lost_module = re.search(r"ModuleNotFoundError: (No module named '[^']+')", text)
+    if lost_module:
+        return UsageError(
+            "MODULE_MISSING",
+            f"an executor lacks what the transform imports: {lost_module[1]}",
+            where=f"an executor of pipeline {name}",
+            next_run="reads the same batch again and fails in the same way; nothing is lost",
+            fix=f"install it on each worker, or send it along with `spark.archives` ({page})",
+        )
+    if "ExecutorLostFailure" in text or "Lost executor" in text or "FetchFailed" in text:
+        return TryAgainError(
+            "EXECUTOR_LOST",
+            f"executors were lost again and again: {_line_with('ExecutorLostFailure', text)}",
+            where=f"pipeline {name}",
+            next_run="goes on from the last staged batch; nothing is lost or doubled",
+            fix="look for what ends them in the workers' logs (memory: spark.executor.memory), then run again",
+        )
+    return None
+
+
+def _line_with(word: str, text: str) -> str:
+    return next((line.strip()[:400] for line in text.splitlines() if word in line), text[:400])
 
 
 def _transform_failed(message: str, text: str, name: str, job_folder: Path) -> UsageError:

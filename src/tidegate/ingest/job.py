@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
+    from tidegate.ingest.executors import Executors
     from tidegate.ingest.progress_log import ProgressLog
     from tidegate.spec.models import PipelineSpec
 
@@ -47,8 +48,10 @@ def drain_order(order_path: Path) -> int:
         figures = _ingest(project, paths, order)
     except BaseException as error:
         from tidegate.ingest.failures import explain
+        from tidegate.spec.master import parse_master
 
-        known = explain(error, order.pipeline, paths.job, paths.state)
+        on_cluster = parse_master(order.master).is_cluster
+        known = explain(error, order.pipeline, paths.job, paths.state, on_cluster=on_cluster)
         emit("error", **known.to_dict())
         with contextlib.suppress(TidegateError, OSError):  # on a full disk there is no room for the answer either
             write_result(paths.ingest_result(order.run_id), known)
@@ -71,6 +74,30 @@ def _die_with_parent() -> None:
 def _ingest(project: Project, paths: PipelinePaths, order: IngestOrder) -> dict[str, Any]:
     from pyspark.sql import SparkSession
 
+    from tidegate.ingest.executors import Executors
+    from tidegate.spec.load import load_pipeline
+    from tidegate.staging.birth import as_read
+
+    spec = as_read(load_pipeline(project, order.pipeline), paths)
+    started = time.monotonic()
+    emit("start", pipeline=spec.name, run_id=order.run_id)
+    spark = SparkSession.builder.appName(f"tidegate {spec.name}").getOrCreate()
+    emit("session", seconds=round(time.monotonic() - started, 2), master=spark.sparkContext.master)
+    executors = Executors(spark, paths)
+    with executors.watched():
+        executors.check_storage()
+        return _drain_into_staging(spark, project, paths, order, spec, executors, started)
+
+
+def _drain_into_staging(
+    spark: SparkSession,
+    project: Project,
+    paths: PipelinePaths,
+    order: IngestOrder,
+    spec: PipelineSpec,
+    executors: Executors,
+    started: float,
+) -> dict[str, Any]:
     from tidegate.ingest.infer import infer_missing
     from tidegate.ingest.judge import judge_if_large
     from tidegate.ingest.look import BatchLook
@@ -80,15 +107,8 @@ def _ingest(project: Project, paths: PipelinePaths, order: IngestOrder) -> dict[
     from tidegate.ingest.stage import BatchStager
     from tidegate.ingest.state import set_state_conf
     from tidegate.lease import check_token
-    from tidegate.spec.load import load_pipeline
-    from tidegate.staging.birth import as_read, keep_state
+    from tidegate.staging.birth import keep_state
     from tidegate.transform.fingerprint import describe_state
-
-    spec = as_read(load_pipeline(project, order.pipeline), paths)
-    started = time.monotonic()
-    emit("start", pipeline=spec.name, run_id=order.run_id)
-    spark = SparkSession.builder.appName(f"tidegate {spec.name}").getOrCreate()
-    emit("session", seconds=round(time.monotonic() - started, 2), master=spark.sparkContext.master)
 
     spec = infer_missing(spark, paths, order, spec)
     reader = SourceReader(spark, project, paths, order, spec)
@@ -105,6 +125,7 @@ def _ingest(project: Project, paths: PipelinePaths, order: IngestOrder) -> dict[
         spec=spec,
         paths=paths,
         order=order,
+        executors=executors,
         rules=prepared.rules,
         schema_json=prepared.schema_json,
         look=BatchLook(spark, spec, paths, order, prepared, reader.range, statics),
@@ -213,6 +234,7 @@ def _drain(spark: SparkSession, rows: DataFrame, stager: Any) -> None:
                     fix="let writers finish first: write under a hidden or .tmp name and rename, or set `settle:`",
                 ) from error
             if is_read_fault(cause):
+                stager.executors.check_storage(again=True)  # a file that an executor cannot see is not unreadable
                 found = []
                 for name, source in stager.spec.streams.items():
                     if isinstance(source, FilesSource):

@@ -21,6 +21,7 @@ from tidegate.audit.row_rules import RowRule
 from tidegate.errors import DefectError
 from tidegate.ingest.batch_checks import BatchChecks, Ranges
 from tidegate.ingest.capture import Captured, batch_metrics, quarantine_row
+from tidegate.ingest.executors import Executors
 from tidegate.ingest.late import describe_watermark
 from tidegate.ingest.look import BatchLook
 from tidegate.ingest.order import IngestOrder, emit
@@ -59,6 +60,7 @@ class BatchStager:
     spec: PipelineSpec
     paths: PipelinePaths
     order: IngestOrder
+    executors: Executors
     rules: Sequence[RowRule]
     schema_json: str
     look: BatchLook
@@ -103,6 +105,7 @@ class BatchStager:
             emit("progress", batch=batch_id, replayed=True)
             return
         self.checks.check_owed(batch_id, ranges)
+        self.executors.check_storage()
         attempt = secrets.token_hex(6)
         folder = self.paths.staging / query_id / f"{batch_id:012d}" / attempt
         before = self._file_states(ranges)
@@ -121,6 +124,8 @@ class BatchStager:
         metrics = batch_metrics(query)
         self.checks.check_statics(metrics)
         state = read_batch_state(query) if self.keeps_state else None
+        if state is not None:
+            self.executors.check_state(self.paths.checkpoint, state.stores)
         sources, captured = self._source_ranges(ranges, metrics, before)
         late_frames: list[DataFrame] = []
         if state is not None and state.dropped and state.late_before_ms is not None:
@@ -141,6 +146,7 @@ class BatchStager:
         malformed = sum(source.malformed for source in sources.values())
         late = sum(source.late for source in sources.values())
         if transformed != rejected + staged or quarantined != malformed + late + rejected:
+            self.executors.check_storage(again=True)  # rows may lie on an executor's own disk
             raise DefectError(
                 "UNBALANCED",
                 f"batch {batch_id}: transformed {transformed} != rejected {rejected} + staged {staged}, or quarantined "

@@ -7,8 +7,9 @@ figures are read from the plan that was just executed. tests/spark/test_state.py
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark import SparkContext
@@ -33,6 +34,15 @@ _STATE_WRITER = "org.apache.spark.sql.execution.streaming.operators.stateful.Sta
 
 
 @dataclass(frozen=True)
+class StateStores:
+    """What one operator has written with the batch: ``version`` of its state, in so many partitions."""
+
+    operator_id: int
+    partitions: int
+    version: int
+
+
+@dataclass(frozen=True)
 class BatchState:
     """``operators`` are as Spark's progress events have them (operatorName, numRowsTotal, memoryUsedBytes...).
 
@@ -42,6 +52,7 @@ class BatchState:
     operators: list[dict[str, Any]]
     watermark_ms: int
     late_before_ms: int | None
+    stores: list[StateStores]
 
     @property
     def dropped(self) -> int:
@@ -55,11 +66,13 @@ def read_batch_state(query: Any) -> BatchState:
 
     execution = query._jsq.streamingQuery().lastExecution()
     gateway = SparkContext._gateway
-    operators, late = [], []
+    operators, late, stores = [], [], []
     for node in _walk(execution.executedPlan()):
         if not is_instance_of(gateway, node, _STATE_WRITER):
             continue
         operators.append(json.loads(node.getProgress().json()))
+        info = node.getStateInfo()
+        stores.append(StateStores(int(info.operatorId()), int(info.numPartitions()), int(info.storeVersion()) + 1))
         mark = node.eventTimeWatermarkForLateEvents()
         if mark.isDefined():
             late.append(int(mark.get()))
@@ -68,7 +81,28 @@ def read_batch_state(query: Any) -> BatchState:
         watermark_ms=int(execution.offsetSeqMetadata().batchWatermarkMs()),
         # Operators behind the first get a later one: what reaches them was made by the first.
         late_before_ms=max(late, default=None),
+        stores=stores,
     )
+
+
+def find_missing_state(checkpoint: Path, stores: Iterable[StateStores]) -> list[str]:
+    """Partitions whose state of that version is not in the checkpoint, as folders relative to it.
+
+    The tasks of a batch write it, each on its own machine. Spark does not look whether it arrived: the batch counts as
+    done, and the next one fails.
+    """
+    missing = []
+    for store in stores:
+        for partition in range(store.partitions):
+            folder = checkpoint / "state" / str(store.operator_id) / str(partition)
+            # A join has a folder for each of its stores, the others have their files at once.
+            if not any(
+                file.name.startswith((f"{store.version}.", f"{store.version}_"))
+                for pattern in ("*", "*/*")
+                for file in folder.glob(pattern)
+            ):
+                missing.append(str(folder.relative_to(checkpoint)))
+    return missing
 
 
 def _walk(node: Any) -> Iterator[Any]:

@@ -64,6 +64,7 @@ def main(order: DeliveryOrder) -> int:
 def _feed(order: DeliveryOrder) -> dict[str, Any]:
     from pyspark.sql import SparkSession
 
+    from tidegate.ingest.executors import Executors
     from tidegate.sink.foreach_batch import ForeachBatchFeeder
     from tidegate.spec.load import load_pipeline
     from tidegate.table.log import read_table_state
@@ -77,19 +78,22 @@ def _feed(order: DeliveryOrder) -> dict[str, Any]:
     spark = SparkSession.builder.appName(f"tidegate {spec.name} sinks").getOrCreate()
     emit("session", seconds=round(time.monotonic() - started, 2), master=spark.sparkContext.master)
     faults: dict[str, Any] = {}
-    for sink in spec.sinks:
-        if isinstance(sink, ForeachBatchSink) and sink.name in order.sinks:
-            emit("progress", sink=sink.name)
-            try:
-                feed_sink(
-                    paths,
-                    sink,
-                    table,
-                    partial(ForeachBatchFeeder, sink, paths, table.schema_json, spark),
-                    run_id=order.run_id,
-                    check_lease=partial(check_token, paths, order.token),
-                )
-            except SinkFault as fault:
-                print(fault.message, file=sys.stderr)
-                faults[sink.name] = fault.to_dict()
+    executors = Executors(spark, paths)
+    with executors.watched():
+        executors.check_storage()
+        for sink in spec.sinks:
+            if isinstance(sink, ForeachBatchSink) and sink.name in order.sinks:
+                emit("progress", sink=sink.name)
+                try:
+                    feed_sink(
+                        paths,
+                        sink,
+                        table,
+                        partial(ForeachBatchFeeder, sink, paths, table.schema_json, spark),
+                        run_id=order.run_id,
+                        check_lease=partial(check_token, paths, order.token),
+                    )
+                except SinkFault as fault:
+                    print(fault.message, file=sys.stderr)
+                    faults[sink.name] = fault.to_dict()
     return faults

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidegate.errors import TidegateError, UsageError
+from tidegate.transform.modules import send_modules
 from tidegate.transform.operations import OutputMode, check_operations, describe_refusal, unsupported
 from tidegate.transform.plans import inline_ctes
 from tidegate.transform.text import first_lines, user_line
@@ -70,6 +71,8 @@ def apply_transform(
         if is_streaming:
             check_operations(result, mode, path)
         return inline_ctes(result)
+    if is_streaming:
+        send_modules(spark, path)
     try:
         function = _load_function(path)
         arguments: dict[str, Any] = dict(frames)

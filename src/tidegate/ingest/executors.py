@@ -1,0 +1,182 @@
+"""The executors of a cluster: whether there are any, and whether they see the project's storage.
+
+In one JVM nothing of this is needed. On a cluster Spark waits for executors without end and without a word; and an
+executor without the project's storage writes its rows into a folder of the same name on its own disk, and says that
+all went well.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tidegate import storage
+from tidegate.errors import TryAgainError, UsageError
+from tidegate.ingest.cluster import EXECUTOR_WAIT
+from tidegate.ingest.order import emit
+from tidegate.ingest.state import StateStores, find_missing_state
+from tidegate.project import PipelinePaths
+from tidegate.transform.text import first_lines
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_WATCH_SECONDS = 1.0
+_SAY_EVERY_SECONDS = 15.0
+
+
+class Executors:
+    """The executors of one session; on a local master everything here does nothing."""
+
+    def __init__(self, spark: SparkSession, paths: PipelinePaths) -> None:
+        self._spark = spark
+        self._paths = paths
+        self._context: Any = spark.sparkContext._jsc.sc()
+        self.are_remote = not self._context.isLocal()
+        self._seen: set[str] = set()
+        self._given_up: TryAgainError | None = None
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Within it, jobs that wait for an executor longer than the limit are cancelled: NO_EXECUTORS."""
+        if not self.are_remote:
+            yield
+            return
+        done = threading.Event()
+        watcher = threading.Thread(target=self._watch, args=(done,), name="tidegate-executors", daemon=True)
+        watcher.start()
+        try:
+            yield
+        except Exception as error:
+            if self._given_up is not None:
+                raise self._given_up from error
+            raise
+        finally:
+            done.set()
+
+    def check_storage(self, *, again: bool = False) -> None:
+        """Have each executor read a file of the state folder and write one beside it: STORAGE_NOT_SHARED.
+
+        Costs a small job when there are executors that were not asked yet; with ``again`` all are asked.
+        """
+        if not self.are_remote:
+            return
+        now = self._list()
+        if again or not now or now - self._seen:
+            self._ask()
+            self._seen |= self._list()
+
+    def check_state(self, checkpoint: Path, stores: Sequence[StateStores]) -> None:
+        """The state that a batch's tasks have written is in the checkpoint: else STORAGE_NOT_SHARED, before the batch
+        counts as done."""
+        missing = find_missing_state(checkpoint, stores) if self.are_remote else []
+        if missing:
+            raise self._not_shared(
+                f"the state of the batch was written in {len(missing)} partitions where it cannot be seen, first "
+                f"{missing[0]}; executors are on {', '.join(self._list_hosts())}"
+            )
+
+    def _list(self) -> set[str]:
+        return set(filter(None, self._context.getExecutorIds().mkString(",").split(",")))
+
+    def _list_hosts(self) -> list[str]:
+        driver = self._context.env().blockManager().blockManagerId()
+        mine = (str(driver.host()), int(driver.port()))
+        infos = self._context.statusTracker().getExecutorInfos()
+        return sorted({str(one.host()) for one in infos if (str(one.host()), int(one.port())) != mine})
+
+    def _ask(self) -> None:
+        nonce = secrets.token_hex(6)
+        folder = self._paths.staging / "probe" / nonce  # swept with the attempts
+        asked, answered = folder / "asked", folder / "answered"
+        asked.mkdir(parents=True)
+        # Spark deals out tasks one to each executor in turn.
+        count = 2 * max(int(self._spark.sparkContext.defaultParallelism), len(self._list()))
+        for number in range(count):
+            (asked / f"{number:04d}.txt").write_text(f"{nonce}-{number}\n")
+        session = self._spark.newSession()
+        session.conf.set("spark.sql.files.maxPartitionBytes", "1m")
+        session.conf.set("spark.sql.files.openCostInBytes", "1m")  # a task for each file
+        session.conf.set("spark.sql.sources.parallelPartitionDiscovery.threshold", "1000000")
+        session.conf.set(
+            "spark.sql.files.ignoreMissingFiles", "true"
+        )  # who does not see a file is silent, and found out
+        host = "try_reflect('java.net.InetAddress', 'getLocalHost')"
+        frame = session.read.text(str(asked)).selectExpr(f"concat(value, ' ', coalesce({host}, '')) AS value")
+        try:
+            frame.write.text(str(answered))
+        except Exception as error:
+            if self._given_up is not None or self._context.isStopped():
+                raise
+            causes = [line.strip() for line in str(error).splitlines() if line.startswith("Caused by")]
+            told = (causes[-1].removeprefix("Caused by: ") if causes else first_lines(error))[:300]
+            raise self._not_shared(f"one of those on {', '.join(self._list_hosts())} said: {told}") from error
+        try:
+            lines = [line for file in answered.glob("part-*") for line in file.read_text().splitlines()]
+        except OSError as error:
+            raise self._not_shared(
+                f"what they write cannot be read here ({error.strerror}): they run as another user"
+            ) from error
+        missing = count - len({line.split(" ")[0] for line in lines})
+        if missing:
+            answers = {line.partition(" ")[2] for line in lines}
+            silent = [one for one in self._list_hosts() if not any(one in answer.split("/") for answer in answers)]
+            raise self._not_shared(
+                f"of {count} files that they were to read and answer with a file beside it, {missing} have no answer; "
+                f"those on {', '.join(silent or self._list_hosts())} have other folders under these paths"
+            )
+        try:
+            storage.remove_tree(folder)
+            folder.parent.rmdir()
+        except OSError as error:
+            raise self._not_shared(f"what they wrote cannot be removed here: {error.strerror}") from error
+
+    def _not_shared(self, what: str) -> UsageError:
+        return UsageError(
+            "STORAGE_NOT_SHARED",
+            f"the executors do not share the project's storage with this machine: {what}",
+            where=str(self._paths.staging),
+            next_run="asks the executors again; nothing was read or written",
+            fix="mount the project's folder (data and sources) on each worker under the same path, for the same user; "
+            "or take the worker out of the cluster",
+        )
+
+    def _watch(self, done: threading.Event) -> None:
+        limit = float(self._context.conf().getTimeAsSeconds(EXECUTOR_WAIT, "300s"))
+        tracker = self._spark.sparkContext.statusTracker()
+        since: float | None = None
+        said_at = time.monotonic()
+        while not done.wait(_WATCH_SECONDS):
+            if self._context.isStopped():
+                return
+            now = time.monotonic()
+            if self._list() or not tracker.getActiveStageIds():
+                since = None
+                continue
+            if since is None:
+                since = said_at = now
+            if now - since >= limit:
+                self._given_up = self._none_came(limit)
+                self._context.cancelAllJobs()
+                return
+            if now - said_at >= _SAY_EVERY_SECONDS:
+                said_at = now
+                emit("progress", note=f"waits for an executor of {self._context.master()} ({now - since:.0f} s)")
+
+    def _none_came(self, seconds: float) -> TryAgainError:
+        conf = self._context.conf()
+        wanted = f"{conf.get('spark.executor.cores', 'all')} cores and {conf.get('spark.executor.memory', '1g')} each"
+        return TryAgainError(
+            "NO_EXECUTORS",
+            f"{self._context.master()} gave no executor for {seconds:.0f} s (asked for: {wanted}, "
+            f"{conf.get('spark.cores.max', 'any number of')} cores in all)",
+            where=f"pipeline {self._paths.name}",
+            next_run="goes on from the last staged batch; nothing is lost or doubled",
+            fix="look at the master's page: is a worker alive, and has it so much free? Then run again; "
+            f"`{EXECUTOR_WAIT}` under spark.conf sets how long a run waits",
+        )
