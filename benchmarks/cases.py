@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from benchmarks.cluster_cases import measure_cluster
 from benchmarks.figures import Row, compare_costs
 from benchmarks.meter import Cost
 from benchmarks.streaming_cases import run_keys, run_million_keys, run_windowed
@@ -269,6 +270,12 @@ def run_killed(bench: Workbench, size: Size) -> list[Row]:
     return compare_costs(f"killed at half of {rows:,} rows", total, undisturbed, "undisturbed", 1.1, None, note)
 
 
+def run_cluster(bench: Workbench, size: Size) -> list[Row]:
+    """1,000 and a million rows on local[2] and on a standalone cluster of one and two workers."""
+    work = {f"{SMALL_ROWS:,} rows": SMALL_ROWS, f"{size.rows(MILLION):,} rows of JSON": size.rows(MILLION)}
+    return measure_cluster(bench, work, size.repeats)
+
+
 def count_rows(table: Path) -> int:
     """Rows of a table, from its parquet footers."""
     import pyarrow.parquet
@@ -289,4 +296,5 @@ CASES: dict[str, Callable[[Workbench, Size], list[Row]]] = {
     "windowed": run_windowed,
     "keys": run_keys,
     "million_keys": run_million_keys,
+    "cluster": run_cluster,
 }

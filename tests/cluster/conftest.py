@@ -77,13 +77,18 @@ def scene(cluster: SparkCluster, tmp_path: Path) -> Scene:
 def make_clustered(root: Path, master_url: str, **conf: str) -> Scene:
     """A project whose master is ``master_url``, with one file offered; ``conf`` keys have _ for dots."""
     made = make_scene(root)
+    write_settings(root, master_url, **conf)
+    made.offer()
+    return made
+
+
+def write_settings(root: Path, master_url: str, **conf: str) -> None:
+    """The settings of a project on that cluster. A silent executor counts as lost sooner than Spark's two minutes."""
     settings = {"spark.network.timeout": "20s", "spark.network.timeoutInterval": "5s"}
     settings |= {"spark.executor.heartbeatInterval": "2s"}
     settings |= {key.replace("_", "."): value for key, value in conf.items()}
     project = {"spark": {"master": master_url, "conf": settings}, "lease": {"expires_after": "5 seconds"}}
     (root / "tidegate.yaml").write_text(json.dumps({"version": 1, **project}))
-    made.offer()
-    return made
 
 
 def hold_rows(scene: Scene) -> None:

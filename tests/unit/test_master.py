@@ -11,6 +11,7 @@ import pytest
 from tests.examples import REPOSITORY
 from tidegate.errors import TidegateError, TryAgainError, UsageError
 from tidegate.ingest.cluster import OUTPUT_COMMITTER
+from tidegate.ingest.failures import explain
 from tidegate.project import load_project
 from tidegate.run.master import check_master, explain_end
 from tidegate.run.submit import SubmitPlan, plan_submit
@@ -125,6 +126,26 @@ def test_the_log_tells_why_the_cluster_ended_a_run(tmp_path: Path, line: str, co
     assert explain_end(ended, tmp_path / "log", "spark://a:1", "orders").code == code
     other: TidegateError = UsageError("TRANSFORM_FAILED", "x")
     assert explain_end(other, tmp_path / "log", "spark://a:1", "orders") is other
+
+
+_OF_SPARK_4_1 = (  # what a 4.2.0 driver got from a worker of 4.1.1
+    "Caused by: java.io.InvalidClassException: org.apache.spark.sql.execution.datasources.FilePartition; local class "
+    "incompatible: stream classdesc serialVersionUID = 3232072498841715603, local class serialVersionUID = -5521658"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (_OF_SPARK_4_1, "SPARK_DIFFERS"),
+        ("Caused by: java.lang.NoSuchMethodError: 'void org.apache.spark.TaskContext.x()'", "SPARK_DIFFERS"),
+        ("java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext.", "APPLICATION_ENDED"),
+        ("Lost task 0.3 in stage 1.0: ExecutorLostFailure (executor 3 exited): exit code 137", "EXECUTOR_LOST"),
+        ("java.lang.ClassNotFoundException: com.example.Mine", "INGEST_FAILED"),
+    ],
+)
+def test_what_goes_wrong_on_a_cluster_has_a_name_of_its_own(tmp_path: Path, text: str, code: str) -> None:
+    assert explain(RuntimeError(text), "orders", tmp_path, tmp_path, on_cluster=True).code == code
 
 
 def test_a_master_that_is_none_is_refused_with_its_line(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate import storage
 from tidegate.errors import TryAgainError, UsageError
 from tidegate.ingest.cluster import EXECUTOR_WAIT
+from tidegate.ingest.failures import is_other_spark, spark_differs
 from tidegate.ingest.order import emit
 from tidegate.ingest.state import StateStores, find_missing_state
 from tidegate.project import PipelinePaths
@@ -113,6 +114,8 @@ class Executors:
         except Exception as error:
             if self._given_up is not None or self._context.isStopped():
                 raise
+            if is_other_spark(str(error)):
+                raise spark_differs(str(error), self._paths.name) from error
             causes = [line.strip() for line in str(error).splitlines() if line.startswith("Caused by")]
             told = (causes[-1].removeprefix("Caused by: ") if causes else first_lines(error))[:300]
             raise self._not_shared(f"one of those on {', '.join(self._list_hosts())} said: {told}") from error

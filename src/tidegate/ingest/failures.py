@@ -16,6 +16,11 @@ _DATA_EXCEPTION = re.compile(r"SQLSTATE: 22\w{3}")
 
 _CONTEXT_ENDED = ("stopped SparkContext", "SparkContext was shut down", "SparkContext has been shutdown")
 
+_OTHER_SPARK = re.compile(
+    r"java\.\S*(?:InvalidClassException|NoSuchMethodError|ClassNotFoundException|NoClassDefFoundError)"
+    r"[^\n]{0,40}?org[./]apache[./]spark[^\n]{0,200}"
+)
+
 _READ_FAULTS = ("FAILED_READ_FILE", "FileNotFoundException", "EOFException", "ZipException", "CSV header")
 
 
@@ -92,6 +97,25 @@ def explain(
     )
 
 
+def is_other_spark(text: str) -> bool:
+    """Whether an executor could not make sense of what this driver's Spark sent it."""
+    return _OTHER_SPARK.search(text) is not None
+
+
+def spark_differs(text: str, name: str) -> UsageError:
+    """The error for it."""
+    from importlib.metadata import version
+
+    told = _OTHER_SPARK.search(text)
+    return UsageError(
+        "SPARK_DIFFERS",
+        f"the executors run another Spark than this driver, which is {version('pyspark')}: {told[0] if told else ''}",
+        where=f"an executor of pipeline {name}",
+        next_run="fails in the same way; nothing was read or written",
+        fix=f"install Spark {version('pyspark')} on master and workers",
+    )
+
+
 def _explain_cluster(text: str, name: str) -> TidegateError | None:
     """What goes wrong only where executors are processes of their own."""
     page = "docs/how-to/from-machine-to-cluster.md"
@@ -103,6 +127,8 @@ def _explain_cluster(text: str, name: str) -> TidegateError | None:
             next_run="goes on from the last staged batch; nothing is lost or doubled",
             fix=f"look at the master's page, then `tidegate run {name}`",
         )
+    if is_other_spark(text):
+        return spark_differs(text, name)
     if "PYTHON_VERSION_MISMATCH" in text:
         return UsageError(
             "PYTHON_DIFFERS",
