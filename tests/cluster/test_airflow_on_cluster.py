@@ -97,7 +97,8 @@ def test_the_examples_on_a_cluster_that_loses_an_executor_and_a_worker(
         states = {task["task_id"]: task["state"] for task in team.client.list_task_instances(name, run_id)}
         assert run["state"] == "success", (name, states)
         assert team.client.fetch_xcom(name, run_id, "publish")["outcome"] == "published", name
-        log = team.client.fetch_log(name, run_id, "ingest")
+        tries = team.client.fetch_task(name, run_id, "ingest")["try_number"]
+        log = team.client.fetch_log(name, run_id, "ingest", tries)
         assert f"master: {cluster.master_url}" in log, "the connection is the only change"
     for name, outcome in outcomes.items():
         rows = read_agreed(team.root / "data/warehouse" / name, spark)

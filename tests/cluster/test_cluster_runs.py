@@ -26,10 +26,14 @@ def end(process: subprocess.Popen[bytes], expect: int) -> str:
     return err.decode()
 
 
-def test_a_cluster_is_only_another_master(scene: Scene, cluster: SparkCluster, spark: SparkSession) -> None:
+def test_a_cluster_is_only_another_master(cluster: SparkCluster, tmp_path: Path, spark: SparkSession) -> None:
+    secret = "canary-of-the-executors"
+    scene = make_clustered(tmp_path / "project", cluster.master_url, spark_hadoop_fs_s3a_secret_key=secret)
     report = scene.report("run", NAME)
     assert report["outcome"] == "published"
     scene.check_complete(spark)
+    said = [path for path in cluster.folder.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
+    assert not said, f"a secret setting is in the cluster's logs: {said}"
     scene.offer()
     scene.run("run", NAME)
     scene.check_complete(spark)

@@ -31,6 +31,10 @@ _WATCH_SECONDS = 1.0
 _SAY_EVERY_SECONDS = 15.0
 
 
+class ComputedTwice(Exception):
+    """Rows of a batch went through the query twice, because an executor was lost that had the first ones."""
+
+
 class Executors:
     """The executors of one session; on a local master everything here does nothing."""
 
@@ -40,6 +44,7 @@ class Executors:
         self._context: Any = spark.sparkContext._jsc.sc()
         self.are_remote = not self._context.isLocal()
         self._seen: set[str] = set()
+        self._last_job = -1
         self._given_up: TryAgainError | None = None
 
     @contextmanager
@@ -81,6 +86,29 @@ class Executors:
                 f"the state of the batch was written in {len(missing)} partitions where it cannot be seen, first "
                 f"{missing[0]}; executors are on {', '.join(self._list_hosts())}"
             )
+
+    def check_computed_once(self, run_id: str) -> None:
+        """Raise ComputedTwice when a stage of this query run was computed again, in whole or in part.
+
+        Spark adds what `observe` counts and collects whenever a task in front of a shuffle ends, also when the same
+        task ran before on an executor that was lost meanwhile: such a batch has records twice in its counts and in
+        quarantine, while its rows are right.
+        """
+        if not self.are_remote:
+            return
+        self._context.listenerBus().waitUntilEmpty()  # what is told of stages comes behind their end
+        tracker = self._spark.sparkContext.statusTracker()
+        jobs = [job for job in tracker.getJobIdsForGroup(run_id) if job > self._last_job]
+        stages = {stage for job in jobs if (info := tracker.getJobInfo(job)) for stage in info.stageIds}
+        self._last_job = max(jobs, default=self._last_job)
+        again = [
+            stage
+            for stage in sorted(stages)
+            if (info := tracker.getStageInfo(stage))
+            and (info.currentAttemptId or info.numCompletedTasks > info.numTasks)
+        ]
+        if again:
+            raise ComputedTwice(f"stages {', '.join(map(str, again))}")
 
     def _list(self) -> set[str]:
         return set(filter(None, self._context.getExecutorIds().mkString(",").split(",")))

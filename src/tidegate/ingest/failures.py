@@ -59,7 +59,8 @@ def explain(
             "BROKER_AWAY",
             f"the Kafka broker stopped answering: {first_lines(error)}",
             next_run="goes on from the last staged batch",
-            fix="bring the broker back, then run again",
+            fix="bring the broker back, then run again"
+            + ("; executors must reach it under the same address as this machine" if on_cluster else ""),
         )
     if "CANNOT_LOAD_STATE_STORE" in text or ("STATE_STORE" in text and "CHECKSUM" in text):
         causes = [line.strip() for line in text.splitlines() if line.startswith("Caused by") or "STATE_STORE" in line]
@@ -155,14 +156,19 @@ def _explain_cluster(text: str, name: str) -> TidegateError | None:
             fix=f"install it on each worker, or send it along with `spark.archives` ({page})",
         )
     if "ExecutorLostFailure" in text or "Lost executor" in text or "FetchFailed" in text:
-        return TryAgainError(
-            "EXECUTOR_LOST",
-            f"executors were lost again and again: {_line_with('ExecutorLostFailure', text)}",
-            where=f"pipeline {name}",
-            next_run="goes on from the last staged batch; nothing is lost or doubled",
-            fix="look for what ends them in the workers' logs (memory: spark.executor.memory), then run again",
-        )
+        return executors_lost(name, f"again and again: {_line_with('ExecutorLostFailure', text)}")
     return None
+
+
+def executors_lost(name: str, how: str) -> TryAgainError:
+    """The error when executors do not last as long as a batch."""
+    return TryAgainError(
+        "EXECUTOR_LOST",
+        f"executors were lost {how}",
+        where=f"pipeline {name}",
+        next_run="goes on from the last staged batch; nothing is lost or doubled",
+        fix="look for what ends them in the workers' logs (memory: spark.executor.memory), then run again",
+    )
 
 
 def _line_with(word: str, text: str) -> str:

@@ -201,7 +201,8 @@ def _look_at_footers(paths: PipelinePaths, order: IngestOrder, spec: Any) -> dic
 
 def _drain(spark: SparkSession, rows: DataFrame, stager: Any) -> None:
     """Run the query to its end; again when a file changed while it was read, or had to be set aside."""
-    from tidegate.ingest.failures import is_read_fault
+    from tidegate.ingest.executors import ComputedTwice
+    from tidegate.ingest.failures import executors_lost, is_read_fault
     from tidegate.ingest.stage import ReadAgain
     from tidegate.ingest.unreadable import set_aside_unreadable
     from tidegate.spec.models import FilesSource
@@ -233,6 +234,12 @@ def _drain(spark: SparkSession, rows: DataFrame, stager: Any) -> None:
                     next_run="reads the batch again",
                     fix="let writers finish first: write under a hidden or .tmp name and rename, or set `settle:`",
                 ) from error
+            if isinstance(cause, ComputedTwice):
+                again += 1
+                if again < _READ_AGAIN_AT_MOST:
+                    emit("progress", note=f"executors were lost with rows of the batch, it is computed again ({cause})")
+                    continue
+                raise executors_lost(stager.spec.name, f"while it was computed {again} times ({cause})") from error
             if is_read_fault(cause):
                 stager.executors.check_storage(again=True)  # a file that an executor cannot see is not unreadable
                 found = []

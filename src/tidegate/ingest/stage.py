@@ -101,6 +101,8 @@ class BatchStager:
                 self.checks.check_present(batch_id, ranges)
                 # Its state is written by computing it; a batch without state need not be computed again.
                 frame.write.format("noop").mode("overwrite").save()
+                self.executors.check_computed_once(str(query.runId))
+                self.executors.check_state(self.paths.checkpoint, read_batch_state(query).stores)
                 self.checks.check_same_rows(manifest_path, batch_metrics(query)["rules"])
             emit("progress", batch=batch_id, replayed=True)
             return
@@ -121,6 +123,7 @@ class BatchStager:
         changed = [link for link, state in self._file_states(ranges).items() if before.get(link) != state]
         if changed:
             raise ReadAgain([self.order.original(link) for link in changed])
+        self.executors.check_computed_once(str(query.runId))
         metrics = batch_metrics(query)
         self.checks.check_statics(metrics)
         state = read_batch_state(query) if self.keeps_state else None
