@@ -298,7 +298,7 @@ def plan(name: Name, json_: Json = False) -> None:
 def status(name: Annotated[str | None, typer.Argument()] = None, json_: Json = False) -> None:
     """Last runs, backlog, held increments, table version. No JVM."""
     from tidegate.cli.show import show_status
-    from tidegate.run.outlook import project_status
+    from tidegate.run.status import project_status
 
     _print(project_status(_project(), name), json_, show_status)
 

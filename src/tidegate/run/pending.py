@@ -15,6 +15,7 @@ from tidegate.staging.checkpoint import CheckpointState, read_start
 if TYPE_CHECKING:
     from tidegate.source.files import FilesScan
     from tidegate.source.kafka import KafkaBirth, KafkaPlan
+    from tidegate.source.kafka_broker import OpenBrokers
     from tidegate.source.ledger import Ledger
 
 
@@ -46,8 +47,12 @@ def find_pending(
     birth: Birth | None,
     checkpoint: CheckpointState,
     ledger: Ledger | None,
+    brokers: OpenBrokers | None = None,
 ) -> Pending:
-    """Look at every source. Raises SourceLostError (folder or topic missing), TryAgainError (broker away)."""
+    """Look at every source. Raises SourceLostError (folder or topic missing), TryAgainError (broker away).
+
+    ``brokers`` opens a connection, by default one for each question to a source.
+    """
     summaries: dict[str, dict[str, Any]] = {}
     scans: dict[str, FilesScan] = {}
     kafka: dict[str, tuple[KafkaBirth, KafkaPlan]] = {}
@@ -78,8 +83,8 @@ def find_pending(
             if birth is not None and name in birth.sources:
                 start = KafkaBirth.from_dict(birth.sources[name])
             else:
-                start = resolve_birth(project.spec.kafka, source)
-            plan = plan_kafka(project.spec.kafka, source, start, _taken(paths, checkpoint, name))
+                start = resolve_birth(project.spec.kafka, source, brokers)
+            plan = plan_kafka(project.spec.kafka, source, start, taken_offsets(paths, checkpoint, name), brokers)
             kafka[name] = (start, plan)
             offsets += plan.pending_offsets
             size += plan.pending_offsets * _BYTES_PER_OFFSET
@@ -113,7 +118,7 @@ def _plain(item: Any) -> Any:
     return item
 
 
-def _taken(paths: PipelinePaths, checkpoint: CheckpointState, source_name: str) -> dict[str, dict[int, int]]:
+def taken_offsets(paths: PipelinePaths, checkpoint: CheckpointState, source_name: str) -> dict[str, dict[int, int]]:
     """Kafka offsets that the checkpoint's last batch ends at, {} before the first."""
     from tidegate.source.kafka import offsets_from_json
 

@@ -18,7 +18,7 @@ from tidegate.staging.birth import Birth, changed_keys, fingerprint, read_birth
 from tidegate.staging.checkpoint import CheckpointState, read_checkpoint
 from tidegate.staging.manifest import BatchManifest, read_all_manifests
 from tidegate.staging.open_state import read_open_state
-from tidegate.table.log import TableState, read_table_state
+from tidegate.table.log import TableState, glance_at_table, read_table_state
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,12 @@ class Facts:
         return None if batch in staged else batch
 
 
-def gather_facts(paths: PipelinePaths, spec: PipelineSpec) -> Facts:
-    """Read checkpoint, birth, manifests and the table's log. No JVM; raises DisagreementError for a torn table log."""
+def gather_facts(paths: PipelinePaths, spec: PipelineSpec, *, at_a_glance: bool = False) -> Facts:
+    """Read checkpoint, birth, manifests and the table's log. No JVM; raises DisagreementError for a torn table log.
+
+    ``at_a_glance``, for a look at many pipelines: where the newest commit is the last publish's own, the log below it
+    is not read. Opening a log costs more than everything else here.
+    """
     from tidegate import storage
 
     checkpoint = read_checkpoint(paths.checkpoint)
@@ -97,7 +101,12 @@ def gather_facts(paths: PipelinePaths, spec: PipelineSpec) -> Facts:
     published = storage.read_note(paths.published)
     asked = queries | {checkpoint.query_id or "", (birth.query_id if birth else None) or ""}
     asked |= {str((published or {}).get("query_id") or "")}
-    table = read_table_state(paths.table, tuple(sorted(asked - {""})))
+    asked -= {""}
+    table = None
+    if at_a_glance and published is not None and asked == {published.get("query_id")} and not spec.sinks:
+        table = glance_at_table(paths.table, published)
+    if table is None:
+        table = read_table_state(paths.table, tuple(sorted(asked)))
     facts = Facts(
         checkpoint=checkpoint,
         birth=birth,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import heapq
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -17,6 +19,8 @@ from tidegate.staging.open_state import text_of_ms
 FINAL_OUTCOMES = ("published", "nothing_new", "discarded")
 KEPT_REPORTS = 1000
 _PRUNED_AT_ONCE = 100
+_TIMED_RUNS = ("manual__2", "scheduled__2")
+"""How run ids of ours and of Airflow begin that go on with the time of the run, in UTC."""
 ROW_KEYS = ("read", "malformed", "late", "transformed", "rejected", "staged", "published", "superseded", "duplicates")
 
 
@@ -76,17 +80,40 @@ def save_report(paths: PipelinePaths, report: RunReport) -> None:
 
 
 def list_reports(paths: PipelinePaths, limit: int = 10) -> list[RunReport]:
-    """The newest reports, newest first."""
+    """The newest reports, newest first; what cannot be read is left out."""
+    return read_newest(paths, limit)[0]
+
+
+def read_newest(paths: PipelinePaths, limit: int) -> tuple[list[RunReport], list[str]]:
+    """The newest reports, newest first, and the files among them that cannot be read."""
     try:
-        files = [(entry.stat().st_mtime_ns, entry) for entry in paths.runs.glob("*.json")]
+        names = [name for name in os.listdir(paths.runs) if name.endswith(".json")]
     except FileNotFoundError:
-        return []
-    found = []
+        return [], []
+    files = []
+    for name in _choose_recent(names, limit * 2):
+        with contextlib.suppress(FileNotFoundError):  # pruned meanwhile
+            files.append(((paths.runs / name).stat().st_mtime_ns, paths.runs / name))
+    found, unreadable = [], []
     for _, path in sorted(files, reverse=True)[: limit * 2]:
-        value = storage.read_json(path)
-        if isinstance(value, dict) and "run_id" in value:
-            found.append(RunReport(**value))
-    return sorted(found, key=lambda report: report.started_at, reverse=True)[:limit]
+        try:
+            value = storage.read_json(path)
+            if value is not None:
+                found.append(RunReport(**value))
+        except (OSError, ValueError, TypeError):
+            unreadable.append(str(path))
+    return sorted(found, key=lambda report: report.started_at, reverse=True)[:limit], unreadable
+
+
+def _choose_recent(names: Sequence[str], at_most: int) -> list[str]:
+    """The names that may be among the newest: of run ids that carry when the run began, the last by that time, and all
+    others. A pipeline keeps up to :data:`KEPT_REPORTS`, and asking each file for its time is what would take longest.
+    """
+    timed = [name for name in names if name.startswith(_TIMED_RUNS)]
+    if len(timed) <= at_most:
+        return list(names)
+    others = [name for name in names if not name.startswith(_TIMED_RUNS)]
+    return others + heapq.nlargest(at_most, timed, key=lambda name: name.partition("__")[2])
 
 
 def prune_reports(paths: PipelinePaths) -> None:

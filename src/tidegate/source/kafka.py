@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tidegate.errors import SourceLostError, UsageError
-from tidegate.source.kafka_broker import Brokers, Offsets, TopicState
+from tidegate.source.kafka_broker import Asked, Brokers, Offsets, OpenBrokers, TopicState
 from tidegate.source.kafka_options import KafkaSettings, map_settings
 from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
 from tidegate.spec.reader_options import parser_options
@@ -94,13 +94,15 @@ def settings_of(project_kafka: ProjectKafkaSpec, source_spec: KafkaSource) -> Ka
     )
 
 
-def resolve_birth(project_kafka: ProjectKafkaSpec, source_spec: KafkaSource) -> KafkaBirth:
+def resolve_birth(
+    project_kafka: ProjectKafkaSpec, source_spec: KafkaSource, open_brokers: OpenBrokers | None = None
+) -> KafkaBirth:
     """Turn ``starting_offsets`` into a number for every partition that the source has now.
 
     Raises SourceLostError (a topic, a partition or an offset that is not there), UsageError (offsets for some
     partitions only, a form that is not known, a refused login) and TryAgainError (broker away).
     """
-    brokers = Brokers(settings_of(project_kafka, source_spec))
+    brokers = (open_brokers or Brokers)(settings_of(project_kafka, source_spec))
     topics = _find_topics(brokers, source_spec)
     _refuse_missing(topics, source_spec)
     partitions = {topic: _partitions_of(topic, state, source_spec) for topic, state in topics.items()}
@@ -118,14 +120,18 @@ def resolve_birth(project_kafka: ProjectKafkaSpec, source_spec: KafkaSource) -> 
 
 
 def plan_kafka(
-    project_kafka: ProjectKafkaSpec, source_spec: KafkaSource, birth: KafkaBirth, taken: Mapping[str, Mapping[int, int]]
+    project_kafka: ProjectKafkaSpec,
+    source_spec: KafkaSource,
+    birth: KafkaBirth,
+    taken: Mapping[str, Mapping[int, int]],
+    open_brokers: OpenBrokers | None = None,
 ) -> KafkaPlan:
     """Compare the brokers with what was taken (``taken``: the next offset to read, from the last batch's offset log).
 
     A partition that is neither in ``taken`` nor in ``birth`` is new and owed from offset 0. Never raises for a loss:
     pass the plan to :func:`tidegate.source.kafka_loss.find_loss` before acting on it.
     """
-    brokers = Brokers(settings_of(project_kafka, source_spec))
+    brokers = (open_brokers or Brokers)(settings_of(project_kafka, source_spec))
     topics = _find_topics(brokers, source_spec, also=birth.offsets)
     partitions = {topic: _partitions_of(topic, state, source_spec) for topic, state in topics.items()}
     # The end first: a record that arrives in between is then left for the next look, not counted in half.
@@ -195,7 +201,7 @@ def ranges_to_json(ranges: Mapping[str, Mapping[int, list[int]]]) -> dict[str, d
     }
 
 
-def _find_topics(brokers: Brokers, spec: KafkaSource, also: Iterable[str] = ()) -> dict[str, TopicState]:
+def _find_topics(brokers: Asked, spec: KafkaSource, also: Iterable[str] = ()) -> dict[str, TopicState]:
     """The topics of the source that exist; ``also``: topics known from before, named in the spec or not."""
     if spec.topic_pattern is None:
         return brokers.describe({*(spec.topics or spec.assign or ()), *also})
@@ -239,7 +245,7 @@ def _refuse_missing(topics: Mapping[str, TopicState], spec: KafkaSource) -> None
         )
 
 
-def _offsets_at(brokers: Brokers, text: str, partitions: Mapping[str, tuple[int, ...]]) -> Offsets:
+def _offsets_at(brokers: Asked, text: str, partitions: Mapping[str, tuple[int, ...]]) -> Offsets:
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
@@ -259,7 +265,7 @@ def _offsets_at(brokers: Brokers, text: str, partitions: Mapping[str, tuple[int,
 
 
 def _check_explicit(
-    brokers: Brokers, starting: Mapping[str, Mapping[Any, int]], partitions: Mapping[str, tuple[int, ...]]
+    brokers: Asked, starting: Mapping[str, Mapping[Any, int]], partitions: Mapping[str, tuple[int, ...]]
 ) -> Offsets:
     """Offsets written in the spec: one for every partition, each of them there (-2 earliest, -1 latest)."""
     wanted = offsets_from_json(starting)

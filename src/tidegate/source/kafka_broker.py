@@ -6,10 +6,10 @@ Every answer is in within ``_PATIENCE_SECONDS`` or the error says what is wrong 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tidegate.errors import TidegateError, TryAgainError, UsageError
 from tidegate.source.kafka_options import KafkaSettings
@@ -32,6 +32,23 @@ class TopicState:
     topic_id: str | None
     partitions: tuple[int, ...]
     internal: bool
+
+
+class Asked(Protocol):
+    """What a look at a source asks; :class:`Brokers` says what of each answer."""
+
+    def list_names(self) -> list[str]: ...
+
+    def describe(self, topics: Iterable[str]) -> dict[str, TopicState]: ...
+
+    def begin_offsets(self, partitions: Mapping[str, Iterable[int]]) -> Offsets: ...
+
+    def end_offsets(self, partitions: Mapping[str, Iterable[int]]) -> Offsets: ...
+
+    def offsets_at(self, partitions: Mapping[str, Iterable[int]], at: datetime) -> Offsets: ...
+
+
+OpenBrokers = Callable[[KafkaSettings], Asked]
 
 
 class Brokers:

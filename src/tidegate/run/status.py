@@ -1,0 +1,159 @@
+"""``tidegate status``: every pipeline with its last runs and what waits. Reads only, starts no JVM.
+
+Each pipeline is looked at once, each broker asked once, and what is wrong with one pipeline stays in its own row.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tidegate.errors import TidegateError
+from tidegate.lease import read_lease
+from tidegate.project import PipelinePaths, Project
+from tidegate.run.outlook import in_one_line, look_ahead
+from tidegate.run.preflight import Facts, gather_facts
+from tidegate.run.report import read_newest
+from tidegate.spec.load import check_name, list_pipelines, load_pipeline
+from tidegate.spec.models import KafkaSource, PipelineSpec
+from tidegate.staging.birth import as_read
+from tidegate.staging.open_state import describe_open_state, read_open_state, text_of_ms
+
+if TYPE_CHECKING:
+    from tidegate.source.kafka_broker import OpenBrokers
+
+_SHOWN_RUNS_OF_ONE = 10
+_SHOWN_RUNS_OF_EACH = 3
+
+
+@dataclass
+class _Row:
+    """A pipeline on its way to a row: what was read of it so far, and what ended the reading."""
+
+    name: str
+    value: dict[str, Any]
+    spec: PipelineSpec | None = None
+    facts: Facts | None = None
+    fault: Exception | None = None
+
+
+def project_status(project: Project, name: str | None) -> list[dict[str, Any]]:
+    """Each pipeline with its newest runs, backlog, holds, lease and table version.
+
+    Of all pipelines, what cannot be told of one is a note in its row, not an error; its ``backlog`` is then None, with
+    the reason as ``backlog_unknown``. Of one alone, a bad spec and the like are raised.
+    """
+    if name is not None:
+        row = _read_row(project, name, _SHOWN_RUNS_OF_ONE, at_a_glance=False)
+        _look_at_sources(project, [row])
+        if row.fault is not None:
+            raise row.fault
+        return [row.value]
+    with _collector_off():
+        rows = [_read_row(project, one, _SHOWN_RUNS_OF_EACH, at_a_glance=True) for one in list_pipelines(project)]
+        _look_at_sources(project, rows)
+    for row in rows:
+        if row.fault is not None:
+            row.value["backlog_unknown"] = _name_fault(row.fault)
+            told = str(row.fault) if isinstance(row.fault, TidegateError) else _explain(row.name, row.fault)
+            row.value["notes"].append(told)
+    return [row.value for row in rows]
+
+
+@contextlib.contextmanager
+def _collector_off() -> Iterator[None]:
+    """Thousands of small values that all live to the end: the cycle collector would walk them again and again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _read_row(project: Project, name: str, runs: int, *, at_a_glance: bool) -> _Row:
+    value: dict[str, Any] = {"pipeline": name, "table": None, "backlog": None, "backlog_unknown": None, "held": None}
+    value |= {"notes": [], "lease": None, "watermark": None, "state": None, "runs": [], "sinks": []}
+    row = _Row(name, value)
+    try:
+        paths = project.paths(check_name(name))
+        reports, unreadable = read_newest(paths, runs)
+        value["runs"] = [vars(report) for report in reports]
+        value["notes"] += [f"a run report cannot be read: {path}" for path in unreadable]
+        value["lease"] = read_lease(paths)
+        row.spec = as_read(load_pipeline(project, name), paths)
+        row.facts = gather_facts(paths, row.spec, at_a_glance=at_a_glance)
+        if row.facts.table is not None:
+            value["table"] = {"path": str(paths.table), "version": row.facts.table.version}
+        _tell_open_state(paths, row.facts, value)
+    except Exception as error:  # whatever is wrong with one pipeline, the others are shown
+        row.fault = error
+    return row
+
+
+def _tell_open_state(paths: PipelinePaths, facts: Facts, value: dict[str, Any]) -> None:
+    note = read_open_state(paths, facts.query_id)
+    if note is not None:
+        value["watermark"] = text_of_ms(note.watermark_ms)
+        value["state"] = describe_open_state(note)
+
+
+def _look_at_sources(project: Project, rows: Sequence[_Row]) -> None:
+    """Fill in what the next runs would read."""
+    looked = [(row, row.spec, row.facts) for row in rows if row.spec is not None and row.facts is not None]
+    brokers = _ask_brokers(project, [(spec, facts) for _, spec, facts in looked])
+    for row, spec, facts in looked:
+        if row.fault is not None:
+            continue
+        try:
+            ahead = look_ahead(project, spec, facts, brokers)
+        except Exception as error:  # as above
+            row.fault = error
+        else:
+            _tell_ahead(row.value, ahead.plan, ahead.sinks)
+
+
+def _ask_brokers(project: Project, looked: Sequence[tuple[PipelineSpec, Facts]]) -> OpenBrokers | None:
+    sources = [
+        (source, (facts.birth.sources.get(name) or {}).get("offsets", ()) if facts.birth is not None else ())
+        for spec, facts in looked
+        for name, source in spec.streams.items()
+        if isinstance(source, KafkaSource)
+    ]
+    if not sources:
+        return None
+    from tidegate.source.kafka_survey import survey_brokers
+
+    return survey_brokers(project.spec.kafka, sources)
+
+
+def _tell_ahead(value: dict[str, Any], plan: dict[str, Any], sinks: list[dict[str, Any]]) -> None:
+    value["sinks"] = sinks
+    value["held"] = plan["held"]
+    value["notes"] += plan["notes"]
+    value["backlog_unknown"] = plan["sources_unknown"]
+    if value["backlog_unknown"] is None:
+        value["backlog"] = ", ".join(
+            f"{source} {one['files']} files" if "files" in one else f"{source} {one['pending_offsets']} offsets"
+            for source, one in plan["sources"].items()
+        )
+    lease = value["lease"]
+    if lease is not None and lease["state"] in ("held", "parked"):
+        value["notes"].append(
+            f"lease: {lease['state']} by run {lease['run_id']} ({lease['command']}, pid {lease['pid']} on "
+            f"{lease['host']}) since {lease['acquired_at']}"
+        )
+
+
+def _name_fault(error: Exception) -> str:
+    if isinstance(error, TidegateError):
+        return in_one_line(error)
+    return f"STATUS_UNREADABLE: {type(error).__name__}: {error}".partition("\n")[0]
+
+
+def _explain(name: str, error: Exception) -> str:
+    return f"{_name_fault(error)}\n  where: state of pipeline {name}\n  fix: tidegate plan {name} tells more"

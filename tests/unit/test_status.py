@@ -1,0 +1,279 @@
+"""``status`` of many pipelines: each is looked at once, each broker asked once, and a fault stays in its own row."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.staged import QUERY
+from tidegate import storage
+from tidegate.cli.main import app
+from tidegate.project import Project, load_project
+from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
+from tidegate.run.preflight import gather_facts
+from tidegate.run.report import new_report, read_newest, save_report
+from tidegate.run.status import project_status
+from tidegate.source import kafka_broker
+from tidegate.source.kafka_broker import Brokers
+from tidegate.source.ledger import NewFile, open_ledger
+from tidegate.spec.load import load_pipeline
+from tidegate.staging.birth import new_birth, write_birth
+from tidegate.table import log
+from tidegate.table.commit import commit_files
+from tidegate.table.log import DataFile, read_table_state
+
+MANY = 12
+
+
+def make_project(root: Path, settings: str = "version: 1\n") -> Project:
+    root.mkdir(parents=True, exist_ok=True)
+    (root / "tidegate.yaml").write_text(settings)
+    return load_project(root)
+
+
+def write_spec(project: Project, name: str, source: str) -> None:
+    (project.jobs / name).mkdir(parents=True)
+    (project.jobs / name / "pipeline.yaml").write_text(
+        f"version: 1\nname: {name}\nschedule: null\nsources:\n  s: {source}\n"
+    )
+
+
+def commit(table: Path, batch_id: int) -> None:
+    """A version of a table as a publish of ``batch_id`` leaves it."""
+    name = f"part-{batch_id}.parquet"
+    table.mkdir(parents=True, exist_ok=True)
+    (table / name).touch()
+    commit_files(
+        table,
+        schema_json=QUARANTINE_SCHEMA_JSON,
+        partition_by=[],
+        add=[DataFile(name, 1, 0)],
+        remove=[],
+        app_id=QUERY,
+        app_version=batch_id,
+        app_version_before=batch_id - 1,
+        custom_metadata={"tidegate.query_id": QUERY, "tidegate.batches": json.dumps([batch_id, batch_id])},
+    )
+
+
+def make_settled(project: Project, name: str, *, waiting: int = 0) -> None:
+    """A file pipeline after three runs that published, with ``waiting`` new files in its inbox."""
+    write_spec(project, name, f"{{type: files, path: inbox/{name}, format: text}}")
+    paths = project.paths(name)
+    inbox = project.root / "inbox" / name
+    inbox.mkdir(parents=True)
+    write_birth(paths, new_birth(paths, load_pipeline(project, name), {"s": {}}, {}))
+    born = json.loads(paths.birth.read_text())
+    paths.birth.write_text(json.dumps({**born, "query_id": QUERY}))
+    for folder in ("offsets", "commits", "sources/s"):
+        (paths.checkpoint / folder).mkdir(parents=True)
+    (paths.checkpoint / "metadata").write_text(json.dumps({"id": QUERY}))
+    for batch in range(3):
+        taken = inbox / f"{batch}.txt"
+        taken.write_text("x\n")
+        with open_ledger(paths, create=True) as ledger:
+            (row,) = ledger.add_links("s", [NewFile(f"inbox/{name}/{taken.name}", 2, taken.stat().st_mtime_ns, "")])
+            ledger.mark_staged(
+                "s", QUERY, batch, [{"path": row.path, "size": 2, "mtime_ns": row.mtime_ns, "link": row.link}]
+            )
+            ledger.mark_published(QUERY, batch)
+        offsets = f'v2\n{{"batchWatermarkMs":0}}\ns:{{"logOffset":{batch}}}'
+        (paths.checkpoint / "offsets" / str(batch)).write_text(offsets)
+        (paths.checkpoint / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+        (paths.checkpoint / "sources/s" / str(batch)).write_text(f'v1\n{{"path":"{taken.name}","batchId":{batch}}}')
+        commit(paths.table, batch)
+        report = new_report(name, f"manual__2026-01-0{batch + 1}T00:00:00_x")
+        report.started_at, report.outcome = f"2026-01-0{batch + 1}T00:00:00.000+00:00", "published"
+        save_report(paths, report)
+    table = read_table_state(paths.table)
+    assert table is not None
+    note = {"table_id": table.table_id, "version": 2, "query_id": QUERY, "batch_id": 2, "ledger_last_id": 3}
+    storage.write_note(paths.published, 2, note)
+    for number in range(waiting):
+        (inbox / f"new-{number}.txt").write_text("y\n")
+
+
+_listeners: list[Callable[[str, tuple[Any, ...]], None]] = []
+
+
+def _hear(event: str, arguments: tuple[Any, ...]) -> None:
+    for listener in _listeners:
+        listener(event, arguments)
+
+
+sys.addaudithook(_hear)
+
+
+@contextmanager
+def count_opened(root: Path) -> Iterator[Counter[str]]:
+    """How often files below ``root`` are opened, by path relative to it."""
+    seen: Counter[str] = Counter()
+
+    def listen(event: str, arguments: tuple[Any, ...]) -> None:
+        if event in ("open", "sqlite3.connect", "os.listdir", "os.scandir") and str(arguments[0]).startswith(str(root)):
+            seen[f"{event} {Path(str(arguments[0])).relative_to(root)}"] += 1
+
+    _listeners.append(listen)
+    try:
+        yield seen
+    finally:
+        _listeners.remove(listen)
+
+
+def test_each_pipeline_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project = make_project(tmp_path)
+    names = [f"flow_{number:02d}" for number in range(MANY)]
+    for number, name in enumerate(names):
+        make_settled(project, name, waiting=number)
+    opened: list[Path] = []
+    monkeypatch.setattr(log, "open_table", lambda path: opened.append(path) or pytest.fail(f"log of {path} read"))
+    with count_opened(tmp_path) as seen:
+        rows = project_status(project, None)
+    assert [row["pipeline"] for row in rows] == names
+    assert [row["backlog"] for row in rows] == [f"s {number} files" for number in range(MANY)]
+    for row in rows:
+        assert (row["table"]["version"], row["notes"], len(row["runs"])) == (2, [], 3), row
+        assert row["runs"][0]["run_id"][:18] == "manual__2026-01-03"
+    for name in names:
+        mine = {what: count for what, count in seen.items() if f"/{name}/" in what or what.endswith(f"/{name}")}
+        assert mine.pop(f"open data/state/{name}/birth.json") <= 2
+        assert mine.pop(f"open jobs/{name}/pipeline.yaml") == 1
+        assert mine[f"sqlite3.connect data/state/{name}/ledger.sqlite"] == 1
+        assert not [what for what, count in mine.items() if count > 2], mine
+    per_pipeline = Counter(sum(count for what, count in seen.items() if name in what) for name in names)
+    assert len(per_pipeline) == 1, "the twelfth costs what the first does"
+
+
+def test_a_long_past_is_not_opened(tmp_path: Path) -> None:
+    """Of a thousand reports neither the content nor the time stamp of each is asked for."""
+    project = make_project(tmp_path)
+    make_settled(project, "flow")
+    paths = project.paths("flow")
+    for number in range(1000):
+        (paths.runs / f"scheduled__2025-01-01T{number:04d}.json").write_text("torn")
+    with count_opened(tmp_path) as seen:
+        reports, unreadable = read_newest(paths, 3)
+    assert [report.run_id[:18] for report in reports] == [f"manual__2026-01-0{day}" for day in (3, 2, 1)]
+    assert len(unreadable) == 3 and sum(seen.values()) <= 8
+
+
+def test_runs_with_any_other_id_are_among_the_newest(tmp_path: Path) -> None:
+    paths = make_project(tmp_path).paths("flow")
+    for number in range(30):
+        report = new_report("flow", f"scheduled__2026-01-01T00:00:{number:02d}+00:00")
+        report.started_at = f"2026-01-01T00:00:{number:02d}.000+00:00"
+        save_report(paths, report)
+    mine = new_report("flow", "backfill__2020-01-01T00:00:00+00:00")
+    mine.started_at = "2026-01-01T00:01:00.000+00:00"
+    save_report(paths, mine)
+    found = [report.run_id for report in read_newest(paths, 3)[0]]
+    assert found == [mine.run_id, "scheduled__2026-01-01T00:00:29+00:00", "scheduled__2026-01-01T00:00:28+00:00"]
+
+
+def _tear_report(project: Project, name: str) -> None:
+    newest = project.paths(name).runs / "manual__2026-01-03T00:00:00_x.json"
+    newest.write_text(newest.read_text()[:100])
+
+
+def _tear_birth(project: Project, name: str) -> None:
+    project.paths(name).birth.write_text("{")
+
+
+def _drop_log(project: Project, name: str) -> None:
+    storage.remove_tree(project.paths(name).table / "_delta_log")
+
+
+def _restore_log(project: Project, name: str) -> None:
+    (project.paths(name).table / "_delta_log" / f"{2:020d}.json").unlink()
+
+
+def _tear_log(project: Project, name: str) -> None:
+    (project.paths(name).table / "_delta_log" / f"{2:020d}.json").write_text('{"commitInfo')
+
+
+def _misspell(project: Project, name: str) -> None:
+    spec = project.paths(name).spec
+    spec.write_text(spec.read_text().replace("format", "fromat"))
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        (_tear_report, "a run report cannot be read: "),
+        (_tear_birth, "STATUS_UNREADABLE: JSONDecodeError"),
+        (_drop_log, "would refuse: TABLE_GONE"),
+        (_restore_log, "would refuse: TABLE_BEHIND"),
+        (_tear_log, "TABLE_LOG_UNREADABLE"),
+        (_misspell, "BAD_SPEC"),
+    ],
+)
+def test_what_is_wrong_with_one_stays_in_its_row(
+    tmp_path: Path, harm: Callable[[Project, str], None], said: str
+) -> None:
+    project = make_project(tmp_path)
+    for name in ("first", "second", "third"):
+        make_settled(project, name, waiting=1)
+    harm(project, "second")
+    done = CliRunner().invoke(app, ["--project", str(tmp_path), "status", "--json"])
+    assert done.exit_code == 0, done
+    first, second, third = json.loads(done.stdout)
+    for row in (first, third):
+        assert (row["table"]["version"], row["backlog"], row["notes"], len(row["runs"])) == (2, "s 1 files", [], 3)
+    assert second["pipeline"] == "second" and any(said in note for note in second["notes"]), second
+    assert len(second["runs"]) == (2 if harm is _tear_report else 3), "its past is shown all the same"
+    shown = CliRunner().invoke(app, ["--project", str(tmp_path), "status"])
+    assert shown.exit_code == 0 and said in shown.stdout
+
+
+def test_the_glance_tells_what_the_whole_log_tells(tmp_path: Path) -> None:
+    project = make_project(tmp_path)
+    make_settled(project, "flow")
+    paths = project.paths("flow")
+    spec = load_pipeline(project, "flow")
+    glance, whole = gather_facts(paths, spec, at_a_glance=True).table, gather_facts(paths, spec).table
+    assert glance is not None and whole is not None
+    for key in ("version", "table_id", "txns", "metadata", "committed_at_ms"):
+        assert getattr(glance, key) == getattr(whole, key), key
+    commit(paths.table, 3)  # somebody else's: the note does not know it
+    after = gather_facts(paths, spec, at_a_glance=True).table
+    assert after is not None and after.version == 3 and after.schema_json
+
+
+def test_one_client_for_all_on_a_broker_and_its_silence_costs_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_broker, "_PATIENCE_SECONDS", 0.2)
+    made: list[str] = []
+    asked: list[str] = []
+    make, describe = Brokers.__init__, Brokers.describe
+
+    def note_made(self: Brokers, settings: Any) -> None:
+        made.append(settings.address)
+        make(self, settings)
+
+    def note_asked(self: Brokers, topics: Any) -> Any:
+        topics = sorted(topics)
+        asked.append(" ".join(topics))
+        return describe(self, topics)
+
+    monkeypatch.setattr(Brokers, "__init__", note_made)
+    monkeypatch.setattr(Brokers, "describe", note_asked)
+    project = make_project(tmp_path, 'version: 1\nkafka: {bootstrap_servers: "127.0.0.1:9"}\n')
+    for number in range(MANY):
+        write_spec(project, f"topic_{number:02d}", f"{{type: kafka, topics: [t{number:02d}], format: text}}")
+    make_settled(project, "files_one", waiting=2)
+    rows = {row["pipeline"]: row for row in project_status(project, None)}
+    assert made == ["127.0.0.1:9"]
+    assert asked == [" ".join(f"t{number:02d}" for number in range(MANY))]
+    assert rows.pop("files_one")["backlog"] == "s 2 files"
+    assert len(rows) == MANY
+    for row in rows.values():
+        assert row["backlog_unknown"].startswith("BROKER_AWAY: no answer") and row["backlog"] is None
