@@ -9,7 +9,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 from tidegate.errors import UsageError
-from tidegate.spec.document import Document, fill_variables, parse_document
+from tidegate.spec.document import Document, parse_document
+from tidegate.spec.environment import fill_from_environment
 from tidegate.spec.faults import STORAGE_NOT_SUPPORTED, SpecError
 from tidegate.spec.findings import Finding
 from tidegate.spec.kafka_options import check_client_options
@@ -21,6 +22,7 @@ from tidegate.spec.spark_conf import check_spark_conf
 
 PROJECT_FILE = "tidegate.yaml"
 _SHORTEST_LEASE_SECONDS = 5
+_LONGEST_POOL_NAME = 256
 _BAD = "BAD_PROJECT"
 
 
@@ -246,8 +248,9 @@ def encode_run_id(run_id: str) -> str:
 def load_project(folder: Path | str | None = None, environment: Mapping[str, str] | None = None) -> Project:
     """The project in ``folder``; without one, the nearest project at or above the working folder.
 
-    ``environment`` fills ``${VAR}``; by default the process's own. Raises UsageError: NO_PROJECT, BAD_PROJECT_PATH, or
-    a SpecError (BAD_PROJECT, STORAGE_NOT_SUPPORTED) with every fault of ``tidegate.yaml``.
+    ``environment`` fills ``${VAR}``, and its ``TIDEGATE__...`` go over the file; by default the process's own. Raises
+    UsageError: NO_PROJECT, BAD_PROJECT_PATH, or a SpecError (BAD_PROJECT, STORAGE_NOT_SUPPORTED) with every fault of
+    ``tidegate.yaml`` and of these variables.
     """
     root = _find_root(folder)
     unusable = describe_unusable_path(str(root))
@@ -289,7 +292,7 @@ def _find_root(folder: Path | str | None) -> Path:
 
 
 def _check_project(document: Document, root: Path, environment: Mapping[str, str]) -> ProjectSpec | None:
-    fill_variables(document, environment)
+    fill_from_environment(document, environment, _BAD)
     spec = build_model(document, ProjectSpec, _BAD)
     if spec is not None:
         noted = {fault.key for fault in document.faults}
@@ -321,6 +324,13 @@ def _find_faults(document: Document, root: Path, spec: ProjectSpec) -> list[Find
         parse_master(spec.spark.master)
     except ValueError as error:
         found.append(Finding(("spark", "master"), f"the master {error}", 'write one of these, such as "local[*]"'))
+    if spec.airflow.slots < 1:
+        path = ("airflow", "slots")
+        found.append(Finding(path, f"{document.show(path)} slots would run nothing", "write 1 or more"))
+    if spec.airflow.pool is not None and not 0 < len(spec.airflow.pool.strip()) <= _LONGEST_POOL_NAME:
+        path = ("airflow", "pool")
+        fix = "write a name, or null for Airflow's default pool"
+        found.append(Finding(path, f"{document.show(path)} cannot be the name of a pool", fix))
     if not spec.kafka.bootstrap_servers.strip():
         found.append(Finding(("kafka", "bootstrap_servers"), "the list of brokers is empty", "write host:port"))
     return [*found, *check_spark_conf(("spark", "conf"), spec.spark.conf), *check_client_options(spec.kafka.options)]

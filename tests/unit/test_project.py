@@ -103,7 +103,7 @@ lease: {expires_after: 1 minut}
         """\
 BAD_SPEC: 8 faults in tidegate.yaml
   tidegate.yaml:2: warehose: unknown key 'warehose'
-      fix: write warehouse; allowed: version, warehouse, state, quarantine, spark, kafka, lease
+      fix: write warehouse; allowed: version, warehouse, state, quarantine, spark, kafka, lease, airflow
   tidegate.yaml:3: state: 's3a://bucket/state' is a URI; only folders of the local file system are supported
       fix: write a path: state: data/state
   tidegate.yaml:4: quarantine: the environment variable NOT_SET is not set
@@ -160,6 +160,9 @@ def test_a_uri_from_the_environment_is_not_shown(tmp_path):
         ("version: 3\n", "1: version: 3 is not allowed | allowed: 1"),
         ("lease: {expires_after: 1 second}\n", "'1 second' is too short for a heartbeat | write at least 5 seconds"),
         ("kafka: {bootstrap_servers: ' '}\n", "the list of brokers is empty"),
+        ("airflow: {slots: 0}\n", "1: airflow.slots: 0 slots would run nothing | write 1 or more"),
+        ("airflow: {pool: ' '}\n", "1: airflow.pool: ' ' cannot be the name of a pool | write a name, or null"),
+        ("airflow: {slots: few}\n", "1: airflow.slots: 'few' is not what is wanted here | write a whole number"),
         ("warehouse: a${x\n", "'a${x' has a ${ that names no variable"),
         ("version: 1\nversion: 1\n", "2: version: the key is written twice, first in line 1"),
     ],

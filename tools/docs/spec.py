@@ -9,6 +9,7 @@ from typing import Any
 
 from tidegate.audit.gx_types import EXPECTATION_TYPES, QUARANTINE_TYPES, UNUSABLE_TYPES
 from tidegate.spec import reader_options, supported, trial_options
+from tidegate.spec.environment import PREFIX, list_variables
 from tidegate.spec.json_schema import build_schemas
 from tidegate.spec.kafka_options import CLIENT_SETTINGS
 from tidegate.spec.source_checks import KAFKA_METADATA
@@ -31,7 +32,9 @@ _SECTIONS = {
     "ProjectSparkSpec": "spark",
     "ProjectKafkaSpec": "kafka",
     "LeaseSpec": "lease",
+    "AirflowSpec": "airflow",
 }
+_VARIABLES = {tuple(map(str, path)): variable for variable, path in list_variables().items()}
 _SCALAR = "text, number, or true/false"
 _KINDS = {"text": "text", "letter": "one character", "bool": "true or false", "count": "whole number", "bytes": "bytes"}
 
@@ -50,7 +53,11 @@ def render_spec() -> str:
         "# tidegate.yaml\n",
         "The folder that holds it is the project. Relative paths are relative to it. `${VAR}` and `${VAR:-default}` "
         "are filled in from the environment, in this file only.\n",
-        *_model(schemas["tidegate.schema.json"]),
+        "Each setting can also be made by a variable of its own, which goes over the file: text as it is, numbers and "
+        "durations as in the file, mappings as a JSON object, whose entries go over the file's one by one. An empty "
+        "variable counts as not set; `null` is nothing where that is allowed. A variable that begins with "
+        f"`{PREFIX}` and sets nothing is refused, like an unknown key.\n",
+        *_model(schemas["tidegate.schema.json"], _VARIABLES),
         "# jobs/PIPELINE/pipeline.yaml\n",
         "What a transform may do in each `output_mode`: [streaming.md](streaming.md).\n"
         "Its rows have columns of different names, in any case, with types; names that begin with\n"
@@ -82,25 +89,35 @@ def render_spec() -> str:
     return "\n".join(parts)
 
 
-def _model(schema: Mapping[str, Any]) -> list[str]:
+def _model(schema: Mapping[str, Any], variables: Mapping[tuple[str, ...], str] | None = None) -> list[str]:
+    """The tables of a model and of those in it; with ``variables`` {setting: variable} these have a column."""
     definitions = schema.get("$defs", {})
-    parts = [table(["key", "type", "default", "meaning"], _properties(schema, definitions))]
+    head = ["key", "type", "default", *(["variable"] if variables else []), "meaning"]
+    parts = [table(head, _properties(schema, definitions, (), variables))]
     unknown = set(definitions) - set(_SECTIONS)
     if unknown:
         raise KeyError(f"models without a heading: {sorted(unknown)}: correct tools/docs/spec.py")
     for name, title in _SECTIONS.items():
         if name in definitions:
             parts += [f"## {title}\n", f"{definitions[name]['description']}\n"]
-            parts.append(table(["key", "type", "default", "meaning"], _properties(definitions[name], definitions)))
+            parts.append(table(head, _properties(definitions[name], definitions, (title,), variables)))
     return parts
 
 
-def _properties(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> list[list[str]]:
+def _properties(
+    schema: Mapping[str, Any],
+    definitions: Mapping[str, Any],
+    path: tuple[str, ...],
+    variables: Mapping[tuple[str, ...], str] | None,
+) -> list[list[str]]:
     required = set(schema.get("required", ()))
     rows = []
     for name, part in schema["properties"].items():
         default = "required" if name in required else _default(part)
-        rows.append([code(name), _type(part, definitions), default, part.get("description", "")])
+        variable = (variables or {}).get((*path, name))
+        cells = [code(name), _type(part, definitions), default]
+        cells += [code(variable) if variable else ""] if variables else []
+        rows.append([*cells, part.get("description", "")])
     return rows
 
 

@@ -8,6 +8,7 @@ from tidegate.errors import DisagreementError, UsageError
 from tidegate.project import Project
 from tidegate.run.validate_files import validate_project
 from tidegate.spec.faults import Fault, SpecError
+from tidegate.spec.literal_secrets import find_in_pipeline, find_in_project
 from tidegate.spec.load import list_pipelines
 
 
@@ -17,14 +18,16 @@ def validate_pipelines(project: Project, names: Sequence[str] | None, *, with_sp
     """
     from tidegate.audit.suite import load_suite
 
-    def check_suite(project: Project, name: str) -> list[Fault]:
+    def check_further(project: Project, name: str) -> list[Fault]:
+        secrets = find_in_pipeline(project.paths(name).spec, f"jobs/{name}/pipeline.yaml")
         try:
             load_suite(project, name)
         except SpecError as error:
-            return list(error.faults)
-        return []
+            return [*error.faults, *secrets]
+        return secrets
 
-    faults = list(validate_project(project, names, check_suite))
+    faults = find_in_project(project.root)
+    faults += validate_project(project, names, check_further)
     if with_spark:
         bad = {fault.file.split("/")[1] for fault in faults if fault.file.count("/") > 1}
         chosen = list(names or list_pipelines(project))

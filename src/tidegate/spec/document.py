@@ -45,14 +45,23 @@ class Document:
     """What a file says. ``data`` is None when the file cannot be read as YAML; ``faults`` then says why.
 
     ``written`` keeps the text of values as they stand in the file where the environment filled something in, so that
-    no error ever shows what came from the environment.
+    no error ever shows what came from the environment. ``variables`` names the variables that set a key of their own,
+    in place of a line.
     """
 
     file: str
     data: Any = None
     lines: dict[KeyPath, int] = field(default_factory=dict)
     written: dict[KeyPath, str] = field(default_factory=dict)
+    variables: dict[KeyPath, str] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
+
+    def find_place(self, path: KeyPath) -> tuple[str, int | None]:
+        """Where a key was set: the file with the line, or the variable of the environment."""
+        for length in range(len(path), 0, -1):
+            if path[:length] in self.variables:
+                return f"environment variable {self.variables[path[:length]]}", None
+        return self.file, self.find_line(path)
 
     def find_line(self, path: KeyPath) -> int | None:
         """The line of a key, or of the nearest key around it."""
@@ -82,8 +91,8 @@ class Document:
 
     def add_fault(self, path: KeyPath, message: str, fix: str, code: str = "BAD_SPEC") -> None:
         """Note a fault at a key."""
-        line = self.find_line(path)
-        self.faults.append(Fault(self.file, line, name_path(path), self.hide_filled(message), fix, code))
+        file, line = self.find_place(path)
+        self.faults.append(Fault(file, line, name_path(path), self.hide_filled(message), fix, code))
 
     def hide_filled(self, text: str) -> str:
         """``text`` with values that came from the environment as they are written in the file: ``${VAR}``."""

@@ -19,7 +19,7 @@ class Finding:
     """The code of the fault, where it is not the one of the whole check."""
 
     def to_fault(self, document: Document, code: str) -> Fault:
-        """The finding with file and line."""
-        line = document.find_line(self.path)
+        """The finding with its place."""
+        file, line = document.find_place(self.path)
         message, fix = document.hide_filled(self.message), document.hide_filled(self.fix)
-        return Fault(document.file, line, name_path(self.path), message, fix, self.code or code)
+        return Fault(file, line, name_path(self.path), message, fix, self.code or code)

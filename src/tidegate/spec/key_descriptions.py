@@ -87,6 +87,7 @@ _BY_MODEL = {
         "spark": "How Spark is reached.",
         "kafka": "How the brokers are reached.",
         "lease": "One writer per pipeline.",
+        "airflow": "How many Spark drivers Airflow runs at once.",
     },
     "ProjectSparkSpec": {
         "connection": "The Airflow connection of type Spark that the DAGs use.",
@@ -95,6 +96,11 @@ _BY_MODEL = {
     "ProjectKafkaSpec": {
         "bootstrap_servers": "host:port of the brokers, with commas between.",
         "options": "Settings of the Kafka client by allow-list (security.protocol, sasl.*, ssl.*, limits).",
+    },
+    "AirflowSpec": {
+        "pool": "The Airflow pool of the tasks that may start a Spark driver; made when it is missing. null: Airflow's "
+        "default pool.",
+        "slots": "The slots of that pool when it is made; one that exists keeps what a person gave it.",
     },
     "LeaseSpec": {"expires_after": "How long a lease holder without a heartbeat is believed to live."},
 }

@@ -230,6 +230,13 @@ class LeaseSpec(Strict):
     expires_after: Seconds = 60.0
 
 
+class AirflowSpec(Strict):
+    """The pool of the tasks that may start a Spark driver."""
+
+    pool: str | None = "tidegate"
+    slots: int = 4
+
+
 class ProjectSpec(Strict):
     """``tidegate.yaml``."""
 
@@ -240,3 +247,4 @@ class ProjectSpec(Strict):
     spark: ProjectSparkSpec = ProjectSparkSpec()
     kafka: ProjectKafkaSpec = ProjectKafkaSpec()
     lease: LeaseSpec = LeaseSpec()
+    airflow: AirflowSpec = AirflowSpec()

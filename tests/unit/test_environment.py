@@ -1,0 +1,167 @@
+"""Settings of tidegate.yaml by variables of their own: over the file, named in faults, never shown."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tidegate.project import Project, load_project
+from tidegate.spec.environment import list_variables
+from tidegate.spec.faults import SpecError
+
+CANARY = "canary-5d2e"
+
+
+def load(tmp_path: Path, text: str, **environment: str) -> Project:
+    (tmp_path / "tidegate.yaml").write_text(text)
+    return load_project(tmp_path, environment)
+
+
+def refuse(tmp_path: Path, text: str, **environment: str) -> SpecError:
+    with pytest.raises(SpecError) as caught:
+        load(tmp_path, text, **environment)
+    return caught.value
+
+
+VALUES = {
+    "TIDEGATE__WAREHOUSE": ("/srv/tables", "/srv/tables"),
+    "TIDEGATE__STATE": ("/srv/state", "/srv/state"),
+    "TIDEGATE__QUARANTINE": ("/srv/aside", "/srv/aside"),
+    "TIDEGATE__SPARK__CONNECTION": ("spark_team", "spark_team"),
+    "TIDEGATE__SPARK__MASTER": ("spark://m:7077", "spark://m:7077"),
+    "TIDEGATE__SPARK__CONF": ('{"spark.executor.memory": "2g"}', {"spark.executor.memory": "2g"}),
+    "TIDEGATE__KAFKA__BOOTSTRAP_SERVERS": ("k:9092", "k:9092"),
+    "TIDEGATE__KAFKA__OPTIONS": ('{"client.rack": "r"}', {"client.rack": "r"}),
+    "TIDEGATE__LEASE__EXPIRES_AFTER": ("2 minutes", 120.0),
+    "TIDEGATE__AIRFLOW__POOL": ("heavy", "heavy"),
+    "TIDEGATE__AIRFLOW__SLOTS": ("7", 7),
+}
+
+
+def test_every_setting_has_a_variable_and_it_works(tmp_path: Path) -> None:
+    assert list(VALUES) == list(list_variables()), "a new setting needs a value here"
+    project = load(tmp_path, "version: 1\n", **{name: text for name, (text, _) in VALUES.items()})
+    made = project.spec.model_dump()
+    for name, path in list_variables().items():
+        value = made
+        for part in path:
+            value = value[part]
+        assert value == VALUES[name][1], name
+    assert made["version"] == 1
+
+
+def test_the_environment_goes_over_the_file_key_by_key(tmp_path: Path) -> None:
+    text = (
+        "warehouse: ${NOT_SET}\nstate: kept\nspark: {master: from_file, conf: {spark.a: file, spark.b: file}}\nlease:\n"
+    )
+    project = load(
+        tmp_path,
+        text,
+        TIDEGATE__WAREHOUSE="tables",
+        TIDEGATE__SPARK__CONF=json.dumps({"spark.b": "variable", "spark.c": 3}),
+        TIDEGATE__LEASE__EXPIRES_AFTER="9 seconds",
+    )
+    assert (project.spec.warehouse, project.spec.state, project.spec.spark.master) == ("tables", "kept", "from_file")
+    assert project.spec.spark.conf == {"spark.a": "file", "spark.b": "variable", "spark.c": 3}
+    assert project.spec.lease.expires_after == 9.0
+
+
+def test_an_empty_variable_counts_as_not_set_and_null_is_nothing_where_that_is_allowed(tmp_path: Path) -> None:
+    project = load(tmp_path, "warehouse: mine\n", TIDEGATE__WAREHOUSE="", TIDEGATE__AIRFLOW__POOL="null")
+    assert (project.spec.warehouse, project.spec.airflow.pool) == ("mine", None)
+    assert load(tmp_path, "", TIDEGATE__STATE="null").spec.state == "null"
+
+
+def test_a_value_is_text_and_nothing_in_it_is_filled_in(tmp_path: Path) -> None:
+    project = load(tmp_path, "", TIDEGATE__SPARK__MASTER="a, b: {c}", TIDEGATE__STATE="s", HOME="/root")
+    assert project.spec.spark.master == "a, b: {c}"
+    project = load(tmp_path, "", TIDEGATE__KAFKA__BOOTSTRAP_SERVERS="${HOME}", HOME="/root")
+    assert project.spec.kafka.bootstrap_servers == "${HOME}"
+
+
+def test_faults_name_the_variable_and_the_nearest_one(tmp_path: Path) -> None:
+    error = refuse(
+        tmp_path,
+        "version: 1\nwarehose: x\n",
+        TIDEGATE__SPAKR__MASTER=CANARY,
+        TIDEGATE__VERSION="1",
+        TIDEGATE__SPARK__CONF__SPARK_EXECUTOR_MEMORY=CANARY,
+        TIDEGATE__KAFKA__OPTIONS=f'"{CANARY}"',
+        TIDEGATE__LEASE__EXPIRES_AFTER=f"{CANARY} minutes",
+        TIDEGATE__STATE=f"s3a://{CANARY}/state",
+        TIDEGATE__AIRFLOW__SLOTS=CANARY,
+    )
+    assert CANARY not in str(error) + json.dumps(error.to_dict())
+    told = {fault.where: (fault.key, fault.message, fault.fix) for fault in error.faults}
+    assert told.pop("tidegate.yaml:2")[0] == "warehose"
+    known = ", ".join(list_variables())
+    assert told == {
+        "environment variable TIDEGATE__SPAKR__MASTER": (
+            "",
+            "it sets nothing that tidegate.yaml knows",
+            f"write TIDEGATE__SPARK__MASTER; allowed: {known}",
+        ),
+        "environment variable TIDEGATE__VERSION": (
+            "",
+            "it sets nothing that tidegate.yaml knows",
+            told["environment variable TIDEGATE__VERSION"][2],
+        ),
+        "environment variable TIDEGATE__SPARK__CONF__SPARK_EXECUTOR_MEMORY": (
+            "",
+            "it sets nothing that tidegate.yaml knows",
+            'write the entry as JSON: TIDEGATE__SPARK__CONF=\'{"name": "value"}\'',
+        ),
+        "environment variable TIDEGATE__KAFKA__OPTIONS": (
+            "kafka.options",
+            "the value is not a JSON object",
+            'write it like TIDEGATE__KAFKA__OPTIONS=\'{"name": "value"}\'',
+        ),
+        "environment variable TIDEGATE__LEASE__EXPIRES_AFTER": (
+            "lease.expires_after",
+            "'${TIDEGATE__LEASE__EXPIRES_AFTER}' is not a duration",
+            'write it like "20 minutes" or "60 seconds"',
+        ),
+        "environment variable TIDEGATE__STATE": (
+            "state",
+            "'${TIDEGATE__STATE}' is a URI; only folders of the local file system are supported",
+            "write a path: state: data/state",
+        ),
+        "environment variable TIDEGATE__AIRFLOW__SLOTS": (
+            "airflow.slots",
+            "'${TIDEGATE__AIRFLOW__SLOTS}' is not what is wanted here",
+            "write a whole number",
+        ),
+    }
+
+
+def test_entries_of_a_mapping_are_checked_like_those_of_the_file(tmp_path: Path) -> None:
+    options = {"sasl.pasword": CANARY, "security.protocol": CANARY, "sasl.password": [CANARY]}
+    error = refuse(
+        tmp_path,
+        "",
+        TIDEGATE__KAFKA__OPTIONS=json.dumps(options),
+        TIDEGATE__SPARK__CONF=json.dumps({"spark.master": CANARY, "spark.x": {"a": CANARY}}),
+    )
+    assert CANARY not in str(error) + json.dumps(error.to_dict())
+    assert {(fault.where, fault.key) for fault in error.faults} == {
+        ("environment variable TIDEGATE__KAFKA__OPTIONS", "kafka.options.sasl.pasword"),
+        ("environment variable TIDEGATE__KAFKA__OPTIONS", "kafka.options.security.protocol"),
+        ("environment variable TIDEGATE__KAFKA__OPTIONS", "kafka.options.sasl.password"),
+        ("environment variable TIDEGATE__SPARK__CONF", "spark.conf.spark.master"),
+        ("environment variable TIDEGATE__SPARK__CONF", "spark.conf.spark.x"),
+    }
+
+
+def test_a_secret_by_variable_is_in_use_and_in_no_repr(tmp_path: Path) -> None:
+    project = load(tmp_path, "", TIDEGATE__KAFKA__OPTIONS=json.dumps({"sasl.password": CANARY}))
+    assert project.spec.kafka.options == {"sasl.password": CANARY}
+    assert CANARY not in repr(project) + str(project.spec)
+
+
+@pytest.mark.parametrize("text", ["spark: text\n", "spark: [a]\n", "- a\n", "spark: {master: [}\n"])
+def test_a_file_that_is_wrong_around_the_key_is_told_as_such(tmp_path: Path, text: str) -> None:
+    error = refuse(tmp_path, text, TIDEGATE__SPARK__MASTER="local[2]", TIDEGATE__NO="1")
+    assert any(fault.file == "tidegate.yaml" for fault in error.faults)
+    assert any(fault.where == "environment variable TIDEGATE__NO" for fault in error.faults)
