@@ -12,6 +12,10 @@ from tools.deliveries import STATEFUL, TOPICS
 EXAMPLE_TOPICS = {topic: f"{topic}-live" for topics in TOPICS.values() for topic in topics}
 HOLD_VARIABLE = "GATE_HOLD_FILE"
 SECRET_VARIABLE = "GATE_SECRET"
+CROWD = [f"crowd_{number}" for number in range(4)]
+"""Pipelines that are all due at once."""
+SLOTS = 2
+"""Of the pool: fewer than the tasks that the local Airflow runs at once."""
 
 _SETTINGS = f"""version: 1
 spark:
@@ -19,6 +23,7 @@ spark:
     spark.hadoop.fs.s3a.secret.key: ${{{SECRET_VARIABLE}}}
 kafka:
   bootstrap_servers: ${{KAFKA_BOOTSTRAP_SERVERS:-localhost:9092}}
+airflow: {{slots: {SLOTS}}}
 """
 
 _SPEC = """version: 1
@@ -117,10 +122,13 @@ def write_live_project(root: Path) -> None:
     with (root / "jobs" / "fed" / "pipeline.yaml").open("a") as file:
         file.write('sinks: [{type: foreach_batch, function: "sinks.py:write"}]\n')
     (root / "jobs" / "fed" / "sinks.py").write_text(_SINK)
-    job = root / "jobs" / "slow"
-    (job / "transform.py").write_text(_WAITING_TRANSFORM)
-    with (job / "pipeline.yaml").open("a") as file:
-        file.write("transform: transform.py\n")
+    for name in CROWD:
+        _write_pipeline(root, name, "null")
+    for name in ("slow", *CROWD):
+        job = root / "jobs" / name
+        (job / "transform.py").write_text(_WAITING_TRANSFORM)
+        with (job / "pipeline.yaml").open("a") as file:
+            file.write("transform: transform.py\n")
     for name in STATEFUL:
         topics = {topic: EXAMPLE_TOPICS[topic] for topic in TOPICS.get(name, ())}
         # Without its schedule: a tick would take what is there before the run that the test waits for.

@@ -16,12 +16,15 @@ import pytest
 import requests
 
 from tests.airflow.live_project import (
+    CROWD,
     EXAMPLE_TOPICS,
     HOLD_VARIABLE,
     SECRET_VARIABLE,
+    SLOTS,
     drop_rows,
     write_live_project,
 )
+from tests.airflow.processes import DriverWatch, list_drivers, read_command, wait_until_gone
 from tests.readers import read_agreed
 from tidegate.lease import acquire
 from tidegate.project import load_project
@@ -48,6 +51,7 @@ class Live:
     home: Path
     client: AirflowClient
     hold: Path
+    pid: int
 
     def run(self, dag_id: str, conf: dict[str, Any] | None = None, timeout_seconds: float = 240) -> dict[str, Any]:
         """Trigger a run and wait for its end."""
@@ -87,11 +91,11 @@ def live(tmp_path_factory: pytest.TempPathFactory, kafka_broker: Broker) -> Iter
     )
     try:
         client = airflow.client
-        dag_ids = ["quiet", "fed", "slow", "strict", "nowhere", "follower", *STATEFUL]
+        dag_ids = ["quiet", "fed", "slow", "strict", "nowhere", "follower", *CROWD, *STATEFUL]
         client.wait_for_dags([*dag_ids, "trickle"])
         for dag_id in dag_ids:
             client.unpause(dag_id)
-        yield Live(root, home, client, hold)
+        yield Live(root, home, client, hold, airflow.pid)
     finally:
         airflow.stop()
 
@@ -330,26 +334,6 @@ def start_slow_run(live: Live, file_name: str, number: int) -> tuple[str, list[P
     raise AssertionError("the driver did not come up")
 
 
-def read_command(pid: int) -> str:
-    """The command line of a process, or nothing when it is gone."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
-
-
-def wait_until_gone(tree: list[ProcessMark], seconds: float) -> None:
-    """Until no process of ``tree`` lives; fails with the commands of those that do."""
-    until = time.monotonic() + seconds
-    while True:
-        living = {(mark.pid, mark.started_ticks) for start in tree for mark in list_tree(start.pid)}
-        left = [mark for mark in tree if (mark.pid, mark.started_ticks) in living]
-        if not left:
-            return
-        assert time.monotonic() < until, [read_command(mark.pid)[:200] for mark in left]
-        time.sleep(0.05)
-
-
 def wait_for_run(live: Live, dag_id: str, index: int, timeout_seconds: float = 240) -> dict[str, Any]:
     """The run number ``index`` of a DAG, once it has ended."""
     until = time.monotonic() + timeout_seconds
@@ -399,3 +383,54 @@ def test_a_sink_that_is_away_fails_its_own_task_and_is_fed_by_the_next_run(live:
     idle = live.run("fed")
     assert idle["state"] == "success"
     assert set(live.states("fed", idle["dag_run_id"]).values()) == {"skipped"}
+
+
+def test_the_pool_is_made_before_the_first_run_and_only_drivers_use_it(live: Live) -> None:
+    pool = live.client.call("GET", "pools/tidegate")
+    assert (pool["slots"], "Spark driver" in pool["description"]) == (SLOTS, True)
+    run_id = live.client.trigger("fed")
+    live.client.wait_for_dag_run("fed", run_id)
+    pools = {task["task_id"]: task["pool"] for task in live.client.list_task_instances("fed", run_id)}
+    ours, others = dict.fromkeys(("ingest", "deliver"), "tidegate"), dict.fromkeys(("audit", "publish"), "default_pool")
+    assert pools == ours | others
+
+
+def test_never_more_drivers_than_slots_and_none_for_idle_ticks(live: Live) -> None:
+    """Twice as many are due as there are slots, and Airflow itself would run them all at once."""
+    assert len(CROWD) == 2 * SLOTS == 4, "the local Airflow runs four tasks at once"
+    live.hold.touch()
+    for number, name in enumerate(CROWD):
+        drop_rows(live.root, name, "due", [(number, 1.0)])
+    with DriverWatch(live.pid) as watch:
+        run_ids = {name: live.client.trigger(name) for name in CROWD}
+        until = time.monotonic() + 180
+        while len(list_drivers(live.pid)) < SLOTS:
+            assert time.monotonic() < until, "the drivers did not come up"
+            time.sleep(0.2)
+        time.sleep(5)  # the scheduler goes round several times, and could start the others
+        waiting = [live.client.fetch_task(name, run_id, "ingest")["state"] for name, run_id in run_ids.items()]
+        assert Counter(waiting) == {"running": SLOTS, "scheduled": len(CROWD) - SLOTS}
+        live.hold.unlink()
+        ended = {name: live.client.wait_for_dag_run(name, run_id)["state"] for name, run_id in run_ids.items()}
+    assert set(ended.values()) == {"success"}
+    assert (watch.most, len(watch.seen)) == (SLOTS, len(CROWD)), f"in {watch.looks} looks"
+    assert [live.read_ids(name) for name in CROWD] == [[number] for number in range(len(CROWD))]
+
+    with DriverWatch(live.pid) as watch:
+        idle = [live.client.trigger(name) for name in CROWD]
+        ended = {name: live.client.wait_for_dag_run(name, one)["state"] for name, one in zip(CROWD, idle, strict=True)}
+    assert set(ended.values()) == {"success"}
+    assert watch.looks > 10 and watch.seen == set()
+
+
+def test_a_pool_that_was_deleted_comes_back_and_one_that_was_changed_stays(live: Live) -> None:
+    live.client.call("DELETE", "pools/tidegate", ok=(204,))
+    assert live.run("quiet")["state"] == "success"
+    assert live.client.call("GET", "pools/tidegate")["slots"] == SLOTS
+
+    changed = {"name": "tidegate", "slots": 3, "description": "mine", "include_deferred": False}
+    live.client.call("PATCH", "pools/tidegate", json=changed)
+    assert live.run("quiet")["state"] == "success"
+    pool = live.client.call("GET", "pools/tidegate")
+    assert (pool["slots"], pool["description"]) == (3, "mine")
+    live.client.call("PATCH", "pools/tidegate", json=changed | {"slots": SLOTS})

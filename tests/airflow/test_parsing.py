@@ -33,7 +33,7 @@ dags = {
                 "type": type(t).__name__, "retries": t.retries, "downstream": sorted(t.downstream_task_ids),
                 "max_active_tis_per_dag": t.max_active_tis_per_dag, "conn_id": getattr(t, "_conn_id", None),
                 "outlets": [[a.name, a.uri] for a in t.outlets], "template_fields": list(t.template_fields),
-                "project_root": t.project_root,
+                "project_root": t.project_root, "pool": t.pool,
             } for t in dag.tasks
         },
     } for dag in bag.dags.values()
@@ -121,6 +121,26 @@ def test_the_spec_decides_what_the_dag_looks_like(project: Path) -> None:
     assert tasks["ingest"]["conn_id"] == "spark_desk"
     assert tasks["ingest"]["template_fields"] == []
     assert tasks["publish"]["outlets"] == [["trades", "trades"]]
+
+
+def test_drivers_have_a_pool_of_their_own_unless_somebody_says_otherwise(project: Path) -> None:
+    def find_pools() -> dict[str, str]:
+        tasks = read_dags(project / "dags")["dags"]["trades"]["tasks"]
+        return {name: task["pool"] for name, task in tasks.items()}
+
+    settings = project / "tidegate.yaml"
+    plain = settings.read_text()
+    default, light = "default_pool", {"audit": "default_pool", "publish": "default_pool"}
+    write_pipeline(project, "trades", SPEC.format(name="trades") + "sinks: [{type: kafka, topic: prices}]\n")
+    assert find_pools() == {"ingest": "tidegate", "deliver": "tidegate", **light}
+    settings.write_text(plain + "airflow: {pool: heavy}\n")
+    assert find_pools() == {"ingest": "heavy", "deliver": "heavy", **light}
+    settings.write_text(plain + "airflow: {pool: null}\n")
+    assert find_pools() == {"ingest": default, "deliver": default, **light}
+    settings.write_text(plain + "airflow: {pool: heavy}\n")
+    dag = project / "dags" / "trades.py"
+    dag.write_text(dag.read_text().replace('"trades")', '"trades", default_args={"pool": "mine"})'))
+    assert set(find_pools().values()) == {"mine"}
 
 
 def test_further_sinks_get_a_task_of_their_own(project: Path) -> None:

@@ -44,8 +44,8 @@ def build_dag(
     """The DAG of pipeline ``name``, from its ``pipeline.yaml``.
 
     The project is ``project_dir``, else the nearest folder with a ``tidegate.yaml`` at or above the calling file, else
-    the environment's ``TIDEGATE_PROJECT``. ``default_args`` go on top of what the spec says (retries, callbacks, pool,
-    queue). Raises :class:`UsageError` with every fault of the project file and the spec.
+    the environment's ``TIDEGATE_PROJECT``. ``default_args`` go on top of what the spec and ``tidegate.yaml`` say
+    (retries, callbacks, pool, queue). Raises :class:`UsageError` with every fault of the project file and the spec.
     """
     caller = sys._getframe(1).f_code.co_filename
     root = find_project(caller, project_dir)
@@ -75,12 +75,15 @@ def build_dag(
         },
     ) as dag:
         what = {"pipeline": name, "project_root": str(root)}
-        ingest = IngestOperator(task_id="ingest", conn_id=project.spec.spark.connection, **what)
+        starts_driver: dict[str, Any] = {"conn_id": project.spec.spark.connection, **what}
+        if project.spec.airflow.pool is not None and "pool" not in (default_args or {}):
+            starts_driver["pool"] = project.spec.airflow.pool
+        ingest = IngestOperator(task_id="ingest", **starts_driver)
         audit = AuditOperator(task_id="audit", **what)
         publish = PublishOperator(task_id="publish", asset=table_asset(name), **what)
         ingest >> audit >> publish
         if spec.sinks:
-            publish >> DeliverOperator(task_id="deliver", conn_id=project.spec.spark.connection, **what)
+            publish >> DeliverOperator(task_id="deliver", **starts_driver)
     dag.fileloc = caller
     return dag
 

@@ -1,4 +1,4 @@
-"""The Airflow plugin: run reports in the API server, and a link to them on every DAG's page."""
+"""The Airflow plugin: run reports in the API server, a link to them on each DAG's page, the pool of the drivers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from airflow.plugins_manager import AirflowPlugin
+
+from tidegate.airflow import pool
 
 URL_PREFIX = "/tidegate"
 
@@ -24,6 +26,8 @@ class TidegatePlugin(AirflowPlugin):
             "url_route": "tidegate-run-reports",
         }
     ]
+
+    listeners: ClassVar[list[Any]] = [pool]
 
     @cached_property
     def fastapi_apps(self) -> list[dict[str, Any]]:

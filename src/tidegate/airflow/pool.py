@@ -1,0 +1,95 @@
+"""The Airflow pool of the tasks that may start a Spark driver: made by the project, before the first of them needs it.
+
+Airflow never runs a task whose pool does not exist, and says so in no task's log. So this listener makes the pool that
+``tidegate.yaml`` names wherever a component of Airflow with the metadata database starts, which is before the
+scheduler's first round, and again, should it be missing then, when a run of a pipeline starts. A pool that exists is
+left as a person set it. Tasks and DAG parsing hear none of this: they may not touch the database.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import TYPE_CHECKING, Any
+
+from airflow.listeners import hookimpl
+
+from tidegate.airflow.locate import find_served_project
+from tidegate.errors import TidegateError
+from tidegate.project import load_project
+
+if TYPE_CHECKING:
+    from airflow.models.dagrun import DagRun
+    from sqlalchemy.engine import Connection
+
+    from tidegate.spec.models import AirflowSpec
+
+DESCRIPTION = "Tasks of tidegate that may start a Spark driver; change the slots here"
+
+_log = logging.getLogger(__name__)
+
+
+@hookimpl
+def on_starting(component: Any) -> None:
+    """A component starts: with ``Job`` one that has the database (its kind is not known yet), else a task."""
+    jobs = sys.modules.get("airflow.jobs.job")
+    if jobs is None or not isinstance(component, jobs.Job):
+        return
+    wanted = _read_settings()
+    if wanted is None:
+        return
+    from airflow.utils.session import create_session
+
+    with create_session(scoped=False) as session:
+        slots = _ensure_pool(session.connection(), wanted)
+    if slots != wanted.slots:
+        _log.info(
+            "pool %r has %d slots; those of tidegate.yaml (%d) are for a new one", wanted.pool, slots, wanted.slots
+        )
+
+
+@hookimpl
+def on_dag_run_running(dag_run: DagRun, msg: str) -> None:
+    """The scheduler starts a run: since it started itself, the pool may have been deleted or got another name.
+
+    It is the scheduler's own transaction, which must not be committed here.
+    """
+    from sqlalchemy.orm import object_session
+
+    session = object_session(dag_run)
+    if session is None or dag_run.dag is None or "tidegate" not in dag_run.dag.tags:
+        return
+    wanted = _read_settings()
+    if wanted is not None:
+        _ensure_pool(session.connection(), wanted)
+
+
+def _read_settings() -> AirflowSpec | None:
+    """What the served project says of its pool; None when it has none of its own, or cannot be read."""
+    try:
+        settings = load_project(find_served_project()).spec.airflow
+    except TidegateError as error:
+        _log.warning("no pool is made, because the project cannot be read: %s", error)
+        return None
+    return settings if settings.pool is not None else None
+
+
+def _ensure_pool(connection: Connection, wanted: AirflowSpec) -> int:
+    """Make the pool unless it exists; of several processes that find it missing, one makes it. Returns its slots."""
+    from airflow.models.pool import Pool
+    from sqlalchemy import insert, select
+    from sqlalchemy.exc import IntegrityError
+
+    table: Any = Pool.__table__
+    slots = connection.scalar(select(table.c.slots).where(table.c.pool == wanted.pool))
+    if slots is not None:
+        return int(slots)
+    values = {"pool": wanted.pool, "slots": wanted.slots, "description": DESCRIPTION, "include_deferred": False}
+    try:
+        # Of the connection, not of the session: the scheduler's session refuses even a savepoint's commit.
+        with connection.begin_nested():
+            connection.execute(insert(table).values(**values))
+    except IntegrityError:
+        return wanted.slots
+    _log.info("made the pool %r with %d slots for Spark drivers", wanted.pool, wanted.slots)
+    return wanted.slots
