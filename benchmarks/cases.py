@@ -11,6 +11,7 @@ from pathlib import Path
 
 from benchmarks.cluster_cases import measure_cluster
 from benchmarks.figures import Row, compare_costs
+from benchmarks.fleet_cases import run_fleet_minute, run_fleet_status
 from benchmarks.meter import Cost
 from benchmarks.streaming_cases import run_keys, run_million_keys, run_windowed
 from benchmarks.workbench import ROOT, BenchmarkError, Workbench, alternate, count_files, take_median
@@ -297,4 +298,6 @@ CASES: dict[str, Callable[[Workbench, Size], list[Row]]] = {
     "keys": run_keys,
     "million_keys": run_million_keys,
     "cluster": run_cluster,
+    "fleet_status": run_fleet_status,
+    "fleet_minute": run_fleet_minute,
 }

@@ -63,7 +63,12 @@ class AirflowClient:
 
     def list_dags(self) -> list[dict[str, Any]]:
         """Every DAG the dag processor has read."""
-        return list(self.call("GET", "dags", params={"limit": 1000})["dags"])
+        found: list[dict[str, Any]] = []
+        while True:  # the API gives at most a hundred at a time, whatever is asked for
+            part = self.call("GET", "dags", params={"limit": 100, "offset": len(found), "order_by": "dag_id"})
+            found += part["dags"]
+            if not part["dags"] or len(found) >= part["total_entries"]:
+                return found
 
     def list_import_errors(self) -> list[dict[str, Any]]:
         """Files of the DAG folder that could not be read."""
