@@ -14,7 +14,7 @@ from tools.docs.source_text import Renderer, find_local_values
 
 SOURCES = REPO_ROOT / "src" / "tidegate"
 _CODE = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)*")
-_FAULT = re.compile(r"BAD_(SPEC|PROJECT|SUITE|TRANSFORM|SINK)|\w+_NOT_SUPPORTED|NOT_SUPPORTED_YET")
+_FAULT = re.compile(r"BAD_(SPEC|PROJECT|SUITE|TRANSFORM|SINK)|\w+_NOT_SUPPORTED|NOT_SUPPORTED_YET|LITERAL_SECRET")
 _CLASSES = {
     kind.__name__: kind.exit_code
     for kind in vars(errors).values()
@@ -29,6 +29,8 @@ _FILE_FAULTS = {
     "BAD_SINK": "a file that a sink names does not fit: it is missing, no Python, or lacks the function or class; "
     "every fault is listed with its line",
     "NOT_SUPPORTED_YET": "the spec is sound, but asks for something this version does not do; see spec.md",
+    "LITERAL_SECRET": "`validate` alone: a secret is written out in `tidegate.yaml`, or stands in a `pipeline.yaml`, "
+    "where the environment is not filled in; write it in `tidegate.yaml` as `${VAR}`",
     "STORAGE_NOT_SUPPORTED": "a path is a URI; only folders of the local file system are supported",
 }
 """Codes of faults of files: they are raised together as one SpecError (exit code 64), with the lines as message."""
