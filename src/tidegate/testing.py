@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import sys
 import tempfile
@@ -30,6 +31,7 @@ from tidegate.errors import TidegateError, UsageError
 from tidegate.project import PipelinePaths, Project, load_project
 from tidegate.run.steps import run_pipeline
 from tidegate.sink.rows import read_file
+from tidegate.spec.environment import PREFIX
 from tidegate.spec.load import load_pipeline
 from tidegate.spec.source_checks import list_columns
 from tidegate.table.delivery import delivered_rows
@@ -60,8 +62,9 @@ def run_on_rows(
     Columns that a row leaves out are null. ``project`` is the project's folder, by default found upwards from the
     working folder. Raises TidegateError as ``tidegate run`` would: HeldError when the gate holds a delivery.
     """
-    with tempfile.TemporaryDirectory(prefix="tidegate-test-") as folder:
-        bench = _Bench(load_project(project), name, Path(folder))
+    found = load_project(project)
+    with tempfile.TemporaryDirectory(prefix="tidegate-test-") as folder, _without_settings():
+        bench = _Bench(found, name, Path(folder))
         return [bench.deliver(number, rows) for number, rows in enumerate(deliveries)]
 
 
@@ -177,6 +180,16 @@ def _session() -> SparkSession:
 
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     return builder.config("spark.sql.session.timeZone", "UTC").getOrCreate()
+
+
+@contextlib.contextmanager
+def _without_settings() -> Iterator[None]:
+    """Without the variables that set a project's folders and master: the copy must not write into the real ones."""
+    kept = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith(PREFIX)}
+    try:
+        yield
+    finally:
+        os.environ.update(kept)
 
 
 @contextlib.contextmanager

@@ -88,6 +88,17 @@ def test_a_delivery_that_the_gate_holds(spark: SparkSession, project: Path) -> N
         run_on_rows("prices", [{"trades": [{"id": 1}, {"id": 1}]}], project)
 
 
+def test_settings_of_the_environment_do_not_lead_a_test_to_the_real_tables(
+    spark: SparkSession, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("warehouse", "state", "quarantine"):
+        monkeypatch.setenv(f"TIDEGATE__{name.upper()}", str(tmp_path / "real" / name))
+    monkeypatch.setenv("TIDEGATE__SPARK__MASTER", "spark://127.0.0.1:1")
+    [delivery] = run_on_rows("prices", [{"trades": [{"id": 1}]}], project=project)
+    assert [row["id"] for row in delivery.rows] == [1]
+    assert not (tmp_path / "real").exists()
+
+
 def test_names_that_are_not_there(spark: SparkSession, project: Path) -> None:
     with pytest.raises(UsageError, match="rows for trade; the sources are: trades"):
         run_on_rows("prices", [{"trade": [{"id": 1}]}], project)

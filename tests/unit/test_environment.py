@@ -54,7 +54,7 @@ def test_every_setting_has_a_variable_and_it_works(tmp_path: Path) -> None:
 
 def test_the_environment_goes_over_the_file_key_by_key(tmp_path: Path) -> None:
     text = (
-        "warehouse: ${NOT_SET}\nstate: kept\nspark: {master: from_file, conf: {spark.a: file, spark.b: file}}\nlease:\n"
+        "warehouse: ${NOT_SET}\nstate: kept\nspark: {master: local, conf: {spark.a: file, spark.b: file}}\nlease:\n"
     )
     project = load(
         tmp_path,
@@ -63,7 +63,7 @@ def test_the_environment_goes_over_the_file_key_by_key(tmp_path: Path) -> None:
         TIDEGATE__SPARK__CONF=json.dumps({"spark.b": "variable", "spark.c": 3}),
         TIDEGATE__LEASE__EXPIRES_AFTER="9 seconds",
     )
-    assert (project.spec.warehouse, project.spec.state, project.spec.spark.master) == ("tables", "kept", "from_file")
+    assert (project.spec.warehouse, project.spec.state, project.spec.spark.master) == ("tables", "kept", "local")
     assert project.spec.spark.conf == {"spark.a": "file", "spark.b": "variable", "spark.c": 3}
     assert project.spec.lease.expires_after == 9.0
 
@@ -75,8 +75,8 @@ def test_an_empty_variable_counts_as_not_set_and_null_is_nothing_where_that_is_a
 
 
 def test_a_value_is_text_and_nothing_in_it_is_filled_in(tmp_path: Path) -> None:
-    project = load(tmp_path, "", TIDEGATE__SPARK__MASTER="a, b: {c}", TIDEGATE__STATE="s", HOME="/root")
-    assert project.spec.spark.master == "a, b: {c}"
+    project = load(tmp_path, "", TIDEGATE__SPARK__CONNECTION="a, b: {c}", TIDEGATE__STATE="s", HOME="/root")
+    assert project.spec.spark.connection == "a, b: {c}"
     project = load(tmp_path, "", TIDEGATE__KAFKA__BOOTSTRAP_SERVERS="${HOME}", HOME="/root")
     assert project.spec.kafka.bootstrap_servers == "${HOME}"
 
