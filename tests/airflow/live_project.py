@@ -6,10 +6,8 @@ import json
 import shutil
 from pathlib import Path
 
-from tests.examples import REPOSITORY, copy_example
-from tools.deliveries import STATEFUL, TOPICS
+from tests.examples import REPOSITORY
 
-EXAMPLE_TOPICS = {topic: f"{topic}-live" for topics in TOPICS.values() for topic in topics}
 HOLD_VARIABLE = "GATE_HOLD_FILE"
 SECRET_VARIABLE = "GATE_SECRET"
 CROWD = [f"crowd_{number}" for number in range(4)]
@@ -129,10 +127,6 @@ def write_live_project(root: Path) -> None:
         (job / "transform.py").write_text(_WAITING_TRANSFORM)
         with (job / "pipeline.yaml").open("a") as file:
             file.write("transform: transform.py\n")
-    for name in STATEFUL:
-        topics = {topic: EXAMPLE_TOPICS[topic] for topic in TOPICS.get(name, ())}
-        # Without its schedule: a tick would take what is there before the run that the test waits for.
-        copy_example(root, name, topics, schedule="null")
     _write_pipeline(root, "broken", "null")
     spec = root / "jobs" / "broken" / "pipeline.yaml"
     spec.write_text(spec.read_text().replace("format: json", "format: jason").replace("owner:", "ownr:"))

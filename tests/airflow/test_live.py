@@ -10,14 +10,13 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import requests
 
 from tests.airflow.live_project import (
     CROWD,
-    EXAMPLE_TOPICS,
     HOLD_VARIABLE,
     SECRET_VARIABLE,
     SLOTS,
@@ -25,7 +24,6 @@ from tests.airflow.live_project import (
     write_live_project,
 )
 from tests.airflow.processes import DriverWatch, list_drivers, read_command, wait_until_gone
-from tests.readers import read_agreed
 from tidegate.lease import acquire
 from tidegate.project import load_project
 from tidegate.run.process_tree import ProcessMark, list_tree
@@ -33,10 +31,6 @@ from tidegate.run.steps import decide
 from tools.airflow_client import AirflowClient
 from tools.airflow_local import start_airflow
 from tools.console import ToolError
-from tools.deliveries import COLUMNS, STATEFUL, make_delivery
-
-if TYPE_CHECKING:
-    from tools.broker import Broker
 
 HEARTBEAT_SECONDS = 1
 KILL_SECONDS = 4
@@ -71,7 +65,7 @@ class Live:
 
 
 @pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory, kafka_broker: Broker) -> Iterator[Live]:
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     """One Airflow for all tests of this file; about a minute until it is up."""
     root = tmp_path_factory.mktemp("live_project")
     home = tmp_path_factory.mktemp("airflow_home")
@@ -83,7 +77,6 @@ def live(tmp_path_factory: pytest.TempPathFactory, kafka_broker: Broker) -> Iter
         extra_env={
             HOLD_VARIABLE: str(hold),
             SECRET_VARIABLE: CANARY,
-            "KAFKA_BOOTSTRAP_SERVERS": kafka_broker.bootstrap_servers,
             "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": str(HEARTBEAT_SECONDS),
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "20",
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "3",
@@ -91,7 +84,7 @@ def live(tmp_path_factory: pytest.TempPathFactory, kafka_broker: Broker) -> Iter
     )
     try:
         client = airflow.client
-        dag_ids = ["quiet", "fed", "slow", "strict", "nowhere", "follower", *CROWD, *STATEFUL]
+        dag_ids = ["quiet", "fed", "slow", "strict", "nowhere", "follower", *CROWD]
         client.wait_for_dags([*dag_ids, "trickle"])
         for dag_id in dag_ids:
             client.unpause(dag_id)
@@ -193,24 +186,6 @@ def test_a_scheduled_run_publishes_and_the_next_tick_is_skipped(live: Live) -> N
     followed = wait_for_run(live, "follower", 0)
     assert followed["state"] == "success"
     assert client.fetch_xcom("follower", followed["dag_run_id"], "read_report") == [reports[2]]
-
-
-def test_every_stateful_example_publishes_what_it_must(live: Live, kafka_broker: Broker) -> None:
-    servers, sizes = kafka_broker.bootstrap_servers, dict.fromkeys(STATEFUL, 60) | {"students": 12}
-    outcomes = {
-        name: make_delivery(name, live.root, servers, 1, rows, 0.03, EXAMPLE_TOPICS) for name, rows in sizes.items()
-    }
-    run_ids = {name: live.client.trigger(name) for name in STATEFUL}
-    for name, run_id in run_ids.items():
-        run = live.client.wait_for_dag_run(name, run_id)
-        assert run["state"] == "success", (name, live.states(name, run_id))
-        report = live.client.fetch_xcom(name, run_id, "publish")
-        outcome = outcomes[name]
-        assert (report["outcome"], report["rows"]["read"]) == ("published", outcome.offered), name
-        assert report["rows"]["published"] == len(outcome.rows) > 0, name
-        assert report["rows"]["malformed"] == len(outcome.malformed), name
-        rows = read_agreed(live.root / "data" / "warehouse" / name)
-        assert Counter(tuple(row[column] for column in COLUMNS[name]) for row in rows) == Counter(outcome.rows), name
 
 
 def test_a_busy_pipeline_is_tried_again(live: Live) -> None:

@@ -53,9 +53,7 @@ def test_every_setting_has_a_variable_and_it_works(tmp_path: Path) -> None:
 
 
 def test_the_environment_goes_over_the_file_key_by_key(tmp_path: Path) -> None:
-    text = (
-        "warehouse: ${NOT_SET}\nstate: kept\nspark: {master: local, conf: {spark.a: file, spark.b: file}}\nlease:\n"
-    )
+    text = "warehouse: ${NOT_SET}\nstate: kept\nspark: {master: local, conf: {spark.a: file, spark.b: file}}\nlease:\n"
     project = load(
         tmp_path,
         text,
