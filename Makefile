@@ -3,10 +3,10 @@ PYTHON ?= python3.11
 VENV_PYTHON := .venv/bin/python
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup run stop test lint format unit sweep bench schemas docs clean lock
+.PHONY: help setup run stop compose-env up down logs test lint format unit sweep bench schemas docs clean lock
 
 help: ## list the commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## install everything from the locks: .venv, the package, the jars
 	@command -v $(PYTHON) >/dev/null || { \
@@ -19,6 +19,18 @@ run: setup ## start Kafka and Airflow, make data, let the example pipelines run 
 
 stop: ## stop the Kafka broker and the Airflow of `make run`
 	@if [ -x $(VENV_PYTHON) ]; then $(VENV_PYTHON) -m tools.demo stop; fi
+
+compose-env: setup ## write .env with the secrets and sizes of docker-compose.yaml, or add what it lacks
+	@$(VENV_PYTHON) -m tools.compose_env
+
+up: setup ## build and start the services of docker-compose.yaml (PROFILES=core,kafka,cluster; default: what .env says)
+	@$(VENV_PYTHON) -m tools.compose up $(if $(PROFILES),--profiles $(PROFILES))
+
+down: setup ## stop the services of docker-compose.yaml; the volumes stay
+	@$(VENV_PYTHON) -m tools.compose down
+
+logs: setup ## follow the logs of the services of docker-compose.yaml
+	@$(VENV_PYTHON) -m tools.compose logs
 
 test: setup ## everything: formatting, types, import rules, every test
 	@$(VENV_PYTHON) -m tools.check all
@@ -44,7 +56,7 @@ schemas: setup ## write the JSON Schemas of pipeline.yaml and tidegate.yaml anew
 docs: setup ## write docs/reference anew from the code
 	@$(VENV_PYTHON) -m tools.docs
 
-lock: setup ## resolve requirements.lock and tools/jars.lock anew
+lock: setup ## resolve requirements.lock, docker/requirements.lock and tools/jars.lock anew
 	@$(VENV_PYTHON) -m tools.setup --lock
 	@$(VENV_PYTHON) -m tools.jars lock
 

@@ -36,6 +36,7 @@ def list_test_folders() -> dict[str, list[str]]:
 def list_steps(what: str) -> list[list[Step]]:
     """The steps of ``what`` (all, lint or unit): groups one after the other, the steps of a group beside each other."""
     python = sys.executable
+    check_jsonschema = [python, "-m", "check_jsonschema"]
     lint: list[list[Step]] = [
         [("ruff check", [python, "-m", "ruff", "check", "."])],
         [("ruff format", [python, "-m", "ruff", "format", "--check", "."])],
@@ -43,6 +44,7 @@ def list_steps(what: str) -> list[list[Step]]:
         [("import rules", [str(Path(python).parent / "lint-imports"), "--no-logo"])],
         [("schemas", [python, "-m", "tidegate.spec.json_schema", "--check"])],
         [("reference docs", [python, "-m", "tools.docs", "--check"])],
+        [("compose file", [*check_jsonschema, "--builtin-schema", "vendor.compose-spec", "docker-compose.yaml"])],
     ]
     pytest = [python, "-m", "pytest"]
     if what == "lint":

@@ -1,7 +1,8 @@
 """From a fresh clone to everything that is needed: checks, .venv from the locks, the package, the jars.
 
     python3.11 -m tools.setup           what `make setup` calls; a second call costs a moment
-    python -m tools.setup --lock        resolve requirements.lock and tools/bootstrap.lock anew (for developers)
+    python -m tools.setup --lock        resolve requirements.lock, docker/requirements.lock and tools/bootstrap.lock
+                                        anew (for developers)
 
 Runs on the standard library alone. The steps: check Python, Java and disk space; make .venv; pip installs uv and
 setuptools from ``tools/bootstrap.lock``; uv installs exactly ``requirements.lock``; the package is installed editable;
@@ -163,14 +164,18 @@ def _run(command: Sequence[str], step: str, *, fix: str | None = None, quiet: bo
 
 
 def lock_requirements() -> None:
-    """Writes requirements.lock and tools/bootstrap.lock anew; pins that still fit are kept."""
+    """Writes requirements.lock, docker's and tools/bootstrap.lock anew; pins that still fit are kept."""
     compile_command = [str(VENV / "bin" / "uv"), "pip", "compile", "--quiet", "--generate-hashes", "--no-header"]
     compile_command += ["--no-annotate", "--python-version", "3.11"]
-    _run([*compile_command, "--extra", "dev", "-o", "requirements.lock", "pyproject.toml"], "lock")
+    extras = ["--extra", "dev", "--extra", "postgres"]
+    _run([*compile_command, *extras, "-o", "requirements.lock", "pyproject.toml"], "lock")
+    # The image has what the tests have run with, less what only developers need.
+    image = ["--extra", "postgres", "-c", "requirements.lock", "-o", "docker/requirements.lock"]
+    _run([*compile_command, *image, "pyproject.toml"], "lock")
     first = REPO_ROOT / ".tools" / "bootstrap.in"
     first.write_text("uv\nsetuptools\n")
     _run([*compile_command, "-c", "requirements.lock", "-o", "tools/bootstrap.lock", str(first)], "lock")
-    say("lock: wrote requirements.lock and tools/bootstrap.lock")
+    say("lock: wrote requirements.lock, docker/requirements.lock and tools/bootstrap.lock")
 
 
 def main(arguments: list[str]) -> int:

@@ -27,6 +27,7 @@ def test_all_is_lint_and_tests() -> None:
         ["import rules"],
         ["schemas"],
         ["reference docs"],
+        ["compose file"],
         ["services", "streams"],
     ]
 
