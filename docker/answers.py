@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import urllib.request
 
-TIMEOUT_SECONDS = 10
+TIMEOUT_SECONDS = 5
 
 
 def find_fault(url: str, text: str) -> str | None:

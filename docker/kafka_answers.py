@@ -8,7 +8,7 @@ import sys
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-TIMEOUT_SECONDS = 10
+TIMEOUT_SECONDS = 5
 
 
 def find_fault(servers: str) -> str | None:

@@ -1,0 +1,154 @@
+"""What `make compose-env` writes, keeps and refuses, and what `make up` says when something is missing."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from tools import compose, compose_env
+from tools.compose_env import SETTINGS, read_env, write_env
+from tools.console import ToolError
+
+SECRETS = {setting.name for setting in SETTINGS if callable(setting.value)}
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(compose_env, "ENV_PATH", tmp_path / ".env")
+    monkeypatch.setattr(compose, "ENV_PATH", tmp_path / ".env")
+    return tmp_path / ".env"
+
+
+def test_every_setting_is_written_once_and_only_its_owner_can_read_it(path: Path) -> None:
+    old = os.umask(0)
+    try:
+        write_env(path)
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert list(read_env(path)) == [setting.name for setting in SETTINGS]
+    assert path.read_text().count("AIRFLOW_PORT=8080\n") == 1
+    assert [entry.name for entry in path.parent.iterdir()] == [".env"]
+
+
+def test_secrets_are_long_all_different_and_need_no_quotes(path: Path, tmp_path: Path) -> None:
+    write_env(path)
+    write_env(tmp_path / "other")
+    values = [read_env(file)[name] for file in (path, tmp_path / "other") for name in SECRETS]
+    assert len(set(values)) == 2 * len(SECRETS)
+    assert all(len(value) >= 43 and value.rstrip("=").replace("-", "").replace("_", "").isalnum() for value in values)
+
+
+def test_airflow_takes_the_fernet_key(path: Path) -> None:
+    from cryptography.fernet import Fernet
+
+    write_env(path)
+    key = Fernet(read_env(path)["AIRFLOW_FERNET_KEY"])
+    assert key.decrypt(key.encrypt(b"password")) == b"password"
+
+
+def test_a_file_that_is_there_is_not_changed(path: Path) -> None:
+    write_env(path)
+    path.write_text(path.read_text().replace("AIRFLOW_PORT=8080", "AIRFLOW_PORT=9090") + "OWN=1\n")
+    before = path.read_bytes()
+    assert write_env(path) == []
+    assert path.read_bytes() == before
+
+
+def test_what_is_missing_is_added_and_the_rest_stays(path: Path) -> None:
+    path.touch(mode=0o600)
+    path.write_text("# mine\nPOSTGRES_PASSWORD=kept\nOWN = 'x'")
+    written = write_env(path)
+    assert set(written) == {setting.name for setting in SETTINGS} - {"POSTGRES_PASSWORD"}
+    values = read_env(path)
+    assert values["POSTGRES_PASSWORD"] == "kept" and values["OWN"] == "x"
+    assert path.read_text().startswith("# mine\nPOSTGRES_PASSWORD=kept\nOWN = 'x'\n")
+
+
+def test_a_file_that_others_can_read_is_refused(path: Path) -> None:
+    write_env(path)
+    path.chmod(0o644)
+    before = path.read_bytes()
+    for use in (lambda: write_env(path), compose.read_settings):
+        with pytest.raises(ToolError, match=r"others may read it \(mode 0644\)\n  fix: chmod 600 \.env"):
+            use()
+    assert path.read_bytes() == before
+
+
+def test_a_broken_line_is_named_without_what_stands_in_it(path: Path) -> None:
+    write_env(path)
+    path.write_text(path.read_text() + "export half a secret\n")
+    with pytest.raises(ToolError, match=r"\.env:\d+ is not NAME=value") as caught:
+        read_env(path)
+    assert "half" not in str(caught.value)
+
+
+def test_up_without_settings_names_the_command_that_makes_them(path: Path) -> None:
+    with pytest.raises(ToolError, match=r"there is no \.env .*\n  fix: make compose-env"):
+        compose.main(["up"])
+
+
+def test_an_empty_secret_is_refused_by_name(path: Path) -> None:
+    write_env(path)
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join("POSTGRES_PASSWORD=" if line.startswith("POSTGRES_PASSWORD") else line for line in lines))
+    with pytest.raises(ToolError, match=r"\.env has no POSTGRES_PASSWORD"):
+        compose.main(["down"])
+
+
+def test_an_unknown_profile_is_refused_with_those_that_exist(path: Path) -> None:
+    write_env(path)
+    with pytest.raises(ToolError, match=r"no profile 'spark' .*\n  fix: .*core,kafka,cluster"):
+        compose.main(["up", "--profiles", "core,spark"])
+    assert compose.choose_profiles(None, read_env(path)) == "core,kafka"
+    assert compose.choose_profiles("core, cluster", {}) == "core,cluster"
+    with pytest.raises(ToolError, match="no profile is asked for"):
+        compose.choose_profiles(None, {})
+
+
+def put_docker(folder: Path, script: str) -> None:
+    folder.mkdir()
+    (folder / "docker").write_text(f"#!/bin/sh\n{script}\n")
+    (folder / "docker").chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        (None, "no `docker` on PATH"),
+        ('[ "$1" = info ] && exit 0; exit 1', "this docker has no `docker compose`"),
+        (
+            '[ "$1" = compose ] && exit 0; echo "Cannot connect to the Docker daemon" >&2; exit 1',
+            "Cannot connect to the",
+        ),
+    ],
+)
+def test_what_is_missing_of_docker_is_said(
+    script: str | None, said: str, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_env(path)
+    if script is not None:
+        put_docker(tmp_path / "bin", script)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    for action in ("up", "down", "logs"):
+        with pytest.raises(ToolError, match=said):
+            compose.main([action])
+
+
+def test_up_builds_waits_and_starts_the_profiles_asked_for(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    write_env(path)
+    put_docker(tmp_path / "bin", 'echo "$COMPOSE_PROFILES: $*"')
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    assert compose.main(["up", "--profiles", "core,cluster"]) == 0
+    told = capfd.readouterr()
+    assert "core,cluster: compose up --detach --build --remove-orphans --wait" in told.out
+    assert "AIRFLOW_ADMIN_PASSWORD in .env" in told.out
+    assert read_env(path)["AIRFLOW_ADMIN_PASSWORD"] not in told.out + told.err
+    assert "SPARK_MASTER in .env is not spark://" in told.err
+    assert compose.main(["down"]) == 0
+    assert "core,kafka,cluster: compose down" in capfd.readouterr().out

@@ -1,0 +1,125 @@
+"""What the Compose specification's schema cannot say of docker-compose.yaml: order, secrets, ports, limits."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tools.compose_env import SETTINGS
+
+ROOT = Path(__file__).resolve().parents[2]
+COMPOSE = ROOT / "docker-compose.yaml"
+TEXT = "\n".join(line for line in COMPOSE.read_text().splitlines() if not line.lstrip().startswith("#"))
+SERVICES: dict[str, dict[str, Any]] = yaml.safe_load(TEXT)["services"]
+ONE_SHOT = {"airflow-init"}
+REQUIRED = set(re.findall(r"\$\{([A-Z_]+):\?", TEXT))
+DEFAULTED = dict(re.findall(r"\$\{([A-Z_]+):-([^}]*)\}", TEXT))
+
+
+def test_the_schema_of_the_compose_specification_accepts_it() -> None:
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
+    done = subprocess.run([*command, str(COMPOSE)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_schema_refuses_a_misspelt_key(tmp_path: Path) -> None:
+    wrong = tmp_path / "docker-compose.yaml"
+    wrong.write_text(COMPOSE.read_text().replace("    profiles: [kafka]", "    profile: [kafka]"))
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
+    done = subprocess.run([*command, str(wrong)], capture_output=True, text=True)
+    assert done.returncode == 1 and "'profile' was unexpected" in done.stdout
+
+
+def test_every_variable_is_written_by_compose_env_with_the_default_of_the_file_and_none_is_written_for_nothing() -> (
+    None
+):
+    assert set(re.findall(r"\$\{?([A-Z_]+)", TEXT)) == REQUIRED | set(DEFAULTED), (
+        "each ${NAME:-default} or ${NAME:?why}"
+    )
+    assert {setting.name for setting in SETTINGS if callable(setting.value)} == REQUIRED
+    written = {setting.name: setting.value for setting in SETTINGS if isinstance(setting.value, str)}
+    assert written.pop("COMPOSE_PROFILES") == "core,kafka"  # Compose's own
+    assert written == DEFAULTED
+
+
+def test_what_a_missing_secret_says_is_how_to_make_it() -> None:
+    assert set(re.findall(r"\$\{[A-Z_]+:\?([^}]*)\}", TEXT)) == {"run make compose-env"}
+
+
+def test_no_secret_stands_in_the_file() -> None:
+    for name, service in SERVICES.items():
+        for key, value in service.get("environment", {}).items():
+            if re.search(r"PASSWORD$|SECRET|KEY$", key):
+                assert re.fullmatch(r"\$\{[A-Z_]+:\?run make compose-env\}", value), f"{name}: {key}"
+            literal = re.sub(r"\$\{[A-Z_]+:\?[^}]*\}", "", str(value))
+            assert not re.search(r"://[^/@]*:[^@]+@", literal), f"{name}: {key} has a password in its URL"
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_is_complete(name: str) -> None:
+    service = SERVICES[name]
+    assert service.get("image") and len(service["profiles"]) == 1
+    assert set(service["profiles"]) <= {"core", "kafka", "cluster"}
+    limits = service["deploy"]["resources"]["limits"]
+    assert limits["cpus"] and limits["memory"]
+    assert service["logging"]["options"] == {"max-size": "10m", "max-file": "3"}
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert service["stop_grace_period"]
+    if name in ONE_SHOT:
+        assert service["restart"] == "no" and "healthcheck" not in service
+    else:
+        assert service["restart"] == "unless-stopped"
+        assert service["healthcheck"]["test"][0] == "CMD"
+        assert {"interval", "timeout", "retries", "start_period", "start_interval"} <= set(service["healthcheck"])
+    if name != "postgres":
+        assert service["image"] == "tidegate:local" and service["build"]["dockerfile"] == "docker/Dockerfile"
+        assert service["init"] is True and service["cap_drop"] == ["ALL"]
+
+
+def test_only_the_port_of_the_ui_is_published_and_only_to_this_machine_by_default() -> None:
+    published = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
+    assert published == {"airflow-api-server": ["${AIRFLOW_BIND:-127.0.0.1}:${AIRFLOW_PORT:-8080}:8080"]}
+    assert not any("network_mode" in service or "privileged" in service for service in SERVICES.values())
+
+
+def test_services_start_when_what_they_need_has_said_that_it_is_there() -> None:
+    waits = {name: service.get("depends_on", {}) for name, service in SERVICES.items()}
+    for name, others in waits.items():
+        for other, how in others.items():
+            finished = other in ONE_SHOT
+            wanted = "service_completed_successfully" if finished else "service_healthy"
+            assert how == {"condition": wanted}, f"{name} waits for {other}"
+            assert set(SERVICES[other]["profiles"]) == set(SERVICES[name]["profiles"]), "or it would not be started"
+    assert "airflow-api-server" in waits["airflow-scheduler"], "a task that starts before the API answers is lost"
+    assert "airflow-init" in waits["airflow-api-server"]
+    assert "spark-master" in waits["spark-worker"]
+    for name in SERVICES:
+        if name.startswith("airflow-"):
+            assert "postgres" in waits[name]
+
+
+def test_the_checkout_is_mounted_read_only_and_the_data_in_one_volume() -> None:
+    for name, service in SERVICES.items():
+        for mount in service.get("volumes", []):
+            if mount["type"] == "bind":
+                assert mount["read_only"] is True, f"{name}: {mount['source']}"
+                assert (ROOT / mount["source"]).exists()
+    for name in ("airflow-scheduler", "airflow-api-server", "spark-worker"):
+        [data] = [mount for mount in SERVICES[name]["volumes"] if mount["target"].startswith("/opt/tidegate/data")]
+        assert (data["type"], data["source"], data["target"]) == ("volume", "data", "/opt/tidegate/data")
+
+
+def test_the_volumes_are_those_that_are_mounted() -> None:
+    mounts = [mount for service in SERVICES.values() for mount in service.get("volumes", [])]
+    used = {mount["source"] for mount in mounts if mount["type"] == "volume"}
+    assert used == set(yaml.safe_load(TEXT)["volumes"])
+
+
+def test_the_scheduler_can_be_there_several_times() -> None:
+    assert not {"container_name", "hostname", "ports"} & set(SERVICES["airflow-scheduler"])
