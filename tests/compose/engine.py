@@ -102,15 +102,17 @@ class Engine:
             f"ip address add {_NETWORK}.1/24 dev services && ip link set services up && echo up && exec sleep infinity"
         )
         command = ["unshare", "--user", "--map-root-user", "--mount", "--net", "--pid", "--fork", "--kill-child"]
-        self._holder = subprocess.Popen(
-            [*command, "--mount-proc", "sh", "-c", script],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            env=_ENVIRONMENT,
-            preexec_fn=die_with_parent,
-        )
+        with (self.folder / "network.log").open("wb") as log:
+            self._holder = subprocess.Popen(
+                [*command, "--mount-proc", "sh", "-c", script],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=_ENVIRONMENT,
+                preexec_fn=die_with_parent,
+            )
         assert self._holder.stdout is not None
-        assert self._holder.stdout.readline() == b"up\n", "the network of the containers could not be made"
+        assert self._holder.stdout.readline() == b"up\n", (self.folder / "network.log").read_text()
         [self._holder_pid] = list_descendants(self._holder.pid)
         return self
 
@@ -121,11 +123,11 @@ class Engine:
             with contextlib.suppress(OSError):
                 listener.shutdown(socket.SHUT_RDWR)
             listener.close()
-        # The kernel ends every process of the containers with the first one of their outermost process namespace.
+        # The kernel ends every process of the containers with the first one of their outermost process namespace, and
+        # that one is not reaped before all others are.
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._holder_pid, signal.SIGKILL)
-        self._holder.kill()
-        self._holder.wait()
+        self._holder.wait(60)
         for container in self.containers:
             container.process.wait()
 

@@ -28,7 +28,8 @@ from tools.processes import choose_free_port, list_descendants, read_start_ticks
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-UP_SECONDS = 300
+UP_SECONDS = 480
+RUN_SECONDS = 480
 LONG_RUNNING = (
     "postgres",
     "airflow-api-server",
@@ -68,7 +69,7 @@ class Stack:
     def wait_for_runs(self, runs: list[tuple[str, str]]) -> None:
         """Until all of (dag, run) have ended well."""
         for name, run_id in runs:
-            run = self.client.wait_for_dag_run(name, run_id, 240)
+            run = self.client.wait_for_dag_run(name, run_id, RUN_SECONDS)
             if run["state"] != "success":
                 logs = [
                     self.client.fetch_log(name, run_id, task["task_id"], max(task["try_number"], 1))[-3000:]
