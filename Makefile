@@ -20,17 +20,18 @@ run: setup ## start Kafka and Airflow, make data, let the example pipelines run 
 stop: ## stop the Kafka broker and the Airflow of `make run`
 	@if [ -x $(VENV_PYTHON) ]; then $(VENV_PYTHON) -m tools.demo stop; fi
 
-compose-env: setup ## write .env with the secrets and sizes of docker-compose.yaml, or add what it lacks
-	@$(VENV_PYTHON) -m tools.compose_env
+# These four need Python's standard library alone: a machine that runs the services needs no .venv.
+compose-env: ## write .env with the secrets and sizes of docker-compose.yaml, or add what it lacks
+	@$(PYTHON) -m tools.compose_env
 
-up: setup ## build and start the services of docker-compose.yaml (PROFILES=core,kafka,cluster; default: what .env says)
-	@$(VENV_PYTHON) -m tools.compose up $(if $(PROFILES),--profiles $(PROFILES))
+up: ## build and start the services of docker-compose.yaml (PROFILES=core,kafka,cluster; default: what .env says)
+	@$(PYTHON) -m tools.compose up $(if $(PROFILES),--profiles $(PROFILES))
 
-down: setup ## stop the services of docker-compose.yaml; the volumes stay
-	@$(VENV_PYTHON) -m tools.compose down
+down: ## stop the services of docker-compose.yaml; the volumes stay
+	@$(PYTHON) -m tools.compose down
 
-logs: setup ## follow the logs of the services of docker-compose.yaml
-	@$(VENV_PYTHON) -m tools.compose logs
+logs: ## follow the logs of the services of docker-compose.yaml
+	@$(PYTHON) -m tools.compose logs
 
 test: setup ## everything: formatting, types, import rules, every test
 	@$(VENV_PYTHON) -m tools.check all

@@ -38,7 +38,9 @@ def main() -> int:
         write_login(passwords, os.environ["AIRFLOW_ADMIN_PASSWORD"])
     except OSError as error:
         print(f"error: {error}", file=sys.stderr)
-        print(f"  fix: the volume must belong to user {os.getuid()}: chown -R {os.getuid()} on it", file=sys.stderr)
+        print(
+            f"  fix: user {os.getuid()} must be able to write there (chown -R {os.getuid()}), make up", file=sys.stderr
+        )
         return 1
     return subprocess.run(["airflow", "db", "migrate"]).returncode
 

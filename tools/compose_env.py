@@ -47,6 +47,7 @@ SETTINGS = (
     Setting("AIRFLOW_BIND", "the address of this machine on which Airflow's UI is offered", "127.0.0.1"),
     Setting("AIRFLOW_PORT", "and its port", "8080"),
     Setting("AIRFLOW_URL", "where a browser finds the UI; another one behind a proxy", "http://localhost:8080"),
+    Setting("AIRFLOW_SCHEDULERS", "how many schedulers share the database and the work", "1"),
     Setting("AIRFLOW_PARALLELISM", "tasks at the same time on each scheduler", "8"),
     Setting("SCHEDULER_CPUS", "limits of each scheduler, in which the Spark drivers run", "2"),
     Setting("SCHEDULER_MEMORY", "about 1.5 GB a driver, and 1 GB", "8g"),

