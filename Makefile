@@ -46,7 +46,7 @@ format: setup ## let ruff format and mend what it can
 	@$(VENV_PYTHON) -m ruff check --quiet --fix-only . && $(VENV_PYTHON) -m ruff format --quiet .
 
 sweep: setup ## the recovery tests at every step and more seeds (hours); `make test` takes a sample
-	@TIDEGATE_SWEEP=all TIDEGATE_SEEDS=40 $(VENV_PYTHON) -m pytest tests/recovery
+	@TIDEGATE_SWEEP=all TIDEGATE_SEEDS=40 $(VENV_PYTHON) -m pytest tests/recovery tests/cluster
 
 bench: setup ## the benchmarks, with their table in docs/benchmarks.md
 	@$(VENV_PYTHON) -m benchmarks

@@ -35,7 +35,7 @@ def _why_no_mount(folder: Path) -> str | None:
 
 
 @contextlib.contextmanager
-def _on_its_own_device(folder: Path, size: str = "64m") -> Iterator[None]:
+def on_its_own_device(folder: Path, size: str = "64m") -> Iterator[None]:
     """The folder, with what is in it, on a file system of its own while the block runs."""
     kept = folder.with_name(folder.name + ".kept")
     shutil.copytree(folder, kept, symlinks=True)
@@ -48,7 +48,7 @@ def _on_its_own_device(folder: Path, size: str = "64m") -> Iterator[None]:
         subprocess.run(["umount", "--lazy", folder], check=True)
 
 
-def _fill(folder: Path, leave_bytes: int) -> Path:
+def fill(folder: Path, leave_bytes: int) -> Path:
     """A file that takes all the space of the folder's device but ``leave_bytes``."""
     ballast = folder / "ballast"
     free = shutil.disk_usage(folder).free
@@ -102,9 +102,9 @@ def _fill_up(scene: Scene, folder: str, leave_kib: list[int], command: tuple[str
     """Stopped by a full disk again and again, each time with a little more room; then with room enough."""
     refused = 0
     place = scene.root / "data" / folder
-    with _on_its_own_device(place):
+    with on_its_own_device(place):
         for kib in leave_kib:
-            ballast = _fill(place, kib * 1024)
+            ballast = fill(place, kib * 1024)
             refused += _expect_full(scene, *command)
             scene.check_readers_now()
             ballast.unlink()

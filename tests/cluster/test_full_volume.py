@@ -1,0 +1,27 @@
+"""The volume that all machines share fills up while executors write to it."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from tests.recovery.scene import NAME, Scene
+from tests.recovery.test_disk_full import can_mount, fill, on_its_own_device
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["can_mount"]
+
+
+def test_a_volume_that_fills_up_under_the_executors(scene: Scene, spark: SparkSession, can_mount: None) -> None:
+    scene.offer(rows=60_000)
+    with on_its_own_device(scene.root / "data"):
+        ballast = fill(scene.root / "data", leave_bytes=400_000)
+        process = scene.start("run", NAME)
+        said = process.communicate(timeout=240)[1].decode()
+        assert process.returncode == 75 and "DISK_FULL" in said, said
+        scene.check_readers_now()
+        os.unlink(ballast)
+        scene.run("run", NAME)
+        scene.check_complete(spark)
