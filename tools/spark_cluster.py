@@ -28,6 +28,8 @@ from tools.processes import choose_free_port, list_session, start_process, tail_
 HOST = "127.0.0.1"
 READY_TIMEOUT_SECONDS = 60
 _JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+# A worker that is silent for so many seconds counts as dead; 60 unless told otherwise.
+_SETTINGS = ("-Dspark.worker.timeout=20",)
 
 
 @dataclass
@@ -183,7 +185,7 @@ def _java_command(main_class: str, options: tuple[str, ...] = ()) -> list[str]:
     java = shutil.which("java")
     if java is None:
         raise ToolError("no `java` on PATH", "install Java 17 (Debian: apt install openjdk-17-jre-headless)")
-    return [java, *_JVM, *options, "-cp", f"{_spark_home()}/jars/*", main_class]
+    return [java, *_JVM, *_SETTINGS, *options, "-cp", f"{_spark_home()}/jars/*", main_class]
 
 
 def _spark_home() -> Path:

@@ -6,7 +6,10 @@ cluster has.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,8 +51,6 @@ def transform(orders: DataFrame) -> DataFrame:
 def started_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
     """The cluster of the session; it dies with it."""
     # `python3` of the workers is this one; tests of another Python bring workers of their own.
-    import os
-
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     cluster = start_cluster(tmp_path_factory.mktemp("cluster"), workers=WORKERS, env={"PATH": path})
     yield cluster
@@ -57,7 +58,7 @@ def started_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkC
 
 
 @pytest.fixture
-def cluster(started_cluster: SparkCluster, monkeypatch: pytest.MonkeyPatch) -> SparkCluster:
+def cluster(started_cluster: SparkCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[SparkCluster]:
     """The cluster, whole: what an earlier test killed is replaced."""
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
     if started_cluster.master.poll() is not None:
@@ -65,13 +66,27 @@ def cluster(started_cluster: SparkCluster, monkeypatch: pytest.MonkeyPatch) -> S
     for _ in range(WORKERS - sum(worker.is_running() for worker in started_cluster.workers)):
         started_cluster.start_worker()
     assert wait_until(lambda: started_cluster.count_alive_workers() == WORKERS, 90, 0.2), "the cluster is not whole"
-    return started_cluster
+    yield started_cluster
+    # A run that a failed test has left behind would take executors from the next.
+    for pid in find_runs(tmp_path):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 @pytest.fixture
 def scene(cluster: SparkCluster, tmp_path: Path) -> Scene:
     """A project on the cluster; one file is offered."""
     return make_clustered(tmp_path / "project", cluster.master_url)
+
+
+def find_runs(root: Path) -> list[int]:
+    """The pids of commands that run on a project below ``root``."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and f"--project\0{root}/".encode() in (entry / "cmdline").read_bytes():
+                found.append(int(entry.name))
+    return found
 
 
 def make_clustered(root: Path, master_url: str, **conf: str) -> Scene:

@@ -126,8 +126,8 @@ def test_a_frozen_executor_changes_nothing_when_it_thaws(
     for pid in (worker, frozen):  # a worker that is awake would kill its executor when it is told to
         os.kill(pid, signal.SIGSTOP)
     try:
-        # Driver and master find it silent and take another; its rows are computed again.
-        assert wait_until(lambda: len(cluster.list_executors()) == 2, 90, 0.1)
+        # The driver finds it silent and asks for another, the master finds its worker silent; rows are computed again.
+        assert wait_until(lambda: len(cluster.list_executors()) == 2, 120, 0.1)
         let_go(scene)
         end(process, 0)
         scene.check_complete(spark)
