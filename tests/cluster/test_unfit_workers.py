@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import zipfile
 from collections.abc import Iterator
@@ -91,6 +92,35 @@ def test_a_worker_without_the_storage_is_found_before_data_is_written(
     bare_cluster.start_worker()
     scene.run("run", NAME)
     scene.check_complete(spark)
+
+
+def test_a_file_that_only_the_worker_does_not_see_is_not_set_aside(
+    bare_cluster: SparkCluster, tmp_path: Path, spark: SparkSession
+) -> None:
+    shared = Path("/dev/shm")
+    if not shared.is_dir() or shared.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("there is no second device")
+    outside = Path(tempfile.mkdtemp(prefix="tidegate-tests-", dir=shared))
+    try:
+        # The source is on another device than the state: the intake links its files by their paths.
+        scene = make_clustered(tmp_path / "project", bare_cluster.master_url)
+        shutil.copytree(scene.root / "data/inbox", outside, dirs_exist_ok=True)
+        spec = scene.root / "jobs/orders/pipeline.yaml"
+        spec.write_text(spec.read_text().replace("path: data/inbox", f"path: {outside}"))
+        hide = f"mount -t tmpfs none {outside}"
+        tried = subprocess.run(["unshare", "-Urm", "sh", "-c", hide], capture_output=True, text=True)
+        if tried.returncode:
+            pytest.skip(f"no right to mount in a namespace of one's own: {tried.stderr.strip()}")
+        bare_cluster.start_worker(prefix=("unshare", "-Urm", "sh", "-c", f'{hide} && exec "$@"', "sh"))
+        said = scene.start("run", NAME).communicate(timeout=120)[1].decode()
+        assert "STORAGE_NOT_SHARED" in said and f"does not find {outside}/0001.csv" in said, said
+        assert not list(scene.state.glob("unreadable/*")) and not scene.table.exists()
+        bare_cluster.kill_worker(0)
+        bare_cluster.start_worker()
+        scene.run("run", NAME)
+        scene.check_complete(spark)
+    finally:
+        shutil.rmtree(outside)
 
 
 def test_another_python_on_the_executors_is_named(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ import pytest
 from tests.streaming import make_streaming, source
 from tests.streams.test_joins import event
 from tidegate.errors import DisagreementError, UsageError
+from tidegate.ingest.executors import Executors
 from tidegate.ingest.show_state import read_state
 from tidegate.ingest.state import StateStores, find_missing_state
 from tidegate.run.repair import repair_pipeline
@@ -140,9 +142,25 @@ def test_state_that_cannot_be_read(spark: SparkSession, tmp_path: Path) -> None:
     flow.expect("id count", [("a", 2), ("b", 1)])
 
 
-@pytest.mark.parametrize("kind", ["hdfs", "join", "rocksdb"])
-def test_state_that_a_task_wrote_elsewhere_is_missed(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+_STATEFUL = {
+    "keys": "append events.groupBy('id', 'dt').count()",
+    "whole": "complete events.groupBy().count()",
+    "once": "append events.dropDuplicates(['id', 'dt'])",
+}
+
+
+@pytest.mark.parametrize("kind", [*_STATEFUL, "join", "rocksdb"])
+def test_state_that_a_task_wrote_elsewhere_is_missed(
+    spark: SparkSession, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What a batch has written is all there; take a partition's newest file away, and it is the one that is named."""
+    found: list[StateStores] = []
+
+    def check_state(self: Executors, checkpoint: Path, stores: Sequence[StateStores]) -> None:
+        found[:] = stores
+        assert stores and find_missing_state(checkpoint, stores) == []
+
+    monkeypatch.setattr(Executors, "check_state", check_state)
     sources = "sources:\n" + source("events", "id STRING, dt TIMESTAMP", **TIMED)
     if kind == "rocksdb":
         flow = make_streaming(tmp_path, spark, sources, _COUNTER)
@@ -156,19 +174,17 @@ def test_state_that_a_task_wrote_elsewhere_is_missed(spark: SparkSession, tmp_pa
         flow = make_streaming(tmp_path, spark, sources, text.replace("o = others.alias('o')", "o = others"))
         flow.offer("others", event("a", "10:10"))
     else:
-        counts = "def transform(events):\n    return events.groupBy('id', 'dt').count()\n"
-        flow = make_streaming(tmp_path, spark, sources, counts)
+        mode, body = _STATEFUL[kind].split(" ", 1)
+        flow = make_streaming(
+            tmp_path, spark, f"output_mode: {mode}\n{sources}", f"def transform(events):\n    return {body}\n"
+        )
     flow.offer("events", event("a", "10:10"))
     flow.run()
-    checkpoint = flow.state / "checkpoint"
-    last = max(int(path.name) for path in (checkpoint / "commits").glob("[0-9]*"))
-    partitions = len(list((checkpoint / "state/0").glob("[0-9]*")))
-    stores = [StateStores(0, partitions, last + 1)]
-    assert partitions >= 2 and find_missing_state(checkpoint, stores) == []
-    assert len(find_missing_state(checkpoint, [StateStores(0, partitions, last + 2)])) == partitions
-    for file in (checkpoint / "state/0/1").rglob(f"{last + 1}[._]*"):
+    checkpoint, store = flow.state / "checkpoint", found[0]
+    last = store.partitions - 1
+    for file in (checkpoint / f"state/{store.operator_id}/{last}").rglob(f"{store.version}[._]*"):
         file.unlink()
-    assert find_missing_state(checkpoint, stores) == ["state/0/1"]
+    assert find_missing_state(checkpoint, [store]) == [f"state/{store.operator_id}/{last}"]
 
 
 def test_state_of_rocksdb_that_cannot_be_read(spark: SparkSession, tmp_path: Path) -> None:

@@ -160,7 +160,7 @@ def test_a_long_past_is_not_opened(tmp_path: Path) -> None:
     for number in range(1000):
         (paths.runs / f"scheduled__2025-01-01T{number:04d}.json").write_text("torn")
     with count_opened(tmp_path) as seen:
-        reports, unreadable = read_newest(paths, 3)
+        reports, unreadable = read_newest(paths, 3, by_name=True)
     assert [report.run_id[:18] for report in reports] == [f"manual__2026-01-0{day}" for day in (3, 2, 1)]
     assert len(unreadable) == 3 and sum(seen.values()) <= 8
 

@@ -39,9 +39,14 @@ def on_starting(component: Any) -> None:
     if wanted is None:
         return
     from airflow.utils.session import create_session
+    from sqlalchemy.exc import SQLAlchemyError
 
-    with create_session(scoped=False) as session:
-        slots = _ensure_pool(session.connection(), wanted)
+    try:
+        with create_session(scoped=False) as session:
+            slots = _ensure_pool(session.connection(), wanted)
+    except SQLAlchemyError as error:  # no reason to keep a scheduler from starting: the next run looks again
+        _log.warning("the pool %r could not be looked at: %s", wanted.pool, error)
+        return
     if slots != wanted.slots:
         _log.info(
             "pool %r has %d slots; those of tidegate.yaml (%d) are for a new one", wanted.pool, slots, wanted.slots
@@ -68,7 +73,7 @@ def _read_settings() -> AirflowSpec | None:
     """What the served project says of its pool; None when it has none of its own, or cannot be read."""
     try:
         settings = load_project(find_served_project()).spec.airflow
-    except TidegateError as error:
+    except (TidegateError, OSError) as error:
         _log.warning("no pool is made, because the project cannot be read: %s", error)
         return None
     return settings if settings.pool is not None else None

@@ -47,6 +47,8 @@ def cluster_conf(master: Master, pending_bytes: int, cores: int, driver_python: 
         "spark.pyspark.driver.python": driver_python,
         "spark.executor.extraJavaOptions": f"-XX:+UseSerialGC -XX:-UsePerfData{c1}",
         EXECUTOR_WAIT: "300s",
+        # On YARN and Kubernetes Spark would not begin before most of the executors are there, or that time is over.
+        "spark.scheduler.minRegisteredResourcesRatio": "0",
     }
     if master.kind == "standalone":
         conf["spark.cores.max"] = str(cores)

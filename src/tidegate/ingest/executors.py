@@ -7,6 +7,9 @@ all went well.
 
 from __future__ import annotations
 
+import contextlib
+import os
+import re
 import secrets
 import threading
 import time
@@ -18,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate import storage
 from tidegate.errors import TryAgainError, UsageError
 from tidegate.ingest.cluster import EXECUTOR_WAIT
-from tidegate.ingest.failures import is_other_spark, spark_differs
+from tidegate.ingest.failures import application_ended, is_other_spark, spark_differs
 from tidegate.ingest.order import emit
 from tidegate.ingest.state import StateStores, find_missing_state
 from tidegate.project import PipelinePaths
@@ -29,6 +32,10 @@ if TYPE_CHECKING:
 
 _WATCH_SECONDS = 1.0
 _SAY_EVERY_SECONDS = 15.0
+_FIRST_SECONDS = 5.0
+_TOLD_MILLISECONDS = 60_000
+_PASSING = ("ExecutorLostFailure", "Lost executor", "FetchFailed", "No space left")
+_MISSING_FILE = re.compile(r"file:/*(/[^\s'\"]+?)\.?(?=[\s'\"]|$)")
 
 
 class ComputedTwice(Exception):
@@ -72,10 +79,29 @@ class Executors:
         """
         if not self.are_remote:
             return
+        self.check_there()
+        until = time.monotonic() + _FIRST_SECONDS
+        while not self._list() and time.monotonic() < until:
+            time.sleep(0.05)  # or it would be asked a second time, as one that came while nobody was asked
         now = self._list()
-        if again or not now or now - self._seen:
+        while again or not now or now - self._seen:
             self._ask()
-            self._seen |= self._list()
+            self._seen |= now
+            again, now = False, self._list()  # who joined meanwhile may have had no task
+
+    def check_there(self) -> None:
+        """Raise what the run must end with when executors were given up, or the cluster has ended the application."""
+        if self._given_up is not None:
+            raise self._given_up
+        if self.are_remote and self._context.isStopped():
+            raise application_ended(self._paths.name)
+
+    def check_seen(self, error_text: str) -> None:
+        """A file that an executor does not find, and that is there: STORAGE_NOT_SHARED. Its storage may be another than
+        that of the state: a source whose files are linked by path."""
+        missing = _MISSING_FILE.search(error_text) if self.are_remote else None
+        if missing and os.path.exists(missing[1]):
+            raise self._not_shared(f"an executor does not find {os.path.realpath(missing[1])}, which is there")
 
     def check_state(self, checkpoint: Path, stores: Sequence[StateStores]) -> None:
         """The state that a batch's tasks have written is in the checkpoint: else STORAGE_NOT_SHARED, before the batch
@@ -96,7 +122,10 @@ class Executors:
         """
         if not self.are_remote:
             return
-        self._context.listenerBus().waitUntilEmpty()  # what is told of stages comes behind their end
+        try:
+            self._context.listenerBus().waitUntilEmpty(_TOLD_MILLISECONDS)  # what is told of stages comes late
+        except Exception as error:
+            raise ComputedTwice("it is not known whether a stage was computed again") from error
         tracker = self._spark.sparkContext.statusTracker()
         jobs = [job for job in tracker.getJobIdsForGroup(run_id) if job > self._last_job]
         stages = {stage for job in jobs if (info := tracker.getJobInfo(job)) for stage in info.stageIds}
@@ -120,8 +149,16 @@ class Executors:
         return sorted({str(one.host()) for one in infos if (str(one.host()), int(one.port())) != mine})
 
     def _ask(self) -> None:
+        probes = self._paths.staging / "probe"
+        try:
+            self._ask_in(probes)
+        finally:
+            with contextlib.suppress(OSError):  # what a killed run left is swept with the attempts
+                probes.rmdir()
+
+    def _ask_in(self, probes: Path) -> None:
         nonce = secrets.token_hex(6)
-        folder = self._paths.staging / "probe" / nonce  # swept with the attempts
+        folder = probes / nonce
         asked, answered = folder / "asked", folder / "answered"
         asked.mkdir(parents=True)
         # Spark deals out tasks one to each executor in turn.
@@ -142,6 +179,8 @@ class Executors:
         except Exception as error:
             if self._given_up is not None or self._context.isStopped():
                 raise
+            if any(words in str(error) for words in _PASSING):
+                raise  # not the storage's fault: it has a name of its own
             if is_other_spark(str(error)):
                 raise spark_differs(str(error), self._paths.name) from error
             causes = [line.strip() for line in str(error).splitlines() if line.startswith("Caused by")]
@@ -163,7 +202,6 @@ class Executors:
             )
         try:
             storage.remove_tree(folder)
-            folder.parent.rmdir()
         except OSError as error:
             raise self._not_shared(f"what they wrote cannot be removed here: {error.strerror}") from error
 
@@ -193,8 +231,9 @@ class Executors:
                 since = said_at = now
             if now - since >= limit:
                 self._given_up = self._none_came(limit)
-                self._context.cancelAllJobs()
-                return
+                self._context.cancelAllJobs()  # and those that somebody starts all the same, when it is time again
+                since = None
+                continue
             if now - said_at >= _SAY_EVERY_SECONDS:
                 said_at = now
                 emit("progress", note=f"waits for an executor of {self._context.master()} ({now - since:.0f} s)")

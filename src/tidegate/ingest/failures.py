@@ -72,7 +72,7 @@ def explain(
             fix=f"restore state, table and quarantine of {name} from the same time; or `tidegate repair {name} "
             "--rebuild` (`--dry-run` tells what that reads)",
         )
-    if on_cluster and (explained := _explain_cluster(text, name)):
+    if on_cluster and (explained := explain_cluster(text, name)):
         return explained
     if "PythonException" in text or "PYTHON_EXCEPTION" in text or "Traceback (most recent call last)" in text:
         lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -117,17 +117,11 @@ def spark_differs(text: str, name: str) -> UsageError:
     )
 
 
-def _explain_cluster(text: str, name: str) -> TidegateError | None:
-    """What goes wrong only where executors are processes of their own."""
+def explain_cluster(text: str, name: str) -> TidegateError | None:
+    """What goes wrong only where executors are processes of their own; None for all else."""
     page = "docs/how-to/from-machine-to-cluster.md"
     if any(words in text for words in _CONTEXT_ENDED):
-        # The cluster's reason stands in the driver's log alone: the step that reads it says more.
-        return TryAgainError(
-            "APPLICATION_ENDED",
-            "the cluster ended this run",
-            next_run="goes on from the last staged batch; nothing is lost or doubled",
-            fix=f"look at the master's page, then `tidegate run {name}`",
-        )
+        return application_ended(name)
     if is_other_spark(text):
         return spark_differs(text, name)
     if "PYTHON_VERSION_MISMATCH" in text:
@@ -158,6 +152,17 @@ def _explain_cluster(text: str, name: str) -> TidegateError | None:
     if "ExecutorLostFailure" in text or "Lost executor" in text or "FetchFailed" in text:
         return executors_lost(name, f"again and again: {_line_with('ExecutorLostFailure', text)}")
     return None
+
+
+def application_ended(name: str) -> TryAgainError:
+    """The error when the cluster has ended the driver's application; why stands in the driver's log alone, which the
+    step that started it reads."""
+    return TryAgainError(
+        "APPLICATION_ENDED",
+        "the cluster ended this run",
+        next_run="goes on from the last staged batch; nothing is lost or doubled",
+        fix=f"look at the master's page, then `tidegate run {name}`",
+    )
 
 
 def executors_lost(name: str, how: str) -> TryAgainError:

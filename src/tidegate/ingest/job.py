@@ -257,6 +257,7 @@ def _drain(spark: SparkSession, rows: DataFrame, stager: Any) -> None:
                 if found:
                     emit("progress", note=f"cannot be read, set aside: {', '.join(found)}")
                     continue
+                stager.executors.check_seen(str(cause))
             raise cause from error
 
 

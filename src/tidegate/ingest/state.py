@@ -72,7 +72,9 @@ def read_batch_state(query: Any) -> BatchState:
             continue
         operators.append(json.loads(node.getProgress().json()))
         info = node.getStateInfo()
-        stores.append(StateStores(int(info.operatorId()), int(info.numPartitions()), int(info.storeVersion()) + 1))
+        # The state info has the setting; an aggregate without keys, or a limit, runs in one partition all the same.
+        partitions = int(next(iter(children_of(node))).outputPartitioning().numPartitions())
+        stores.append(StateStores(int(info.operatorId()), partitions, int(info.storeVersion()) + 1))
         mark = node.eventTimeWatermarkForLateEvents()
         if mark.isDefined():
             late.append(int(mark.get()))

@@ -25,7 +25,10 @@ from tidegate.spec.models import FilesSource
 _CHECKED = (".gz", ".bz2")
 _NAMES_A_FILE = ("FAILED_READ_FILE", "CANNOT_READ_FILE_FOOTER", "Could not read footer", "CSV file: ")
 # The machine's fault, not the file's: the next run may well read it.
-_PASSING = ("Input/output error", "No space left", "OutOfMemoryError", "Too many open files", "Permission denied")
+_PASSING = (
+    *("Input/output error", "No space left", "OutOfMemoryError", "Too many open files", "Permission denied"),
+    *("Stale file handle", "FILE_NOT_EXIST", "FileNotFoundException"),  # it is there when it is asked about here
+)
 _LINK_NAME = re.compile(r"\d{10}-[0-9a-f]{8}[\w.+-]*")
 
 

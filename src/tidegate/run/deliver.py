@@ -84,7 +84,10 @@ def _run_driver(
     log_path = paths.delivery_log(run_id)
     storage.remove(result_path)
     names = [sink.name for sink, _ in sinks]
-    order = DeliveryOrder(str(context.project.root), context.name, run_id, context.lease.token, names)
+    project = context.project
+    order = DeliveryOrder(
+        str(project.root), context.name, run_id, context.lease.token, names, project.spec.spark.master
+    )
     write_delivery_order(order_path, order)
     plan = plan_submit(
         context.project,

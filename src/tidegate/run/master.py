@@ -36,8 +36,8 @@ def check_master(url: str, name: str) -> None:
         try:
             socket.create_connection((host, port), timeout=_ANSWER_SECONDS).close()
             return
-        except OSError as error:
-            failures.append(f"{host}:{port}: {error.strerror or error}")
+        except (OSError, ValueError) as error:  # a name that cannot be one is a ValueError
+            failures.append(f"{host}:{port}: {getattr(error, 'strerror', None) or error}")
     raise _away(f"the Spark master does not answer: {'; '.join(failures)}", url, name)
 
 

@@ -84,14 +84,18 @@ def list_reports(paths: PipelinePaths, limit: int = 10) -> list[RunReport]:
     return read_newest(paths, limit)[0]
 
 
-def read_newest(paths: PipelinePaths, limit: int) -> tuple[list[RunReport], list[str]]:
-    """The newest reports, newest first, and the files among them that cannot be read."""
+def read_newest(paths: PipelinePaths, limit: int, *, by_name: bool = False) -> tuple[list[RunReport], list[str]]:
+    """The newest reports, newest first, and the files among them that cannot be read.
+
+    ``by_name`` looks only at those whose run ids say that they are new, which is cheaper: of an old run that was
+    cleared and has run again it knows nothing.
+    """
     try:
         names = [name for name in os.listdir(paths.runs) if name.endswith(".json")]
     except FileNotFoundError:
         return [], []
     files = []
-    for name in _choose_recent(names, limit * 2):
+    for name in _choose_recent(names, limit * 2) if by_name else names:
         with contextlib.suppress(FileNotFoundError):  # pruned meanwhile
             files.append(((paths.runs / name).stat().st_mtime_ns, paths.runs / name))
     found, unreadable = [], []

@@ -81,7 +81,7 @@ def _read_row(project: Project, name: str, runs: int, *, at_a_glance: bool) -> _
     row = _Row(name, value)
     try:
         paths = project.paths(check_name(name))
-        reports, unreadable = read_newest(paths, runs)
+        reports, unreadable = read_newest(paths, runs, by_name=at_a_glance)
         value["runs"] = [vars(report) for report in reports]
         value["notes"] += [f"a run report cannot be read: {path}" for path in unreadable]
         value["lease"] = read_lease(paths)

@@ -17,11 +17,13 @@ from typing import Any
 
 from tidegate import storage
 from tidegate.errors import TidegateError
+from tidegate.ingest.failures import explain_cluster
 from tidegate.ingest.order import emit
 from tidegate.lease import check_token
 from tidegate.project import load_project
 from tidegate.sink.fault import SinkFault, explain_fault
 from tidegate.sink.feed import feed_sink
+from tidegate.spec.master import parse_master
 from tidegate.spec.models import ForeachBatchSink
 
 
@@ -34,6 +36,7 @@ class DeliveryOrder:
     run_id: str
     token: int
     sinks: list[str] = field(default_factory=list)
+    master: str = "local[*]"
     kind: str = "delivery"
 
 
@@ -54,6 +57,8 @@ def main(order: DeliveryOrder) -> int:
         emit("error", **failure.to_dict())
     except Exception as error:  # Spark itself: no sink was to blame, and none was fed
         traceback.print_exc()
+        if parse_master(order.master).is_cluster:
+            failure = explain_cluster(str(error), order.pipeline)
         faults = dict.fromkeys(order.sinks, explain_fault(error, paths.job).to_dict())
     answer = {"error": None if failure is None else failure.to_dict(), "faults": faults}
     with contextlib.suppress(TidegateError, OSError):  # on a full disk there is no room for the answer either
@@ -80,9 +85,9 @@ def _feed(order: DeliveryOrder) -> dict[str, Any]:
     faults: dict[str, Any] = {}
     executors = Executors(spark, paths)
     with executors.watched():
-        executors.check_storage()
         for sink in spec.sinks:
             if isinstance(sink, ForeachBatchSink) and sink.name in order.sinks:
+                executors.check_storage()
                 emit("progress", sink=sink.name)
                 try:
                     feed_sink(
@@ -94,6 +99,7 @@ def _feed(order: DeliveryOrder) -> dict[str, Any]:
                         check_lease=partial(check_token, paths, order.token),
                     )
                 except SinkFault as fault:
+                    executors.check_there()  # then the sink is not to blame
                     print(fault.message, file=sys.stderr)
                     faults[sink.name] = fault.to_dict()
     return faults

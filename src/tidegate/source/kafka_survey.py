@@ -62,7 +62,7 @@ class _Survey:
         self._topics: dict[str, TopicState] = {}
         self._begin: Offsets = {}
         self._end: Offsets = {}
-        self._fault: TidegateError | None = None
+        self._fault: Exception | None = None
 
     def add(self, source: KafkaSource, known_topics: Iterable[str]) -> None:
         """Foresee the questions about a source."""
@@ -83,7 +83,7 @@ class _Survey:
             self._end = self._brokers.end_offsets(partitions)
             self._begin = self._brokers.begin_offsets(partitions)
             self._topics = topics
-        except TidegateError as fault:
+        except Exception as fault:  # whatever it is, the other pipelines have their rows
             self._fault = fault
 
     def list_names(self) -> list[str]:
@@ -116,7 +116,8 @@ class _Survey:
 
     def _is_open(self) -> bool:
         """Whether the round failed over one topic, so that each source asks for itself. Raises what all share."""
-        if self._fault is not None and self._fault.code in _OF_THE_BROKER:
+        shared = not isinstance(self._fault, TidegateError) or self._fault.code in _OF_THE_BROKER
+        if self._fault is not None and (shared or not hasattr(self, "_brokers")):
             raise self._fault
         return self._fault is not None
 

@@ -37,7 +37,9 @@ def parse_master(url: str) -> Master:
         return Master(url, "yarn")
     if standalone := _STANDALONE.fullmatch(url):
         pairs = (address.rpartition(":") for address in standalone["addresses"].split(","))
-        return Master(url, "standalone", tuple((host, int(port)) for host, _, port in pairs))
+        addresses = tuple((host, int(port)) for host, _, port in pairs)
+        if all(0 < port < 65536 for _, port in addresses):
+            return Master(url, "standalone", addresses)
     if _KUBERNETES.fullmatch(url):
         return Master(url, "kubernetes")
     raise ValueError(f"{url!r} is none of {MASTER_FORMS}")

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import tempfile
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from tidegate.errors import UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,20 +38,37 @@ def send_modules(spark: SparkSession, transform: Path) -> None:
 
 
 def pack_modules(transform: Path) -> bytes | None:
-    """A zip of them, the same for the same content; None when there are none."""
-    files = sorted(
-        file
-        for file in transform.parent.rglob("*.py")
-        if file != transform and not any(part.startswith((".", "__pycache__")) for part in _inside(file, transform))
-    )
+    """A zip of them, the same for the same content; None when there are none. Raises UsageError TRANSFORM_FAILED."""
+    root = transform.parent
+    files = [file for file in _list_modules(root) if file != transform]
     if not files:
         return None
     packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as archive:
-        for file in files:
-            archive.writestr(zipfile.ZipInfo("/".join(_inside(file, transform)), _NO_TIME), file.read_bytes())
+    try:
+        with zipfile.ZipFile(packed, "w") as archive:
+            # A package without __init__.py is found in a zip by the entry of its folder alone.
+            for folder in sorted({folder for file in files for folder in file.relative_to(root).parents} - {Path()}):
+                archive.writestr(zipfile.ZipInfo(f"{folder.as_posix()}/", _NO_TIME), b"")
+            for file in files:
+                archive.writestr(zipfile.ZipInfo(file.relative_to(root).as_posix(), _NO_TIME), file.read_bytes())
+    except OSError as error:
+        raise UsageError(
+            "TRANSFORM_FAILED",
+            f"a file beside the transform cannot be read: {error.strerror}",
+            where=str(error.filename),
+            next_run="fails in the same way; nothing was read",
+            fix="make it readable, or take it away",
+        ) from error
     return packed.getvalue()
 
 
-def _inside(file: Path, transform: Path) -> tuple[str, ...]:
-    return file.relative_to(transform.parent).parts
+def _list_modules(folder: Path) -> list[Path]:
+    """The Python files in and below the folder; virtual environments are not looked into."""
+    found = []
+    for place, folders, names in os.walk(folder):
+        if "pyvenv.cfg" in names:
+            folders[:] = []
+            continue
+        folders[:] = sorted(name for name in folders if not name.startswith((".", "__pycache__", "site-packages")))
+        found += [path for name in sorted(names) if name.endswith(".py") and (path := Path(place, name)).is_file()]
+    return found
