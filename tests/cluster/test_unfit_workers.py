@@ -184,6 +184,15 @@ def test_no_python_and_missing_modules_are_named_and_archives_bring_them(
     scene.check_complete(spark)
 
 
+def test_executors_that_end_as_soon_as_they_are_started(bare_cluster: SparkCluster, tmp_path: Path) -> None:
+    bare_cluster.start_worker(env={"SPARK_SCALA_VERSION": ""})  # a worker that cannot make an executor's command
+    scene = make_clustered(tmp_path / "project", bare_cluster.master_url)
+    process = scene.start("run", NAME)
+    said = process.communicate(timeout=120)[1].decode()
+    assert process.returncode == 64 and "EXECUTORS_FAILED" in said, said
+    assert "Master removed our application: FAILED" in said and "SPARK_LOCAL_HOSTNAME" in said
+
+
 def test_a_master_that_is_away_is_told_in_seconds_without_a_jvm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
