@@ -151,9 +151,11 @@ def test_another_python_on_the_executors_is_named(
 def find_other_python() -> str | None:
     """A Python of another version, wherever version managers keep them."""
     names = [f"python3.{minor}" for minor in (10, 12, 13, 9) if minor != sys.version_info.minor]
-    homes = [Path.home() / ".pyenv/versions", Path("/usr/bin"), Path("/usr/local/bin")]
+    homes = [Path.home() / ".pyenv/versions", Path(sys.base_prefix).parent, Path("/usr"), Path("/usr/local")]
     found = [shutil.which(name) for name in names]
-    found += [str(path) for home in homes for name in names for path in home.glob(f"**/bin/{name}")]
+    found += [
+        str(path) for home in homes for name in names for at in ("bin", "*/bin") for path in home.glob(f"{at}/{name}")
+    ]
     works = [path for path in found if path and subprocess.run([path, "-c", ""], capture_output=True).returncode == 0]
     return works[0] if works else None
 
