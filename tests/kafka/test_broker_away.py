@@ -47,10 +47,15 @@ def test_a_broker_that_dies_mid_run(tmp_path: Path, spark: SparkSession) -> None
         spec = KafkaSource(type="kafka", format="text", topics=["t"], options=options)
         birth = resolve_birth(kafka, spec)
         rows: list[str] = []
+        failures: list[Exception] = []
 
         def drain(*, kill: bool) -> None:
             def take(batch: Any, number: int) -> None:
-                rows.extend(row.value for row in batch.collect())
+                try:
+                    rows.extend(row.value for row in batch.collect())
+                except Exception as error:  # as the driver keeps it: the query hands on its text alone
+                    failures.append(error)
+                    raise
                 if kill:
                     broker.kill()
 
@@ -62,7 +67,7 @@ def test_a_broker_that_dies_mid_run(tmp_path: Path, spark: SparkSession) -> None
         with pytest.raises(Exception) as caught:
             drain(kill=True)
         assert time.monotonic() - started < 60
-        error = explain(caught.value, "orders", tmp_path, tmp_path)
+        error = explain(failures[-1] if failures else caught.value, "orders", tmp_path, tmp_path)
         assert isinstance(error, TryAgainError) and error.code == "BROKER_AWAY", error
         assert rows == ["0", "1", "2", "3", "4"]
         with pytest.raises(TryAgainError, match="no answer from the Kafka brokers"):

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import errno
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from tidegate.errors import DefectError, DisagreementError, SourceLostError, TidegateError, TryAgainError, UsageError
+from tidegate.ingest.causes import Cause, read_causes
 from tidegate.storage import disk_full
 from tidegate.transform.text import first_lines
 
 _PYTHON_ERROR = re.compile(r"(\w+\.)*\w*(Error|Exception|Exit|Interrupt|Warning)\b")
-# What SQL calls a data exception: a value that an expression cannot take, such as a division by zero.
-_DATA_EXCEPTION = re.compile(r"SQLSTATE: 22\w{3}")
+_DATA_EXCEPTION = "22"
+"""The class of SQLSTATE for a value that an expression cannot take, such as a division by zero."""
 
 _CONTEXT_ENDED = ("stopped SparkContext", "SparkContext was shut down", "SparkContext has been shutdown")
 
@@ -21,13 +23,14 @@ _OTHER_SPARK = re.compile(
     r"[^\n]{0,40}?org[./]apache[./]spark[^\n]{0,200}"
 )
 
-_READ_FAULTS = ("FAILED_READ_FILE", "FileNotFoundException", "EOFException", "ZipException", "CSV header")
+_OFFSETS_GONE = ("OffsetOutOfRangeException",)
+_KAFKA_AWAY = ("TimeoutException", "DisconnectException", "NetworkException", "UnknownTopicOrPartitionException")
 
 
 def is_read_fault(error: BaseException) -> bool:
     """Whether Spark stumbled over a file it could not read."""
-    text = str(error)
-    return any(word in text for word in _READ_FAULTS)
+    causes = read_causes(error)
+    return any(one.condition.startswith(("FAILED_READ_FILE", "CANNOT_READ_FILE_FOOTER")) for one in causes)
 
 
 def explain(
@@ -36,10 +39,33 @@ def explain(
     """The error to report. A TidegateError stays what it is."""
     if isinstance(error, TidegateError):
         return error
-    text = str(error)
-    if (isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)) or "No space left" in text:
+    causes = read_causes(error)
+    if any(one.is_of_user for one in causes):
+        known = explain_python(str(error), name) if on_cluster else None
+        return known or _explain_transform(causes, str(error), name, job_folder)
+    return (
+        _explain_storage(error, causes, name, state)
+        or _explain_kafka(error, causes, name, on_cluster=on_cluster)
+        or (explain_cluster(str(error), name) if on_cluster else None)
+        or _explain_value(causes, str(error), name, job_folder)
+        or _explain_vanished(error, causes)
+        or DefectError(
+            "INGEST_FAILED",
+            first_lines(error, 1500),
+            where=f"{type(error).__name__} in the ingest driver of {name}",
+            next_run="reads the same batch again; nothing is lost",
+            fix="the Spark log above has the whole trace; correct the cause, or report it, then run again",
+        )
+    )
+
+
+def _explain_storage(error: BaseException, causes: Sequence[Cause], name: str, state: Path) -> TidegateError | None:
+    """A full disk, a checkpoint that somebody else writes, state that cannot be read."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return disk_full(state)
-    if "CONCURRENT_STREAM_LOG_UPDATE" in text or "ConcurrentModificationException" in text:
+    if any("No space left on device" in one.text or "Disk quota exceeded" in one.text for one in causes):
+        return disk_full(state)  # the operating system's own words, which Java hands on
+    if any(one.condition.startswith("CONCURRENT_STREAM_LOG_UPDATE") for one in causes):
         return TryAgainError(
             "CHECKPOINT_BUSY",
             "another process wrote the checkpoint of this pipeline at the same time",
@@ -47,54 +73,77 @@ def explain(
             next_run="goes on from what was committed; nothing is lost or doubled",
             fix=f"`tidegate status {name}` shows who holds the lease; then run again",
         )
-    if "KAFKA_DATA_LOSS" in text or "OffsetOutOfRange" in text or "UnknownTopicOrPartition" in text:
+    unreadable = [
+        one
+        for one in causes
+        if one.condition.startswith("CANNOT_LOAD_STATE_STORE")
+        or ("STATE_STORE" in one.condition and "CHECKSUM" in one.condition)
+    ]
+    if unreadable:
+        return DisagreementError(
+            "STATE_UNREADABLE",
+            f"the state of the query cannot be read: {causes[-1].text[:400]}",
+            where=str(state / "checkpoint" / "state"),
+            next_run="fails in the same way; nothing was published, and nothing is lost as long as the sources have it",
+            fix=f"restore state, table and quarantine of {name} from the same time; or `tidegate repair {name} "
+            "--rebuild` (`--dry-run` tells what that reads)",
+        )
+    return None
+
+
+def _explain_kafka(
+    error: BaseException, causes: Sequence[Cause], name: str, *, on_cluster: bool
+) -> TidegateError | None:
+    if any(one.condition.startswith("KAFKA_DATA_LOSS") or one.kind.endswith(_OFFSETS_GONE) for one in causes):
         return SourceLostError(
             "KAFKA_RECORDS_LOST",
             f"the broker no longer has what this run planned to read: {first_lines(error)}",
             next_run="compares the offsets owed with those retained, and names the exact ranges",
             fix=f'`tidegate plan {name}` shows what is gone; `tidegate run {name} --accept-loss "reason"` goes on',
         )
-    if "TimeoutException" in text and "kafka" in text.lower():
+    # A broker that starts again does not know its topics for a moment; a topic that is gone is told by the next run.
+    if any(one.from_kafka and one.kind.endswith(_KAFKA_AWAY) for one in causes):
         return TryAgainError(
             "BROKER_AWAY",
             f"the Kafka broker stopped answering: {first_lines(error)}",
-            next_run="goes on from the last staged batch",
+            next_run="compares offsets and topics with the broker's, then goes on from the last staged batch",
             fix="bring the broker back, then run again"
             + ("; executors must reach it under the same address as this machine" if on_cluster else ""),
         )
-    if "CANNOT_LOAD_STATE_STORE" in text or ("STATE_STORE" in text and "CHECKSUM" in text):
-        causes = [line.strip() for line in text.splitlines() if line.startswith("Caused by") or "STATE_STORE" in line]
-        return DisagreementError(
-            "STATE_UNREADABLE",
-            f"the state of the query cannot be read: {(causes[-1] if causes else first_lines(error))[:400]}",
-            where=str(state / "checkpoint" / "state"),
-            next_run="fails in the same way; nothing was published, and nothing is lost as long as the sources have it",
-            fix=f"restore state, table and quarantine of {name} from the same time; or `tidegate repair {name} "
-            "--rebuild` (`--dry-run` tells what that reads)",
-        )
-    if on_cluster and (explained := explain_cluster(text, name)):
-        return explained
-    if "PythonException" in text or "PYTHON_EXCEPTION" in text or "Traceback (most recent call last)" in text:
+    return None
+
+
+def _explain_transform(causes: Sequence[Cause], text: str, name: str, job_folder: Path) -> UsageError:
+    """Python code of the transform that failed, or an error that the transform raises on purpose."""
+    if any(one.is_of_python_code for one in causes):
         lines = [line.strip() for line in text.splitlines() if line.strip()]
-        cause = next((line for line in reversed(lines) if _PYTHON_ERROR.match(line)), lines[-1])
-        return _transform_failed(f"Python code of the transform failed on a row: {cause[:400]}", text, name, job_folder)
-    if _DATA_EXCEPTION.search(text):
-        told = next((line for line in text.splitlines() if _DATA_EXCEPTION.search(line)), first_lines(error))
-        start = max(told.rfind(" ["), told.rfind(": [")) + 1
-        return _transform_failed(f"a row does not fit the transform: {told[start:400].strip()}", text, name, job_folder)
-    if isinstance(error, FileNotFoundError) or "FileNotFoundException" in text or "FILE_NOT_EXIST" in text:
-        return TryAgainError(
-            "FILE_VANISHED",
-            f"a file vanished before it was read: {first_lines(error)}",
-            next_run="names the files that are gone for good",
-            fix="run again",
-        )
-    return DefectError(
-        "INGEST_FAILED",
-        first_lines(error, 1500),
-        where=f"{type(error).__name__} in the ingest driver of {name}",
-        next_run="reads the same batch again; nothing is lost",
-        fix="the Spark log above has the whole trace; correct the cause, or report it, then run again",
+        told = next((line for line in reversed(lines) if _PYTHON_ERROR.match(line)), lines[-1] if lines else "")
+        return _transform_failed(f"Python code of the transform failed on a row: {told[:400]}", text, name, job_folder)
+    raised = next(one.text for one in causes if one.is_of_user)
+    told = re.sub(r"^\[USER_RAISED_EXCEPTION[^\]]*\] | SQLSTATE: \w{5}\s*$", "", raised.split("\n==", 1)[0].strip())
+    return _transform_failed(f"the transform raised an error for a row: {told.strip()[:400]}", text, name, job_folder)
+
+
+def _explain_value(causes: Sequence[Cause], text: str, name: str, job_folder: Path) -> UsageError | None:
+    told = next((one.text for one in causes if one.sql_state.startswith(_DATA_EXCEPTION)), None)
+    if told is None:
+        return None
+    return _transform_failed(
+        f"a row does not fit the transform: {told.splitlines()[0][:400].strip()}", text, name, job_folder
+    )
+
+
+def _explain_vanished(error: BaseException, causes: Sequence[Cause]) -> TryAgainError | None:
+    is_gone = isinstance(error, FileNotFoundError) or any(
+        one.kind == "java.io.FileNotFoundException" or one.condition.endswith("FILE_NOT_EXIST") for one in causes
+    )
+    if not is_gone:
+        return None
+    return TryAgainError(
+        "FILE_VANISHED",
+        f"a file vanished before it was read: {first_lines(error)}",
+        next_run="names the files that are gone for good",
+        fix="run again",
     )
 
 
@@ -119,11 +168,20 @@ def spark_differs(text: str, name: str) -> UsageError:
 
 def explain_cluster(text: str, name: str) -> TidegateError | None:
     """What goes wrong only where executors are processes of their own; None for all else."""
-    page = "docs/how-to/from-machine-to-cluster.md"
     if any(words in text for words in _CONTEXT_ENDED):
         return application_ended(name)
     if is_other_spark(text):
         return spark_differs(text, name)
+    if known := explain_python(text, name):
+        return known
+    if "ExecutorLostFailure" in text or "Lost executor" in text or "FetchFailed" in text:
+        return executors_lost(name, f"again and again: {_line_with('ExecutorLostFailure', text)}")
+    return None
+
+
+def explain_python(text: str, name: str) -> UsageError | None:
+    """An executor whose Python is missing, is another one, or lacks a module; None for all else."""
+    page = "docs/how-to/from-machine-to-cluster.md"
     if "PYTHON_VERSION_MISMATCH" in text:
         return UsageError(
             "PYTHON_DIFFERS",
@@ -149,8 +207,6 @@ def explain_cluster(text: str, name: str) -> TidegateError | None:
             next_run="reads the same batch again and fails in the same way; nothing is lost",
             fix=f"install it on each worker, or send it along with `spark.archives` ({page})",
         )
-    if "ExecutorLostFailure" in text or "Lost executor" in text or "FetchFailed" in text:
-        return executors_lost(name, f"again and again: {_line_with('ExecutorLostFailure', text)}")
     return None
 
 

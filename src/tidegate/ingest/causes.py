@@ -1,0 +1,81 @@
+"""What is behind an error that Spark throws: the chain of causes, each with its class and Spark's error condition.
+
+Texts are for people. They hold what the user's own code has said, too, so nothing is told apart by a word in them: a
+transform that fails with "Kafka TimeoutException" has a fault of its own, not a broker that is away.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+_LONGEST_CHAIN = 20
+_OF_KAFKA = ("org.apache.kafka.", "org.apache.spark.sql.kafka010.", "org.apache.spark.kafka010.")
+_PYTHON_EXCEPTION = "org.apache.spark.api.python.PythonException"
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One error of the chain. ``kind`` is its class by its full name, ``condition`` Spark's error condition (such as
+    ``FAILED_READ_FILE.NO_HINT``) and ``sql_state`` the SQLSTATE, "" where it has none; ``from_kafka`` whether Kafka's
+    client or Spark's Kafka source threw it."""
+
+    kind: str
+    condition: str
+    sql_state: str
+    text: str
+    from_kafka: bool = False
+
+    @property
+    def is_of_python_code(self) -> bool:
+        """Whether it tells of Python code that ran on rows: its text is that code's."""
+        return self.kind == _PYTHON_EXCEPTION or self.condition.startswith("PYTHON_EXCEPTION")
+
+    @property
+    def is_of_user(self) -> bool:
+        """Whether the transform threw it: Python code, ``raise_error``, or ``assert_true``."""
+        return self.is_of_python_code or self.condition.startswith("USER_RAISED_EXCEPTION")
+
+
+def read_causes(error: BaseException) -> list[Cause]:
+    """The chain of causes of ``error``, from the outside in: the JVM's for what Spark threw, else Python's."""
+    thrown = getattr(error, "_origin", None) or getattr(error, "java_exception", None)
+    if thrown is not None:
+        return _read_java(thrown)
+    causes: list[Cause] = []
+    seen: BaseException | None = error
+    while seen is not None and len(causes) < _LONGEST_CHAIN:
+        if seen is not error and (getattr(seen, "_origin", None) or getattr(seen, "java_exception", None)) is not None:
+            break  # another error of Spark's, in whose handling this one was raised
+        kind = f"{type(seen).__module__}.{type(seen).__qualname__}"
+        causes.append(Cause(kind, _ask(seen, "getCondition"), _ask(seen, "getSqlState"), str(seen)))
+        seen = seen.__cause__
+    return causes
+
+
+def _read_java(thrown: Any) -> list[Cause]:
+    causes: list[Cause] = []
+    while thrown is not None and len(causes) < _LONGEST_CHAIN:
+        kind = str(thrown.getClass().getName())
+        condition, sql_state = _ask(thrown, "getCondition"), _ask(thrown, "getSqlState")
+        from_kafka = kind.startswith(_OF_KAFKA) or _thrown_in_kafka(thrown)
+        causes.append(Cause(kind, condition, sql_state, str(thrown.getMessage() or ""), from_kafka))
+        thrown = thrown.getCause()
+    return causes
+
+
+def _thrown_in_kafka(thrown: Any) -> bool:
+    """Whether the innermost frame that is not Java's own lies in Kafka's client or in Spark's Kafka source."""
+    for frame in thrown.getStackTrace()[:10]:
+        name = str(frame.getClassName())
+        if not name.startswith(("java.", "jdk.", "scala.")):
+            return name.startswith(_OF_KAFKA)
+    return False
+
+
+def _ask(error: Any, method: str) -> str:
+    """What a method of Spark's errors says; "" for an error that has no such method, or nothing to say."""
+    try:
+        return str(getattr(error, method)() or "")
+    except Exception:  # py4j asks the JVM, which says that there is no such method
+        return ""

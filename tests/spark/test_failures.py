@@ -1,0 +1,92 @@
+"""What Spark throws, told apart by its error conditions and classes: a word in the user's own text decides nothing."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import functions as F
+
+from tidegate.errors import TidegateError, TryAgainError, UsageError
+from tidegate.ingest.failures import explain, is_read_fault
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Transform = Callable[["DataFrame"], "DataFrame"]
+
+# What other errors are called, all at once; none of them is what happened.
+_MISLEADING = "kafka TimeoutException FAILED_READ_FILE EOFException KAFKA_DATA_LOSS CONCURRENT_STREAM_LOG_UPDATE"
+
+
+def fail(
+    spark: SparkSession, root: Path, transform: Transform, name: str = "a.json", data: bytes = b'{"a": 1}\n'
+) -> Any:
+    """The error that a stream over one file ends with, as the driver keeps it."""
+    source = root / "in"
+    source.mkdir()
+    (source / name).write_bytes(data)
+    kept: list[BaseException] = []
+
+    def take(frame: DataFrame, batch_id: int) -> None:
+        try:
+            frame.collect()
+        except Exception as error:
+            kept.append(error)
+            raise
+
+    frame = transform(spark.readStream.name("offered").schema("a INT").json(str(source)))
+    writer = frame.writeStream.foreachBatch(take).trigger(availableNow=True)
+    with pytest.raises(Exception) as caught:
+        writer.option("checkpointLocation", str(root / "checkpoint")).start().awaitTermination()
+    return kept[-1] if kept else caught.value
+
+
+def told(spark: SparkSession, root: Path, transform: Transform, **file: Any) -> TidegateError:
+    return explain(fail(spark, root, transform, **file), "orders", root / "jobs", root / "state")
+
+
+def test_an_error_that_the_transform_raises_is_the_transforms(spark: SparkSession, tmp_path: Path) -> None:
+    error = told(spark, tmp_path, lambda frame: frame.select(F.raise_error(F.lit(f"no such ad: {_MISLEADING}"))))
+    assert isinstance(error, UsageError) and error.code == "TRANSFORM_FAILED"
+    assert error.message == f"the transform raised an error for a row: no such ad: {_MISLEADING}"
+
+
+def test_an_assertion_of_the_transform_is_too(spark: SparkSession, tmp_path: Path) -> None:
+    error = told(spark, tmp_path, lambda frame: frame.selectExpr("a", "assert_true(a > 5, 'too small') AS checked"))
+    assert (error.code, error.message) == ("TRANSFORM_FAILED", "the transform raised an error for a row: too small")
+
+
+def test_python_code_that_speaks_of_kafka_is_not_a_broker(spark: SparkSession, tmp_path: Path) -> None:
+    @F.udf("int")
+    def ask(value: int) -> int:
+        raise TimeoutError(_MISLEADING)
+
+    error = fail(spark, tmp_path, lambda frame: frame.select(ask("a")))
+    assert not is_read_fault(error)
+    known = explain(error, "kafka_orders", tmp_path / "jobs/kafka_orders", tmp_path)
+    assert known.code == "TRANSFORM_FAILED" and f"TimeoutError: {_MISLEADING}" in known.message
+
+
+def test_a_value_that_an_expression_cannot_take(spark: SparkSession, tmp_path: Path) -> None:
+    error = told(spark, tmp_path, lambda frame: frame.selectExpr("1 / (a - 1) AS n"))
+    assert error.code == "TRANSFORM_FAILED"
+    assert error.message.startswith("a row does not fit the transform: [DIVIDE_BY_ZERO]")
+
+
+def test_a_file_that_cannot_be_read_is_a_read_fault(spark: SparkSession, tmp_path: Path) -> None:
+    torn = gzip.compress(b'{"a": 1}\n' * 100_000)[:200]
+    assert is_read_fault(fail(spark, tmp_path, lambda frame: frame, name="a.json.gz", data=torn))
+
+
+def test_a_file_that_vanishes_is_tried_again(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "b.json").write_text('{"a": 1}\n')
+    frame = spark.read.schema("a INT").json(str(tmp_path / "b.json"))
+    (tmp_path / "b.json").unlink()
+    with pytest.raises(Exception) as caught:
+        frame.collect()
+    error = explain(caught.value, "orders", tmp_path / "jobs", tmp_path)
+    assert isinstance(error, TryAgainError) and error.code == "FILE_VANISHED"
