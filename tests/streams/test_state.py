@@ -209,3 +209,24 @@ def test_state_of_rocksdb_that_cannot_be_read(spark: SparkSession, tmp_path: Pat
     repair_pipeline(flow.project, "flow", dry_run=False, rebuild=True)
     flow.run()
     flow.expect("id total", [("a", 2), ("end", 1)])
+
+
+def test_shuffle_partitions_are_the_users_at_birth_and_stay(spark: SparkSession, tmp_path: Path) -> None:
+    """The number is read once, with the first batch of a checkpoint; a later one is named in the report."""
+    count = "def transform(events):\n    return events.groupBy('id').count()\n"
+    conf = "spark: {conf: {spark.sql.shuffle.partitions: 3}}\n"
+    more = "output_mode: update\ntable: {keys: [id]}\n"
+    flow = make_streaming(
+        tmp_path, spark, f"sources:\n{source('events', 'id STRING, dt TIMESTAMP')}{more}{conf}", count
+    )
+    flow.offer("events", event("a", "10:00"))
+    report = flow.run()
+    assert report["notes"] == []
+    state = next(flow.state.rglob("state/0"))
+    assert sorted(path.name for path in state.iterdir() if path.name.isdigit()) == ["0", "1", "2"]
+    spec = tmp_path / "jobs/flow/pipeline.yaml"
+    spec.write_text(spec.read_text().replace("shuffle.partitions: 3", "shuffle.partitions: 5"))
+    flow.offer("events", event("a", "11:00"))
+    [note] = flow.run()["notes"]
+    assert note.startswith("spark.sql.shuffle.partitions is 5 in spark.conf, and stays 3 for this checkpoint")
+    flow.expect("id count", [("a", 2)])

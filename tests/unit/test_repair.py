@@ -14,9 +14,9 @@ import pytest
 from tests.staged import QUERY
 from tests.storage_calls import KilledHere, StorageCalls, kill
 from tidegate import storage
+from tidegate.ingest.jvm import PINNED
 from tidegate.project import Project, load_project
 from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
-from tidegate.run.drain import PINNED
 from tidegate.run.preflight import gather_facts
 from tidegate.run.repair import find_disagreement, repair_pipeline
 from tidegate.source.ledger import NewFile, open_ledger

@@ -274,6 +274,10 @@ def test_faults_of_a_files_source(tmp_path, change, expected):
             "spark: {conf: {spark.master: x}}",
             "9: spark.conf.spark.master: this setting is not yours to make: the master",
         ),
+        (
+            "spark: {conf: {spark.sql.streaming.multipleWatermarkPolicy: max}}",
+            "which runs without Spark read as well | remove it, and write `watermark_policy: max` in pipeline.yaml",
+        ),
         ("spark: {conf: {executor.memory: 1g}}", "'executor.memory' is not a Spark setting"),
         ("spark: {conf: {spark.sql.files.ignoreCorruptFiles: true}}", "it drops rows in silence | remove it"),
         (

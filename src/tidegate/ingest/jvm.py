@@ -30,13 +30,14 @@ _C2_WHEN_HOT = [
 that ran for seconds. With these the same run takes 32 to 34, and the wall time goes down as well (23 s to 21 s)."""
 
 PINNED = {
-    # 200, Spark's default, is for state of many GB.
+    # 200, Spark's default, is for state of many GB: it took a run with 20,000 keys of state to 44 CPU-seconds.
     "spark.sql.shuffle.partitions": "4",
     # The checkpoint knows a source by its name and not by its place in the plan, which moves with the transform.
     "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
     "spark.sql.streaming.offsetLog.formatVersion": "2",
 }
-"""What Spark pins for ever with a checkpoint's first batch."""
+"""What a checkpoint keeps for ever from its first batch on. A user's own number of shuffle partitions is taken at birth
+instead (``run/pinned.py``)."""
 
 _SMALL_BYTES = 32 * MIB
 _MAX_PARTITION_BYTES = 128 * MIB
@@ -87,22 +88,21 @@ def driver_conf(pending_bytes: int, files: int, cores: int) -> dict[str, str]:
     if pending_bytes < 0 or files < 0 or cores < 1:
         raise ValueError(f"pending_bytes >= 0, files >= 0, cores >= 1, not {pending_bytes}, {files}, {cores}")
     return {
-        **_lean_conf(cores),
+        **_lean_conf(),
         **_reading_conf(pending_bytes, files, cores),
         **_writing_conf(),
         **_checkpoint_conf(),
     }
 
 
-def _lean_conf(cores: int) -> dict[str, str]:
+def _lean_conf() -> dict[str, str]:
     return {
         # Jetty, its servlets and the event store behind them: 18.4 down to 16.7, and no port that can be taken.
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         # Spark's INFO lines drown the run's own progress in a task's log. No measurable cost.
         "spark.log.level": "WARN",
-        # Pinned by the first batch of a checkpoint. 200, the default, took a run with 20,000 keys of state to 44.
-        "spark.sql.shuffle.partitions": str(min(8, max(2, cores))),
+        "spark.sql.shuffle.partitions": PINNED["spark.sql.shuffle.partitions"],
     }
 
 

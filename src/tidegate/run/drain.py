@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate import storage
 from tidegate.errors import DisagreementError, SourceLostError, TidegateError
-from tidegate.ingest.jvm import PINNED
 from tidegate.ingest.order import IngestOrder, write_order
 from tidegate.project import PipelinePaths
 from tidegate.run.master import check_master, explain_end
 from tidegate.run.pending import Pending, find_pending
+from tidegate.run.pinned import describe_pinned, settings_at_birth
 from tidegate.run.preflight import Facts, gather_facts
 from tidegate.run.rebirth import begin_anew
 from tidegate.run.rebuild import rebuild_choices
@@ -251,7 +251,11 @@ def _accept_losses(context: RunContext, pending: Pending, reason: str | None) ->
     if birth is not None and birth.keeps_state:
         _jump_over_loss(context, birth, births)
     else:
-        begin_anew(context.paths, new_birth(context.paths, context.spec, sources, dict(PINNED)), why="accepted loss")
+        begin_anew(
+            context.paths,
+            new_birth(context.paths, context.spec, sources, settings_at_birth(context.project, context.spec)),
+            why="accepted loss",
+        )
     return True
 
 
@@ -294,7 +298,10 @@ def _record_birth(context: RunContext, pending: Pending) -> None:
         if pending.has_new or pending.kafka:
             sources: dict[str, dict[str, Any]] = {name: {} for name in context.spec.streams}
             sources |= {name: start.to_dict() for name, (start, _) in pending.kafka.items()}
-            write_birth(context.paths, new_birth(context.paths, context.spec, sources, dict(PINNED)))
+            write_birth(
+                context.paths,
+                new_birth(context.paths, context.spec, sources, settings_at_birth(context.project, context.spec)),
+            )
         return
     grown: dict[str, dict[str, Any]] = {name: birth.sources.get(name, {}) for name in context.spec.streams}
     if pending.kafka:
@@ -330,6 +337,7 @@ def _run_driver(context: RunContext, ordered: tuple[IngestOrder, Pending], submi
     storage.remove(result_path)
     write_order(order_path, order)
     birth = read_birth(paths)
+    settings = birth.settings if birth is not None else settings_at_birth(context.project, context.spec)
     plan = plan_submit(
         context.project,
         order_path=order_path,
@@ -337,10 +345,13 @@ def _run_driver(context: RunContext, ordered: tuple[IngestOrder, Pending], submi
         pipeline_conf=context.spec.spark.conf,
         pending_bytes=pending.bytes,
         pending_files=pending.files,
-        settings=birth.settings if birth is not None else dict(PINNED),
+        settings=settings,
         needs_kafka=any(isinstance(source, KafkaSource) for source in context.spec.sources.values()),
     )
     check_master(plan.master, context.name)
+    assert context.facts is not None
+    last = context.facts.checkpoint.last_offset
+    context.report.notes += describe_pinned(context.project, paths, context.spec, settings, last)
     context.lease.check()
     exit_code = submit(plan)
     context.lease.check()

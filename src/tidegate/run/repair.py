@@ -22,6 +22,7 @@ from tidegate.errors import DisagreementError, TidegateError
 from tidegate.ingest.jvm import PINNED
 from tidegate.lease import Lease, acquire
 from tidegate.project import PipelinePaths, Project
+from tidegate.run.pinned import settings_at_birth
 from tidegate.run.preflight import Facts, check_agreement, gather_facts
 from tidegate.run.rebirth import begin_anew
 from tidegate.run.rebuild import (
@@ -149,7 +150,7 @@ def _repair(
     for path in sorted(paths.verdicts.glob("*.json")) if paths.verdicts.is_dir() else []:
         storage.move(path, folder / f"verdict-{path.name}")
     sources: dict[str, dict[str, Any]] = {source: starts.get(source, {}) for source in spec.streams}
-    settings = dict(PINNED) if rebuild else _settings(facts)
+    settings = settings_at_birth(project, spec) if rebuild else _settings(facts)
     begin_anew(paths, new_birth(paths, spec, sources, settings), why=f"repair: {found.code}")
     _note_table(paths, spec, facts)  # last: as long as the old note stands, a table that disagrees with it is found
     if value["unreadable_again"]:

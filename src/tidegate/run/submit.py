@@ -50,11 +50,12 @@ def plan_submit(
     settings: Mapping[str, str],
     needs_kafka: bool,
 ) -> SubmitPlan:
-    """Driver settings for this run: chosen by what is pending, then the project's, the pipeline's, and those pinned."""
+    """Driver settings for this run: chosen by what is pending, then the project's, the pipeline's, and ``settings``,
+    which the checkpoint keeps from its birth."""
     from tidegate.ingest.cluster import choose_cores, cluster_conf
     from tidegate.ingest.jvm import driver_conf, jvm_options, launcher_env
 
-    own = {str(key): _text(value) for key, value in {**project.spec.spark.conf, **pipeline_conf}.items()}
+    own = own_settings(project, pipeline_conf)
     master = parse_master(project.spec.spark.master)
     if master.is_cluster:
         cores = choose_cores(master, pending_bytes, own)
@@ -83,6 +84,11 @@ def plan_submit(
         log_path=str(log_path),
         pending_bytes=pending_bytes,
     )
+
+
+def own_settings(project: Project, pipeline_conf: Mapping[str, Any]) -> dict[str, str]:
+    """What the project and, over it, the pipeline say under ``spark.conf``, as Spark takes it."""
+    return {str(key): _text(value) for key, value in {**project.spec.spark.conf, **pipeline_conf}.items()}
 
 
 def _class_archive() -> Path | None:

@@ -21,10 +21,17 @@ _OWNED: dict[str, str] = {
     "spark.sql.streaming.fileSource.log.deletion": "tidegate keeps the checkpoint",
     "spark.sql.streaming.unsupportedOperationCheck": "it lets a query run that gives wrong results",
     "spark.sql.json.filterPushdown.enabled": "tidegate sets it, so that every record is counted",
+    "spark.sql.streaming.multipleWatermarkPolicy": "the spec has a key for it, which runs without Spark read as well",
+    "spark.sql.streaming.stateStore.unloadOnCommit": "runs are over before Spark's maintenance of state begins",
+    "spark.sql.streaming.queryEvolution.enableSourceEvolution": "the checkpoint knows its sources by name",
+    "spark.sql.streaming.offsetLog.formatVersion": "the checkpoint is read without Spark as well",
     "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "a late task could change what was checked",
     "spark.hadoop.fs.defaultFS": "tidegate's folders are folders, on storage that all machines see",
     "spark.jars": "tidegate passes checked jars",
     "spark.jars.packages": "jars are never resolved while a pipeline runs",
+}
+_INSTEAD = {
+    "spark.sql.streaming.multipleWatermarkPolicy": "remove it, and write `watermark_policy: max` in pipeline.yaml"
 }
 
 
@@ -34,7 +41,8 @@ def check_spark_conf(path: KeyPath, conf: Mapping[str, object]) -> list[Finding]
     for key, value in conf.items():
         here = (*path, key)
         if key in _OWNED:
-            found.append(Finding(here, f"this setting is not yours to make: {_OWNED[key]}", "remove it"))
+            message = f"this setting is not yours to make: {_OWNED[key]}"
+            found.append(Finding(here, message, _INSTEAD.get(key, "remove it")))
         elif not key.startswith("spark.") or any(letter.isspace() or letter == "=" for letter in key):
             found.append(Finding(here, f"{key!r} is not a Spark setting", "write its whole name: spark.sql...."))
         elif isinstance(value, str) and ("\n" in value or "\0" in value):

@@ -120,6 +120,11 @@ def _read_offset_file(path: Path, batch_id: int) -> tuple[dict[str, Any], dict[s
         raise ValueError(f"the offsets of batch {batch_id} cannot be read: {error}") from error
 
 
+def read_pinned_settings(path: Path, batch_id: int) -> dict[str, str]:
+    """The settings that Spark pinned with the checkpoint's first batch and repeats in each planned one."""
+    return {str(key): str(value) for key, value in _read_offset_file(path, batch_id)[0].get("conf", {}).items()}
+
+
 def read_watermark(path: Path) -> int:
     """The watermark that the next batch would work with, in milliseconds since 1970; 0 for none."""
     last = (_batch_ids(path / "commits") or [-1])[-1]
