@@ -149,3 +149,23 @@ def test_sources_come_go_and_change_places(spark: SparkSession, tmp_path: Path) 
         flow.run()
     wanted = ["a", "one0", "two0", "two1", "one1", "two2", "three3", "one3", "two3"]
     flow.expect("word", [(word,) for word in wanted])
+
+
+def test_a_change_in_a_late_field_of_a_wide_value_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark's own text of an expression ends after 25 fields."""
+
+    def newest(factor: int) -> str:
+        fields = ", ".join(
+            [*(f"F.col('n').alias('a{number}')" for number in range(29)), f"(F.col('n') * {factor}).alias('z')"]
+        )
+        return f"words.groupBy('word').agg(F.max_by(F.struct({fields}), 'n')['z'].alias('total'))"
+
+    flow = make(tmp_path, spark, newest(2))
+    flow.write("jobs/flow/transform.py", _transform(newest(3)))
+    flow.offer("words", {"word": "a", "n": 5})
+    with pytest.raises(DisagreementError, match="the values of its Aggregate") as caught:
+        flow.run()
+    assert caught.value.code == "STATE_CHANGED"
+    flow.write("jobs/flow/transform.py", _transform(newest(2)))
+    flow.run()
+    flow.expect("word total", [("a", 10), ("b", 4)])

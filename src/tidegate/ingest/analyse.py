@@ -34,7 +34,7 @@ def analyse_pipeline(project: Project, name: str) -> None:
     from tidegate.ingest.foresee import foresee_schemas
     from tidegate.ingest.query import prepare_query
     from tidegate.spec.load import load_pipeline
-    from tidegate.staging.birth import as_read, check_state, read_birth
+    from tidegate.staging.birth import as_read, check_state, digest_transform, read_birth
     from tidegate.table.log import read_table_state
     from tidegate.transform.fingerprint import describe_state
 
@@ -57,7 +57,8 @@ def analyse_pipeline(project: Project, name: str) -> None:
             prepared = prepare_query(spark, project, spec, parsed, "validate", schema_json, partition_by)
             birth = read_birth(paths)
             if birth is not None:
-                check_state(birth, name, describe_state(prepared.out))
+                transform = digest_transform(paths, spec)
+                check_state(birth, name, describe_state(prepared.out), spark=spark.version, transform=transform)
         except TidegateError:
             raise
         except Exception as error:

@@ -117,7 +117,7 @@ def _drain_into_staging(
         spark, project, spec, parsed | statics, order.run_id, order.table_schema_json, order.table_partition_by
     )
     check_token(paths, order.token)
-    keep_state(paths, spec, describe_state(prepared.out))
+    keep_state(paths, spec, describe_state(prepared.out), spark.version)
     if prepared.keeps_state:
         set_state_conf(spark, prepared.out, spec.watermark_policy)
     stager = BatchStager(

@@ -39,6 +39,8 @@ class Birth:
 
     transform: str = ""
     """Digest of the transform that last ran with this state."""
+    state_spark: str = ""
+    """The version of Spark whose words ``state`` is in; "" for one that wrote longer texts in part."""
 
     @property
     def keeps_state(self) -> bool:
@@ -86,38 +88,55 @@ def keep_schemas(paths: PipelinePaths, spec: PipelineSpec, schemas: dict[str, st
     replace_birth(paths, replace(birth, schemas=kept, fingerprint=fingerprint(read_spec(spec, paths.spool, kept))))
 
 
-def keep_state(paths: PipelinePaths, spec: PipelineSpec, state: list[dict[str, Any]]) -> None:
-    """Keep what the state is made for, and by which transform, or compare with what was kept.
+def keep_state(paths: PipelinePaths, spec: PipelineSpec, state: list[dict[str, Any]], spark: str) -> None:
+    """Keep what the state is made for, and by which transform, or compare with what was kept. ``spark`` is the version
+    of Spark that described ``state``.
 
     Raises DisagreementError STATE_CHANGED when old state would give wrong numbers.
     """
     birth = read_birth(paths)
     assert birth is not None, "the ingest step writes the birth before it starts Spark"
-    if birth.state is not None:
-        check_state(birth, spec.name, state)
-    now = replace(birth, state=state, transform=digest_transform(paths, spec))
+    transform = digest_transform(paths, spec)
+    check_state(birth, spec.name, state, spark=spark, transform=transform)
+    now = replace(birth, state=state, transform=transform, state_spark=spark)
     if now != birth:
         replace_birth(paths, now)
 
 
 def digest_transform(paths: PipelinePaths, spec: PipelineSpec) -> str:
-    """What tells two texts of a pipeline's transform apart."""
+    """What tells two texts of a pipeline's transform, and of the modules beside it, apart."""
     if spec.transform is None:
         return ""
+    own = paths.job / spec.transform
     try:
-        return hashlib.sha256((paths.job / spec.transform).read_bytes()).hexdigest()
+        digest = hashlib.sha256(own.read_bytes())
+        for path in sorted(paths.job.rglob("*.py")):
+            if path != own:
+                digest.update(f"\0{path.relative_to(paths.job)}\0".encode() + path.read_bytes())
     except OSError:
         return ""
+    return digest.hexdigest()
 
 
-def check_state(birth: Birth, name: str, state: list[dict[str, Any]]) -> None:
-    """Raise DisagreementError STATE_CHANGED when the operators that keep state are others than those of the birth."""
+def check_state(birth: Birth, name: str, state: list[dict[str, Any]], *, spark: str, transform: str) -> None:
+    """Raise DisagreementError STATE_CHANGED when the operators that keep state are others than those of the birth.
+
+    Two versions of Spark may call one expression differently. So after a change of Spark the same operators made by the
+    same text, of which ``transform`` is the digest, are the same.
+    """
     if birth.state is None or birth.state == state:
         return
+    spelled_anew = birth.state_spark != spark and [one["operator"] for one in birth.state] == [
+        one["operator"] for one in state
+    ]
+    if spelled_anew and transform and transform == birth.transform:
+        return
+    both = f"; Spark was changed as well ({birth.state_spark or 'unknown'} -> {spark}): take the transform's change "
+    both += "back, run once, and make it again"
     raise DisagreementError(
         "STATE_CHANGED",
         f"the transform was changed so that the state kept so far would give wrong numbers: "
-        f"{_first_difference(birth.state, state)}",
+        f"{_first_difference(birth.state, state)}" + (both if spelled_anew else ""),
         where=f"pipeline {name}",
         next_run="refuses in the same way; nothing was read or written",
         fix=f"take the change back, or `tidegate repair {name} --rebuild`: a new table from all that the sources still "

@@ -6,30 +6,45 @@ mean something else. Filters, and columns that the state does not depend on, may
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tidegate.transform.operations import is_stateful
 from tidegate.transform.plans import analysed_plan, children_of, is_metric, items, kind_of, walk
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 _ATTRIBUTE = re.compile(r"([^\s,()\[\]]+)#(\d+)L?(?:-T\d+ms)?")
 _DEPTH_AT_MOST = 20
+_FIELDS_IN_A_TEXT = "spark.sql.debug.maxToStringFields"
 
 
 def describe_state(out: DataFrame) -> list[dict[str, Any]]:
     """The operators of ``out`` that keep state, from the result down: {"operator", "keys", "values"} as texts over the
     sources' columns; an empty list for a query without state."""
     found = []
-    for node in walk(analysed_plan(out)):
-        if is_stateful(node):
-            definitions: dict[str, str] = {}
-            for child in children_of(node):
-                _collect(child, definitions)
-            found.append(_describe(node, definitions))
+    with _whole_texts(out.sparkSession):
+        for node in walk(analysed_plan(out)):
+            if is_stateful(node):
+                definitions: dict[str, str] = {}
+                for child in children_of(node):
+                    _collect(child, definitions)
+                found.append(_describe(node, definitions))
     return found
+
+
+@contextlib.contextmanager
+def _whole_texts(session: SparkSession) -> Iterator[None]:
+    """Spark cuts the text of an expression, and of a type, after 25 fields: the rest would not be compared."""
+    before = session.conf.get(_FIELDS_IN_A_TEXT)
+    session.conf.set(_FIELDS_IN_A_TEXT, str(2**31 - 1))
+    try:
+        yield
+    finally:
+        session.conf.set(_FIELDS_IN_A_TEXT, str(before))
 
 
 def _describe(node: Any, definitions: dict[str, str]) -> dict[str, Any]:
