@@ -141,7 +141,7 @@ class _Bench:
     def _set_aside(self, run_id: str) -> list[dict[str, Any]]:
         from tidegate.quarantine.read import QuarantineFilter, show_quarantine
 
-        return list(show_quarantine(self.paths.quarantine, QuarantineFilter(run_id=run_id), 1000))
+        return list(show_quarantine(self.paths.quarantine, QuarantineFilter(run_id=run_id), sys.maxsize))
 
     def _offer(self, source: str, number: int, rows: Rows) -> None:
         """A parquet file that Spark writes, so that its types are the schema's; then renamed in."""
@@ -164,14 +164,12 @@ class _Bench:
         file.rename(self.root / "inbox" / source / f"{number:06d}.parquet")
 
     def _submit(self, plan: SubmitPlan) -> int:
-        from tidegate.ingest.job import main
+        from tidegate.ingest.job import drain_order
 
-        try:
-            # The driver's marks on stdout are nothing that a test says.
-            with _settings(plan.conf), contextlib.redirect_stdout(sys.stderr):
-                return main(plan.application_args)
-        finally:
-            _outlive_parent()
+        [order_path] = plan.application_args
+        # The driver's marks on stdout are nothing that a test says.
+        with _settings(plan.conf), contextlib.redirect_stdout(sys.stderr):
+            return drain_order(Path(order_path))
 
 
 def _session() -> SparkSession:
@@ -208,14 +206,6 @@ def _settings(conf: Mapping[str, str]) -> Iterator[None]:
                 settings.unset(key)
             else:
                 settings.set(key, old)
-
-
-def _outlive_parent() -> None:
-    """A driver dies with whoever started it; a test's process does not."""
-    if sys.platform == "linux":
-        import ctypes
-
-        ctypes.CDLL(None).prctl(1, 0)
 
 
 __all__ = ["Delivery", "TidegateError", "run_on_rows"]

@@ -104,3 +104,24 @@ def test_names_that_are_not_there(spark: SparkSession, project: Path) -> None:
         run_on_rows("prices", [{"trade": [{"id": 1}]}], project)
     with pytest.raises(UsageError, match="a row of trades has prise; the columns are: id, at, price, tags, _key"):
         run_on_rows("prices", [{"trades": [{"id": 1, "prise": 1}]}], project)
+
+
+def test_nothing_of_the_process_changes_and_nothing_set_aside_is_cut(spark: SparkSession, project: Path) -> None:
+    import ctypes
+    import signal
+    import sys
+
+    prctl = ctypes.CDLL(None).prctl
+    prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+    try:
+        before = list(sys.path)
+        rows = [{"id": number, "at": dt.datetime(2026, 1, 1), "price": Decimal("-1.00")} for number in range(1200)]
+        good = {"id": -1, "at": dt.datetime(2026, 1, 1), "price": Decimal("1.00")}
+        [delivery] = run_on_rows("prices", [{"trades": [good, *rows]}], project)
+        kept = ctypes.c_int(0)
+        prctl(2, ctypes.byref(kept))  # PR_GET_PDEATHSIG
+        assert kept.value == signal.SIGTERM
+        assert len(delivery.set_aside) == 1200 and len(delivery.rows) == 1
+        assert sys.path == before
+    finally:
+        prctl(1, 0)

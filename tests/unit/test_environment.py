@@ -10,6 +10,7 @@ import pytest
 from tidegate.project import Project, load_project
 from tidegate.spec.environment import list_variables
 from tidegate.spec.faults import SpecError
+from tidegate.spec.secrets import sounds_secret
 
 CANARY = "canary-5d2e"
 
@@ -163,3 +164,32 @@ def test_a_file_that_is_wrong_around_the_key_is_told_as_such(tmp_path: Path, tex
     error = refuse(tmp_path, text, TIDEGATE__SPARK__MASTER="local[2]", TIDEGATE__NO="1")
     assert any(fault.file == "tidegate.yaml" for fault in error.faults)
     assert any(fault.where == "environment variable TIDEGATE__NO" for fault in error.faults)
+
+
+def test_a_plain_word_of_the_environment_is_left_in_a_sentence(tmp_path: Path) -> None:
+    """`local` is a master, and a word of what is said about a folder."""
+    text = "version: 1\nspark: {master: '${MASTER}'}\nwarehouse: s3a://bucket/tables\n"
+    told = str(refuse(tmp_path, text, MASTER="local"))
+    assert "only folders of the local file system are supported" in told
+    secret = str(refuse(tmp_path, "version: 1\nkafka: {options: {sasl.pasword: '${WORD}'}}\n", WORD="canary"))
+    assert "canary" not in secret
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "kafka.sasl.jaas.config",
+        "spark.hadoop.fs.azure.account.key.mine.dfs.core.windows.net",
+        "spark.hadoop.fs.s3a.secret.key",
+        "AWS_ACCESS_KEY_ID",
+        "API-KEY",
+        "ssl.keystore.passwd",
+    ],
+)
+def test_settings_that_hold_a_secret(name: str) -> None:
+    assert sounds_secret(name)
+
+
+@pytest.mark.parametrize("name", ["spark.executor.memory", "table.keys", "key", "spark.sql.shuffle.partitions"])
+def test_settings_that_do_not(name: str) -> None:
+    assert not sounds_secret(name)

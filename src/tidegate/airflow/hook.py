@@ -20,11 +20,10 @@ from tidegate.errors import TryAgainError, UsageError
 from tidegate.run.process_tree import bind_to_parent, end_tree
 from tidegate.run.progress import describe_event, parse_marker
 from tidegate.run.submit import find_spark_submit, format_properties
+from tidegate.spec.secrets import sounds_secret
 
 if TYPE_CHECKING:
     from tidegate.run.submit import SubmitPlan
-
-SECRET_WORDS = ("password", "passwd", "secret", "token", "credential", "jaas", "private", "access.key", "apikey")
 
 
 class DriverHook(SparkSubmitHook):
@@ -181,9 +180,8 @@ def hide_in_logs(values: Mapping[str, Any]) -> None:
     from airflow.sdk.log import mask_secret
 
     for key, value in values.items():
-        sounds_secret = any(word in key.lower().replace("_", ".") for word in SECRET_WORDS)
         # A switch such as token.enabled=false hides nothing, but would blot every "false" out of the log.
-        if sounds_secret and _text(value) not in ("true", "false", ""):
+        if sounds_secret(key) and _text(value) not in ("true", "false", ""):
             mask_secret(str(value))
 
 

@@ -16,8 +16,7 @@ from typing import Any
 from tidegate.errors import UsageError
 from tidegate.spec.kafka_options import SECURITY_SETTINGS, TUNING_SETTINGS
 from tidegate.spec.reader_options import KAFKA_STREAM_OPTIONS
-
-_SECRET = ("sasl.jaas.config", "sasl.password", "ssl.keystore.password", "ssl.keystore.key", "ssl.key.password")
+from tidegate.spec.secrets import KAFKA_SECRETS
 
 _FIXED = {
     "bootstrap.servers": "it is set once for the project: kafka.bootstrap_servers in tidegate.yaml",
@@ -117,7 +116,7 @@ def map_settings(
     spark = {"kafka." + name: value for name, value in java.items()} | reader
     spark["kafka.bootstrap.servers"] = bootstrap_servers
     spark["kafka.isolation.level"] = "read_committed"
-    secrets = {java[name] for name in _SECRET if java.get(name)}
+    secrets = {java[name] for name in KAFKA_SECRETS - {"sasl.username"} if java.get(name)}
     secrets |= {client[name] for name in ("sasl.password",) if client.get(name)}
     return KafkaSettings(bootstrap_servers, client, spark, parser, tuple(sorted(secrets, key=len, reverse=True)))
 

@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from tidegate.spec.faults import Fault, show_value
+from tidegate.spec.secrets import sounds_secret
 
 KeyPath = tuple[str | int, ...]
 
@@ -95,13 +96,17 @@ class Document:
         self.faults.append(Fault(file, line, name_path(path), self.hide_filled(message), fix, code))
 
     def hide_filled(self, text: str) -> str:
-        """``text`` with values that came from the environment as they are written in the file: ``${VAR}``."""
+        """``text`` with values that came from the environment as they are written in the file: ``${VAR}``.
+
+        A plain word such as ``local`` is left alone outside of quotes, unless its key holds a secret: it is as often a
+        word of the sentence.
+        """
         for path, written in self.written.items():
             value = self.data
             for part in path:
                 value = value[part]
             text = text.replace(repr(value), repr(written))
-            if len(value) >= _SHORTEST_HIDDEN:
+            if len(value) >= _SHORTEST_HIDDEN and (sounds_secret(name_path(path)) or not value.isalpha()):
                 text = text.replace(value, written)
         return text
 

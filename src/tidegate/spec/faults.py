@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidegate.errors import UsageError
+from tidegate.spec.secrets import sounds_secret
 
 NOT_SUPPORTED_YET = "NOT_SUPPORTED_YET"
 STORAGE_NOT_SUPPORTED = "STORAGE_NOT_SUPPORTED"
-
-_SECRET_WORDS = ("password", "secret", "jaas", "token", "credential", "keystore.key", "access.key", "sasl.username")
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ def describe_allowed(word: str, allowed: Sequence[str]) -> str:
 
 def show_value(value: Any, key: str = "") -> str:
     """A value as an error may show it: short, on one line, and never a secret."""
-    if any(word in key.lower() for word in _SECRET_WORDS):
+    if sounds_secret(key):
         return "(hidden)"
     if isinstance(value, dict):
         return "a mapping" if value else "an empty mapping"

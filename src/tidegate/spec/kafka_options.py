@@ -8,6 +8,7 @@ from typing import Any
 from tidegate.spec.document import names_variable
 from tidegate.spec.faults import name_nearest, show_value
 from tidegate.spec.findings import Finding
+from tidegate.spec.secrets import KAFKA_SECRETS
 
 SECURITY_SETTINGS: tuple[str, ...] = (
     "security.protocol",
@@ -46,14 +47,6 @@ CLIENT_SETTINGS = SECURITY_SETTINGS + TUNING_SETTINGS
 """Names of the Kafka client's settings that may be made: with ``kafka.`` in front on a source, with or without it in
 ``tidegate.yaml``. Only what means the same to Spark's client and to the one that looks at the broker without a JVM."""
 
-_SECRET = {
-    "sasl.jaas.config",
-    "sasl.username",
-    "sasl.password",
-    "ssl.key.password",
-    "ssl.keystore.key",
-    "ssl.keystore.password",
-}
 _OWNED = {
     "bootstrap.servers": ("the brokers are the project's", "write kafka: bootstrap_servers in tidegate.yaml"),
     "group.id": ("tidegate keeps the offsets itself, in the checkpoint", "remove it"),
@@ -74,7 +67,7 @@ def check_kafka_option(path: tuple[str | int, ...], key: str, value: Any) -> lis
     if name in _OWNED:
         reason, fix = _OWNED[name]
         return [Finding(path, f"the option {key} is not yours to set: {reason}", fix)]
-    if name in _SECRET:
+    if name in KAFKA_SECRETS:
         message = "a secret does not belong in pipeline.yaml"
         return [Finding(path, message, f"write it in tidegate.yaml: kafka: {{options: {{{name}: ${{VAR}}}}}}")]
     if name not in CLIENT_SETTINGS:

@@ -111,6 +111,7 @@ def _load_function(path: Path) -> Any:
     spec = importlib.util.spec_from_file_location(f"tidegate_transform_{path.parent.name}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(path.parent))
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
     spec.loader.exec_module(module)
     return module.transform
