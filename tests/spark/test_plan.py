@@ -13,7 +13,7 @@ from tidegate.audit.row_rules import row_rules
 from tidegate.audit.suite import load_suite
 from tidegate.errors import UsageError
 from tidegate.ingest import plan
-from tidegate.ingest.capture import batch_metrics
+from tidegate.ingest.capture import batch_metrics, unknown_places
 from tidegate.project import load_project
 from tidegate.source.spark_files import stream_files
 from tidegate.spec.models import FilesSource, PipelineSpec
@@ -97,7 +97,7 @@ def test_counts_and_captured_records_of_each_batch(spark: SparkSession, rules: A
         assert (of_source["read"], of_source["malformed"], of_source["with_unknown"]) == (8 + batch, 1 + batch, 5)
         assert [record["_raw"] for record in of_source["captured"]] == ["torn"] * (batch + 1)
         assert of_source["captured"][0]["_position"].endswith(f"/intake/{batch}.json")
-        assert of_source["unknown"] == [["new"]]
+        assert list(unknown_places(of_source)) == ["new"]
         assert (of_rules["transformed"], of_rules["rejected"]) == (7, 2)
         assert (of_rules["rule_0"], of_rules["rule_1"]) == (2, 1)
         broken = {tuple(record["rules"]): record["_raw"] for record in of_rules["captured"]}
@@ -130,6 +130,33 @@ def test_more_than_a_metric_carries(spark: SparkSession, rules: Any, tmp_path: P
     for name in ("source:orders", "rules"):
         captured = [record["_raw"] for record in metrics[name]["captured"]]
         assert len(set(captured)) == len(captured) == plan.CAPTURED_AT_MOST
+
+
+def test_what_the_metrics_hold_is_bounded(spark: SparkSession, rules: Any, tmp_path: Path) -> None:
+    """Ten times the bounds: a key of its own in each record, long keys, many keys, long records."""
+    record = {"id": "a", "amount": 1}
+    lines = [json.dumps({**record, f"user_{number}": 1}) for number in range(50_000)]
+    lines += [json.dumps({**record, f"{number}" + "x" * 3_000: 1}) for number in range(100)]
+    lines += [json.dumps({**record, **{f"many_{number}_{key}": 1 for key in range(640)}}) for number in range(100)]
+    lines += ["torn" * 3_000 + str(number) for number in range(640)] + ["torn" * 40_000]
+    lines += [json.dumps({"id": "b" * 3_000, "amount": 500 + number}) for number in range(640)]
+    _offer(tmp_path, 0, lines)
+    ((_, staged, metrics),) = _run_batches(spark, tmp_path, rules)
+    of_source, of_rules = metrics["source:orders"], metrics["rules"]
+    assert (staged, of_source["with_unknown"], of_source["malformed"]) == (50_200, 50_200, 641)
+    assert (len(of_source["captured_long"]), of_source["captured"] or []) == (64, [])
+    assert len(of_rules["captured_long"]) == 64 and of_rules["rejected"] == 640
+    places = unknown_places(of_source)
+    assert len(places) == 64 and max(map(len, places)) <= 256 and all(places.values())
+    assert len(json.dumps(metrics)) < 4 << 20 and len(json.dumps(places)) < 40_000
+
+
+def test_rare_unknown_fields_are_named_beside_frequent_ones(spark: SparkSession, rules: Any, tmp_path: Path) -> None:
+    record = {"id": "a", "amount": 1}
+    lines = [json.dumps({**record, "frequent": 1})] * 20_000 + [json.dumps({**record, "rare": 1})]
+    _offer(tmp_path, 0, [*lines, json.dumps({**record, "frequent": 1, "with_it": 2}), *lines[:1000]])
+    ((_, _, metrics),) = _run_batches(spark, tmp_path, rules)
+    assert list(unknown_places(metrics["source:orders"])) == ["frequent", "rare", "with_it"]
 
 
 def test_columns_that_cannot_be_written_are_refused(spark: SparkSession, tmp_path: Path) -> None:

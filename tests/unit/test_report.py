@@ -72,6 +72,7 @@ def test_figures_are_the_sums_of_the_manifests() -> None:
                 "files": 3,
                 "bytes": 150,
                 "unknown_fields": {"new": "a:1", "more": "c:2"},
+                "unknown_records": 0,
             }
         }
         assert (report.batches, report.adopted_runs) == (2, ["r0"])

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from tidegate.staging.manifest import UNKNOWN_NAMES_AT_MOST
+
 if TYPE_CHECKING:
     from tidegate.ingest.positions import PositionFinder
 
@@ -33,6 +35,20 @@ def batch_metrics(query: Any) -> dict[str, dict[str, Any]]:
     return metrics
 
 
+def unknown_places(metric: dict[str, Any]) -> dict[str, str]:
+    """{name of a field that the schema lacks: position of a record that has it} of a ``source:<name>`` metric."""
+    by_kind = [value for key, value in metric.items() if key.startswith(("unknown_first_", "unknown_last_")) and value]
+    places: dict[str, str] = {}
+    for place in [*(metric.get("unknown_places") or []), *by_kind]:
+        for name in place["_unknown"]:
+            places.setdefault(name, place["_position"])
+    return dict(sorted(places.items())[:UNKNOWN_NAMES_AT_MOST])
+
+
+def _captured(metric: dict[str, Any]) -> list[dict[str, Any]]:
+    return [*(metric.get("captured") or []), *(metric.get("captured_long") or [])]
+
+
 @dataclass
 class Captured:
     """The set-aside records of one batch; ``complete`` when the metrics carried them all."""
@@ -45,7 +61,7 @@ class Captured:
 
     def add_malformed(self, source: str, metric: dict[str, Any]) -> None:
         """The malformed records of a ``source:<name>`` metric."""
-        found = metric.get("captured") or []
+        found = _captured(metric)
         self.complete = self.complete and len(found) == int(metric["malformed"])
         for record in found:
             self.malformed.append(
@@ -73,7 +89,7 @@ class Captured:
 
     def add_rejected(self, metric: dict[str, Any]) -> None:
         """The rejected rows of the ``rules`` metric."""
-        found = metric.get("captured") or []
+        found = _captured(metric)
         self.complete = self.complete and len(found) == int(metric["rejected"])
         for record in found:
             rules = list(record["rules"])

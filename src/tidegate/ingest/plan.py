@@ -35,28 +35,37 @@ CAPTURED_AT_MOST = 4096
 """Set-aside records that travel in the metrics themselves; more than these need a second look at the batch, which reads
 it again: a third of a large run."""
 
-_CAPTURED_CHARACTERS_AT_MOST = 16384
-"""A longer record does not travel in the metrics: with the count above, these bound what the driver must hold."""
+SHORT_CHARACTERS = 1024
+_LONG_CAPTURED_AT_MOST = 64
+_LONG_CHARACTERS = 16384
+"""Of records longer than 1,024 characters only 64 travel in the metrics, and none longer than 16,384. So a metric holds
+5 Mi characters at most, and each task that runs one of its own."""
 
 _PLACES_AT_MOST = 64
+_NAMES_AT_MOST = 64
+_NAME_CHARACTERS = 256
+_KINDS = 4
+"""Of records with unknown fields the metrics tell some that differ: 64 as they come, and of each of so many groups by
+their names the first and the last. A name is cut after 256 characters, and a record tells 64 names."""
 
 
 def observe_source(parsed: DataFrame, source: str) -> DataFrame:
     """``parsed`` with counts of records read and malformed, and a sample of the malformed, as metric
     ``source:<name>``.
     """
-    unknown = F.col("_unknown")
-    has_unknown = F.coalesce(F.size(unknown) > 0, F.lit(False))
+    names = F.transform(F.slice("_unknown", 1, _NAMES_AT_MOST), lambda name: F.left(name, F.lit(_NAME_CHARACTERS)))
+    has_unknown = F.coalesce(F.size("_unknown") > 0, F.lit(False))
+    place = F.struct(names.alias("_unknown"), F.col("_position"))
+    kinds = [F.when(has_unknown & (F.pmod(F.hash("_unknown"), F.lit(_KINDS)) == kind), place) for kind in range(_KINDS)]
     return parsed.observe(
         f"source:{source}",
         F.count(F.lit(1)).alias("read"),
         F.count(F.when(F.col("_malformed"), 1)).alias("malformed"),
-        _captured(F.col("_malformed") & _fits(F.col("_raw")), F.struct("_position", "_raw", "_detail")).alias(
-            "captured"
-        ),
+        *_captured(F.col("_malformed"), F.col("_raw"), F.struct("_position", "_raw", "_detail")),
         F.count(F.when(has_unknown, 1)).alias("with_unknown"),
-        F.collect_set(F.when(has_unknown, unknown)).alias("unknown"),
-        _captured(has_unknown, F.struct("_unknown", "_position"), _PLACES_AT_MOST).alias("unknown_places"),
+        _some(has_unknown, place, _PLACES_AT_MOST).alias("unknown_places"),
+        *(F.min(one).alias(f"unknown_first_{kind}") for kind, one in enumerate(kinds)),
+        *(F.max(one).alias(f"unknown_last_{kind}") for kind, one in enumerate(kinds)),
     )
 
 
@@ -153,7 +162,7 @@ def observe_rules(flagged: DataFrame, rules: Sequence[RowRule]) -> DataFrame:
         F.count(F.lit(1)).alias("transformed"),
         F.count(F.when(F.col(REJECTED), 1)).alias("rejected"),
         *(F.count(F.when(F.col(f"{_RULE}{number}"), 1)).alias(f"rule_{number}") for number in range(len(rules))),
-        _captured(F.col(REJECTED) & _fits(columns[2]), F.struct(*columns)).alias("captured"),
+        *_captured(F.col(REJECTED), columns[2], F.struct(*columns)),
     )
 
 
@@ -215,13 +224,19 @@ def _rejected_columns(flagged: DataFrame, rules: Sequence[RowRule]) -> list[Colu
     ]
 
 
-def _captured(condition: Column, record: Column, at_most: int = CAPTURED_AT_MOST) -> Column:
+def _captured(condition: Column, raw: Column, record: Column) -> list[Column]:
+    """The records that meet ``condition``, as far as their number and their length in ``raw`` allow: short and long."""
+    length = F.coalesce(F.length(raw), F.lit(0))
+    is_long = (length > SHORT_CHARACTERS) & (length <= _LONG_CHARACTERS)
+    return [
+        _some(condition & (length <= SHORT_CHARACTERS), record, CAPTURED_AT_MOST).alias("captured"),
+        _some(condition & is_long, record, _LONG_CAPTURED_AT_MOST).alias("captured_long"),
+    ]
+
+
+def _some(condition: Column, record: Column, at_most: int) -> Column:
     """Up to ``at_most`` of the records that meet ``condition``: max_by with a count is the one bounded collector."""
     return F.call_function("max_by", F.when(condition, record), F.when(condition, F.lit(1)), F.lit(at_most))
-
-
-def _fits(raw: Column) -> Column:
-    return F.coalesce(F.length(raw), F.lit(0)) <= _CAPTURED_CHARACTERS_AT_MOST
 
 
 def _quoted_column(name: str) -> Column:

@@ -16,16 +16,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import functions as F
+
 from tidegate import storage
 from tidegate.audit.row_rules import RowRule
 from tidegate.errors import DefectError
 from tidegate.ingest.batch_checks import BatchChecks, Ranges
-from tidegate.ingest.capture import Captured, batch_metrics, quarantine_row
+from tidegate.ingest.capture import Captured, batch_metrics, quarantine_row, unknown_places
 from tidegate.ingest.executors import Executors
 from tidegate.ingest.late import describe_watermark
 from tidegate.ingest.look import BatchLook
 from tidegate.ingest.order import IngestOrder, emit
-from tidegate.ingest.plan import CAPTURED_AT_MOST, staged_rows
+from tidegate.ingest.plan import CAPTURED_AT_MOST, SHORT_CHARACTERS, staged_rows
 from tidegate.ingest.positions import PositionFinder
 from tidegate.ingest.progress_log import ProgressLog
 from tidegate.ingest.second_look import broken_rows, late_rows
@@ -37,7 +39,7 @@ from tidegate.quarantine.rows import write_quarantine_rows
 from tidegate.spec.models import FilesSource, PipelineSpec
 from tidegate.staging.checkpoint import files_between, read_offsets, read_start
 from tidegate.staging.files import list_staged_files
-from tidegate.staging.manifest import BatchManifest, SourceRange, write_manifest
+from tidegate.staging.manifest import UNKNOWN_NAMES_AT_MOST, BatchManifest, SourceRange, write_manifest
 from tidegate.staging.open_state import note_batch
 
 if TYPE_CHECKING:
@@ -254,12 +256,12 @@ class BatchStager:
                 told[name] = replace(sources[name], late_untold=found.untold)
                 continue
             detail = describe_watermark(late_before_ms)
-            few = found.whole.limit(CAPTURED_AT_MOST + 1).collect()
-            count = len(few)
-            if count <= CAPTURED_AT_MOST:
+            short = found.whole.where(F.coalesce(F.length("raw"), F.lit(0)) <= SHORT_CHARACTERS)
+            few = short.limit(CAPTURED_AT_MOST + 1).collect()
+            count = found.whole.count()
+            if count == len(few):
                 captured.late += [{**row.asDict(), "reason": "late", "detail": detail} for row in few]
             else:
-                count = found.whole.count()
                 frames.append(late_rows(found.whole, detail))
             told[name] = replace(sources[name], late=count, partly_late=found.partly)
         return told, frames
@@ -302,7 +304,8 @@ class BatchStager:
                 size = sum(file["size"] for file in files)
                 for link in sound:
                     for column in self.unknown_columns.get(link, ()):
-                        unknown.setdefault(column, self.order.original(link))
+                        if len(unknown) < UNKNOWN_NAMES_AT_MOST:
+                            unknown.setdefault(column, self.order.original(link))
             sources[name] = SourceRange(
                 rows=int(metric["read"]) + unreadable,
                 malformed=int(metric["malformed"]) + unreadable,
@@ -310,20 +313,13 @@ class BatchStager:
                 files=files,
                 offsets=taken.get("offsets"),
                 unknown_fields=unknown,
+                unknown_records=int(metric.get("with_unknown") or 0),
                 max_event_time_ms=(metrics.get(f"time:{name}") or {}).get("max_ms"),
             )
         return sources, captured
 
     def _unknown_fields(self, metric: dict[str, Any]) -> dict[str, str]:
-        places = {
-            field: self._readable_position(place["_position"])
-            for place in reversed(metric.get("unknown_places") or [])
-            for field in place["_unknown"]
-        }
-        for names in metric.get("unknown") or []:
-            for unknown in names:
-                places.setdefault(unknown, "")
-        return dict(sorted(places.items()))
+        return {name: self._readable_position(position) for name, position in unknown_places(metric).items()}
 
     def _readable_position(self, position: str) -> str:
         if position.startswith("{"):

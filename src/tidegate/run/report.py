@@ -13,7 +13,7 @@ from typing import Any
 from tidegate import storage
 from tidegate.errors import DefectError
 from tidegate.project import PipelinePaths
-from tidegate.staging.manifest import BatchManifest
+from tidegate.staging.manifest import UNKNOWN_NAMES_AT_MOST, BatchManifest
 from tidegate.staging.open_state import text_of_ms
 
 FINAL_OUTCOMES = ("published", "nothing_new", "discarded")
@@ -160,7 +160,9 @@ def fill_from_manifests(report: RunReport, manifests: Sequence[BatchManifest]) -
             if taken.offsets is not None:
                 _join_offsets(source.setdefault("offsets", {}), taken.offsets)
             if taken.unknown_fields:
-                source["unknown_fields"] = {**taken.unknown_fields, **source.get("unknown_fields", {})}
+                known = {**taken.unknown_fields, **source.get("unknown_fields", {})}
+                source["unknown_fields"] = dict(list(known.items())[-UNKNOWN_NAMES_AT_MOST:])
+                source["unknown_records"] = source.get("unknown_records", 0) + taken.unknown_records
     for name, source in sources.items():
         report.sources[name] = {**report.sources.get(name, {}), **source}
     report.rows = {**rows, **{key: report.rows.get(key, 0) for key in ("published", "superseded")}}

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _PARSED, _KEYS, _BAD = "_tidegate_parsed", "_tidegate_unknown", "_tidegate_bad"
 _RECORD, _END, _CORRUPT = "_tidegate_record", "_tidegate_end", "_tidegate_corrupt"
+_NAMED_AT_MOST, _NAME_CHARACTERS = 64, 256
+"""What is told of a record's unknown fields: the record itself, which is kept, has them all."""
 TOMBSTONE = "null value (tombstone)"
 
 
@@ -69,7 +71,9 @@ def parse_text(
         reasons.append((_is_corrupt(format, value), why_corrupt))
     reasons += [(condition, _literal(text)) for condition, text in problems]
     if format == "json" and unknown_fields_policy == "quarantine":
-        named = f"concat('fields that the schema lacks: ', array_join({_KEYS}, ', '))"
+        some = f"array_join(transform(slice({_KEYS}, 1, {_NAMED_AT_MOST}), k -> left(k, {_NAME_CHARACTERS})), ', ')"
+        more = f"if(size({_KEYS}) > {_NAMED_AT_MOST}, concat(' and ', size({_KEYS}) - {_NAMED_AT_MOST}, ' more'), '')"
+        named = f"concat('fields that the schema lacks: ', {some}, {more})"
         reasons.append((f"{_KEYS} IS NOT NULL", named))
     # The reasons hold lambdas, which neither whole-stage code nor the search for common expressions takes in: good
     # records must not meet them.

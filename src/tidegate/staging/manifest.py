@@ -28,6 +28,10 @@ class StagedFile:
     partition: dict[str, str | None] = field(default_factory=dict)
 
 
+UNKNOWN_NAMES_AT_MOST = 64
+"""Fields that the schema lacks, as many as a manifest and a report name for each source."""
+
+
 @dataclass(frozen=True)
 class SourceRange:
     """What a batch took from one source.
@@ -43,7 +47,9 @@ class SourceRange:
     files: list[dict[str, Any]] | None = None
     offsets: dict[str, dict[str, list[int]]] | None = None
     unknown_fields: dict[str, str] = field(default_factory=dict)
-    """Field names that the schema does not have, each with one place where it was seen."""
+    """{name of a field that the schema lacks: position of a record that has it}, 64 at most."""
+    unknown_records: int = 0
+    """Records with such a field."""
     late: int = 0
     partly_late: int = 0
     late_untold: bool = False
