@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -151,3 +152,24 @@ def test_a_file_is_never_written_over(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError):
         write_quarantine_rows(tmp_path / "a.parquet", [record(2)])
     assert pq.read_table(tmp_path / "a.parquet")["raw"].to_pylist() == ["line 1"]
+
+
+def test_looking_at_a_large_table_holds_a_piece_of_it(tmp_path: Path) -> None:
+    """80 MB of records, and no more than a fifth of them in memory at a time."""
+    import pyarrow as pa
+
+    paths = make_paths(tmp_path)
+    raws = [secrets.token_hex(2048) for _ in range(100)]
+    for batch in range(2):
+        publish(paths, batch, [record(number % 1440, raw=raws[number % 100] + str(number)) for number in range(10_000)])
+    pool = pa.proxy_memory_pool(pa.default_memory_pool())
+    before = pa.default_memory_pool()
+    pa.set_memory_pool(pool)
+    try:
+        found = show_quarantine(paths.quarantine, limit=5)
+        [counts] = list_quarantine(paths.quarantine)
+    finally:
+        pa.set_memory_pool(before)
+    assert [row["position"]["line"] for row in found] == [1439] * 5
+    assert counts["records"] == 20_000
+    assert pool.max_memory() < 16 << 20, pool.max_memory()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -11,6 +12,10 @@ from typing import Any
 
 from tidegate.quarantine.schema import TIME_COLUMN
 from tidegate.table.log import files_of, has_log, open_table
+
+_NUMBER = "number"
+_RECORDS_AT_ONCE = 256
+_BUFFER_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -30,64 +35,90 @@ def list_quarantine(table_path: Path, wanted: QuarantineFilter | None = None) ->
     Each is {"run_id", "source", "reason", "records", "first_at", "last_at"}. An empty list when nothing was ever
     quarantined.
     """
-    table = _read(table_path, wanted, ["run_id", "source", "reason", TIME_COLUMN])
-    if table is None or not table.num_rows:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    keys = ["run_id", "source", "reason"]
+    counted = None
+    for batch, _ in _find(table_path, wanted):
+        one = batch.append_column("records", pa.array([1] * len(batch), pa.int64()))
+        one = one.rename_columns({TIME_COLUMN: "first_at"}).append_column("last_at", batch[TIME_COLUMN])
+        one = one.select([*keys, "records", "first_at", "last_at"])
+        both = one if counted is None else pa.concat_tables([counted, one])
+        sums = [("records", "sum"), ("first_at", "min"), ("last_at", "max")]
+        counted = both.group_by(keys).aggregate(sums).rename_columns([*keys, "records", "first_at", "last_at"])
+    if counted is None:
         return []
-    grouped = table.group_by(["run_id", "source", "reason"]).aggregate(
-        [([], "count_all"), (TIME_COLUMN, "min"), (TIME_COLUMN, "max")]
-    )
-    counts = [
-        {
-            "run_id": row["run_id"],
-            "source": row["source"],
-            "reason": row["reason"],
-            "records": row["count_all"],
-            "first_at": _to_json(row[f"{TIME_COLUMN}_min"]),
-            "last_at": _to_json(row[f"{TIME_COLUMN}_max"]),
-        }
-        for row in grouped.to_pylist()
-    ]
-    return sorted(
-        counts, key=lambda row: (row["last_at"] or "", row["run_id"] or "", row["reason"] or ""), reverse=True
-    )
+    order = pc.sort_indices(counted, sort_keys=[(key, "descending") for key in ("last_at", "run_id", "reason")])
+    return [_to_json(row) for row in counted.take(order).to_pylist()]
 
 
 def show_quarantine(table_path: Path, wanted: QuarantineFilter | None = None, limit: int = 20) -> list[dict[str, Any]]:
-    """The newest ``limit`` records as JSON values, with ``position`` as a JSON object; empty when there is no table."""
-    table = _read(table_path, wanted, None)
-    if table is None:
-        return []
+    """The newest ``limit`` records as JSON values, with ``position`` as a JSON object; empty when there is no table.
+
+    Holds that many records and a piece of the table at a time: the newest are found by their times, and these alone are
+    read whole.
+    """
+    import pyarrow as pa
     import pyarrow.compute as pc
 
-    order = pc.sort_indices(table, sort_keys=[(TIME_COLUMN, "descending"), ("run_id", "ascending")])
-    newest = table.take(order[:limit])
-    return [{**_to_json(row), "position": _parse_position(row["position"])} for row in newest.to_pylist()]
+    newest = None
+    for batch, file in _find(table_path, wanted):
+        one = batch.append_column("file", pa.array([file] * len(batch), pa.string()))
+        both = one if newest is None else pa.concat_tables([newest, one])
+        order = pc.sort_indices(both, sort_keys=[(TIME_COLUMN, "descending"), ("run_id", "ascending")])
+        newest = both.take(order[:limit])
+    places = [] if newest is None else [(row["file"], row[_NUMBER]) for row in newest.to_pylist()]
+    rows = {place: row for file in dict.fromkeys(file for file, _ in places) for place, row in _take(file, places)}
+    return [{**_to_json(rows[place]), "position": _parse_position(rows[place]["position"])} for place in places]
 
 
-def _read(table_path: Path, wanted: QuarantineFilter | None, columns: list[str] | None) -> Any:
-    """The wanted records as a pyarrow table; None when there is no quarantine table."""
+def _find(table_path: Path, wanted: QuarantineFilter | None) -> Iterator[tuple[Any, str]]:
+    """(what records are found by, file) piece by piece: the wanted records' run_id, source, reason, time, and number in
+    their file, as a pyarrow table."""
     if not has_log(table_path):
-        return None
+        return
     import pyarrow as pa
-    import pyarrow.dataset as ds
-    from pyarrow import fs
+    import pyarrow.compute as pc
 
     wanted = wanted or QuarantineFilter()
-    condition: Any = None
-    tests = [ds.field(name) == value for name in ("run_id", "source", "reason") if (value := getattr(wanted, name))]
+    tests = [pc.field(name) == value for name in ("run_id", "source", "reason") if (value := getattr(wanted, name))]
     kind = pa.timestamp("us", tz="UTC")
     if wanted.since:
-        tests.append(ds.field(TIME_COLUMN) >= pa.scalar(_parse_time(wanted.since), kind))
+        tests.append(pc.field(TIME_COLUMN) >= pa.scalar(_parse_time(wanted.since), kind))
     if wanted.until:
-        tests.append(ds.field(TIME_COLUMN) < pa.scalar(_parse_time(wanted.until), kind))
-    for test in tests:
-        condition = test if condition is None else condition & test
-    table = open_table(table_path)
-    paths = [str(table_path / file.path) for file in files_of(table)]
-    # Not through deltalake's dataset: Arrow's threads would read by way of Python, and one that is still at it when the
-    # command ends aborts the process (seen in 1 of 30 filtered reads on a busy machine).
-    dataset = ds.dataset(paths, schema=pa.schema(table.schema()), format="parquet", filesystem=fs.LocalFileSystem())
-    return dataset.to_table(columns=columns, filter=condition)
+        tests.append(pc.field(TIME_COLUMN) < pa.scalar(_parse_time(wanted.until), kind))
+    for file in files_of(open_table(table_path)):
+        path = str(table_path / file.path)
+        number = 0
+        for batch in _read_pieces(path, ["run_id", "source", "reason", TIME_COLUMN]):
+            numbers = pa.array(range(number, number + len(batch)), pa.int64())
+            number += len(batch)
+            found = pa.Table.from_batches([batch]).append_column(_NUMBER, numbers)
+            found = found.set_column(3, TIME_COLUMN, found[TIME_COLUMN].cast(kind))
+            for test in tests:
+                found = found.filter(test)
+            if found.num_rows:
+                yield found, path
+
+
+def _take(file: str, places: Sequence[tuple[str, int]]) -> Iterator[tuple[tuple[str, int], dict[str, Any]]]:
+    """The records at those of ``places`` (file, number) that are in ``file``."""
+    numbers = sorted(number for one, number in places if one == file)
+    start = 0
+    for batch in _read_pieces(file, None):
+        held = [number for number in numbers if start <= number < start + len(batch)]
+        if held:
+            rows = batch.take([number - start for number in held]).to_pylist()
+            yield from (((file, number), row) for number, row in zip(held, rows, strict=True))
+        start += len(batch)
+
+
+def _read_pieces(file: str, columns: list[str] | None) -> Iterator[Any]:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(file, buffer_size=_BUFFER_BYTES) as parquet:
+        yield from parquet.iter_batches(_RECORDS_AT_ONCE, columns=columns, use_threads=False)
 
 
 def _parse_time(text: str) -> Any:
