@@ -120,6 +120,7 @@ def _drain_into_staging(
     keep_state(paths, spec, describe_state(prepared.out), spark.version)
     if prepared.keeps_state:
         set_state_conf(spark, prepared.out, spec.watermark_policy)
+    _set_long_lines_aside(paths, order, spec)
     stager = BatchStager(
         spark=spark,
         spec=spec,
@@ -197,6 +198,22 @@ def _look_at_footers(paths: PipelinePaths, order: IngestOrder, spec: Any) -> dic
         if found:
             emit("progress", note=f"does not fit the schema, set aside: {', '.join(found)}")
     return unknown
+
+
+def _set_long_lines_aside(paths: PipelinePaths, order: IngestOrder, spec: PipelineSpec) -> None:
+    """Files with lines that are too long for a record, before Spark holds one of them in memory."""
+    from tidegate.ingest.long_lines import why_too_long
+    from tidegate.ingest.unreadable import is_set_aside, set_aside
+    from tidegate.spec.models import FilesSource
+
+    for name, source in spec.streams.items():
+        owed, intake = order.links.get(name, {}), paths.intake(name)
+        if isinstance(source, FilesSource) and source.format in ("json", "csv", "text"):
+            whole = [link for link in owed if not is_set_aside(paths.unreadable, intake, link)]
+            reasons = {link: why for link in whole if (why := why_too_long(intake / link, source)) is not None}
+            found = set_aside(paths.unreadable, intake, reasons, source, owed)
+            if found:
+                emit("progress", note=f"lines too long for a record, set aside: {', '.join(found)}")
 
 
 def _drain(spark: SparkSession, rows: DataFrame, stager: Any) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate import storage
+from tidegate.ingest.long_lines import why_too_long, write_other_lines
 from tidegate.ingest.torn import EMPTY_FILES, TornFile, check_compressed, write_readable_part
 from tidegate.source.files import partition_of
 from tidegate.spec.models import FilesSource
@@ -97,7 +98,7 @@ def why_unreadable(path: Path, spec: FilesSource) -> str | None:
             return _orc_fault(path)
         if path.suffix in _CHECKED:
             check_compressed(path)
-        return _header_fault(path, spec)
+        return _header_fault(path, spec) or why_too_long(path, spec)
     except FileNotFoundError:
         return None
     except TornFile as error:
@@ -217,11 +218,15 @@ def _keep(source: Path, kept: Path) -> None:
 def _put_stand_in(path: Path, spec: FilesSource) -> None:
     """What Spark reads instead: the whole lines that can be trusted, or no rows."""
     is_text = spec.format not in ("parquet", "orc")
-    if is_text and path.suffix in _CHECKED and _header_fault_or_none(path, spec) is None:
+    too_long = is_text and why_too_long(path, spec) is not None
+    if is_text and (too_long or path.suffix in _CHECKED) and _header_fault_or_none(path, spec) is None:
         # Hidden from Spark until it is whole, and beside the link so that the rename is one step.
         part = path.with_name(f".{secrets.token_hex(6)}{path.suffix}")
         try:
-            write_readable_part(path, part)
+            if too_long:
+                write_other_lines(path, part, spec)
+            else:
+                write_readable_part(path, part)
             os.replace(part, path)
             storage.fsync_dir(path.parent)
         finally:

@@ -1,0 +1,29 @@
+"""A line ten times as long as a record may be: kept, named, and no reason to read the rest any later."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.readers import read_agreed
+from tests.streaming import make_streaming, source
+from tidegate.ingest.long_lines import LONGEST_LINE_BYTES
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def test_a_line_without_an_end(spark: SparkSession, tmp_path: Path) -> None:
+    flow = make_streaming(tmp_path, spark, f"sources:\n{source('events', 'id STRING, n INT')}", None)
+    path = flow.offer("events", {"id": "before", "n": 1})
+    with open(path, "ab") as file:
+        file.write(b'{"id": "' + b"x" * (10 * LONGEST_LINE_BYTES) + b'"}\n{"id": "after", "n": 3}\ntorn\n')
+    report = flow.run()
+    assert (report["rows"]["read"], report["rows"]["malformed"], report["rows"]["published"]) == (4, 2, 2)
+    flow.expect("id n", [("before", 1), ("after", 3)])
+    rows = read_agreed(tmp_path / "data/quarantine/flow", spark)
+    [whole, torn] = sorted(rows, key=lambda row: row["raw"] or "")
+    assert whole["detail"].startswith("line 2 has 83,886,090 bytes; lines of up to 8,388,608 bytes are read")
+    assert "kept as unreadable/" in whole["detail"] and '"line": 4' in torn["position"]
+    kept = flow.state / "unreadable"
+    assert max(file.stat().st_size for file in kept.iterdir()) > 10 * LONGEST_LINE_BYTES
