@@ -6,6 +6,7 @@ it holds, ``txn(query id, batch id)``: that number, not a lock, is what a second
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from dataclasses import replace
@@ -27,8 +28,11 @@ from tidegate.table.log import (
 from tidegate.table.schema import check_partition_columns, check_schema_change, normalise_schema
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
+    from deltalake import DeltaTable, PostCommitHookProperties
     from deltalake.transaction import AddAction, RemoveAction
+
+_VERSIONS_OF_A_PUBLISH = 16
+"""More than one publish can make: its files' names, new columns, its rows; each is made once, by whoever does it."""
 
 
 class AlreadyCommittedError(TidegateError):
@@ -87,6 +91,7 @@ def commit_files(
                     partition_by=partition_by,
                     name=table_path.name,
                     commit_properties=properties,
+                    post_commithook_properties=_no_hooks(),
                 )
             else:
                 table = open_table(table_path)
@@ -102,6 +107,7 @@ def commit_files(
                     table.schema(),
                     partition_by,
                     commit_properties=properties,
+                    post_commithook_properties=_no_hooks(),
                 )
         except TidegateError:
             raise
@@ -117,7 +123,7 @@ def commit_files(
         version = find_commit(table_path, app_id, app_version)
         if version is None:
             continue
-        _make_durable(table_path, version)
+        sync_log(table_path, version)
         return version
     raise _commit_failed(table_path, "other writers were faster in 5 attempts")
 
@@ -139,6 +145,7 @@ def _add_columns(table: DeltaTable, schema_json: str) -> bool:
     table.alter.add_columns(
         [Field.from_json(json.dumps(column)) for column in added],
         commit_properties=CommitProperties(custom_metadata={"tidegate.added_columns": names}),
+        post_commithook_properties=_no_hooks(),
     )
     return True
 
@@ -204,12 +211,27 @@ def rename_files(table_path: Path, renamed: list[tuple[DataFile, str]], *, app_i
             table.schema(),
             list(table.metadata().partition_columns),
             commit_properties=properties,
+            post_commithook_properties=_no_hooks(),
         )
     except Exception as error:
         raise _disk_full(error, table_path) or _commit_failed(table_path, first_line(error)) from error
-    newest = open_table(table_path).version()
-    for version in range(table.version() + 1, newest + 1):
-        _make_durable(table_path, version)
+    sync_log(table_path, open_table(table_path).version())
+
+
+def enable_json_checkpoints(table: DeltaTable, table_path: Path) -> None:
+    """Have the table say, in a version of its own, that its log may have checkpoints as JSON."""
+    from deltalake import CommitProperties, TableFeatures
+
+    try:
+        table.alter.add_feature(
+            TableFeatures.V2Checkpoint,
+            allow_protocol_versions_increase=True,
+            commit_properties=CommitProperties(custom_metadata={"tidegate.log_checkpoints": "json"}),
+            post_commithook_properties=_no_hooks(),
+        )
+    except Exception as error:
+        raise _disk_full(error, table_path) or _commit_failed(table_path, first_line(error)) from error
+    sync_log(table_path, open_table(table_path).version())
 
 
 def _commit_failed(table_path: Path, why: str) -> TryAgainError:
@@ -222,12 +244,26 @@ def _commit_failed(table_path: Path, why: str) -> TryAgainError:
     )
 
 
-def _make_durable(table_path: Path, version: int) -> None:
-    """deltalake does not fsync: the commit must be on disk before the intent behind it is forgotten."""
+def sync_log(table_path: Path, version: int) -> None:
+    """Put the newest versions up to ``version`` on disk, with the folders on the way to them: deltalake syncs nothing,
+    and what a publish committed must be there before the intent behind it is forgotten.
+
+    Also those that a process has made which was killed before it could do this; a file that is on disk costs nothing.
+    """
     log = table_path / LOG_FOLDER
-    storage.fsync_file(log / f"{version:020d}.json")
-    storage.fsync_dir(log)
-    storage.fsync_dir(table_path)
+    for number in range(max(0, version - _VERSIONS_OF_A_PUBLISH + 1), version + 1):
+        with contextlib.suppress(FileNotFoundError):
+            storage.fsync_file(log / f"{number:020d}.json")
+    for folder in (log, table_path, table_path.parent):
+        storage.fsync_dir(folder)
+
+
+def _no_hooks() -> PostCommitHookProperties:
+    """Neither a parquet checkpoint in the log, which plain globs would read as rows, nor the removal of old commits,
+    which sinks and the removal of replaced files go by. See :mod:`tidegate.table.log_checkpoint`."""
+    from deltalake import PostCommitHookProperties
+
+    return PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
 def _disk_full(error: Exception, table_path: Path) -> TryAgainError | None:

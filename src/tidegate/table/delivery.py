@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from tidegate.errors import DisagreementError
-from tidegate.table.log import LOG_FOLDER, DataFile
+from tidegate.table.log import LOG_FOLDER, DataFile, commit_name, read_actions
 from tidegate.table.plan import DELIVERED
 
 _FILES_KEY = DELIVERED
@@ -45,9 +45,9 @@ def delivered_rows(table_path: Path, version: int) -> Delivery | None:
 
     Raises DisagreementError VERSION_GONE when the log no longer has the version's commit.
     """
-    path = table_path / LOG_FOLDER / f"{version:020d}.json"
+    path = table_path / LOG_FOLDER / commit_name(version)
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        actions = read_actions(table_path, version)
     except FileNotFoundError:
         raise DisagreementError(
             "VERSION_GONE",
@@ -56,7 +56,6 @@ def delivered_rows(table_path: Path, version: int) -> Delivery | None:
             next_run="stops in the same way",
             fix="bring back the commit file",
         ) from None
-    actions = [json.loads(line) for line in lines if line.startswith(('{"add"', '{"commitInfo"'))]
     info: dict[str, Any] = next((one["commitInfo"] for one in actions if "commitInfo" in one), {})
     if info.get("tidegate.outcome") != "published":
         return None

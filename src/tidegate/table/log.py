@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 LOG_FOLDER = "_delta_log"
-_LOG_FILE = re.compile(r"^\d{20}\.(json|checkpoint(\.[\w.-]+)?\.parquet)$")
+_LOG_FILE = re.compile(r"^\d{20}\.(json|checkpoint(\.[\w.-]+)?\.(parquet|json))$")
 _COMMIT_FILE = re.compile(r"^(\d{20})\.json$")
 _OWN_COMMIT_KEYS = {
     "timestamp", "operation", "operationParameters", "engineInfo", "clientVersion", "version", "readVersion",
@@ -59,7 +60,8 @@ class DataFile:
 def has_log(table_path: Path) -> bool:
     """Whether a table is there: its log folder holds at least one commit or checkpoint."""
     try:
-        return any(_LOG_FILE.match(path.name) for path in (table_path / LOG_FOLDER).iterdir())
+        with os.scandir(table_path / LOG_FOLDER) as entries:
+            return any(_LOG_FILE.match(entry.name) for entry in entries)
     except (FileNotFoundError, NotADirectoryError):
         return False
 
@@ -78,13 +80,7 @@ def open_table(table_path: Path) -> DeltaTable:
         OSError,
         ValueError,
     ) as error:
-        raise DisagreementError(
-            "TABLE_LOG_UNREADABLE",
-            f"the log of the table cannot be read: {first_line(error)}{_torn_commits(table_path)}",
-            where=str(table_path / LOG_FOLDER),
-            next_run="stops in the same way, before anything is read or written",
-            fix="restore the folder from a backup made with the parquet files beside it",
-        ) from error
+        raise _unreadable(table_path, error) from error
 
 
 def read_table_state(table_path: Path, app_ids: tuple[str, ...] = ()) -> TableState | None:
@@ -111,10 +107,10 @@ def glance_at_table(table_path: Path, expected: Mapping[str, Any]) -> TableState
     except (FileNotFoundError, NotADirectoryError):
         return None
     newest = max((name for name in names if _COMMIT_FILE.match(name)), default="")
-    if newest != f"{int(expected['version']):020d}.json":
+    if newest != commit_name(int(expected["version"])):
         return None
     try:
-        actions = [json.loads(line) for line in (table_path / LOG_FOLDER / newest).read_bytes().splitlines()]
+        actions = read_actions(table_path, int(expected["version"]))
     except (OSError, ValueError):
         return None
     found = {kind: value for action in actions for kind, value in action.items() if kind in ("commitInfo", "txn")}
@@ -195,29 +191,80 @@ def digest_files(files: Sequence[DataFile]) -> str:
     return hashlib.sha256("\n".join(sorted(file.path for file in files)).encode("utf-8", "surrogateescape")).hexdigest()
 
 
+def commit_name(version: int) -> str:
+    """The name of a version's commit file in the log's folder."""
+    return f"{version:020d}.json"
+
+
+def list_versions(table_path: Path) -> list[int]:
+    """The versions whose commit file is there, oldest first; none when there is no log."""
+    try:
+        names = os.listdir(table_path / LOG_FOLDER)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return sorted(int(name[:20]) for name in names if _COMMIT_FILE.match(name))
+
+
+def split_lines(data: bytes) -> list[bytes]:
+    """The lines of a file of JSON lines. Inside strings deltalake leaves U+0085, U+2028 and U+2029 as they are, where
+    ``str.splitlines`` would cut."""
+    return [line for line in data.split(b"\n") if line.strip()]
+
+
+def read_actions(table_path: Path, version: int) -> list[dict[str, Any]]:
+    """The actions of one version, each ``{kind: value}``. Raises FileNotFoundError, or ValueError for a torn file."""
+    data = (table_path / LOG_FOLDER / commit_name(version)).read_bytes()
+    actions = [json.loads(line) for line in split_lines(data)]
+    if not all(isinstance(action, dict) for action in actions):
+        raise ValueError(f"version {version} holds something else than actions")
+    return actions
+
+
 def read_commit_metadata(table_path: Path, version: int) -> dict[str, Any]:
     """What the commit of a version carries: ``tidegate.run_id`` and so on; {} when its commit file is not there."""
     try:
-        text = (table_path / LOG_FOLDER / f"{version:020d}.json").read_text(encoding="utf-8")
+        actions = read_actions(table_path, version)
     except FileNotFoundError:
         return {}
-    found = next((line for line in text.splitlines() if line.startswith('{"commitInfo"')), None)
-    return {} if found is None else dict(json.loads(found)["commitInfo"])
+    return next((dict(action["commitInfo"]) for action in actions if "commitInfo" in action), {})
 
 
 def find_commit(table_path: Path, app_id: str, app_version: int) -> int | None:
-    """The version that carries ``txn(app_id, app_version)``, newest first; None when no commit file there has it."""
-    names = [path.name for path in (table_path / LOG_FOLDER).iterdir() if _COMMIT_FILE.match(path.name)]
-    for name in sorted(names, reverse=True):
-        text = (table_path / LOG_FOLDER / name).read_text(encoding="utf-8")
-        if '"txn"' not in text:
-            continue
-        for line in text.splitlines():
-            if line.startswith('{"txn"'):
+    """The version that carries ``txn(app_id, app_version)``, newest first; None when no commit file there has it.
+
+    A query's batches only grow, so it is looked for no further than an earlier one of the same query.
+    """
+    wanted = json.dumps(app_id, ensure_ascii=False).encode()
+    for version in reversed(list_versions(table_path)):
+        data = (table_path / LOG_FOLDER / commit_name(version)).read_bytes()
+        for line in split_lines(data) if wanted in data else ():
+            if line.startswith(b'{"txn"'):
                 txn = json.loads(line)["txn"]
-                if txn["appId"] == app_id and txn["version"] == app_version:
-                    return int(name[:20])
+                if txn["appId"] == app_id and txn["version"] <= app_version:
+                    return version if txn["version"] == app_version else None
     return None
+
+
+def _unreadable(table_path: Path, error: Exception) -> DisagreementError:
+    """What is known about a log that cannot be read. Only its newest version can be done without: what it held is then
+    read again from the source."""
+    torn, versions = torn_versions(table_path), list_versions(table_path)
+    named = f"; torn: {', '.join(commit_name(version) for version in torn)}" if torn else ""
+    fix = "restore the folder from a backup made with the parquet files beside it"
+    if torn and torn == versions[-1:]:
+        file = shlex.quote(str(table_path / LOG_FOLDER / commit_name(torn[0])))
+        name = table_path.name
+        fix = (
+            f"tidegate run {name}, which makes it again when a publish was cut off there; else take it away "
+            f"(mv {file} {file}.torn), then tidegate repair {name}: what it held is read again"
+        )
+    return DisagreementError(
+        "TABLE_LOG_UNREADABLE",
+        f"the log of the table cannot be read: {first_line(error)}{named}",
+        where=str(table_path / LOG_FOLDER),
+        next_run="stops in the same way, before anything is read or written, unless it can make the file again",
+        fix=fix,
+    )
 
 
 def first_line(error: Exception) -> str:
@@ -227,16 +274,13 @@ def first_line(error: Exception) -> str:
     )
 
 
-def _torn_commits(table_path: Path) -> str:
-    """Which commit files are not whole JSON lines, for the message."""
+def torn_versions(table_path: Path) -> list[int]:
+    """The versions whose commit file is not whole JSON lines. Reads every file of the log."""
     torn = []
-    for path in sorted((table_path / LOG_FOLDER).glob("*.json")):
+    for version in list_versions(table_path):
         try:
-            lines = path.read_text(encoding="utf-8").splitlines()
-            if not lines:
+            if not read_actions(table_path, version):
                 raise ValueError("empty")
-            for line in lines:
-                json.loads(line)
         except (ValueError, OSError):
-            torn.append(path.name)
-    return f"; torn: {', '.join(torn)}" if torn else ""
+            torn.append(version)
+    return torn

@@ -14,7 +14,7 @@ from pathlib import Path
 from tidegate import storage
 from tidegate.errors import DefectError, DisagreementError, TidegateError
 from tidegate.project import PipelinePaths
-from tidegate.table.commit import AlreadyCommittedError, commit_files
+from tidegate.table.commit import AlreadyCommittedError, commit_files, sync_log
 from tidegate.table.fit import check_files, check_fit, is_outdated, refuse_unknown_files
 from tidegate.table.intent import (
     FileToAdd,
@@ -121,6 +121,8 @@ def _settled(table_path: Path, intent: PublishIntent, state: TableState | None) 
             next_run="stops in the same way; nothing was moved",
             fix=f"tidegate repair {intent.pipeline} --dry-run",
         )
+    if state is not None:
+        sync_log(table_path, state.version)  # whoever committed it may have been killed before that
     return _result(intent, find_commit(table_path, intent.app_id, intent.app_version), already=True)
 
 
