@@ -1,4 +1,4 @@
-"""Stopping a program at its N-th storage call: every rename, link, unlink, mkdir, fsync and log commit is a point.
+"""Stopping a program at its N-th storage call: every rename, link, unlink, mkdir and fsync is a point.
 
 ``StorageCalls`` counts the calls of one thread and does something at a chosen one: raise (a kill), or wait (a freeze).
 """
@@ -11,9 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import deltalake
-import deltalake.table
-import deltalake.transaction
 import pytest
 
 _OS_CALLS = ("rename", "replace", "link", "unlink", "mkdir", "fsync")
@@ -35,12 +32,6 @@ class StorageCalls:
         self.names: list[str] = []
         for name in _OS_CALLS:
             patch.setattr(os, name, self._wrap(f"os.{name}", getattr(os, name)))
-        create = self._wrap("create table", deltalake.transaction.create_table_with_add_actions)
-        patch.setattr(deltalake.transaction, "create_table_with_add_actions", create)
-        commit = self._wrap("commit", deltalake.DeltaTable.create_write_transaction)
-        patch.setattr(deltalake.DeltaTable, "create_write_transaction", commit)
-        alter = self._wrap("add columns", deltalake.table.TableAlterer.add_columns)
-        patch.setattr(deltalake.table.TableAlterer, "add_columns", alter)
 
     def _wrap(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:

@@ -223,6 +223,10 @@ class PipelinePaths:
         """What the last publish left, a note numbered by the table's version: table id, query id, batch id."""
         return self.state / "published"
 
+    def removed(self, target: str) -> Path:
+        """Up to which version the files are removed that versions of the ``table`` or ``quarantine`` replaced."""
+        return self.state / "removed" / f"{target}.json"
+
     @property
     def open_state(self) -> Path:
         """What queries with state have open between runs: a folder per query, with notes numbered by batch."""

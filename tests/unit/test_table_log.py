@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 
 from tests.staged import QUERY, make_schema
+from tidegate import storage
 from tidegate.errors import DisagreementError, TryAgainError, UsageError
 from tidegate.table.commit import AlreadyCommittedError, commit_files
 from tidegate.table.log import find_commit, has_log, list_data_files, read_table_state
@@ -120,30 +124,31 @@ def test_a_checkpoint_of_the_log_keeps_the_batches_and_the_id(tmp_path: Path) ->
 
 def test_a_commit_whose_follow_up_fails_counts_as_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commit(tmp_path / "t", 0, -1)
-    real = DeltaTable.create_write_transaction
-
-    def commit_then_fail(*args: object, **kwargs: object) -> None:
-        real(*args, **kwargs)
-        raise OSError("the checkpoint of the log could not be written: No space left on device (os error 28)")
-
-    monkeypatch.setattr(DeltaTable, "create_write_transaction", commit_then_fail)
-    assert commit(tmp_path / "t", 1, 0) == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "fsync_dir", _fail(errno.EIO))
+        with pytest.raises(TryAgainError, match="COMMIT_FAILED"):
+            commit(tmp_path / "t", 1, 0)
+    with pytest.raises(AlreadyCommittedError):
+        commit(tmp_path / "t", 1, 0)
 
 
-@pytest.mark.parametrize(("words", "code"), [("os error 28", "DISK_FULL"), ("os error 13", "COMMIT_FAILED")])
+@pytest.mark.parametrize(("code", "name"), [(errno.ENOSPC, "DISK_FULL"), (errno.EACCES, "COMMIT_FAILED")])
 def test_a_commit_that_cannot_be_written_may_be_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, code: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, name: str
 ) -> None:
     commit(tmp_path / "t", 0, -1)
-
-    def fail(*args: object, **kwargs: object) -> None:
-        raise OSError(f"Unable to write ({words})")
-
-    monkeypatch.setattr(DeltaTable, "create_write_transaction", fail)
-    with pytest.raises(TryAgainError, match=code):
+    monkeypatch.setattr(os, "link", _fail(code))
+    with pytest.raises(TryAgainError, match=name):
         commit(tmp_path / "t", 1, 0)
     monkeypatch.undo()
     assert commit(tmp_path / "t", 1, 0) == 1
+
+
+def _fail(code: int) -> Callable[..., None]:
+    def fail(*args: object, **kwargs: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    return fail
 
 
 @pytest.mark.parametrize("name", ["a b", "a#b?c", "c:d", "[x]{y}*", "100%", "é"])

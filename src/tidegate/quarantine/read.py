@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.quarantine.schema import TIME_COLUMN
-from tidegate.table.log import files_of, has_log, open_table
+from tidegate.table.log import has_log, list_data_files
 
 _NUMBER = "number"
 _RECORDS_AT_ONCE = 256
@@ -88,7 +88,7 @@ def _find(table_path: Path, wanted: QuarantineFilter | None) -> Iterator[tuple[A
         tests.append(pc.field(TIME_COLUMN) >= pa.scalar(_parse_time(wanted.since), kind))
     if wanted.until:
         tests.append(pc.field(TIME_COLUMN) < pa.scalar(_parse_time(wanted.until), kind))
-    for file in files_of(open_table(table_path)):
+    for file in list_data_files(table_path):
         path = str(table_path / file.path)
         number = 0
         for batch in _read_pieces(path, ["run_id", "source", "reason", TIME_COLUMN]):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate import storage
+from tidegate.errors import DisagreementError
 from tidegate.lease import Lease
 from tidegate.project import PipelinePaths
 from tidegate.run.commits import Commits, read_commits
@@ -26,6 +27,7 @@ from tidegate.run.report import (
     now_text,
     save_report,
 )
+from tidegate.run.upkeep import tend_tables
 from tidegate.run.verdicts import StoredVerdict, list_verdicts, load_decision
 from tidegate.source.intake import remove_links
 from tidegate.source.ledger import open_ledger
@@ -34,13 +36,36 @@ from tidegate.spec.as_read import SpooledSource
 from tidegate.spec.models import FilesSource, PipelineSpec
 from tidegate.staging.manifest import BatchManifest, batch_keys
 from tidegate.table.folded import list_merge_folders, remove_folded
+from tidegate.table.heal import heal_log
 from tidegate.table.intent import pending_intents
 from tidegate.table.log import TableState
 from tidegate.table.publish import finish_intent
 
 
 def recover(paths: PipelinePaths, spec: PipelineSpec, lease: Lease) -> Facts:
-    """Finish begun publishes, bring the ledger up to the manifests, settle what is published; the facts after that."""
+    """Finish begun publishes, bring the ledger up to the manifests, settle what is published; the facts after that.
+
+    What a power cut has torn in a table's log is put right first where it can be made again.
+    """
+    try:
+        return _recover(paths, spec, lease)
+    except DisagreementError as error:
+        if error.code != "TABLE_LOG_UNREADABLE" or not _heal_logs(paths, lease):
+            raise
+    return _recover(paths, spec, lease)
+
+
+def _heal_logs(paths: PipelinePaths, lease: Lease) -> bool:
+    """Set aside torn versions that an intent makes again; whether there was one."""
+    intents = pending_intents(paths)
+    healed = False
+    for path in (paths.table, paths.quarantine):
+        begun = [intent for intent in intents if intent.table_path(paths) == path]
+        healed |= heal_log(path, begun, lease.check) is not None
+    return healed
+
+
+def _recover(paths: PipelinePaths, spec: PipelineSpec, lease: Lease) -> Facts:
     for intent in pending_intents(paths):
         finish_intent(paths, intent, is_current=lease.is_current)
     facts = gather_facts(paths, spec)
@@ -99,6 +124,7 @@ def settle(paths: PipelinePaths, spec: PipelineSpec, lease: Lease, facts: Facts)
             storage.remove(paths.verdict(verdict.run_id))
             storage.remove(paths.decision(verdict.run_id))
     _remove_empty(paths, {manifest.query_id for manifest in settled})
+    tend_tables(paths, spec, lease, facts.table)
     return gather_facts(paths, spec)
 
 

@@ -77,6 +77,7 @@ _BY_MODEL = {
         "table": "How the table is laid out.",
         "quality": "What a failed gate means.",
         "sinks": "Further sinks, fed in order with what was published.",
+        "maintenance": "What is cleared away, and when.",
         "spark": "Spark settings of this pipeline.",
     },
     "ProjectSpec": {
@@ -88,6 +89,7 @@ _BY_MODEL = {
         "kafka": "How the brokers are reached.",
         "lease": "One writer per pipeline.",
         "airflow": "How many Spark drivers Airflow runs at once.",
+        "maintenance": "What is cleared away, and when; for pipelines that do not say it themselves.",
     },
     "ProjectSparkSpec": {
         "connection": "The Airflow connection of type Spark that the DAGs use.",
@@ -101,6 +103,10 @@ _BY_MODEL = {
         "pool": "The Airflow pool of the tasks that may start a Spark driver; made when it is missing. null: Airflow's "
         "default pool.",
         "slots": "The slots of that pool when it is made; one that exists keeps what a person gave it.",
+    },
+    "MaintenanceSpec": {
+        "keep_versions": "How long files stay that newer versions of the table replaced, and so how far back the table "
+        "can be read. 0 seconds: until the next publish.",
     },
     "LeaseSpec": {"expires_after": "How long a lease holder without a heartbeat is believed to live."},
 }

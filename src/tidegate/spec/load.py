@@ -70,7 +70,10 @@ def read_pipeline(project: Project, name: str) -> tuple[PipelineSpec | None, lis
         fault = Fault(file, None, "", f"the file cannot be read: {error.strerror}", "make it a readable file")
         return None, [fault]
     document = parse_document(data, file)
-    return check_document(document, name), document.faults
+    spec = check_document(document, name)
+    if spec is not None and "keep_versions" not in spec.maintenance.model_fields_set:
+        spec = spec.model_copy(update={"maintenance": project.spec.maintenance})
+    return spec, document.faults
 
 
 def check_document(document: Document, name: str) -> PipelineSpec | None:

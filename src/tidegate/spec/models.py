@@ -161,6 +161,12 @@ class ConsoleSink(Strict):
 SinkSpec = Annotated[KafkaSink | ForeachBatchSink | ForeachSink | ConsoleSink, Field(discriminator="type")]
 
 
+class MaintenanceSpec(Strict):
+    """What is cleared away, and when."""
+
+    keep_versions: Seconds = 7 * 86400.0
+
+
 class SparkSpec(Strict):
     """Spark settings of one pipeline."""
 
@@ -185,6 +191,7 @@ class PipelineSpec(Strict):
     table: TableSpec = TableSpec()
     quality: QualitySpec = QualitySpec()
     sinks: list[SinkSpec] = []
+    maintenance: MaintenanceSpec = MaintenanceSpec()
     spark: SparkSpec = SparkSpec()
 
     @property
@@ -248,3 +255,4 @@ class ProjectSpec(Strict):
     kafka: ProjectKafkaSpec = ProjectKafkaSpec()
     lease: LeaseSpec = LeaseSpec()
     airflow: AirflowSpec = AirflowSpec()
+    maintenance: MaintenanceSpec = MaintenanceSpec()

@@ -1,7 +1,8 @@
 """Commits to a table's transaction log, of parquet files that are in place already.
 
-Only this module writes with ``deltalake``. A commit makes one version, which also carries the number of the last batch
-it holds, ``txn(query id, batch id)``: that number, not a lock, is what a second or late writer fails on.
+Only this module makes versions. Each is one file that is on disk, whole, before it has its name, and a name is given
+once. A version also carries the number of the last batch it holds, ``txn(query id, batch id)``: that number, not a
+lock, is what a second or late writer fails on.
 """
 
 from __future__ import annotations
@@ -9,30 +10,23 @@ from __future__ import annotations
 import contextlib
 import json
 import time
+import uuid
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
+from urllib.parse import quote, unquote
 
-from tidegate import storage
+from tidegate import __version__, storage
 from tidegate.errors import DisagreementError, TidegateError, TryAgainError
-from tidegate.table.log import (
-    LOG_FOLDER,
-    DataFile,
-    files_of,
-    find_commit,
-    first_line,
-    has_log,
-    open_table,
-    read_table_state,
-)
+from tidegate.table.log import DataFile, first_line, has_log, read_log
+from tidegate.table.log_files import LOG_FOLDER, commit_name
 from tidegate.table.schema import check_partition_columns, check_schema_change, normalise_schema
+from tidegate.table.snapshot import Snapshot
 
-if TYPE_CHECKING:
-    from deltalake import DeltaTable, PostCommitHookProperties
-    from deltalake.transaction import AddAction, RemoveAction
-
-_VERSIONS_OF_A_PUBLISH = 16
-"""More than one publish can make: its files' names, new columns, its rows; each is made once, by whoever does it."""
+_WRITER_FEATURES = {"appendOnly", "invariants"}
+_VERSIONS_OF_A_PUBLISH = 3
+"""Its files' names, new columns, its rows: each is made once, whoever finishes it."""
 
 
 class AlreadyCommittedError(TidegateError):
@@ -62,111 +56,134 @@ def commit_files(
     Creates the table with a random id when there is none. New columns of ``schema_json`` are added to the table in a
     version of their own just before (a reader between the two sees them empty).
 
-    The snapshot the commit is based on must hold ``app_version_before`` (-1: no txn) for ``app_id``, and the log
-    refuses a commit that another one with the same ``app_id`` overtook: of all writers of a batch, one succeeds. The
-    others get AlreadyCommittedError: read the log again and decide. Raises UsageError SCHEMA_CHANGE or PARTITION_BY,
-    TryAgainError DISK_FULL or COMMIT_FAILED (safe to repeat).
+    The snapshot the commit is based on must hold ``app_version_before`` (-1: no txn) for ``app_id``, and each version
+    is made by one writer: of all writers of a batch, one succeeds. The others get AlreadyCommittedError: read the log
+    again and decide. Raises UsageError SCHEMA_CHANGE or PARTITION_BY, TryAgainError DISK_FULL or COMMIT_FAILED (safe to
+    repeat).
     """
-    from deltalake import CommitProperties, Schema, Transaction
-    from deltalake.transaction import create_table_with_add_actions
-
     schema = normalise_schema(schema_json)
-    properties = CommitProperties(
-        custom_metadata=dict(custom_metadata),
-        app_transactions=[Transaction(app_id, app_version)],
-        max_commit_retries=5,
-    )
-    actions = [_add_action(file, data_change=True) for file in add]
-    for attempt in range(5):
-        base = -1
-        try:
-            if not has_log(table_path):
-                check_partition_columns(partition_by, schema, None)
-                table_path.mkdir(parents=True, exist_ok=True)
-                create_table_with_add_actions(
-                    str(table_path),
-                    Schema.from_json(schema),
-                    actions,
-                    mode="error",
-                    partition_by=partition_by,
-                    name=table_path.name,
-                    commit_properties=properties,
-                    post_commithook_properties=_no_hooks(),
-                )
-            else:
-                table = open_table(table_path)
-                base = table.version()
-                if _txn(table, app_id) != app_version_before:
-                    raise AlreadyCommittedError(app_id, app_version)
-                check_partition_columns(partition_by, schema, list(table.metadata().partition_columns))
-                if _add_columns(table, schema):
-                    continue
-                table.create_write_transaction(
-                    [*actions, *(_remove_action(file, data_change=True) for file in remove)],
-                    "append",
-                    table.schema(),
-                    partition_by,
-                    commit_properties=properties,
-                    post_commithook_properties=_no_hooks(),
-                )
-        except TidegateError:
-            raise
-        except Exception as error:  # the outcome is unknown until the log is read again
-            state = read_table_state(table_path, (app_id,))
-            if state is None or state.txns.get(app_id, -1) < app_version:
-                if (full := _disk_full(error, table_path)) is not None:
-                    raise full from error
-                if attempt < 4 and (state is not None) and state.version != base:
-                    time.sleep(0.05 * (attempt + 1))
-                    continue
-                raise _commit_failed(table_path, first_line(error)) from error
-        version = find_commit(table_path, app_id, app_version)
-        if version is None:
-            continue
-        sync_log(table_path, version)
-        return version
+    adds = [_add_action(file, data_change=True) for file in add]
+    txn = _txn_action(app_id, app_version)
+    for _ in range(5):
+        if not has_log(table_path):
+            check_partition_columns(partition_by, schema, None)
+            version = _create_table(table_path, schema, partition_by, [*adds, txn], custom_metadata)
+        else:
+            table = read_log(table_path)
+            if _txn(table, app_id) != app_version_before:
+                raise AlreadyCommittedError(app_id, app_version)
+            check_partition_columns(partition_by, schema, table.partition_columns)
+            if _add_columns(table_path, table, schema):
+                continue
+            names = _spelled(table)
+            removes = [_remove_action(names.get(one.path, quote(one.path)), one, data_change=True) for one in remove]
+            version = _append(table_path, table, [*adds, *removes, txn], custom_metadata)
+        if version is not None:
+            sync_log(table_path, version)
+            return version
     raise _commit_failed(table_path, "other writers were faster in 5 attempts")
 
 
-def _txn(table: DeltaTable, app_id: str) -> int:
+def _txn(table: Snapshot, app_id: str) -> int:
     last = table.transaction_version(app_id)
     return -1 if last is None else last
 
 
-def _add_columns(table: DeltaTable, schema_json: str) -> bool:
-    """Add the new columns to the table in a version of their own; whether there were any."""
-    from deltalake import CommitProperties
-    from deltalake.schema import Field
+def _append(
+    table_path: Path, table: Snapshot, actions: Sequence[dict[str, Any]], custom_metadata: Mapping[str, str]
+) -> int | None:
+    """Make the version after ``table`` of these actions; its number, None when another process has made that version.
 
-    added = check_schema_change(table.schema().to_json(), schema_json)
+    The file is on disk, whole, before it gets its name, and a name is given once.
+    """
+    _check_writable(table_path, table)
+    info = {
+        "timestamp": time.time_ns() // 1_000_000,
+        "operation": "WRITE",
+        "operationParameters": {"mode": "Append", "partitionBy": json.dumps(table.partition_columns)},
+        "engineInfo": f"tidegate {__version__}",
+        **custom_metadata,
+    }
+    lines = [json.dumps(action, ensure_ascii=False) for action in ({"commitInfo": info}, *actions)]
+    version = table.version + 1
+    try:
+        data = "\n".join(lines).encode("utf-8", "surrogateescape")
+        return version if storage.put_if_absent(table_path / LOG_FOLDER / commit_name(version), data) else None
+    except OSError as error:
+        raise _commit_failed(table_path, first_line(error)) from error
+
+
+def _create_table(
+    table_path: Path,
+    schema: str,
+    partition_by: list[str],
+    actions: Sequence[dict[str, Any]],
+    custom_metadata: Mapping[str, str],
+) -> int | None:
+    """Make version 0 of a new table with a random id; None when another process has made it."""
+    protocol = {"minReaderVersion": 1, "minWriterVersion": 2}  # read by every Delta reader there is
+    metadata = {
+        "id": str(uuid.uuid4()),
+        "name": table_path.name,
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": schema,
+        "partitionColumns": partition_by,
+        "createdTime": time.time_ns() // 1_000_000,
+        "configuration": {},
+    }
+    table = Snapshot(protocol=protocol, metadata=metadata)
+    return _append(table_path, table, [{"protocol": protocol}, {"metaData": metadata}, *actions], custom_metadata)
+
+
+def _add_columns(table_path: Path, table: Snapshot, schema_json: str) -> bool:
+    """Add the new columns to the table in a version of their own; whether there were any."""
+    added = check_schema_change(table.schema_json, schema_json)
     if not added:
         return False
+    schema = json.loads(table.schema_json)
+    schema["fields"] += added
+    metadata = {**table.metadata, "schemaString": json.dumps(schema, ensure_ascii=False)}
     names = ", ".join(column["name"] for column in added)
-    table.alter.add_columns(
-        [Field.from_json(json.dumps(column)) for column in added],
-        commit_properties=CommitProperties(custom_metadata={"tidegate.added_columns": names}),
-        post_commithook_properties=_no_hooks(),
-    )
+    version = _append(table_path, table, [{"metaData": metadata}], {"tidegate.added_columns": names})
+    if version is not None:
+        sync_log(table_path, version)
     return True
 
 
-def _add_action(file: DataFile, *, data_change: bool) -> AddAction:
-    from deltalake.transaction import AddAction
+def _add_action(file: DataFile, *, data_change: bool) -> dict[str, Any]:
+    return {
+        "add": {
+            "path": quote(file.path),
+            "partitionValues": {name: value or None for name, value in file.partition.items()},
+            "size": file.size_bytes,
+            "modificationTime": file.modified_at_ms,
+            "dataChange": data_change,
+            "stats": json.dumps({"numRecords": file.rows, **file.stats}, ensure_ascii=False),
+        }
+    }
 
-    return AddAction(
-        path=file.path,
-        size=file.size_bytes,
-        partition_values={name: value or None for name, value in file.partition.items()},
-        modification_time=file.modified_at_ms,
-        data_change=data_change,
-        stats=json.dumps({"numRecords": file.rows, **file.stats}),
-    )
+
+def _remove_action(path: str, file: DataFile, *, data_change: bool) -> dict[str, Any]:
+    """``path`` is the file's as the log spells it: readers compare the two letter by letter."""
+    return {
+        "remove": {
+            "path": path,
+            "deletionTimestamp": time.time_ns() // 1_000_000,
+            "dataChange": data_change,
+            "extendedFileMetadata": True,
+            "partitionValues": {name: value or None for name, value in file.partition.items()},
+            "size": file.size_bytes,
+        }
+    }
 
 
-def _remove_action(file: DataFile, *, data_change: bool) -> RemoveAction:
-    from deltalake.transaction import RemoveAction
+def _txn_action(app_id: str, app_version: int) -> dict[str, Any]:
+    return {"txn": {"appId": app_id, "version": app_version, "lastUpdated": time.time_ns() // 1_000_000}}
 
-    return RemoveAction(file.path, data_change, time.time_ns() // 1_000_000, file.size_bytes, file.partition)
+
+def _spelled(table: Snapshot) -> dict[str, str]:
+    """{path on disk: path in the log} of the table's files."""
+    return {unquote(path): path for path in table.added}
 
 
 def set_aside_mark(app_id: str) -> str:
@@ -180,10 +197,8 @@ def rename_files(table_path: Path, renamed: list[tuple[DataFile, str]], *, app_i
     Files that the log calls by the new name already are passed over, so it can be repeated. Raises DisagreementError
     REPLACED_FILES_GONE when the log has a file under neither name.
     """
-    from deltalake import CommitProperties, Transaction
-
-    table = open_table(table_path)
-    names = {file.path for file in files_of(table)}
+    table = read_log(table_path)
+    names = _spelled(table)
     todo = [(old, new) for old, new in renamed if old.path in names]
     gone = [old.path for old, new in renamed if old.path not in names and new not in names]
     if gone:
@@ -196,42 +211,21 @@ def rename_files(table_path: Path, renamed: list[tuple[DataFile, str]], *, app_i
         )
     if not todo:
         return
-    # A txn of its own makes the log refuse a second process that renames at the same time.
-    properties = CommitProperties(
-        custom_metadata={"tidegate.set_aside": f"{len(todo)} files"},
-        app_transactions=[Transaction(set_aside_mark(app_id), app_version)],
-        max_commit_retries=0,
-    )
-    adds = [_add_action(replace(old, path=new), data_change=False) for old, new in todo]
-    removes = [_remove_action(old, data_change=False) for old, _ in todo]
-    try:
-        table.create_write_transaction(
-            [*adds, *removes],
-            "append",
-            table.schema(),
-            list(table.metadata().partition_columns),
-            commit_properties=properties,
-            post_commithook_properties=_no_hooks(),
+    actions = [_add_action(replace(old, path=new), data_change=False) for old, new in todo]
+    actions += [_remove_action(names[old.path], old, data_change=False) for old, _ in todo]
+    actions.append(_txn_action(set_aside_mark(app_id), app_version))
+    version = _append(table_path, table, actions, {"tidegate.set_aside": f"{len(todo)} files"})
+    if version is None:
+        raise _commit_failed(table_path, "another process committed at the same time")
+    sync_log(table_path, version)
+
+
+def _check_writable(table_path: Path, table: Snapshot) -> None:
+    asked = set(table.protocol.get("writerFeatures") or ())
+    if int(table.protocol["minWriterVersion"]) not in (1, 2, 7) or not asked <= _WRITER_FEATURES:
+        raise _commit_failed(
+            table_path, f"the table asks writers for {', '.join(sorted(asked)) or 'more than is here'}"
         )
-    except Exception as error:
-        raise _disk_full(error, table_path) or _commit_failed(table_path, first_line(error)) from error
-    sync_log(table_path, open_table(table_path).version())
-
-
-def enable_json_checkpoints(table: DeltaTable, table_path: Path) -> None:
-    """Have the table say, in a version of its own, that its log may have checkpoints as JSON."""
-    from deltalake import CommitProperties, TableFeatures
-
-    try:
-        table.alter.add_feature(
-            TableFeatures.V2Checkpoint,
-            allow_protocol_versions_increase=True,
-            commit_properties=CommitProperties(custom_metadata={"tidegate.log_checkpoints": "json"}),
-            post_commithook_properties=_no_hooks(),
-        )
-    except Exception as error:
-        raise _disk_full(error, table_path) or _commit_failed(table_path, first_line(error)) from error
-    sync_log(table_path, open_table(table_path).version())
 
 
 def _commit_failed(table_path: Path, why: str) -> TryAgainError:
@@ -245,29 +239,15 @@ def _commit_failed(table_path: Path, why: str) -> TryAgainError:
 
 
 def sync_log(table_path: Path, version: int) -> None:
-    """Put the newest versions up to ``version`` on disk, with the folders on the way to them: deltalake syncs nothing,
-    and what a publish committed must be there before the intent behind it is forgotten.
-
-    Also those that a process has made which was killed before it could do this; a file that is on disk costs nothing.
+    """Put what a publish that ends with ``version`` has committed on disk, before the intent behind it is forgotten:
+    the process that committed a part of it may have been killed between giving the name and seeing to it that it stays.
     """
     log = table_path / LOG_FOLDER
-    for number in range(max(0, version - _VERSIONS_OF_A_PUBLISH + 1), version + 1):
+    oldest = max(0, version - _VERSIONS_OF_A_PUBLISH + 1)
+    for number in range(oldest, version + 1):
         with contextlib.suppress(FileNotFoundError):
-            storage.fsync_file(log / f"{number:020d}.json")
-    for folder in (log, table_path, table_path.parent):
-        storage.fsync_dir(folder)
-
-
-def _no_hooks() -> PostCommitHookProperties:
-    """Neither a parquet checkpoint in the log, which plain globs would read as rows, nor the removal of old commits,
-    which sinks and the removal of replaced files go by. See :mod:`tidegate.table.log_checkpoint`."""
-    from deltalake import PostCommitHookProperties
-
-    return PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-
-
-def _disk_full(error: Exception, table_path: Path) -> TryAgainError | None:
-    text = str(error)
-    if "os error 28" in text or "os error 122" in text or "No space left" in text:
-        return storage.disk_full(table_path / LOG_FOLDER)
-    return None
+            storage.fsync_file(log / commit_name(number))
+    storage.fsync_dir(log)
+    if oldest == 0:  # the folders may be new
+        storage.fsync_dir(table_path)
+        storage.fsync_dir(table_path.parent)

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 from tidegate.errors import DisagreementError
-from tidegate.table.log import LOG_FOLDER, DataFile, commit_name, read_actions
+from tidegate.table.log import DataFile
+from tidegate.table.log_files import LOG_FOLDER, commit_name, read_actions
 from tidegate.table.plan import DELIVERED
+from tidegate.table.snapshot import data_file
 
 _FILES_KEY = DELIVERED
 """Where a commit adds files that also hold rows which were in the table before, it names those with new rows here."""
@@ -60,7 +61,7 @@ def delivered_rows(table_path: Path, version: int) -> Delivery | None:
     if info.get("tidegate.outcome") != "published":
         return None
     added = [one["add"] for one in actions if "add" in one and one["add"]["dataChange"]]
-    files = [_data_file(one) for one in added]
+    files = [data_file(one) for one in added]
     if _FILES_KEY in info:
         named = set(json.loads(info[_FILES_KEY]))
         files = [file for file in files if file.path in named]
@@ -68,12 +69,3 @@ def delivered_rows(table_path: Path, version: int) -> Delivery | None:
     if not files:
         return None
     return Delivery(version, str(info.get("tidegate.run_id")), tuple(sorted(files, key=lambda file: file.path)))
-
-
-def _data_file(add: dict[str, Any]) -> DataFile:
-    return DataFile(
-        path=unquote(add["path"]),  # the log percent-encodes once over the name on disk
-        rows=int(json.loads(add.get("stats") or "{}").get("numRecords", 1)),  # not told: not empty, to be safe
-        size_bytes=int(add["size"]),
-        partition=dict(add.get("partitionValues") or {}),
-    )

@@ -8,19 +8,41 @@ import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 from tidegate.errors import DisagreementError, UsageError
+from tidegate.table.log_files import (
+    LOG_FOLDER,
+    commit_name,
+    is_log_file,
+    list_versions,
+    read_actions,
+    split_lines,
+    torn_versions,
+)
+from tidegate.table.snapshot import DataFile, Snapshot, read_snapshot
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-LOG_FOLDER = "_delta_log"
-_LOG_FILE = re.compile(r"^\d{20}\.(json|checkpoint(\.[\w.-]+)?\.(parquet|json))$")
-_COMMIT_FILE = re.compile(r"^(\d{20})\.json$")
+__all__ = [
+    "LOG_FOLDER",
+    "DataFile",
+    "TableState",
+    "digest_files",
+    "find_commit",
+    "first_line",
+    "glance_at_table",
+    "has_log",
+    "list_data_files",
+    "open_table",
+    "read_commit_metadata",
+    "read_log",
+    "read_table_state",
+]
+
 _OWN_COMMIT_KEYS = {
     "timestamp", "operation", "operationParameters", "engineInfo", "clientVersion", "version", "readVersion",
     "isolationLevel", "isBlindAppend", "operationMetrics",
@@ -44,30 +66,27 @@ class TableState:
     """When the newest commit was made, in milliseconds since 1970 UTC; None when its commit file was cleaned away."""
 
 
-@dataclass(frozen=True)
-class DataFile:
-    """A parquet file in place in the table folder: ``path`` is relative to it, as the file system spells it."""
-
-    path: str
-    rows: int
-    size_bytes: int
-    partition: dict[str, str | None] = field(default_factory=dict)
-    modified_at_ms: int = 0
-    stats: dict[str, Any] = field(default_factory=dict)
-    """Delta statistics beside ``numRecords``."""
-
-
 def has_log(table_path: Path) -> bool:
     """Whether a table is there: its log folder holds at least one commit or checkpoint."""
     try:
         with os.scandir(table_path / LOG_FOLDER) as entries:
-            return any(_LOG_FILE.match(entry.name) for entry in entries)
+            return any(is_log_file(entry.name) for entry in entries)
     except (FileNotFoundError, NotADirectoryError):
         return False
 
 
-def open_table(table_path: Path) -> DeltaTable:
+def read_log(table_path: Path) -> Snapshot:
     """The table, at its newest version. Raises DisagreementError TABLE_LOG_UNREADABLE when its log is torn."""
+    try:
+        return read_snapshot(table_path)
+    except (OSError, ValueError) as error:
+        raise _unreadable(table_path, error) from error
+
+
+def open_table(table_path: Path) -> DeltaTable:
+    """The table as deltalake has it, which takes long when it has many versions. Raises DisagreementError
+    TABLE_LOG_UNREADABLE when its log is torn.
+    """
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError, DeltaProtocolError, TableNotFoundError
 
@@ -91,7 +110,18 @@ def read_table_state(table_path: Path, app_ids: tuple[str, ...] = ()) -> TableSt
     _check_path(table_path)
     if not has_log(table_path):
         return None
-    return _state_of(open_table(table_path), app_ids)
+    snapshot = read_log(table_path)
+    info = read_commit_metadata(table_path, snapshot.version)
+    txns = {app_id: snapshot.transaction_version(app_id) for app_id in app_ids}
+    return TableState(
+        version=snapshot.version,
+        table_id=str(snapshot.metadata["id"]),
+        txns={app_id: version for app_id, version in txns.items() if version is not None},
+        schema_json=snapshot.schema_json,
+        partition_columns=snapshot.partition_columns,
+        metadata={key: value for key, value in info.items() if key not in _OWN_COMMIT_KEYS},
+        committed_at_ms=info.get("timestamp"),
+    )
 
 
 def glance_at_table(table_path: Path, expected: Mapping[str, Any]) -> TableState | None:
@@ -102,12 +132,7 @@ def glance_at_table(table_path: Path, expected: Mapping[str, Any]) -> TableState
     it in the log is not read, and the schema is left out.
     """
     _check_path(table_path)
-    try:
-        names = os.listdir(table_path / LOG_FOLDER)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    newest = max((name for name in names if _COMMIT_FILE.match(name)), default="")
-    if newest != commit_name(int(expected["version"])):
+    if max(list_versions(table_path), default=-1) != int(expected["version"]):
         return None
     try:
         actions = read_actions(table_path, int(expected["version"]))
@@ -141,83 +166,14 @@ def _check_path(table_path: Path) -> None:
         )
 
 
-def _state_of(table: DeltaTable, app_ids: tuple[str, ...]) -> TableState:
-    metadata = table.metadata()
-    txns = {app_id: table.transaction_version(app_id) for app_id in app_ids}
-    last: dict[str, Any] = next(iter(table.history(1)), {})
-    return TableState(
-        version=table.version(),
-        table_id=str(metadata.id),
-        txns={app_id: version for app_id, version in txns.items() if version is not None},
-        schema_json=table.schema().to_json(),
-        partition_columns=list(metadata.partition_columns),
-        metadata={key: value for key, value in last.items() if key not in _OWN_COMMIT_KEYS},
-        committed_at_ms=last.get("timestamp"),
-    )
-
-
 def list_data_files(table_path: Path) -> list[DataFile]:
     """The table's files at its newest version by path; an empty list when there is no table."""
-    return files_of(open_table(table_path)) if has_log(table_path) else []
-
-
-def files_of(table: DeltaTable) -> list[DataFile]:
-    """The files of an open table by path."""
-    actions = table.get_add_actions()
-    columns = {name: actions[name].to_pylist() for name in actions.schema.names}
-    partitions = columns.get("partition") or [{}] * len(actions)
-    files = [
-        DataFile(
-            path=unquote(path),  # the log percent-encodes once over the name on disk
-            rows=rows or 0,
-            size_bytes=size_bytes,
-            partition={name: None if value is None else str(value) for name, value in (partition or {}).items()},
-            modified_at_ms=modified_at,
-        )
-        for path, rows, size_bytes, modified_at, partition in zip(
-            columns["path"],
-            columns["num_records"],
-            columns["size_bytes"],
-            columns["modification_time"],
-            partitions,
-            strict=True,
-        )
-    ]
-    return sorted(files, key=lambda file: file.path)
+    return read_log(table_path).files() if has_log(table_path) else []
 
 
 def digest_files(files: Sequence[DataFile]) -> str:
     """A short text that is another one when the table holds other files."""
     return hashlib.sha256("\n".join(sorted(file.path for file in files)).encode("utf-8", "surrogateescape")).hexdigest()
-
-
-def commit_name(version: int) -> str:
-    """The name of a version's commit file in the log's folder."""
-    return f"{version:020d}.json"
-
-
-def list_versions(table_path: Path) -> list[int]:
-    """The versions whose commit file is there, oldest first; none when there is no log."""
-    try:
-        names = os.listdir(table_path / LOG_FOLDER)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    return sorted(int(name[:20]) for name in names if _COMMIT_FILE.match(name))
-
-
-def split_lines(data: bytes) -> list[bytes]:
-    """The lines of a file of JSON lines. Inside strings deltalake leaves U+0085, U+2028 and U+2029 as they are, where
-    ``str.splitlines`` would cut."""
-    return [line for line in data.split(b"\n") if line.strip()]
-
-
-def read_actions(table_path: Path, version: int) -> list[dict[str, Any]]:
-    """The actions of one version, each ``{kind: value}``. Raises FileNotFoundError, or ValueError for a torn file."""
-    data = (table_path / LOG_FOLDER / commit_name(version)).read_bytes()
-    actions = [json.loads(line) for line in split_lines(data)]
-    if not all(isinstance(action, dict) for action in actions):
-        raise ValueError(f"version {version} holds something else than actions")
-    return actions
 
 
 def read_commit_metadata(table_path: Path, version: int) -> dict[str, Any]:
@@ -272,15 +228,3 @@ def first_line(error: Exception) -> str:
         (line.strip() for line in str(error).splitlines() if line.strip()),
         type(error).__name__,
     )
-
-
-def torn_versions(table_path: Path) -> list[int]:
-    """The versions whose commit file is not whole JSON lines. Reads every file of the log."""
-    torn = []
-    for version in list_versions(table_path):
-        try:
-            if not read_actions(table_path, version):
-                raise ValueError("empty")
-        except (ValueError, OSError):
-            torn.append(version)
-    return torn

@@ -1,0 +1,90 @@
+"""The files of a table's log: which there are, and the actions in them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+LOG_FOLDER = "_delta_log"
+_COMMIT = re.compile(r"^(\d{20})\.json$")
+_COMPACTED = re.compile(r"^(\d{20})\.(\d{20})\.compacted\.json$")
+_CHECKPOINT = re.compile(r"^(\d{20})\.checkpoint(\.[\w.-]+)?\.(parquet|json)$")
+
+
+def list_names(table_path: Path) -> list[str]:
+    """The names of all files in the log's folder; none when there is no log."""
+    try:
+        return os.listdir(table_path / LOG_FOLDER)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def commit_name(version: int) -> str:
+    """The name of a version's commit file."""
+    return f"{version:020d}.json"
+
+
+def compacted_name(last: int) -> str:
+    """The name of the compaction file of the versions from 0 to ``last``."""
+    return f"{0:020d}.{last:020d}.compacted.json"
+
+
+def versions_of(names: list[str]) -> list[int]:
+    """The versions whose commit file is among ``names``, oldest first."""
+    return sorted(int(name[:20]) for name in names if _COMMIT.match(name))
+
+
+def list_versions(table_path: Path) -> list[int]:
+    """The versions whose commit file is there, oldest first."""
+    return versions_of(list_names(table_path))
+
+
+def compactions_of(names: list[str]) -> list[int]:
+    """The last versions of the compaction files that begin with version 0, oldest first."""
+    found = [match for name in names if (match := _COMPACTED.match(name))]
+    return sorted(int(match[2]) for match in found if int(match[1]) == 0)
+
+
+def checkpoints_of(names: list[str]) -> list[str]:
+    """The names of Delta's own checkpoints: parquet files, which tidegate itself does not write."""
+    return sorted(name for name in names if _CHECKPOINT.match(name))
+
+
+def is_log_file(name: str) -> bool:
+    """Whether a file says that there is a table: a commit or a checkpoint."""
+    return bool(_COMMIT.match(name) or _CHECKPOINT.match(name))
+
+
+def split_lines(data: bytes) -> list[bytes]:
+    """The lines of a file of JSON lines. U+0085, U+2028 and U+2029 may stand in strings as they are, where
+    ``str.splitlines`` would cut."""
+    return [line for line in data.split(b"\n") if line.strip()]
+
+
+def parse_line(line: bytes) -> dict[str, Any]:
+    """One action, ``{kind: value}``. Raises ValueError when the line is torn."""
+    action = json.loads(line)
+    if not isinstance(action, dict):
+        raise ValueError("a line of the log is no action")
+    return action
+
+
+def read_actions(table_path: Path, version: int) -> list[dict[str, Any]]:
+    """The actions of one version. Raises FileNotFoundError, or ValueError for a torn file."""
+    data = (table_path / LOG_FOLDER / commit_name(version)).read_bytes()
+    return [parse_line(line) for line in split_lines(data)]
+
+
+def torn_versions(table_path: Path) -> list[int]:
+    """The versions whose commit file is not whole JSON lines. Reads every file of the log."""
+    torn = []
+    for version in list_versions(table_path):
+        try:
+            if not read_actions(table_path, version):
+                raise ValueError("empty")
+        except (ValueError, OSError):
+            torn.append(version)
+    return torn
