@@ -1,0 +1,233 @@
+"""A table with a long log: plain globs see rows alone, every reader the same ones, and opening it stays cheap."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, Schema
+from deltalake.transaction import create_table_with_add_actions
+
+from tests.keyed import FakeLease, Keyed
+from tests.readers import read_agreed
+from tests.staged import QUERY, make_schema
+from tidegate.lease import Lease
+from tidegate.run.upkeep import tend_tables
+from tidegate.table.commit import commit_files
+from tidegate.table.compaction import compact_log, is_compaction_due, put_compaction
+from tidegate.table.log import DataFile, find_commit, list_data_files, read_log, read_table_state
+from tidegate.table.log_files import LOG_FOLDER, commit_name, compactions_of, list_names
+from tidegate.table.snapshot import read_snapshot
+
+SCHEMA = make_schema(id="long")
+LEASE = cast(Lease, FakeLease())
+
+
+@pytest.fixture(autouse=True)
+def unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hundreds of commits, and no power cut: what is synced is in test_log_durability.py."""
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
+
+
+def add_file(table: Path, number: int) -> DataFile:
+    """A file of one row, in place as a publish leaves it."""
+    table.mkdir(parents=True, exist_ok=True)
+    path = table / f"part-{QUERY[:8]}-{number:08d}-a-00000.parquet"
+    pq.write_table(pa.table({"id": pa.array([number], pa.int64())}), path)
+    return DataFile(path.name, 1, path.stat().st_size)
+
+
+def commit(table: Path, number: int, **more: Any) -> int:
+    """The version of batch ``number``, without files unless some are given."""
+    options: dict[str, Any] = {
+        "schema_json": SCHEMA,
+        "partition_by": [],
+        "add": [],
+        "remove": [],
+        "app_id": QUERY,
+        "app_version": number,
+        "app_version_before": number - 1,
+        "custom_metadata": {"tidegate.run_id": f"run-{number}"},
+    }
+    return commit_files(table, **{**options, **more})
+
+
+def write_log(table: Path, versions: int, compacted: int) -> None:
+    """A log of so many versions of a file each, with a compaction file that ends with version ``compacted``. What it
+    holds is not to be read, so those commits are names of one and the same file."""
+
+    def actions(number: int) -> list[dict[str, Any]]:
+        stats = json.dumps({"numRecords": 1, "minValues": {"id": number}, "maxValues": {"id": number}})
+        name = f"part-{QUERY[:8]}-{number:08d}-a-00000.parquet"
+        add = {"path": name, "partitionValues": {}, "size": 400, "modificationTime": number, "dataChange": True}
+        info = {"timestamp": number, "operation": "WRITE", "tidegate.run_id": f"run-{number}"}
+        return [{"commitInfo": info}, {"add": {**add, "stats": stats}}, {"txn": {"appId": QUERY, "version": number}}]
+
+    commit(table, 0)
+    log = table / LOG_FOLDER
+    held = read_log(table)
+    for number in range(1, versions):
+        if number <= compacted:
+            for action in actions(number):
+                held.apply(action)
+        if 1 < number <= compacted:
+            os.link(log / commit_name(1), log / commit_name(number))
+        else:
+            (log / commit_name(number)).write_text("\n".join(map(json.dumps, actions(number))))
+    held.version = compacted
+    put_compaction(table, held)
+
+
+def describe(table: Path) -> Any:
+    """What deltalake, which reads the commits alone, says of a table."""
+    delta = DeltaTable(str(table))
+    return (
+        delta.version(),
+        delta.transaction_version(QUERY),
+        sorted(delta.get_add_actions()["path"].to_pylist()),
+        json.loads(delta.schema().to_json()),
+    )
+
+
+def described_here(table: Path) -> Any:
+    log = read_log(table)
+    return (log.version, log.transaction_version(QUERY), sorted(log.added), json.loads(log.schema_json))
+
+
+def test_every_reader_agrees_after_each_tenth_of_300_commits(tmp_path: Path) -> None:
+    keyed = Keyed(tmp_path)
+    both = (keyed.paths.table, keyed.paths.quarantine)
+    for number in range(300):
+        for table in both:
+            commit(table, number, add=[add_file(table, number)] if number % 10 == 4 else [])
+        if number % 10 == 9:
+            tend_tables(keyed.paths, keyed.spec, LEASE, read_table_state(keyed.paths.table))
+            for table in both:
+                assert len(read_agreed(table)) == number // 10 + 1
+                assert not list((table / LOG_FOLDER).rglob("*.parquet"))
+                assert described_here(table) == describe(table)
+    for table in both:
+        assert compactions_of(list_names(table)) == [199, 299]  # of three the oldest is gone
+        state = read_table_state(table, (QUERY,))
+        assert state is not None
+        assert (state.txns, state.metadata["tidegate.run_id"]) == ({QUERY: 299}, "run-299")
+        for version in (5, 99, 150, 250):  # an older version is read as it was
+            assert sorted(read_snapshot(table, version).added) == sorted(
+                DeltaTable(str(table), version=version).get_add_actions()["path"].to_pylist()
+            )
+
+
+def test_no_commit_that_a_compaction_file_holds_is_read(tmp_path: Path) -> None:
+    table = tmp_path / "t"
+    for number in range(120):
+        commit(table, number, add=[add_file(table, number)])
+    assert is_compaction_due(table)
+    assert compact_log(table, lambda: None) == 119
+    assert not is_compaction_due(table)
+    commit(table, 120)
+    before = described_here(table)
+    for number in range(120):
+        (table / LOG_FOLDER / commit_name(number)).write_text("{torn")
+    assert described_here(table) == before
+    assert commit(table, 121) == 121
+
+
+def test_a_log_of_20000_versions_opens_in_under_half_a_second_of_cpu(tmp_path: Path) -> None:
+    table = tmp_path / "t"
+    write_log(table, 20_000, 19_800)
+    begin = time.process_time()
+    state = read_table_state(table, (QUERY,))
+    spent = time.process_time() - begin
+    assert state is not None
+    assert state.txns == {QUERY: 19_999}
+    assert spent < 0.5, f"{spent:.2f} CPU-seconds"
+    begin = time.process_time()
+    assert commit(table, 20_000) == 20_000
+    assert find_commit(table, QUERY, 20_000) == 20_000
+    assert time.process_time() - begin < 0.5
+    assert len(list_data_files(table)) == 19_999
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_is_read_here_is_what_deltalake_reads(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    table = tmp_path / "t"
+    held: list[DataFile] = []
+    columns = {"id": "long", "k": "string"}
+    for number in range(30):
+        names = [
+            f"k=a%2Fb é {number}/part ü {{x}}~'\"^#?%20-{number}-{part}.parquet" for part in range(chance.randrange(3))
+        ]
+        new = [DataFile(name, 1, 400, {"k": chance.choice(["a/b", "", None])}, number) for name in names]
+        gone = chance.sample(held, chance.randrange(len(held) + 1)) if chance.random() < 0.3 else []
+        if number in (10, 20):
+            columns[f"n{number}"] = "double"
+        options = {"schema_json": make_schema(**columns), "partition_by": ["k"], "add": new, "remove": gone}
+        commit(table, number, **options)
+        held = [file for file in held if file not in gone] + new
+        if chance.random() < 0.2:
+            compact_log(table, lambda: None)
+        assert described_here(table) == describe(table)
+        assert [file.path for file in list_data_files(table)] == sorted(file.path for file in held)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\0" * 100], ids=["empty", "half", "zeros"])
+def test_a_torn_compaction_file_is_passed_over(tmp_path: Path, content: bytes) -> None:
+    table = tmp_path / "t"
+    for number in range(3):
+        commit(table, number)
+    compact_log(table, lambda: None)
+    (path,) = [table / LOG_FOLDER / name for name in list_names(table) if "compacted" in name]
+    path.write_bytes(content)
+    state = read_table_state(table, (QUERY,))
+    assert state is not None
+    assert (state.version, state.txns) == (2, {QUERY: 2})
+
+
+def by_deltalake(table: Path, versions: int) -> None:
+    """A table as an earlier tidegate made it: deltalake's own commits, a parquet checkpoint at the end."""
+    create_table_with_add_actions(str(table), Schema.from_json(SCHEMA), [], name="t")
+    for _ in range(versions - 1):
+        delta = DeltaTable(str(table))
+        delta.create_write_transaction([], "append", delta.schema())
+    DeltaTable(str(table)).create_checkpoint()
+
+
+def test_the_parquet_checkpoint_of_an_earlier_version_goes_when_every_commit_is_there(tmp_path: Path) -> None:
+    table = tmp_path / "t"
+    by_deltalake(table, 3)
+    assert is_compaction_due(table)
+    compact_log(table, lambda: None)
+    assert not list(table.rglob("*.parquet"))
+    assert not (table / LOG_FOLDER / "_last_checkpoint").exists()
+    assert not is_compaction_due(table)
+    assert describe(table)[0] == described_here(table)[0] == 2
+
+
+def test_a_parquet_checkpoint_stays_when_commits_were_cleaned_away(tmp_path: Path) -> None:
+    table = tmp_path / "t"
+    by_deltalake(table, 3)
+    (table / LOG_FOLDER / commit_name(0)).unlink()
+    before = describe(table)
+    assert described_here(table) == before
+    assert not is_compaction_due(table)
+    assert commit(table, 0) == 3
+    compact_log(table, lambda: None)
+    assert len(list(table.rglob("*.parquet"))) == 1
+    assert described_here(table)[:2] == describe(table)[:2] == (3, 0)
+
+
+def test_a_table_with_a_feature_that_is_not_known_here_is_refused_by_name(tmp_path: Path) -> None:
+    table = tmp_path / "t"
+    commit(table, 0)
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["deletionVectors"]}
+    (table / LOG_FOLDER / commit_name(1)).write_text(json.dumps({"protocol": protocol}))
+    with pytest.raises(Exception, match="deletionVectors"):
+        read_table_state(table)
