@@ -17,7 +17,17 @@ from tests.staged import QUERY, make_schema
 from tidegate import storage
 from tidegate.errors import DisagreementError, TryAgainError, UsageError
 from tidegate.table.commit import AlreadyCommittedError, commit_files
-from tidegate.table.log import find_commit, has_log, list_data_files, read_table_state
+from tidegate.table.delivery import list_deliveries
+from tidegate.table.log import (
+    DataFile,
+    find_commit,
+    has_log,
+    list_data_files,
+    read_commit_metadata,
+    read_table_state,
+)
+from tidegate.table.log_files import torn_versions
+from tidegate.table.snapshot import read_snapshot
 
 SCHEMA = make_schema(id="long")
 
@@ -176,3 +186,36 @@ def test_reading_a_state_stays_light(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "t")], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == [False, []]
+
+
+BREAKS = "a\u2028b\x85c\u2029d\x0be"
+"""What Python takes for line breaks; in strings of JSON they may stand as they are."""
+
+
+def test_line_breaks_that_json_does_not_know_are_part_of_a_value(tmp_path: Path) -> None:
+    table = tmp_path / "t"
+    for number in range(2):
+        commit_files(
+            table,
+            schema_json=make_schema(id="long", k="string"),
+            partition_by=["k"],
+            add=[DataFile(f"part-{number}.parquet", 1, 400, {"k": BREAKS})],
+            remove=[],
+            app_id=QUERY,
+            app_version=number,
+            app_version_before=number - 1,
+            custom_metadata={"tidegate.outcome": "published", "tidegate.run_id": "r", "tidegate.reason": BREAKS},
+        )
+    assert "\u2028" in (table / "_delta_log" / f"{1:020d}.json").read_text()  # raw, as deltalake writes it too
+    state = read_table_state(table, (QUERY,))
+    assert state is not None
+    assert (state.txns, state.metadata["tidegate.reason"]) == ({QUERY: 1}, BREAKS)
+    assert find_commit(table, QUERY, 0) == 0
+    assert read_commit_metadata(table, 1)["tidegate.reason"] == BREAKS
+    owed = [file.partition for delivery in list_deliveries(table, -1, 1) for file in delivery.files]
+    assert owed == [{"k": BREAKS}, {"k": BREAKS}]
+    assert torn_versions(table) == []
+    (table / "_delta_log" / f"{1:020d}.json").write_text("{")
+    assert torn_versions(table) == [1]
+    compact = read_snapshot(table, 0)
+    assert [file.partition for file in compact.files()] == [{"k": BREAKS}]
