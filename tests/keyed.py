@@ -46,6 +46,8 @@ class Keyed:
     keys: list[str] = field(default_factory=lambda: ["id"])
     partition_by: list[str] = field(default_factory=list)
     mode: str = "update"
+    keep_versions: str = "7 days"
+    sinks: list[dict[str, Any]] = field(default_factory=list)
     next_batch: int = 0
 
     def __post_init__(self) -> None:
@@ -57,9 +59,9 @@ class Keyed:
         """The spec as it is now: a test may change ``keys`` between runs."""
         source = {"type": "kafka", "topics": ["orders"], "format": "json", "schema": "id BIGINT"}
         table = {"partition_by": self.partition_by, "keys": self.keys}
-        return PipelineSpec.model_validate(
-            {"version": 1, "name": "orders", "sources": {"orders": source}, "output_mode": self.mode, "table": table}
-        )
+        keep = {"keep_versions": self.keep_versions}
+        spec = {"version": 1, "name": "orders", "sources": {"orders": source}, "output_mode": self.mode, "table": table}
+        return PipelineSpec.model_validate({**spec, "maintenance": keep, "sinks": self.sinks})
 
     def stage(self, *batches: list[dict[str, Any]], files: int = 1) -> list[BatchManifest]:
         """Batches as the driver leaves them."""

@@ -58,3 +58,24 @@ def test_a_sink_that_fails_after_some_rows(spark: SparkSession, tmp_path: Path) 
             for row in range(4)
         }
     )
+
+
+def test_a_sink_that_is_behind_gets_rows_that_were_replaced_since(spark: SparkSession, tmp_path: Path) -> None:
+    """Their file has another name by then, one that Spark does not list."""
+    spec = (
+        "output_mode: update\ntable: {keys: [id], partition_by: [k]}\nmaintenance: {keep_versions: 0 seconds}\nsources:\n"
+        + source("events", "id STRING, k STRING")
+        + 'sinks:\n  - {type: foreach_batch, function: "sinks.py:write"}\n'
+    )
+    flow = make_streaming(tmp_path, spark, spec)
+    flow.write("jobs/flow/sinks.py", _SINKS.replace("[row.id, row._run_id,", "[row.id, row.k,").replace("== 2", "== 0"))
+    breaks = flow.write("jobs/flow/breaks", "")
+    for _ in range(2):
+        flow.offer("events", {"id": "a", "k": "x"}, {"id": "b", "k": "y=1"})
+        with pytest.raises(TryAgainError, match="gone in the middle"):
+            flow.run()
+    breaks.unlink()
+    flow.offer("events", {"id": "c", "k": "x"})
+    flow.run()
+    got = [tuple(json.loads(line)) for line in (tmp_path / "jobs/flow/got.jsonl").read_text().split("\n") if line]
+    assert got == [("a", "x", 0), ("b", "y=1", 0), ("a", "x", 2), ("b", "y=1", 2), ("c", "x", 3)]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -31,17 +34,34 @@ class ForeachBatchFeeder:
 
     def __call__(self, delivery: Delivery) -> None:
         """Feed a version."""
-        self._write(self._read(delivery), delivery.version)
+        with tempfile.TemporaryDirectory(dir=self._paths.state, prefix=".delivery-") as folder:
+            self._write(self._read(delivery, Path(folder)), delivery.version)
 
     def close(self) -> None:
         """The session is the driver's."""
 
-    def _read(self, delivery: Delivery) -> DataFrame:
-        """Exactly the version's files, with the partition columns that their folders tell."""
+    def _read(self, delivery: Delivery, folder: Path) -> DataFrame:
+        """Exactly the version's files, with the partition columns that their folders tell.
+
+        Spark passes over hidden names, and so are files called that a later version has replaced: then all are read by
+        links in ``folder``.
+        """
         table = self._paths.table
+        names = [file.path for file in delivery.files]
+        if any(name.rpartition("/")[2].startswith(".") for name in names):
+            table, names = folder, [_link(table / name, folder, name) for name in names]
         reader = self._spark.read.schema(self._schema).option("basePath", str(table))
         # The paths are names, not patterns: a folder may well be called k={a}.
-        frame = reader.option("__globPaths__", "false").parquet(*(str(table / file.path) for file in delivery.files))
+        frame = reader.option("__globPaths__", "false").parquet(*(str(table / name) for name in names))
         added = dict(zip(ADDED_COLUMNS, (F.lit(delivery.run_id), F.lit(delivery.version)), strict=True))
-        names = ("`" + name.replace("`", "``") + "`" for name in self._schema.names)
-        return frame.select(*(F.col(name) for name in names)).withColumns(added)
+        columns = ("`" + name.replace("`", "``") + "`" for name in self._schema.names)
+        return frame.select(*(F.col(name) for name in columns)).withColumns(added)
+
+
+def _link(file: Path, folder: Path, path: str) -> str:
+    """A link to ``file`` in the partition folders of ``path`` below ``folder``, under a name that is not hidden."""
+    parent, slash, name = path.rpartition("/")
+    shown = f"{parent}{slash}{name.lstrip('.')}"
+    (folder / shown).parent.mkdir(parents=True, exist_ok=True)
+    os.symlink(os.path.abspath(file), folder / shown)
+    return shown

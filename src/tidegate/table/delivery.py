@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from tidegate.errors import DisagreementError
 from tidegate.table.log import DataFile
 from tidegate.table.log_files import LOG_FOLDER, commit_name, read_actions
 from tidegate.table.plan import DELIVERED
+from tidegate.table.replace import hidden_name
 from tidegate.table.snapshot import data_file
 
 _FILES_KEY = DELIVERED
@@ -68,4 +69,13 @@ def delivered_rows(table_path: Path, version: int) -> Delivery | None:
     files = [file for file in files if file.rows]
     if not files:
         return None
-    return Delivery(version, str(info.get("tidegate.run_id")), tuple(sorted(files, key=lambda file: file.path)))
+    found = tuple(_in_place(table_path, file) for file in sorted(files, key=lambda file: file.path))
+    return Delivery(version, str(info.get("tidegate.run_id")), found)
+
+
+def _in_place(table_path: Path, file: DataFile) -> DataFile:
+    """The file as it is called now: a later version may have replaced it, and it stays until every sink has had it."""
+    hidden = hidden_name(file.path)
+    if not (table_path / file.path).exists() and (table_path / hidden).exists():
+        return replace(file, path=hidden)
+    return file

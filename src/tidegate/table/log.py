@@ -18,6 +18,7 @@ from tidegate.table.log_files import (
     commit_name,
     is_log_file,
     list_versions,
+    parse_line,
     read_actions,
     split_lines,
     torn_versions,
@@ -194,10 +195,14 @@ def find_commit(table_path: Path, app_id: str, app_version: int) -> int | None:
     for version in reversed(list_versions(table_path)):
         data = (table_path / LOG_FOLDER / commit_name(version)).read_bytes()
         for line in split_lines(data) if wanted in data else ():
-            if line.startswith(b'{"txn"'):
-                txn = json.loads(line)["txn"]
-                if txn["appId"] == app_id and txn["version"] <= app_version:
-                    return version if txn["version"] == app_version else None
+            if not line.startswith(b'{"txn"'):
+                continue
+            try:
+                txn = parse_line(line)["txn"]
+            except ValueError:  # torn, and held by a compaction file
+                continue
+            if txn["appId"] == app_id and txn["version"] <= app_version:
+                return version if txn["version"] == app_version else None
     return None
 
 

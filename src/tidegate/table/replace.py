@@ -27,7 +27,7 @@ def set_aside(intent: PublishIntent, table_path: Path, is_current: Callable[[], 
     renamed = []
     for file in intent.files_to_remove:
         old = DataFile(file.path, file.rows, file.size_bytes, file.partition)
-        renamed.append((old, _hidden_name(file.path)))
+        renamed.append((old, hidden_name(file.path)))
     if not renamed:
         return []
     check_lease(is_current, intent)
@@ -65,7 +65,8 @@ def bring_back(table_path: Path, *, app_id: str) -> None:
         storage.remove(table_path / file.path)
 
 
-def _hidden_name(path: str) -> str:
+def hidden_name(path: str) -> str:
+    """What a file is called once a version has replaced it."""
     folder, slash, name = path.rpartition("/")
     return f"{folder}{slash}.{name}{_REPLACED}"
 

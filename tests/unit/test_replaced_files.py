@@ -1,0 +1,174 @@
+"""Files that newer versions replaced go once no reader can need them, by what the log says."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from tests.keyed import Keyed
+from tests.readers import read_agreed
+from tests.staged import QUERY
+from tidegate import storage
+from tidegate.sink.progress import begin_sink, note_fed
+from tidegate.spec.models import PipelineSpec
+from tidegate.table.delivery import list_deliveries
+from tidegate.table.log import list_data_files, read_table_state
+from tidegate.table.log_files import LOG_FOLDER, commit_name
+from tidegate.table.vacuum import remove_replaced
+
+CONSOLE = {"type": "console"}
+
+
+@pytest.fixture(autouse=True)
+def unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
+
+
+def parquet(table: Path) -> list[str]:
+    """Every file of rows in the table folder, hidden ones too."""
+    return sorted(path.name for path in table.rglob("*") if ".parquet" in path.name)
+
+
+def update(keyed: Keyed, n: int) -> None:
+    """One run that replaces the row of key 1."""
+    keyed.stage([{"id": 1, "city": "Oslo", "n": n}])
+    assert keyed.run().outcome == "published"
+
+
+def test_ten_updates_of_one_key_leave_one_file_when_nothing_is_kept(tmp_path: Path) -> None:
+    keyed = Keyed(tmp_path, keep_versions="0 seconds")
+    for n in range(10):
+        update(keyed, n)
+    assert parquet(keyed.paths.table) == [file.path for file in list_data_files(keyed.paths.table)]
+    assert len(parquet(keyed.paths.table)) == 1
+    assert [row["n"] for row in read_agreed(keyed.paths.table)] == [9]
+
+
+def test_older_versions_can_be_read_as_long_as_the_spec_says(tmp_path: Path) -> None:
+    keyed = Keyed(tmp_path)
+    published = []
+    for n in range(4):
+        update(keyed, n)
+        published.append(DeltaTable(str(keyed.paths.table)).version())
+    for n, version in enumerate(published[1:]):  # what the table held before: the version below names the hidden files
+        older = DeltaTable(str(keyed.paths.table), version=version - 1)
+        assert older.to_pyarrow_table()["n"].to_pylist() == [n]
+    log = keyed.paths.table / LOG_FOLDER
+    for version in range(published[1] + 1):  # the first replacement was eight days ago
+        _age(log / commit_name(version), days=8)
+    update(keyed, 4)
+    assert len(parquet(keyed.paths.table)) == 4
+    older = DeltaTable(str(keyed.paths.table), version=published[2] - 1)
+    assert older.to_pyarrow_table()["n"].to_pylist() == [1]
+    with pytest.raises(Exception, match=r"not found|No such file"):
+        DeltaTable(str(keyed.paths.table), version=published[1] - 1).to_pyarrow_table()
+
+
+def _age(path: Path, days: float) -> None:
+    """Make the removals of a commit older."""
+    actions = [json.loads(line) for line in path.read_bytes().split(b"\n")]
+    for action in actions:
+        if "remove" in action:
+            action["remove"]["deletionTimestamp"] -= int(days * 86_400_000)
+    path.write_text("\n".join(json.dumps(action) for action in actions))
+
+
+def test_a_sink_that_is_behind_still_finds_the_files_of_its_versions(tmp_path: Path) -> None:
+    keyed = Keyed(tmp_path, keep_versions="0 seconds", sinks=[CONSOLE])
+    begin_sink(keyed.paths, "console", None, "before")
+    for n in range(3):
+        update(keyed, n)
+    state = read_table_state(keyed.paths.table)
+    assert state is not None
+    for delivery in list_deliveries(keyed.paths.table, -1, state.version):
+        assert all((keyed.paths.table / file.path).exists() for file in delivery.files), delivery
+    note_fed(keyed.paths, "console", state.table_id, state.version, "r")
+    update(keyed, 3)  # takes what the sink had
+    assert len(parquet(keyed.paths.table)) == 2  # and not what version 4 replaced: the sink is owed versions 5 and 6
+    note_fed(keyed.paths, "console", state.table_id, state.version + 2, "r")
+    update(keyed, 4)
+    assert len(parquet(keyed.paths.table)) == 2
+
+
+def test_files_that_are_hidden_without_the_logs_word_stay(tmp_path: Path) -> None:
+    keyed = Keyed(tmp_path, keep_versions="0 seconds")
+    update(keyed, 0)
+    strange = keyed.paths.table / ".part-00000000-00000000-a-00000.parquet.replaced"
+    strange.write_bytes(b"not ours")
+    outside = tmp_path / "outside.parquet"
+    outside.write_bytes(b"elsewhere")
+    update(keyed, 1)
+    assert strange.exists()
+    log = keyed.paths.table / LOG_FOLDER
+    path = log / commit_name(2)
+    removes = [{"remove": {"path": name, "deletionTimestamp": 1}} for name in ("../../outside.parquet", str(outside))]
+    path.write_text(path.read_text() + "\n" + "\n".join(map(json.dumps, removes)))
+    done, removed = remove_replaced(
+        keyed.paths.table, after=-1, up_to=2, before_ms=2**60, needed=(), check_lease=lambda: None
+    )
+    assert (done, removed) == (2, 0)
+    assert outside.exists()
+
+
+def test_files_in_use_and_files_of_a_begun_publish_stay(tmp_path: Path) -> None:
+    keyed = Keyed(tmp_path)
+    update(keyed, 0)
+    update(keyed, 1)
+    (kept,) = [name for name in parquet(keyed.paths.table) if name.startswith(".")]
+    done, removed = remove_replaced(
+        keyed.paths.table, after=-1, up_to=2, before_ms=2**60, needed={kept}, check_lease=lambda: None
+    )
+    assert (done, removed) == (2, 0)
+    assert len(parquet(keyed.paths.table)) == 2
+
+
+def test_a_kill_at_any_removal_leaves_the_rest_to_the_next_publish(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keyed = Keyed(tmp_path)
+    for n in range(4):
+        update(keyed, n)
+    keyed.keep_versions = "0 seconds"
+    remove, left = storage.remove, [2]
+
+    def die(path: Path) -> None:
+        if path.name.endswith(".replaced"):
+            left[0] -= 1
+            if left[0] < 0:
+                raise KeyboardInterrupt
+        remove(path)
+
+    keyed.stage([{"id": 1, "city": "Oslo", "n": 4}])
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "remove", die)
+        with pytest.raises(KeyboardInterrupt):
+            keyed.run()
+    assert [row["n"] for row in read_agreed(keyed.paths.table)] == [4]
+    update(keyed, 5)
+    assert len(parquet(keyed.paths.table)) == 1
+    assert [row["n"] for row in read_agreed(keyed.paths.table)] == [5]
+
+
+def test_a_table_that_was_replaced_is_looked_through_from_its_beginning(tmp_path: Path) -> None:
+    keyed = Keyed(tmp_path, keep_versions="0 seconds")
+    for n in range(3):
+        update(keyed, n)
+    note = keyed.paths.removed("table")
+    value = storage.read_json(note)
+    state = read_table_state(keyed.paths.table, (QUERY,))
+    assert state is not None and value is not None
+    assert value["table_id"] == state.table_id
+    storage.replace(note, storage.dump_json({"table_id": "another", "version": 10_000}))
+    update(keyed, 3)
+    assert len(parquet(keyed.paths.table)) == 1
+
+
+def test_how_long_files_stay_is_seven_days_unless_the_spec_says_otherwise() -> None:
+    spec = {"version": 1, "name": "orders", "sources": {"s": {"type": "rate"}}}
+    assert PipelineSpec.model_validate(spec).maintenance.keep_versions == 7 * 86_400
+    keep = {"maintenance": {"keep_versions": "0 seconds"}}
+    assert PipelineSpec.model_validate({**spec, **keep}).maintenance.keep_versions == 0
