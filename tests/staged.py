@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tidegate.project import PipelinePaths
+from tidegate.staging.files import TEXT_MARK
 from tidegate.staging.manifest import BatchManifest, StagedFile
 from tidegate.table.partition import NULL_FOLDER, escape_name
 
@@ -85,7 +86,8 @@ class Stager:
         self, folder: Path, partition: dict[str, str | None], part: int, rows: list[dict[str, Any]]
     ) -> StagedFile:
         for name, value in partition.items():
-            folder /= f"{escape_name(name)}={escape_name(value) if value else NULL_FOLDER}"
+            mark = TEXT_MARK if value and value.startswith(NULL_FOLDER) else ""
+            folder /= f"{escape_name(name)}={escape_name(value) + mark if value else NULL_FOLDER}"
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"part-{part:05d}-c000.snappy.parquet"
         inside = {name: kind for name, kind in self.columns.items() if name not in self.partition_by}

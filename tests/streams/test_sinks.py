@@ -63,7 +63,8 @@ def test_a_sink_that_fails_after_some_rows(spark: SparkSession, tmp_path: Path) 
 def test_a_sink_that_is_behind_gets_rows_that_were_replaced_since(spark: SparkSession, tmp_path: Path) -> None:
     """Their file has another name by then, one that Spark does not list."""
     spec = (
-        "output_mode: update\ntable: {keys: [id], partition_by: [k]}\nmaintenance: {keep_versions: 0 seconds}\nsources:\n"
+        "output_mode: update\ntable: {keys: [id], partition_by: [k]}\nmaintenance: {keep_versions: 0 seconds}\n"
+        + "sources:\n"
         + source("events", "id STRING, k STRING")
         + 'sinks:\n  - {type: foreach_batch, function: "sinks.py:write"}\n'
     )

@@ -11,6 +11,7 @@ import pytest
 from tests.nasty_values import NASTY_TEXTS
 from tests.readers import read_agreed
 from tests.staged import Stager, make_paths, make_schema
+from tidegate.staging.files import partition_value
 from tidegate.table.partition import partition_folder
 from tidegate.table.plan import plan_publish
 from tidegate.table.publish import finish_intent, write_intent
@@ -80,3 +81,25 @@ def publish(stager: Stager, rows: list[dict[str, Any]]) -> None:
         [manifest], run_id="r", target="table", partition_by=stager.partition_by, app_version_before=-1
     )
     finish_intent(stager.paths, write_intent(stager.paths, intent), is_current=lambda: True)
+
+
+@pytest.mark.parametrize(
+    ("folder", "value"),
+    [
+        ("k=__HIVE_DEFAULT_PARTITION__", None),
+        ("k=__HIVE_DEFAULT_PARTITION__~", "__HIVE_DEFAULT_PARTITION__"),
+        ("k=__HIVE_DEFAULT_PARTITION__~~", "__HIVE_DEFAULT_PARTITION__~"),
+        ("k=__HIVE_DEFAULT_PARTITION__x~", "__HIVE_DEFAULT_PARTITION__x"),
+        ("k=a~", "a~"),
+        ("k=a%2Fb", "a/b"),
+    ],
+)
+def test_a_staged_folder_tells_its_value(folder: str, value: str | None) -> None:
+    assert partition_value(folder) == ("k", value)
+
+
+def test_the_name_of_nulls_folder_is_a_text_for_every_reader(tmp_path: Path) -> None:
+    stager = Stager(make_paths(tmp_path), {"id": "long", "k": "string"}, ["k"])
+    publish(stager, [{"id": 1, "k": "__HIVE_DEFAULT_PARTITION__"}, {"id": 2, "k": None}])
+    rows = sorted(read_agreed(stager.paths.table), key=lambda row: int(row["id"]))
+    assert rows == [{"id": 1, "k": "__HIVE_DEFAULT_PARTITION__"}, {"id": 2, "k": None}]

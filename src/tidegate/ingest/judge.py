@@ -14,6 +14,7 @@ from tidegate import storage
 from tidegate.audit.engine import choose_engine
 from tidegate.audit.suite import SuiteSpec
 from tidegate.ingest.order import IngestOrder, emit
+from tidegate.ingest.partition_names import unmark_texts
 from tidegate.lease import check_token
 from tidegate.project import PipelinePaths
 from tidegate.spec.models import PipelineSpec
@@ -70,6 +71,7 @@ def _staged_frame(
         base = next(parent for parent in path.parents if parent.name == "rows")
         by_base.setdefault(base, []).append(str(path))
     frames = [
-        spark.read.schema(schema).option("basePath", str(base)).parquet(*files) for base, files in by_base.items()
+        unmark_texts(spark.read.schema(schema).option("basePath", str(base)).parquet(*files), list(staged[0].partition))
+        for base, files in by_base.items()
     ]
     return reduce(lambda left, right: left.unionByName(right), frames)

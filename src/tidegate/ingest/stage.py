@@ -27,6 +27,7 @@ from tidegate.ingest.executors import Executors
 from tidegate.ingest.late import describe_watermark
 from tidegate.ingest.look import BatchLook
 from tidegate.ingest.order import IngestOrder, emit
+from tidegate.ingest.partition_names import mark_texts
 from tidegate.ingest.plan import CAPTURED_AT_MOST, SHORT_CHARACTERS, staged_rows
 from tidegate.ingest.positions import PositionFinder
 from tidegate.ingest.progress_log import ProgressLog
@@ -119,8 +120,9 @@ class BatchStager:
         if self.keeps_state and self.rules:
             # A second look cannot compute the rejected rows again: that would be another step of the state.
             rows = staged_rows(frame.persist())
-        writer = rows.write.mode("error")
-        writer.partitionBy(*self.spec.table.partition_by).parquet(str(folder / "rows"))
+        partition_by = self.spec.table.partition_by
+        writer = mark_texts(rows, partition_by).write.mode("error")
+        writer.partitionBy(*partition_by).parquet(str(folder / "rows"))
 
         changed = [link for link, state in self._file_states(ranges).items() if before.get(link) != state]
         if changed:

@@ -8,7 +8,11 @@ from urllib.parse import unquote
 from tidegate import storage
 from tidegate.staging.manifest import StagedFile
 
-_NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+"""What Spark calls the folder of NULL, of the empty text, and of this very text."""
+
+TEXT_MARK = "~"
+"""Written behind texts that begin like that name, so that they have another one."""
 
 
 def list_staged_files(folder: Path, relative_to: Path) -> list[StagedFile]:
@@ -38,6 +42,9 @@ def list_staged_files(folder: Path, relative_to: Path) -> list[StagedFile]:
 
 
 def partition_value(folder_name: str) -> tuple[str, str | None]:
-    """(column, value) of a ``column=value`` folder; Spark escapes special characters as %XX."""
-    column, _, value = folder_name.partition("=")
-    return unquote(column), None if value == _NULL_PARTITION else unquote(value)
+    """(column, value) of a ``column=value`` folder that was staged; Spark escapes special characters as %XX."""
+    column, _, name = folder_name.partition("=")
+    value = unquote(name)
+    if value == NULL_PARTITION:
+        return unquote(column), None
+    return unquote(column), value.removesuffix(TEXT_MARK) if value.startswith(NULL_PARTITION) else value
