@@ -38,6 +38,7 @@ VALUES = {
     "TIDEGATE__LEASE__EXPIRES_AFTER": ("2 minutes", 120.0),
     "TIDEGATE__AIRFLOW__POOL": ("heavy", "heavy"),
     "TIDEGATE__AIRFLOW__SLOTS": ("7", 7),
+    "TIDEGATE__MAINTENANCE__KEEP_VERSIONS": ("1 hour", 3600.0),
 }
 
 

@@ -88,6 +88,16 @@ def test_durations_are_seconds(tmp_path):
     assert load(tmp_path, GOOD + "    settle: 2 minutes\n").sources["orders"].settle == 120.0  # type: ignore[union-attr]
 
 
+def test_what_is_kept_is_the_pipelines_own_word_or_the_projects(tmp_path):
+    project = write(tmp_path, GOOD)
+    assert load_pipeline(project, "orders").maintenance.keep_versions == 7 * 86_400
+    spec = ProjectSpec.model_validate({"maintenance": {"keep_versions": "1 hour"}})
+    project = Project(root=tmp_path, spec=spec)
+    assert load_pipeline(project, "orders").maintenance.keep_versions == 3600
+    write(tmp_path, GOOD + "maintenance: {keep_versions: 0 seconds}\n")
+    assert load_pipeline(project, "orders").maintenance.keep_versions == 0
+
+
 def test_anchors_and_merges(tmp_path):
     text = GOOD.replace("  orders:\n", "  orders: &base\n").replace("format: json", "format: &f json")
     assert load(tmp_path, text).sources["orders"].path == "data/inbox/orders"  # type: ignore[union-attr]
@@ -126,7 +136,7 @@ BAD_SPEC: 10 faults in jobs/orders/pipeline.yaml
       fix: write name: orders
   jobs/orders/pipeline.yaml:3: schedul: unknown key 'schedul'
       fix: write schedule; allowed: version, name, description, owner, tags, schedule, sources, transform, trigger, \
-output_mode, watermark_policy, close_windows, table, quality, sinks, spark
+output_mode, watermark_policy, close_windows, table, quality, sinks, maintenance, spark
   jobs/orders/pipeline.yaml:8: sources.trades.formt: unknown key 'formt'
       fix: write format; allowed: type, path, format, schema, event_time, watermark, settle, unknown_fields, static, \
 options
