@@ -15,7 +15,7 @@ class Synced:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.paths: set[str] = set()
         self._files: set[tuple[int, int, int]] = set()
-        self._names: set[str] = set()
+        self._names: set[tuple[int, str]] = set()
         real = os.fsync
 
         def fsync(handle: Any) -> None:
@@ -24,7 +24,7 @@ class Synced:
             found = os.fstat(handle)
             self.paths.add(str(path))
             if path.is_dir():
-                self._names |= {str(path / name) for name in os.listdir(path)}
+                self._names |= {(found.st_ino, name) for name in os.listdir(path)}
             else:
                 self._files.add((found.st_ino, found.st_size, found.st_mtime_ns))
 
@@ -35,7 +35,7 @@ class Synced:
         found = []
         for path in sorted([folder, *folder.rglob("*")]):
             stat = path.stat()
-            if str(path) not in self._names:
+            if (path.parent.stat().st_ino, path.name) not in self._names:
                 found.append(f"name of {path.relative_to(folder)}")
             if path.is_file() and (stat.st_ino, stat.st_size, stat.st_mtime_ns) not in self._files:
                 found.append(f"bytes of {path.relative_to(folder)}")
