@@ -10,7 +10,7 @@ import pytest
 
 from tests.synced import Synced
 from tidegate.staging import durable
-from tidegate.staging.durable import CheckpointSync, sync_inputs
+from tidegate.staging.durable import CheckpointSync, sync_files
 
 OPERATOR = "state/0/0"
 
@@ -135,4 +135,4 @@ def test_a_file_system_without_sync_is_passed_over(tmp_path: Path, monkeypatch: 
         raise OSError(22, "Invalid argument")
 
     monkeypatch.setattr(os, "fsync", refuse)
-    sync_inputs([tmp_path / "here", tmp_path / "gone"])
+    sync_files([tmp_path / "here", tmp_path / "gone"])

@@ -200,6 +200,10 @@ class Executors:
                 f"of {count} files that they were to read and answer with a file beside it, {missing} have no answer; "
                 f"those on {', '.join(silent or self._list_hosts())} have other folders under these paths"
             )
+        self._remove_probe(folder)
+
+    def _remove_probe(self, folder: Path) -> None:
+        """Remove the answers, as a later run must remove what executors leave in staging."""
         try:
             shutil.rmtree(folder)
         except FileNotFoundError:

@@ -40,7 +40,7 @@ from tidegate.project import PipelinePaths
 from tidegate.quarantine.rows import write_quarantine_rows
 from tidegate.spec.models import FilesSource, PipelineSpec
 from tidegate.staging.checkpoint import files_between, read_checkpoint, read_offsets, read_start
-from tidegate.staging.durable import CheckpointSync, sync_inputs
+from tidegate.staging.durable import CheckpointSync, sync_files
 from tidegate.staging.files import list_staged_files
 from tidegate.staging.manifest import (
     UNKNOWN_NAMES_AT_MOST,
@@ -226,7 +226,7 @@ class BatchStager:
     ) -> None:
         """Store the manifest, when all that it speaks of is on disk and the lease is still held."""
         if self.keeps_state:
-            sync_inputs(self._paths_of(ranges))  # its state may have to be computed from them once more
+            sync_files(self._paths_of(ranges))  # its state may have to be computed from them once more
         self.checkpoint_sync.sync_batch(manifest.batch_id)
         check_token(self.paths, self.order.token)
         if self.keeps_state:

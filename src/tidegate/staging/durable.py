@@ -11,7 +11,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +21,10 @@ from tidegate import storage
 from tidegate.staging.checkpoint import read_offsets, read_start
 
 _NO_SYNC = {errno.EINVAL, errno.EROFS, errno.EOPNOTSUPP, errno.ENOSYS}
+_VERSION = re.compile(r"\.?(\d+)(?:_[^.]*)?\.(?:delta|changelog)(?:\.crc)?$")
+"""Changes of a state store: batch N makes version N + 1. They are most of its files, and their names tell their age."""
+_ONE_BY_ONE = 4
+_AT_ONCE = 16
 
 
 @dataclass
@@ -47,16 +53,15 @@ class CheckpointSync:
         ]
         since_ns = _mtime_ns(self.checkpoint / "offsets" / str(batch_id - 1))
         found: set[tuple[str, int, int]] = set()
-        for path in [*logs, *_changed_since(self.checkpoint / "state", since_ns)]:
-            with contextlib.suppress(FileNotFoundError):  # removed meanwhile by Spark's maintenance
+        for path in [*logs, *_changed_since(self.checkpoint / "state", since_ns, batch_id)]:
+            with contextlib.suppress(FileNotFoundError):
                 stat = path.stat()
-                stamp = (str(path), stat.st_ino, stat.st_mtime_ns)
-                if stamp not in self._synced:
-                    storage.fsync_file(path)
-                found.add(stamp)
+                found.add((str(path), stat.st_ino, stat.st_mtime_ns))
         new = [Path(path) for path, _, _ in found - self._synced]
+        sync_files(new)
+        folders = sync_folders(new, self.checkpoint.parent, since_ns)
         self._synced = found
-        return len(new) + sync_folders(new, self.checkpoint.parent, since_ns)
+        return len(new) + folders
 
     def _file_lists(self, batch_id: int) -> Iterator[Path]:
         """The lists of the files that the batch takes from each source."""
@@ -69,28 +74,43 @@ class CheckpointSync:
                         yield from _named(self.checkpoint / "sources" / name, spelling)
 
 
+def sync_files(paths: Iterable[Path]) -> None:
+    """Make the bytes of ``paths`` durable, many at a time: the file system then writes its journal once for all.
+
+    One that is gone is passed over (Spark's maintenance removes what is old), and so are file systems without a sync.
+    """
+    _for_each(paths, _sync_file)
+
+
 def sync_folders(paths: Iterable[Path], top: Path, since_ns: int = 0) -> int:
     """Make durable the names of ``paths`` and of the folders above them, up to what ``top`` holds; of these folders
     those that got or lost a name since ``since_ns``. How many they were."""
     parents = {path.parent for path in paths}
     above = {folder for parent in parents for folder in (parent, *parent.parents) if folder.is_relative_to(top)}
     changed = [folder for folder in above if folder.stat().st_mtime_ns >= since_ns]
-    for folder in sorted(changed, reverse=True):  # what is below comes first
-        storage.fsync_dir(folder)
+    _for_each(changed, storage.fsync_dir)
     return len(changed)
 
 
-def sync_inputs(paths: Iterable[Path]) -> None:
-    """Make durable the files that a batch with state has read: it may have to be computed from them once more. File
-    systems that know no sync are passed over, and so is a file that is gone."""
-    for path in paths:
-        try:
-            storage.fsync_file(path)
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            if error.errno not in _NO_SYNC:
-                raise
+def _sync_file(path: Path) -> None:
+    try:
+        storage.fsync_file(path)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        if error.errno not in _NO_SYNC:
+            raise
+
+
+def _for_each(paths: Iterable[Path], act: Callable[[Path], None]) -> None:
+    some = sorted(paths)
+    if len(some) <= _ONE_BY_ONE:
+        for path in some:
+            act(path)
+        return
+    with ThreadPoolExecutor(_AT_ONCE, "tidegate-sync") as pool:
+        for _ in pool.map(act, some):
+            pass  # raises what a call has raised
 
 
 def _named(folder: Path, name: int | str) -> Iterator[Path]:
@@ -100,12 +120,14 @@ def _named(folder: Path, name: int | str) -> Iterator[Path]:
             yield path
 
 
-def _changed_since(folder: Path, since_ns: int) -> Iterator[Path]:
+def _changed_since(folder: Path, since_ns: int, batch_id: int) -> Iterator[Path]:
     with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
-                yield from _changed_since(Path(entry.path), since_ns)
-            else:
+                yield from _changed_since(Path(entry.path), since_ns, batch_id)
+                continue
+            version = _VERSION.match(entry.name)
+            if version is None or int(version[1]) >= batch_id:
                 with contextlib.suppress(FileNotFoundError):
                     if entry.stat().st_mtime_ns >= since_ns:
                         yield Path(entry.path)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import unquote
 
-from tidegate import storage
 from tidegate.staging.digest import digest_file
-from tidegate.staging.durable import sync_folders
+from tidegate.staging.durable import sync_files, sync_folders
 from tidegate.staging.manifest import StagedFile
 
 _NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
@@ -23,7 +22,6 @@ def list_staged_files(folder: Path, relative_to: Path) -> list[StagedFile]:
         rows = pq.read_metadata(path).num_rows
         if rows == 0:
             continue
-        storage.fsync_file(path)
         inside = path.relative_to(folder).parts[:-1]
         found.append(
             StagedFile(
@@ -34,7 +32,9 @@ def list_staged_files(folder: Path, relative_to: Path) -> list[StagedFile]:
                 sha256=digest_file(path),
             )
         )
-    sync_folders((relative_to / file.path for file in found), relative_to)
+    paths = [relative_to / file.path for file in found]
+    sync_files(paths)
+    sync_folders(paths, relative_to)
     return found
 
 
