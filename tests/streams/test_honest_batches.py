@@ -74,14 +74,19 @@ def test_what_a_manifest_speaks_of_is_on_disk(
     flow = make_streaming(tmp_path, spark, spec, transform)
     synced, found, real = Synced(monkeypatch), list[list[str]](), stage.write_manifest
 
-    def missing() -> list[str]:
-        missed = [line for name in ("checkpoint", "staging", "intake") for line in synced.missing(flow.state / name)]
-        # Spark's own marks are nothing that a manifest speaks of; files are read again only for the state they made.
-        marks = ("_SUCCESS", "parquet.crc", "_temporary", *(() if with_state else ("bytes of 0",)))
-        return [line for line in missed if not any(word in line for word in marks)]
+    def missing(manifest: BatchManifest) -> list[str]:
+        named = [file.path.removeprefix("staging/") for file in manifest.files]
+        staged = [line.partition(" of ")[2] for line in synced.missing(flow.state / "staging")]
+        links = synced.missing(flow.state / "intake")
+        return [
+            *synced.missing(flow.state / "checkpoint"),
+            *(path for path in staged if any(f"{name}/".startswith(f"{path}/") for name in named)),
+            # Files are read again only for the state that they made.
+            *(line for line in links if with_state or line.startswith("name")),
+        ]
 
     def write_manifest(path: Path, manifest: BatchManifest) -> bool:
-        found.append(missing())
+        found.append(missing(manifest))
         return real(path, manifest)
 
     monkeypatch.setattr(stage, "write_manifest", write_manifest)
