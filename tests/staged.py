@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tidegate.project import PipelinePaths
+from tidegate.staging.digest import digest_file
 from tidegate.staging.files import TEXT_MARK
 from tidegate.staging.manifest import BatchManifest, StagedFile
 from tidegate.table.partition import NULL_FOLDER, escape_name
@@ -93,4 +94,5 @@ class Stager:
         inside = {name: kind for name, kind in self.columns.items() if name not in self.partition_by}
         schema = pa.schema([(name, _ARROW[kind]) for name, kind in inside.items()])
         pq.write_table(pa.Table.from_pylist([{name: row[name] for name in inside} for row in rows], schema), path)
-        return StagedFile(str(path.relative_to(self.paths.state)), len(rows), path.stat().st_size, partition)
+        name = str(path.relative_to(self.paths.state))
+        return StagedFile(name, len(rows), path.stat().st_size, partition, digest_file(path))

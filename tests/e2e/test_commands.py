@@ -20,7 +20,9 @@ REPORT_KEYS = {
     "pipeline", "run_id", "mode", "outcome", "started_at", "ended_at", "duration_seconds", "sources", "batches",
     "watermark", "rows", "quality", "table", "error",
 }  # fmt: skip
-ROW_KEYS = ["read", "malformed", "late", "transformed", "rejected", "staged", "published", "superseded", "duplicates"]
+ROW_KEYS = [
+    "read", "malformed", "entered", "late", "transformed", "rejected", "staged", "published", "superseded", "duplicates"
+]  # fmt: skip
 RESULT_KEYS = {"rule", "type", "severity", "success", "unexpected_count", "observed_value"}
 
 

@@ -118,6 +118,7 @@ def test_unknown_fields_go_to_quarantine_and_a_batch_with_very_many_faults(make_
     assert report["rows"] | {"late": 0} == {
         "read": 3 * _MANY,
         "malformed": _MANY,
+        "entered": 2 * _MANY,
         "late": 0,
         "transformed": 2 * _MANY,
         "rejected": _MANY,

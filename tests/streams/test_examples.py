@@ -66,6 +66,7 @@ class Example:
         counts = {
             "read": outcome.offered,
             "malformed": len(outcome.malformed),
+            "entered": outcome.offered - len(outcome.malformed),
             "late": len(outcome.late),
             "transformed": len(outcome.transformed),
             "rejected": len(outcome.transformed) - len(outcome.rows),

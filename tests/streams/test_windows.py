@@ -76,8 +76,8 @@ def test_late_records_are_told_apart_from_partly_late_ones(spark: SparkSession, 
     flow.offer("trades", row("late", "10:09"), row("late", "10:09"), row("partly", "10:16"), row("c", "10:41"))
     report = flow.run()
     assert report["rows"] == {
-        "read": 4, "malformed": 0, "late": 2, "transformed": 0, "rejected": 0, "staged": 0, "published": 0
-    } | {"superseded": 0, "duplicates": 0}  # fmt: skip
+        "read": 4, "malformed": 0, "entered": 4, "late": 2, "transformed": 0, "rejected": 0, "staged": 0
+    } | {"published": 0, "superseded": 0, "duplicates": 0}  # fmt: skip
     assert (report["sources"]["trades"]["late"], report["sources"]["trades"]["partly_late"]) == (2, 1)
     assert flow.aside("late") == [row("late", "10:09")] * 2
     flow.offer("trades", row("d", "12:00"))

@@ -5,14 +5,18 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+from collections.abc import Callable
 from datetime import UTC, date, datetime
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 
 from tests.readers import read_agreed, read_with_deltalake, read_with_duckdb
 from tests.staged import QUERY, Stager, make_paths, make_schema
+from tests.storage_calls import KilledHere, kill, split_devices
 from tidegate import storage
 from tidegate.errors import DefectError, DisagreementError, TryAgainError, UsageError
 from tidegate.staging.manifest import BatchManifest
@@ -174,17 +178,75 @@ def test_parquet_files_without_a_log_are_not_adopted(stager: Stager) -> None:
     assert [row["id"] for row in read_with_duckdb(stager.paths.table)] == [1]
 
 
-def test_a_staged_file_that_changed_is_not_published(stager: Stager) -> None:
-    manifest = stager.stage(0, rows(1, 2))
-    path = stager.paths.state / manifest.files[0].path
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 3] ^= 1
+    path.write_bytes(data)
+
+
+def swap(path: Path) -> None:
+    """A file that is whole, of as many bytes, and another one."""
+    pq.write_table(pa.table({"id": pa.array([7, 8]), "city": ["Rome", "Rome"]}), path)
+
+
+def tear(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(DefectError, match="STAGED_FILE_DAMAGED"):
-        publish(stager, plan(stager, [manifest]))
-    other = stager.stage(1, rows(1, 2))
-    wrong = dataclasses.replace(other, files=[dataclasses.replace(other.files[0], rows=3)])
-    with pytest.raises(DefectError, match="STAGED_FILE_CHANGED"):
-        publish(stager, plan(stager, [wrong]))
+
+
+@pytest.mark.parametrize("damage", [flip, swap, tear])
+def test_a_staged_file_that_was_changed_is_not_published(stager: Stager, damage: Callable[[Path], None]) -> None:
+    manifest = stager.stage(0, rows(1, 2))
+    damage(stager.paths.state / manifest.files[0].path)
+    for _ in range(2):
+        with pytest.raises(DisagreementError) as caught:
+            publish(stager, plan(stager, [manifest]))
+        assert caught.value.code == "STAGED_FILE_DAMAGED"
     assert read_with_duckdb(stager.paths.table) == []
+
+
+def test_a_file_that_was_changed_after_it_was_moved_in_is_not_committed(
+    stager: Stager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    intent = plan(stager, [stager.stage(0, rows(1, 2))])
+    with monkeypatch.context() as patch:
+        patch.setattr("tidegate.table.publish.remove_copies", kill)
+        with pytest.raises(KilledHere):
+            publish(stager, intent)
+    flip(stager.paths.table / intent.files_to_add[0].path)
+    with pytest.raises(DisagreementError, match="STAGED_FILE_DAMAGED"):
+        publish(stager, intent)
+    assert read_table_state(stager.paths.table) is None
+
+
+def test_a_copy_to_another_device_is_of_the_bytes_that_were_judged(
+    stager: Stager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Changed between the comparison and the copy."""
+    intent = plan(stager, [stager.stage(0, rows(1, 2))])
+    split_devices(monkeypatch, stager.paths.state)
+    real = storage.fsync_file
+
+    def flip_first(path: Path) -> None:
+        flip(path)
+        real(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "fsync_file", flip_first)
+        with pytest.raises(DisagreementError, match="STAGED_FILE_DAMAGED"):
+            publish(stager, intent)
+    assert list(stager.paths.table.rglob("*part-*")) == []
+
+
+def test_a_file_of_an_earlier_version_has_no_digest(stager: Stager) -> None:
+    manifest = stager.stage(0, rows(1, 2))
+    old = dataclasses.replace(manifest, files=[dataclasses.replace(file, sha256="") for file in manifest.files])
+    assert publish(stager, plan(stager, [old])).rows_added == 2
+    other = stager.stage(1, rows(1, 2))
+    for files in ({"rows": 3}, {"size_bytes": 1}):
+        wrong = dataclasses.replace(other, files=[dataclasses.replace(other.files[0], sha256="", **files)])
+        with pytest.raises(DisagreementError, match="STAGED_FILE_DAMAGED"):
+            publish(stager, plan(stager, [wrong], before=0))
+        storage.remove_tree(stager.paths.intents)
 
 
 def test_a_staged_file_that_vanished_is_named(stager: Stager) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.synced import Synced
 from tidegate import storage
 from tidegate.errors import SourceLostError, TryAgainError
 from tidegate.project import PipelinePaths, Project
@@ -176,6 +177,58 @@ def test_a_copy_that_was_killed_half_way_is_made_anew(
     assert texts(pin(project, paths)) == {"000000.csv": "one", "000001.csv": "two"}
 
 
+def truncate(copy: Path) -> None:
+    copy.write_text(copy.read_text()[:4])
+
+
+def edit(copy: Path) -> None:
+    copy.write_text(copy.read_text().upper())
+
+
+def remove(copy: Path) -> None:
+    copy.unlink()
+
+
+@pytest.mark.parametrize("checkpoint", [SETTLED, IN_FLIGHT], ids=["settled", "in flight"])
+@pytest.mark.parametrize("damage", [truncate, edit, remove])
+def test_a_copy_that_is_not_what_was_made_is_made_again(
+    project: Project, paths: PipelinePaths, damage: Any, checkpoint: CheckpointState
+) -> None:
+    """A join with a torn table blanks rows in silence."""
+    write(project, "a.csv", "one\ntwo\n")
+    write(project, "b.csv", "three\n")
+    before = pin(project, paths)
+    damage(Path(before["folder"]) / "000000.csv")
+    after = pin(project, paths, checkpoint)
+    assert texts(after) == {"000000.csv": "one\ntwo\n", "000001.csv": "three\n"}
+    assert after["version"] == before["version"] and folders(paths) == [after["version"]]
+
+
+def test_copies_are_on_disk_before_they_are_noted(
+    project: Project, paths: PipelinePaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(project, "year=2025/a.csv", "one")
+    synced, real = Synced(monkeypatch), storage.replace
+    noted = []
+
+    def replace(path: Path, data: bytes) -> None:
+        noted.append(synced.missing(paths.static("classes")))
+        real(path, data)
+
+    monkeypatch.setattr(storage, "replace", replace)
+    pin(project, paths, spec=make_spec(schema="name STRING, year INT"))
+    assert noted == [[]]
+
+
+def test_a_project_that_was_moved_copies_again(project: Project, paths: PipelinePaths) -> None:
+    write(project, "a.csv", "one")
+    version = pin(project, paths)
+    moved = {**version, "folder": version["folder"] + ".elsewhere"}
+    Path(version["folder"]).rename(moved["folder"])
+    storage.replace(paths.static_version("classes"), storage.dump_json(moved))
+    assert pin(project, paths)["folder"] == version["folder"]
+
+
 def test_killed_before_the_old_version_is_removed(
     project: Project, paths: PipelinePaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,9 +273,10 @@ def test_a_file_that_is_taken_away_while_it_is_copied(
         return found
 
     monkeypatch.setattr(statics, "list_static", list_first)
-    with pytest.raises(SourceLostError) as caught:
+    with pytest.raises(TryAgainError) as caught:
         pin(project, paths)
-    assert caught.value.code == "STATIC_MISSING"
+    assert caught.value.code == "STATIC_CHANGING"
+    assert folders(paths) == [], "what was copied until then is not left behind"
 
 
 def test_a_file_that_changes_while_it_is_copied(
@@ -333,6 +387,27 @@ def test_a_table_without_a_row(project: Project, paths: PipelinePaths) -> None:
     with pytest.raises(SourceLostError) as caught:
         pin(project, paths, spec=TABLE)
     assert caught.value.code == "STATIC_EMPTY"
+
+
+def test_a_publish_between_listing_and_linking(
+    project: Project, paths: PipelinePaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another pipeline has replaced the file since: nothing is missing, so it is worth another try."""
+    commit(project, 0, {"day=1/a.parquet": "1"})
+    real = statics.list_data_files
+
+    def list_first(folder: Path) -> Any:
+        found = real(folder)
+        monkeypatch.setattr(statics, "list_data_files", real)
+        commit(project, 1, {"day=1/b.parquet": "1"}, remove=("day=1/a.parquet",))
+        (project.root / "classes/day=1/a.parquet").unlink()
+        return found
+
+    monkeypatch.setattr(statics, "list_data_files", list_first)
+    with pytest.raises(TryAgainError) as caught:
+        pin(project, paths, spec=TABLE)
+    assert caught.value.code == "STATIC_CHANGING"
+    assert list(texts(pin(project, paths, spec=TABLE)).values()) == ["day=1/b.parquet"]
 
 
 def test_a_file_of_a_table_that_is_gone(project: Project, paths: PipelinePaths) -> None:

@@ -46,6 +46,7 @@ REPORT = {
 ROWS = {
     "read": "records that came out of the sources, malformed ones included",
     "malformed": "records that do not parse or do not fit the schema; all are in quarantine",
+    "entered": "records that were counted in front of the transform: what was read without the malformed ones",
     "late": "records that came after everything they belong to was closed; all are in quarantine",
     "transformed": "rows that left the transform",
     "rejected": "rows that broke a rule with `on_failure: quarantine`; all are in quarantine",
@@ -121,7 +122,7 @@ def render_report() -> str:
         "# The run report\n",
         "One JSON file per run, `<state>/<pipeline>/runs/<run id>.json`. `tidegate run --json` prints it, each Airflow "
         "task returns it as its XCom, the asset event carries it, and the UI shows it.\n",
-        "`rows` balances, or the run fails (`UNBALANCED`): read = malformed + late + what entered the transform; "
+        "`rows` balances, or the run fails (`UNBALANCED`): read = malformed + entered; "
         "transformed = rejected + staged; published + superseded = staged once the increment is in the table. The "
         "figures come from the batch manifests and the table's log, never from a process's memory, so a retry reports "
         "the same.\n",

@@ -25,7 +25,9 @@ def show_report(report: Mapping[str, Any]) -> None:
         for line in _source_notes(source):
             print(f"    {line}")
     if report["outcome"] != "nothing_new":
-        counts = "  ".join(f"{key} {rows[key]:,}" for key in rows if rows[key] or key not in _RARE)
+        # What entered the transform is the difference of the two before it, or the run has failed.
+        told = [key for key in rows if key != "entered" and (rows[key] or key not in _RARE)]
+        counts = "  ".join(f"{key} {rows[key]:,}" for key in told)
         print(f"  rows: {counts}")
         _show_quality(report["quality"])
     if report.get("state"):

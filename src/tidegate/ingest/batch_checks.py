@@ -12,10 +12,28 @@ from tidegate.errors import DisagreementError, UsageError
 from tidegate.ingest.order import IngestOrder
 from tidegate.project import PipelinePaths
 from tidegate.spec.models import FilesSource, PipelineSpec
-from tidegate.staging.manifest import manifest_from_json
+from tidegate.staging.manifest import BatchManifest, manifest_from_json
 
 Ranges = dict[str, dict[str, Any]]
 """What a batch takes from each source: {"links": [...]} or {"offsets": {topic: {partition: [from, until]}}}."""
+
+
+def describe_imbalance(manifest: BatchManifest) -> list[str]:
+    """The equations of one batch that do not hold: each figure was counted at another place."""
+    wrong = []
+    for name, source in manifest.sources.items():
+        if source.entered is not None and source.rows != source.malformed + source.entered:
+            wrong.append(
+                f"source {name}: read {source.rows} != malformed {source.malformed} + entered {source.entered}"
+            )
+    if manifest.transformed != manifest.rejected + manifest.staged:
+        wrong.append(f"transformed {manifest.transformed} != rejected {manifest.rejected} + staged {manifest.staged}")
+    if manifest.quarantined != manifest.malformed + manifest.late + manifest.rejected:
+        wrong.append(
+            f"quarantined {manifest.quarantined} != malformed {manifest.malformed} + late {manifest.late} "
+            f"+ rejected {manifest.rejected}"
+        )
+    return wrong
 
 
 @dataclass(frozen=True)

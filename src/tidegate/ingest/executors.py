@@ -11,6 +11,7 @@ import contextlib
 import os
 import re
 import secrets
+import shutil
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -18,7 +19,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tidegate import storage
 from tidegate.errors import TryAgainError, UsageError
 from tidegate.ingest.cluster import EXECUTOR_WAIT
 from tidegate.ingest.failures import application_ended, is_other_spark, spark_differs
@@ -200,10 +200,18 @@ class Executors:
                 f"of {count} files that they were to read and answer with a file beside it, {missing} have no answer; "
                 f"those on {', '.join(silent or self._list_hosts())} have other folders under these paths"
             )
+        self._remove_probe(folder)
+
+    def _remove_probe(self, folder: Path) -> None:
+        """Remove the answers, as a later run must remove what executors leave in staging."""
         try:
-            storage.remove_tree(folder)
+            shutil.rmtree(folder)
+        except FileNotFoundError:
+            pass  # swept by a run that has taken over
         except OSError as error:
-            raise self._not_shared(f"what they wrote cannot be removed here: {error.strerror}") from error
+            raise self._not_shared(
+                f"what they wrote cannot be removed here ({error.strerror}): they run as another user"
+            ) from error
 
     def _not_shared(self, what: str) -> UsageError:
         return UsageError(

@@ -224,9 +224,10 @@ def _drain(spark: SparkSession, rows: DataFrame, stager: Any) -> None:
     from tidegate.ingest.unreadable import set_aside_unreadable
     from tidegate.spec.models import FilesSource
 
-    again = 0
+    again = staged = 0
     while True:
         stager.failure = None
+        stager.note_inputs()
         query = (
             rows.writeStream.outputMode(stager.spec.output_mode)
             .foreachBatch(stager)
@@ -237,9 +238,12 @@ def _drain(spark: SparkSession, rows: DataFrame, stager: Any) -> None:
         )
         try:
             _wait(spark, query, stager.progress)
+            stager.sync_checkpoint()
             return
         except Exception as error:
             cause = stager.failure or error
+            if stager.batches > staged:  # it is another batch that changes now
+                again, staged = 0, stager.batches
             if isinstance(cause, ReadAgain):
                 again += 1
                 if again < _READ_AGAIN_AT_MOST:

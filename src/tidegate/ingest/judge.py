@@ -18,6 +18,7 @@ from tidegate.ingest.partition_names import unmark_texts
 from tidegate.lease import check_token
 from tidegate.project import PipelinePaths
 from tidegate.spec.models import PipelineSpec
+from tidegate.staging.digest import check_whole
 from tidegate.staging.manifest import StagedFile, batch_keys, read_all_manifests
 from tidegate.table.folded import fold_owed
 
@@ -42,6 +43,7 @@ def judge_if_large(
         return
     from tidegate.audit.spark_engine import judge_dataframe
 
+    check_whole(paths.state, files, spec.name)
     emit("progress", note=f"judging {sum(file.rows for file in files):,} rows with Spark")
     results = judge_dataframe(suite, _staged_frame(spark, paths, files, owed[-1].schema_json))
     value = {

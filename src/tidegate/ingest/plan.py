@@ -69,6 +69,20 @@ def observe_source(parsed: DataFrame, source: str) -> DataFrame:
     )
 
 
+def observe_entered(good: DataFrame, source: str) -> DataFrame:
+    """``good`` with the count of records that enter the transform, as metric ``entered:<name>``.
+
+    Without it the balance of what was read could not fail: a plan that loses records between the two would go unseen.
+    It is a barrier of its own: no filter of the transform is pushed below it.
+    """
+    return good.observe(f"entered:{source}", F.count(F.lit(1)).alias("entered"))
+
+
+def entered_metric(spec: PipelineSpec, source: str) -> str:
+    """The metric with the count of records of ``source`` that enter the transform, and the topmost one below it."""
+    return f"time:{source}" if source in spec.watermarks else f"entered:{source}"
+
+
 def observe_static(parsed: DataFrame, source: str) -> DataFrame:
     """``parsed`` of a static source with its malformed records as metric ``static:<name>``: a batch that saw one fails.
 
@@ -102,12 +116,16 @@ def good_records(parsed: DataFrame, source: str, *, with_provenance: bool) -> Da
 
 
 def with_watermark(good: DataFrame, source: str, event_time: str, delay_seconds: float) -> DataFrame:
-    """``good`` under a watermark, with the greatest event time as metric ``time:<name>``.
+    """``good`` under a watermark, with the greatest event time and the count of records as metric ``time:<name>``.
 
     The metric also keeps filters of the transform above the watermark: rows that they remove move it all the same.
     """
     marked = good.withWatermark(event_time, f"{round(delay_seconds * 1000)} milliseconds")
-    return marked.observe(f"time:{source}", F.max(F.unix_millis(_quoted_column(event_time))).alias("max_ms"))
+    return marked.observe(
+        f"time:{source}",
+        F.max(F.unix_millis(_quoted_column(event_time))).alias("max_ms"),
+        F.count(F.lit(1)).alias("entered"),
+    )
 
 
 def transformed_rows(

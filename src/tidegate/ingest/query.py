@@ -75,7 +75,7 @@ def prepare_query(
     _check_every_source_used(spec, project.paths(spec.name).job, out)
     staged = flagged if has_state and rules else rows
     for name in spec.streams:
-        staged = read_once(staged, f"time:{name}" if name in spec.watermarks else f"source:{name}")
+        staged = read_once(staged, plan.entered_metric(spec, name))
     return PreparedQuery(
         rows=staged,
         suite=suite,
@@ -93,7 +93,8 @@ def _good_records(spec: PipelineSpec, name: str, parsed: DataFrame, *, with_prov
         return plan.good_records(plan.observe_static(parsed, name), name, with_provenance=False)
     event_time, delay = getattr(source, "event_time", None), spec.watermarks.get(name)
     if event_time is None or delay is None:
-        return plan.good_records(plan.observe_source(parsed, name), name, with_provenance=with_provenance)
+        good = plan.good_records(plan.observe_source(parsed, name), name, with_provenance=with_provenance)
+        return plan.observe_entered(good, name)
     whole = plan.demand_event_time(parsed, event_time)
     good = plan.good_records(plan.observe_source(whole, name), name, with_provenance=True)
     return plan.with_watermark(good, name, event_time, delay)

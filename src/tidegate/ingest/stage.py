@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -21,14 +22,15 @@ from pyspark.sql import functions as F
 from tidegate import storage
 from tidegate.audit.row_rules import RowRule
 from tidegate.errors import DefectError
-from tidegate.ingest.batch_checks import BatchChecks, Ranges
+from tidegate.ingest.batch_checks import BatchChecks, Ranges, describe_imbalance
 from tidegate.ingest.capture import Captured, batch_metrics, quarantine_row, unknown_places
 from tidegate.ingest.executors import Executors
+from tidegate.ingest.input_states import InputStates
 from tidegate.ingest.late import describe_watermark
 from tidegate.ingest.look import BatchLook
 from tidegate.ingest.order import IngestOrder, emit
 from tidegate.ingest.partition_names import mark_texts
-from tidegate.ingest.plan import CAPTURED_AT_MOST, SHORT_CHARACTERS, staged_rows
+from tidegate.ingest.plan import CAPTURED_AT_MOST, SHORT_CHARACTERS, entered_metric, staged_rows
 from tidegate.ingest.positions import PositionFinder
 from tidegate.ingest.progress_log import ProgressLog
 from tidegate.ingest.second_look import broken_rows, late_rows
@@ -38,9 +40,16 @@ from tidegate.lease import check_token
 from tidegate.project import PipelinePaths
 from tidegate.quarantine.rows import write_quarantine_rows
 from tidegate.spec.models import FilesSource, PipelineSpec
-from tidegate.staging.checkpoint import files_between, read_offsets, read_start
+from tidegate.staging.checkpoint import files_between, read_checkpoint, read_offsets, read_start
+from tidegate.staging.durable import CheckpointSync, sync_files
 from tidegate.staging.files import list_staged_files
-from tidegate.staging.manifest import UNKNOWN_NAMES_AT_MOST, BatchManifest, SourceRange, write_manifest
+from tidegate.staging.manifest import (
+    UNKNOWN_NAMES_AT_MOST,
+    BatchManifest,
+    SourceRange,
+    StagedFile,
+    write_manifest,
+)
 from tidegate.staging.open_state import note_batch
 
 if TYPE_CHECKING:
@@ -77,6 +86,12 @@ class BatchStager:
     batches: int = 0
     failure: BaseException | None = None
     current_links: list[str] = field(default_factory=list)
+    inputs: InputStates = field(default_factory=InputStates)
+
+    @cached_property
+    def checkpoint_sync(self) -> CheckpointSync:
+        """What makes the checkpoint durable."""
+        return CheckpointSync(self.paths.checkpoint)
 
     @cached_property
     def checks(self) -> BatchChecks:
@@ -91,90 +106,101 @@ class BatchStager:
             self.failure = error
             raise
 
+    def note_inputs(self) -> None:
+        """Take the states of all files that are owed; to be called before Spark lists them."""
+        self.inputs.note(self.paths.intake(name) / link for name, links in self.order.links.items() for link in links)
+
+    def sync_checkpoint(self) -> None:
+        """Make durable what the query has left in its checkpoint: the last commit comes after the last batch."""
+        last = read_checkpoint(self.paths.checkpoint).last_offset
+        if last is not None:
+            self.checkpoint_sync.sync_batch(last)
+
     def _stage(self, frame: DataFrame, batch_id: int) -> None:
         query = self.spark.streams.active[0]
         query_id = str(query.id)
         ranges = self._ranges(batch_id)
         manifest_path = self.paths.manifest(query_id, batch_id)
         if batch_id <= self.order.settled.get(query_id, -1) or manifest_path.exists():
-            # Staged, perhaps published, but Spark was killed before it committed the batch.
-            if manifest_path.exists():
-                self.checks.check_same_ranges(manifest_path, ranges)
-            if self.keeps_state:
-                self.checks.check_present(batch_id, ranges)
-                # Its state is written by computing it; a batch without state need not be computed again.
-                frame.write.format("noop").mode("overwrite").save()
-                self.executors.check_computed_once(str(query.runId))
-                self.executors.check_state(self.paths.checkpoint, read_batch_state(query).stores)
-                self.checks.check_same_rows(manifest_path, batch_metrics(query)["rules"])
-            emit("progress", batch=batch_id, replayed=True)
+            self._replay(frame, batch_id, ranges, manifest_path, query)
             return
         self.checks.check_owed(batch_id, ranges)
         self.executors.check_storage()
         attempt = secrets.token_hex(6)
-        folder = self.paths.staging / query_id / f"{batch_id:012d}" / attempt
-        before = self._file_states(ranges)
         emit("progress", batch=batch_id, attempt=attempt, files=sum(len(r.get("links", ())) for r in ranges.values()))
+        folder = self.paths.staging / query_id / f"{batch_id:012d}" / attempt
+        with self._computed_once(frame):
+            manifest, metrics = self._write_batch(frame, batch_id, ranges, query, folder)
+        self._check_balance(manifest, folder)
+        self._write_manifest(manifest, manifest_path, ranges, metrics)
+        self.batches += 1
+        self.rows_so_far += manifest.read
+        self.links_so_far += sum(len(r.get("links", ())) for r in ranges.values())
+        self._report_progress(batch_id, manifest)
 
-        rows = frame
-        if self.keeps_state and self.rules:
-            # A second look cannot compute the rejected rows again: that would be another step of the state.
-            rows = staged_rows(frame.persist())
+    def _replay(self, frame: DataFrame, batch_id: int, ranges: Ranges, manifest_path: Path, query: Any) -> None:
+        """A batch that was staged, perhaps published, when Spark was killed before it committed it."""
+        if manifest_path.exists():
+            self.checks.check_same_ranges(manifest_path, ranges)
+        if self.keeps_state:
+            self.checks.check_present(batch_id, ranges)
+            # Its state is written by computing it; a batch without state need not be computed again.
+            frame.write.format("noop").mode("overwrite").save()
+            self.executors.check_computed_once(str(query.runId))
+            self.executors.check_state(self.paths.checkpoint, read_batch_state(query).stores)
+            self.checks.check_same_rows(manifest_path, batch_metrics(query)["rules"])
+            self.checkpoint_sync.sync_batch(batch_id)
+        emit("progress", batch=batch_id, replayed=True)
+
+    @contextmanager
+    def _computed_once(self, frame: DataFrame) -> Iterator[None]:
+        """Within it, the rows of a query with state and rules are kept: a second look cannot compute the rejected ones
+        again, that would be another step of the state."""
+        if not (self.keeps_state and self.rules):
+            yield
+            return
+        frame.persist()
+        try:
+            yield
+        finally:
+            frame.unpersist()
+
+    def _write_batch(
+        self, frame: DataFrame, batch_id: int, ranges: Ranges, query: Any, folder: Path
+    ) -> tuple[BatchManifest, dict[str, dict[str, Any]]]:
+        """Write the batch's rows and what it sets aside into ``folder``; its manifest, and the metrics of the pass."""
+        rows = staged_rows(frame) if self.keeps_state and self.rules else frame
         partition_by = self.spec.table.partition_by
-        writer = mark_texts(rows, partition_by).write.mode("error")
-        writer.partitionBy(*partition_by).parquet(str(folder / "rows"))
-
-        changed = [link for link, state in self._file_states(ranges).items() if before.get(link) != state]
-        if changed:
-            raise ReadAgain([self.order.original(link) for link in changed])
+        mark_texts(rows, partition_by).write.mode("error").partitionBy(*partition_by).parquet(str(folder / "rows"))
+        if changed := self.inputs.changed(self._paths_of(ranges)):
+            names = {self.paths.intake(name) / link: link for name, taken in ranges.items() for link in taken["links"]}
+            raise ReadAgain([self.order.original(names[path]) for path in changed])
         self.executors.check_computed_once(str(query.runId))
         metrics = batch_metrics(query)
         self.checks.check_statics(metrics)
         state = read_batch_state(query) if self.keeps_state else None
         if state is not None:
             self.executors.check_state(self.paths.checkpoint, state.stores)
-        sources, captured = self._source_ranges(ranges, metrics, before)
+        sources, captured = self._source_ranges(ranges, metrics)
         late_frames: list[DataFrame] = []
         if state is not None and state.dropped and state.late_before_ms is not None:
             sources, late_frames = self._tell_late(ranges, sources, captured, state.late_before_ms)
         rules = metrics["rules"]
-        set_aside = self._write_quarantine(folder / "quarantine", ranges, captured, rules, frame)
-        for number, late_frame in enumerate(late_frames):
-            self.look.write(late_frame, folder / "quarantine" / f"late-{number}")
-        if self.keeps_state and self.rules:
-            frame.unpersist()
-        quarantine_files = (
-            list_staged_files(folder / "quarantine", self.paths.state) if set_aside or late_frames else []
-        )
+        quarantine_files = self._set_aside(folder / "quarantine", ranges, captured, rules, frame, late_frames)
         files = list_staged_files(folder / "rows", self.paths.state)
-        staged = sum(file.rows for file in files)
-        transformed, rejected = int(rules["transformed"]), int(rules["rejected"])
-        quarantined = sum(file.rows for file in quarantine_files)
-        malformed = sum(source.malformed for source in sources.values())
-        late = sum(source.late for source in sources.values())
-        if transformed != rejected + staged or quarantined != malformed + late + rejected:
-            self.executors.check_storage(again=True)  # rows may lie on an executor's own disk
-            raise DefectError(
-                "UNBALANCED",
-                f"batch {batch_id}: transformed {transformed} != rejected {rejected} + staged {staged}, or quarantined "
-                f"{quarantined} != malformed {malformed} + late {late} + rejected {rejected}",
-                where=str(folder),
-                next_run="reads the batch again",
-                fix=f"run `tidegate run {self.spec.name}` again; if it stays, report it with the files of this batch",
-            )
         manifest = BatchManifest(
             pipeline=self.spec.name,
             run_id=self.order.run_id,
-            query_id=query_id,
+            query_id=str(query.id),
             batch_id=batch_id,
-            attempt=attempt,
+            attempt=folder.name,
             sources=sources,
-            transformed=transformed,
-            rejected=rejected,
-            staged=staged,
+            transformed=int(rules["transformed"]),
+            rejected=int(rules["rejected"]),
+            staged=sum(file.rows for file in files),
             files=files,
             quarantine_files=quarantine_files,
-            quarantined=quarantined,
+            quarantined=sum(file.rows for file in quarantine_files),
             schema_json=self.schema_json,
             rejected_by_rule={rule.rule: int(rules[f"rule_{number}"]) for number, rule in enumerate(self.rules)},
             watermark_ms=state.watermark_ms if state is not None else None,
@@ -182,18 +208,39 @@ class BatchStager:
             dropped_updates=state.dropped if state is not None else 0,
             staged_at=datetime.now(UTC).isoformat(),
         )
+        return manifest, metrics
+
+    def _check_balance(self, manifest: BatchManifest, folder: Path) -> None:
+        wrong = describe_imbalance(manifest)
+        if not wrong:
+            return
+        self.executors.check_storage(again=True)  # rows may lie on an executor's own disk
+        raise DefectError(
+            "UNBALANCED",
+            f"batch {manifest.batch_id}: {'; '.join(wrong)}",
+            where=str(folder),
+            next_run="reads the batch again",
+            fix=f"run `tidegate run {self.spec.name}` again; if it stays, report it with the files of this batch",
+        )
+
+    def _write_manifest(
+        self, manifest: BatchManifest, path: Path, ranges: Ranges, metrics: dict[str, dict[str, Any]]
+    ) -> None:
+        """Store the manifest, when all that it speaks of is on disk and the lease is still held."""
+        if self.keeps_state:
+            sync_files(self._paths_of(ranges))  # its state may have to be computed from them once more
+        self.checkpoint_sync.sync_batch(manifest.batch_id)
         check_token(self.paths, self.order.token)
         if self.keeps_state:
             until, windows = read_open(metrics)
             note_batch(self.paths, manifest, open_until_ms=until, windows=windows, now_ms=time.time_ns() // 1_000_000)
         self.progress.note_staged(manifest)
-        if not write_manifest(manifest_path, manifest):
-            self.checks.check_same_ranges(manifest_path, ranges)
-            storage.remove_tree(folder)
-        self.batches += 1
-        self.rows_so_far += manifest.read
-        self.links_so_far += sum(len(r.get("links", ())) for r in ranges.values())
-        self._report_progress(batch_id, manifest)
+        if not write_manifest(path, manifest):
+            self.checks.check_same_ranges(path, ranges)
+            storage.remove_tree(self.paths.staging / manifest.query_id / f"{manifest.batch_id:012d}" / manifest.attempt)
+
+    def _paths_of(self, ranges: Ranges) -> list[Path]:
+        return [self.paths.intake(name) / link for name, taken in ranges.items() for link in taken.get("links", ())]
 
     def _report_progress(self, batch_id: int, manifest: BatchManifest) -> None:
         seconds = max(time.monotonic() - self.started_at, 1e-6)
@@ -268,19 +315,10 @@ class BatchStager:
             told[name] = replace(sources[name], late=count, partly_late=found.partly)
         return told, frames
 
-    def _file_states(self, ranges: Ranges) -> dict[str, tuple[int, int]]:
-        states = {}
-        for name, taken in ranges.items():
-            for link in taken.get("links", ()):
-                stat = (self.paths.intake(name) / link).stat()
-                states[link] = (stat.st_size, stat.st_mtime_ns)
-        return states
-
     def _source_ranges(
         self,
         ranges: Ranges,
         metrics: dict[str, dict[str, Any]],
-        states: dict[str, tuple[int, int]],
     ) -> tuple[dict[str, SourceRange], Captured]:
         """The manifest's source entries, and the malformed records (with whole files that could not be read)."""
         sources: dict[str, SourceRange] = {}
@@ -297,7 +335,7 @@ class BatchStager:
                     record = unreadable_record(self.paths.unreadable, link)
                     if record is None:
                         sound.append(link)
-                    known = record or {"size": states[link][0], "mtime_ns": states[link][1]}
+                    known = record or self.inputs.states[self.paths.intake(name) / link]._asdict()
                     entry = {"path": self.order.original(link), "link": link}
                     files.append({**entry, "size": known["size"], "mtime_ns": known["mtime_ns"]})
                     if record is not None:
@@ -317,6 +355,7 @@ class BatchStager:
                 unknown_fields=unknown,
                 unknown_records=int(metric.get("with_unknown") or 0),
                 max_event_time_ms=(metrics.get(f"time:{name}") or {}).get("max_ms"),
+                entered=int(metrics[entered_metric(self.spec, name)]["entered"]),
             )
         return sources, captured
 
@@ -336,30 +375,31 @@ class BatchStager:
         }
         return PositionFinder(self.order.links, self.paths, separators)
 
-    def _write_quarantine(
+    def _set_aside(
         self,
         target: Path,
         ranges: Ranges,
         captured: Captured,
         rules: dict[str, Any],
         frame: DataFrame,
-    ) -> bool:
-        """Write what the batch sets aside; whether there was anything."""
+        late_frames: Sequence[DataFrame],
+    ) -> list[StagedFile]:
+        """Write what the batch sets aside; the files with it."""
         captured.add_rejected(rules)
         if captured.complete:
-            records = captured.records(self._finder())
-            if not records:
-                return False
-            rows = [quarantine_row(self.spec.name, self.order.run_id, record) for record in records]
-            write_quarantine_rows(target / "part-captured.parquet", rows)
-            return True
-        rejected = broken_rows(frame, self.rules) if self.keeps_state else self.look.rejected(ranges)
-        self.look.write(self.look.malformed(ranges).unionByName(rejected), target / "many")
-        rest = captured.unreadable + self._finder().locate(captured.late)
-        if rest:
-            rows = [quarantine_row(self.spec.name, self.order.run_id, record) for record in rest]
-            write_quarantine_rows(target / "part-files.parquet", rows)
-        return True
+            self._write_captured(target / "part-captured.parquet", captured.records(self._finder()))
+        else:
+            rejected = broken_rows(frame, self.rules) if self.keeps_state else self.look.rejected(ranges)
+            self.look.write(self.look.malformed(ranges).unionByName(rejected), target / "many")
+            rest = captured.unreadable + self._finder().locate(captured.late)
+            self._write_captured(target / "part-files.parquet", rest)
+        for number, late_frame in enumerate(late_frames):
+            self.look.write(late_frame, target / f"late-{number}")
+        return list_staged_files(target, self.paths.state)
+
+    def _write_captured(self, path: Path, records: Sequence[dict[str, Any]]) -> None:
+        if records:
+            write_quarantine_rows(path, [quarantine_row(self.spec.name, self.order.run_id, one) for one in records])
 
 
 def link_of(path: str, intake: Path) -> str:

@@ -14,6 +14,7 @@ from tidegate.errors import DefectError
 from tidegate.run.merging import load_judged, plan_merge
 from tidegate.run.report import now_text
 from tidegate.run.verdicts import StoredVerdict, load_decision, load_verdict, save_verdict
+from tidegate.staging.digest import check_whole
 from tidegate.staging.manifest import BatchManifest, batch_keys
 from tidegate.table.folded import Folded, fold_owed
 from tidegate.table.intent import PublishIntent, write_intent
@@ -70,10 +71,11 @@ def _judge(
     stored = storage.read_json(context.paths.driver_results(context.report.run_id))
     folds = [each.token for each in folded or ()]
     if stored is not None and stored["batches"] == batch_keys(owed) and stored.get("folds", []) == folds:
-        # The increment is large: the ingest driver's Spark has judged it before its JVM ended.
+        # The increment is large: the ingest driver's Spark has compared and judged it before its JVM ended.
         return [RuleResult.from_dict(value) for value in stored["results"]]
     types = read_column_types(owed[-1].schema_json)
     visible = [file for part in (owed if folded is None else folded) for file in part.files]
+    check_whole(context.paths.state, visible, context.name)
     return judge_files(suite, [(context.paths.state / file.path, file.partition) for file in visible], types)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tidegate.run.verdicts import StoredVerdict, not_audited
+from tidegate.staging.digest import check_whole
 from tidegate.staging.manifest import BatchManifest
 from tidegate.table.fit import check_rows_fit
 from tidegate.table.folded import Folded, load_folded
@@ -44,6 +45,7 @@ def plan_merge(
     paths, last, token = context.paths, batches[-1], secrets.token_hex(6)
     partition_by = list(context.spec.table.partition_by)
     check_rows_fit(merge_schemas([m.schema_json for m in batches]), partition_by, read_table_state(paths.table))
+    check_whole(paths.state, folded.files, context.name)  # their keys say what leaves the table
     table_files = list_data_files(paths.table)
     replacement = replace_rows(
         folded.mode,

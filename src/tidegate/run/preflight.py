@@ -32,6 +32,8 @@ class Facts:
     published: Mapping[str, Any] | None
     fingerprint: Mapping[str, Any]
     missing_staged_files: Sequence[str] = ()
+    damaged_staged_files: Sequence[str] = ()
+    """Those that are not what was written, by their size; digests are compared where the files are read anyway."""
     state_folder: str = ""
     keeps_state: bool = False
     """Whether batches depend on the state that earlier ones left."""
@@ -117,14 +119,23 @@ def gather_facts(paths: PipelinePaths, spec: PipelineSpec, *, at_a_glance: bool 
         state_folder=str(paths.state),
         keeps_state=read_open_state(paths, checkpoint.query_id) is not None,
     )
-    missing = [
-        file.path for manifest in facts.owed for file in manifest.files if not (paths.state / file.path).exists()
-    ]
-    if missing:
-        facts = replace(facts, missing_staged_files=missing)
+    facts = _look_at_staged_files(paths, facts)
     if facts.untraced_batch is not None:
         facts = replace(facts, ledger_knows_settled=_is_in_ledger(paths, *facts.untraced_batch))
     return facts
+
+
+def _look_at_staged_files(paths: PipelinePaths, facts: Facts) -> Facts:
+    missing, damaged = [], []
+    for manifest in facts.owed:
+        for file in (*manifest.files, *manifest.quarantine_files):
+            try:
+                if (paths.state / file.path).stat().st_size != file.size_bytes:
+                    damaged.append(file.path)
+            except FileNotFoundError:
+                if file in manifest.files:  # the others may be in the quarantine table
+                    missing.append(file.path)
+    return replace(facts, missing_staged_files=missing, damaged_staged_files=damaged)
 
 
 def _is_in_ledger(paths: PipelinePaths, query_id: str, batch_id: int) -> bool:
@@ -262,6 +273,14 @@ def _check_staging(facts: Facts, name: str) -> None:
         raise _disagree(
             "STAGED_FILES_GONE",
             f"{len(missing)} staged files are gone, first {missing[0]}",
+            name,
+            mend,
+        )
+    if facts.damaged_staged_files:
+        damaged = facts.damaged_staged_files
+        raise _disagree(
+            "STAGED_FILE_DAMAGED",
+            f"{len(damaged)} staged files do not have the size that was written, first {damaged[0]}",
             name,
             mend,
         )

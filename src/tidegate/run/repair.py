@@ -33,6 +33,7 @@ from tidegate.run.rebuild import (
     set_tables_aside,
 )
 from tidegate.run.settle import last_taken
+from tidegate.run.staged_files import check_staged
 from tidegate.run.steps import new_run_id
 from tidegate.source.ledger import LedgerRow, open_ledger
 from tidegate.spec.load import load_pipeline
@@ -167,6 +168,7 @@ def find_disagreement(paths: PipelinePaths, facts: Facts, name: str) -> Tidegate
             current = -1 if state is None else state.txns.get(intent.app_id, -1)
             if current < intent.app_version_before:
                 return DisagreementError("TABLE_BEHIND_INTENT", f"a publish was begun on a newer {intent.target}")
+        check_staged(paths, facts, name)
         if facts.birth is not None and any(value == {} for value in facts.birth.sources.values()):
             open_ledger(paths, read_only=True).close()
     except DisagreementError as error:

@@ -21,7 +21,18 @@ KEPT_REPORTS = 1000
 _PRUNED_AT_ONCE = 100
 _TIMED_RUNS = ("manual__2", "scheduled__2")
 """How run ids of ours and of Airflow begin that go on with the time of the run, in UTC."""
-ROW_KEYS = ("read", "malformed", "late", "transformed", "rejected", "staged", "published", "superseded", "duplicates")
+ROW_KEYS = (
+    "read",
+    "malformed",
+    "entered",
+    "late",
+    "transformed",
+    "rejected",
+    "staged",
+    "published",
+    "superseded",
+    "duplicates",
+)
 
 
 @dataclass
@@ -142,6 +153,7 @@ def fill_from_manifests(report: RunReport, manifests: Sequence[BatchManifest]) -
     for manifest in manifests:
         rows["read"] += manifest.read
         rows["malformed"] += manifest.malformed
+        rows["entered"] += manifest.entered
         rows["late"] += manifest.late
         rows["duplicates"] += manifest.duplicates
         rows["transformed"] += manifest.transformed
@@ -187,12 +199,12 @@ def _join_offsets(total: dict[str, dict[str, list[int]]], part: dict[str, dict[s
 
 
 def check_balance(rows: dict[str, int], *, published: bool) -> None:
-    """Raise DefectError UNBALANCED unless transformed = rejected + staged, and published + superseded = staged once
-    published.
-
-    ``read = malformed + what entered the transform`` was checked per batch, against the footers of the staged files.
+    """Raise DefectError UNBALANCED unless read = malformed + entered, transformed = rejected + staged, and published +
+    superseded = staged once published. Each of these was counted at another place; staged rows by their files' footers.
     """
     wrong = []
+    if rows["read"] != rows["malformed"] + rows["entered"]:
+        wrong.append(f"read {rows['read']} != malformed {rows['malformed']} + entered {rows['entered']}")
     if rows["transformed"] != rows["rejected"] + rows["staged"]:
         wrong.append(f"transformed {rows['transformed']} != rejected {rows['rejected']} + staged {rows['staged']}")
     if published and rows["published"] + rows["superseded"] != rows["staged"]:

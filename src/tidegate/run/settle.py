@@ -34,6 +34,7 @@ from tidegate.source.ledger import open_ledger
 from tidegate.source.spool import remove_spooled
 from tidegate.spec.as_read import SpooledSource
 from tidegate.spec.models import FilesSource, PipelineSpec
+from tidegate.staging.durable import CheckpointSync
 from tidegate.staging.manifest import BatchManifest, batch_keys
 from tidegate.table.folded import list_merge_folders, remove_folded
 from tidegate.table.heal import heal_log
@@ -105,6 +106,9 @@ def settle(paths: PipelinePaths, spec: PipelineSpec, lease: Lease, facts: Facts)
     for verdict in list_verdicts(paths):
         if all(tuple(key) in done for key in verdict.batches):
             _finish_reports(paths, verdict, settled)
+    if facts.keeps_state and facts.checkpoint.last_offset is not None:
+        # A driver may have been killed behind Spark's last commit: without it Spark needs these files once more.
+        CheckpointSync(paths.checkpoint).sync_batch(facts.checkpoint.last_offset)
     if any(isinstance(source, FilesSource) for source in spec.streams.values()):
         with open_ledger(paths) as ledger:
             for query_id in {manifest.query_id for manifest in settled}:

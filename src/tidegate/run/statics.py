@@ -2,16 +2,18 @@
 
 A join of a stream with a table reads the table afresh in each run. The files of the moment are copied into the
 pipeline's state first, so that nothing that happens to the originals reaches a run half-way, nor a batch that was begun
-and killed. Unchanged files are not copied again. The table of another pipeline is read at its newest version; its files
-never change and are linked.
+and killed. They are made in a folder of their own, which gets its name when all is on disk; unchanged files are not
+copied again. The table of another pipeline is read at its newest version; its files never change and are linked.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
+import secrets
 import shutil
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from tidegate.source.intake import partition_folder
 from tidegate.source.ledger import link_suffix
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
 from tidegate.staging.checkpoint import CheckpointState
+from tidegate.staging.durable import sync_folders
 from tidegate.table.log import has_log, list_data_files
 
 
@@ -32,14 +35,17 @@ def pin_statics(
 ) -> dict[str, dict[str, Any]]:
     """{static source: its version}: the version of a batch that Spark has planned and not committed, else a new one.
 
-    Files: {"folder", "links", "files" (as the user knows them), "partition_columns", "version"}; Kafka: {"offsets",
-    "version"}. Raises SourceLostError when a source is missing or empty, TryAgainError when a file changes while it is
+    Files: {"folder", "links", "files" (as the user knows them), "copies" ([size, mtime_ns] of each link),
+    "partition_columns", "version"}; Kafka: {"offsets", "version"}. Copies that are not what was made are made again.
+    Raises SourceLostError when a source is missing or empty, TryAgainError when a file changes or goes away while it is
     copied.
     """
     pinned = {}
     for name, source in spec.statics.items():
         folder = paths.static(name)
         known = storage.read_json(paths.static_version(name))
+        if known is not None and isinstance(source, FilesSource) and not _is_whole(known):
+            known = None
         if known is not None and checkpoint.in_flight is not None:
             pinned[name] = known
             continue
@@ -54,6 +60,21 @@ def pin_statics(
     return pinned
 
 
+def _is_whole(version: dict[str, Any]) -> bool:
+    """Whether the copies are those that were made: nobody writes to them, so size and time stamp tell."""
+    folder, copies = Path(version.get("folder", "")), version.get("copies", ())
+    try:
+        found = [_stamp_of(folder / link) for link in version.get("links", ())]
+    except OSError:
+        return False
+    return found == [list(copy) for copy in copies]
+
+
+def _stamp_of(path: Path) -> list[int]:
+    stat = path.stat()
+    return [stat.st_size, stat.st_mtime_ns]
+
+
 def _pin_files(
     project: Project, paths: PipelinePaths, name: str, source: FilesSource, known: dict[str, Any] | None
 ) -> dict[str, Any]:
@@ -61,31 +82,43 @@ def _pin_files(
     text = json.dumps([[entry.path, entry.size, entry.mtime_ns] for entry in entries])
     version = hashlib.sha256(text.encode()).hexdigest()[:16]
     folder = paths.static(name) / version
-    if known is not None and known.get("version") == version and folder.is_dir():
+    if known is not None and (known.get("version"), known.get("folder")) == (version, str(folder)):
         return known
-    shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed while it copied
+    making = paths.static(name) / f".{version}.{secrets.token_hex(6)}"
     links = []
-    for number, entry in enumerate(entries):
-        inside = partition_folder(entry.partition)
-        link = f"{inside}/" * bool(inside) + f"{number:06d}{link_suffix(entry.path)}"
-        target = folder / link
-        target.parent.mkdir(parents=True, exist_ok=True)
-        _take(name, entry, target, is_table=is_table)
-        links.append(link)
-    files = [entry.path for entry in entries]
+    try:
+        for number, entry in enumerate(entries):
+            inside = partition_folder(entry.partition)
+            link = f"{inside}/" * bool(inside) + f"{number:06d}{link_suffix(entry.path)}"
+            target = making / link
+            target.parent.mkdir(parents=True, exist_ok=True)
+            _take(project, name, source, entry, target, is_table=is_table)
+            storage.fsync_file(target)
+            links.append(link)
+        sync_folders((making / link for link in links), making)
+        storage.remove_tree(folder)  # a torn one, or of a run that was killed before it noted the version
+        os.rename(making, folder)
+    finally:
+        storage.remove_tree(making)
+    sync_folders([folder], paths.state)
     return {
         "version": version,
         "folder": str(folder),
         "links": links,
-        "files": files,
+        "files": [entry.path for entry in entries],
+        "copies": [_stamp_of(folder / link) for link in links],
         "partition_columns": list(columns),
     }
+
+
+def _folder_of(project: Project, source: FilesSource) -> Path:
+    return Path(os.path.normpath(os.path.join(os.path.abspath(project.root), source.path)))
 
 
 def _list(
     project: Project, paths: PipelinePaths, name: str, source: FilesSource
 ) -> tuple[list[FileEntry], tuple[str, ...], bool]:
-    folder = Path(os.path.normpath(os.path.join(os.path.abspath(project.root), source.path)))
+    folder = _folder_of(project, source)
     if source.format != "parquet" or not has_log(folder):
         return (*list_static(project, paths, name, source), False)
     entries = []
@@ -97,7 +130,7 @@ def _list(
     return entries, tuple(entries[0].partition), True
 
 
-def _take(name: str, entry: FileEntry, target: Path, *, is_table: bool) -> None:
+def _take(project: Project, name: str, source: FilesSource, entry: FileEntry, target: Path, *, is_table: bool) -> None:
     try:
         if is_table:
             with contextlib.suppress(OSError):
@@ -107,23 +140,35 @@ def _take(name: str, entry: FileEntry, target: Path, *, is_table: bool) -> None:
         shutil.copyfile(entry.abs_path, target)
         after = os.stat(entry.abs_path)
     except FileNotFoundError as error:
-        raise SourceLostError(
-            "STATIC_MISSING",
-            f"the file {entry.path} of the static source {name} was taken away while it was copied",
-            next_run="looks again; nothing was read",
-            fix="put it back, or run again",
-        ) from error
+        if is_table and _is_named(project, source, entry):
+            raise SourceLostError(
+                "STATIC_MISSING",
+                f"the log of the static source {name} names the file {entry.path}, which is not there",
+                where=entry.abs_path,
+                next_run="looks again; nothing was read",
+                fix="put it back, then run again",
+            ) from error
+        raise _changing(name, entry, "was taken away") from error
     except OSError as error:
-        if error.errno in (28, 122):
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise storage.disk_full(target) from error
         raise
     if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
-        raise TryAgainError(
-            "STATIC_CHANGING",
-            f"the file {entry.path} of the static source {name} changed while it was copied",
-            next_run="takes it as it is then; nothing was read",
-            fix="replace static files whole (write beside, then rename); then run again",
-        )
+        raise _changing(name, entry, "changed")
+
+
+def _is_named(project: Project, source: FilesSource, entry: FileEntry) -> bool:
+    """Whether the newest version of the table has the file: a publish may have replaced it since it was listed."""
+    return any(file.path == entry.path for file in list_data_files(_folder_of(project, source)))
+
+
+def _changing(name: str, entry: FileEntry, what: str) -> TryAgainError:
+    return TryAgainError(
+        "STATIC_CHANGING",
+        f"the file {entry.path} of the static source {name} {what} while it was copied",
+        next_run="takes the source as it is then; nothing was read",
+        fix="replace static files whole (write beside, then rename); then run again",
+    )
 
 
 def _pin_offsets(project: Project, source: KafkaSource) -> dict[str, Any]:

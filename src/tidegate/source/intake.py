@@ -207,7 +207,10 @@ def _stat(path: Path | str) -> tuple[int, int] | None:
 
 def _sync_folders(intake: Path, links: Sequence[str]) -> None:
     if links:
-        for folder in {intake, *((intake / link).parent for link in links)}:
+        state = intake.parents[1]
+        inside = {(intake / link).parent for link in links}
+        folders = {above for folder in inside for above in (folder, *folder.parents) if above.is_relative_to(state)}
+        for folder in sorted(folders, reverse=True):
             storage.fsync_dir(folder)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import unquote
 
-from tidegate import storage
+from tidegate.staging.digest import digest_file
+from tidegate.staging.durable import sync_files, sync_folders
 from tidegate.staging.manifest import StagedFile
 
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
@@ -16,17 +17,15 @@ TEXT_MARK = "~"
 
 
 def list_staged_files(folder: Path, relative_to: Path) -> list[StagedFile]:
-    """Every parquet file under ``folder`` with at least one row: made durable, counted by its own footer."""
+    """Every parquet file under ``folder`` with at least one row: counted by its own footer, made durable with every
+    folder above it, up to what ``relative_to`` holds."""
     import pyarrow.parquet as pq
 
     found = []
-    folders = set()
     for path in sorted(folder.rglob("*.parquet")):
         rows = pq.read_metadata(path).num_rows
         if rows == 0:
             continue
-        storage.fsync_file(path)
-        folders.add(path.parent)
         inside = path.relative_to(folder).parts[:-1]
         found.append(
             StagedFile(
@@ -34,10 +33,12 @@ def list_staged_files(folder: Path, relative_to: Path) -> list[StagedFile]:
                 rows=rows,
                 size_bytes=path.stat().st_size,
                 partition=dict(partition_value(part) for part in inside),
+                sha256=digest_file(path),
             )
         )
-    for parent in folders:
-        storage.fsync_dir(parent)
+    paths = [relative_to / file.path for file in found]
+    sync_files(paths)
+    sync_folders(paths, relative_to)
     return found
 
 

@@ -20,12 +20,14 @@ class StagedFile:
     """One parquet file that Spark wrote: ``path`` relative to the state folder, rows and bytes from its footer.
 
     ``partition`` maps each column of ``partition_by`` to its value in Delta's string form, or None for null.
+    ``sha256`` is of the bytes as they were written, in hex; "" of a file that an earlier version of tidegate staged.
     """
 
     path: str
     rows: int
     size_bytes: int
     partition: dict[str, str | None] = field(default_factory=dict)
+    sha256: str = ""
 
 
 UNKNOWN_NAMES_AT_MOST = 64
@@ -52,11 +54,13 @@ class SourceRange:
     """Records with such a field."""
     late: int = 0
     partly_late: int = 0
+    """Records that came too late for some of their windows and not for others: they are in the table."""
     late_untold: bool = False
     """Whether late records of this source could not be told apart."""
-    """Records that came too late for some of their windows and not for others: they are in the table."""
     max_event_time_ms: int | None = None
     """The greatest event time of the batch, where the source has a watermark."""
+    entered: int | None = None
+    """Records counted in front of the transform; None of a batch that an earlier version of tidegate staged."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,14 @@ class BatchManifest:
     def malformed(self) -> int:
         """Records that did not parse or fit the schema."""
         return sum(source.malformed for source in self.sources.values())
+
+    @property
+    def entered(self) -> int:
+        """Records that were counted in front of the transform."""
+        return sum(
+            source.rows - source.malformed if source.entered is None else source.entered
+            for source in self.sources.values()
+        )
 
     @property
     def duplicates(self) -> int:

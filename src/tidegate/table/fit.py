@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tidegate import storage
-from tidegate.errors import DefectError, DisagreementError, UsageError
+from tidegate.errors import DisagreementError, UsageError
 from tidegate.project import PipelinePaths
+from tidegate.staging.digest import damaged, describe_damage
 from tidegate.table.commit import set_aside_mark
+from tidegate.table.folded import is_copy
 from tidegate.table.footer import read_footer
-from tidegate.table.intent import PublishIntent, intent_path
+from tidegate.table.intent import FileToAdd, PublishIntent, intent_path
 from tidegate.table.log import DataFile, TableState, digest_files, list_data_files, read_table_state
 from tidegate.table.schema import check_partition_columns, check_schema_change, normalise_schema
 
@@ -38,13 +40,14 @@ def check_rows_fit(schema_json: str, partition_by: Sequence[str], state: TableSt
 
 def is_outdated(paths: PipelinePaths, intent: PublishIntent, table_path: Path) -> bool:
     """Whether the plan no longer fits: the table holds other files than it was made for, so that rows it replaces may
-    lie elsewhere, or its copies were swept away before it was written down (by a process that was frozen until then).
+    lie elsewhere, or its copies are not whole, or were swept away before it was written down (by a process that was
+    frozen until then).
 
     A plan whose first step was done must be finished as it is.
     """
     if intent.table_files is None:
         return False
-    staged = all((paths.state / file.source).exists() for file in intent.files_to_add)
+    staged = all(_is_ready(paths.state / file.source, file) for file in intent.files_to_add)
     if staged and digest_files(list_data_files(table_path)) == intent.table_files:
         return False
     mark = set_aside_mark(intent.app_id)
@@ -53,36 +56,45 @@ def is_outdated(paths: PipelinePaths, intent: PublishIntent, table_path: Path) -
     return not begun and not any((table_path / file.path).exists() for file in intent.files_to_add)
 
 
+def _is_ready(path: Path, file: FileToAdd) -> bool:
+    if not is_copy(file.source):
+        return path.exists()
+    try:
+        return describe_damage(path, file.size_bytes, file.sha256) is None
+    except FileNotFoundError:
+        return False
+
+
 def check_files(paths: PipelinePaths, intent: PublishIntent, table_path: Path) -> list[DataFile]:
-    """The files as the commit names them, each checked against its footer, before the first of them is moved."""
+    """The files as the commit names them, each compared with what was written, before the first of them is moved.
+
+    Raises DisagreementError STAGED_FILE_DAMAGED; FileNotFoundError for a file that is neither staged nor moved.
+    """
     data_files = []
     for file in intent.files_to_add:
-        path = paths.state / file.source
         try:
-            footer = read_footer(path)
+            data_files.append(_examine(paths.state / file.source, file, intent.pipeline))
         except FileNotFoundError:
-            path = table_path / file.path
-            footer = read_footer(path)
-        if (footer.rows, footer.size_bytes) != (file.rows, file.size_bytes):
-            raise DefectError(
-                "STAGED_FILE_CHANGED",
-                f"a staged file has {footer.rows} rows in {footer.size_bytes} bytes; its manifest says "
-                f"{file.rows} rows in {file.size_bytes} bytes",
-                where=str(path),
-                next_run="stops in the same way",
-                fix="find out who writes to the state folder; tidegate alone may",
-            )
-        data_files.append(
-            DataFile(
-                path=file.path,
-                rows=file.rows,
-                size_bytes=file.size_bytes,
-                partition={name: value or None for name, value in file.partition.items()},
-                modified_at_ms=path.stat().st_mtime_ns // 1_000_000,
-                stats=footer.stats,
-            )
-        )
+            data_files.append(_examine(table_path / file.path, file, intent.pipeline))
     return data_files
+
+
+def _examine(path: Path, file: FileToAdd, pipeline: str) -> DataFile:
+    damage = describe_damage(path, file.size_bytes, file.sha256)
+    if damage is not None:
+        raise damaged(path, damage, pipeline)
+    footer = read_footer(path)
+    if footer is None or footer.rows != file.rows:
+        found = "no footer" if footer is None else f"{footer.rows:,} rows"
+        raise damaged(path, f"it has {found}, {file.rows:,} rows were written", pipeline)
+    return DataFile(
+        path=file.path,
+        rows=file.rows,
+        size_bytes=file.size_bytes,
+        partition={name: value or None for name, value in file.partition.items()},
+        modified_at_ms=path.stat().st_mtime_ns // 1_000_000,
+        stats=footer.stats,
+    )
 
 
 def refuse_unknown_files(table_path: Path, intent: PublishIntent, state: TableState | None) -> None:

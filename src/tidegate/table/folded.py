@@ -14,6 +14,7 @@ from typing import Any
 from tidegate import storage
 from tidegate.project import PipelinePaths
 from tidegate.spec.models import PipelineSpec
+from tidegate.staging.digest import check_whole, is_whole
 from tidegate.staging.manifest import BatchManifest, StagedFile
 from tidegate.table.keys import check_keys
 from tidegate.table.merge import MergeMode, fold
@@ -55,7 +56,8 @@ def fold_increment(
 ) -> Folded:
     """What remains of the owed batches of one query: found once, the same for whoever asks again.
 
-    Raises UsageError TABLE_KEYS or UPDATE_KEYS_NOT_UNIQUE (nothing is lost: mend the keys and run again).
+    Raises UsageError TABLE_KEYS or UPDATE_KEYS_NOT_UNIQUE (nothing is lost: correct the keys and run again),
+    DisagreementError STAGED_FILE_DAMAGED before anything is made from such a file.
     """
     known = load_folded(paths, manifests, mode, keys)
     if known is not None:
@@ -64,6 +66,7 @@ def fold_increment(
     types = _key_types(manifests, mode, keys)
     token = secrets.token_hex(6)
     folder = paths.merge_folder(last.query_id, last.batch_id, token)
+    check_whole(paths.state, [file for manifest in manifests for file in manifest.files], last.pipeline)
     batches = {manifest.batch_id: manifest.files for manifest in manifests}
     found = fold(batches, mode, types, paths.state, folder)
     superseded = {str(batch): rows for batch, rows in found.superseded.items()}
@@ -82,7 +85,8 @@ def fold_increment(
 def load_folded(
     paths: PipelinePaths, manifests: Sequence[BatchManifest], mode: MergeMode, keys: Sequence[str]
 ) -> Folded | None:
-    """What was found to remain of exactly these batches, in this mode and with these keys; None when nobody looked."""
+    """What was found to remain of exactly these batches, in this mode and with these keys; None when nobody looked, or
+    when a copy that was made then is not whole any more: it can be made again."""
     last = manifests[-1]
     value = storage.read_json(paths.folded(last.query_id, last.batch_id))
     if value is None:
@@ -91,7 +95,14 @@ def load_folded(
     asked = ([manifest.batch_id for manifest in manifests], mode, _key_types(manifests, mode, keys))
     if (folded.batches, folded.mode, folded.keys) != asked:
         return None
-    return folded if all((paths.state / file.path).exists() for file in folded.files) else None
+    there = all((paths.state / file.path).exists() for file in folded.files)
+    copies = [file for file in folded.files if is_copy(file.path)]
+    return folded if there and all(is_whole(paths.state / file.path, file) for file in copies) else None
+
+
+def is_copy(path: str) -> bool:
+    """Whether a staged file is a copy that was made of others: it can be made again."""
+    return path.split("/")[3].startswith("merge-")
 
 
 def list_merge_folders(paths: PipelinePaths) -> Iterator[str]:

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tidegate.errors import DefectError
-
 
 @dataclass(frozen=True)
 class Footer:
@@ -19,27 +17,19 @@ class Footer:
     """
 
     rows: int
-    size_bytes: int
     stats: dict[str, Any]
 
 
-def read_footer(path: Path) -> Footer:
-    """The footer of a finished file. Raises DefectError STAGED_FILE_DAMAGED when it is torn or no parquet file."""
+def read_footer(path: Path) -> Footer | None:
+    """The footer of a finished file; None when it is torn or no parquet file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        size_bytes = path.stat().st_size
         metadata = pq.read_metadata(path)
-        return Footer(metadata.num_rows, size_bytes, {"nullCount": _count_nulls(metadata)})
-    except (pa.ArrowInvalid, pa.ArrowException) as error:
-        raise DefectError(
-            "STAGED_FILE_DAMAGED",
-            f"a file that was staged whole is no longer a parquet file: {error}",
-            where=str(path),
-            next_run="stops in the same way; no reader has seen the file",
-            fix="look at the disk; discard the increment's staged batch with tidegate repair",
-        ) from error
+    except pa.ArrowException:
+        return None
+    return Footer(metadata.num_rows, {"nullCount": _count_nulls(metadata)})
 
 
 def _count_nulls(metadata: Any) -> dict[str, int]:

@@ -19,7 +19,7 @@ class FileToAdd:
     """A staged parquet file (``source``, relative to the pipeline's state folder) and its ``path`` in the table folder.
 
     ``partition`` has each partition column's value in Delta's string form. ``carried``: the rows were in the table
-    before, in a file that is removed.
+    before, in a file that is removed. ``sha256`` is of the bytes as they were written; "" when it is not known.
     """
 
     source: str
@@ -28,6 +28,7 @@ class FileToAdd:
     size_bytes: int
     partition: dict[str, str | None] = field(default_factory=dict)
     carried: bool = False
+    sha256: str = ""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tidegate.errors import DisagreementError, UsageError
+from tidegate.staging.digest import digest_file
 from tidegate.staging.manifest import StagedFile
 from tidegate.table.keys import KeyIndex, KeyTypes, find_repeated, join_keys, read_keys
 from tidegate.table.log import DataFile
@@ -74,7 +75,7 @@ def fold(batches: Batches, mode: MergeMode, types: KeyTypes, state: Path, folder
         if count:
             superseded[batch] = count
         kept[batch] = _drop_rows(_with_rows(batches[batch]), gone, state, folder / str(batch))
-    make_names_durable(folder)
+    make_names_durable(folder, state)
     return Fold([file for batch in sorted(kept) for file in kept[batch]], dict(sorted(superseded.items())))
 
 
@@ -129,7 +130,7 @@ def replace_rows(
     carried = [
         _copy(together, folder / f"{number:05d}.parquet", state) for number, together in enumerate(_group(losing))
     ]
-    make_names_durable(folder)
+    make_names_durable(folder, state)
     return Replacement(remove, carried, replaced)
 
 
@@ -247,7 +248,8 @@ def _copy(files: Sequence[_Losing], target: Path, state: Path) -> StagedFile:
 
     copy_rows([(file.path, pc.invert(file.gone)) for file in files], target)
     rows = sum(len(file.gone) - _count(file.gone) for file in files)
-    return StagedFile(str(target.relative_to(state)), rows, target.stat().st_size, dict(files[0].partition))
+    name = str(target.relative_to(state))
+    return StagedFile(name, rows, target.stat().st_size, dict(files[0].partition), digest_file(target))
 
 
 def _with_rows(files: Sequence[StagedFile]) -> list[StagedFile]:

@@ -11,22 +11,27 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import secrets
-import shutil
 from pathlib import Path
 
 from tidegate import storage
+from tidegate.staging.digest import damaged
+from tidegate.table.intent import FileToAdd
 
 _COPY_SUFFIX = ".incoming"
 """Copies end so and start with a dot: neither ``*.parquet`` globs nor Spark's listing see them."""
 
+_CHUNK_BYTES = 1 << 20
 
-def place_file(source: Path, target: Path) -> bool:
+
+def place_file(source: Path, target: Path, file: FileToAdd, pipeline: str) -> bool:
     """Move ``source``, whose bytes are made durable first, to ``target``; False when somebody did it already.
 
-    The target's folder must exist. Raises FileNotFoundError when both are gone, TryAgainError DISK_FULL. The caller
-    makes the folder durable.
+    The target's folder must exist. Raises FileNotFoundError when both are gone, TryAgainError DISK_FULL, and
+    DisagreementError STAGED_FILE_DAMAGED when the bytes that were copied are not those of ``file``. The caller makes
+    the folder durable.
     """
     try:
         storage.fsync_file(source)
@@ -41,16 +46,21 @@ def place_file(source: Path, target: Path) -> bool:
             raise storage.disk_full(target) from error
         if error.errno != errno.EXDEV:
             raise
-    return _copy_over(source, target)
+    return _copy_over(source, target, file, pipeline)
 
 
-def _copy_over(source: Path, target: Path) -> bool:
+def _copy_over(source: Path, target: Path, file: FileToAdd, pipeline: str) -> bool:
     beside = target.with_name(f".{target.name}.{secrets.token_hex(6)}{_COPY_SUFFIX}")
     try:
         with open(beside, "xb") as writer, open(source, "rb") as reader:
-            shutil.copyfileobj(reader, writer, 1 << 20)
+            copied = hashlib.sha256()
+            while chunk := reader.read(_CHUNK_BYTES):
+                copied.update(chunk)
+                writer.write(chunk)
             writer.flush()
             os.fsync(writer.fileno())
+        if file.sha256 not in ("", copied.hexdigest()):
+            raise damaged(source, "other bytes came out of the disk when it was copied than were written", pipeline)
         os.rename(beside, target)
     except BaseException as error:
         with contextlib.suppress(OSError):

@@ -150,6 +150,7 @@ def name_files(
                 rows=file.rows,
                 size_bytes=file.size_bytes,
                 partition={column: file.partition[column] for column in partition_by},
+                sha256=file.sha256,
             )
         )
     return named

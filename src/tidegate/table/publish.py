@@ -65,8 +65,8 @@ def finish_intent(paths: PipelinePaths, intent: PublishIntent, *, is_current: Ca
 
     ``is_current`` says whether the caller still holds the pipeline's lease; it is asked before each step that a reader
     sees, and the commit itself is refused by the log when another process was faster. Raises TryAgainError LEASE_LOST,
-    DISK_FULL or COMMIT_FAILED (the intent stays), DisagreementError when table and intent do not belong together,
-    DefectError when a staged file is gone or damaged.
+    DISK_FULL or COMMIT_FAILED (the intent stays), DisagreementError when table and intent do not belong together or a
+    staged file is damaged, DefectError when one is gone.
     """
     table_path = intent.table_path(paths)
     state = read_table_state(table_path, (intent.app_id,))
@@ -163,7 +163,7 @@ def _move_files(
             raise
     for file, target in zip(intent.files_to_add, targets, strict=True):
         check_lease(is_current, intent)
-        place_file(paths.state / file.source, target)
+        place_file(paths.state / file.source, target, file, intent.pipeline)
     for target in targets:
         remove_copies(target)
     folders = {parent for target in targets for parent in target.parents if parent.is_relative_to(table_path)}

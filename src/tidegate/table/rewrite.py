@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate import storage
+from tidegate.staging.durable import sync_folders
 
 _HELD_BYTES = 64 << 20
 """So much is gathered for one row group: what stays of many small ones would else be as many smaller ones."""
@@ -53,9 +54,7 @@ def _kept_groups(sources: Sequence[tuple[Path, Any]]) -> Iterator[Any]:
                     yield kept
 
 
-def make_names_durable(folder: Path) -> None:
-    """Make the names of everything in ``folder``, and its own, durable."""
+def make_names_durable(folder: Path, top: Path) -> None:
+    """Make the names of everything in ``folder`` durable, and its own and those above it, up to what ``top`` holds."""
     if folder.is_dir():
-        for inner in (folder, *(path for path in folder.rglob("*") if path.is_dir())):
-            storage.fsync_dir(inner)
-        storage.fsync_dir(folder.parent)
+        sync_folders([folder, *folder.rglob("*")], top)

@@ -200,7 +200,7 @@ def _find_fault(frame: DataFrame, mode: OutputMode) -> tuple[str, str, str] | No
 
 
 def _is_ours(node: Any) -> bool:
-    return any(is_metric(node, f"{kind}:") for kind in ("source", "static", "time", "open"))
+    return any(is_metric(node, f"{kind}:") for kind in ("source", "static", "time", "entered", "open"))
 
 
 def _is_session_alone(aggregate: Any) -> bool:

@@ -1,0 +1,58 @@
+"""The digest of a staged file: taken when it was written, compared when it is judged and when it is published.
+
+So what is published is, byte by byte, what was written and judged, whatever happened to the disk or the folder since.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+
+from tidegate.errors import DisagreementError
+from tidegate.staging.manifest import StagedFile
+
+
+def digest_file(path: Path) -> str:
+    """The sha256 of a file's bytes, in hex."""
+    with open(path, "rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def describe_damage(path: Path, size_bytes: int, sha256: str) -> str | None:
+    """How the file differs from what was written; None when it is whole. Without a digest (an earlier version of
+    tidegate staged it) its size alone is compared. Raises FileNotFoundError when it is gone."""
+    there = path.stat().st_size
+    if there != size_bytes:
+        return f"it has {there:,} bytes, {size_bytes:,} were written"
+    if sha256 and (found := digest_file(path)) != sha256:
+        return f"its sha256 is {found[:16]}..., that of what was written {sha256[:16]}..."
+    return None
+
+
+def is_whole(path: Path, file: StagedFile) -> bool:
+    """Whether the file is there and what was written."""
+    try:
+        return describe_damage(path, file.size_bytes, file.sha256) is None
+    except FileNotFoundError:
+        return False
+
+
+def check_whole(state: Path, files: Iterable[StagedFile], pipeline: str) -> None:
+    """Raise DisagreementError STAGED_FILE_DAMAGED for the first of ``files`` that is not what was written."""
+    for file in files:
+        damage = describe_damage(state / file.path, file.size_bytes, file.sha256)
+        if damage is not None:
+            raise damaged(state / file.path, damage, pipeline)
+
+
+def damaged(path: Path, damage: str, pipeline: str) -> DisagreementError:
+    """The error for a staged file that is not what was written."""
+    return DisagreementError(
+        "STAGED_FILE_DAMAGED",
+        f"a staged file is not what was written: {damage}",
+        where=str(path),
+        next_run="refuses in the same way; nothing of the file was published",
+        fix=f"look at the disk, and at who else writes there; then `tidegate repair {pipeline}`: the batch is read "
+        f"again from the source (`tidegate repair {pipeline} --dry-run` shows the choices)",
+    )

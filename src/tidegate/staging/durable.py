@@ -1,0 +1,140 @@
+"""Making durable what others wrote: Spark's checkpoint and state, and the folders above staged files.
+
+Neither Spark nor Hadoop's local file system ever syncs a file. Without this a manifest, which is on disk when it is
+written, could outlive the offsets, the file list or the state that its batch stands on. Executors write state through
+the same file system, so that syncing by path from the driver is enough; on a network file system their writes reached
+the server when they closed the file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tidegate import storage
+from tidegate.staging.checkpoint import read_offsets, read_start
+
+_NO_SYNC = {errno.EINVAL, errno.EROFS, errno.EOPNOTSUPP, errno.ENOSYS}
+_VERSION = re.compile(r"\.?(\d+)(?:_[^.]*)?\.(?:delta|changelog)(?:\.crc)?$")
+"""Changes of a state store: batch N makes version N + 1. They are most of its files, and their names tell their age."""
+_ONE_BY_ONE = 4
+_AT_ONCE = 16
+
+
+@dataclass
+class CheckpointSync:
+    """Syncs the checkpoint at ``checkpoint``, batch by batch.
+
+    Logs are synced by the batch's own names. Of the state it is everything changed since the batch before was planned,
+    by the time stamps of the file system that holds both, so that neither the names of a state store's files nor clocks
+    of other machines matter; snapshots that Spark's maintenance writes later belong to a later batch.
+    """
+
+    checkpoint: Path
+    _synced: set[tuple[str, int, int]] = field(default_factory=set)
+
+    def sync_batch(self, batch_id: int) -> int:
+        """Make durable what batch ``batch_id`` stands on, its commit if it is there, and the folders up to the one that
+        holds the checkpoint. Returns how many files and folders were synced; those of the last call are not again."""
+        logs = [
+            *_named(self.checkpoint, "metadata"),
+            *(
+                path
+                for batch in (batch_id - 1, batch_id)
+                for path in (*_named(self.checkpoint / "offsets", batch), *_named(self.checkpoint / "commits", batch))
+            ),
+            *self._file_lists(batch_id),
+        ]
+        since_ns = _mtime_ns(self.checkpoint / "offsets" / str(batch_id - 1))
+        found: set[tuple[str, int, int]] = set()
+        for path in [*logs, *_changed_since(self.checkpoint / "state", since_ns, batch_id)]:
+            with contextlib.suppress(FileNotFoundError):
+                stat = path.stat()
+                found.add((str(path), stat.st_ino, stat.st_mtime_ns))
+        new = [Path(path) for path, _, _ in found - self._synced]
+        sync_files(new)
+        folders = sync_folders(new, self.checkpoint.parent, since_ns)
+        self._synced = found
+        return len(new) + folders
+
+    def _file_lists(self, batch_id: int) -> Iterator[Path]:
+        """The lists of the files that the batch takes from each source."""
+        for name, end in read_offsets(self.checkpoint, batch_id).items():
+            if isinstance(end, dict) and "logOffset" in end:
+                start = read_start(self.checkpoint, batch_id, name)
+                first = int(start["logOffset"]) + 1 if start is not None else 0
+                for entry in range(min(first, int(end["logOffset"])), int(end["logOffset"]) + 1):
+                    for spelling in (str(entry), f"{entry}.compact"):
+                        yield from _named(self.checkpoint / "sources" / name, spelling)
+
+
+def sync_files(paths: Iterable[Path]) -> None:
+    """Make the bytes of ``paths`` durable, many at a time: the file system then writes its journal once for all.
+
+    One that is gone is passed over (Spark's maintenance removes what is old), and so are file systems without a sync.
+    """
+    _for_each(paths, _sync_file)
+
+
+def sync_folders(paths: Iterable[Path], top: Path, since_ns: int = 0) -> int:
+    """Make durable the names of ``paths`` and of the folders above them, up to what ``top`` holds; of these folders
+    those that got or lost a name since ``since_ns``. How many they were."""
+    parents = {path.parent for path in paths}
+    above = {folder for parent in parents for folder in (parent, *parent.parents) if folder.is_relative_to(top)}
+    changed = [folder for folder in above if folder.stat().st_mtime_ns >= since_ns]
+    _for_each(changed, storage.fsync_dir)
+    return len(changed)
+
+
+def _sync_file(path: Path) -> None:
+    try:
+        storage.fsync_file(path)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        if error.errno not in _NO_SYNC:
+            raise
+
+
+def _for_each(paths: Iterable[Path], act: Callable[[Path], None]) -> None:
+    some = sorted(paths)
+    if len(some) <= _ONE_BY_ONE:
+        for path in some:
+            act(path)
+        return
+    with ThreadPoolExecutor(_AT_ONCE, "tidegate-sync") as pool:
+        for _ in pool.map(act, some):
+            pass  # raises what a call has raised
+
+
+def _named(folder: Path, name: int | str) -> Iterator[Path]:
+    """The file of this name and its checksum file, those that are there: Spark removes what is old as it goes on."""
+    for path in (folder / str(name), folder / f".{name}.crc"):
+        if path.exists():
+            yield path
+
+
+def _changed_since(folder: Path, since_ns: int, batch_id: int) -> Iterator[Path]:
+    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                yield from _changed_since(Path(entry.path), since_ns, batch_id)
+                continue
+            version = _VERSION.match(entry.name)
+            if version is None or int(version[1]) >= batch_id:
+                with contextlib.suppress(FileNotFoundError):
+                    if entry.stat().st_mtime_ns >= since_ns:
+                        yield Path(entry.path)
+
+
+def _mtime_ns(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
