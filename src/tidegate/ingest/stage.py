@@ -39,7 +39,13 @@ from tidegate.quarantine.rows import write_quarantine_rows
 from tidegate.spec.models import FilesSource, PipelineSpec
 from tidegate.staging.checkpoint import files_between, read_offsets, read_start
 from tidegate.staging.files import list_staged_files
-from tidegate.staging.manifest import UNKNOWN_NAMES_AT_MOST, BatchManifest, SourceRange, write_manifest
+from tidegate.staging.manifest import (
+    UNKNOWN_NAMES_AT_MOST,
+    BatchManifest,
+    SourceRange,
+    manifest_from_json,
+    write_manifest,
+)
 from tidegate.staging.open_state import note_batch
 
 if TYPE_CHECKING:
@@ -187,7 +193,8 @@ class BatchStager:
         self.progress.note_staged(manifest)
         if not write_manifest(manifest_path, manifest):
             self.checks.check_same_ranges(manifest_path, ranges)
-            storage.remove_tree(folder)
+            if manifest_from_json(manifest_path.read_bytes()).attempt != attempt:
+                storage.remove_tree(folder)
         self.batches += 1
         self.rows_so_far += manifest.read
         self.links_so_far += sum(len(r.get("links", ())) for r in ranges.values())
