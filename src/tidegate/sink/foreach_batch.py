@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -29,9 +30,11 @@ class ForeachBatchFeeder:
         self._spark = spark
         self._write = load_user_code(paths.job, sink.function)
 
-    def __call__(self, delivery: Delivery) -> None:
-        """Feed a version."""
-        self._write(self._read(delivery), delivery.version)
+    def __call__(self, delivery: Delivery, check_lease: Callable[[], None]) -> None:
+        """Feed a version, by one call."""
+        frame = self._read(delivery)
+        check_lease()
+        self._write(frame, delivery.version)
 
     def close(self) -> None:
         """The session is the driver's."""
