@@ -24,6 +24,7 @@ _STEP_SECONDS = 60.0
 """How long the brokers may take to begin, commit or end a transaction."""
 _SLICE_SECONDS = 0.5
 """The client's calls do not hear signals, so they are made in slices."""
+_PAUSE_SECONDS = 0.05
 _ABORT_SECONDS = 2.0
 _QUEUE_KBYTES = 16_384
 
@@ -161,15 +162,25 @@ class TransactionalProducer:
     def _attempt(self, what: str, call: Callable[[float], Any]) -> Any:
         from confluent_kafka import KafkaError, KafkaException
 
+        # A broker that has just begun to keep transactions or groups says so for a moment.
+        unsettled = (
+            KafkaError._TIMED_OUT,
+            KafkaError._WAIT_COORD,
+            KafkaError.NOT_COORDINATOR,
+            KafkaError.COORDINATOR_NOT_AVAILABLE,
+            KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+            KafkaError.UNSTABLE_OFFSET_COMMIT,
+        )
         deadline = time.monotonic() + _STEP_SECONDS
         while True:
             try:
                 return call(_SLICE_SECONDS)
             except KafkaException as error:
                 said = error.args[0]
-                again = said.retriable() or said.code() == KafkaError._TIMED_OUT
+                again = said.retriable() or said.code() in unsettled
                 if not again or time.monotonic() > deadline:
                     raise self._faults.explain(said, what) from None
+                time.sleep(_PAUSE_SECONDS)
 
     def _hear(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
