@@ -23,7 +23,12 @@ def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """
     from tools.broker import start_broker
 
-    broker = start_broker(tmp_path_factory.mktemp("kafka"))
+    # Everything is allowed, until a test forbids something of its own.
+    rights = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
+    }
+    broker = start_broker(tmp_path_factory.mktemp("kafka"), overrides=rights)
     yield broker
     broker.stop()
 

@@ -1,24 +1,42 @@
 """One writer per pipeline, by a lease with a fencing token.
 
-The folder ``state/<name>/lease/`` holds one file per token, ``<token>.json``, created by put-if-absent and not changed
-after that. The highest token is the lease; taking over means creating the next one, so of any number of contenders one
-wins, and a former holder, also one that was frozen and thawed, finds a higher token than its own. Beside it the holder,
-and only the holder, keeps ``<token>.state.json``: its last heartbeat, and whether it parked or released the lease.
+The folder ``state/<name>/lease/`` holds one file per token, ``<number>.json``, created by put-if-absent and not changed
+after that. The highest number is the lease; taking over means creating the next one, so of any number of contenders one
+wins. The winner removes the lower ones. A token is its number and a nonce, which its file holds: a folder that was
+deleted or put back begins again at 1, and a number alone would make a sleeper's token good again. A former holder, also
+one that was frozen and thawed, opens the file of its own token and finds it gone or of another nonce, or lists the
+folder and finds a higher number. (Opening asks the server of a network file system; a listing may come from a cache.)
+Beside the token the holder, and only the holder, keeps ``<number>.state.json``: its last heartbeat, and whether it
+parked or released the lease.
 
-Time. A heartbeat carries the wall clock and the time since boot. A contender on the same boot compares the latter,
-which no clock change can move. Any other one compares wall clocks, and a heartbeat further than the limit from now, in
-either direction, counts as expired: a holder whose clock was years ahead must not block for years. A takeover that was
-wrong by a skewed clock costs the former holder its run, never the table: it is fenced.
+When a holder is replaced:
+
+- **at once** when it is provably dead (``machine.is_dead``): its process is gone, or its boot is over and the state
+  folder is on a disk of this machine;
+- **of the same boot**, but frozen or in another container: when it has been silent for as long as it had announced, by
+  the clock that runs since boot, which nobody can set;
+- **any other** (another machine, on shared storage): clocks of two machines may differ by any amount, in either
+  direction. So when they say that the holder has been silent for too long, the contender waits, for as long as the
+  holder had announced, by its own clock, and takes over if it sees no sign of life. It waits for nothing when the last
+  one is a day old or more. A takeover that is wrong after all (a clock that is days behind) costs the former holder its
+  run, never the table: it is fenced.
+
+A parked lease has no process that could give a sign of life; it ends by the clocks alone, and resuming it too late
+costs a retry. A heartbeat says that the holder is there, not that it gets on: a run has no deadline here (Airflow's
+``execution_timeout`` and ``timeout(1)`` are for that), so that a first load may take its days.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
+import secrets
+import sys
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -29,8 +47,10 @@ from tidegate.machine import find_whereabouts, is_dead, read_boot_id, read_clock
 from tidegate.project import PipelinePaths
 
 _TOKEN_FILE = re.compile(r"^(\d{12})(\.state)?\.json$")
-_KEPT_TOKENS = 3
 _STALE_LEFTOVER_SECONDS = 86400.0
+_BEYOND_DOUBT_SECONDS = 86400.0
+"""Silence by the clocks of two machines that no wrong time zone explains."""
+_LOOK_AGAIN_SECONDS = 0.01
 
 State = Literal["held", "parked", "released", "expired", "dead"]
 
@@ -42,9 +62,10 @@ class Lease:
     (nothing happens when it was parked or released before).
     """
 
-    def __init__(self, paths: PipelinePaths, token: int, record: dict[str, Any]) -> None:
+    def __init__(self, paths: PipelinePaths, record: dict[str, Any]) -> None:
         self.paths = paths
-        self.token = token
+        self.number = int(record["token"])
+        self.token = f"{self.number}-{record['nonce']}"
         self.run_id: str = record["run_id"]
         self.expires_after_seconds = float(record["expires_after_seconds"])
         self._pid = os.getpid()
@@ -84,30 +105,37 @@ class Lease:
             if self._done.is_set():
                 return
             self._done.set()
-            if _highest_token(self.paths.lease) == self.token:
-                storage.replace(_state_path(self.paths.lease, self.token), storage.dump_json({**read_clock(), **state}))
+            if _is_highest(self.paths, self.token):
+                self._write_state(state)
         self._thread.join(timeout=1.0)
 
     def _renew(self) -> None:
         while not self._done.wait(self.expires_after_seconds / 6):
             with self._lock:
-                if self._done.is_set() or _highest_token(self.paths.lease) != self.token:
+                if self._done.is_set() or not self._beat():
                     return
-                try:
-                    beat = storage.dump_json({**read_clock(), "state": "held"})
-                    storage.replace(_state_path(self.paths.lease, self.token), beat)
-                except (OSError, TryAgainError):
-                    # A full disk must not cost the lease: a time stamp needs no space.
-                    with contextlib.suppress(OSError):
-                        os.utime(_token_path(self.paths.lease, self.token))
+
+    def _beat(self) -> bool:
+        """Give a sign of life; False when somebody else has taken over, and there is nothing left to renew."""
+        try:
+            if not _is_highest(self.paths, self.token):
+                return False
+            self._write_state({"state": "held"})
+        except (OSError, TryAgainError):
+            # Neither a full disk nor a read that failed once must cost the lease: a time stamp needs no space.
+            with contextlib.suppress(OSError):
+                os.utime(_token_path(self.paths.lease, self.number))
+        return True
+
+    def _write_state(self, state: dict[str, Any]) -> None:
+        storage.replace(_state_path(self.paths.lease, self.number), storage.dump_json({**read_clock(), **state}))
 
 
 def acquire(paths: PipelinePaths, *, run_id: str, command: str, expires_after_seconds: float) -> Lease:
     """Take the lease of a pipeline for ``run_id``; ``command`` is shown to whoever is refused meanwhile.
 
-    A holder that is provably dead (same machine, and its process or its boot is gone) is replaced at once; one on
-    another machine, or frozen, when it has been silent for as long as it had announced; a parked lease is resumed at
-    once by its own run. Raises TryAgainError LEASE_HELD with the holder, since when, and when it expires.
+    The module says when a holder is replaced, and when this call waits for a sign of life first. A parked lease is
+    resumed at once by its own run. Raises TryAgainError LEASE_HELD with the holder, since when, and when it expires.
     """
     folder = paths.lease
     while True:
@@ -116,9 +144,15 @@ def acquire(paths: PipelinePaths, *, run_id: str, command: str, expires_after_se
             resumes = found.state == "parked" and found.record.get("run_id") == run_id
             if found.state in ("held", "parked") and not resumes:
                 raise _held(paths, found)
-        token = found.token + 1 if found else 1
+            if found.in_doubt and _shows_life(paths, found):
+                now = _read_highest(folder)
+                if now is not None and now.in_doubt and now.number == found.number:  # their clocks differ
+                    raise _held(paths, replace(now, state="held", left_seconds=now.limit_seconds))
+                continue
+        number = found.number + 1 if found else 1
         record = {
-            "token": token,
+            "token": number,
+            "nonce": secrets.token_hex(8),
             "run_id": run_id,
             "command": command,
             **find_whereabouts(),
@@ -128,24 +162,24 @@ def acquire(paths: PipelinePaths, *, run_id: str, command: str, expires_after_se
             "expires_after_seconds": float(expires_after_seconds),
             **read_clock(),
         }
-        if not storage.put_if_absent(_token_path(folder, token), storage.dump_json(record)):
+        if not storage.put_if_absent(_token_path(folder, number), storage.dump_json(record)):
             continue
-        if _highest_token(folder) != token:
+        if _highest_number(folder) != number:
             # Frozen between reading and creating, while this very token came, went and was cleaned away.
-            storage.remove(_token_path(folder, token))
+            storage.remove(_token_path(folder, number))
             continue
-        _clean(folder, token)
-        return Lease(paths, token, record)
+        _clean(folder, number)
+        return Lease(paths, record)
 
 
-def is_current_token(paths: PipelinePaths, token: int) -> bool:
+def is_current_token(paths: PipelinePaths, token: str) -> bool:
     """Whether ``token`` is the lease and is held; for the Spark driver, which works under another process's lease."""
-    if _highest_token(paths.lease) != token:
+    if not _is_highest(paths, token):
         return False
-    return _read_state(paths.lease, token).get("state", "held") == "held"
+    return _read_state(paths.lease, _number(token)).get("state", "held") == "held"
 
 
-def check_token(paths: PipelinePaths, token: int) -> None:
+def check_token(paths: PipelinePaths, token: str) -> None:
     """Raise TryAgainError LEASE_LOST unless ``token`` is the lease and is held."""
     if not is_current_token(paths, token):
         raise _lost(paths, token)
@@ -154,15 +188,15 @@ def check_token(paths: PipelinePaths, token: int) -> None:
 def read_lease(paths: PipelinePaths) -> dict[str, Any] | None:
     """The lease for ``status``, or None when nobody has it.
 
-    Keys: token, run_id, command, host, pid, acquired_at, ``state`` (held, parked, or expired / dead: the next contender
-    gets it), last_heartbeat_at, expires_in_seconds (0 when expired or dead).
+    Keys: token (its number), run_id, command, host, pid, acquired_at, ``state`` (held, parked, or expired / dead: the
+    next contender gets it), last_heartbeat_at, expires_in_seconds (0 when expired or dead).
     """
     found = _read_highest(paths.lease)
     if found is None or found.state == "released":
         return None
     keys = ("run_id", "command", "host", "pid", "acquired_at")
     return {
-        "token": found.token,
+        "token": found.number,
         **{key: found.record.get(key) for key in keys},
         "state": found.state,
         "last_heartbeat_at": found.beat_at.isoformat(timespec="seconds"),
@@ -174,59 +208,93 @@ def read_lease(paths: PipelinePaths) -> dict[str, Any] | None:
 class _Found:
     """The highest token, judged now."""
 
-    token: int
+    number: int
     state: State
     record: dict[str, Any]
     beat_at: datetime
-    left_seconds: float = field(default=0.0)
+    limit_seconds: float
+    left_seconds: float
+    in_doubt: bool
+    """Expired, but only by the clocks of two machines, and not long ago."""
+    signs: tuple[Any, ...]
+    """What a sign of life changes."""
 
 
 def _read_highest(folder: Path) -> _Found | None:
-    while (token := _highest_token(folder)) is not None:
-        path = _token_path(folder, token)
+    while (number := _highest_number(folder)) is not None:
         try:
-            touched_at = path.stat().st_mtime
-            record = _read_record(path)
+            record, touched_at = _read_record(_token_path(folder, number))
         except FileNotFoundError:
-            continue  # withdrawn by its maker between listing and reading
-        state = _read_state(folder, token)
-        beat = {**record, **state}
-        beat_at = max(float(beat.get("beat_at", 0.0)), touched_at)
-        stated: State = state.get("state", "held")
-        if stated == "released":
-            return _Found(token, "released", record, datetime.fromtimestamp(beat_at, UTC))
-        if stated == "parked":
-            limit = float(state.get("parked_seconds", 0.0))
-        else:
-            limit = float(record.get("expires_after_seconds", 60.0))
-        left = limit - _silent_seconds(beat, touched_at)
-        if stated == "held" and is_dead(record):
-            stated = "dead"
-        elif left <= 0:
-            stated = "expired"
-        return _Found(token, stated, record, datetime.fromtimestamp(beat_at, UTC), left)
+            time.sleep(_LOOK_AGAIN_SECONDS)  # withdrawn or replaced between listing and reading
+            continue
+        return _judge(folder, number, record, _read_state(folder, number), touched_at)
     return None
 
 
-def _silent_seconds(beat: dict[str, Any], touched_at: float) -> float:
-    by_touch = abs(time.time() - touched_at)
-    if beat.get("boot_id") == read_boot_id() and "beat_since_boot" in beat:
+def _judge(folder: Path, number: int, record: dict[str, Any], state: dict[str, Any], touched_at: float) -> _Found:
+    beat = {**record, **state}
+    beat_at = float(beat.get("beat_at", 0.0))
+    same_clock = beat.get("boot_id") == read_boot_id() and "beat_since_boot" in beat
+    if same_clock:
         silent = time.clock_gettime(time.CLOCK_BOOTTIME) - float(beat["beat_since_boot"])
     else:
-        silent = abs(time.time() - float(beat.get("beat_at", 0.0)))
-    # The touch counts only where the heartbeat file could not be written; it is never later than the truth.
-    return min(silent, by_touch) if touched_at > float(beat.get("beat_at", 0.0)) + 1.0 else silent
+        silent = abs(time.time() - beat_at)
+    if touched_at > beat_at + 1.0:
+        # The touch counts only where the heartbeat file could not be written; it is never later than the truth.
+        silent = min(silent, abs(time.time() - touched_at))
+    last = max(beat_at, touched_at)
+    stated: State = state.get("state", "held")
+    limit = float(state.get("parked_seconds", 0.0) if stated == "parked" else record.get("expires_after_seconds", 60.0))
+    in_doubt = False
+    if stated == "held" and is_dead(record, folder):
+        stated = "dead"
+    elif stated in ("held", "parked") and silent >= limit:
+        in_doubt = stated == "held" and not same_clock and time.time() - last < _BEYOND_DOUBT_SECONDS
+        stated = "expired"
+    last_beat = datetime.fromtimestamp(last, UTC)
+    signs = (number, touched_at, state)
+    return _Found(number, stated, record, last_beat, limit, limit - silent, in_doubt, signs)
 
 
-def _token_path(folder: Path, token: int) -> Path:
-    return folder / f"{token:012d}.json"
+def _shows_life(paths: PipelinePaths, found: _Found) -> bool:
+    """Whether anything about the lease changes within the time that its holder had announced, by our own clock."""
+    who = f"run {found.record.get('run_id')} on {found.record.get('host')}"
+    what = f"{who} seems to have died; waiting {found.limit_seconds:.0f} s for a sign of life, since clocks may differ"
+    print(f"{paths.name}: {what}", file=sys.stderr, flush=True)
+    deadline = time.monotonic() + found.limit_seconds
+    while True:
+        is_over = time.monotonic() >= deadline  # asked first: who is frozen here looks once more when thawed
+        now = _read_highest(paths.lease)
+        if now is None or now.signs != found.signs:
+            return True
+        if is_over:
+            return False
+        time.sleep(min(1.0, found.limit_seconds / 12))
 
 
-def _state_path(folder: Path, token: int) -> Path:
-    return folder / f"{token:012d}.state.json"
+def _token_path(folder: Path, number: int) -> Path:
+    return folder / f"{number:012d}.json"
 
 
-def _highest_token(folder: Path) -> int | None:
+def _state_path(folder: Path, number: int) -> Path:
+    return folder / f"{number:012d}.state.json"
+
+
+def _number(token: str) -> int:
+    return int(token.partition("-")[0])
+
+
+def _is_highest(paths: PipelinePaths, token: str) -> bool:
+    """Whether ``token`` is the newest one, in whatever state."""
+    number = _number(token)
+    try:
+        record, _ = _read_record(_token_path(paths.lease, number))
+    except FileNotFoundError:
+        return False
+    return f"{number}-{record.get('nonce')}" == token and _highest_number(paths.lease) == number
+
+
+def _highest_number(folder: Path) -> int | None:
     try:
         names = os.listdir(folder)
     except FileNotFoundError:
@@ -235,19 +303,21 @@ def _highest_token(folder: Path) -> int | None:
     return max((int(match[1]) for match in matches if match and not match[2]), default=None)
 
 
-def _read_record(path: Path) -> dict[str, Any]:
+def _read_record(path: Path) -> tuple[dict[str, Any], float]:
+    """A record and the time stamp of its file."""
+    with open(path, "rb") as handle:
+        touched_at = os.fstat(handle.fileno()).st_mtime
+        data = handle.read()
     try:
-        value = storage.read_json(path)
+        value = json.loads(data)
     except ValueError:
         value = {}  # damaged by something else: judged by its time stamp alone
-    if value is None:
-        raise FileNotFoundError(path)
-    return value if isinstance(value, dict) else {}
+    return (value if isinstance(value, dict) else {}), touched_at
 
 
-def _read_state(folder: Path, token: int) -> dict[str, Any]:
+def _read_state(folder: Path, number: int) -> dict[str, Any]:
     with contextlib.suppress(FileNotFoundError):
-        return _read_record(_state_path(folder, token))
+        return _read_record(_state_path(folder, number))[0]
     return {}
 
 
@@ -256,7 +326,7 @@ def _clean(folder: Path, highest: int) -> None:
     for entry in list(os.scandir(folder)):
         match = _TOKEN_FILE.match(entry.name)
         with contextlib.suppress(OSError):
-            replaced = match is not None and int(match[1]) <= highest - _KEPT_TOKENS
+            replaced = match is not None and int(match[1]) < highest
             if replaced or (entry.name.endswith(".tmp") and entry.stat().st_mtime < oldest_leftover):
                 os.unlink(entry.path)
 
@@ -276,24 +346,24 @@ def _held(paths: PipelinePaths, found: _Found) -> TryAgainError:
     return TryAgainError(
         "LEASE_HELD",
         f"{what}; {ends}",
-        where=str(_token_path(paths.lease, found.token)),
+        where=str(_token_path(paths.lease, found.number)),
         next_run="starts as soon as the lease is free; a holder that died is replaced without a person",
         fix=fix,
     )
 
 
-def _lost(paths: PipelinePaths, token: int) -> TryAgainError:
+def _lost(paths: PipelinePaths, token: str) -> TryAgainError:
     found = _read_highest(paths.lease)
     if found is None:
         now = "the lease folder is gone"
-    elif found.token == token:
+    elif token == f"{found.number}-{found.record.get('nonce')}":
         now = f"it is {found.state}"
     else:
         who = f"run {found.record.get('run_id')} (tidegate {found.record.get('command')})"
-        now = f"{who} took it over as token {found.token}"
+        now = f"{who} took it over as token {found.number}"
     return TryAgainError(
         "LEASE_LOST",
-        f"pipeline {paths.name}: this process no longer holds lease token {token}; {now}",
+        f"pipeline {paths.name}: this process no longer holds lease token {_number(token)}; {now}",
         where=str(paths.lease),
         next_run="goes on from what is staged; this process has changed nothing that a reader sees",
         fix=f"tidegate status {paths.name}",

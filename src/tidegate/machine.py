@@ -3,26 +3,66 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import time
 from pathlib import Path
 from typing import Any
 
+_ONE_KERNEL = frozenset(
+    (b"ext2", b"ext3", b"ext4", b"xfs", b"btrfs", b"f2fs", b"jfs", b"zfs", b"bcachefs", b"overlay", b"tmpfs")
+)
+"""File systems that are mounted by one kernel at a time. A network or cluster file system is none of them."""
 
-def is_dead(record: dict[str, Any]) -> bool:
-    """Whether the process that wrote ``record`` (:func:`find_whereabouts`, pid, pid_started) is provably gone.
 
-    Only for a process of this machine and this pid namespace, or of an earlier boot of this machine; False elsewhere.
+def is_dead(record: dict[str, Any], folder: Path) -> bool:
+    """Whether the process that wrote ``record`` (:func:`find_whereabouts`, pid, pid_started) into ``folder`` is
+    provably gone.
+
+    A process of this boot and pid namespace is looked up. One of another boot is gone when the folder is on a disk of
+    this machine: its kernel has ended, or lost the disk. On storage that machines share, another boot proves nothing,
+    whatever the names say: host name and machine id may be baked into an image. False where it cannot be told.
     """
     here = find_whereabouts()
-    if any(record.get(key) != here[key] for key in ("host", "machine_id")):
+    if not record.get("boot_id") or not here["boot_id"]:
         return False
-    if record.get("boot_id") != here["boot_id"]:
-        return here["machine_id"] != ""  # without an id of the machine, two of the same name cannot be told apart
-    if record.get("pid_namespace") != here["pid_namespace"]:
+    if record["boot_id"] != here["boot_id"]:
+        return is_local_disk(folder)
+    if any(record.get(key) != value for key, value in here.items()):
         return False  # another container on this machine: its pids mean nothing here
-    started = read_process_start(int(record["pid"]))
-    return started is None or started != record.get("pid_started")
+    return _is_gone(int(record["pid"]), record.get("pid_started"))
+
+
+def _is_gone(pid: int, started: int | None) -> bool:
+    try:
+        os.kill(pid, 0)  # /proc hides other users' processes under hidepid; this does not
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass  # there, and of another user
+    now = _read_process(pid)
+    if now is None:
+        return False
+    return now[0] in ("Z", "X", "x") or (started is not None and now[1] != started)
+
+
+def is_local_disk(folder: Path) -> bool:
+    """Whether ``folder`` lies on a file system that one kernel at a time mounts; False where that cannot be told."""
+    try:
+        mounts = Path("/proc/self/mountinfo").read_bytes()
+    except OSError:
+        return False
+    here = os.path.realpath(os.fsencode(folder)) + b"/"
+    found, kind = b"", b""
+    for line in mounts.split(b"\n"):
+        fields, _, source = line.partition(b" - ")
+        if not source:
+            continue
+        point = re.sub(rb"\\([0-7]{3})", lambda match: bytes((int(match[1], 8),)), fields.split(b" ")[4])
+        point = point.rstrip(b"/") + b"/"
+        if here.startswith(point) and len(point) >= len(found):  # of two mounts on one place the later one is seen
+            found, kind = point, source.split(b" ")[0]
+    return kind in _ONE_KERNEL
 
 
 def find_whereabouts() -> dict[str, str]:
@@ -61,9 +101,15 @@ def _read_text(path: str) -> str:
 
 
 def read_process_start(pid: int) -> int | None:
-    """Start of a process in clock ticks since boot; None when it is gone, or dead and only not yet reaped."""
+    """Start of a process in clock ticks since boot; None when it is not there, or may not be looked at."""
+    found = _read_process(pid)
+    return None if found is None else found[1]
+
+
+def _read_process(pid: int) -> tuple[str, int] | None:
+    """State and start (clock ticks since boot) of a process."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
         return None
-    return None if fields[0] in (b"Z", b"X", b"x") else int(fields[19])
+    return fields[0].decode(), int(fields[19])

@@ -1,7 +1,15 @@
 """The storage port: the few operations on which every promise stands, each atomic and durable.
 
-Local file systems only, so far. A write is on disk (file and folder fsynced) when the call returns, so that a record
-that says "done" can never outlive the thing it speaks of.
+File systems only, so far. When a call returns, this is on disk, so that a record that says "done" can never outlive the
+thing it speaks of:
+
+- ``put_if_absent``, ``replace``, ``write_note``: the bytes, the name, and every folder that had to be made for it;
+- ``move``: the names, the new one before the old one goes. The bytes are as durable as they were before: whoever wrote
+  them syncs them first (``fsync_file``);
+- ``remove``, ``remove_tree``: nothing. After a power loss what was removed may be there again, and must do no harm.
+
+On NFS a request can be carried out and its reply lost; sent again it fails with EEXIST or ENOENT. So a link, a rename
+or a replacement that fails that way is looked at: what it was to bring about may be there.
 """
 
 from __future__ import annotations
@@ -58,8 +66,17 @@ def fsync_file(path: Path) -> None:
         os.close(handle)
 
 
+def make_folder(path: Path) -> None:
+    """Make folder ``path``, with those above it that are missing; their names are on disk when the call returns."""
+    if path.is_dir():
+        return
+    make_folder(path.parent)
+    path.mkdir(exist_ok=True)  # somebody else may make it at this moment
+    fsync_dir(path.parent)
+
+
 def _write_beside(path: Path, data: bytes) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     beside = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
     try:
         with open(beside, "xb") as handle:
@@ -75,52 +92,80 @@ def _write_beside(path: Path, data: bytes) -> Path:
 
 def put_if_absent(path: Path, data: bytes) -> bool:
     """Create ``path`` with ``data`` unless it is there; True when this call created it. Never a torn or partial
-    file.
+    file. When it was there, its name is on disk too: whoever created it may have been killed before that.
     """
     with _disk_full_is_named(path):
         beside = _write_beside(path, data)
+        created = True
         try:
             os.link(beside, path)
         except FileExistsError:
-            return False
+            created = _is_same_file(beside, path)
         finally:
             beside.unlink(missing_ok=True)
         fsync_dir(path.parent)
-        return True
+        return created
+
+
+def _is_same_file(beside: Path, path: Path) -> bool:
+    """Whether ``path`` is a link to ``beside``, and so one that only this process can have made."""
+    try:
+        with open(path, "rb") as there:  # opening asks the server; a plain stat may be answered from a cache
+            return os.path.samestat(os.fstat(there.fileno()), os.stat(beside))
+    except FileNotFoundError:
+        return False
 
 
 def replace(path: Path, data: bytes) -> None:
     """Write ``path`` whole, over what is there; a reader sees the old bytes or the new ones."""
     with _disk_full_is_named(path):
         beside = _write_beside(path, data)
-        os.replace(beside, path)
+        try:
+            os.replace(beside, path)
+        except FileNotFoundError:
+            if not path.is_file() or path.read_bytes() != data:  # else done: the reply to the first request got lost
+                raise
         fsync_dir(path.parent)
 
 
 def move(source: Path, target: Path) -> bool:
-    """Move a finished file into place. False when ``source`` is gone and ``target`` is there: somebody did it already.
+    """Move a finished file or folder into place. False when ``source`` is gone and ``target`` is there: somebody did it
+    already.
 
-    Across devices the bytes are copied beside the target under a hidden name first, so a reader never sees a torn file.
+    Across devices the bytes are copied beside the target under a hidden name first, so a reader never sees a torn file;
+    a folder cannot be moved there.
     """
     with _disk_full_is_named(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(target.parent)
+        moved = True
         try:
-            os.rename(source, target)
+            _rename(source, target)
         except FileNotFoundError:
-            if target.exists():
-                return False
-            raise
-        except OSError as error:
-            if error.errno != errno.EXDEV:
+            if not target.exists():
                 raise
-            beside = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
-            with open(source, "rb") as reader, open(beside, "xb") as writer:
-                shutil.copyfileobj(reader, writer, 1 << 20)
-                writer.flush()
-                os.fsync(writer.fileno())
-            os.rename(beside, target)
-            source.unlink(missing_ok=True)
-        return True
+            moved = False
+        fsync_dir(target.parent)
+        if source.parent != target.parent:
+            with contextlib.suppress(FileNotFoundError):  # the folder is gone, and the name with it
+                fsync_dir(source.parent)
+        return moved
+
+
+def _rename(source: Path, target: Path) -> None:
+    try:
+        os.rename(source, target)
+        return
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+    beside = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
+    with open(source, "rb") as reader, open(beside, "xb") as writer:
+        shutil.copyfileobj(reader, writer, 1 << 20)
+        writer.flush()
+        os.fsync(writer.fileno())
+    os.rename(beside, target)
+    fsync_dir(target.parent)
+    source.unlink(missing_ok=True)
 
 
 def remove(path: Path) -> None:
@@ -146,13 +191,16 @@ def write_note(folder: Path, number: int, value: Any, *, only: bool = False) -> 
     """Write ``folder/<number>.json`` and drop the notes of lower numbers.
 
     The highest number is what counts, so a writer that was frozen and comes late with a lower one changes nothing.
-    ``only``: higher ones are dropped too, because what they speak of was put back. The highest goes last, so killed in
-    between the folder still says what it said before, and the same call completes it.
+    ``only``: higher ones are dropped too, because what they speak of was put back, and that is on disk when the call
+    returns. The highest goes last, so killed in between the folder still says what it said before, and the same call
+    completes it.
     """
     replace(folder / f"{number}.json", dump_json(value))
     for other in sorted(_note_numbers(folder)):
         if other < number or (only and other > number):
             remove(folder / f"{other}.json")
+    if only:
+        fsync_dir(folder)
 
 
 def read_note(folder: Path) -> Any | None:

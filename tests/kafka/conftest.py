@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -100,6 +101,36 @@ class Topics:
             producer.produce(topic, value=value, partition=partition)
         producer.flush(10)
         producer.commit_transaction(10) if commit else producer.abort_transaction(10)
+
+    @contextlib.contextmanager
+    def forbidden(self, kind: str, name: str, operation: str) -> Iterator[None]:
+        """Forbid everybody ``operation`` (read, write) on a topic, group or transactional-id for a while."""
+        import time
+
+        from confluent_kafka.admin import (
+            AclBinding,
+            AclBindingFilter,
+            AclOperation,
+            AclPermissionType,
+            ResourcePatternType,
+            ResourceType,
+        )
+
+        resource = ResourceType[kind.upper().replace("-", "_")]
+        what = (resource, name, ResourcePatternType.LITERAL, "User:ANONYMOUS", "*", AclOperation[operation.upper()])
+        deny, allow = AclPermissionType.DENY, AclPermissionType.ALLOW
+        everything = (*what[:-1], AclOperation.ALL, allow)  # a rule on a thing takes away what everybody may
+        rules = [AclBinding(*what, deny), AclBinding(*everything)]
+        for future in self.admin.create_acls(rules).values():
+            future.result()
+        time.sleep(0.3)
+        try:
+            yield
+        finally:
+            filters = [AclBindingFilter(*what, deny), AclBindingFilter(*everything)]
+            for future in self.admin.delete_acls(filters).values():
+                future.result()
+            time.sleep(0.3)
 
     def _partitions(self, topic: str) -> Sequence[int]:
         found = self.admin.list_topics(timeout=5).topics.get(topic)

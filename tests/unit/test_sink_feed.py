@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -140,7 +141,7 @@ def test_a_run_that_lost_its_lease_feeds_no_further_version(bench: Bench) -> Non
     class Slow:
         """Is overtaken while it feeds the second version."""
 
-        def __call__(self, delivery: Delivery) -> None:
+        def __call__(self, delivery: Delivery, check_lease: Callable[[], None]) -> None:
             fed.append(delivery.version)
             if delivery.version == 1:
                 first.park(0.0)
@@ -156,6 +157,22 @@ def test_a_run_that_lost_its_lease_feeds_no_further_version(bench: Bench) -> Non
     table = bench.table()
     assert table is not None and last_fed(bench.paths, SINK.name, table) == 2
     assert {version for _, version, _ in bench.fed()} == {1, 2}
+
+
+def test_a_writer_that_is_overtaken_in_a_version_gets_no_further_file(bench: Bench) -> None:
+    bench.begin()
+    bench.publish()
+    asked = iter(range(1, 100))
+
+    def check() -> None:
+        if next(asked) == 3:  # the version, its first file, its second
+            raise TryAgainError("LEASE_LOST", "overtaken")
+
+    with pytest.raises(TryAgainError):
+        bench.feed(check)
+    assert [key for key, _, _ in bench.fed()] == [0, 2]
+    bench.feed()
+    assert {key for key, _, _ in bench.fed()} == set(bench.offered)
 
 
 def test_a_late_note_of_a_frozen_process_sets_nothing_back(bench: Bench) -> None:

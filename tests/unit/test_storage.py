@@ -1,9 +1,13 @@
-"""Numbered notes: the newest counts, whoever writes last."""
+"""Writes that are whole, durable, and sure of what they did when a reply got lost; notes of which the newest counts."""
 
 from __future__ import annotations
 
+import errno
 import itertools
+import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,3 +63,122 @@ def test_a_note_in_place_of_all_others_is_never_lost(
         if calls.count < at:
             break
     assert at > 5
+
+
+def lose_reply(patch: pytest.MonkeyPatch, name: str, error: type[OSError]) -> None:
+    """Let the call ``os.<name>`` do its work once and fail: NFS sent it again, because the reply was lost."""
+    real: Callable[..., Any] = getattr(os, name)
+
+    def call(*args: Any, **more: Any) -> None:
+        real(*args, **more)
+        patch.setattr(os, name, real)
+        raise error
+
+    patch.setattr(os, name, call)
+
+
+def test_a_link_whose_reply_was_lost_is_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lose_reply(monkeypatch, "link", FileExistsError)
+    assert storage.put_if_absent(tmp_path / "a", b"mine") is True
+    assert storage.put_if_absent(tmp_path / "a", b"mine") is False  # the same bytes of another call are not ours
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_name_that_came_and_went_was_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def link(*paths: object) -> None:
+        raise FileExistsError
+
+    monkeypatch.setattr(os, "link", link)
+    assert storage.put_if_absent(tmp_path / "a", b"mine") is False
+
+
+def test_a_replacement_whose_reply_was_lost_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a").write_bytes(b"old")
+    lose_reply(monkeypatch, "replace", FileNotFoundError)
+    storage.replace(tmp_path / "a", b"new")
+    assert (tmp_path / "a").read_bytes() == b"new"
+
+    def fail(*paths: object) -> None:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(FileNotFoundError):
+        storage.replace(tmp_path / "a", b"newer")
+
+
+class Synced:
+    """What was synced, in order, by path; ``os.rename`` may be made to fail as between two devices."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.paths: list[str] = []
+        real = os.fsync
+
+        def fsync(handle: int) -> None:
+            self.paths.append(os.readlink(f"/proc/self/fd/{handle}"))
+            real(handle)
+
+        patch.setattr(os, "fsync", fsync)
+
+
+@pytest.mark.parametrize("write", [storage.put_if_absent, storage.replace])
+def test_folders_made_for_a_file_are_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[[Path, bytes], Any]
+) -> None:
+    synced = Synced(monkeypatch)
+    write(tmp_path / "a" / "b" / "file", b"x")
+    folders = [path for path in synced.paths if Path(path).is_dir()]
+    assert folders == [str(tmp_path), str(tmp_path / "a"), str(tmp_path / "a" / "b")]
+    synced.paths.clear()
+    write(tmp_path / "a" / "b" / "other", b"x")
+    assert [path for path in synced.paths if Path(path).is_dir()] == [str(tmp_path / "a" / "b")]
+
+
+def test_a_name_that_was_there_is_on_disk_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its maker may have been killed before it synced the folder; what follows relies on it."""
+    (tmp_path / "a").write_bytes(b"x")
+    synced = Synced(monkeypatch)
+    assert storage.put_if_absent(tmp_path / "a", b"y") is False
+    assert synced.paths[-1] == str(tmp_path)
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_a_moved_file_is_on_disk_under_its_new_name_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, devices: int
+) -> None:
+    source, target = tmp_path / "from" / "x", tmp_path / "to" / "y"
+    source.parent.mkdir()
+    source.write_bytes(b"bytes")
+    synced = Synced(monkeypatch)
+    if devices == 2:
+        real = os.rename
+
+        def rename(old: Path, new: Path) -> None:
+            if Path(old) == source:
+                raise OSError(errno.EXDEV, "Invalid cross-device link")
+            real(old, new)
+
+        monkeypatch.setattr(os, "rename", rename)
+        unlink = os.unlink
+
+        def forget(path: Path, **more: Any) -> None:
+            assert synced.paths[-1] == str(target.parent), "the copy must be on disk before the source goes"
+            unlink(path, **more)
+
+        monkeypatch.setattr(os, "unlink", forget)
+    assert storage.move(source, target) is True
+    assert synced.paths[0] == str(tmp_path) and synced.paths[-2:] == [str(target.parent), str(source.parent)]
+    assert target.read_bytes() == b"bytes" and not source.exists()
+    synced.paths.clear()
+    assert storage.move(source, target) is False
+    assert synced.paths == [str(target.parent), str(source.parent)]
+
+
+def test_notes_that_were_put_back_stay_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for version in (8, 9):
+        storage.write_note(tmp_path, version, {"version": version})
+    order: list[str] = []
+    real, unlink = storage.fsync_dir, os.unlink
+    monkeypatch.setattr(storage, "fsync_dir", lambda path: (order.append("sync"), real(path))[1])
+    monkeypatch.setattr(os, "unlink", lambda path, **more: (order.append("unlink"), unlink(path, **more))[1])
+    storage.write_note(tmp_path, 3, {"version": 3}, only=True)
+    assert order == ["sync", "unlink", "sync"]

@@ -21,7 +21,7 @@ class IngestOrder:
     project_root: str
     pipeline: str
     run_id: str
-    token: int
+    token: str
     master: str = "local[*]"
     links: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
     partition_columns: dict[str, list[str]] = field(default_factory=dict)

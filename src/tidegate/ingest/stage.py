@@ -48,6 +48,7 @@ from tidegate.staging.manifest import (
     BatchManifest,
     SourceRange,
     StagedFile,
+    manifest_from_json,
     write_manifest,
 )
 from tidegate.staging.open_state import note_batch
@@ -237,7 +238,10 @@ class BatchStager:
         self.progress.note_staged(manifest)
         if not write_manifest(path, manifest):
             self.checks.check_same_ranges(path, ranges)
-            storage.remove_tree(self.paths.staging / manifest.query_id / f"{manifest.batch_id:012d}" / manifest.attempt)
+            if manifest_from_json(path.read_bytes()).attempt != manifest.attempt:
+                storage.remove_tree(
+                    self.paths.staging / manifest.query_id / f"{manifest.batch_id:012d}" / manifest.attempt
+                )
 
     def _paths_of(self, ranges: Ranges) -> list[Path]:
         return [self.paths.intake(name) / link for name, taken in ranges.items() for link in taken.get("links", ())]

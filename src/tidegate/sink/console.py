@@ -6,6 +6,7 @@ stdout is the command's result.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from tidegate.project import PipelinePaths
@@ -23,7 +24,7 @@ class ConsoleFeeder:
         self._paths = paths
         self._schema_json = schema_json
 
-    def __call__(self, delivery: Delivery) -> None:
+    def __call__(self, delivery: Delivery, check_lease: Callable[[], None]) -> None:
         """Print the head of a version."""
         names: list[str] = []
         shown: list[list[str]] = []

@@ -21,8 +21,10 @@ from tidegate.table.log import TableState
 class Feeder(Protocol):
     """Hands the rows of one version to a sink, all of them, and returns when the sink has them for good."""
 
-    def __call__(self, delivery: Delivery) -> None:
-        """Feed one version. Whatever is raised means that the version comes again."""
+    def __call__(self, delivery: Delivery, check_lease: Callable[[], None]) -> None:
+        """Feed one version, asking ``check_lease`` before each part that the sink can see by itself (a file's rows, a
+        transaction): it raises when another process has taken over. Whatever is raised means that the version comes
+        again."""
 
     def close(self) -> None:
         """Let go of what was opened."""
@@ -85,7 +87,7 @@ def _feed(
         for delivery in owed:
             version = delivery.version
             check_lease()
-            feeder(delivery)
+            feeder(delivery, check_lease)
             check_lease()
             note_fed(paths, sink.name, table.table_id, version, run_id)
     except TidegateError:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -35,10 +36,11 @@ class ForeachFeeder:
         with contextlib.redirect_stdout(sys.stderr):
             self._writer = load_user_code(paths.job, sink.writer)
 
-    def __call__(self, delivery: Delivery) -> None:
+    def __call__(self, delivery: Delivery, check_lease: Callable[[], None]) -> None:
         """Feed a version, file by file."""
         with contextlib.redirect_stdout(sys.stderr):  # stdout is the command's result
             for partition_id, file in enumerate(delivery.files):
+                check_lease()
                 self._feed_partition(partition_id, file, delivery)
 
     def close(self) -> None:

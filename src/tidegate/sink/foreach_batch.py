@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,10 +33,12 @@ class ForeachBatchFeeder:
         self._spark = spark
         self._write = load_user_code(paths.job, sink.function)
 
-    def __call__(self, delivery: Delivery) -> None:
-        """Feed a version."""
+    def __call__(self, delivery: Delivery, check_lease: Callable[[], None]) -> None:
+        """Feed a version, by one call."""
         with tempfile.TemporaryDirectory(dir=self._paths.state, prefix=".delivery-") as folder:
-            self._write(self._read(delivery, Path(folder)), delivery.version)
+            frame = self._read(delivery, Path(folder))
+            check_lease()
+            self._write(frame, delivery.version)
 
     def close(self) -> None:
         """The session is the driver's."""

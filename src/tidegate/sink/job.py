@@ -34,7 +34,7 @@ class DeliveryOrder:
     project_root: str
     pipeline: str
     run_id: str
-    token: int
+    token: str
     sinks: list[str] = field(default_factory=list)
     master: str = "local[*]"
     kind: str = "delivery"

@@ -1,0 +1,73 @@
+"""What an error of the Kafka client means to whoever runs the sink: what happened, and what to do about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tidegate.sink.fault import SinkFault
+from tidegate.source.kafka_options import KafkaSettings
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
+
+
+@dataclass
+class KafkaFaults:
+    """Makes the faults of one sink. ``name`` is its transactional id, and its group. ``complaints`` are what the client
+    said in the background, which often names the cause."""
+
+    topic: str
+    name: str
+    settings: KafkaSettings = field(repr=False)
+    transaction_seconds: float
+    complaints: list[str] = field(default_factory=list)
+
+    def fault(self, message: str, fix: str = "correct the row, or the topic's settings") -> SinkFault:
+        """A fault of this topic."""
+        where = f"topic {self.topic}, kafka brokers {self.settings.address}"
+        return SinkFault(self.settings.scrub(message), where=where, fix=fix)
+
+    def explain(self, error: KafkaError, attempt: str) -> SinkFault:
+        """The fault behind ``error``, which came while the sink tried to ``attempt``."""
+        from confluent_kafka import KafkaError
+
+        code, said = error.code(), error.str()
+        if code in (
+            KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            KafkaError.GROUP_AUTHORIZATION_FAILED,
+            KafkaError.TOPIC_AUTHORIZATION_FAILED,
+            KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        ):
+            return self.fault(f"the broker does not allow this user to {attempt}: {said}", self._grant())
+        if code in (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH):
+            return self.fault(
+                f"the broker ended this sink's transaction, and nothing of it is seen: another process feeds the topic "
+                f"as {self.name}, or the transaction took longer than {self.transaction_seconds:.0f} s ({said})",
+                "nothing, if another run has taken over; else look for a second project that feeds this topic from a "
+                "pipeline of this name, and rename one of the two",
+            )
+        if code == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+            needed = round(self.transaction_seconds * 1000)
+            return self.fault(
+                f"the brokers allow only shorter transactions than {self.transaction_seconds:.0f} s: {said}",
+                f"set transaction.max.timeout.ms={needed} (the default) or more in the brokers' server.properties",
+            )
+        if code in (KafkaError._UNSUPPORTED_FEATURE, KafkaError.UNSUPPORTED_VERSION):
+            return self.fault(f"the brokers know no transactions: {said}", "feed a topic of brokers that have them")
+        if code == KafkaError.MSG_SIZE_TOO_LARGE:
+            return self.fault(
+                f"the sink could not {attempt}: {said}",
+                f"correct the row, or: kafka-configs.sh --bootstrap-server {self.settings.address} --alter "
+                f"--entity-type topics --entity-name {self.topic} --add-config max.message.bytes=<bytes>",
+            )
+        causes = "; ".join(dict.fromkeys([said, *self.complaints[-1:]]))
+        return self.fault(f"the sink could not {attempt}: {causes}", "look at the brokers and the topic")
+
+    def _grant(self) -> str:
+        add = f"kafka-acls.sh --bootstrap-server {self.settings.address} --add --allow-principal User:<name>"
+        return (
+            f"{add} --operation Read --operation Write --topic {self.topic}; "
+            f"{add} --operation Write --transactional-id {self.name}; "
+            f"{add} --operation Read --group {self.name}"
+        )

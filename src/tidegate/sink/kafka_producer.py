@@ -1,0 +1,193 @@
+"""Records of one topic in transactions, each of which also carries a note of what it holds.
+
+The note is an offset with a text that the sink commits, inside the transaction, for a consumer group of its own. So
+records and note are there together or not at all, and whoever comes after a crash reads from the broker how far the
+sink is. Taking up the transactional id ends whatever another process began under it, for good.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from tidegate.sink.kafka_fault import KafkaFaults
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, Message
+
+_RECORD_SECONDS = 30
+"""How long one record may wait for its acknowledgement."""
+_STEP_SECONDS = 60.0
+"""How long the brokers may take to begin, commit or end a transaction."""
+_SLICE_SECONDS = 0.5
+"""The client's calls do not hear signals, so they are made in slices."""
+_PAUSE_SECONDS = 0.05
+_ABORT_SECONDS = 2.0
+_QUEUE_KBYTES = 16_384
+
+
+class TransactionalProducer:
+    """The one producer of ``faults.name``. Raises SinkFault from every method; after that only ``close`` is left.
+
+    ``note`` is the text that the last committed transaction carried, None when there is none (any more).
+    """
+
+    def __init__(self, faults: KafkaFaults) -> None:
+        from confluent_kafka import Producer
+
+        self._faults = faults
+        self._failed: list[KafkaError] = []
+        self._is_open = False
+        self._began = 0.0
+        self._settings: dict[str, Any] = {
+            **faults.settings.client,
+            "log_level": 0,
+            "error_cb": lambda error: faults.complaints.append(error.str()),
+            "logger": _silent(),  # fatal errors are logged whatever the level; they are told as faults
+        }
+        self._producer = Producer(
+            {
+                **self._settings,
+                "transactional.id": faults.name,
+                "transaction.timeout.ms": round(faults.transaction_seconds * 1000),
+                "allow.auto.create.topics": False,
+                "delivery.timeout.ms": _RECORD_SECONDS * 1000,
+                "queue.buffering.max.kbytes": _QUEUE_KBYTES,
+                "linger.ms": 20,
+            }
+        )
+        self._attempt("take up its transactions", self._producer.init_transactions)
+        self.note = self._read_note()
+
+    @property
+    def seconds(self) -> float:
+        """For how long the transaction has been open."""
+        return time.monotonic() - self._began
+
+    def begin(self) -> None:
+        """Open a transaction."""
+        self._producer.begin_transaction()
+        self._is_open = True
+        self._began = time.monotonic()
+
+    def send(self, value: bytes | str, key: bytes | str | None, headers: Mapping[str, str]) -> None:
+        """Hand over one record; waits while the queue is full."""
+        from confluent_kafka import KafkaException
+
+        while True:
+            try:
+                self._producer.produce(
+                    self._faults.topic, value=value, key=key, headers=list(headers.items()), on_delivery=self._hear
+                )
+                return
+            except BufferError:  # the queue is full: wait until the broker has taken some
+                self._producer.poll(_SLICE_SECONDS)
+                self.check()
+            except KafkaException as error:
+                raise self._faults.explain(error.args[0], f"send row {headers['row']}") from None
+
+    def check(self) -> None:
+        """Raise when the broker did not take a record so far."""
+        self._producer.poll(0)
+        if self._failed:
+            raise self._faults.explain(self._find_cause(self._failed[0]), "send a record")
+
+    def commit(self, note: str, number: int) -> None:
+        """Let readers see the transaction, with the note (under 4,096 bytes); ``number`` is shown as its offset."""
+        from confluent_kafka import TopicPartition
+
+        while self._producer.flush(_SLICE_SECONDS):
+            self.check()
+        self.check()
+        offsets = [TopicPartition(self._faults.topic, 0, number, metadata=note)]
+        self._attempt(
+            "note what it sent",
+            lambda seconds: self._producer.send_offsets_to_transaction(offsets, self._group, seconds),
+        )
+        self._attempt("commit its transaction", self._producer.commit_transaction)
+        self._is_open = False
+
+    def close(self) -> None:
+        """Take back what was not committed: readers that wait for the transaction's end need not wait longer."""
+        from confluent_kafka import KafkaException
+
+        if self._is_open:
+            with contextlib.suppress(KafkaException):
+                self._producer.abort_transaction(_ABORT_SECONDS)
+        self._producer.purge()
+        with contextlib.suppress(KafkaException):  # the transaction cannot be ended: the next feeder ends it
+            self._producer.flush(1)
+
+    def _read_note(self) -> str | None:
+        from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+        consumer = Consumer(
+            {
+                **self._settings,
+                "group.id": self._faults.name,
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+            }
+        )
+        try:
+            self._group = consumer.consumer_group_metadata()
+            place = TopicPartition(self._faults.topic, 0)
+
+            def ask(seconds: float) -> Any:
+                (found,) = consumer.committed([place], timeout=seconds)
+                if found.error is not None:
+                    raise KafkaException(found.error)
+                return found
+
+            found = self._attempt("read how far it is", ask)
+            return str(found.metadata) if found.offset >= 0 and found.metadata else None
+        finally:
+            consumer.close()
+
+    def _find_cause(self, error: KafkaError) -> KafkaError:
+        """What is behind a record that the client dropped because the transaction has failed: it says so to whoever
+        wants to commit that."""
+        from confluent_kafka import KafkaError, KafkaException
+
+        if error.code() in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
+            try:
+                self._producer.commit_transaction(_SLICE_SECONDS)
+            except KafkaException as failed:
+                return KafkaError(failed.args[0].code(), failed.args[0].str())
+        return error
+
+    def _attempt(self, what: str, call: Callable[[float], Any]) -> Any:
+        from confluent_kafka import KafkaError, KafkaException
+
+        # A broker that has just begun to keep transactions or groups says so for a moment.
+        unsettled = (
+            KafkaError._TIMED_OUT,
+            KafkaError._WAIT_COORD,
+            KafkaError.NOT_COORDINATOR,
+            KafkaError.COORDINATOR_NOT_AVAILABLE,
+            KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+            KafkaError.UNSTABLE_OFFSET_COMMIT,
+        )
+        deadline = time.monotonic() + _STEP_SECONDS
+        while True:
+            try:
+                return call(_SLICE_SECONDS)
+            except KafkaException as error:
+                said = error.args[0]
+                again = said.retriable() or said.code() in unsettled
+                if not again or time.monotonic() > deadline:
+                    raise self._faults.explain(said, what) from None
+                time.sleep(_PAUSE_SECONDS)
+
+    def _hear(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self._failed.append(error)
+
+
+def _silent() -> logging.Logger:
+    logger = logging.Logger("librdkafka")
+    logger.addHandler(logging.NullHandler())
+    return logger
