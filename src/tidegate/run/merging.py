@@ -22,17 +22,18 @@ if TYPE_CHECKING:
 def load_judged(
     context: RunContext, batches: Sequence[BatchManifest], verdict: StoredVerdict, *, decided: bool = False
 ) -> Folded | None:
-    """What remains of the batches of one query, as the verdict saw it; None in append mode.
+    """What remains of the batches of one query, as the verdict saw it; None when it was judged in append mode.
 
-    ``decided``: a person decided on these rows, under whatever keys they were folded. Raises TryAgainError NOT_AUDITED
-    when the keys were changed since and nobody decided, or the files are gone.
+    ``decided``: a person decided on these rows, under whatever mode and keys they were folded. Raises TryAgainError
+    NOT_AUDITED when these were changed since and nobody decided, or the files are gone.
     """
-    if context.spec.output_mode == "append":
+    mode = context.spec.output_mode
+    if not verdict.folds and (decided or mode == "append"):
         return None
-    if decided:
-        folded = find_folded(context.paths, batches)
+    if decided or mode == "append":
+        folded = find_folded(context.paths, batches) if decided else None
     else:
-        folded = load_folded(context.paths, batches, context.spec.output_mode, context.spec.table.keys)
+        folded = load_folded(context.paths, batches, mode, context.spec.table.keys)
     if folded is None or folded.token not in verdict.folds:
         raise not_audited(context.name, verdict.run_id)
     return folded

@@ -130,7 +130,7 @@ def prune_reports(paths: PipelinePaths) -> None:
         names = [name for name in os.listdir(paths.runs) if name.endswith(".json") and not name.startswith(".")]
         if len(names) <= KEPT_REPORTS + _PRUNED_AT_ONCE:
             return
-        oldest = sorted((paths.runs / name for name in names), key=lambda path: path.stat().st_mtime_ns)
+        oldest = sorted((paths.runs / name for name in names), key=lambda path: path.lstat().st_mtime_ns)
         for path in oldest[: len(names) - KEPT_REPORTS]:
             with contextlib.suppress(OSError, ValueError, AttributeError):
                 value = storage.read_json(path)

@@ -52,9 +52,9 @@ class SourceRange:
     """Records with such a field."""
     late: int = 0
     partly_late: int = 0
+    """Records that came too late for some of their windows and not for others: they are in the table."""
     late_untold: bool = False
     """Whether late records of this source could not be told apart."""
-    """Records that came too late for some of their windows and not for others: they are in the table."""
     max_event_time_ms: int | None = None
     """The greatest event time of the batch, where the source has a watermark."""
 
