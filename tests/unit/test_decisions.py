@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from tests.held import BAD, GOOD, NAME, Held, Leases, commands
+from tests.staged import QUERY
 from tests.storage_calls import KilledHere, StorageCalls, kill
 from tidegate.errors import DisagreementError, HeldError, TryAgainError, UsageError
-from tidegate.run import steps
+from tidegate.run import gate, steps
 from tidegate.run.gate import publish_increment
 from tidegate.run.preflight import gather_facts
 from tidegate.run.report import load_report
@@ -168,6 +169,39 @@ def test_what_was_staged_behind_the_decided_batches_waits_for_its_own_verdict(st
     assert held.rows() == []
     assert held.run("R2")["rows"]["published"] == 4
     assert (held.rows(), held.report("R1")) == ([4, 5, 6, 7], ("discarded", 0))
+
+
+@pytest.mark.parametrize("decision", ["discard", "release"])
+def test_an_increment_of_two_queries_is_carried_out_and_reported_whole(stage: Stage, decision: Ruling) -> None:
+    """As after an accepted loss: one commit for each, and a kill in between."""
+    held = stage.held
+    held.stage(BAD, run_id="R1")
+    first = held.paths.manifest(QUERY, 0)
+    old = held.paths.manifest("0ld", 0)
+    old.parent.mkdir()
+    old.write_text(first.read_text().replace(f'"query_id": "{QUERY}"', '"query_id": "0ld"'))
+    first.unlink()
+    with pytest.raises(HeldError):
+        held.run("R1", [{"id": None, "n": 8}])
+    real, done = gate.finish_intent, []
+
+    def finish_one(*args: Any, **more: Any) -> Any:
+        if done:
+            kill("second commit")
+        done.append(real(*args, **more))
+        return done[0]
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KilledHere):
+        patch.setattr(gate, "finish_intent", finish_one)
+        held.decide(decision)
+    assert held.rows() == ([1, 2, 3] if decision == "release" else [])
+    held.run("R2", GOOD)
+    outcome = OUTCOMES[decision][0]
+    assert held.report("R1") == (outcome, 4 if decision == "release" else 0)
+    assert held.rows() == ([1, 2, 3, 4, 5, 6, 7, 8] if decision == "release" else [4, 5, 6, 7])
+    report = load_report(held.paths, "R1")
+    assert report is not None and (report.batches, report.rows["staged"]) == (2, 4)
+    assert [one for one in held.leftovers() if "staging" not in one] == []
 
 
 def test_deciding_again(stage: Stage) -> None:

@@ -17,9 +17,7 @@ from tidegate.run.preflight import gather_facts
 from tidegate.run.verdicts import load_verdict
 from tidegate.staging.manifest import batch_keys
 
-FRACTION = (
-    "  - {type: expect_column_values_to_not_be_null, kwargs: {column: n}, severity: critical, meta: {rule: more}}\n"
-)
+MORE = "  - {type: expect_column_values_to_not_be_null, kwargs: {column: n}, severity: warning, meta: {rule: more}}\n"
 
 
 @pytest.fixture

@@ -75,12 +75,16 @@ def check_not_decided(context: RunContext, ruling: Ruling) -> None:
 
 
 def record(context: RunContext, verdict: StoredVerdict, ruling: Ruling, reason: str) -> None:
-    """Write the decision down: from here on it is carried out, whatever happens to this process."""
+    """Write the decision down: from here on it is carried out, whatever happens to this process.
+
+    Raises DisagreementError, or TryAgainError NOT_AUDITED, when it could not be.
+    """
+    assert context.facts is not None
+    check_agreement(context.facts, context.name)
     if ruling == "release":
         from tidegate.run.merging import load_judged
 
         for query_id in dict.fromkeys(query_id for query_id, _ in verdict.batches):
-            assert context.facts is not None
             batches = [one for one in verdict.choose(context.facts.owed) if one.query_id == query_id]
             if batches:
                 load_judged(context, batches, verdict, decided=True)
