@@ -144,9 +144,8 @@ def prune_reports(paths: PipelinePaths) -> None:
 def count_rows(manifests: Sequence[BatchManifest]) -> dict[str, int]:
     """The report's ``rows`` of these batches; ``published`` and ``superseded``, which no manifest knows, are 0."""
     rows = dict.fromkeys(ROW_KEYS, 0)
-    for manifest in manifests:
-        for key in ("read", "malformed", "late", "duplicates", "transformed", "rejected", "staged"):
-            rows[key] += getattr(manifest, key)
+    for key in set(ROW_KEYS) - {"published", "superseded"}:
+        rows[key] = sum(getattr(manifest, key) for manifest in manifests)
     return rows
 
 
