@@ -16,7 +16,7 @@ from tests.held import BAD, GOOD, NAME, Held, Leases, commands
 from tests.staged import QUERY
 from tests.storage_calls import KilledHere, StorageCalls, kill
 from tidegate.errors import DisagreementError, HeldError, TryAgainError, UsageError
-from tidegate.run import gate, steps
+from tidegate.run import decisions, gate, steps
 from tidegate.run.gate import publish_increment
 from tidegate.run.preflight import gather_facts
 from tidegate.run.report import load_report
@@ -243,6 +243,25 @@ def test_a_decision_is_on_one_verdict_and_not_on_a_later_one_of_the_run_id(stage
     held.decide("discard")
     held.run("R2", GOOD)
     check_all_is_true(held, "discard", "a decision of another life was there")
+
+
+def test_of_two_decisions_on_one_verdict_the_first_stands(stage: Stage) -> None:
+    """The second person was asleep between looking and writing."""
+    held = stage.held
+    held.hold()
+    with pytest.MonkeyPatch.context() as patch:
+        real = decisions.save_decision
+
+        def too_late(paths: Any, decision: Decision) -> None:
+            real(paths, replace(decision, decision="discard", who="bob@host"))
+            real(paths, decision)
+
+        patch.setattr(decisions, "save_decision", too_late)
+        with pytest.raises(UsageError) as refused:
+            held.decide("release")
+    assert refused.value.code == "DECIDED_ALREADY" and "bob@host decided to discard it" in refused.value.message
+    held.run("R2", GOOD)
+    check_all_is_true(held, "discard", "the first one")
 
 
 def test_another_runs_verdict_does_not_publish_what_is_held_or_decided(stage: Stage) -> None:

@@ -53,8 +53,8 @@ def find_decidable(context: RunContext, facts: Facts) -> StoredVerdict:
     return verdict
 
 
-def check_not_decided(context: RunContext, ruling: Ruling) -> None:
-    """Whether a run that is over came to what ``ruling`` asks for. Raises UsageError NOT_HELD or DECIDED_ALREADY."""
+def check_decided(context: RunContext, ruling: Ruling) -> None:
+    """Whether a run that is over ended as ``ruling`` asks for. Raises UsageError NOT_HELD or DECIDED_ALREADY."""
     report, name = context.report, context.name
     before: dict[str, Any] = report.decision or {}
     if not before or report.published_by is not None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate.errors import HeldError, TidegateError, TryAgainError, UsageError
 from tidegate.lease import Lease, acquire
 from tidegate.project import PipelinePaths, Project
-from tidegate.run.decisions import carry_out, check_not_decided, find_decidable, record
+from tidegate.run.decisions import carry_out, check_decided, find_decidable, record
 from tidegate.run.preflight import Facts, check_agreement
 from tidegate.run.report import (
     FINAL_OUTCOMES,
@@ -394,11 +394,12 @@ def decide(
     with _open_run(project, name, run_id, decision, note_failure=False) as context:
         began = time.monotonic()
         facts = context.recover()
-        if context.report.outcome in FINAL_OUTCOMES:
-            check_not_decided(context, decision)
-        else:
+        decided_before = context.report.outcome in FINAL_OUTCOMES
+        if not decided_before:
             record(context, find_decidable(context, facts), decision, reason)
             context.recover()
+        check_decided(context, decision)
+        if not decided_before:
             _tell_published(context, began)
         if submit is not None:
             _deliver(context, submit)

@@ -103,8 +103,12 @@ def list_verdicts(paths: PipelinePaths) -> list[StoredVerdict]:
 
 
 def save_decision(paths: PipelinePaths, decision: Decision) -> None:
-    """Record a decision, over one that was taken on another verdict of the same run id."""
-    storage.replace(paths.decision(decision.run_id), storage.dump_json({"kind": "decision", **asdict(decision)}))
+    """Record a decision. The first one on a verdict stands; one on an earlier verdict of the run id is written over."""
+    path, data = paths.decision(decision.run_id), storage.dump_json({"kind": "decision", **asdict(decision)})
+    if not storage.put_if_absent(path, data):
+        found = _read(path, Decision, paths.decision)
+        if found is None or (sorted(found.batches), found.folds) != (sorted(decision.batches), decision.folds):
+            storage.replace(path, data)
 
 
 def load_decision(paths: PipelinePaths, verdict: StoredVerdict) -> Decision | None:
