@@ -15,7 +15,6 @@ from tidegate.run.gate import audit_increment, publish_increment
 from tidegate.run.report import RunReport, fill_from_manifests, load_report, new_report, save_report
 from tidegate.run.settle import sweep_attempts
 from tidegate.run.steps import RunContext
-from tidegate.run.verdicts import load_decision
 from tidegate.spec.models import PipelineSpec, ProjectSpec
 from tidegate.staging.manifest import BatchManifest, write_manifest
 from tidegate.table.intent import pending_intents
@@ -89,10 +88,8 @@ class Keyed:
             fill_from_manifests(context.report, facts.owed)
             verdict = audit_increment(context, facts)
             save_report(self.paths, context.report)
-            decision = load_decision(self.paths, verdict.run_id)
-            discard = decision is not None and decision["decision"] == "discard"
             facts = context.recover()
-            publish_increment(context, facts, verdict, discard=discard)
+            publish_increment(context, facts, verdict)
             context.recover()
         return load_report(self.paths, run_id) or context.report
 

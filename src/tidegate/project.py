@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -23,6 +24,8 @@ from tidegate.spec.spark_conf import check_spark_conf
 PROJECT_FILE = "tidegate.yaml"
 _SHORTEST_LEASE_SECONDS = 5
 _LONGEST_POOL_NAME = 256
+_LONGEST_FILE_NAME = 200
+"""A file system allows 255 bytes, and suffixes and the hidden name of a file being written come on top."""
 _BAD = "BAD_PROJECT"
 
 
@@ -147,16 +150,21 @@ class PipelinePaths:
 
     @property
     def verdicts(self) -> Path:
-        """Verdicts on increments and the decisions taken on held ones."""
+        """Verdicts on increments."""
         return self.state / "verdicts"
 
     def verdict(self, run_id: str) -> Path:
         """The gate's verdict on the increment of a run."""
         return self.verdicts / f"{encode_run_id(run_id)}.json"
 
+    @property
+    def decisions(self) -> Path:
+        """Decisions of persons on held increments. A folder of their own: no run id can look like one."""
+        return self.state / "decisions"
+
     def decision(self, run_id: str) -> Path:
         """The person's decision on a held increment."""
-        return self.verdicts / f"{encode_run_id(run_id)}.decision.json"
+        return self.decisions / f"{encode_run_id(run_id)}.json"
 
     @property
     def intents(self) -> Path:
@@ -181,33 +189,37 @@ class PipelinePaths:
         """The progress events of one run's batches, a JSON object a line."""
         return self.runs / f"{encode_run_id(run_id)}.progress.jsonl"
 
+    def exchange(self, run_id: str) -> Path:
+        """What a run and its Spark drivers tell each other: orders, answers, logs."""
+        return self.state / "orders" / encode_run_id(run_id)
+
     def order(self, run_id: str) -> Path:
         """What the ingest step orders from its Spark driver."""
-        return self.state / "orders" / f"{encode_run_id(run_id)}.json"
+        return self.exchange(run_id) / "order.json"
 
     def ingest_result(self, run_id: str) -> Path:
         """What the Spark driver answers: done, or the error that ended it."""
-        return self.state / "orders" / f"{encode_run_id(run_id)}.result.json"
+        return self.exchange(run_id) / "result.json"
 
     def driver_log(self, run_id: str) -> Path:
         """The log of the Spark driver of a run; removed when the run went well."""
-        return self.state / "orders" / f"{encode_run_id(run_id)}.log"
+        return self.exchange(run_id) / "driver.log"
 
     def driver_results(self, run_id: str) -> Path:
         """What Great Expectations found in the ingest driver, for increments too large for pandas."""
-        return self.state / "orders" / f"{encode_run_id(run_id)}.quality.json"
+        return self.exchange(run_id) / "quality.json"
 
     def delivery_order(self, run_id: str) -> Path:
         """What a run orders from the Spark driver that feeds sinks."""
-        return self.state / "orders" / f"{encode_run_id(run_id)}.delivery.json"
+        return self.exchange(run_id) / "delivery.json"
 
     def delivery_result(self, run_id: str) -> Path:
         """What that driver answers."""
-        return self.state / "orders" / f"{encode_run_id(run_id)}.delivery.result.json"
+        return self.exchange(run_id) / "delivery-result.json"
 
     def delivery_log(self, run_id: str) -> Path:
         """The log of that driver; removed when all was fed."""
-        return self.state / "orders" / f"{encode_run_id(run_id)}.delivery.log"
+        return self.exchange(run_id) / "delivery.log"
 
     def sink(self, name: str) -> Path:
         """How far a sink was fed: a folder per table that was ever in place, with numbered notes."""
@@ -244,9 +256,18 @@ class PipelinePaths:
 
 
 def encode_run_id(run_id: str) -> str:
-    """A run id as a file name: nothing in it can leave its folder, and it can be read back."""
-    name = quote(run_id, safe="+:@=,~ ")
-    return "%2E" + name[1:] if name.startswith(".") else name
+    """A run id as a file name of at most 200 characters: nothing in it can leave its folder, and no two have the same.
+
+    One that is longer when encoded keeps its beginning, which a person (and ``status``) knows it by, and ends in its
+    digest. ``%-`` sets that off: percent-encoding never gives it.
+    """
+    name = quote(run_id, safe="+:@=,~ ", errors="surrogatepass")
+    if name.startswith("."):
+        name = "%2E" + name[1:]
+    if len(name) <= _LONGEST_FILE_NAME:
+        return name
+    digest = hashlib.sha256(run_id.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{name[: _LONGEST_FILE_NAME - len(digest) - 2]}%-{digest}"
 
 
 def load_project(folder: Path | str | None = None, environment: Mapping[str, str] | None = None) -> Project:

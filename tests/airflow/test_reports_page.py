@@ -53,6 +53,11 @@ def test_a_run_id_with_odd_signs_can_be_followed() -> None:
     assert tags.links == ["orders/runs/scheduled__2026-05-03T10%3A00%3A00%2B00%3A00%2F%C3%A9"]
 
 
+@pytest.mark.parametrize(("fix", "said"), [(None, "X: y</pre>"), ("do this", "X: y\nfix: do this</pre>")])
+def test_an_error_without_a_remedy_names_none(fix: str | None, said: str) -> None:
+    assert said in render_page("orders", [{"run_id": "r", "error": {"code": "X", "message": "y", "fix": fix}}])
+
+
 def test_no_reports_is_said() -> None:
     assert "No run of this DAG" in render_page("orders", [])
 

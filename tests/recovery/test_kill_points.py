@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 # What appears, relative to the project, in the order of the record's way; * is any name.
 POINTS = {
     "link": "data/state/orders/intake/orders/*.csv",
-    "order": "data/state/orders/orders/second.json",
+    "order": "data/state/orders/orders/second/order.json",
     "offset log": "data/state/orders/checkpoint/offsets/1",
     "data write": "data/state/orders/staging/*/*1/*/rows/_temporary",
     "rows committed": "data/state/orders/staging/*/*1/*/rows/day=*",
@@ -24,7 +24,7 @@ POINTS = {
     "commit log": "data/state/orders/checkpoint/commits/1",
     "second offset log": "data/state/orders/checkpoint/offsets/2",
     "second manifest": "data/state/orders/manifests/*/*2.json",
-    "driver's answer": "data/state/orders/orders/second.result.json",
+    "driver's answer": "data/state/orders/orders/second/result.json",
     "quarantine intent": "data/state/orders/intents/quarantine-*",
     "quarantine commit": "data/quarantine/orders/_delta_log/*1.json",
     "verdict": "data/state/orders/verdicts/second.json",

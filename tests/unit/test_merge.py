@@ -20,8 +20,8 @@ from tests.staged import QUERY, make_schema
 from tidegate import storage
 from tidegate.errors import DefectError, TidegateError, TryAgainError, UsageError
 from tidegate.run import gate, merging
-from tidegate.run.verdicts import load_verdict
-from tidegate.staging.manifest import StagedFile
+from tidegate.run.verdicts import Decision, StoredVerdict, load_verdict, save_decision, save_verdict
+from tidegate.staging.manifest import StagedFile, batch_keys
 from tidegate.table import merge
 from tidegate.table.intent import write_intent
 from tidegate.table.keys import KeyIndex, arrow_type, check_keys, find_repeated
@@ -330,7 +330,7 @@ def test_what_was_judged_is_published_and_nothing_else(keyed: Keyed) -> None:
     verdict = load_verdict(keyed.paths, "r")
     assert verdict is not None
     with pytest.raises(TryAgainError, match="NOT_AUDITED"):
-        gate.publish_increment(context, facts, verdict, discard=False)
+        gate.publish_increment(context, facts, verdict)
     assert read_agreed(keyed.paths.table) == []
     assert keyed.run("r").rows["published"] == 3
     assert len(read_agreed(keyed.paths.table)) == 3
@@ -340,8 +340,12 @@ def test_a_discarded_increment_only_moves_the_log_on(keyed: Keyed) -> None:
     keyed.stage([row(1)])
     keyed.run("first")
     keyed.stage([row(1, 1)], [row(1, 2)])
-    storage.put_if_absent(keyed.paths.decision("second"), storage.dump_json({"decision": "discard"}))
-    report = keyed.run("second")
+    context = keyed.context("second")
+    batches = batch_keys(context.recover().owed)
+    save_verdict(keyed.paths, StoredVerdict("second", batches, {"verdict": "failed"}, ["good"]))
+    save_decision(keyed.paths, Decision("second", "discard", "ann@host", "bad", "now", batches))
+    context.recover()
+    report = context.report
     assert (report.outcome, report.rows["published"], report.rows["superseded"]) == ("discarded", 0, 0)
     assert table_of(keyed) == [row(1)]
     assert keyed.last_batch() == 2
@@ -385,7 +389,10 @@ def test_an_outdated_intent_of_a_dead_run_is_dropped(keyed: Keyed) -> None:
     verdict = gate.audit_increment(context, facts)
     folded = merging.load_judged(context, facts.owed, verdict)
     assert folded is not None
-    write_intent(keyed.paths, merging.plan_merge(context, facts.owed, folded, app_version_before=0, custom_metadata={}))
+    write_intent(
+        keyed.paths,
+        merging.plan_merge(context, facts.owed, folded, run_id="r", app_version_before=0, custom_metadata={}),
+    )
     foreign_write(keyed, [row(3)])
     keyed.run("third")
     assert table_of(keyed) == [row(1), row(2, 1), row(3, 1)]

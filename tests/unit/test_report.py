@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from tests.staged import make_paths
 from tidegate.errors import DefectError, UsageError
+from tidegate.project import PipelinePaths
 from tidegate.run.report import (
     ROW_KEYS,
     check_balance,
@@ -16,6 +18,7 @@ from tidegate.run.report import (
     list_reports,
     load_report,
     new_report,
+    prune_reports,
     save_report,
 )
 from tidegate.run.steps import check_run_id
@@ -129,7 +132,15 @@ def test_the_contract_keys_come_first_and_rows_are_all_there(tmp_path: Path) -> 
 
 def test_stored_and_read_back_under_any_run_id(tmp_path: Path) -> None:
     paths = make_paths(tmp_path)
-    for run_id in ("scheduled__2026-01-01T00:00:00+00:00", "../../escape", ".hidden", "a/b c", "ü" * 33):
+    for run_id in (
+        "scheduled__2026-01-01T00:00:00+00:00",
+        "../../escape",
+        ".hidden",
+        "a/b c",
+        "ü" * 33,
+        "ü" * 250,
+        "😀" * 250,
+    ):
         check_run_id(run_id)
         report = new_report("orders", run_id)
         fill_from_manifests(report, FILES)
@@ -137,11 +148,11 @@ def test_stored_and_read_back_under_any_run_id(tmp_path: Path) -> None:
         assert load_report(paths, run_id) == report
         assert paths.report(run_id).parent == paths.runs
     assert load_report(paths, "another") is None
-    assert len(list(paths.runs.iterdir())) == 5
+    assert len(list(paths.runs.iterdir())) == 7
 
 
-@pytest.mark.parametrize("run_id", ["", "a" * 201, "ü" * 34, "/" * 67, "line\nbreak", "nul\0"])
-def test_a_run_id_that_can_be_no_file_name_is_refused(run_id: str) -> None:
+@pytest.mark.parametrize("run_id", ["", "a" * 251, "a" * 1000, "😀" * 251, "line\nbreak", "nul\0", "\udcff"])
+def test_a_run_id_that_is_too_long_or_cannot_be_printed_is_refused(run_id: str) -> None:
     with pytest.raises(UsageError) as caught:
         check_run_id(run_id)
     assert caught.value.code == "BAD_RUN_ID"
@@ -157,3 +168,54 @@ def test_newest_first(tmp_path: Path) -> None:
     (paths.runs / "notes.json").write_text("[]")
     assert [report.run_id for report in list_reports(paths)] == ["r2", "r1", "r0"]
     assert len(list_reports(paths, 2)) == 2
+
+
+def prune(paths: PipelinePaths, monkeypatch: pytest.MonkeyPatch, reports: int, kept: int = 3) -> list[str]:
+    """Prune so many final reports with their progress events down to ``kept``; the names that are left."""
+    monkeypatch.setattr("tidegate.run.report.KEPT_REPORTS", kept)
+    monkeypatch.setattr("tidegate.run.report._PRUNED_AT_ONCE", 2)
+    for number in range(reports):
+        report = new_report("orders", f"r{number}")
+        report.outcome = "published"
+        save_report(paths, report)
+        os.utime(paths.report(report.run_id), ns=(number, number))
+        paths.progress(report.run_id).write_text("{}\n")
+        paths.driver_log(report.run_id).parent.mkdir(parents=True)
+        paths.driver_log(report.run_id).write_text("failed once")
+    return pruned(paths)
+
+
+def pruned(paths: PipelinePaths) -> list[str]:
+    prune_reports(paths)
+    return sorted(path.name for path in paths.runs.iterdir())
+
+
+def test_so_many_reports_are_kept_as_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = make_paths(tmp_path)
+    assert len(prune(paths, monkeypatch, 5)) == 10, "progress events were counted as reports"
+    prune_again = make_paths(tmp_path / "more")
+    left = prune(prune_again, monkeypatch, 6)
+    assert left == [f"r{number}.{kind}" for number in (3, 4, 5) for kind in ("json", "progress.jsonl")]
+    assert sorted(path.name for path in (prune_again.state / "orders").iterdir()) == ["r3", "r4", "r5"]
+
+
+@pytest.mark.parametrize("damage", [b"torn", b"[]", b"", b"\xff", None])
+def test_a_damaged_old_report_ends_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: bytes | None
+) -> None:
+    paths = make_paths(tmp_path)
+    prune(paths, monkeypatch, 4)
+    path = paths.report("r0")
+    if damage is None:
+        path.unlink()
+        path.symlink_to("nowhere")
+    else:
+        path.write_bytes(damage)
+        os.utime(path, ns=(0, 0))
+    for number in range(4, 9):
+        report = new_report("orders", f"r{number}")
+        report.outcome = "published"
+        save_report(paths, report)
+    names = pruned(paths)
+    assert {f"r{number}.json" for number in range(6, 9)} <= set(names)
+    assert list_reports(paths, 1)[0].outcome == "published"

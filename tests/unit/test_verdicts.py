@@ -9,15 +9,18 @@ import pytest
 
 from tests.staged import make_paths
 from tests.unit.test_preflight import OTHER, QUERY, manifest
-from tidegate import storage
 from tidegate.project import PipelinePaths
 from tidegate.run.verdicts import (
+    Decision,
     StoredVerdict,
     find_hold,
+    forget_settled,
     held_error,
+    list_decided,
     list_verdicts,
     load_decision,
     load_verdict,
+    save_decision,
     save_verdict,
 )
 
@@ -36,6 +39,11 @@ def make_verdict(run_id: str, *batches: int, failed: bool, query: str = QUERY) -
     )
 
 
+def make_decision(verdict: StoredVerdict) -> Decision:
+    """Ann's decision to release it."""
+    return Decision(verdict.run_id, "release", "ann@host", "looked", "now", verdict.batches)
+
+
 @pytest.fixture
 def paths(tmp_path: Path) -> PipelinePaths:
     """Paths of a pipeline without state."""
@@ -47,8 +55,10 @@ def test_stored_and_read_back(paths: PipelinePaths) -> None:
     verdict = make_verdict("r/1", 4, 5, failed=True)
     save_verdict(paths, verdict)
     assert load_verdict(paths, "r/1") == verdict
-    storage.put_if_absent(paths.decision("r/1"), storage.dump_json({"decision": "release"}))
+    decision = make_decision(verdict)
+    save_decision(paths, decision)
     assert list_verdicts(paths) == [verdict], "a decision is no verdict"
+    assert load_decision(paths, verdict) == decision and list_decided(paths) == [(verdict, decision)]
 
 
 @pytest.mark.parametrize(
@@ -68,10 +78,33 @@ def test_a_failed_verdict_on_an_owed_batch_holds_until_it_is_decided(paths: Pipe
     assert find_hold(paths, OWED) == held, "also when more was staged since"
     assert find_hold(paths, [manifest(5)]) is None
     assert find_hold(paths, [manifest(4, OTHER)]) is None
-    storage.put_if_absent(paths.decision("held"), storage.dump_json({"decision": "release", "who": "ann@host"}))
+    save_decision(paths, make_decision(held))
     assert find_hold(paths, OWED) is None
-    decided = load_decision(paths, "held")
-    assert decided is not None and decided["who"] == "ann@host"
+    save_verdict(paths, make_verdict("held", 4, 5, failed=True))
+    assert find_hold(paths, OWED) == make_verdict("held", 4, 5, failed=True), "the decision was on another verdict"
+
+
+@pytest.mark.parametrize(
+    ("owed", "batches", "next_"),
+    [
+        ((4, 5), (4, 5), True), ((4, 5), (4,), True), ((5,), (4, 5), True), ((4, 5), (5,), False), ((4,), (5,), False),
+        ((), (4,), False),
+    ],
+)  # fmt: skip
+def test_batches_are_published_in_their_order(owed: tuple[int, ...], batches: tuple[int, ...], next_: bool) -> None:
+    """A verdict on the first of what is owed can be carried out alone, one on later batches cannot."""
+    assert make_verdict("r1", *batches, failed=True).comes_next([manifest(batch) for batch in owed]) is next_
+
+
+def test_what_is_settled_is_forgotten(paths: PipelinePaths) -> None:
+    for run_id, batch in (("old", 4), ("open", 5)):
+        verdict = make_verdict(run_id, batch, failed=True)
+        save_verdict(paths, verdict)
+        save_decision(paths, make_decision(verdict))
+    save_decision(paths, make_decision(make_verdict("left behind", 3, failed=True)))
+    forget_settled(paths, lambda query_id: 4 if query_id == QUERY else -1)
+    assert [verdict.run_id for verdict in list_verdicts(paths)] == ["open"]
+    assert [path.name for path in paths.decisions.iterdir()] == ["open.json"]
 
 
 @pytest.mark.parametrize("run_id", ["scheduled__2026-01-01T00:00:00+00:00", "it's; rm -rf ~ $(id)", "a b", "-x"])

@@ -10,10 +10,10 @@ from tidegate.audit.engine import RuleResult
 from tidegate.audit.verdict import Verdict
 from tidegate.errors import TidegateError
 from tidegate.project import PipelinePaths
-from tidegate.run.commits import Commits
+from tidegate.run.commits import Increment
 from tidegate.run.deliver import describe_sink
+from tidegate.run.finish import table_figures
 from tidegate.run.report import ROW_KEYS, RunReport
-from tidegate.run.settle import table_figures
 from tidegate.spec.models import ConsoleSink
 from tools.docs.markdown import MADE, code, table
 
@@ -137,7 +137,7 @@ def render_report() -> str:
         "### quality.results[]\n",
         _fields(RESULT, [field.name for field in fields(RuleResult)]),
         "## table\n",
-        _fields(TABLE, table_figures(nowhere, [], Commits(None), discarded=False)),
+        _fields(TABLE, table_figures(nowhere, [], Increment("r", [], []), published=True, whole=True)),
         "## sinks[]\n",
         _fields(SINK, describe_sink(nowhere, ConsoleSink(type="console"), None, None)),
         "## error\n",

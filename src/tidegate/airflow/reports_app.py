@@ -85,7 +85,7 @@ def _render_row(dag_id: str, report: dict[str, Any]) -> str:
     outcome = escape(str(report.get("outcome") or "running"))
     error = report.get("error")
     if error:
-        text = f"{error.get('code')}: {error.get('message')}\nfix: {error.get('fix')}"
+        text = f"{error.get('code')}: {error.get('message')}" + (f"\nfix: {error['fix']}" if error.get("fix") else "")
         outcome += f"<pre>{escape(text)}</pre>"
     cells = [
         f'<td><a href="{escape(link)}">{escape(run_id)}</a></td>',

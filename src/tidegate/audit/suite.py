@@ -6,8 +6,10 @@ at once, by name and line, before anything runs.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -94,6 +96,12 @@ def read_suite(path: Path, name: str, file: str | None = None) -> SuiteSpec:
     if document.faults:
         raise SpecError(document.faults, fix=f"tidegate validate {name}")
     return SuiteSpec(name, tuple(rules), document.file)
+
+
+def digest_suite(suite: SuiteSpec | None) -> str:
+    """What tells two suites apart: their rules, whatever else stands in the file."""
+    rules = [] if suite is None else [{**asdict(rule), "line": None} for rule in suite.rules]
+    return hashlib.sha256(json.dumps(rules, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def check_columns(suite: SuiteSpec, columns: Iterable[str] | Mapping[str, str]) -> None:

@@ -3,13 +3,14 @@
 - a failed critical rule fails the increment, a failed warning warns, info is only reported;
 - a quarantine rule that still finds offending rows among the staged ones has drifted from the stream, which set aside
   what it called offending: that fails the increment whatever the rule's severity;
-- more rows set aside than ``quality.max_quarantine_share`` allows is a failed critical of its own.
+- more set aside than ``quality.max_quarantine_share`` allows is a failed critical of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Literal
 
 from tidegate.audit.engine import RuleResult
@@ -65,18 +66,54 @@ class Verdict:
         )
 
 
+@dataclass(frozen=True)
+class SetAside:
+    """What an increment lost on its way: of ``read`` records the malformed and late ones, and of the ``transformed``
+    rows, which what was left of the records became, the rejected ones."""
+
+    read: int
+    malformed: int = 0
+    late: int = 0
+    transformed: int = 0
+    rejected: int = 0
+
+    @staticmethod
+    def of(rows: Mapping[str, int]) -> SetAside:
+        """From the ``rows`` of a run report."""
+        return SetAside(**{key: rows[key] for key in ("read", "malformed", "late", "transformed", "rejected")})
+
+    @property
+    def count(self) -> int:
+        """Records and rows that were set aside."""
+        return self.malformed + self.late + self.rejected
+
+    @property
+    def share(self) -> Fraction:
+        """The part of the records that was set aside, 0 to 1, exactly.
+
+        A rejected row stands for as many records as one row was made of: an aggregation makes one row of many records,
+        an explode many rows of one. Where each record is one row, this is ``count`` over ``read``.
+        """
+        dropped = Fraction(self.malformed + self.late, self.read) if self.read else Fraction(0)
+        rejected = Fraction(self.rejected, self.transformed) if self.transformed else Fraction(0)
+        return dropped + (1 - dropped) * rejected
+
+    def describe(self) -> str:
+        """``2 of 6 records set aside (33.3%)``, with the rows apart where they are not the records."""
+        dropped = self.malformed + self.late
+        if not self.rejected or dropped + self.transformed == self.read:
+            return f"{self.count} of {self.read} records set aside ({float(self.share):.1%})"
+        rows = f"{self.rejected} of {self.transformed} rows set aside"
+        return f"{f'{dropped} of {self.read} records and ' if dropped else ''}{rows} ({float(self.share):.1%})"
+
+
 def decide_verdict(
-    suite: SuiteSpec | None,
-    results: Sequence[RuleResult],
-    rows_total: int,
-    quarantined: int,
-    quality: QualitySpec,
+    suite: SuiteSpec | None, results: Sequence[RuleResult], aside: SetAside, quality: QualitySpec
 ) -> Verdict:
     """The verdict on an increment.
 
-    ``results`` are the answers of Great Expectations, one per rule of ``suite``, on the staged rows. ``rows_total``
-    counts the records the increment was made of, those set aside included; ``quarantined`` the ones set aside, for
-    whatever reason. Raises DefectError when a rule has no result or a result no rule.
+    ``results`` are the answers of Great Expectations, one per rule of ``suite``, on the staged rows. Raises DefectError
+    when a rule has no result or a result no rule.
     """
     rules = suite.rules if suite else ()
     if [result.rule for result in results] != [rule.rule for rule in rules]:
@@ -97,10 +134,11 @@ def decide_verdict(
             )
         elif not result.success and result.severity == "critical":
             failed.append(FailedCritical(result.rule, _describe(result), result.unexpected_count))
-    share = judge_share(rows_total, quarantined, quality)
+    share = judge_share(aside, quality)
     every = (*results, *([share] if share else []))
     if share and not share.success:
-        failed.append(FailedCritical(SHARE_RULE, _describe_share(rows_total, quarantined, quality), quarantined))
+        reason = f"{aside.describe()}, allowed: {quality.max_quarantine_share:.1%}"
+        failed.append(FailedCritical(SHARE_RULE, reason, aside.count))
     if failed:
         verdict: VerdictName = "failed"
     elif suite is None:
@@ -112,13 +150,13 @@ def decide_verdict(
     return Verdict(verdict, suite.name if suite else None, every, tuple(failed))
 
 
-def judge_share(rows_total: int, quarantined: int, quality: QualitySpec) -> RuleResult | None:
+def judge_share(aside: SetAside, quality: QualitySpec) -> RuleResult | None:
     """The pseudo rule on the share of records set aside; None when the spec sets no limit."""
     limit = quality.max_quarantine_share
     if limit is None:
         return None
-    share = quarantined / rows_total if rows_total else 0.0
-    return RuleResult(SHARE_RULE, TIDEGATE_TYPE, "critical", share <= limit, quarantined, round(share, 6))
+    share = float(aside.share)
+    return RuleResult(SHARE_RULE, TIDEGATE_TYPE, "critical", share <= limit, aside.count, round(share, 6))
 
 
 def _describe(result: RuleResult) -> str:
@@ -127,8 +165,3 @@ def _describe(result: RuleResult) -> str:
     if isinstance(result.observed_value, (int, float, str)):
         return f"observed {result.observed_value}"
     return "it does not hold for the increment"
-
-
-def _describe_share(rows_total: int, quarantined: int, quality: QualitySpec) -> str:
-    share = quarantined / rows_total if rows_total else 0.0
-    return f"{quarantined} of {rows_total} records set aside ({share:.1%}), allowed: {quality.max_quarantine_share:.1%}"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tidegate import storage
 from tidegate.audit.engine import choose_engine
-from tidegate.audit.suite import SuiteSpec
+from tidegate.audit.suite import SuiteSpec, digest_suite
 from tidegate.ingest.order import IngestOrder, emit
 from tidegate.ingest.partition_names import unmark_texts
 from tidegate.lease import check_token
@@ -49,6 +49,7 @@ def judge_if_large(
     value = {
         "batches": batch_keys(owed),
         "folds": [each.token for each in folded or ()],
+        "suite": digest_suite(suite),
         "results": [result.to_dict() for result in results],
     }
     storage.replace(paths.driver_results(order.run_id), storage.dump_json(value))

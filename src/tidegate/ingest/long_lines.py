@@ -57,8 +57,8 @@ def write_other_lines(path: Path, target: Path, spec: FilesSource) -> None:
 
 
 def _split(stream: Any, separator: bytes | None) -> Iterator[tuple[int, int, bytes]]:
-    """The text in stretches no longer than the longest line and a chunk: (number of its first line, 0, text). For a line
-    that is too long (number, size in bytes, its line break)."""
+    """The text in stretches no longer than the longest line and a chunk: (number of its first line, 0, text). For a
+    line that is too long (number, size in bytes, its line break)."""
     number, held, dropped = 1, b"", 0  # ``held`` is the begin of a line, ``dropped`` the bytes of one that is too long
     while chunk := _read(stream, separator):
         if dropped:

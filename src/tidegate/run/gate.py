@@ -4,16 +4,27 @@ table.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from tidegate import storage
-from tidegate.errors import DefectError
+from tidegate.audit.suite import digest_suite, load_suite
+from tidegate.errors import DefectError, TryAgainError
 from tidegate.run.merging import load_judged, plan_merge
-from tidegate.run.report import now_text
-from tidegate.run.verdicts import StoredVerdict, load_decision, load_verdict, save_verdict
+from tidegate.run.report import count_rows, now_text
+from tidegate.run.verdicts import (
+    Decision,
+    StoredVerdict,
+    held_error,
+    list_verdicts,
+    load_decision,
+    load_verdict,
+    not_audited,
+    save_verdict,
+)
 from tidegate.staging.digest import check_whole
 from tidegate.staging.manifest import BatchManifest, batch_keys
 from tidegate.table.folded import Folded, fold_owed
@@ -29,25 +40,25 @@ if TYPE_CHECKING:
     from tidegate.audit.suite import SuiteSpec
     from tidegate.run.preflight import Facts
     from tidegate.run.steps import RunContext
+    from tidegate.spec.models import QualitySpec
 
 
 def audit_increment(context: RunContext, facts: Facts) -> StoredVerdict:
-    """The verdict on the owed batches; a verdict that this run gave on the same batches before stands."""
-    from tidegate.audit.suite import load_suite
-    from tidegate.audit.verdict import decide_verdict
+    """The verdict on the owed batches; one that this run gave on them before stands while it is judged by the same."""
+    from tidegate.audit.verdict import SetAside, decide_verdict
 
     owed = facts.owed
     context.lease.check()
     folded = fold_owed(context.paths, owed, context.spec)
     folds = [each.token for each in folded or ()]
     publish_quarantine(context, owed)
-    known = load_verdict(context.paths, context.report.run_id)
-    if known is not None and known.covers(owed) and known.folds == folds:
-        return known
     suite = load_suite(context.project, context.name)
+    rules = digest_rules(suite, context.spec.quality)
+    known = load_verdict(context.paths, context.report.run_id)
+    if known is not None and known.covers(owed) and (known.folds, known.rules) == (folds, rules):
+        return known
     results = _judge(context, suite, owed, folded) if suite is not None else []
-    rows = context.report.rows
-    verdict = decide_verdict(suite, results, rows["read"], rows["malformed"] + rows["rejected"], context.spec.quality)
+    verdict = decide_verdict(suite, results, SetAside.of(count_rows(owed)), context.spec.quality)
     stored = StoredVerdict(
         run_id=context.report.run_id,
         batches=batch_keys(owed),
@@ -56,10 +67,23 @@ def audit_increment(context: RunContext, facts: Facts) -> StoredVerdict:
         reasons=[f"{failed.rule}: {failed.reason}" for failed in verdict.failed_critical],
         at=now_text(),
         folds=folds,
+        rules=rules,
     )
     context.lease.check()
     save_verdict(context.paths, stored)
     return stored
+
+
+def check_rules(context: RunContext, verdict: StoredVerdict) -> None:
+    """Raise TryAgainError NOT_AUDITED when the suite or its limits were changed after the verdict was given."""
+    if verdict.rules != digest_rules(load_suite(context.project, context.name), context.spec.quality):
+        raise not_audited(context.name, verdict.run_id, "its suite or max_quarantine_share was changed since")
+
+
+def digest_rules(suite: SuiteSpec | None, quality: QualitySpec) -> str:
+    """What tells two ways of judging an increment apart."""
+    limit = quality.max_quarantine_share
+    return hashlib.sha256(f"{digest_suite(suite)} {limit}".encode()).hexdigest()
 
 
 def _judge(
@@ -68,9 +92,13 @@ def _judge(
     from tidegate.audit.engine import RuleResult, read_column_types
     from tidegate.audit.pandas_engine import judge_files
 
-    stored = storage.read_json(context.paths.driver_results(context.report.run_id))
-    folds = [each.token for each in folded or ()]
-    if stored is not None and stored["batches"] == batch_keys(owed) and stored.get("folds", []) == folds:
+    stored = storage.read_json(context.paths.driver_results(context.report.run_id)) or {}
+    asked = {
+        "batches": batch_keys(owed),
+        "folds": [each.token for each in folded or ()],
+        "suite": digest_suite(suite),
+    }
+    if asked == {key: stored.get(key) for key in asked}:
         # The increment is large: the ingest driver's Spark has compared and judged it before its JVM ended.
         return [RuleResult.from_dict(value) for value in stored["results"]]
     types = read_column_types(owed[-1].schema_json)
@@ -107,37 +135,51 @@ def publish_quarantine(context: RunContext, owed: Sequence[BatchManifest]) -> No
         _publish(context, plan)
 
 
-def publish_increment(context: RunContext, facts: Facts, verdict: StoredVerdict, *, discard: bool) -> None:
-    """Commit the owed batches, one version per query (there are two only when a loss was accepted in between).
+def publish_increment(
+    context: RunContext, facts: Facts, verdict: StoredVerdict, decision: Decision | None = None
+) -> None:
+    """Commit the owed batches that the verdict is on, one version per query (two only after an accepted loss).
 
-    A discarded increment is a version without files: the log moves on past it, and says so.
+    A discarded increment is a version without files: the log moves on past it, and says so. Raises HeldError or
+    TryAgainError DECISION_PENDING when another verdict on one of these batches failed.
     """
-    owed = facts.owed
-    for query_id in dict.fromkeys(manifest.query_id for manifest in owed):
-        batches = [manifest for manifest in owed if manifest.query_id == query_id]
-        folded = None if discard else load_judged(context, batches, verdict)
+    increment = verdict.choose(facts.owed)
+    if not verdict.comes_next(facts.owed):
+        raise not_audited(context.name, verdict.run_id)
+    _refuse_others(context, verdict, increment)
+    discard = decision is not None and decision.decision == "discard"
+    for query_id in dict.fromkeys(manifest.query_id for manifest in increment):
+        batches = [manifest for manifest in increment if manifest.query_id == query_id]
+        folded = None if discard else load_judged(context, batches, verdict, decided=decision is not None)
         staged = sum(manifest.staged for manifest in batches)
         published = 0 if discard else staged if folded is None else folded.rows
         superseded = 0 if folded is None else sum(folded.superseded.values())
         extra = {
             "tidegate.outcome": "discarded" if discard else "published",
-            "tidegate.rows": json.dumps(context.report.rows | {"published": published, "superseded": superseded}),
+            "tidegate.rows": json.dumps(count_rows(increment) | {"published": published, "superseded": superseded}),
             "tidegate.query_id": query_id,
             "tidegate.batches": json.dumps([batches[0].batch_id, batches[-1].batch_id]),
             "tidegate.positions": json.dumps(end_positions(batches)),
             "tidegate.verdict": str(verdict.quality.get("verdict")),
         }
-        decision = load_decision(context.paths, verdict.run_id)
         if decision is not None:
-            extra["tidegate.decision"] = json.dumps(decision, ensure_ascii=False)
+            extra["tidegate.decision"] = json.dumps(decision.to_report(), ensure_ascii=False)
         before = facts.settled_up_to(query_id)
         if folded is not None:
-            plan = partial(plan_merge, context, batches, folded, app_version_before=before, custom_metadata=extra)
+            plan = partial(
+                plan_merge,
+                context,
+                batches,
+                folded,
+                run_id=verdict.run_id,
+                app_version_before=before,
+                custom_metadata=extra,
+            )
         else:
             plan = partial(
                 plan_publish,
                 batches,
-                run_id=context.report.run_id,
+                run_id=verdict.run_id,
                 target="table",
                 partition_by=list(context.spec.table.partition_by),
                 app_version_before=before,
@@ -145,6 +187,23 @@ def publish_increment(context: RunContext, facts: Facts, verdict: StoredVerdict,
                 custom_metadata=extra,
             )
         _publish(context, plan)
+
+
+def _refuse_others(context: RunContext, verdict: StoredVerdict, increment: Sequence[BatchManifest]) -> None:
+    """What failed under another run waits for a person, or for what the person decided to be carried out."""
+    for other in list_verdicts(context.paths):
+        if other.run_id == verdict.run_id or other.passed or not other.choose(increment):
+            continue
+        decision = load_decision(context.paths, other)
+        if decision is None:
+            raise held_error(context.name, other, earlier=True)
+        raise TryAgainError(
+            "DECISION_PENDING",
+            f"{decision.who} decided at {decision.at} to {decision.decision} batches of this increment",
+            where=f"run {other.run_id} of pipeline {context.name}",
+            next_run="carries the decision out first",
+            fix=f"tidegate run {context.name}",
+        )
 
 
 def end_positions(manifests: Sequence[BatchManifest]) -> dict[str, dict[str, dict[str, int]]]:

@@ -10,7 +10,7 @@ from tidegate.run.verdicts import StoredVerdict, not_audited
 from tidegate.staging.digest import check_whole
 from tidegate.staging.manifest import BatchManifest
 from tidegate.table.fit import check_rows_fit
-from tidegate.table.folded import Folded, load_folded
+from tidegate.table.folded import Folded, find_folded, load_folded
 from tidegate.table.intent import PublishIntent
 from tidegate.table.log import digest_files, list_data_files, read_table_state
 from tidegate.table.merge import replace_rows
@@ -20,14 +20,21 @@ if TYPE_CHECKING:
     from tidegate.run.steps import RunContext
 
 
-def load_judged(context: RunContext, batches: Sequence[BatchManifest], verdict: StoredVerdict) -> Folded | None:
-    """What remains of the batches of one query, as the verdict saw it; None in append mode.
+def load_judged(
+    context: RunContext, batches: Sequence[BatchManifest], verdict: StoredVerdict, *, decided: bool = False
+) -> Folded | None:
+    """What remains of the batches of one query, as the verdict saw it; None when it was judged in append mode.
 
-    Raises TryAgainError NOT_AUDITED when the keys were changed since, or the files are gone.
+    ``decided``: a person decided on these rows, under whatever mode and keys they were folded. Raises TryAgainError
+    NOT_AUDITED when these were changed since and nobody decided, or the files are gone.
     """
-    if context.spec.output_mode == "append":
+    mode = context.spec.output_mode
+    if not verdict.folds and (decided or mode == "append"):
         return None
-    folded = load_folded(context.paths, batches, context.spec.output_mode, context.spec.table.keys)
+    if decided or mode == "append":
+        folded = find_folded(context.paths, batches) if decided else None
+    else:
+        folded = load_folded(context.paths, batches, mode, context.spec.table.keys)
     if folded is None or folded.token not in verdict.folds:
         raise not_audited(context.name, verdict.run_id)
     return folded
@@ -38,6 +45,7 @@ def plan_merge(
     batches: Sequence[BatchManifest],
     folded: Folded,
     *,
+    run_id: str,
     app_version_before: int,
     custom_metadata: Mapping[str, str],
 ) -> PublishIntent:
@@ -62,7 +70,7 @@ def plan_merge(
         replacement,
         token=token,
         table_files=digest_files(table_files),
-        run_id=context.report.run_id,
+        run_id=run_id,
         partition_by=partition_by,
         app_version_before=app_version_before,
         custom_metadata=dict(custom_metadata),

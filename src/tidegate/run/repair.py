@@ -148,8 +148,9 @@ def _repair(
         )
     for query_id in facts.manifests:
         remove_folded(paths, query_id, facts.manifests[query_id][-1].batch_id)
-    for path in sorted(paths.verdicts.glob("*.json")) if paths.verdicts.is_dir() else []:
-        storage.move(path, folder / f"verdict-{path.name}")
+    for aside, word in ((paths.decisions, "decision"), (paths.verdicts, "verdict")):
+        for path in sorted(aside.glob("*.json")) if aside.is_dir() else []:
+            storage.move(path, folder / f"{word}-{path.name}")
     sources: dict[str, dict[str, Any]] = {source: starts.get(source, {}) for source in spec.streams}
     settings = settings_at_birth(project, spec) if rebuild else _settings(facts)
     begin_anew(paths, new_birth(paths, spec, sources, settings), why=f"repair: {found.code}")

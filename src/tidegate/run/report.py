@@ -132,33 +132,40 @@ def _choose_recent(names: Sequence[str], at_most: int) -> list[str]:
 
 
 def prune_reports(paths: PipelinePaths) -> None:
-    """Keep the newest reports, so that a pipeline that ticks every minute does not fill its folder; open ones stay."""
-    names = os.listdir(paths.runs) if paths.runs.is_dir() else []
-    if len(names) <= KEPT_REPORTS + _PRUNED_AT_ONCE:
-        return
-    oldest = sorted((paths.runs / name for name in names), key=lambda path: path.stat().st_mtime_ns)
-    for path in oldest[: len(names) - KEPT_REPORTS]:
-        value = storage.read_json(path) if path.suffix == ".json" else None
-        if value is not None and value.get("outcome") in (*FINAL_OUTCOMES, "failed"):
-            storage.remove(path)
-            storage.remove(path.with_suffix(".progress.jsonl"))
+    """Keep the newest reports, so that a pipeline that ticks every minute does not fill its folder; open ones stay.
+
+    With a report go its progress events and what its drivers left. A file that cannot be read or removed stays: the
+    run is over, and may not fail for one that was long before it.
+    """
+    with contextlib.suppress(OSError):
+        names = [name for name in os.listdir(paths.runs) if name.endswith(".json") and not name.startswith(".")]
+        if len(names) <= KEPT_REPORTS + _PRUNED_AT_ONCE:
+            return
+        oldest = sorted((paths.runs / name for name in names), key=lambda path: path.lstat().st_mtime_ns)
+        for path in oldest[: len(names) - KEPT_REPORTS]:
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                value = storage.read_json(path)
+                if value is not None and value.get("outcome") in (*FINAL_OUTCOMES, "failed"):
+                    name = path.name.removesuffix(".json")
+                    storage.remove(path)
+                    storage.remove(paths.runs / f"{name}.progress.jsonl")
+                    storage.remove_tree(paths.state / "orders" / name)
+
+
+def count_rows(manifests: Sequence[BatchManifest]) -> dict[str, int]:
+    """The report's ``rows`` of these batches; ``published`` and ``superseded``, which no manifest knows, are 0."""
+    rows = dict.fromkeys(ROW_KEYS, 0)
+    for key in set(ROW_KEYS) - {"published", "superseded"}:
+        rows[key] = sum(getattr(manifest, key) for manifest in manifests)
+    return rows
 
 
 def fill_from_manifests(report: RunReport, manifests: Sequence[BatchManifest]) -> None:
     """The figures of the increment: always from the manifests, never from a process's memory, so a retry says the
     same.
     """
-    rows = dict.fromkeys(ROW_KEYS, 0)
     sources: dict[str, dict[str, Any]] = {}
     for manifest in manifests:
-        rows["read"] += manifest.read
-        rows["malformed"] += manifest.malformed
-        rows["entered"] += manifest.entered
-        rows["late"] += manifest.late
-        rows["duplicates"] += manifest.duplicates
-        rows["transformed"] += manifest.transformed
-        rows["rejected"] += manifest.rejected
-        rows["staged"] += manifest.staged
         for name, taken in manifest.sources.items():
             source = sources.setdefault(name, {"rows": 0, "malformed": 0})
             source["rows"] += taken.rows
@@ -177,7 +184,7 @@ def fill_from_manifests(report: RunReport, manifests: Sequence[BatchManifest]) -
                 source["unknown_records"] = source.get("unknown_records", 0) + taken.unknown_records
     for name, source in sources.items():
         report.sources[name] = {**report.sources.get(name, {}), **source}
-    report.rows = {**rows, **{key: report.rows.get(key, 0) for key in ("published", "superseded")}}
+    report.rows = {**count_rows(manifests), **{key: report.rows.get(key, 0) for key in ("published", "superseded")}}
     report.batches = len(manifests)
     marks = [manifest.watermark_ms for manifest in manifests if manifest.watermark_ms is not None]
     report.watermark = text_of_ms(max(marks, default=None))

@@ -15,27 +15,17 @@ from tidegate import storage
 from tidegate.errors import DisagreementError
 from tidegate.lease import Lease
 from tidegate.project import PipelinePaths
-from tidegate.run.commits import Commits, read_commits
+from tidegate.run.finish import finish_reports
 from tidegate.run.preflight import Facts, gather_facts
-from tidegate.run.report import (
-    FINAL_OUTCOMES,
-    RunReport,
-    check_balance,
-    fill_from_manifests,
-    load_report,
-    new_report,
-    now_text,
-    save_report,
-)
 from tidegate.run.upkeep import tend_tables
-from tidegate.run.verdicts import StoredVerdict, list_verdicts, load_decision
+from tidegate.run.verdicts import forget_settled
 from tidegate.source.intake import remove_links
 from tidegate.source.ledger import open_ledger
 from tidegate.source.spool import remove_spooled
 from tidegate.spec.as_read import SpooledSource
 from tidegate.spec.models import FilesSource, PipelineSpec
 from tidegate.staging.durable import CheckpointSync
-from tidegate.staging.manifest import BatchManifest, batch_keys
+from tidegate.staging.manifest import BatchManifest
 from tidegate.table.folded import list_merge_folders, remove_folded
 from tidegate.table.heal import heal_log
 from tidegate.table.intent import pending_intents
@@ -88,7 +78,7 @@ def sync_ledger(paths: PipelinePaths, spec: PipelineSpec, manifests: Sequence[Ba
 def settle(paths: PipelinePaths, spec: PipelineSpec, lease: Lease, facts: Facts) -> Facts:
     """Write the final reports of batches that the table's log holds, then drop their links, manifests and staging.
 
-    The order makes it repeatable: reports first, the manifests they are made from last.
+    The order makes it repeatable: reports first, the manifests and verdicts they are made from last.
     """
     settled = [
         manifest
@@ -98,14 +88,12 @@ def settle(paths: PipelinePaths, spec: PipelineSpec, lease: Lease, facts: Facts)
     ]
     if facts.table is not None and (settled or facts.published is None):
         note_published(paths, spec, facts.table, settled, facts.published)
-    if not settled:
-        return facts
     lease.check()
+    if not settled:
+        forget_settled(paths, facts.settled_up_to)
+        return facts
     sync_ledger(paths, spec, settled)
-    done = {tuple(key) for key in batch_keys(settled)}
-    for verdict in list_verdicts(paths):
-        if all(tuple(key) in done for key in verdict.batches):
-            _finish_reports(paths, verdict, settled)
+    settled = finish_reports(paths, facts, settled)
     if facts.keeps_state and facts.checkpoint.last_offset is not None:
         # A driver may have been killed behind Spark's last commit: without it Spark needs these files once more.
         CheckpointSync(paths.checkpoint).sync_batch(facts.checkpoint.last_offset)
@@ -123,10 +111,7 @@ def settle(paths: PipelinePaths, spec: PipelineSpec, lease: Lease, facts: Facts)
     for manifest in settled:
         storage.remove_tree(paths.staging / manifest.query_id / f"{manifest.batch_id:012d}")
         storage.remove(paths.manifest(manifest.query_id, manifest.batch_id))
-    for verdict in list_verdicts(paths):
-        if all(tuple(key) in done for key in verdict.batches):
-            storage.remove(paths.verdict(verdict.run_id))
-            storage.remove(paths.decision(verdict.run_id))
+    forget_settled(paths, facts.settled_up_to)
     _remove_empty(paths, {manifest.query_id for manifest in settled})
     tend_tables(paths, spec, lease, facts.table)
     return gather_facts(paths, spec)
@@ -174,54 +159,6 @@ def last_taken(paths: PipelinePaths, spec: PipelineSpec) -> int:
         return ledger.last_id()
 
 
-def _finish_reports(paths: PipelinePaths, verdict: StoredVerdict, settled: Sequence[BatchManifest]) -> None:
-    keys = {tuple(key) for key in verdict.batches}
-    increment = [manifest for manifest in settled if (manifest.query_id, manifest.batch_id) in keys]
-    decision = load_decision(paths, verdict.run_id)
-    discarded = decision is not None and decision["decision"] == "discard"
-    outcome = "discarded" if discarded else "published"
-    commits = read_commits(paths, verdict)
-    for run_id in dict.fromkeys([verdict.run_id, *(manifest.run_id for manifest in increment)]):
-        report = load_report(paths, run_id) or new_report(paths.name, run_id)
-        if report.outcome in FINAL_OUTCOMES:
-            continue
-        mine = increment if run_id == verdict.run_id else [m for m in increment if m.run_id == run_id]
-        fill_from_manifests(report, mine)
-        report.outcome = outcome
-        report.error = None
-        report.ended_at = now_text()
-        report.quality = verdict.quality
-        report.decision = decision
-        report.published_by = None if run_id == verdict.run_id else verdict.run_id
-        whole = run_id == verdict.run_id
-        report.rows["superseded"] = sum(commits.superseded_of(manifest) for manifest in mine)
-        report.rows["published"] = 0 if discarded else report.rows["staged"] - report.rows["superseded"]
-        report.table = table_figures(paths, mine, commits, discarded=discarded, whole=whole)
-        if whole and commits.figures:
-            report.rows["published"] = commits.figures["rows_added"]
-        check_balance(report.rows, published=not discarded)
-        save_report(paths, report)
-
-
-def table_figures(
-    paths: PipelinePaths, manifests: Sequence[BatchManifest], commits: Commits, *, discarded: bool, whole: bool = True
-) -> dict[str, Any]:
-    """The report's ``table``: the version that holds these batches, and what they added to it.
-
-    ``whole``: the batches are the whole increment. What a commit took out of the table is told in that report alone.
-    """
-    rows = sum(manifest.staged - commits.superseded_of(manifest) for manifest in manifests)
-    return {
-        "path": str(paths.table),
-        "version": commits.version,
-        "files_added": 0 if discarded else sum(len(manifest.files) for manifest in manifests),
-        "files_removed": 0,
-        "rows_added": 0 if discarded else rows,
-        "rows_removed": 0,
-        **(commits.figures if whole else {}),
-    }
-
-
 def _remove_empty(paths: PipelinePaths, query_ids: set[str]) -> None:
     for query_id in query_ids:
         for folder in (paths.staging / query_id, paths.manifests / query_id):
@@ -249,8 +186,3 @@ def sweep_attempts(paths: PipelinePaths, facts: Facts) -> None:
                 batch.rmdir()
         with contextlib.suppress(OSError):
             query.rmdir()
-
-
-def unfinished(report: RunReport | None) -> bool:
-    """Whether a run still has something to do."""
-    return report is None or report.outcome not in FINAL_OUTCOMES

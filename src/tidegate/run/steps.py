@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import getpass
 import secrets
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.errors import HeldError, TidegateError, TryAgainError, UsageError
 from tidegate.lease import Lease, acquire
-from tidegate.project import PipelinePaths, Project, encode_run_id
+from tidegate.project import PipelinePaths, Project
+from tidegate.run.decisions import carry_out, check_decided, find_decidable, record
 from tidegate.run.preflight import Facts, check_agreement
 from tidegate.run.report import (
     FINAL_OUTCOMES,
@@ -33,7 +33,7 @@ from tidegate.run.report import (
     save_report,
 )
 from tidegate.run.settle import recover
-from tidegate.run.verdicts import find_hold, held_error, load_decision, load_verdict, not_audited
+from tidegate.run.verdicts import Ruling, find_hold, held_error, load_verdict, not_audited
 from tidegate.spec.load import load_pipeline
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import as_read
@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     from tidegate.sink.fault import SinkFault
 
 _PARK_AT_LEAST_SECONDS = 60.0
-_RUN_ID_AT_MOST = 200
+RUN_ID_AT_MOST = 250
+"""Characters of a run id: as many as Airflow allows."""
 
 Submit = Callable[["SubmitPlan"], int]
 
@@ -73,8 +74,11 @@ class RunContext:
         save_report(self.paths, self.report)
 
     def recover(self) -> Facts:
-        """Finish what was begun; the facts after it. The report is read again: recovery may have finished it."""
+        """Finish what was begun, and carry out what persons decided; the facts after it. The report is read again:
+        recovery may have finished it."""
         self.facts = recover(self.paths, self.spec, self.lease)
+        if carry_out(self, self.facts):
+            self.facts = recover(self.paths, self.spec, self.lease)
         self.report = _load_open_report(self.paths, self.report.run_id) or self.report
         return self.facts
 
@@ -86,13 +90,14 @@ def new_run_id(kind: str = "manual") -> str:
 
 def check_run_id(run_id: str) -> str:
     """``run_id`` when it can be one. Raises UsageError BAD_RUN_ID."""
-    if run_id and run_id.isprintable() and len(encode_run_id(run_id)) <= _RUN_ID_AT_MOST:
+    if run_id.isprintable() and 0 < len(run_id) <= RUN_ID_AT_MOST:
         return run_id
+    what = f"it has {len(run_id)} characters" if run_id.isprintable() else "it holds characters that cannot be printed"
     raise UsageError(
         "BAD_RUN_ID",
-        f"{run_id[:80]!r} cannot be a run id",
+        f"{run_id[:80]!a} cannot be a run id: {what}",
         next_run="is not touched",
-        fix=f"use 1 to {_RUN_ID_AT_MOST} letters, digits and -_.:+ (any other character counts more), or leave it out",
+        fix=f"use 1 to {RUN_ID_AT_MOST} printable characters",
     )
 
 
@@ -185,12 +190,20 @@ def _open_run(
         raise known from error
     report = context.report
     if report.outcome in FINAL_OUTCOMES or not next_step:
-        prune_reports(paths)
+        _clear_exchange(paths, run_id)
         lease.release()
+        prune_reports(paths)
     else:
         report.duration_seconds[command] = round(time.monotonic() - began, 3)
         context.save()
         lease.park(max(expires, _PARK_AT_LEAST_SECONDS))
+
+
+def _clear_exchange(paths: PipelinePaths, run_id: str) -> None:
+    """Take away what a run that is over and its drivers told each other; the log of one that failed stays."""
+    with contextlib.suppress(OSError):
+        paths.driver_results(run_id).unlink(missing_ok=True)
+        paths.exchange(run_id).rmdir()
 
 
 def _load_open_report(paths: PipelinePaths, run_id: str) -> RunReport | None:
@@ -295,28 +308,33 @@ def _audit(context: RunContext) -> None:
     context.report.quality = verdict.quality
     _timed(context, "audit", began)
     context.save()
-    if not verdict.passed and load_decision(context.paths, verdict.run_id) is None:
+    if not verdict.passed:
         raise held_error(context.name, verdict, earlier=False)
 
 
 def _publish(context: RunContext) -> None:
-    from tidegate.run.gate import publish_increment
+    from tidegate.run.gate import check_rules, publish_increment
 
     began = time.monotonic()
     facts = context.recover()
     if context.report.outcome in FINAL_OUTCOMES:
         return
     _need_owed(context, facts)
+    check_agreement(facts, context.name)
     verdict = load_verdict(context.paths, context.report.run_id)
     if verdict is None or not verdict.covers(facts.owed):
         raise not_audited(context.name, context.report.run_id)
-    decision = load_decision(context.paths, verdict.run_id)
-    if not verdict.passed and decision is None:
+    if not verdict.passed:
         raise held_error(context.name, verdict, earlier=False)
-    publish_increment(context, facts, verdict, discard=decision is not None and decision["decision"] == "discard")
+    check_rules(context, verdict)
+    publish_increment(context, facts, verdict)
     context.recover()
+    _tell_published(context, began)
+
+
+def _tell_published(context: RunContext, began: float) -> None:
+    """Add what only this process knows to the report that recovery has finished."""
     _timed(context, "publish", began)
-    context.report.duration_seconds = dict(context.report.duration_seconds)
     if context.spec.sinks:
         from tidegate.run.deliver import describe_sinks
 
@@ -363,55 +381,26 @@ def _need_owed(context: RunContext, facts: Facts) -> None:
 
 
 def decide(
-    project: Project, name: str, run_id: str, *, decision: str, reason: str, submit: Submit | None = None
+    project: Project, name: str, run_id: str, *, decision: Ruling, reason: str, submit: Submit | None = None
 ) -> dict[str, Any]:
     """``release`` or ``discard`` a held increment: recorded with who and why, then carried out at once.
 
-    Without ``submit`` further sinks are fed by the next run.
+    Without ``submit`` further sinks are fed by the next run. Deciding the same again changes nothing.
 
-    Raises UsageError NOT_HELD when nothing is held under this run id, TryAgainError LEASE_HELD.
+    Raises UsageError NOT_HELD when nothing is held under this run id or DECIDED_ALREADY, TryAgainError LEASE_HELD.
     """
-    from tidegate import storage
-
     if not reason.strip():
         raise UsageError("REASON_MISSING", "a decision needs a reason", fix='add --reason "..."')
     with _open_run(project, name, run_id, decision, note_failure=False) as context:
+        began = time.monotonic()
         facts = context.recover()
-        if context.report.outcome in FINAL_OUTCOMES:
-            raise UsageError(
-                "NOT_HELD",
-                f"run {run_id} of {name} is {context.report.outcome}; there is nothing to decide",
-                fix=f"tidegate status {name}",
-            )
-        verdict = load_verdict(context.paths, run_id)
-        if verdict is None or verdict.passed or not verdict.covers(facts.owed):
-            raise UsageError(
-                "NOT_HELD",
-                f"no increment of {name} is held under the run id {run_id!r}",
-                next_run="is not touched",
-                fix=f"tidegate status {name} shows what is held",
-            )
-        value = {"decision": decision, "who": _who(), "reason": reason.strip(), "at": now_text()}
-        context.lease.check()
-        if not storage.put_if_absent(context.paths.decision(run_id), storage.dump_json(value)):
-            before = load_decision(context.paths, run_id) or {}
-            if before.get("decision") != decision:
-                raise UsageError(
-                    "DECIDED_ALREADY",
-                    f"{before.get('who')} decided to {before.get('decision')} it at {before.get('at')}",
-                    fix=f"tidegate {before.get('decision')} {name} {run_id} --reason ... finishes that",
-                )
-        _publish(context)
+        decided_before = context.report.outcome in FINAL_OUTCOMES
+        if not decided_before:
+            record(context, find_decidable(context, facts), decision, reason)
+            context.recover()
+        check_decided(context, decision)
+        if not decided_before:
+            _tell_published(context, began)
         if submit is not None:
             _deliver(context, submit)
         return context.report.to_dict()
-
-
-def _who() -> str:
-    import socket
-
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = "unknown"
-    return f"{user}@{socket.gethostname()}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import PurePath
 
 from tidegate.errors import DisagreementError, UsageError
 from tidegate.project import Project
@@ -29,10 +30,18 @@ def validate_pipelines(project: Project, names: Sequence[str] | None, *, with_sp
     faults = find_in_project(project.root)
     faults += validate_project(project, names, check_further)
     if with_spark:
-        bad = {fault.file.split("/")[1] for fault in faults if fault.file.count("/") > 1}
+        bad = {_name_pipeline(fault.file) for fault in faults}
         chosen = list(names or list_pipelines(project))
         faults += analyse_with_spark(project, [name for name in chosen if name not in bad])
     return faults
+
+
+def _name_pipeline(file: str) -> str | None:
+    """Whose file it is: ``jobs/NAME/...`` or ``expectations/NAME.yaml``; None for the project's own."""
+    parts = PurePath(file).parts
+    if len(parts) > 2 and parts[0] == "jobs":
+        return parts[1]
+    return PurePath(file).stem if len(parts) == 2 and parts[0] == "expectations" else None
 
 
 def analyse_with_spark(project: Project, names: Sequence[str]) -> list[Fault]:

@@ -1,19 +1,24 @@
 """Verdicts on increments, and the decisions of persons on held ones.
 
 A verdict file is the increment's identity: it names the run that audited it and the batches it covers. It lives until
-those batches are settled, so the verdicts folder holds what is open and nothing else.
+those batches are settled, so the verdicts folder holds what is open and nothing else. A decision names the same
+batches: it counts for the verdict that it was taken on, and for no other of the same run id.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal, TypeVar
 
 from tidegate import storage
-from tidegate.errors import HeldError, TryAgainError
+from tidegate.errors import DisagreementError, HeldError, TryAgainError
 from tidegate.project import PipelinePaths
 from tidegate.staging.manifest import BatchManifest, batch_keys
+
+Ruling = Literal["release", "discard"]
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,8 @@ class StoredVerdict:
     at: str = ""
     folds: list[str] = field(default_factory=list)
     """Which findings of what remains of the batches it is on (update and complete mode)."""
+    rules: str = ""
+    """Digest of the suite and the limits that it was judged by."""
 
     @property
     def passed(self) -> bool:
@@ -38,39 +45,107 @@ class StoredVerdict:
         """Whether it speaks of exactly these batches."""
         return batch_keys(manifests) == sorted(self.batches)
 
+    def choose(self, manifests: Sequence[BatchManifest]) -> list[BatchManifest]:
+        """Those of the manifests that it speaks of."""
+        return [manifest for manifest in manifests if [manifest.query_id, manifest.batch_id] in self.batches]
+
+    def comes_next(self, owed: Sequence[BatchManifest]) -> bool:
+        """Whether those of its batches that are owed can be published before all others: none before them is left."""
+        last: dict[str, int] = {}
+        for manifest in self.choose(owed):
+            last[manifest.query_id] = max(last.get(manifest.query_id, -1), manifest.batch_id)
+        before = [manifest for manifest in owed if manifest.batch_id <= last.get(manifest.query_id, -1)]
+        return bool(before) and len(self.choose(before)) == len(before)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a person decided on the held increment of ``run_id``: ``batches`` and ``folds`` are those of its verdict."""
+
+    run_id: str
+    decision: Ruling
+    who: str
+    reason: str
+    at: str
+    batches: list[list[Any]]
+    folds: list[str] = field(default_factory=list)
+
+    def is_on(self, verdict: StoredVerdict) -> bool:
+        """Whether it was taken on this verdict: a run id whose increment was judged anew is decided on anew."""
+        return (self.run_id, sorted(self.batches), self.folds) == (
+            verdict.run_id,
+            sorted(verdict.batches),
+            verdict.folds,
+        )
+
+    def to_report(self) -> dict[str, Any]:
+        """As the run report and the table's commit carry it."""
+        return {key: getattr(self, key) for key in ("decision", "who", "reason", "at")}
+
+
+_Kind = TypeVar("_Kind", StoredVerdict, Decision)
+
 
 def save_verdict(paths: PipelinePaths, verdict: StoredVerdict) -> None:
     """Store a verdict."""
-    storage.replace(paths.verdict(verdict.run_id), storage.dump_json(asdict(verdict)))
+    storage.replace(paths.verdict(verdict.run_id), storage.dump_json({"kind": "verdict", **asdict(verdict)}))
 
 
 def load_verdict(paths: PipelinePaths, run_id: str) -> StoredVerdict | None:
-    """The verdict on a run's increment, or None."""
-    value = storage.read_json(paths.verdict(run_id))
-    return StoredVerdict(**value) if value is not None else None
+    """The verdict on a run's increment, or None. Raises DisagreementError STATE_FILE_MISPLACED."""
+    return _read(paths.verdict(run_id), StoredVerdict, paths.verdict)
 
 
 def list_verdicts(paths: PipelinePaths) -> list[StoredVerdict]:
-    """All open verdicts."""
-    if not paths.verdicts.is_dir():
-        return []
-    files = [path for path in sorted(paths.verdicts.glob("*.json")) if not path.name.endswith(".decision.json")]
-    found = [storage.read_json(path) for path in files]
-    return [StoredVerdict(**value) for value in found if value is not None]
+    """All open verdicts. Raises DisagreementError STATE_FILE_MISPLACED."""
+    found = [_read(path, StoredVerdict, paths.verdict) for path in _files(paths.verdicts)]
+    return [verdict for verdict in found if verdict is not None]
 
 
-def load_decision(paths: PipelinePaths, run_id: str) -> dict[str, Any] | None:
-    """{"decision": "release"|"discard", "who", "reason", "at"} on a held increment, or None."""
-    value = storage.read_json(paths.decision(run_id))
-    return dict(value) if value is not None else None
+def save_decision(paths: PipelinePaths, decision: Decision) -> None:
+    """Record a decision. The first one on a verdict stands; one on an earlier verdict of the run id is written over."""
+    path, data = paths.decision(decision.run_id), storage.dump_json({"kind": "decision", **asdict(decision)})
+    if not storage.put_if_absent(path, data):
+        found = _read(path, Decision, paths.decision)
+        if found is None or (sorted(found.batches), found.folds) != (sorted(decision.batches), decision.folds):
+            storage.replace(path, data)
+
+
+def load_decision(paths: PipelinePaths, verdict: StoredVerdict) -> Decision | None:
+    """The decision on this very verdict, or None. Raises DisagreementError STATE_FILE_MISPLACED."""
+    found = _read(paths.decision(verdict.run_id), Decision, paths.decision)
+    return found if found is not None and found.is_on(verdict) else None
+
+
+def list_decided(paths: PipelinePaths) -> list[tuple[StoredVerdict, Decision]]:
+    """The verdicts that a person has decided on, each with the decision: to be carried out before anything else."""
+    decided = [(verdict, load_decision(paths, verdict)) for verdict in list_verdicts(paths) if not verdict.passed]
+    return [(verdict, decision) for verdict, decision in decided if decision is not None]
+
+
+def forget_settled(paths: PipelinePaths, settled_up_to: Callable[[str], int]) -> None:
+    """Remove what speaks only of batches that the table's log holds, decisions first: none may outlive its verdict.
+
+    ``settled_up_to`` gives the last batch of a query that the log holds.
+    """
+    for path in _files(paths.decisions):
+        decision = _read(path, Decision, paths.decision)
+        if decision is not None and are_settled(decision.batches, settled_up_to):
+            storage.remove(path)
+    for verdict in list_verdicts(paths):
+        if are_settled(verdict.batches, settled_up_to):
+            storage.remove(paths.verdict(verdict.run_id))
+
+
+def are_settled(batches: Sequence[Sequence[Any]], settled_up_to: Callable[[str], int]) -> bool:
+    """Whether the table's log holds all of these [query id, batch id] pairs."""
+    return all(batch_id <= settled_up_to(query_id) for query_id, batch_id in batches)
 
 
 def find_hold(paths: PipelinePaths, owed: Sequence[BatchManifest]) -> StoredVerdict | None:
     """The failed verdict on some owed batch that nobody has decided on yet."""
-    keys = [list(key) for key in batch_keys(owed)]
     for verdict in list_verdicts(paths):
-        undecided = not verdict.passed and load_decision(paths, verdict.run_id) is None
-        if undecided and any(list(key) in keys for key in verdict.batches):
+        if not verdict.passed and verdict.choose(owed) and load_decision(paths, verdict) is None:
             return verdict
     return None
 
@@ -78,7 +153,7 @@ def find_hold(paths: PipelinePaths, owed: Sequence[BatchManifest]) -> StoredVerd
 def held_error(name: str, verdict: StoredVerdict, *, earlier: bool) -> HeldError:
     """The error of a held increment: which rule, how many rows, and the two commands."""
     what = "; ".join(verdict.reasons) or ", ".join(verdict.failed_critical)
-    quoted = verdict.run_id if _is_plain(verdict.run_id) else "'" + verdict.run_id.replace("'", "'\\''") + "'"
+    quoted = quote_word(verdict.run_id)
     return HeldError(
         "EARLIER_INCREMENT_HELD" if earlier else "INCREMENT_HELD",
         f"{'an earlier increment waits for a decision: ' if earlier else 'the gate holds this increment: '}{what}",
@@ -88,16 +163,43 @@ def held_error(name: str, verdict: StoredVerdict, *, earlier: bool) -> HeldError
     )
 
 
-def not_audited(name: str, run_id: str) -> TryAgainError:
-    """The error of a publish whose increment nobody has judged as it is now."""
+def not_audited(name: str, run_id: str, why: str = "it has no verdict, or was staged anew since") -> TryAgainError:
+    """The error of a publish whose increment nobody has judged as it is now, by the rules as they are now."""
     return TryAgainError(
         "NOT_AUDITED",
-        f"the increment of run {run_id} has no verdict, or was staged anew since",
+        f"the increment of run {run_id} must be judged first: {why}",
         where=f"pipeline {name}",
         next_run="audits it first",
-        fix=f"tidegate audit {name} --run-id {run_id}, or tidegate run {name}",
+        fix=f"tidegate audit {name} --run-id {quote_word(run_id)}, or tidegate run {name}",
     )
 
 
-def _is_plain(text: str) -> bool:
-    return all(char.isalnum() or char in "_-.:+@=" for char in text)
+def _files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("[!.]*.json")) if folder.is_dir() else []
+
+
+def _read(path: Path, kind: type[_Kind], place: Callable[[str], Path]) -> _Kind | None:
+    """The value in ``path``, None without the file. One of another kind, or of another run, counts for nothing: what
+    it says of the gate must not be guessed."""
+    word = "verdict" if kind is StoredVerdict else "decision"
+    try:
+        value = storage.read_json(path)
+        if value is None:
+            return None
+        found = kind(**{key: one for key, one in value.items() if key != "kind"})
+        if value.get("kind", word) == word and place(found.run_id) == path:
+            return found
+    except (ValueError, TypeError, AttributeError):
+        pass
+    raise DisagreementError(
+        "STATE_FILE_MISPLACED",
+        f"{path.name} does not hold the {word} of the run that it is named after",
+        where=str(path),
+        next_run="stops in the same way; nothing was read or written",
+        fix=f"mv {shlex.quote(str(path))} {shlex.quote(str(path))}.aside, then run again: the increment is judged anew",
+    )
+
+
+def quote_word(text: str) -> str:
+    """A word of a command as a shell takes it; one of plain characters as it is."""
+    return text if all(char.isalnum() or char in "_-.:+@=" for char in text) else shlex.quote(text)

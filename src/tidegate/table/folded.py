@@ -87,13 +87,19 @@ def load_folded(
 ) -> Folded | None:
     """What was found to remain of exactly these batches, in this mode and with these keys; None when nobody looked, or
     when a copy that was made then is not whole any more: it can be made again."""
+    folded = find_folded(paths, manifests)
+    if folded is None or (folded.mode, folded.keys) != (mode, _key_types(manifests, mode, keys)):
+        return None
+    return folded
+
+
+def find_folded(paths: PipelinePaths, manifests: Sequence[BatchManifest]) -> Folded | None:
+    """What was found to remain of exactly these batches, in whatever mode and with whatever keys; None when nobody
+    looked, or its files are gone."""
     last = manifests[-1]
     value = storage.read_json(paths.folded(last.query_id, last.batch_id))
-    if value is None:
-        return None
-    folded = _from_json(value)
-    asked = ([manifest.batch_id for manifest in manifests], mode, _key_types(manifests, mode, keys))
-    if (folded.batches, folded.mode, folded.keys) != asked:
+    folded = None if value is None else _from_json(value)
+    if folded is None or folded.batches != [manifest.batch_id for manifest in manifests]:
         return None
     there = all((paths.state / file.path).exists() for file in folded.files)
     copies = [file for file in folded.files if is_copy(file.path)]

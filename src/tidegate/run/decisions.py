@@ -1,0 +1,107 @@
+"""Persons' decisions on held increments: recorded first, then carried out by whoever comes next, before all else."""
+
+from __future__ import annotations
+
+import getpass
+from typing import TYPE_CHECKING, Any
+
+from tidegate import storage
+from tidegate.errors import TryAgainError, UsageError
+from tidegate.run.preflight import check_agreement
+from tidegate.run.report import now_text
+from tidegate.run.verdicts import Decision, Ruling, StoredVerdict, list_decided, load_verdict, save_decision
+
+if TYPE_CHECKING:
+    from tidegate.run.preflight import Facts
+    from tidegate.run.steps import RunContext
+
+
+def carry_out(context: RunContext, facts: Facts) -> bool:
+    """Publish, or leave out, the batches that a person has decided on, exactly these; whether there were any.
+
+    Raises DisagreementError when checkpoint, table and spec do not fit: then nothing is published.
+    """
+    decided = [(verdict, ruling) for verdict, ruling in list_decided(context.paths) if verdict.choose(facts.owed)]
+    if not decided:
+        return False
+    check_agreement(facts, context.name)
+    from tidegate.run.gate import publish_increment
+
+    for verdict, ruling in decided:
+        try:
+            publish_increment(context, facts, verdict, ruling)
+        except TryAgainError as error:
+            if error.code != "NOT_AUDITED":
+                raise
+            # What was decided on is no longer there as it was: the increment is judged, and decided on, anew.
+            context.lease.check()
+            storage.remove(context.paths.decision(verdict.run_id))
+    return True
+
+
+def find_decidable(context: RunContext, facts: Facts) -> StoredVerdict:
+    """The verdict of the context's run, on an increment that waits for a decision. Raises UsageError NOT_HELD."""
+    run_id, name = context.report.run_id, context.name
+    verdict = load_verdict(context.paths, run_id)
+    if verdict is None or verdict.passed or not verdict.comes_next(facts.owed):
+        raise UsageError(
+            "NOT_HELD",
+            f"no increment of {name} is held under the run id {run_id!r}",
+            next_run="is not touched",
+            fix=f"tidegate status {name} shows what is held",
+        )
+    return verdict
+
+
+def check_decided(context: RunContext, ruling: Ruling) -> None:
+    """Whether a run that is over ended as ``ruling`` asks for. Raises UsageError NOT_HELD or DECIDED_ALREADY."""
+    report, name = context.report, context.name
+    before: dict[str, Any] = report.decision or {}
+    if not before or report.published_by is not None:
+        raise UsageError(
+            "NOT_HELD",
+            f"run {report.run_id} of {name} is {report.outcome}; there is nothing to decide",
+            next_run="is not touched",
+            fix=f"tidegate status {name}",
+        )
+    if before["decision"] != ruling:
+        raise UsageError(
+            "DECIDED_ALREADY",
+            f"{before['who']} decided to {before['decision']} it at {before['at']}, and that was done",
+            where=f"run {report.run_id} of pipeline {name}",
+            next_run="is not touched",
+            fix=f"tidegate status {name}",
+        )
+
+
+def record(context: RunContext, verdict: StoredVerdict, ruling: Ruling, reason: str) -> None:
+    """Write the decision down: from here on it is carried out, whatever happens to this process.
+
+    Raises DisagreementError, or TryAgainError NOT_AUDITED, when it could not be.
+    """
+    assert context.facts is not None
+    check_agreement(context.facts, context.name)
+    if ruling == "release":
+        from tidegate.run.merging import load_judged
+
+        for query_id in dict.fromkeys(query_id for query_id, _ in verdict.batches):
+            batches = [one for one in verdict.choose(context.facts.owed) if one.query_id == query_id]
+            if batches:
+                load_judged(context, batches, verdict, decided=True)
+    context.lease.check()
+    save_decision(
+        context.paths,
+        Decision(
+            verdict.run_id, ruling, _who(), reason.strip(), now_text(), sorted(verdict.batches), list(verdict.folds)
+        ),
+    )
+
+
+def _who() -> str:
+    import socket
+
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = "unknown"
+    return f"{user}@{socket.gethostname()}"

@@ -1,0 +1,181 @@
+"""A pipeline whose first increment is held, without Spark: the real commands; driver, judge and lease are replaced."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.staged import QUERY, Stager
+from tidegate.audit.engine import RuleResult
+from tidegate.errors import HeldError, TryAgainError
+from tidegate.project import PipelinePaths, Project, load_project
+from tidegate.run import steps
+from tidegate.run.preflight import gather_facts
+from tidegate.run.report import load_report
+from tidegate.run.verdicts import Ruling
+from tidegate.staging.manifest import write_manifest
+from tidegate.table.log import open_table, read_table_state
+
+NAME = "orders"
+_SPEC = f"""version: 1
+name: {NAME}
+schedule: null
+sources:
+  orders: {{type: kafka, topics: [orders], format: json, schema: "id BIGINT, n BIGINT"}}
+"""
+_SUITE = f"""name: {NAME}
+expectations:
+  - {{type: expect_column_values_to_not_be_null, kwargs: {{column: id}}, severity: critical, meta: {{rule: good}}}}
+"""
+COLUMNS = {"id": "long", "n": "long"}
+BAD = [{"id": None, "n": n} for n in (1, 2, 3)]
+GOOD = [{"id": n, "n": n} for n in (4, 5, 6, 7)]
+
+
+@dataclass
+class Leases:
+    """Leases without files: the one given last is current. Asking for one ends the one before, as a dead holder's."""
+
+    newest: int = 0
+
+    def acquire(self, paths: PipelinePaths, **how: Any) -> OneLease:
+        self.newest += 1
+        return OneLease(self, self.newest)
+
+
+@dataclass
+class OneLease:
+    leases: Leases
+    token: int
+
+    def is_current(self) -> bool:
+        return self.leases.newest == self.token
+
+    def check(self) -> None:
+        if not self.is_current():
+            raise TryAgainError("LEASE_LOST", "lost")
+
+    def park(self, seconds: float) -> None:
+        """As a lease's."""
+
+    def release(self) -> None:
+        """As a lease's."""
+
+
+@dataclass
+class Held:
+    """A project under ``root``. ``arriving`` are batches that the next drain brings into staging."""
+
+    root: Path
+    mode: str = "append"
+    next_batch: int = 0
+    arriving: list[list[dict[str, Any]]] = field(default_factory=list)
+    drained: list[list[int]] = field(default_factory=list)
+    """What was owed when a run began to read."""
+
+    def __post_init__(self) -> None:
+        spec = _SPEC + ("" if self.mode == "append" else f"output_mode: {self.mode}\ntable: {{keys: [n]}}\n")
+        for path, text in (
+            ("tidegate.yaml", "version: 1\n"),
+            (f"jobs/{NAME}/pipeline.yaml", spec),
+            (f"expectations/{NAME}.yaml", _SUITE),
+        ):
+            (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+            (self.root / path).write_text(text)
+
+    @property
+    def project(self) -> Project:
+        return load_project(self.root)
+
+    @property
+    def paths(self) -> PipelinePaths:
+        return self.project.paths(NAME)
+
+    def copy(self, root: Path) -> Held:
+        """The same project elsewhere."""
+        shutil.copytree(self.root, root)
+        return Held(root, self.mode, self.next_batch)
+
+    def stage(self, *batches: list[dict[str, Any]], run_id: str | None = None) -> None:
+        """Batches as a driver leaves them."""
+        for rows in batches:
+            manifest = Stager(self.paths, COLUMNS, []).stage(self.next_batch, rows)
+            if run_id is not None:
+                manifest = type(manifest)(**{**vars(manifest), "run_id": run_id})
+            write_manifest(self.paths.manifest(QUERY, self.next_batch), manifest)
+            self.next_batch += 1
+
+    def drain(self, context: steps.RunContext, submit: object, accept_loss: str | None) -> None:
+        """Stands for the driver: what arrives is staged."""
+        assert context.facts is not None
+        self.drained.append([manifest.batch_id for manifest in context.facts.owed])
+        self.stage(*self.arriving, run_id=context.report.run_id)
+        self.arriving = []
+        context.facts = gather_facts(self.paths, context.spec)
+
+    def run(self, run_id: str, *arriving: list[dict[str, Any]]) -> dict[str, Any]:
+        self.arriving = list(arriving)
+        return steps.run_pipeline(self.project, NAME, run_id, submit=no_spark)
+
+    def hold(self, run_id: str = "R1") -> None:
+        """Three bad rows that the gate holds under ``run_id``."""
+        with pytest.raises(HeldError):
+            self.run(run_id, BAD)
+
+    def decide(self, decision: Ruling, run_id: str = "R1") -> dict[str, Any]:
+        return steps.decide(self.project, NAME, run_id, decision=decision, reason="looked at it")
+
+    def rows(self) -> list[int]:
+        """Column ``n`` of every row that a plain reader sees, and that a Delta reader sees: they must agree."""
+        if read_table_state(self.paths.table) is None:
+            assert not list(self.paths.table.glob("*.parquet"))
+            return []
+        plain = [n for path in self.paths.table.glob("[!.]*.parquet") for n in pq.read_table(path)["n"].to_pylist()]
+        delta = open_table(self.paths.table).to_pyarrow_table()["n"].to_pylist()
+        assert sorted(plain) == sorted(delta)
+        return sorted(plain)
+
+    def report(self, run_id: str) -> tuple[str | None, int]:
+        """(outcome, published rows) of a run's stored report."""
+        report = load_report(self.paths, run_id)
+        assert report is not None
+        return report.outcome, report.rows["published"]
+
+    def leftovers(self) -> list[str]:
+        """What should be empty when nothing is owed."""
+        folders = ("staging", "manifests", "verdicts", "decisions", "intents")
+        found = [
+            path
+            for folder in folders
+            for path in (self.paths.state / folder).rglob("*")
+            if path.suffix in (".json", ".parquet")
+        ]
+        return [str(path.relative_to(self.paths.state)) for path in found]
+
+
+def no_spark(plan: object) -> int:
+    raise AssertionError("Spark was started")
+
+
+def judge_by_hand(suite: Any, files: Sequence[tuple[Path, object]], types: object) -> list[RuleResult]:
+    """Great Expectations' answer on the suite above: no row without an id."""
+    nulls = sum(pq.read_table(path, partitioning=None)["id"].null_count for path, _ in files)
+    return [RuleResult(rule.rule, rule.type, rule.severity, nulls == 0, nulls) for rule in suite.rules]
+
+
+@contextmanager
+def commands(held: Callable[[], Held]) -> Iterator[Leases]:
+    """The commands with the driver, the judge and the lease replaced; ``held`` gives the pipeline at work."""
+    leases = Leases()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tidegate.run.drain.drain_sources", lambda *a: held().drain(*a))
+        patch.setattr("tidegate.audit.pandas_engine.judge_files", judge_by_hand)
+        patch.setattr(steps, "acquire", leases.acquire)
+        yield leases
