@@ -85,6 +85,15 @@ class Facts:
         staged = {manifest.batch_id for manifest in self.manifests.get(query_id, ())}
         return None if batch in staged else batch
 
+    @property
+    def begun_and_staged(self) -> int | None:
+        """The batch in flight when its rows are staged or in the table, and only its state is missing."""
+        batch = self.in_flight
+        if batch is None or self.query_id is None:
+            return None
+        staged = {manifest.batch_id for manifest in self.manifests.get(self.query_id, ())}
+        return batch if batch in staged or batch <= self.settled_up_to(self.query_id) else None
+
 
 def gather_facts(paths: PipelinePaths, spec: PipelineSpec, *, at_a_glance: bool = False) -> Facts:
     """Read checkpoint, birth, manifests and the table's log. No JVM; raises DisagreementError for a torn table log.

@@ -7,11 +7,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tidegate import storage
+from tidegate.lease import Lease
 from tidegate.project import PipelinePaths
 from tidegate.staging.birth import Birth
 
 
-def begin_anew(paths: PipelinePaths, birth: Birth, *, why: str) -> Path:
+def begin_anew(paths: PipelinePaths, birth: Birth, *, why: str, lease: Lease | None = None) -> Path:
     """Set the checkpoint aside and record ``birth``; the folder that now holds the old ones.
 
     Killed in between, the next run finds a birth without its checkpoint and says so (CHECKPOINT_GONE).
@@ -26,3 +27,14 @@ def begin_anew(paths: PipelinePaths, birth: Birth, *, why: str) -> Path:
         storage.put_if_absent(folder / paths.birth.name, paths.birth.read_bytes())
     storage.replace(paths.birth, storage.dump_json(asdict(birth)))
     return folder
+
+
+# PLACEHOLDER: stands in until a query is retired in the log; the signature is the one that will be.
+def replace_query(
+    paths: PipelinePaths, query_id: str, birth: Birth, *, why: str, lease: Lease, in_flight: int | None
+) -> PipelinePaths | None:
+    """Begin the next query; None when batch ``in_flight`` was staged in the meantime."""
+    if in_flight is not None and paths.manifest(query_id, in_flight).exists():
+        return None
+    begin_anew(paths, birth, why=why, lease=lease)
+    return paths
