@@ -20,7 +20,7 @@ from tidegate.project import PipelinePaths, Project, load_project
 from tidegate.run.submit import SubmitPlan
 from tidegate.source.kafka_broker import Offsets, TopicState
 from tidegate.staging.birth import read_birth
-from tidegate.staging.checkpoint import read_checkpoint, read_offsets, read_start
+from tidegate.staging.checkpoint import files_between, read_checkpoint, read_offsets, read_start
 from tidegate.staging.manifest import BatchManifest, SourceRange, write_manifest
 
 NAME = "clicks"
@@ -75,13 +75,14 @@ class FakeSpark:
         order = read_order(Path(plan.application_args[-1]))
         paths = load_project(Path(order.project_root)).paths(order.pipeline)
         self.before_read()
-        while self._run_batch(paths, order.run_id):
+        while self.run_batch(paths, order.run_id, order.links.get("f", {})):
             pass
         if not self.stops:
             write_result(paths.ingest_result(order.run_id), None, batches=1)
         return 1 if self.stops else 0
 
-    def _run_batch(self, paths: PipelinePaths, run_id: str) -> bool:
+    def run_batch(self, paths: PipelinePaths, run_id: str, links_owed: Mapping[str, dict[str, Any]]) -> bool:
+        """One batch, to where it ``stops``; False when there is none, or it stopped."""
         checkpoint = read_checkpoint(paths.checkpoint)
         if not checkpoint.exists:
             paths.checkpoint.mkdir(parents=True)
@@ -89,16 +90,20 @@ class FakeSpark:
             for name in ("offsets", "commits"):
                 (paths.checkpoint / name).mkdir()
             checkpoint = read_checkpoint(paths.checkpoint)
+        has_files = paths.intake("f").is_dir()
         batch = checkpoint.in_flight
         if batch is None:
             batch = 0 if checkpoint.last_offset is None else checkpoint.last_offset + 1
             start = self._start(paths, batch)
-            if all(
+            idle = all(
                 start.get(t, {}).get(str(n), 0) >= end for t, ns in self.broker.end.items() for n, end in ns.items()
-            ):
+            )
+            if idle and not (has_files and self._new_links(paths)):
                 return False
+            if has_files:
+                write_files(paths.checkpoint, batch, self._new_links(paths), paths.intake("f"))
             ends = {topic: {str(n): end for n, end in numbers.items()} for topic, numbers in self.broker.end.items()}
-            write_offsets(paths.checkpoint, batch, ends)
+            write_offsets(paths.checkpoint, batch, ends, files=has_files)
         if self.stops == "planned":
             return False
         start, ends = self._start(paths, batch), read_offsets(paths.checkpoint, batch)["s"]
@@ -111,9 +116,13 @@ class FakeSpark:
                 )
         count = sum(end - begin for numbers in ranges.values() for begin, end in numbers.values())
         query = str(checkpoint.query_id)
-        value = BatchManifest(
-            NAME, run_id, query, batch, "a", {"s": SourceRange(count, 0, offsets=ranges)}, 0, 0, 0, [], [], 0, SCHEMA
-        )
+        sources = {"s": SourceRange(count, 0, offsets=ranges)}
+        if has_files:
+            links = sorted(path.rsplit("/", 1)[-1] for path in files_between(paths.checkpoint, "f", batch - 1, batch))
+            foreign = [link for link in links if link not in links_owed]
+            assert not foreign, f"Spark would read {foreign} again"
+            sources["f"] = SourceRange(len(links), 0, files=[{**links_owed[link], "link": link} for link in links])
+        value = BatchManifest(NAME, run_id, query, batch, "a", sources, 0, 0, 0, [], [], 0, SCHEMA)
         if self.keeps_state:
             from tidegate.staging.open_state import note_batch
 
@@ -127,6 +136,12 @@ class FakeSpark:
         commit(paths.checkpoint, batch)
         return True
 
+    def _new_links(self, paths: PipelinePaths) -> list[str]:
+        """What Spark finds in the intake and has not seen before."""
+        logs = paths.checkpoint.glob("sources/f/*")
+        seen = {json.loads(line)["path"] for log in logs for line in log.read_text().splitlines()[1:]}
+        return [link.name for link in sorted(paths.intake("f").iterdir()) if f"file://{link}" not in seen]
+
     def _start(self, paths: PipelinePaths, batch: int) -> dict[str, dict[str, int]]:
         birth = read_birth(paths)
         assert birth is not None
@@ -135,9 +150,18 @@ class FakeSpark:
         return value
 
 
-def write_offsets(checkpoint: Path, batch: int, ends: Mapping[str, Mapping[str, int]]) -> None:
-    """Plan a batch as Spark does, for the source ``s``."""
-    text = f"v2\n{_CONF}\ns:{json.dumps(ends, separators=(',', ':'))}"
+def write_files(checkpoint: Path, batch: int, links: Iterable[str], intake: Path) -> None:
+    """The list of files of a batch, as Spark's file source keeps it."""
+    log = checkpoint / "sources" / "f" / str(batch)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    entries = [{"path": f"file://{intake / link}", "timestamp": 1, "batchId": batch} for link in links]
+    log.write_text("\n".join(["v1", *map(json.dumps, entries)]))
+
+
+def write_offsets(checkpoint: Path, batch: int, ends: Mapping[str, Mapping[str, int]], *, files: bool = False) -> None:
+    """Plan a batch as Spark does, for the Kafka source ``s`` and the file source ``f``."""
+    text = f"v2\n{_CONF}\n" + f'f:{{"logOffset":{batch}}}\n' * files
+    text += f"s:{json.dumps(ends, separators=(',', ':'))}"
     (checkpoint / "offsets" / str(batch)).write_text(text)
 
 

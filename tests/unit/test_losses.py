@@ -232,7 +232,7 @@ def test_the_batch_turns_out_to_be_staged(flow: Flow, monkeypatch: pytest.Monkey
     def wake_up(*arguments: Any, **options: Any) -> Any:
         monkeypatch.setattr(losses, "replace_query", replace_query)
         flow.broker.begin["t"][0] = 0
-        flow.spark._run_batch(flow.paths, "r2")
+        flow.spark.run_batch(flow.paths, "r2", {})
         flow.broker.begin["t"][0] = 300
         return replace_query(*arguments, **options)
 
@@ -254,3 +254,29 @@ def test_the_planned_end_moves_with_the_start(flow: Flow) -> None:
         flow.run("gone")
     assert read_offsets(flow.paths.checkpoint, 0)["s"] == {"t": {"0": 600, "1": 100}}
     assert read_offsets(flow.paths.checkpoint, 1)["s"] == {"t": {"0": 600, "1": 500}}
+
+
+def test_files_beside_kafka(flow: Flow, tmp_path: Path) -> None:
+    """What the old query has staged of the files is not read again by the new one, and the loss is shown as well."""
+    files = "  f: {type: files, path: data/inbox, format: csv, schema: value STRING}\ntransform: transform.sql\n"
+    broker = FakeBroker({"t": {0: 0}}, {"t": {0: 100}})
+    flow.broker.begin, flow.broker.end = broker.begin, broker.end
+    mixed = Flow(make_project(tmp_path / "mixed", files), flow.broker, FakeSpark(flow.broker))
+    (mixed.paths.job / "transform.sql").write_text("SELECT value FROM s UNION ALL SELECT value FROM f")
+    inbox = mixed.project.root / "data/inbox"
+    inbox.mkdir(parents=True)
+    (inbox / "a.csv").write_text("a")
+    mixed.run()
+    (inbox / "b.csv").write_text("b")
+    flow.broker.end["t"][0] = 500
+    mixed.spark.stops = "staged"
+    with pytest.raises(TryAgainError):
+        mixed.run()
+    mixed.spark.stops = ""
+    (inbox / "c.csv").write_text("c")
+    flow.broker.begin["t"][0], flow.broker.end["t"][0] = 600, 700
+    mixed.refused("KAFKA_LOSS")
+    report = mixed.run("gone")
+    assert (report["outcome"], report["rows"]["read"]) == ("published", 400 + 1 + 100 + 1)
+    mixed.check(lambda number, at: 500 <= at < 600)
+    assert mixed.run()["outcome"] == "nothing_new"
