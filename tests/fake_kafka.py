@@ -20,7 +20,7 @@ from tidegate.project import PipelinePaths, Project, load_project
 from tidegate.run.submit import SubmitPlan
 from tidegate.source.kafka_broker import Offsets, TopicState
 from tidegate.staging.birth import read_birth
-from tidegate.staging.checkpoint import files_between, read_checkpoint, read_offsets, read_start
+from tidegate.staging.checkpoint import read_checkpoint, read_given, read_offsets, read_start
 from tidegate.staging.manifest import BatchManifest, SourceRange, write_manifest
 
 NAME = "clicks"
@@ -100,10 +100,10 @@ class FakeSpark:
             )
             if idle and not (has_files and self._new_links(paths)):
                 return False
-            if has_files:
-                write_files(paths.checkpoint, batch, self._new_links(paths), paths.intake("f"))
+            if has_files and (links := self._new_links(paths)):
+                write_files(paths.checkpoint, batch, links, paths.intake("f"))
             ends = {topic: {str(n): end for n, end in numbers.items()} for topic, numbers in self.broker.end.items()}
-            write_offsets(paths.checkpoint, batch, ends, files=has_files)
+            write_offsets(paths.checkpoint, batch, ends)
         if self.stops == "planned":
             return False
         start, ends = self._start(paths, batch), read_offsets(paths.checkpoint, batch)["s"]
@@ -118,7 +118,7 @@ class FakeSpark:
         query = str(checkpoint.query_id)
         sources = {"s": SourceRange(count, 0, offsets=ranges)}
         if has_files:
-            links = sorted(path.rsplit("/", 1)[-1] for path in files_between(paths.checkpoint, "f", batch - 1, batch))
+            links = read_given(paths.checkpoint, batch).get("f", {}).get("links", [])
             foreign = [link for link in links if link not in links_owed]
             assert not foreign, f"Spark would read {foreign} again"
             sources["f"] = SourceRange(len(links), 0, files=[{**links_owed[link], "link": link} for link in links])
@@ -138,7 +138,7 @@ class FakeSpark:
 
     def _new_links(self, paths: PipelinePaths) -> list[str]:
         """What Spark finds in the intake and has not seen before."""
-        logs = paths.checkpoint.glob("sources/f/*")
+        logs = paths.checkpoint.glob("sources/f/[0-9]*")
         seen = {json.loads(line)["path"] for log in logs for line in log.read_text().splitlines()[1:]}
         return [link.name for link in sorted(paths.intake("f").iterdir()) if f"file://{link}" not in seen]
 
@@ -158,9 +158,10 @@ def write_files(checkpoint: Path, batch: int, links: Iterable[str], intake: Path
     log.write_text("\n".join(["v1", *map(json.dumps, entries)]))
 
 
-def write_offsets(checkpoint: Path, batch: int, ends: Mapping[str, Mapping[str, int]], *, files: bool = False) -> None:
-    """Plan a batch as Spark does, for the Kafka source ``s`` and the file source ``f``."""
-    text = f"v2\n{_CONF}\n" + f'f:{{"logOffset":{batch}}}\n' * files
+def write_offsets(checkpoint: Path, batch: int, ends: Mapping[str, Mapping[str, int]]) -> None:
+    """Plan a batch as Spark does, for the Kafka source ``s`` and the file source ``f``, where that has had files."""
+    entries = [int(log.name) for log in checkpoint.glob("sources/f/[0-9]*")]
+    text = f"v2\n{_CONF}\n" + (f'f:{{"logOffset":{max(entries)}}}\n' if entries else "")
     text += f"s:{json.dumps(ends, separators=(',', ':'))}"
     (checkpoint / "offsets" / str(batch)).write_text(text)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import time
 from collections.abc import Callable, Iterable
@@ -9,13 +10,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tidegate import storage
-from tidegate.errors import SourceLostError, TidegateError
+from tidegate.errors import DisagreementError, SourceLostError, TidegateError
 from tidegate.ingest.order import IngestOrder, write_order
 from tidegate.run.losses import accept_losses
 from tidegate.run.master import check_master, explain_end
 from tidegate.run.pending import Pending, find_pending
 from tidegate.run.pinned import describe_pinned, settings_at_birth
-from tidegate.run.preflight import Facts, gather_facts
+from tidegate.run.preflight import Facts, check_agreement, gather_facts
 from tidegate.run.settle import sweep_attempts, sync_ledger
 from tidegate.run.statics import pin_statics
 from tidegate.run.submit import SubmitPlan, driver_died, plan_submit
@@ -30,6 +31,7 @@ from tidegate.staging.checkpoint import (
     read_watermark,
 )
 from tidegate.staging.open_state import closing_watermark, read_open_state
+from tidegate.staging.seal import set_seal
 
 if TYPE_CHECKING:
     from tidegate.run.steps import RunContext
@@ -64,6 +66,7 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
 
     assert context.facts is not None
     project, spec, paths, facts = context.project, context.spec, context.paths, context.facts
+    set_seal(paths, facts.checkpoint, facts.files, facts.seal)  # they agree, or the run would have ended
     _receive(context)
     lost: dict[str, list[str]] = {}
     planned: dict[str, list[LedgerRow]] = {}
@@ -99,6 +102,7 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
         _make_up_closing(context, pending, facts) or _close_idle(context, pending, facts)
     ):
         facts = context.facts = gather_facts(paths, spec)
+        set_seal(paths, facts.checkpoint, facts.files, facts.seal)
     if not pending.has_new and facts.in_flight is None:
         return None
     if ledger is not None:
@@ -291,6 +295,9 @@ def _run_driver(context: RunContext, ordered: tuple[IngestOrder, Pending], submi
     if facts.query_id is not None:
         name_query(paths, facts.query_id)
     sync_ledger(paths, context.spec, facts.owed)
+    with contextlib.suppress(DisagreementError):  # the next run says what does not agree
+        check_agreement(facts, context.name)
+        set_seal(paths, facts.checkpoint, facts.files, facts.seal)
     _note_inferred(context)
     result = storage.read_json(result_path)
     if result is None:

@@ -22,7 +22,8 @@ from tidegate.run.rebirth import begin_anew, replace_query
 from tidegate.run.rebuild import rebuild_choices
 from tidegate.run.report import now_text
 from tidegate.staging.birth import new_birth, replace_birth
-from tidegate.staging.checkpoint import move_end
+from tidegate.staging.checkpoint import moved_end, replace_entry
+from tidegate.staging.seal import allow_moves
 
 if TYPE_CHECKING:
     from tidegate.run.steps import RunContext
@@ -160,10 +161,14 @@ def _move_behind(context: RunContext, facts: Facts, pending: Pending, births: Ma
     from tidegate.source.kafka import offsets_to_json
 
     starts = {name: offsets_to_json(after.offsets) for name, after in births.items()}
+    moves = {last: starts}
     if facts.in_flight is not None:
         ends = {name: _end_behind(pending, name, after.offsets) for name, after in births.items()}
-        move_end(paths.checkpoint, facts.in_flight, {name: offsets_to_json(one) for name, one in ends.items()})
-    move_end(paths.checkpoint, last, starts)
+        moves = {facts.in_flight: {name: offsets_to_json(one) for name, one in ends.items()}, **moves}
+    contents = {batch: moved_end(paths.checkpoint, batch, ends) for batch, ends in moves.items()}
+    allow_moves(paths, facts.checkpoint, facts.files, contents, {"batch": last, "ends": starts})
+    for batch, data in contents.items():
+        replace_entry(paths.checkpoint, batch, data)
     after_loss = {name: after.to_dict() for name, after in births.items()}
     replace_birth(paths, replace(birth, sources={**birth.sources, **after_loss}))
 
