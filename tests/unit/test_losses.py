@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -11,6 +13,8 @@ from typing import Any
 import pytest
 
 from tests.fake_kafka import NAME, FakeBroker, FakeSpark, make_project
+from tests.storage_calls import KilledHere, StorageCalls, kill
+from tidegate import storage
 from tidegate.errors import DisagreementError, SourceLostError, TidegateError, TryAgainError, UsageError
 from tidegate.project import PipelinePaths, Project
 from tidegate.run.outlook import plan_pipeline
@@ -280,3 +284,57 @@ def test_files_beside_kafka(flow: Flow, tmp_path: Path) -> None:
     assert (report["outcome"], report["rows"]["read"]) == ("published", 400 + 1 + 100 + 1)
     mixed.check(lambda number, at: 500 <= at < 600)
     assert mixed.run()["outcome"] == "nothing_new"
+
+
+def test_the_moved_end_is_known_for_good(flow: Flow) -> None:
+    """All that was owed is lost, so the moved batch stays the last one: not where the table's log has it."""
+    flow.keep_state()
+    flow.broker.begin["t"], flow.broker.end["t"] = {0: 600, 1: 100}, {0: 600, 1: 100}
+    flow.refused("KAFKA_LOSS")
+    for accept in ("gone", None, None):
+        assert flow.run(accept)["outcome"] == "nothing_new"
+    assert repair_pipeline(flow.project, NAME, dry_run=True)["found"] == "nothing disagrees"
+    path = flow.paths.checkpoint / "offsets/0"
+    path.write_bytes(path.read_bytes().replace(b"600", b"601"))
+    flow.refused("CHECKPOINT_DIVERGED")
+
+
+@pytest.mark.parametrize("with_state", [False, True], ids=["without state", "with state"])
+def test_accepting_killed_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_state: bool, flow: Flow
+) -> None:
+    """The next run names the loss again, or goes on behind it; accepted once more at the most, each record is read
+    once, and the loss is on record."""
+    from tidegate.run import drain
+
+    accept = drain.accept_losses
+    for at in itertools.count(1):
+        broker = FakeBroker({"t": {0: 0, 1: 0}}, {"t": {0: 100, 1: 100}})
+        monkeypatch.setattr(kafka, "Brokers", broker)
+        one = Flow(make_project(tmp_path / str(at)), broker, FakeSpark(broker))
+        one.run()
+        if with_state:
+            one.keep_state()
+        one.plan_batch(500, 500)
+        broker.begin["t"][0] = 300
+
+        with monkeypatch.context() as patch:
+            calls: list[StorageCalls] = []
+
+            def accept_watched(*arguments: Any, patch: Any = patch, at: int = at, calls: Any = calls) -> bool:
+                calls.append(StorageCalls(patch, at, kill) if not calls else calls[0])
+                return accept(*arguments)
+
+            patch.setattr(drain, "accept_losses", accept_watched)
+            one.spark.before_read = lambda patch=patch: patch.undo()  # type: ignore[misc]
+            with contextlib.suppress(KilledHere):
+                one.run("gone")
+                break
+        one.spark.before_read = lambda: None
+        storage.remove_tree(one.paths.lease)
+        for reason in (None, "gone"):
+            with contextlib.suppress(SourceLostError):
+                one.run(reason)
+        one.check(lambda number, at: number == 0 and 100 <= at < 300)
+        assert one.record()["sources"]["s"]["lost_offsets"] == 200
+    assert at > 5

@@ -32,6 +32,7 @@ from tidegate.ingest.positions import PositionFinder
 from tidegate.ingest.progress_log import ProgressLog
 from tidegate.ingest.second_look import broken_rows, late_rows
 from tidegate.ingest.state import read_batch_state, read_open
+from tidegate.ingest.topics import TopicWatch
 from tidegate.ingest.unreadable import unreadable_record
 from tidegate.lease import check_token
 from tidegate.project import PipelinePaths
@@ -68,6 +69,7 @@ class BatchStager:
     look: BatchLook
     progress: ProgressLog
     keeps_state: bool
+    topics: TopicWatch
     unknown_columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Columns that the schema lacks, by link, of files whose columns their footers tell."""
     started_at: float = field(default_factory=time.monotonic)
@@ -106,6 +108,7 @@ class BatchStager:
                 self.executors.check_computed_once(str(query.runId))
                 self.executors.check_state(self.paths.checkpoint, read_batch_state(query).stores)
                 self.checks.check_same_rows(manifest_path, batch_metrics(query)["rules"])
+                self.topics.check(batch_id)
             emit("progress", batch=batch_id, replayed=True)
             return
         self.checks.check_owed(batch_id, ranges)
@@ -180,6 +183,7 @@ class BatchStager:
             dropped_updates=state.dropped if state is not None else 0,
             staged_at=datetime.now(UTC).isoformat(),
         )
+        self.topics.check(batch_id)
         check_token(self.paths, self.order.token)
         if self.keeps_state:
             until, windows = read_open(metrics)

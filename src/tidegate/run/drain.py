@@ -31,7 +31,7 @@ from tidegate.staging.checkpoint import (
     read_watermark,
 )
 from tidegate.staging.open_state import closing_watermark, read_open_state
-from tidegate.staging.seal import set_seal
+from tidegate.staging.seal import Seal, set_seal
 
 if TYPE_CHECKING:
     from tidegate.run.steps import RunContext
@@ -189,6 +189,9 @@ def _forget_returned(context: RunContext, facts: Facts) -> None:
         known = read_start(context.paths.checkpoint, checkpoint.last_offset + 1, name)
         if isinstance(source, FilesSource) and known is None:
             context.lease.check()
+            kept = {path: one for path, one in facts.files.digests.items() if not path.startswith(f"sources/{name}/")}
+            unsealed = replace(facts.files, digests=kept)  # first: new files will have the names of these
+            set_seal(context.paths, checkpoint, unsealed, Seal(moved=facts.seal.moved))
             storage.remove_tree(context.paths.checkpoint / "sources" / name)
 
 

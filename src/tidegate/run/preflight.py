@@ -151,7 +151,8 @@ def _look_into_checkpoint(paths: PipelinePaths, facts: Facts) -> Facts:
     checkpoint = facts.checkpoint
     if not checkpoint.exists or checkpoint.faults:
         return facts
-    facts = replace(facts, files=look_at_files(paths.checkpoint), seal=read_seal(paths, checkpoint.query_id))
+    files, seal = look_at_files(paths.checkpoint, checkpoint.last_commit), read_seal(paths, checkpoint.query_id)
+    facts = replace(facts, files=files, seal=seal)
     batches = {checkpoint.last_commit, checkpoint.last_offset} - {None}
     try:
         facts = replace(

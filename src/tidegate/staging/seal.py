@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ from tidegate.project import PipelinePaths
 from tidegate.staging.checkpoint import CheckpointState, hadoop_checksum
 
 _FOLDERS = ("offsets", "commits", "sources")
+_STATE_VERSION = re.compile(r"\.(\d+)[._].*\.crc$")
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,9 @@ class CheckpointFiles:
     damaged: tuple[str, ...] = ()
 
 
-def look_at_files(checkpoint: Path) -> CheckpointFiles:
-    """Read every file of a checkpoint but the state, of which only the checksum files are read."""
+def look_at_files(checkpoint: Path, last_commit: int | None) -> CheckpointFiles:
+    """Read every file of a checkpoint; of the state only checksum files, of versions that batches up to ``last_commit``
+    left: a batch that is computed again writes its version again."""
     digests: dict[str, str] = {}
     damaged: list[str] = []
     for folder, _, names in os.walk(checkpoint):
@@ -56,7 +59,9 @@ def look_at_files(checkpoint: Path) -> CheckpointFiles:
         for name in names:
             path = name if inside == "." else f"{inside}/{name}"
             if top == "state":
-                data = _read(checkpoint / path) if name.endswith(".crc") else None
+                version = _STATE_VERSION.match(name)  # batch N leaves version N + 1
+                final = version is not None and last_commit is not None and int(version[1]) <= last_commit + 1
+                data = _read(checkpoint / path) if final else None
             elif not name.startswith(".") and (top in _FOLDERS or path == "metadata"):
                 data = _read(checkpoint / path)
                 beside = f".{name}.crc"
