@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from tests.fake_kafka import NAME, FakeBroker, FakeSpark, make_project
 from tests.storage_calls import KilledHere, StorageCalls, kill
 from tidegate import storage
 from tidegate.errors import DisagreementError, SourceLostError, TidegateError, TryAgainError, UsageError
-from tidegate.project import PipelinePaths, Project
+from tidegate.project import PipelinePaths, Project, load_project
 from tidegate.run.outlook import plan_pipeline
 from tidegate.run.repair import repair_pipeline
 from tidegate.run.steps import ingest_run, run_pipeline
@@ -301,22 +302,21 @@ def test_the_moved_end_is_known_for_good(flow: Flow) -> None:
 
 @pytest.mark.parametrize("with_state", [False, True], ids=["without state", "with state"])
 def test_accepting_killed_anywhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_state: bool, flow: Flow
+    flow: Flow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_state: bool
 ) -> None:
     """The next run names the loss again, or goes on behind it; accepted once more at the most, each record is read
     once, and the loss is on record."""
     from tidegate.run import drain
 
     accept = drain.accept_losses
+    if with_state:
+        flow.keep_state()
+    flow.plan_batch(500, 500)
+    flow.broker.begin["t"][0] = 300
     for at in itertools.count(1):
-        broker = FakeBroker({"t": {0: 0, 1: 0}}, {"t": {0: 100, 1: 100}})
-        monkeypatch.setattr(kafka, "Brokers", broker)
-        one = Flow(make_project(tmp_path / str(at)), broker, FakeSpark(broker))
-        one.run()
-        if with_state:
-            one.keep_state()
-        one.plan_batch(500, 500)
-        broker.begin["t"][0] = 300
+        root = shutil.copytree(flow.project.root, tmp_path.with_name(f"{tmp_path.name}-{at}"))
+        spark = replace(flow.spark, staged=flow.spark.staged.copy())
+        one = Flow(load_project(root), flow.broker, spark, flow.runs)
 
         with monkeypatch.context() as patch:
             calls: list[StorageCalls] = []
