@@ -144,7 +144,7 @@ def _begin_behind(context: RunContext, facts: Facts, pending: Pending, births: M
     birth = new_birth(context.paths, context.spec, sources, settings_at_birth(context.project, context.spec))
     paths, lease, why = context.paths, context.lease, "accepted loss"
     if facts.query_id is None:
-        begin_anew(paths, birth, why=why, lease=lease)
+        context.paths = begin_anew(paths, birth, why=why, lease=lease)
         return True
     begun = replace_query(paths, facts.query_id, birth, why=why, lease=lease, in_flight=facts.in_flight)
     if begun is not None:
