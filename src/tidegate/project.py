@@ -240,6 +240,11 @@ class PipelinePaths:
         return self.state / "removed" / f"{target}.json"
 
     @property
+    def seals(self) -> Path:
+        """What the files of the checkpoint held when they were last seen to fit: a folder per query, with notes."""
+        return self.state / "seals"
+
+    @property
     def open_state(self) -> Path:
         """What queries with state have open between runs: a folder per query, with notes numbered by batch."""
         return self.state / "open_state"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.streaming import Streaming, in_session, make_streaming, source
-from tidegate.errors import SourceLostError
+from tidegate.errors import SourceLostError, TidegateError
 from tidegate.run.steps import run_pipeline
 from tidegate.run.submit import SubmitPlan
 
@@ -194,3 +194,59 @@ def test_a_topic_is_used_twice(topics: Topics, spark: SparkSession, tmp_path: Pa
         assert report["rows"]["read"] == 1 and report["sources"]["events"]["offsets"] == {topic: {"0": [run, run + 1]}}
         wanted += [(f"run {run}", n, run, run)] * (2 if n == 2 else 1)
     flow.expect("id n _offset at", wanted)
+
+
+@pytest.mark.parametrize("with_state", [False, True], ids=["without state", "with state"])
+def test_a_topic_created_again_before_spark_reads(
+    topics: Topics, spark: SparkSession, tmp_path: Path, with_state: bool
+) -> None:
+    """Between the look and the read, and grown past the planned offsets: nothing of it passes for the old one's."""
+    topic = topics.create(topics.name("again"))
+    grouped = "def transform(events):\n    return events.groupBy('id').agg(F.sum('n').alias('n'))\n"
+    flow = _kafka(
+        topics,
+        tmp_path,
+        spark,
+        "events",
+        {"topics": [topic]},
+        spec="output_mode: update\ntable: {keys: [id]}\n" if with_state else "",
+        transform=grouped if with_state else None,
+    )
+    topics.send(topic, _records("a", "b"))
+    flow.run()
+    topics.send(topic, _records("lost"))
+
+    def recreate(plan: SubmitPlan) -> int:
+        topics.delete(topic)
+        topics.create(topic)
+        topics.send(topic, _records(*(f"new {n}" for n in range(6))))
+        return in_session(spark)(plan)
+
+    with pytest.raises(SourceLostError) as told:
+        run_pipeline(flow.project, flow.name, "in between", submit=recreate)
+    assert told.value.code == "TOPIC_RECREATED" and topic in told.value.message, told.value
+    with pytest.raises(SourceLostError) as told:
+        flow.run()
+    assert told.value.code == "KAFKA_LOSS" and "from offset 2 on: the topic was deleted" in told.value.message
+    report = run_pipeline(flow.project, flow.name, "accepted", submit=in_session(spark), accept_loss="created again")
+    assert report["rows"]["read"] == 6
+    flow.expect("id n", [("a", 1), ("b", 1), *((f"new {n}", 1) for n in range(6))])
+
+
+def test_a_transform_that_fails_until_it_is_corrected(topics: Topics, spark: SparkSession, tmp_path: Path) -> None:
+    """The usual way to a batch in flight for days: retention takes a part of it, and the rest is not lost with that."""
+    topic = topics.create(topics.name("flight"), partitions=2)
+    flow = _kafka(topics, tmp_path, spark, "events", {"topics": [topic]}, transform=_RAISES)
+    for partition in (0, 1):
+        topics.send(topic, _records(*(f"{partition}-{n}" for n in range(5))), partition=partition)
+    with pytest.raises(TidegateError):
+        flow.run()
+    flow.write(f"jobs/{flow.name}/transform.py", "def transform(events):\n    return events\n")
+    topics.cut(topic, 0, 3)
+    with pytest.raises(SourceLostError, match=f"topic {topic} partition 0 offsets 0 to 2"):
+        flow.run()
+    run_pipeline(flow.project, flow.name, "accepted", submit=in_session(spark), accept_loss="too short")
+    flow.expect("id n", [("0-3", 1), ("0-4", 1), *((f"1-{n}", 1) for n in range(5))])
+
+
+_RAISES = "def transform(events):\n    return events.selectExpr('id', 'assert_true(n > 1) IS NULL AS n')\n"

@@ -59,7 +59,7 @@ def make_context(root: Path, close_windows: Any = None, *, is_held: bool = True)
     (paths.checkpoint / "metadata").write_text(json.dumps({"id": QUERY}))
     for batch, watermark in ((0, 0), (1, NOON - 20 * MINUTE)):
         planned = json.dumps({"batchWatermarkMs": watermark, "batchTimestampMs": 1, "conf": {}})
-        (paths.checkpoint / "offsets" / str(batch)).write_text(f'v2\n{planned}\ntrades:"x"')
+        (paths.checkpoint / "offsets" / str(batch)).write_text(f'v2\n{planned}\ntrades:{{"t":{{"0":1}}}}')
         (paths.checkpoint / "commits" / str(batch)).write_text(f'v1\n{{"nextBatchWatermarkMs":{NOON - 10 * MINUTE}}}')
     lease = cast(Any, FakeLease(lambda: is_held))
     return RunContext(Project(root, ProjectSpec()), spec, paths, lease, new_report(NAME, "r"))
@@ -80,7 +80,7 @@ def planned(context: RunContext) -> int | None:
     if state.in_flight is None:
         return None
     lines = (context.paths.checkpoint / "offsets" / str(state.in_flight)).read_text().splitlines()
-    assert lines[2:] == ['trades:"x"'], "it reads nothing"
+    assert lines[2:] == ['trades:{"t":{"0":1}}'], "it reads nothing"
     return int(json.loads(lines[1])["batchWatermarkMs"])
 
 

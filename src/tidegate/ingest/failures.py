@@ -99,7 +99,7 @@ def _explain_kafka(
             "KAFKA_RECORDS_LOST",
             f"the broker no longer has what this run planned to read: {first_lines(error)}",
             next_run="compares the offsets owed with those retained, and names the exact ranges",
-            fix=f'`tidegate plan {name}` shows what is gone; `tidegate run {name} --accept-loss "reason"` goes on',
+            fix=f"`tidegate plan {name}` shows what is gone, and the command that goes on without it",
         )
     # A broker that starts again does not know its topics for a moment; a topic that is gone is told by the next run.
     if any(one.from_kafka and one.kind.endswith(_KAFKA_AWAY) for one in causes):

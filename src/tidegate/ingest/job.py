@@ -106,6 +106,7 @@ def _drain_into_staging(
     from tidegate.ingest.read import SourceReader
     from tidegate.ingest.stage import BatchStager
     from tidegate.ingest.state import set_state_conf
+    from tidegate.ingest.topics import watch_topics
     from tidegate.lease import check_token
     from tidegate.staging.birth import keep_state
     from tidegate.transform.fingerprint import describe_state
@@ -132,6 +133,7 @@ def _drain_into_staging(
         look=BatchLook(spark, spec, paths, order, prepared, reader.range, statics),
         progress=ProgressLog(paths.progress(order.run_id)),
         keeps_state=prepared.keeps_state,
+        topics=watch_topics(project, paths, spec),
         unknown_columns=_look_at_footers(paths, order, spec),
     )
     _drain(spark, prepared.rows, stager)

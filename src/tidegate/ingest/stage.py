@@ -35,6 +35,7 @@ from tidegate.ingest.positions import PositionFinder
 from tidegate.ingest.progress_log import ProgressLog
 from tidegate.ingest.second_look import broken_rows, late_rows
 from tidegate.ingest.state import read_batch_state, read_open
+from tidegate.ingest.topics import TopicWatch
 from tidegate.ingest.unreadable import unreadable_record
 from tidegate.lease import check_token
 from tidegate.project import PipelinePaths
@@ -79,6 +80,7 @@ class BatchStager:
     look: BatchLook
     progress: ProgressLog
     keeps_state: bool
+    topics: TopicWatch
     unknown_columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Columns that the schema lacks, by link, of files whose columns their footers tell."""
     started_at: float = field(default_factory=time.monotonic)
@@ -150,6 +152,7 @@ class BatchStager:
             self.executors.check_computed_once(str(query.runId))
             self.executors.check_state(self.paths.checkpoint, read_batch_state(query).stores)
             self.checks.check_same_rows(manifest_path, batch_metrics(query)["rules"])
+            self.topics.check(batch_id)
             self.checkpoint_sync.sync_batch(batch_id)
         emit("progress", batch=batch_id, replayed=True)
 
@@ -228,6 +231,7 @@ class BatchStager:
         self, manifest: BatchManifest, path: Path, ranges: Ranges, metrics: dict[str, dict[str, Any]]
     ) -> None:
         """Store the manifest, when all that it speaks of is on disk and the lease is still held."""
+        self.topics.check(manifest.batch_id)
         if self.keeps_state:
             sync_files(self._paths_of(ranges))  # its state may have to be computed from them once more
         self.checkpoint_sync.sync_batch(manifest.batch_id)

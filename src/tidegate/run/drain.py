@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import shutil
 import time
 from collections.abc import Callable, Iterable
@@ -12,14 +12,11 @@ from typing import TYPE_CHECKING, Any
 from tidegate import storage
 from tidegate.errors import DisagreementError, SourceLostError, TidegateError
 from tidegate.ingest.order import IngestOrder, write_order
-from tidegate.project import PipelinePaths
+from tidegate.run.losses import accept_losses
 from tidegate.run.master import check_master, explain_end
 from tidegate.run.pending import Pending, find_pending
 from tidegate.run.pinned import describe_pinned, settings_at_birth
-from tidegate.run.preflight import Facts, gather_facts
-from tidegate.run.rebirth import begin_anew
-from tidegate.run.rebuild import rebuild_choices
-from tidegate.run.report import now_text
+from tidegate.run.preflight import Facts, check_agreement, gather_facts
 from tidegate.run.settle import sweep_attempts, sync_ledger
 from tidegate.run.statics import pin_statics
 from tidegate.run.submit import SubmitPlan, driver_died, plan_submit
@@ -28,19 +25,20 @@ from tidegate.spec.models import CloseWhen, FilesSource, KafkaSource
 from tidegate.staging.birth import Birth, as_read, name_query, new_birth, read_birth, replace_birth, write_birth
 from tidegate.staging.checkpoint import (
     files_between,
-    move_end,
     plan_closing_batch,
     read_offsets,
     read_start,
     read_watermark,
 )
 from tidegate.staging.open_state import closing_watermark, read_open_state
+from tidegate.staging.seal import Seal, set_seal
 
 if TYPE_CHECKING:
     from tidegate.run.steps import RunContext
     from tidegate.source.ledger import Ledger, LedgerRow
 
 _ROOM_FOR_AN_ANSWER_BYTES = 1 << 20
+_ACCEPTED_AT_MOST = 3
 
 
 def drain_sources(context: RunContext, submit: Callable[[SubmitPlan], int], accept_loss: str | None) -> None:
@@ -68,6 +66,7 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
 
     assert context.facts is not None
     project, spec, paths, facts = context.project, context.spec, context.paths, context.facts
+    set_seal(paths, facts.checkpoint, facts.files, facts.seal)  # they agree, or the run would have ended
     _receive(context)
     lost: dict[str, list[str]] = {}
     planned: dict[str, list[LedgerRow]] = {}
@@ -81,12 +80,14 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
                 planned[name] = _rows_in_flight(context, name, ledger.known(name, lost[name]).values())
                 kept = {row.path for row in planned[name]}
                 ledger.drop_linked(name, [path for path in lost[name] if path not in kept])
-    pending = find_pending(project, paths, spec, facts.birth, facts.checkpoint, ledger)
+    pending = find_pending(project, paths, spec, facts, ledger)
     for name, rows in planned.items():
         _set_aside_vanished(context, name, rows)
-    if _accept_losses(context, pending, accept_loss):
-        facts = context.facts = gather_facts(paths, spec)
-        pending = find_pending(project, paths, spec, facts.birth, facts.checkpoint, ledger)
+    for _ in range(_ACCEPTED_AT_MOST):  # more may be lost, or the batch in flight be staged, while it is accepted
+        if not accept_losses(context, pending, accept_loss):
+            break
+        paths, facts = context.paths, context.facts
+        pending = find_pending(project, paths, spec, facts, ledger)
     for name, summary in pending.summaries.items():
         if name in lost:
             summary["lost"] = lost[name]
@@ -101,13 +102,15 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
         _make_up_closing(context, pending, facts) or _close_idle(context, pending, facts)
     ):
         facts = context.facts = gather_facts(paths, spec)
+        set_seal(paths, facts.checkpoint, facts.files, facts.seal)
     if not pending.has_new and facts.in_flight is None:
         return None
     if ledger is not None:
         for name, scan in pending.scans.items():
             gone = admit(project, paths, name, scan.new, ledger).gone
             # A process that was frozen while it made links may have made one again that was read long ago.
-            sweep_intake(paths, name, ledger)
+            # A query that has planned nothing yet must not meet what an earlier one has staged: it would read it again.
+            sweep_intake(paths, name, ledger, keep_staged=facts.checkpoint.last_offset is not None)
             if gone:
                 context.report.sources[name].setdefault("skipped", []).extend(gone)
     sweep_attempts(paths, facts)
@@ -186,6 +189,9 @@ def _forget_returned(context: RunContext, facts: Facts) -> None:
         known = read_start(context.paths.checkpoint, checkpoint.last_offset + 1, name)
         if isinstance(source, FilesSource) and known is None:
             context.lease.check()
+            kept = {path: one for path, one in facts.files.digests.items() if not path.startswith(f"sources/{name}/")}
+            unsealed = replace(facts.files, digests=kept)  # first: new files will have the names of these
+            set_seal(context.paths, checkpoint, unsealed, Seal(moved=facts.seal.moved))
             storage.remove_tree(context.paths.checkpoint / "sources" / name)
 
 
@@ -221,73 +227,6 @@ def _owed_links(ledger: Ledger, sources: Any) -> dict[str, dict[str, dict[str, A
         }
         for name in sources
     }
-
-
-def _accept_losses(context: RunContext, pending: Pending, reason: str | None) -> bool:
-    """Stop on a loss, or with a reason record it and begin a new checkpoint behind it. True when one was accepted."""
-    if not pending.kafka:
-        return False
-    from tidegate.source.kafka_loss import birth_after_loss, find_loss
-
-    births: dict[str, dict[str, Any]] = {}
-    losses: dict[str, Any] = {}
-    for name, (start, plan) in pending.kafka.items():
-        loss = find_loss(start, plan)
-        if loss is None:
-            continue
-        if reason is None:
-            raise loss.to_error(context.name, name)
-        births[name] = birth_after_loss(start, plan, loss).to_dict()
-        losses[name] = loss.to_dict()
-    if not losses:
-        return False
-    assert reason is not None
-    record = {"run_id": context.report.run_id, "at": now_text(), "reason": reason.strip(), "sources": losses}
-    context.lease.check()
-    _append_line(context.paths, record)
-    context.report.accepted_loss = record
-    sources = {name: births.get(name, _birth_source(context, pending, name)) for name in context.spec.streams}
-    birth = read_birth(context.paths)
-    if birth is not None and birth.keeps_state:
-        _jump_over_loss(context, birth, births)
-    else:
-        begin_anew(
-            context.paths,
-            new_birth(context.paths, context.spec, sources, settings_at_birth(context.project, context.spec)),
-            why="accepted loss",
-        )
-    return True
-
-
-def _jump_over_loss(context: RunContext, birth: Birth, births: dict[str, dict[str, Any]]) -> None:
-    """Let the last batch end behind what is lost: the checkpoint has state that a new one would not have."""
-    assert context.facts is not None
-    checkpoint = context.facts.checkpoint
-    if checkpoint.in_flight is not None:
-        raise DisagreementError(
-            "LOSS_IN_BATCH",
-            f"batch {checkpoint.in_flight} was begun with records that are lost, and the query keeps state",
-            where=f"pipeline {context.name}",
-            next_run="refuses in the same way; nothing was read or written",
-            fix="; or ".join(rebuild_choices(context.name)),
-        )
-    if checkpoint.last_offset is not None:
-        ends = {name: value["offsets"] for name, value in births.items()}
-        move_end(context.paths.checkpoint, checkpoint.last_offset, ends)
-    replace_birth(context.paths, replace(birth, sources={**birth.sources, **births}))
-
-
-def _birth_source(context: RunContext, pending: Pending, name: str) -> dict[str, Any]:
-    """Where a source goes on when the checkpoint is replaced: for Kafka at what is owed now."""
-    if name not in pending.kafka:
-        return {}
-    start, plan = pending.kafka[name]
-    return replace(start, offsets=plan.owed).to_dict()
-
-
-def _append_line(paths: PipelinePaths, record: dict[str, Any]) -> None:
-    before = paths.losses.read_bytes() if paths.losses.exists() else b""
-    storage.replace(paths.losses, before + json.dumps(record, ensure_ascii=False).encode() + b"\n")
 
 
 def _record_birth(context: RunContext, pending: Pending) -> None:
@@ -359,6 +298,9 @@ def _run_driver(context: RunContext, ordered: tuple[IngestOrder, Pending], submi
     if facts.query_id is not None:
         name_query(paths, facts.query_id)
     sync_ledger(paths, context.spec, facts.owed)
+    with contextlib.suppress(DisagreementError):  # the next run says what does not agree
+        check_agreement(facts, context.name)
+        set_seal(paths, facts.checkpoint, facts.files, facts.seal)
     _note_inferred(context)
     result = storage.read_json(result_path)
     if result is None:

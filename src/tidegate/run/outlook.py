@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate.errors import TidegateError
 from tidegate.project import Project
 from tidegate.run.deliver import describe_behind, describe_sinks
+from tidegate.run.losses import find_losses, loss_error
 from tidegate.run.pending import find_pending
 from tidegate.run.preflight import Facts, check_agreement, gather_facts
 from tidegate.run.verdicts import find_hold
@@ -75,15 +76,12 @@ def look_ahead(project: Project, spec: PipelineSpec, facts: Facts, brokers: Open
             from tidegate.source.ledger import open_ledger
 
             with open_ledger(paths, read_only=True) as ledger:
-                pending = find_pending(project, paths, spec, facts.birth, facts.checkpoint, ledger, brokers)
+                pending = find_pending(project, paths, spec, facts, ledger, brokers)
         else:
-            pending = find_pending(project, paths, spec, facts.birth, facts.checkpoint, None, brokers)
-            from tidegate.source.kafka_loss import find_loss
-
-            for source, (start, plan) in pending.kafka.items():
-                loss = find_loss(start, plan)
-                if loss is not None:
-                    notes.append(f"would refuse: {loss.to_error(name, source)}")
+            pending = find_pending(project, paths, spec, facts, None, brokers)
+        losses = find_losses(pending)
+        if losses:
+            notes.append(f"would refuse: {loss_error(name, facts, pending, losses)}")
         sources, has_new = pending.summaries, pending.has_new
     except TidegateError as error:
         sources_unknown = in_one_line(error)

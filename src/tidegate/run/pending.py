@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from tidegate.project import PipelinePaths, Project
 from tidegate.spec.as_read import KeptSource, SpooledSource, is_to_infer
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
-from tidegate.staging.birth import Birth
-from tidegate.staging.checkpoint import CheckpointState, read_start
+from tidegate.staging.checkpoint import read_offsets, read_start
 
 if TYPE_CHECKING:
+    from tidegate.run.preflight import Facts
     from tidegate.source.files import FilesScan
     from tidegate.source.kafka import KafkaBirth, KafkaPlan
-    from tidegate.source.kafka_broker import OpenBrokers
+    from tidegate.source.kafka_broker import Offsets, OpenBrokers
     from tidegate.source.ledger import Ledger
 
 
@@ -26,6 +26,8 @@ class Pending:
     summaries: dict[str, dict[str, Any]]
     scans: dict[str, FilesScan] = field(default_factory=dict)
     kafka: dict[str, tuple[KafkaBirth, KafkaPlan]] = field(default_factory=dict)
+    begun: dict[str, Offsets] = field(default_factory=dict)
+    """Where the batch in flight ends, by Kafka source: {topic: {partition: offset}}, exclusive; {} without one."""
     files: int = 0
     bytes: int = 0
     offsets: int = 0
@@ -44,18 +46,21 @@ def find_pending(
     project: Project,
     paths: PipelinePaths,
     spec: PipelineSpec,
-    birth: Birth | None,
-    checkpoint: CheckpointState,
+    facts: Facts,
     ledger: Ledger | None,
     brokers: OpenBrokers | None = None,
 ) -> Pending:
     """Look at every source. Raises SourceLostError (folder or topic missing), TryAgainError (broker away).
+
+    What a batch in flight will read is pending too: nobody has it yet.
 
     ``brokers`` opens a connection, by default one for each question to a source.
     """
     summaries: dict[str, dict[str, Any]] = {}
     scans: dict[str, FilesScan] = {}
     kafka: dict[str, tuple[KafkaBirth, KafkaPlan]] = {}
+    begun: dict[str, Offsets] = {}
+    birth = facts.birth
     files = size = offsets = 0
     for name, source in spec.streams.items():
         if isinstance(source, FilesSource):
@@ -84,7 +89,8 @@ def find_pending(
                 start = KafkaBirth.from_dict(birth.sources[name])
             else:
                 start = resolve_birth(project.spec.kafka, source, brokers)
-            plan = plan_kafka(project.spec.kafka, source, start, taken_offsets(paths, checkpoint, name), brokers)
+            taken, begun[name] = kafka_positions(paths, facts, name, start)
+            plan = plan_kafka(project.spec.kafka, source, start, taken, brokers)
             kafka[name] = (start, plan)
             offsets += plan.pending_offsets
             size += plan.pending_offsets * _BYTES_PER_OFFSET
@@ -93,7 +99,7 @@ def find_pending(
                 "offsets": plan.to_dict()["ranges"],
                 "backlog": plan.pending_offsets,
             }
-    return Pending(summaries, scans, kafka, files, size, offsets)
+    return Pending(summaries, scans, kafka, begun, files, size, offsets)
 
 
 def summarise_scan(scan: FilesScan, waiting: int, size_bytes: int) -> dict[str, Any]:
@@ -118,10 +124,24 @@ def _plain(item: Any) -> Any:
     return item
 
 
-def taken_offsets(paths: PipelinePaths, checkpoint: CheckpointState, source_name: str) -> dict[str, dict[int, int]]:
-    """Kafka offsets that the checkpoint's last batch ends at, {} before the first."""
+def kafka_positions(paths: PipelinePaths, facts: Facts, source_name: str, birth: KafkaBirth) -> tuple[Offsets, Offsets]:
+    """Where a Kafka source stands: (next offset to read, where the batch in flight ends), {topic: {partition: offset}}.
+
+    What is owed begins behind the last batch whose records somebody has: staged, settled, or committed. A batch that
+    was only planned has read nothing yet; for a query with state neither has one whose state is not committed. The
+    second value is {} without such a batch.
+    """
     from tidegate.source.kafka import offsets_from_json
 
-    if checkpoint.last_offset is None:
-        return {}
-    return offsets_from_json(read_start(paths.checkpoint, checkpoint.last_offset + 1, source_name) or {})
+    if facts.checkpoint.last_offset is None:
+        return {}, {}
+    begun = facts.in_flight
+    following = facts.checkpoint.last_offset + 1 if begun is None else begun
+    taken = offsets_from_json(read_start(paths.checkpoint, following, source_name) or {})
+    if begun is None:
+        return taken, {}
+    ends = offsets_from_json(read_offsets(paths.checkpoint, begun).get(source_name) or {})
+    for topic, numbers in ends.items():
+        for number in set(numbers) - set(birth.offsets.get(topic, {})) - set(taken.get(topic, {})):
+            taken.setdefault(topic, {})[number] = 0  # appeared with this batch: read from its beginning
+    return taken, ends

@@ -8,16 +8,18 @@ remember having written, a restored table misses what the checkpoint calls done.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tidegate.errors import DisagreementError
 from tidegate.project import PipelinePaths
+from tidegate.run.divergence import find_divergence
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import Birth, changed_keys, fingerprint, read_birth
-from tidegate.staging.checkpoint import CheckpointState, read_checkpoint
+from tidegate.staging.checkpoint import CheckpointState, read_checkpoint, read_given
 from tidegate.staging.manifest import BatchManifest, read_all_manifests
 from tidegate.staging.open_state import read_open_state
+from tidegate.staging.seal import CheckpointFiles, Seal, find_edited, look_at_files, read_seal
 from tidegate.table.log import TableState, glance_at_table, read_table_state
 
 
@@ -40,6 +42,14 @@ class Facts:
     ledger_knows_settled: bool = False
     """Whether the ledger has files of :attr:`untraced_batch`, so that only the note is lost; looked up only when there
     is such a batch."""
+    given: Mapping[int, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
+    """What the checkpoint gives its last committed and its last planned batch, by source: Kafka {"offsets": {topic:
+    {partition: [from, until]}}}, from None where it does not say; files {"links": [link, ...]}."""
+    taken_links: Mapping[str, Mapping[str, tuple[str | None, int | None]]] | None = None
+    """{source: {link: (query id, batch) it was staged in, Nones for not yet}} of these links, as the ledger has it;
+    None when the ledger cannot be asked, or need not be."""
+    files: CheckpointFiles = field(default_factory=CheckpointFiles)
+    seal: Seal = field(default_factory=Seal)
 
     @property
     def query_id(self) -> str | None:
@@ -87,6 +97,15 @@ class Facts:
         staged = {manifest.batch_id for manifest in self.manifests.get(query_id, ())}
         return None if batch in staged else batch
 
+    @property
+    def begun_and_staged(self) -> int | None:
+        """The batch in flight when its rows are staged or in the table, and only its state is missing."""
+        batch = self.in_flight
+        if batch is None or self.query_id is None:
+            return None
+        staged = {manifest.batch_id for manifest in self.manifests.get(self.query_id, ())}
+        return batch if batch in staged or batch <= self.settled_up_to(self.query_id) else None
+
 
 def gather_facts(paths: PipelinePaths, spec: PipelineSpec, *, at_a_glance: bool = False) -> Facts:
     """Read checkpoint, birth, manifests and the table's log. No JVM; raises DisagreementError for a torn table log.
@@ -122,7 +141,42 @@ def gather_facts(paths: PipelinePaths, spec: PipelineSpec, *, at_a_glance: bool 
     facts = _look_at_staged_files(paths, facts)
     if facts.untraced_batch is not None:
         facts = replace(facts, ledger_knows_settled=_is_in_ledger(paths, *facts.untraced_batch))
-    return facts
+    return facts if at_a_glance else _look_into_checkpoint(paths, facts)
+
+
+def _look_into_checkpoint(paths: PipelinePaths, facts: Facts) -> Facts:
+    """The facts with what the checkpoint's files hold, and what seal and ledger know of it."""
+    checkpoint = facts.checkpoint
+    if not checkpoint.exists or checkpoint.faults:
+        return facts
+    files, seal = look_at_files(paths.checkpoint, checkpoint.last_commit), read_seal(paths, checkpoint.query_id)
+    facts = replace(facts, files=files, seal=seal)
+    batches = {checkpoint.last_commit, checkpoint.last_offset} - {None}
+    try:
+        facts = replace(
+            facts, given={batch: read_given(paths.checkpoint, batch) for batch in batches if batch is not None}
+        )
+    except ValueError as error:
+        return replace(facts, checkpoint=replace(checkpoint, faults=[str(error)]))
+    links: dict[str, list[str]] = {}
+    for batch, given in facts.given.items():
+        if f"offsets/{batch}" not in facts.seal.files or batch > facts.settled_up_to(str(facts.query_id)):
+            for source, taken in given.items():
+                links.setdefault(source, []).extend(taken.get("links", ()))
+    return replace(facts, taken_links=_ask_ledger(paths, links)) if any(links.values()) else facts
+
+
+def _ask_ledger(
+    paths: PipelinePaths, links: Mapping[str, Sequence[str]]
+) -> dict[str, dict[str, tuple[str | None, int | None]]] | None:
+    from tidegate.source.ledger import open_ledger
+
+    try:
+        with open_ledger(paths, read_only=True) as ledger:
+            rows = {source: ledger.rows(source, links=some) for source, some in links.items()}
+    except DisagreementError:
+        return None  # whoever needs the ledger says what is wrong with it
+    return {source: {row.link: (row.query_id, row.batch_id) for row in some} for source, some in rows.items()}
 
 
 def _look_at_staged_files(paths: PipelinePaths, facts: Facts) -> Facts:
@@ -154,6 +208,7 @@ def check_agreement(facts: Facts, name: str) -> None:
     _check_state(facts, name)
     _check_checkpoint(facts, name)
     _check_staging(facts, name)
+    _check_content(facts, name)
     _check_spec(facts, name)
 
 
@@ -283,6 +338,23 @@ def _check_staging(facts: Facts, name: str) -> None:
             f"{len(damaged)} staged files do not have the size that was written, first {damaged[0]}",
             name,
             mend,
+        )
+
+
+def _check_content(facts: Facts, name: str) -> None:
+    """The checkpoint's files hold what they held, and tell of each batch what manifest, ledger and table tell."""
+    found = [f"{path} does not hold what it held" for path in find_edited(facts.files, facts.seal)]
+    found = found or [f"{path} does not fit its checksum" for path in facts.files.damaged]
+    for batch in facts.given:
+        found = found or find_divergence(facts, batch)
+    if found:
+        more = f"; and {len(found) - 3} more" if len(found) > 3 else ""
+        raise _disagree(
+            "CHECKPOINT_DIVERGED",
+            f"the checkpoint was edited, or its files were exchanged: {'; '.join(found[:3])}{more}",
+            name,
+            "restore the state folder from the same time as the table, or `tidegate repair {name}`: a new checkpoint "
+            "that starts exactly where the table's log ends",
         )
 
 

@@ -146,9 +146,24 @@ def note_published(
             "query_id": query_id,
             "batch_id": batch_id,
             "ledger_last_id": last_taken(paths, spec),
+            "positions": _positions_of(settled, query_id, batch_id, before),
         }
         if note != before:
             storage.write_note(paths.published, table.version, note)
+
+
+def _positions_of(settled: Sequence[BatchManifest], query_id: str, batch_id: int, before: Any) -> dict[str, Any]:
+    """Where the Kafka sources stand after a batch: kept when its manifest is gone, to compare the checkpoint with."""
+    for manifest in settled:
+        if (manifest.query_id, manifest.batch_id) == (query_id, batch_id):
+            return {
+                name: {
+                    topic: {n: until for n, (_, until) in numbers.items()} for topic, numbers in taken.offsets.items()
+                }
+                for name, taken in manifest.sources.items()
+                if taken.offsets
+            }
+    return dict((before or {}).get("positions") or {})
 
 
 def last_taken(paths: PipelinePaths, spec: PipelineSpec) -> int:

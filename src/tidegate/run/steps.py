@@ -20,6 +20,7 @@ from tidegate.errors import HeldError, TidegateError, TryAgainError, UsageError
 from tidegate.lease import Lease, acquire
 from tidegate.project import PipelinePaths, Project
 from tidegate.run.decisions import carry_out, check_decided, find_decidable, record
+from tidegate.run.losses import check_reason
 from tidegate.run.preflight import Facts, check_agreement
 from tidegate.run.report import (
     FINAL_OUTCOMES,
@@ -105,6 +106,7 @@ def run_pipeline(
     project: Project, name: str, run_id: str, *, submit: Submit, accept_loss: str | None = None
 ) -> dict[str, Any]:
     """``tidegate run``: all steps under one lease. Returns the report; raises TidegateError."""
+    check_reason(accept_loss)
     with _open_run(project, name, run_id, "run") as context:
         if context.report.outcome not in FINAL_OUTCOMES:
             _ingest(context, submit, accept_loss)
@@ -120,6 +122,7 @@ def ingest_run(
     project: Project, name: str, run_id: str, *, submit: Submit, accept_loss: str | None = None
 ) -> dict[str, Any]:
     """The ingest step: what is new goes into staging. ``outcome`` is ``nothing_new`` when no later step is needed."""
+    check_reason(accept_loss)
     with _open_run(project, name, run_id, "ingest", next_step=True) as context:
         if context.report.outcome not in FINAL_OUTCOMES:
             _ingest(context, submit, accept_loss)

@@ -20,7 +20,7 @@ _WORDS: dict[str, str] = {
     "topic_deleted": "the topic was deleted",
     "topic_recreated": "the topic was deleted and created again",
     "partition_vanished": "the partition is gone",
-    "truncated": "the partition ends before what was already read: its log was cut",
+    "truncated": "the partition ends before what was already read or planned: its log was cut",
 }
 
 
@@ -29,8 +29,9 @@ class LostRange:
     """Offsets of one partition that cannot be read any more: from ``lost_from`` up to ``lost_until``, exclusive.
 
     ``lost_until`` None: how far the lost records went is not known. ``goes_on_at`` is where reading goes on after the
-    loss is accepted, None where there is nothing to go on with. For ``truncated`` the range is what was read and is not
-    there now; records that took its place below ``goes_on_at`` cannot be told from read ones and count as lost.
+    loss is accepted, None where there is nothing to go on with. For ``truncated`` the range is what was read, or
+    planned to be, and is not there now; records that took its place below ``goes_on_at`` cannot be told from read ones
+    and count as lost.
     """
 
     topic: str
@@ -79,8 +80,11 @@ class KafkaLoss:
         )
 
 
-def find_loss(birth: KafkaBirth, plan: KafkaPlan) -> KafkaLoss | None:
-    """Compare what is owed with what the brokers retain; None when every owed offset is there or still to come."""
+def find_loss(birth: KafkaBirth, plan: KafkaPlan, begun: Offsets | None = None) -> KafkaLoss | None:
+    """Compare what is owed with what the brokers retain; None when every owed offset is there or still to come.
+
+    ``begun`` is where the batch in flight ends ({} or None without one): these records were there when it was planned.
+    """
     lost: list[LostRange] = []
     for topic, owed in sorted(plan.owed.items()):
         if topic not in plan.topic_ids:
@@ -89,22 +93,32 @@ def find_loss(birth: KafkaBirth, plan: KafkaPlan) -> KafkaLoss | None:
                     LostRange(topic, number, "topic_deleted", start, None, None) for number, start in _sorted(owed)
                 ]
             continue
-        begin, end = plan.begin[topic], plan.end[topic]
         recorded, now = birth.topic_ids.get(topic), plan.topic_ids[topic]
         recreated = recorded is not None and now is not None and recorded != now
         for number, start in _sorted(owed):
-            if number not in end:
-                cause: Cause = "topic_recreated" if recreated else "partition_vanished"
-                lost.append(LostRange(topic, number, cause, start, None, None))
-            elif recreated and number not in plan.new_partitions.get(topic, ()):
-                lost.append(LostRange(topic, number, "topic_recreated", start, None, begin[number]))
-                if begin[number] > 0:
-                    lost.append(LostRange(topic, number, "retention", 0, begin[number], begin[number]))
-            elif start < begin[number]:
-                lost.append(LostRange(topic, number, "retention", start, begin[number], begin[number]))
-            elif start > end[number]:
-                lost.append(LostRange(topic, number, "truncated", end[number], start, end[number]))
+            until = max(start, (begun or {}).get(topic, {}).get(number, start))
+            lost += _lost_of_partition(plan, topic, number, start, until, recreated=recreated)
     return KafkaLoss(tuple(lost)) if lost else None
+
+
+def _lost_of_partition(
+    plan: KafkaPlan, topic: str, number: int, start: int, until: int, *, recreated: bool
+) -> list[LostRange]:
+    """What is lost of a partition that is owed from ``start`` on and was seen to reach ``until``."""
+    if number not in plan.end[topic]:
+        return [LostRange(topic, number, "topic_recreated" if recreated else "partition_vanished", start, None, None)]
+    begin, end = plan.begin[topic][number], plan.end[topic][number]
+    lost = []
+    if recreated and number not in plan.new_partitions.get(topic, ()):
+        lost.append(LostRange(topic, number, "topic_recreated", start, None, begin))
+        if begin > 0:
+            lost.append(LostRange(topic, number, "retention", 0, begin, begin))
+        return lost
+    if start < begin:
+        lost.append(LostRange(topic, number, "retention", start, begin, begin))
+    if end < until:
+        lost.append(LostRange(topic, number, "truncated", end, until, min(max(start, begin), end)))
+    return lost
 
 
 def offsets_after_loss(plan: KafkaPlan, loss: KafkaLoss) -> Offsets:

@@ -9,7 +9,9 @@ tests/spark/test_checkpoint.py.
 from __future__ import annotations
 
 import json
+import struct
 import time
+import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -58,9 +60,15 @@ def read_checkpoint(path: Path) -> CheckpointState:
         missing = sorted(set(range(ids[0], ids[-1] + 1)) - set(ids)) if ids else []
         if missing:
             faults.append(f"{name} lack batch {', '.join(map(str, missing[:5]))}")
-    if last_offset is not None and not faults:
-        faults.extend(_source_log_faults(path, last_offset))
+    if not faults:
+        faults.extend(_torn_files(path, offsets, commits))
     return CheckpointState(True, query_id, last_offset, last_commit, faults)
+
+
+def hadoop_checksum(data: bytes) -> bytes:
+    """The content of the hidden ``.<name>.crc`` that Hadoop keeps beside a local file: a CRC-32 of each 512 bytes."""
+    chunks = (data[start : start + 512] for start in range(0, len(data), 512))
+    return b"crc\0" + struct.pack(">I", 512) + b"".join(struct.pack(">I", zlib.crc32(chunk)) for chunk in chunks)
 
 
 def _batch_ids(folder: Path) -> list[int]:
@@ -70,18 +78,31 @@ def _batch_ids(folder: Path) -> list[int]:
         return []
 
 
+def _torn_files(path: Path, offsets: list[int], commits: list[int]) -> list[str]:
+    """What cannot be read of the files that Spark starts from: the last two batches, and what they speak of."""
+    faults = []
+    try:
+        for batch in offsets[-2:]:
+            _read_offset_file(path, batch)
+        for batch in commits[-1:]:
+            _read_commit(path, batch)
+    except ValueError as error:
+        return [str(error)]
+    for batch in offsets[-1:]:
+        faults += _source_log_faults(path, batch)
+    return faults
+
+
 def _source_log_faults(path: Path, last_offset: int) -> list[str]:
     """A file source whose log does not hold the files that the last offset speaks of."""
     faults = []
-    try:
-        offsets = read_offsets(path, last_offset)
-    except ValueError as error:
-        return [str(error)]
-    for name, offset in offsets.items():
-        if isinstance(offset, dict) and "logOffset" in offset:
+    for name, offset in read_offsets(path, last_offset).items():
+        if is_file_offset(offset):
             try:
                 log = _source_log(path / "sources" / name, int(offset["logOffset"]))
-                json.loads(log.read_bytes().rpartition(b"\n")[2])
+                last = json.loads(log.read_bytes().rpartition(b"\n")[2])
+                if not isinstance(last, dict):
+                    raise ValueError(last)
             except FileNotFoundError as error:
                 faults.append(f"the file list {error} of source {name} is gone")
             except ValueError:
@@ -109,13 +130,19 @@ def read_start(path: Path, batch_id: int, source_name: str) -> Any | None:
 
 def _read_offset_file(path: Path, batch_id: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """Metadata (``batchWatermarkMs``, ``batchTimestampMs``, ``conf``) and offsets of a planned batch."""
-    lines = (path / "offsets" / str(batch_id)).read_text().splitlines()
+    data = (path / "offsets" / str(batch_id)).read_bytes()
     try:
+        lines = data.decode().split("\n")
         if lines[0] != "v2":
             raise ValueError(f"{lines[0]!r} instead of v2: an earlier version of tidegate made this checkpoint")
+        metadata = json.loads(lines[1])
+        if not isinstance(metadata, dict):
+            raise ValueError("its metadata is not an object")
         named = [line.partition(":") for line in lines[2:]]
         offsets = {name: json.loads(value) for name, _, value in named if value != "-"}
-        return json.loads(lines[1]), offsets
+        for name, offset in offsets.items():
+            _check_offset(name, offset)
+        return metadata, offsets
     except (ValueError, IndexError) as error:
         raise ValueError(f"the offsets of batch {batch_id} cannot be read: {error}") from error
 
@@ -123,6 +150,23 @@ def _read_offset_file(path: Path, batch_id: int) -> tuple[dict[str, Any], dict[s
 def read_pinned_settings(path: Path, batch_id: int) -> dict[str, str]:
     """The settings that Spark pinned with the checkpoint's first batch and repeats in each planned one."""
     return {str(key): str(value) for key, value in _read_offset_file(path, batch_id)[0].get("conf", {}).items()}
+
+
+def is_file_offset(offset: Any) -> bool:
+    """Whether an end offset is that of a file source: the number of the last entry of its log."""
+    return isinstance(offset, dict) and set(offset) == {"logOffset"} and isinstance(offset["logOffset"], int)
+
+
+def _check_offset(name: str, offset: Any) -> None:
+    """An end offset is {"logOffset": n} of a file source, or {topic: {partition: n}} of Kafka."""
+    if is_file_offset(offset):
+        return
+    ok = isinstance(offset, dict) and all(
+        isinstance(numbers, dict) and all(key.isdigit() and type(n) is int for key, n in numbers.items())
+        for numbers in offset.values()
+    )
+    if not ok:
+        raise ValueError(f"source {name} ends at {json.dumps(offset)[:80]}, which is not an offset")
 
 
 def read_watermark(path: Path) -> int:
@@ -134,7 +178,13 @@ def read_watermark(path: Path) -> int:
 
 
 def _read_commit(path: Path, batch_id: int) -> dict[str, Any]:
-    value: dict[str, Any] = json.loads((path / "commits" / str(batch_id)).read_text().partition("\n")[2])
+    version, _, text = (path / "commits" / str(batch_id)).read_bytes().partition(b"\n")
+    try:
+        value = json.loads(text)
+        if version != b"v1" or not isinstance(value, dict) or type(value.get("nextBatchWatermarkMs", 0)) is not int:
+            raise ValueError(f"{version[:20]!r}, {text[:80]!r}")
+    except ValueError as error:
+        raise ValueError(f"the commit of batch {batch_id} cannot be read: {error}") from error
     return value
 
 
@@ -149,35 +199,84 @@ def plan_closing_batch(path: Path, watermark_ms: int) -> int | None:
     last = (_batch_ids(path / "offsets") or [-1])[-1]
     if last < 0:
         return None
-    lines = (path / "offsets" / str(last)).read_text().splitlines()
+    lines = (path / "offsets" / str(last)).read_text().split("\n")
     metadata = json.loads(lines[1])
     if metadata["batchWatermarkMs"] >= watermark_ms:
         return None
     metadata |= {"batchWatermarkMs": watermark_ms, "batchTimestampMs": time.time_ns() // 1_000_000}
     lines[1] = json.dumps(metadata, separators=(",", ":"))
-    storage.put_if_absent(path / "offsets" / str(last + 1), "\n".join(lines).encode())
+    data = "\n".join(lines).encode()
+    if storage.put_if_absent(path / "offsets" / str(last + 1), data):
+        storage.replace(path / "offsets" / f".{last + 1}.crc", hadoop_checksum(data))
     return last + 1
 
 
-def move_end(path: Path, batch_id: int, ends: dict[str, Any]) -> None:
-    """Let the committed batch ``batch_id`` end elsewhere: {source: end offset}. The next batch starts there."""
-    lines = (path / "offsets" / str(batch_id)).read_text().splitlines()
+def moved_end(path: Path, batch_id: int, ends: dict[str, Any]) -> bytes:
+    """The entry of batch ``batch_id`` in the offset log, with other end offsets: {source: end}."""
+    lines = (path / "offsets" / str(batch_id)).read_text().split("\n")
     offsets = {**read_offsets(path, batch_id), **ends}
     named = [f"{name}:{json.dumps(value, separators=(',', ':'))}" for name, value in sorted(offsets.items())]
+    return "\n".join([*lines[:2], *named]).encode()
+
+
+def read_given(path: Path, batch_id: int) -> dict[str, dict[str, Any]]:
+    """What the checkpoint gives batch ``batch_id`` of each source that it names.
+
+    Kafka: {"offsets": {topic: {partition: [from, until]}}}, from None where no earlier batch says. Files: {"links":
+    [link, ...]}, links as the ledger has them. Raises ValueError when a file of the checkpoint is torn or gone.
+    """
+    given: dict[str, dict[str, Any]] = {}
+    try:
+        for name, end in read_offsets(path, batch_id).items():
+            start = read_start(path, batch_id, name)
+            if is_file_offset(end):
+                after = -1 if start is None else int(start["logOffset"])
+                taken = files_between(path, name, after, int(end["logOffset"]))
+                given[name] = {"links": sorted(one.rpartition(f"/intake/{name}/")[2] for one in taken)}
+                if after > int(end["logOffset"]):
+                    given[name]["backwards"] = True
+            else:
+                begin = start or {}
+                given[name] = {
+                    "offsets": {
+                        topic: {
+                            n: [begin.get(topic, {}).get(n, 0 if start else None), until] for n, until in ns.items()
+                        }
+                        for topic, ns in end.items()
+                    }
+                }
+    except (KeyError, TypeError, FileNotFoundError) as error:
+        raise ValueError(f"what batch {batch_id} takes cannot be read: {error}") from error
+    return given
+
+
+def replace_entry(path: Path, batch_id: int, data: bytes) -> None:
+    """Put what :func:`moved_end` made in the place of the entry. The next batch starts where it ends."""
     storage.remove(path / "offsets" / f".{batch_id}.crc")  # of the old bytes
-    storage.replace(path / "offsets" / str(batch_id), "\n".join([*lines[:2], *named]).encode())
+    storage.replace(path / "offsets" / str(batch_id), data)
 
 
 def files_between(path: Path, source_name: str, after: int, until: int) -> list[str]:
     """Paths (decoded, of the local file system) that a file source took in log entries ``after`` < n <= ``until``."""
     folder = path / "sources" / source_name
-    found: list[str] = []
-    for entry in range(after + 1, until + 1):
-        for line in _source_log(folder, entry).read_text().splitlines()[1:]:
+    logs = {entry: _source_log(folder, entry) for entry in range(after + 1, until + 1)}
+    entries = {log: _read_source_log(log) for log in set(logs.values())}  # one compacted log holds many entries
+    return [taken for entry, log in logs.items() for taken in entries[log].get(entry, ())]
+
+
+def _read_source_log(log: Path) -> dict[int, list[str]]:
+    """The paths that a log of a file source holds, by entry. Raises ValueError when it is torn."""
+    found: dict[int, list[str]] = {}
+    try:
+        for line in log.read_bytes().split(b"\n")[1:]:
             record = json.loads(line)
-            if int(record["batchId"]) == entry:
-                # file:///a or file:/a, and no host, query or fragment that urlparse would be needed for.
-                found.append(unquote(record["path"].removeprefix("file:").removeprefix("//")))
+            # file:///a or file:/a, and no host, query or fragment that urlparse would be needed for.
+            taken = unquote(record["path"].removeprefix("file:").removeprefix("//"))
+            found.setdefault(int(record["batchId"]), []).append(taken)
+        if not log.suffix and set(found) != {int(log.name)}:
+            raise ValueError("it is the list of another entry")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"the file list sources/{log.parent.name}/{log.name} is torn") from error
     return found
 
 

@@ -1,0 +1,131 @@
+"""The seal of a checkpoint: a digest of each of its files, taken when they were last seen to fit.
+
+Spark writes each file of a checkpoint once and believes it ever after: numbers, watermark and settings in it are
+compared with nothing. So what a run has found to fit, and what its driver left, is sealed, and a file that holds
+something else later was edited, exchanged, or overwritten by a process that came too late. State files are told by the
+checksum files that Hadoop keeps beside them: their bytes Spark compares with those itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tidegate import storage
+from tidegate.project import PipelinePaths
+from tidegate.staging.checkpoint import CheckpointState, hadoop_checksum
+
+_FOLDERS = ("offsets", "commits", "sources")
+_STATE_VERSION = re.compile(r"\.(\d+)[._].*\.crc$")
+
+
+@dataclass(frozen=True)
+class Seal:
+    """``files`` maps a path in the checkpoint to the digests it may have: one, or two while it is moved."""
+
+    files: Mapping[str, list[str]] = field(default_factory=dict)
+    moved: Mapping[str, Any] = field(default_factory=dict)
+    """{"batch": N, "ends": {source: end}}: batch N ends there, and not where it was staged, since a loss was
+    accepted."""
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether a move was begun and not sealed yet: it may be half done."""
+        return any(len(digests) > 1 for digests in self.files.values())
+
+
+@dataclass(frozen=True)
+class CheckpointFiles:
+    """The files of a checkpoint as they are: digests by path, and those that Hadoop's checksum does not fit."""
+
+    digests: Mapping[str, str] = field(default_factory=dict)
+    damaged: tuple[str, ...] = ()
+
+
+def look_at_files(checkpoint: Path, last_commit: int | None) -> CheckpointFiles:
+    """Read every file of a checkpoint; of the state only checksum files, of versions that batches up to ``last_commit``
+    left: a batch that is computed again writes its version again."""
+    digests: dict[str, str] = {}
+    damaged: list[str] = []
+    for folder, _, names in os.walk(checkpoint):
+        inside = os.path.relpath(folder, checkpoint)
+        top = inside.partition(os.sep)[0]
+        here = set(names)
+        for name in names:
+            path = name if inside == "." else f"{inside}/{name}"
+            if top == "state":
+                version = _STATE_VERSION.match(name)  # batch N leaves version N + 1
+                final = version is not None and last_commit is not None and int(version[1]) <= last_commit + 1
+                data = _read(checkpoint / path) if final else None
+            elif not name.startswith(".") and (top in _FOLDERS or path == "metadata"):
+                data = _read(checkpoint / path)
+                beside = f".{name}.crc"
+                checksum = _read(checkpoint / inside / beside) if beside in here else None
+                if None not in (data, checksum) and checksum != hadoop_checksum(data or b""):
+                    damaged.append(path)
+            else:
+                data = None
+            if data is not None:
+                digests[path] = digest_of(data)
+    return CheckpointFiles(digests, tuple(sorted(damaged)))
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:  # removed by a driver since it was listed
+        return None
+
+
+def read_seal(paths: PipelinePaths, query_id: str | None) -> Seal:
+    """The seal of a query's checkpoint; an empty one where none was set yet."""
+    value = storage.read_note(paths.seals / query_id) if query_id is not None else None
+    return Seal(**value) if value is not None else Seal()
+
+
+def find_edited(files: CheckpointFiles, seal: Seal) -> list[str]:
+    """The files that hold something else than when they were sealed. Which ones are gone is not told here: Spark itself
+    removes old ones."""
+    return sorted(path for path, digest in files.digests.items() if digest not in seal.files.get(path, [digest]))
+
+
+def set_seal(paths: PipelinePaths, checkpoint: CheckpointState, files: CheckpointFiles, before: Seal) -> None:
+    """Seal a checkpoint as it is. A process that comes too late seals less of the same files, or is passed over."""
+    if checkpoint.query_id is None:
+        return
+    if not before.files and paths.seals.is_dir():
+        for other in paths.seals.iterdir():
+            if other.name != checkpoint.query_id:
+                storage.remove_tree(other)
+    now = {"files": {path: [digest] for path, digest in files.digests.items()}, "moved": dict(before.moved)}
+    _write(paths, checkpoint, before, now)
+
+
+def allow_moves(
+    paths: PipelinePaths,
+    checkpoint: CheckpointState,
+    files: CheckpointFiles,
+    moves: Mapping[int, bytes],
+    moved: Mapping[str, Any],
+) -> None:
+    """Let entries of the offset log be replaced: {batch: its new bytes}. Until the next seal either content fits."""
+    allowed = {path: [digest] for path, digest in files.digests.items()}
+    for batch, data in moves.items():
+        allowed[f"offsets/{batch}"].append(digest_of(data))
+    _write(paths, checkpoint, Seal(), {"files": allowed, "moved": dict(moved)})
+
+
+def digest_of(data: bytes) -> str:
+    """What tells two contents of a file apart."""
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def _write(paths: PipelinePaths, checkpoint: CheckpointState, before: Seal, now: Mapping[str, Any]) -> None:
+    if now != {"files": before.files, "moved": before.moved}:
+        number = 0 if checkpoint.last_offset is None else checkpoint.last_offset
+        storage.write_note(paths.seals / str(checkpoint.query_id), number, now)

@@ -1,0 +1,183 @@
+"""A Kafka broker and a Spark driver in a few lines, for runs of Kafka pipelines without either.
+
+The driver does with checkpoint and manifests what Spark and the ingest driver do: it plans a batch, or takes up the one
+in flight, stages it, commits it. Its records are the offsets it took, so that a test can count them.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from tidegate.ingest.order import read_order, write_result
+from tidegate.project import PipelinePaths, Project, load_project
+from tidegate.run.submit import SubmitPlan
+from tidegate.source.kafka_broker import Offsets, TopicState
+from tidegate.staging.birth import read_birth
+from tidegate.staging.checkpoint import read_checkpoint, read_given, read_offsets, read_start
+from tidegate.staging.manifest import BatchManifest, SourceRange, write_manifest
+
+NAME = "clicks"
+SCHEMA = '{"type":"struct","fields":[{"name":"value","type":"string","nullable":true,"metadata":{}}]}'
+_CONF = (
+    '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{"spark.sql.shuffle.partitions":"4"},"sourceMetadataInfo":{}}'
+)
+
+
+@dataclass
+class FakeBroker:
+    """What a broker retains: ``begin`` and ``end`` per partition, ids of its topics."""
+
+    begin: Offsets
+    end: Offsets
+    ids: dict[str, str] = field(default_factory=dict)
+
+    def __call__(self, settings: Any) -> FakeBroker:
+        return self
+
+    def list_names(self) -> list[str]:
+        return sorted(self.end)
+
+    def describe(self, topics: Iterable[str]) -> dict[str, TopicState]:
+        there = [topic for topic in topics if topic in self.end]
+        return {topic: TopicState(self.ids.get(topic, "id-" + topic), tuple(self.end[topic]), False) for topic in there}
+
+    def begin_offsets(self, partitions: Mapping[str, Iterable[int]]) -> Offsets:
+        return {topic: {number: self.begin[topic][number] for number in partitions[topic]} for topic in partitions}
+
+    def end_offsets(self, partitions: Mapping[str, Iterable[int]]) -> Offsets:
+        return {topic: {number: self.end[topic][number] for number in partitions[topic]} for topic in partitions}
+
+    def offsets_at(self, partitions: Mapping[str, Iterable[int]], at: datetime) -> Offsets:
+        raise NotImplementedError
+
+
+@dataclass
+class FakeSpark:
+    """The driver. ``stops`` names where it is killed: "planned" (before the manifest), "staged" (before the commit)."""
+
+    broker: FakeBroker
+    stops: str = ""
+    starts: int = 0
+    staged: Counter[tuple[str, int, int]] = field(default_factory=Counter)
+    """Every record that a batch staged: (topic, partition, offset)."""
+    keeps_state: bool = False
+    before_read: Callable[[], None] = lambda: None
+
+    def __call__(self, plan: SubmitPlan) -> int:
+        self.starts += 1
+        order = read_order(Path(plan.application_args[-1]))
+        paths = load_project(Path(order.project_root)).paths(order.pipeline)
+        self.before_read()
+        while self.run_batch(paths, order.run_id, order.links.get("f", {})):
+            pass
+        if not self.stops:
+            write_result(paths.ingest_result(order.run_id), None, batches=1)
+        return 1 if self.stops else 0
+
+    def run_batch(self, paths: PipelinePaths, run_id: str, links_owed: Mapping[str, dict[str, Any]]) -> bool:
+        """One batch, to where it ``stops``; False when there is none, or it stopped."""
+        checkpoint = read_checkpoint(paths.checkpoint)
+        if not checkpoint.exists:
+            paths.checkpoint.mkdir(parents=True)
+            (paths.checkpoint / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
+            for name in ("offsets", "commits"):
+                (paths.checkpoint / name).mkdir()
+            checkpoint = read_checkpoint(paths.checkpoint)
+        has_files = paths.intake("f").is_dir()
+        batch = checkpoint.in_flight
+        if batch is None:
+            batch = 0 if checkpoint.last_offset is None else checkpoint.last_offset + 1
+            start = self._start(paths, batch)
+            idle = all(
+                start.get(t, {}).get(str(n), 0) >= end for t, ns in self.broker.end.items() for n, end in ns.items()
+            )
+            if idle and not (has_files and self._new_links(paths)):
+                return False
+            if has_files and (links := self._new_links(paths)):
+                write_files(paths.checkpoint, batch, links, paths.intake("f"))
+            ends = {topic: {str(n): end for n, end in numbers.items()} for topic, numbers in self.broker.end.items()}
+            write_offsets(paths.checkpoint, batch, ends)
+        if self.stops == "planned":
+            return False
+        start, ends = self._start(paths, batch), read_offsets(paths.checkpoint, batch)["s"]
+        ranges = {t: {n: [start.get(t, {}).get(n, 0), end] for n, end in ns.items()} for t, ns in ends.items()}
+        for topic, numbers in ranges.items():
+            for number, (begin, end) in numbers.items():
+                assert (
+                    begin == end
+                    or self.broker.begin[topic][int(number)] <= begin <= end <= self.broker.end[topic][int(number)]
+                )
+        count = sum(end - begin for numbers in ranges.values() for begin, end in numbers.values())
+        query = str(checkpoint.query_id)
+        sources = {"s": SourceRange(count, 0, offsets=ranges)}
+        if has_files:
+            links = read_given(paths.checkpoint, batch).get("f", {}).get("links", [])
+            foreign = [link for link in links if link not in links_owed]
+            assert not foreign, f"Spark would read {foreign} again"
+            sources["f"] = SourceRange(len(links), 0, files=[{**links_owed[link], "link": link} for link in links])
+        value = BatchManifest(NAME, run_id, query, batch, "a", sources, 0, 0, 0, [], [], 0, SCHEMA)
+        if self.keeps_state:
+            from tidegate.staging.open_state import note_batch
+
+            note_batch(paths, value, open_until_ms=None, windows=[], now_ms=0)
+        if write_manifest(paths.manifest(query, batch), value):
+            self.staged.update(
+                (t, int(n), at) for t, ns in ranges.items() for n, pair in ns.items() for at in range(*pair)
+            )
+        if self.stops == "staged":
+            return False
+        commit(paths.checkpoint, batch)
+        return True
+
+    def _new_links(self, paths: PipelinePaths) -> list[str]:
+        """What Spark finds in the intake and has not seen before."""
+        logs = paths.checkpoint.glob("sources/f/[0-9]*")
+        seen = {json.loads(line)["path"] for log in logs for line in log.read_text().splitlines()[1:]}
+        return [link.name for link in sorted(paths.intake("f").iterdir()) if f"file://{link}" not in seen]
+
+    def _start(self, paths: PipelinePaths, batch: int) -> dict[str, dict[str, int]]:
+        birth = read_birth(paths)
+        assert birth is not None
+        start = read_start(paths.checkpoint, batch, "s")
+        value: dict[str, dict[str, int]] = start if start is not None else birth.sources["s"]["offsets"]
+        return value
+
+
+def write_files(checkpoint: Path, batch: int, links: Iterable[str], intake: Path) -> None:
+    """The list of files of a batch, as Spark's file source keeps it."""
+    log = checkpoint / "sources" / "f" / str(batch)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    entries = [{"path": f"file://{intake / link}", "timestamp": 1, "batchId": batch} for link in links]
+    log.write_text("\n".join(["v1", *map(json.dumps, entries)]))
+
+
+def write_offsets(checkpoint: Path, batch: int, ends: Mapping[str, Mapping[str, int]]) -> None:
+    """Plan a batch as Spark does, for the Kafka source ``s`` and the file source ``f``, where that has had files."""
+    entries = [int(log.name) for log in checkpoint.glob("sources/f/[0-9]*")]
+    text = f"v2\n{_CONF}\n" + (f'f:{{"logOffset":{max(entries)}}}\n' if entries else "")
+    text += f"s:{json.dumps(ends, separators=(',', ':'))}"
+    (checkpoint / "offsets" / str(batch)).write_text(text)
+
+
+def commit(checkpoint: Path, batch: int) -> None:
+    """Commit a batch as Spark does."""
+    (checkpoint / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+
+
+def make_project(root: Path, more: str = "") -> Project:
+    """A project with a Kafka pipeline on topic ``t``."""
+    (root / "jobs" / NAME).mkdir(parents=True)
+    (root / "tidegate.yaml").write_text("version: 1\n")
+    (root / "jobs" / "tidegate_job.py").touch()
+    (root / "jobs" / NAME / "pipeline.yaml").write_text(
+        f"version: 1\nname: {NAME}\nschedule: null\nsources:\n"
+        f"  s: {{type: kafka, topics: [t], format: text, starting_offsets: earliest}}\n{more}"
+    )
+    return load_project(root)

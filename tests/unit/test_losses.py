@@ -1,0 +1,340 @@
+"""What Kafka lost of a batch in flight: named whole before Spark starts, and accepted without losing anything else."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fake_kafka import NAME, FakeBroker, FakeSpark, make_project
+from tests.storage_calls import KilledHere, StorageCalls, kill
+from tidegate import storage
+from tidegate.errors import DisagreementError, SourceLostError, TidegateError, TryAgainError, UsageError
+from tidegate.project import PipelinePaths, Project, load_project
+from tidegate.run.outlook import plan_pipeline
+from tidegate.run.repair import repair_pipeline
+from tidegate.run.steps import ingest_run, run_pipeline
+from tidegate.source import kafka
+from tidegate.staging.birth import read_birth, replace_birth
+from tidegate.staging.checkpoint import read_checkpoint, read_offsets
+
+
+@dataclass
+class Flow:
+    """A Kafka pipeline on a topic of two partitions, of which 0..99 are published."""
+
+    project: Project
+    broker: FakeBroker
+    spark: FakeSpark
+    runs: int = 0
+
+    @property
+    def paths(self) -> PipelinePaths:
+        return self.project.paths(NAME)
+
+    def run(self, accept: str | None = None) -> dict[str, Any]:
+        self.runs += 1
+        return run_pipeline(self.project, NAME, f"r{self.runs}", submit=self.spark, accept_loss=accept)
+
+    def plan_batch(self, *ends: int) -> None:
+        """New records arrive, and a driver dies after it has planned them."""
+        self.broker.end = {"t": dict(enumerate(ends))}
+        self.spark.stops = "planned"
+        with pytest.raises(TryAgainError):
+            self.run()
+        self.spark.stops = ""
+
+    def keep_state(self) -> None:
+        """From now on the query keeps state."""
+        self.spark.keeps_state = True
+        birth = read_birth(self.paths)
+        assert birth is not None
+        replace_birth(self.paths, replace(birth, state=[{"operator": "Aggregate", "keys": [], "values": []}]))
+
+    def refused(self, code: str, accept: str | None = None) -> TidegateError:
+        """The error of a run that must not start Spark; plan and status tell the same."""
+        starts = self.spark.starts
+        with pytest.raises(TidegateError) as told:
+            self.run(accept)
+        assert (told.value.code, self.spark.starts) == (code, starts)
+        notes = plan_pipeline(self.project, NAME)["notes"]
+        assert any(note.startswith(f"would refuse: {code}: {told.value.message}") for note in notes), notes
+        return told.value
+
+    def check(self, lost: Callable[[int, int], bool]) -> None:
+        """Every record that was offered is staged once, except those that are lost."""
+        offered = {("t", n, at) for n, end in self.broker.end["t"].items() for at in range(end) if not lost(n, at)}
+        assert self.spark.staged == dict.fromkeys(offered, 1)
+
+    def record(self) -> dict[str, Any]:
+        *_, last = (self.paths.state / "accepted_losses.jsonl").read_text().splitlines()
+        value: dict[str, Any] = json.loads(last)
+        return value
+
+
+@pytest.fixture
+def flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Flow:
+    broker = FakeBroker({"t": {0: 0, 1: 0}}, {"t": {0: 100, 1: 100}})
+    monkeypatch.setattr(kafka, "Brokers", broker)
+    flow = Flow(make_project(tmp_path), broker, FakeSpark(broker))
+    assert flow.run()["outcome"] == "published"
+    return flow
+
+
+LOSSES = {
+    "inside the batch": (300, 200),
+    "the whole batch": (500, 400),
+    "beyond the batch": (600, 500),
+}
+
+
+@pytest.mark.parametrize("case", LOSSES)
+@pytest.mark.parametrize("with_state", [False, True], ids=["without state", "with state"])
+def test_a_loss_in_the_batch_in_flight(flow: Flow, case: str, with_state: bool) -> None:
+    begin, count = LOSSES[case]
+    if with_state:
+        flow.keep_state()
+    flow.plan_batch(500, 500)
+    flow.broker.begin["t"][0] = begin
+    flow.broker.end["t"] = {0: 700, 1: 700}
+
+    error = flow.refused("KAFKA_LOSS")
+    assert isinstance(error, SourceLostError) and error.exit_code == 66
+    assert f"topic t partition 0 offsets 100 to {begin - 1} ({count}): taken by retention" in error.message
+    assert repair_pipeline(flow.project, NAME, dry_run=False)["found"] == "nothing disagrees"
+
+    report = flow.run("retention was too short")
+    assert report["outcome"] == "published" and report["rows"]["read"] == 1200 - count
+    flow.check(lambda number, at: number == 0 and 100 <= at < begin)
+    record = flow.record()
+    assert record == report["accepted_loss"] and record["reason"] == "retention was too short"
+    assert record["sources"]["s"]["lost_offsets"] == count
+    assert record["planned_anew"]["batch_id"] == 1
+    assert flow.run()["outcome"] == "nothing_new"
+
+
+@pytest.mark.parametrize("with_state", [False, True], ids=["without state", "with state"])
+def test_a_planned_range_whose_end_was_cut(flow: Flow, with_state: bool) -> None:
+    """An unclean election: the partition ends before what was planned."""
+    if with_state:
+        flow.keep_state()
+    flow.plan_batch(500, 500)
+    flow.broker.end["t"][0] = 300
+    assert "offsets 300 to 499 (200): the partition ends before" in flow.refused("KAFKA_LOSS").message
+    flow.run("the broker was killed")
+    flow.check(lambda number, at: False)
+
+
+def test_the_first_batch_in_flight(flow: Flow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = Flow(make_project(tmp_path / "other"), flow.broker, FakeSpark(flow.broker))
+    other.plan_batch(500, 500)
+    other.keep_state()
+    other.broker.begin["t"][1] = 50
+    other.refused("KAFKA_LOSS")
+    other.run("gone")
+    other.check(lambda number, at: number == 1 and at < 50)
+
+
+def test_a_staged_batch_is_not_read_again(flow: Flow) -> None:
+    """It was read before retention took its records; only what comes behind it is owed."""
+    flow.broker.end = {"t": {0: 500, 1: 500}}
+    flow.spark.stops = "staged"
+    with pytest.raises(TryAgainError):
+        flow.run()
+    flow.spark.stops = ""
+    flow.broker.begin["t"][0] = 600
+    flow.broker.end["t"] = {0: 700, 1: 700}
+    assert "offsets 500 to 599 (100)" in flow.refused("KAFKA_LOSS").message
+    flow.run("gone")
+    flow.check(lambda number, at: number == 0 and 500 <= at < 600)
+    assert "planned_anew" not in flow.record()
+
+
+def test_staged_without_its_state(flow: Flow) -> None:
+    """Only Spark can finish such a batch, from records that are gone: a rebuild is the one way, and it works."""
+    flow.keep_state()
+    flow.broker.end = {"t": {0: 500, 1: 500}}
+    flow.spark.stops = "staged"
+    with pytest.raises(TryAgainError):
+        flow.run()
+    flow.spark.stops = ""
+    flow.broker.begin["t"][0] = 300
+    for accept in (None, "gone"):
+        error = flow.refused("LOSS_IN_BATCH", accept)
+        assert isinstance(error, DisagreementError) and "offsets 100 to 299 (200)" in error.message
+        assert error.fix is not None and "--rebuild" in error.fix
+    repair_pipeline(flow.project, NAME, dry_run=False, rebuild=True)
+    flow.spark.staged.clear()
+    assert "offsets 0 to 299 (300)" in flow.refused("KAFKA_LOSS").message
+    assert flow.run("gone")["outcome"] == "published"
+    flow.check(lambda number, at: number == 0 and at < 300)
+
+
+def test_a_loss_behind_a_batch_without_its_state(flow: Flow) -> None:
+    """The batch is finished first; then the loss behind it is accepted like any other."""
+    flow.keep_state()
+    flow.broker.end = {"t": {0: 100, 1: 500}}
+    flow.spark.stops = "staged"
+    with pytest.raises(TryAgainError):
+        flow.run()
+    flow.spark.stops = ""
+    flow.broker.begin["t"][0] = 200
+    flow.broker.end["t"] = {0: 300, 1: 500}
+    flow.refused("KAFKA_LOSS")
+    with pytest.raises(AssertionError):  # as Spark: it finishes the batch, and fails on the next one
+        flow.run("gone")
+    assert read_checkpoint(flow.paths.checkpoint).last_commit == 1
+    flow.run("gone")
+    flow.check(lambda number, at: number == 0 and 100 <= at < 200)
+
+
+def test_lost_between_the_look_and_the_read(flow: Flow) -> None:
+    """Spark fails on its own; the next run names it, and accepting works."""
+    flow.broker.end = {"t": {0: 500, 1: 500}}
+    flow.spark.before_read = lambda: flow.broker.begin["t"].update({0: 300})
+    with pytest.raises(AssertionError):
+        flow.run()
+    flow.spark.before_read = lambda: None
+    assert "offsets 100 to 299 (200)" in flow.refused("KAFKA_LOSS").message
+    flow.run("gone")
+    flow.check(lambda number, at: number == 0 and 100 <= at < 300)
+
+
+def test_a_recreated_topic_with_a_batch_in_flight(flow: Flow) -> None:
+    flow.plan_batch(500, 500)
+    flow.broker.ids["t"] = "another"
+    flow.broker.end = {"t": {0: 900, 1: 900}}
+    assert "from offset 100 on: the topic was deleted and created again" in flow.refused("KAFKA_LOSS").message
+    before = flow.spark.staged.copy()
+    flow.run("created again")
+    assert (flow.spark.staged - before).total() == 1800
+
+
+@pytest.mark.parametrize("reason", ["", "  \t"])
+def test_a_loss_is_accepted_with_a_reason(flow: Flow, reason: str) -> None:
+    for act in (run_pipeline, ingest_run):
+        with pytest.raises(UsageError) as told:
+            act(flow.project, NAME, "r", submit=flow.spark, accept_loss=reason)
+        assert (told.value.code, told.value.exit_code) == ("REASON_MISSING", 64)
+    assert not flow.paths.report("r").exists()
+
+
+def test_the_batch_turns_out_to_be_staged(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver that was believed dead stages it while the loss is accepted: nothing of it is lost, or read again."""
+    from tidegate.run import losses
+
+    flow.plan_batch(500, 500)
+    flow.broker.begin["t"][0] = 300
+    replace_query = losses.replace_query
+
+    def wake_up(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.setattr(losses, "replace_query", replace_query)
+        flow.broker.begin["t"][0] = 0
+        flow.spark.run_batch(flow.paths, "r2", {})
+        flow.broker.begin["t"][0] = 300
+        return replace_query(*arguments, **options)
+
+    monkeypatch.setattr(losses, "replace_query", wake_up)
+    report = flow.run("gone")
+    assert report["outcome"] == "published" and report["accepted_loss"] is None
+    flow.check(lambda number, at: False)
+    assert (flow.paths.state / "accepted_losses.jsonl").read_text() == ""
+
+
+def test_the_planned_end_moves_with_the_start(flow: Flow) -> None:
+    """Of a query with state the batches of the checkpoint are moved, each to what is there of it."""
+    flow.keep_state()
+    flow.plan_batch(500, 500)
+    flow.broker.begin["t"][0] = 600
+    flow.broker.end["t"] = {0: 700, 1: 700}
+    flow.spark.stops = "planned"
+    with pytest.raises(TryAgainError):
+        flow.run("gone")
+    assert read_offsets(flow.paths.checkpoint, 0)["s"] == {"t": {"0": 600, "1": 100}}
+    assert read_offsets(flow.paths.checkpoint, 1)["s"] == {"t": {"0": 600, "1": 500}}
+
+
+def test_files_beside_kafka(flow: Flow, tmp_path: Path) -> None:
+    """What the old query has staged of the files is not read again by the new one, and the loss is shown as well."""
+    files = "  f: {type: files, path: data/inbox, format: csv, schema: value STRING}\ntransform: transform.sql\n"
+    broker = FakeBroker({"t": {0: 0}}, {"t": {0: 100}})
+    flow.broker.begin, flow.broker.end = broker.begin, broker.end
+    mixed = Flow(make_project(tmp_path / "mixed", files), flow.broker, FakeSpark(flow.broker))
+    (mixed.paths.job / "transform.sql").write_text("SELECT value FROM s UNION ALL SELECT value FROM f")
+    inbox = mixed.project.root / "data/inbox"
+    inbox.mkdir(parents=True)
+    (inbox / "a.csv").write_text("a")
+    mixed.run()
+    (inbox / "b.csv").write_text("b")
+    flow.broker.end["t"][0] = 500
+    mixed.spark.stops = "staged"
+    with pytest.raises(TryAgainError):
+        mixed.run()
+    mixed.spark.stops = ""
+    (inbox / "c.csv").write_text("c")
+    flow.broker.begin["t"][0], flow.broker.end["t"][0] = 600, 700
+    mixed.refused("KAFKA_LOSS")
+    report = mixed.run("gone")
+    assert (report["outcome"], report["rows"]["read"]) == ("published", 400 + 1 + 100 + 1)
+    mixed.check(lambda number, at: 500 <= at < 600)
+    assert mixed.run()["outcome"] == "nothing_new"
+
+
+def test_the_moved_end_is_known_for_good(flow: Flow) -> None:
+    """All that was owed is lost, so the moved batch stays the last one: not where the table's log has it."""
+    flow.keep_state()
+    flow.broker.begin["t"], flow.broker.end["t"] = {0: 600, 1: 100}, {0: 600, 1: 100}
+    flow.refused("KAFKA_LOSS")
+    for accept in ("gone", None, None):
+        assert flow.run(accept)["outcome"] == "nothing_new"
+    assert repair_pipeline(flow.project, NAME, dry_run=True)["found"] == "nothing disagrees"
+    path = flow.paths.checkpoint / "offsets/0"
+    path.write_bytes(path.read_bytes().replace(b"600", b"601"))
+    flow.refused("CHECKPOINT_DIVERGED")
+
+
+@pytest.mark.parametrize("with_state", [False, True], ids=["without state", "with state"])
+def test_accepting_killed_anywhere(
+    flow: Flow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_state: bool
+) -> None:
+    """The next run names the loss again, or goes on behind it; accepted once more at the most, each record is read
+    once, and the loss is on record."""
+    from tidegate.run import drain
+
+    accept = drain.accept_losses
+    if with_state:
+        flow.keep_state()
+    flow.plan_batch(500, 500)
+    flow.broker.begin["t"][0] = 300
+    for at in itertools.count(1, 3):
+        root = shutil.copytree(flow.project.root, tmp_path.with_name(f"{tmp_path.name}-{at}"))
+        spark = replace(flow.spark, staged=flow.spark.staged.copy())
+        one = Flow(load_project(root), flow.broker, spark, flow.runs)
+
+        with monkeypatch.context() as patch:
+            calls: list[StorageCalls] = []
+
+            def accept_watched(*arguments: Any, patch: Any = patch, at: int = at, calls: Any = calls) -> bool:
+                calls.append(StorageCalls(patch, at, kill) if not calls else calls[0])
+                return accept(*arguments)
+
+            patch.setattr(drain, "accept_losses", accept_watched)
+            one.spark.before_read = lambda patch=patch: patch.undo()  # type: ignore[misc]
+            with contextlib.suppress(KilledHere):
+                one.run("gone")
+                break
+        one.spark.before_read = lambda: None
+        storage.remove_tree(one.paths.lease)
+        for reason in (None, "gone"):
+            with contextlib.suppress(SourceLostError):
+                one.run(reason)
+        one.check(lambda number, at: number == 0 and 100 <= at < 300)
+        assert one.record()["sources"]["s"]["lost_offsets"] == 200
+    assert at > 5

@@ -1,0 +1,22 @@
+"""Topics compared by id once more after the read."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fake_kafka import FakeBroker
+from tidegate.errors import SourceLostError
+from tidegate.ingest.topics import TopicWatch
+
+
+def test_a_topic_that_is_another_one_now() -> None:
+    broker = FakeBroker({}, {"a": {0: 5}, "b": {0: 5}})
+    watch = TopicWatch("clicks", {"s": {"a": "id-a", "b": "id-b"}}, {"s": broker})
+    watch.check(7)
+    broker.ids["b"] = "another"
+    with pytest.raises(SourceLostError) as told:
+        watch.check(7)
+    assert (told.value.code, told.value.exit_code) == ("TOPIC_RECREATED", 66)
+    assert "topic b was deleted and created again while batch 7 was read" in told.value.message
+    del broker.end["b"]
+    watch.check(7)  # gone: what was read was read before
