@@ -32,6 +32,7 @@ _SECTIONS = {
     "ProjectSparkSpec": "spark",
     "ProjectKafkaSpec": "kafka",
     "LeaseSpec": "lease",
+    "MaintenanceSpec": "maintenance",
     "AirflowSpec": "airflow",
 }
 _VARIABLES = {tuple(map(str, path)): variable for variable, path in list_variables().items()}
