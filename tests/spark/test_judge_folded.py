@@ -23,6 +23,7 @@ class Suite:
     """Stands for a suite that reads two columns."""
 
     columns = ("id", "n")
+    rules = ()
 
 
 def test_a_large_increment_is_judged_folded(
