@@ -231,3 +231,24 @@ def test_a_table_with_a_feature_that_is_not_known_here_is_refused_by_name(tmp_pa
     (table / LOG_FOLDER / commit_name(1)).write_text(json.dumps({"protocol": protocol}))
     with pytest.raises(Exception, match="deletionVectors"):
         read_table_state(table)
+
+
+def test_a_compaction_file_names_what_was_removed_in_the_last_week(tmp_path: Path) -> None:
+    table = tmp_path / "t"
+    old, young, held = (DataFile(f"{name}.parquet", 1, 400) for name in ("old", "young", "held"))
+    commit(table, 0, add=[old, young, held])
+    commit(table, 1, remove=[old])
+    path = table / LOG_FOLDER / commit_name(1)
+    actions = [json.loads(line) for line in path.read_text().split("\n")]
+    for action in actions:
+        if "remove" in action:
+            action["remove"]["deletionTimestamp"] -= 8 * 86_400_000
+    path.write_text("\n".join(map(json.dumps, actions)))
+    commit(table, 2, remove=[young])
+    compact_log(table, lambda: None)
+    (name,) = [name for name in list_names(table) if "compacted" in name]
+    assert name == f"{0:020d}.{2:020d}.compacted.json"
+    lines = [json.loads(line) for line in (table / LOG_FOLDER / name).read_text().splitlines()]
+    told = [(kind, value.get("path")) for line in lines for kind, value in line.items()]
+    expected = [("protocol", None), ("metaData", None), ("txn", None)]
+    assert told == [*expected, ("add", "held.parquet"), ("remove", "young.parquet")]

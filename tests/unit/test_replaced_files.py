@@ -17,9 +17,11 @@ from tidegate import storage
 from tidegate.sink.progress import begin_sink, note_fed
 from tidegate.sink.rows import read_file
 from tidegate.spec.models import PipelineSpec
+from tidegate.table.commit import rename_files
 from tidegate.table.delivery import list_deliveries
 from tidegate.table.log import DataFile, list_data_files, read_table_state
 from tidegate.table.log_files import LOG_FOLDER, commit_name
+from tidegate.table.replace import bring_back, hidden_name
 from tidegate.table.vacuum import remove_replaced
 
 CONSOLE = {"type": "console"}
@@ -182,3 +184,19 @@ def test_how_long_files_stay_is_seven_days_unless_the_spec_says_otherwise() -> N
     assert PipelineSpec.model_validate(spec).maintenance.keep_versions == 7 * 86_400
     keep = {"maintenance": {"keep_versions": "0 seconds"}}
     assert PipelineSpec.model_validate({**spec, **keep}).maintenance.keep_versions == 0
+
+
+def test_a_file_that_was_brought_back_stays(tmp_path: Path) -> None:
+    """A repair undoes a replacement that was begun: the log has removed the name once, and has it again."""
+    keyed = Keyed(tmp_path)
+    update(keyed, 0)
+    (file,) = list_data_files(keyed.paths.table)
+    hidden = hidden_name(file.path)
+    os.link(keyed.paths.table / file.path, keyed.paths.table / hidden)
+    rename_files(keyed.paths.table, [(file, hidden)], app_id=QUERY, app_version=1)
+    bring_back(keyed.paths.table, app_id="repair")
+    done, removed = remove_replaced(
+        keyed.paths.table, after=-1, up_to=2, before_ms=2**60, needed=(), check_lease=lambda: None
+    )
+    assert (done, removed) == (2, 0)
+    assert len(read_agreed(keyed.paths.table)) == 1

@@ -7,7 +7,6 @@ lock, is what a second or late writer fails on.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import time
 import uuid
@@ -25,8 +24,6 @@ from tidegate.table.schema import check_partition_columns, check_schema_change, 
 from tidegate.table.snapshot import Snapshot
 
 _WRITER_FEATURES = {"appendOnly", "invariants"}
-_VERSIONS_OF_A_PUBLISH = 3
-"""Its files' names, new columns, its rows: each is made once, whoever finishes it."""
 
 
 class AlreadyCommittedError(TidegateError):
@@ -79,7 +76,8 @@ def commit_files(
             removes = [_remove_action(names.get(one.path, quote(one.path)), one, data_change=True) for one in remove]
             version = _append(table_path, table, [*adds, *removes, txn], custom_metadata)
         if version is not None:
-            sync_log(table_path, version)
+            if version == 0:
+                sync_log(table_path, version)
             return version
     raise _commit_failed(table_path, "other writers were faster in 5 attempts")
 
@@ -144,10 +142,8 @@ def _add_columns(table_path: Path, table: Snapshot, schema_json: str) -> bool:
     schema["fields"] += added
     metadata = {**table.metadata, "schemaString": json.dumps(schema, ensure_ascii=False)}
     names = ", ".join(column["name"] for column in added)
-    version = _append(table_path, table, [{"metaData": metadata}], {"tidegate.added_columns": names})
-    if version is not None:
-        sync_log(table_path, version)
-    return True
+    _append(table_path, table, [{"metaData": metadata}], {"tidegate.added_columns": names})
+    return True  # also when another process was faster: the caller reads the log again
 
 
 def _add_action(file: DataFile, *, data_change: bool) -> dict[str, Any]:
@@ -214,10 +210,8 @@ def rename_files(table_path: Path, renamed: list[tuple[DataFile, str]], *, app_i
     actions = [_add_action(replace(old, path=new), data_change=False) for old, new in todo]
     actions += [_remove_action(names[old.path], old, data_change=False) for old, _ in todo]
     actions.append(_txn_action(set_aside_mark(app_id), app_version))
-    version = _append(table_path, table, actions, {"tidegate.set_aside": f"{len(todo)} files"})
-    if version is None:
+    if _append(table_path, table, actions, {"tidegate.set_aside": f"{len(todo)} files"}) is None:
         raise _commit_failed(table_path, "another process committed at the same time")
-    sync_log(table_path, version)
 
 
 def _check_writable(table_path: Path, table: Snapshot) -> None:
@@ -239,15 +233,10 @@ def _commit_failed(table_path: Path, why: str) -> TryAgainError:
 
 
 def sync_log(table_path: Path, version: int) -> None:
-    """Put what a publish that ends with ``version`` has committed on disk, before the intent behind it is forgotten:
-    the process that committed a part of it may have been killed between giving the name and seeing to it that it stays.
+    """Put the names of the log's versions on disk, the last of which is ``version``: whoever made them may have been
+    killed before that. Their bytes are there since before they had a name.
     """
-    log = table_path / LOG_FOLDER
-    oldest = max(0, version - _VERSIONS_OF_A_PUBLISH + 1)
-    for number in range(oldest, version + 1):
-        with contextlib.suppress(FileNotFoundError):
-            storage.fsync_file(log / commit_name(number))
-    storage.fsync_dir(log)
-    if oldest == 0:  # the folders may be new
+    storage.fsync_dir(table_path / LOG_FOLDER)
+    if version == 0:  # the folders may be new
         storage.fsync_dir(table_path)
         storage.fsync_dir(table_path.parent)
