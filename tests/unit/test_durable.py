@@ -117,7 +117,10 @@ def test_a_file_list_of_several_entries(spark: Spark, synced: Synced) -> None:
 def test_a_torn_entry_of_an_older_batch_is_for_others_to_refuse(spark: Spark, synced: Synced) -> None:
     spark.plan(0)
     spark.plan(1)
-    (spark.folder / "offsets" / "0").write_text("")
+    torn = spark.folder / "offsets" / "0"
+    before = torn.stat().st_mtime_ns
+    torn.write_text("")
+    os.utime(torn, ns=(before, before))
     CheckpointSync(spark.folder).sync_batch(1)
     assert not [line for line in synced.missing(spark.folder) if "/1" in line]
 
