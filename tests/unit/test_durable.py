@@ -114,6 +114,17 @@ def test_a_file_list_of_several_entries(spark: Spark, synced: Synced) -> None:
     assert synced.missing(spark.folder) == []
 
 
+def test_a_torn_entry_of_an_older_batch_is_for_others_to_refuse(spark: Spark, synced: Synced) -> None:
+    spark.plan(0)
+    spark.plan(1)
+    torn = spark.folder / "offsets" / "0"
+    before = torn.stat().st_mtime_ns
+    torn.write_text("")
+    os.utime(torn, ns=(before, before))
+    CheckpointSync(spark.folder).sync_batch(1)
+    assert not [line for line in synced.missing(spark.folder) if "/1" in line]
+
+
 def test_what_spark_removes_meanwhile_is_no_error(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
     spark.plan(0)
     spark.compute(0)

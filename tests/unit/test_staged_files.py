@@ -23,7 +23,7 @@ from tidegate.source.ledger import NewFile, open_ledger
 from tidegate.spec.load import load_pipeline
 from tidegate.staging.birth import new_birth, replace_birth, write_birth
 from tidegate.staging.files import list_staged_files
-from tidegate.staging.manifest import BatchManifest, StagedFile, write_manifest
+from tidegate.staging.manifest import BatchManifest, SourceRange, StagedFile, write_manifest
 from tidegate.table import publish
 from tidegate.table.merge import replace_rows
 
@@ -153,17 +153,20 @@ def make_project(root: Path) -> tuple[Project, BatchManifest]:
         (paths.checkpoint / name).mkdir(parents=True)
         (paths.checkpoint / name / "0").write_text(text)
     (paths.checkpoint / "sources/orders").mkdir(parents=True)
-    (paths.checkpoint / "sources/orders/0").write_text("v1\n{}")
     (paths.checkpoint / "metadata").write_text(json.dumps({"id": QUERY}))
     replace_birth(paths, type(birth)(**{**birth.__dict__, "query_id": QUERY}))
     with open_ledger(paths, create=True) as ledger:
         (taken,) = ledger.add_links("orders", [NewFile("data/inbox/a.csv", 2, 1, "")])
         ledger.mark_staged("orders", QUERY, 0, [{"path": taken.path, "size": 2, "mtime_ns": 1, "link": taken.link}])
+    entry = {"path": f"file://{paths.intake('orders') / taken.link}", "timestamp": 1, "batchId": 0}
+    (paths.checkpoint / "sources/orders/0").write_text("v1\n" + json.dumps(entry))
+    read = [{"path": taken.path, "link": taken.link, "size": 2, "mtime_ns": 1}]
     manifest = Stager(paths, {"id": "string"}, []).stage(0, [{"id": "1"}])
     folder = paths.staging / QUERY / f"{0:012d}" / "a1" / "quarantine"
     write_quarantine_rows(folder / "captured.parquet", [{"raw": "torn"}])
     aside = list_staged_files(folder, paths.state)
-    manifest = BatchManifest(**{**manifest.__dict__, "quarantine_files": aside, "quarantined": 1})
+    sources = {"orders": SourceRange(rows=2, malformed=1, files=read, entered=1)}
+    manifest = BatchManifest(**{**manifest.__dict__, "quarantine_files": aside, "quarantined": 1, "sources": sources})
     write_manifest(paths.manifest(QUERY, 0), manifest)
     return project, manifest
 

@@ -94,7 +94,7 @@ def settle(paths: PipelinePaths, spec: PipelineSpec, lease: Lease, facts: Facts)
         return facts
     sync_ledger(paths, spec, settled)
     settled = finish_reports(paths, facts, settled)
-    if facts.keeps_state and facts.checkpoint.last_offset is not None:
+    if facts.keeps_state and facts.checkpoint.last_offset is not None and not facts.checkpoint.faults:
         # A driver may have been killed behind Spark's last commit: without it Spark needs these files once more.
         CheckpointSync(paths.checkpoint).sync_batch(facts.checkpoint.last_offset)
     if any(isinstance(source, FilesSource) for source in spec.streams.values()):

@@ -67,7 +67,10 @@ class CheckpointSync:
         """The lists of the files that the batch takes from each source."""
         for name, end in read_offsets(self.checkpoint, batch_id).items():
             if isinstance(end, dict) and "logOffset" in end:
-                start = read_start(self.checkpoint, batch_id, name)
+                try:
+                    start = read_start(self.checkpoint, batch_id, name)
+                except ValueError:  # an older entry is torn: whoever reads it says so
+                    start = end
                 first = int(start["logOffset"]) + 1 if start is not None else 0
                 for entry in range(min(first, int(end["logOffset"])), int(end["logOffset"]) + 1):
                     for spelling in (str(entry), f"{entry}.compact"):
