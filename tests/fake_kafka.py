@@ -176,6 +176,8 @@ def make_project(root: Path, more: str = "") -> Project:
     (root / "jobs" / NAME).mkdir(parents=True)
     (root / "tidegate.yaml").write_text("version: 1\n")
     (root / "jobs" / "tidegate_job.py").touch()
+    (root / ".tools" / "jars").mkdir(parents=True)
+    (root / ".tools" / "jars" / "spark-sql-kafka.jar").touch()
     (root / "jobs" / NAME / "pipeline.yaml").write_text(
         f"version: 1\nname: {NAME}\nschedule: null\nsources:\n"
         f"  s: {{type: kafka, topics: [t], format: text, starting_offsets: earliest}}\n{more}"
