@@ -109,10 +109,10 @@ def _replace_by_pipe(path: Path) -> None:
 
 
 def _replace_by_its_like(path: Path) -> None:
-    before = path.stat()
-    path.unlink()
-    path.write_text("[]\n")
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    before, beside = path.stat(), path.with_name(".beside")
+    beside.write_text("[]\n")
+    os.utime(beside, ns=(before.st_atime_ns, before.st_mtime_ns))
+    beside.rename(path)
 
 
 def _replace_by_link_to_its_like(path: Path) -> None:
