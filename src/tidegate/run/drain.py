@@ -61,6 +61,7 @@ def drain_sources(context: RunContext, submit: Callable[[SubmitPlan], int], acce
 
 def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None) -> tuple[IngestOrder, Pending] | None:
     """What to order from Spark, or None when there is nothing to read."""
+    from tidegate.run.acknowledge import changed_error, list_changed
     from tidegate.source.files import note_scan
     from tidegate.source.intake import admit, restore_links, sweep_intake
     from tidegate.source.ledger import shown_path
@@ -100,6 +101,8 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
             context.save()  # named in a report before they count as reported
         for name, scan in pending.scans.items():
             note_scan(ledger, name, scan)
+        if (refused := changed_error(spec, paths, list_changed(ledger, pending.scans))) is not None:
+            raise refused
     _record_birth(context, pending)
     if facts.checkpoint.in_flight is None and (
         _make_up_closing(context, pending, facts) or _close_idle(context, pending, facts)
