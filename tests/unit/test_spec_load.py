@@ -581,10 +581,8 @@ def test_loading_stays_light(tmp_path):
 )
 def test_reread_tail_is_refused_where_there_is_no_tail(tmp_path: Path, change: tuple[str, str], told: str) -> None:
     text = GOOD.replace(*change) + "    on_change: reread_tail\n"
-    if "text" in change[1]:
-        text = text.replace("schema: id INT", "schema: value STRING")
     faults = [fault for fault in faults_of(tmp_path, text) if "on_change" in fault]
-    assert len(faults) == 1 and told in faults[0] and "fix: " in faults[0], faults
+    assert len(faults) == 1 and told in faults[0] and " | " in faults[0], faults
 
 
 def test_folders_that_links_may_lead_to(tmp_path: Path) -> None:
