@@ -153,13 +153,13 @@ def test_what_is_read_again_after_a_repair_is_the_same_pieces(inbox: Inbox) -> N
     inbox.write("app.log", "three\n", append=True)
     inbox.run(2)
     inbox.write("app.log", "four\n", append=True)
-    inbox.ledger.untake({})
+    inbox.ledger.untake({"q": -1})
     restored = inbox.restore()
     assert (len(restored.links), restored.lost) == (3, ())
     assert inbox.scan().vanished == ()
     assert sorted(inbox.read(3)) == [b"one\n", b"three\n", b"two\n"]
     assert inbox.run(4)[1] == [b"four\n"]
-    inbox.ledger.untake({})
+    inbox.ledger.untake({"q": -1})
     inbox.write("app.log", "another\nfile of\nthis name\nand longer\n")
     assert len(inbox.restore().lost) == 4, "their bytes are gone: named, not guessed"
 
