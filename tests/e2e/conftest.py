@@ -87,7 +87,10 @@ class Pipeline(Scene):
         return value
 
     def write_spec(self, source: str, *, more: str = "") -> None:
-        """pipeline.yaml with the one source ``orders`` (its keys, one a line) and further top-level lines."""
+        """pipeline.yaml with the one source ``orders`` (its keys, one a line) and further top-level lines. What the
+        tests write is whole, also where it does not end in a line break."""
+        if "settle:" not in source:
+            source = f"{source.strip()}\nsettle: 0 seconds"
         lines = "".join(f"    {line}\n" for line in source.strip().splitlines())
         (self.root / "jobs" / NAME / "pipeline.yaml").write_text(
             f"version: 1\nname: {NAME}\nschedule: null\nsources:\n  orders:\n    type: files\n{lines}{more}"

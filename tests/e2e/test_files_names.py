@@ -102,11 +102,11 @@ def test_names_times_and_endings(make_pipeline: MakePipeline) -> None:
         handle.write(_line("appended", 1))
     os.truncate(inbox / "100%.json", 5)
     (inbox / "é.json").unlink()
-    os.utime(inbox / "x[y].json", (5, 5))
+    os.utime(inbox / "x[y].json", (5, 5))  # the same content is no change
     second = pipeline.report("run", NAME)
     assert second["outcome"] == "nothing_new"
     source = second["sources"]["orders"]
-    wanted = {f"data/inbox/{name}" for name in ("plain.json", "a b.json", "100%.json", "x[y].json")}
+    wanted = {f"data/inbox/{name}" for name in ("plain.json", "a b.json", "100%.json")}
     assert {change["path"] for change in source["changed"]} == wanted
     assert {change["policy"] for change in source["changed"]} == {"not read again"}
     by_path = {change["path"]: change for change in source["changed"]}

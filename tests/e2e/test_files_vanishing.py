@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import MakePipeline, Pipeline
+from tests.e2e.conftest import MakePipeline
 from tests.recovery.scene import NAME, kill_when
 
 SOURCE = "path: {path}\nformat: json\nschema: id STRING, amount INT\noptions: {{maxFilesPerTrigger: 1}}"
@@ -19,7 +19,7 @@ SOURCE = "path: {path}\nformat: json\nschema: id STRING, amount INT\noptions: {{
 
 @pytest.fixture
 def other_device(tmp_path: Path) -> Iterator[Path]:
-    """A folder on another file system, so that the intake can hold symbolic links only."""
+    """A folder on another file system, so that the intake can hold no hard links."""
     folder = Path(tempfile.mkdtemp(prefix="tidegate-test-", dir="/dev/shm"))
     if folder.stat().st_dev == tmp_path.stat().st_dev:
         folder.rmdir()
@@ -28,47 +28,41 @@ def other_device(tmp_path: Path) -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def _links(pipeline: Pipeline) -> list[Path]:
-    return [path for path in (pipeline.state / "intake").rglob("*") if path.is_symlink()]
-
-
 def test_removed_before_it_was_read(make_pipeline: MakePipeline, other_device: Path) -> None:
-    """Nothing of a file that is gone can be read: it is named, and the run goes on, also when the batch was planned."""
+    """What was taken is read, also from another device, where no hard link keeps it and the intake has a copy."""
     pipeline = make_pipeline(SOURCE.format(path=other_device))
 
     def offer(name: str) -> Path:
         path = other_device / name
         path.write_text(json.dumps({"id": name, "amount": 1}))
+        pipeline.expect_rows([{"id": name, "amount": 1}])
         return path
 
-    # Linked, not yet planned by Spark.
-    gone_early, stays = offer("early.json"), offer("stays.json")
-    pipeline.expect_rows([{"id": "stays.json", "amount": 1}])
-    assert kill_when(pipeline, pipeline.start("run", NAME, "--run-id", "first"), lambda: len(_links(pipeline)) == 2)
-    gone_early.unlink()
+    def taken() -> bool:
+        return len(list((pipeline.state / "intake").rglob("*.json"))) == 2
 
-    # Planned: its batch stands in the checkpoint.
-    offsets = pipeline.state / "checkpoint/offsets/0"
-    assert kill_when(pipeline, pipeline.start("run", NAME, "--run-id", "second"), offsets.exists)
-    lost = json.loads((pipeline.state / "runs").joinpath("second.json").read_text())["sources"]["orders"]["lost"]
-    assert lost == [str(gone_early)]
-    gone_planned = stays
-    gone_planned.unlink()
-    pipeline.rows.clear()
-    pipeline.expect_aside(str(gone_planned), None, None)
-    offer("later.json")
-    pipeline.expect_rows([{"id": "later.json", "amount": 1}])
-
+    offered = [offer("planned.json"), offer("waiting.json")]
+    assert kill_when(pipeline, pipeline.start("run", NAME, "--run-id", "first"), taken)
+    for path in offered:
+        path.unlink()
     pipeline.run("run", NAME)
-    aside = pipeline.check()
-    assert "vanished before it was read" in aside[0]["detail"]
+    pipeline.check()
     assert pipeline.report("run", NAME)["outcome"] == "nothing_new"
 
-    # A torn file there cannot be kept by a hard link.
+    # Its name in the intake was taken away between being planned and being read.
+    offer("planned.json").rename(other_device / "later.json")
+    pipeline.rows.pop()
+    offsets = pipeline.state / "checkpoint/offsets/2"
+    assert kill_when(pipeline, pipeline.start("run", NAME, "--run-id", "second"), offsets.exists)
+    (other_device / "later.json").unlink()
+    for copy in (pipeline.state / "intake").rglob("*.json"):
+        copy.unlink()
+    pipeline.expect_aside(str(other_device / "later.json"), None, None)
     (other_device / "torn.json.gz").write_bytes(b"no gzip")
     pipeline.expect_aside(str(other_device / "torn.json.gz"), None, None)
     pipeline.run("run", NAME)
     aside = pipeline.check()
+    assert any("vanished before it was read" in row["detail"] for row in aside)
     (kept,) = [row["detail"].rsplit("/", 1)[-1] for row in aside if "torn" in row["position"]]
     assert (pipeline.state / "unreadable" / kept).read_bytes() == b"no gzip"
 
@@ -175,4 +169,28 @@ def test_paths_with_values_in_folders_and_changes_of_the_schema(make_pipeline: M
     pipeline.write_transform("def transform(orders):\n    return orders.selectExpr('*', 'amount * 2 AS twice')\n")
     pipeline.expect_rows([{**new, "id": "m", "code": "m"}])
     pipeline.run("run", NAME)
+    pipeline.check()
+
+
+def test_appended_lines(make_pipeline: MakePipeline) -> None:
+    """Each line of a growing csv file with a header reaches table or quarantine once, with its line in that file."""
+    pipeline = make_pipeline(
+        "path: data/inbox\nformat: csv\nschema: id STRING, amount INT\non_change: reread_tail\noptions: {header: true}"
+    )
+    path = pipeline.put("a.csv", "id,amount\nfirst,1\n")
+    pipeline.expect_rows([{"id": "first", "amount": 1}])
+    pipeline.run("run", NAME)
+    with open(pipeline.root / path, "a") as handle:
+        handle.write("second,2\nthird,many\n")
+    # Killed when the tail is taken and Spark has planned it; the file grows on.
+    offsets = pipeline.state / "checkpoint/offsets/1"
+    assert kill_when(pipeline, pipeline.start("run", NAME), offsets.exists)
+    with open(pipeline.root / path, "a") as handle:
+        handle.write("fourth,4\n")
+    pipeline.expect_rows([{"id": "second", "amount": 2}, {"id": "fourth", "amount": 4}])
+    pipeline.run("run", NAME)
+    pipeline.run("run", NAME)
+    report = pipeline.report("run", NAME)
+    assert report["outcome"] == "nothing_new" and "changed" not in report["sources"]["orders"]
+    pipeline.expect_aside(path, 4, "third,many")
     pipeline.check()

@@ -20,6 +20,7 @@ from tidegate.run.pending import Pending
 from tidegate.run.preflight import Facts
 from tidegate.run.report import new_report
 from tidegate.run.steps import RunContext
+from tidegate.source.files import EMPTY_SCAN
 from tidegate.spec.models import PipelineSpec, ProjectSpec
 from tidegate.staging.checkpoint import CheckpointState, read_checkpoint
 from tidegate.staging.open_state import OpenState
@@ -129,6 +130,14 @@ def ago(minutes: float) -> int:
 
 
 AFTER_AN_HOUR = {"when": "1 hour"}
+
+
+def test_a_file_that_still_settles_has_come(tmp_path: Path) -> None:
+    """Its records would be late otherwise."""
+    context = make_context(tmp_path, AFTER_AN_HOUR)
+    note(context, replace(NOTE, last_data_at_ms=ago(61)))
+    scan = replace(EMPTY_SCAN, settling=({"path": "inbox/half.json"},))
+    assert not _close_idle(context, Pending({}, scans={"trades": scan}), facts_of(context))
 
 
 def test_what_is_open_is_closed_when_nothing_has_come_for_so_long(tmp_path: Path) -> None:

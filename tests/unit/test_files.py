@@ -23,6 +23,7 @@ from tidegate.spec.models import FilesSource, ProjectSpec
 
 ODD_NAMES = ["a b.json", "100%25.json", "k=v.json", "x[y].json", "x{y}.json", "日本 ü.json", "new\nline.json",
              os.fsdecode(b"bytes-\xff.json")]  # fmt: skip
+SOURCE: dict[str, Any] = {"type": "files", "path": "inbox", "format": "json", "settle": "0 seconds"}
 
 
 class Folder:
@@ -38,11 +39,13 @@ class Folder:
         return path
 
     def scan(self, path: str = "inbox", now: float | None = None, **more: Any) -> FilesScan:
-        spec = FilesSource(**{"type": "files", "path": path, "format": "json", **more})
+        spec = FilesSource(**{**SOURCE, "path": path, **more})
         return scan_files(self.project, self.paths, "trades", spec, self.ledger, now)
 
     def take(self, scan: FilesScan | None = None, *, batch_id: int = 0, is_published: bool = True) -> list[str]:
-        admitted = intake.admit(self.project, self.paths, "trades", (scan or self.scan()).new, self.ledger)
+        admitted = intake.admit(
+            self.project, self.paths, "trades", FilesSource(**SOURCE), (scan or self.scan()).new, self.ledger
+        )
         stats = take_stats(self.paths.intake("trades"), admitted.links)
         files = taken_files(self.ledger, stats)
         assert self.ledger.mark_staged("trades", "q", batch_id, files) == []
@@ -168,7 +171,9 @@ def test_settling_goes_by_ctime_which_cannot_be_set(folder: Folder) -> None:
     changed_at = path.stat().st_ctime
     scan = folder.scan(now=changed_at + 29.0, settle="30 seconds")
     assert scan.new == ()
-    assert scan.settling == ({"path": "inbox/a.json", "age_seconds": pytest.approx(29.0)},)
+    (settling,) = scan.settling
+    assert (settling["path"], settling["age_seconds"]) == ("inbox/a.json", pytest.approx(29.0))
+    assert "not for 30" in settling["why"]
     assert new_paths(folder.scan(now=changed_at + 30.5, settle="30 seconds")) == ["inbox/a.json"]
     os.utime(path, (changed_at + 1e6, changed_at + 1e6))
     assert new_paths(folder.scan(now=path.stat().st_ctime + 31, settle="30 seconds")) == ["inbox/a.json"]
@@ -198,7 +203,9 @@ def test_a_change_after_it_was_read_is_reported_once_and_again_when_it_goes_on(f
 
 def test_a_change_before_it_is_read_is_simply_read(folder: Folder) -> None:
     path = folder.write("inbox/a.json")
-    admitted = intake.admit(folder.project, folder.paths, "trades", folder.scan().new, folder.ledger)
+    admitted = intake.admit(
+        folder.project, folder.paths, "trades", FilesSource(**SOURCE), folder.scan().new, folder.ledger
+    )
     path.write_text("{}\n{}\n")
     assert folder.scan().changed == ()
     stats = take_stats(folder.paths.intake("trades"), admitted.links)

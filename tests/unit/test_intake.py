@@ -24,7 +24,7 @@ from tidegate.staging.checkpoint import files_between
 
 ODD_NAMES = ["a b.json", "100%25.json", "k=v.json", "x[y].json", "x{y}.json", "日本 ü.json", "new\nline.json",
              os.fsdecode(b"bytes-\xff.json")]  # fmt: skip
-SPEC = FilesSource(type="files", path="inbox", format="json")
+SPEC = FilesSource.model_validate({"type": "files", "path": "inbox", "format": "json", "settle": "0 seconds"})
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def admit_all(
     project: Project, paths: PipelinePaths, ledger: Ledger, spec: FilesSource = SPEC
 ) -> tuple[intake.Admitted, tuple[FileEntry, ...]]:
     scan = scan_files(project, paths, "trades", spec, ledger)
-    return intake.admit(project, paths, "trades", scan.new, ledger), scan.new
+    return intake.admit(project, paths, "trades", spec, scan.new, ledger), scan.new
 
 
 def test_odd_names_are_admitted_under_plain_ones(project: Project, paths: PipelinePaths, ledger: Ledger) -> None:
@@ -112,7 +112,7 @@ def test_a_deleted_or_replaced_file_keeps_its_content_until_it_is_read(
     (project.root / "inbox/deleted.json").unlink()
     write(project, "fresh.tmp", "three").rename(project.root / "inbox/replaced.json")
     assert [(paths.intake("trades") / link).read_text() for link in admitted.links] == ["one", "two"]
-    restored = intake.restore_links(project, paths, "trades", ledger)
+    restored = intake.restore_links(project, paths, "trades", SPEC, ledger)
     assert restored == intake.Restored((), (), ())
 
 
@@ -124,13 +124,13 @@ def test_a_crash_between_ledger_and_links_is_made_good(project: Project, paths: 
     # killed here: no link was made
     (project.root / "inbox/b.json").unlink()
     write(project, "c.json", "longer than it was")
-    restored = intake.restore_links(project, paths, "trades", ledger)
+    restored = intake.restore_links(project, paths, "trades", SPEC, ledger)
     assert restored.links == (rows[0].link, rows[2].link)
     assert restored.lost == ("inbox/b.json",)
     assert restored.changed == ("inbox/c.json",)
-    assert intake.restore_links(project, paths, "trades", ledger).lost == ("inbox/b.json",)
+    assert intake.restore_links(project, paths, "trades", SPEC, ledger).lost == ("inbox/b.json",)
     ledger.drop_linked("trades", restored.lost)
-    assert intake.restore_links(project, paths, "trades", ledger).lost == ()
+    assert intake.restore_links(project, paths, "trades", SPEC, ledger).lost == ()
     write(project, "b.json", "back")
     (again,) = scan_files(project, paths, "trades", SPEC, ledger).new
     assert again.path == "inbox/b.json"
@@ -143,7 +143,7 @@ def test_a_file_gone_between_listing_and_admitting_is_told_and_may_come_back(
     write(project, "b.json")
     entries = scan_files(project, paths, "trades", SPEC, ledger).new
     (project.root / "inbox/a.json").unlink()
-    admitted = intake.admit(project, paths, "trades", entries, ledger)
+    admitted = intake.admit(project, paths, "trades", SPEC, entries, ledger)
     assert [one["path"] for one in admitted.gone] == ["inbox/a.json"]
     assert len(admitted.links) == 1
     write(project, "a.json")
@@ -153,7 +153,7 @@ def test_a_file_gone_between_listing_and_admitting_is_told_and_may_come_back(
 def test_admitting_twice_changes_nothing(project: Project, paths: PipelinePaths, ledger: Ledger) -> None:
     write(project, "a.json")
     first, entries = admit_all(project, paths, ledger)
-    assert intake.admit(project, paths, "trades", entries, ledger) == first
+    assert intake.admit(project, paths, "trades", SPEC, entries, ledger) == first
     assert len(list(paths.intake("trades").iterdir())) == 1
 
 
@@ -167,49 +167,39 @@ def elsewhere(tmp_path: Path) -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def test_another_device_gets_symbolic_links_and_a_dangling_one_is_found(
+def test_another_device_gets_copies_which_keep_what_was_taken(
     project: Project, paths: PipelinePaths, ledger: Ledger, elsewhere: Path
 ) -> None:
     for name in ("a [1].json", "b.json"):
         (elsewhere / name).write_text(name)
+        os.utime(elsewhere / name, ns=(1, 1_234_567_891))
     (project.root / "linked").symlink_to(elsewhere)
     spec = SPEC.model_copy(update={"path": "linked"})
     admitted, entries = admit_all(project, paths, ledger, spec)
     assert [entry.path for entry in entries] == ["linked/a [1].json", "linked/b.json"]
     links = [paths.intake("trades") / link for link in admitted.links]
-    assert all(link.is_symlink() for link in links)
-    assert [link.read_text() for link in links] == ["a [1].json", "b.json"]
+    assert not any(link.is_symlink() for link in links)
     (elsewhere / "b.json").unlink()
-    assert [link.exists() for link in links] == [True, False]
-    restored = intake.restore_links(project, paths, "trades", ledger)
-    assert restored.lost == ("linked/b.json",)
-    assert not links[1].is_symlink()
+    assert [link.read_text() for link in links] == ["a [1].json", "b.json"]
+    assert {link.stat().st_mtime_ns for link in links} == {1_234_567_891}
+    assert intake.restore_links(project, paths, "trades", spec, ledger) == intake.Restored((), (), ())
 
 
 @pytest.mark.parametrize("number", [errno.EMLINK, errno.EPERM, errno.EXDEV])
-def test_a_refused_hard_link_becomes_a_symbolic_one(
+def test_where_no_hard_link_can_be_had_the_file_is_copied(
     project: Project, paths: PipelinePaths, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    def refuse(source: str, target: object) -> None:
+    def refuse(source: str, target: object, **more: object) -> None:
         raise OSError(number, os.strerror(number))
 
     write(project, "a.json", "text")
     monkeypatch.setattr("tidegate.source.intake.os.link", refuse)
     admitted, _ = admit_all(project, paths, ledger)
     link = paths.intake("trades") / admitted.links[0]
-    assert link.is_symlink()
-    assert link.read_text() == "text"
-
-
-def test_a_symbolic_link_in_the_folder_is_followed_to_its_file(
-    project: Project, paths: PipelinePaths, ledger: Ledger, tmp_path: Path
-) -> None:
-    (tmp_path / "real.json").write_text("real")
-    (project.root / "inbox/alias.json").symlink_to(tmp_path / "real.json")
-    admitted, _ = admit_all(project, paths, ledger)
-    link = paths.intake("trades") / admitted.links[0]
     assert not link.is_symlink()
-    assert link.read_text() == "real"
+    assert link.read_text() == "text"
+    write(project, "a.json", "tuxt")
+    assert link.read_text() == "text"
 
 
 def test_a_new_checkpoint_finds_only_what_is_owed_to_it(project: Project, paths: PipelinePaths, ledger: Ledger) -> None:
@@ -220,7 +210,7 @@ def test_a_new_checkpoint_finds_only_what_is_owed_to_it(project: Project, paths:
         "trades", [NewFile(name, 3, 1, "") for name in ("inbox/a.json", "inbox/b.json", "inbox/c.json")]
     )
     assert entries
-    intake.restore_links(project, paths, "trades", ledger)
+    intake.restore_links(project, paths, "trades", SPEC, ledger)
     stray = paths.intake("trades") / "day=1"
     stray.mkdir()
     (stray / "0000000099-ffffffff.json").write_text("unknown")
@@ -234,5 +224,5 @@ def test_a_new_checkpoint_finds_only_what_is_owed_to_it(project: Project, paths:
     assert intake.sweep_intake(paths, "trades", ledger, keep_staged=False) == [rows[1].link]
     assert [path.name for path in paths.intake("trades").iterdir()] == [rows[2].link]
     given_back = ledger.untake({})
-    restored = intake.restore_links(project, paths, "trades", ledger)
+    restored = intake.restore_links(project, paths, "trades", SPEC, ledger)
     assert sorted(restored.links) == sorted(row.link for row in given_back)

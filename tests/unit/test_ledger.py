@@ -136,7 +136,7 @@ def test_untake_gives_back_what_the_table_does_not_have(ledger: Ledger) -> None:
 
 def test_what_was_reported_is_kept(ledger: Ledger) -> None:
     take(ledger, *ODD_NAMES)
-    ledger.note_changed("trades", [(ODD_NAMES[-1], 5, 6)])
+    ledger.note_changed("trades", [(ODD_NAMES[-1], 5, 6, "grew", 2)])
     ledger.note_vanished("trades", ODD_NAMES[:2])
     assert ledger.known("trades", ODD_NAMES[-1:])[ODD_NAMES[-1]].noted == (5, 6)
     assert ledger.count_present("trades") == len(ODD_NAMES) - 2

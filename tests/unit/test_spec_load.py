@@ -68,7 +68,7 @@ def test_a_good_file(tmp_path):
     spec = load(tmp_path, GOOD + "schedule: '*/10 * * * *'\nsettings: &x {}\n".replace("settings: &x {}\n", ""))
     source = spec.sources["orders"]
     assert isinstance(source, FilesSource)
-    assert (source.format, source.settle, source.unknown_fields) == ("json", 0.0, "report")
+    assert (source.format, source.settle, source.unknown_fields) == ("json", None, "report")
     assert spec.schedule == "*/10 * * * *" and spec.transform is None
 
 
@@ -138,8 +138,8 @@ BAD_SPEC: 10 faults in jobs/orders/pipeline.yaml
       fix: write schedule; allowed: version, name, description, owner, tags, schedule, sources, transform, trigger, \
 output_mode, watermark_policy, close_windows, table, quality, sinks, maintenance, spark
   jobs/orders/pipeline.yaml:8: sources.trades.formt: unknown key 'formt'
-      fix: write format; allowed: type, path, format, schema, event_time, watermark, settle, unknown_fields, static, \
-options
+      fix: write format; allowed: type, path, format, schema, event_time, watermark, settle, on_change, \
+follow_links, unknown_fields, static, options
   jobs/orders/pipeline.yaml:9: sources.trades.format: 'jsn' is not allowed
       fix: write json; allowed: json, csv, text, parquet, orc
   jobs/orders/pipeline.yaml:10: sources.trades.schema: not a schema in Spark's DDL: column b: there is no type 'STRNG'
@@ -567,3 +567,25 @@ def test_loading_stays_light(tmp_path):
         [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (("format: json", "format: parquet"), "parquet has none"),
+        (("format: json", "format: text\n    options: {wholetext: true}"), "with wholetext a line is no record"),
+        (("format: json", "format: csv\n    options: {multiLine: true}"), "with multiLine a line is no record"),
+        (("format: json", "format: csv\n    options: {encoding: UTF-16LE}"), "cannot tell the lines of UTF-16LE"),
+        (("format: json", "format: json\n    static: true"), "read afresh in each run"),
+    ],
+)
+def test_reread_tail_is_refused_where_there_is_no_tail(tmp_path: Path, change: tuple[str, str], told: str) -> None:
+    text = GOOD.replace(*change) + "    on_change: reread_tail\n"
+    faults = [fault for fault in faults_of(tmp_path, text) if "on_change" in fault]
+    assert len(faults) == 1 and told in faults[0] and " | " in faults[0], faults
+
+
+def test_folders_that_links_may_lead_to(tmp_path: Path) -> None:
+    source = load(tmp_path, GOOD + "    follow_links: [/mnt/archive, ../other]\n").sources["orders"]
+    assert isinstance(source, FilesSource) and source.follow_links == ["/mnt/archive", "../other"]
+    assert "is a URI" in one_fault(tmp_path, GOOD + "    follow_links: [s3a://bucket/x]\n")

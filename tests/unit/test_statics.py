@@ -295,6 +295,25 @@ def test_a_file_that_changes_while_it_is_copied(
     assert storage.read_json(paths.static_version("classes")) is None, "a mixture is never read"
 
 
+def test_a_file_exchanged_for_a_link_while_it_is_pinned(
+    project: Project, paths: PipelinePaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, listed = write(project, "a.csv", "one"), statics.list_static
+    (project.root / "secret").write_text("secret")
+
+    def list_then_exchange(*arguments: Any) -> Any:
+        found = listed(*arguments)
+        file.unlink()
+        file.symlink_to(project.root / "secret")
+        return found
+
+    monkeypatch.setattr(statics, "list_static", list_then_exchange)
+    with pytest.raises(TryAgainError) as caught:
+        pin(project, paths)
+    assert caught.value.code == "STATIC_CHANGING"
+    assert not any("secret" in path.read_text() for path in paths.state.rglob("*.csv"))
+
+
 def test_names_that_spark_would_take_for_patterns_stay_outside(project: Project, paths: PipelinePaths) -> None:
     for name in ("a.v[1].csv", "b.{x,y}.CSV", "c.*", "d.csv.GZ", "e"):
         write(project, name, name)

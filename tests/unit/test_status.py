@@ -66,7 +66,7 @@ def commit(table: Path, batch_id: int) -> None:
 
 def make_settled(project: Project, name: str, *, waiting: int = 0) -> None:
     """A file pipeline after three runs that published, with ``waiting`` new files in its inbox."""
-    write_spec(project, name, f"{{type: files, path: inbox/{name}, format: text}}")
+    write_spec(project, name, f"{{type: files, path: inbox/{name}, format: text, settle: 0 seconds}}")
     paths = project.paths(name)
     inbox = project.root / "inbox" / name
     inbox.mkdir(parents=True)

@@ -285,6 +285,20 @@ def discard(name: Name, run_id: Annotated[str, typer.Argument()], reason: Reason
 
 
 @app.command()
+def acknowledge(
+    name: Name,
+    files: Annotated[list[str] | None, typer.Argument(help="Files, as status names them (default: all).")] = None,
+    reason: Reason = "",
+    json_: Json = False,
+) -> None:
+    """Say that it is known which files changed after they were read: what is new in them stays unread."""
+    from tidegate.cli.show import show_acknowledged
+    from tidegate.run.acknowledge import acknowledge_changes
+
+    _print(acknowledge_changes(_project(), name, files or (), reason=reason), json_, show_acknowledged)
+
+
+@app.command()
 def plan(name: Name, json_: Json = False) -> None:
     """What the next run would read, and what is held. No JVM, nothing written."""
     from tidegate.cli.show import show_plan
@@ -294,12 +308,20 @@ def plan(name: Name, json_: Json = False) -> None:
 
 
 @app.command()
-def status(name: Annotated[str | None, typer.Argument()] = None, json_: Json = False) -> None:
-    """Last runs, backlog, held increments, table version. No JVM."""
+def status(
+    name: Annotated[str | None, typer.Argument()] = None,
+    check: Annotated[bool, typer.Option("--check", help="Exit 1 when something needs a person.")] = False,
+    json_: Json = False,
+) -> None:
+    """Last runs, backlog, held increments, changed files, table version. No JVM."""
     from tidegate.cli.show import show_status
-    from tidegate.run.status import project_status
+    from tidegate.run.status import needs_a_person, project_status
 
-    _print(project_status(_project(), name), json_, show_status)
+    rows = project_status(_project(), name)
+    _print(rows, json_, show_status)
+    if check and (found := needs_a_person(rows)):
+        print("\n".join(found), file=sys.stderr)
+        raise typer.Exit(1)
 
 
 @app.command()

@@ -116,6 +116,8 @@ def _note_item(item: Any) -> str:
         return f"{item[0]} (seen in {item[1]})" if item[1] else str(item[0])
     if isinstance(item, Mapping):
         path = item.get("path", "")
+        if "unread_bytes" in item:
+            return f"{path} ({item['how']}, {item['unread_bytes']:,} bytes)"
         return f"{path} ({item['why']})" if "why" in item else str(path)
     return str(item)
 
@@ -219,6 +221,16 @@ def show_records(records: Sequence[Mapping[str, Any]]) -> None:
         print(f"  from: {record['source'] or 'unknown source'} {position or ''}")
         print(f"  raw:  {record['raw']}")
         print(f"  run:  {record['run_id']} at {record['quarantined_at']}")
+
+
+def show_acknowledged(value: Mapping[str, Any]) -> None:
+    """The changes that were acknowledged."""
+    if not value["acknowledged"]:
+        print(f"{value['pipeline']}: there is nothing to acknowledge")
+    for change in value["acknowledged"]:
+        print(f"acknowledged: {change['path']} {change['how']}, {change['unread_bytes']:,} bytes stay unread")
+    if value["left"]:
+        print(f"{value['left']} more are open")
 
 
 def show_scaffold(written: Scaffold, folder: Path) -> None:

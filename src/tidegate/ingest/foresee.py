@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,9 +11,10 @@ from tidegate.errors import SourceLostError, UsageError
 from tidegate.ingest.columns import read_footers
 from tidegate.ingest.infer import infer_schema
 from tidegate.project import PipelinePaths, Project
+from tidegate.source.content import NotTaken
 from tidegate.source.files import scan_files
-from tidegate.source.intake import partition_folder
-from tidegate.source.ledger import open_ledger
+from tidegate.source.intake import link_file, partition_folder
+from tidegate.source.ledger import open_ledger, shown_path
 from tidegate.spec.as_read import KeptSource, is_to_infer
 from tidegate.spec.models import FilesSource, PipelineSpec
 
@@ -57,11 +59,12 @@ def _link_waiting(
         return {}
     links = {}
     for number, entry in enumerate(entries):
-        suffix = os.path.splitext(entry.path)[1].lower()
+        suffix = os.path.splitext(shown_path(entry.path))[1].lower()
         link = os.path.join(partition_folder(entry.partition), f"{number:010d}{suffix}")
         (folder / link).parent.mkdir(parents=True, exist_ok=True)
-        (folder / link).symlink_to(entry.abs_path)
-        links[link] = entry.path
+        with contextlib.suppress(OSError, NotTaken):
+            link_file(entry, folder / link)
+            links[link] = shown_path(entry.path)
     return links
 
 

@@ -36,7 +36,7 @@ def infer_missing(spark: SparkSession, paths: PipelinePaths, order: IngestOrder,
     schemas = {}
     for name, source in spec.sources.items():
         if is_to_infer(source):
-            links = {link: str(entry["path"]) for link, entry in order.links.get(name, {}).items()}
+            links = {link: order.original(link) for link in order.links.get(name, {})}
             schemas[name] = infer_schema(spark, paths, spec, name, paths.intake(name), links)
             emit("progress", source=name, inferred=schemas[name])
     if not schemas:

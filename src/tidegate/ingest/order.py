@@ -16,7 +16,9 @@ from tidegate.errors import TidegateError
 
 @dataclass(frozen=True)
 class IngestOrder:
-    """One ingest. ``links`` maps source -> intake link -> {"path", "size", "mtime_ns"} of all files owed to Spark."""
+    """One ingest. ``links`` maps source -> intake link -> {"path", "size", "mtime_ns"} of all files owed to Spark; of a
+    piece of a file also "file", the file's own path, and "piece", see :meth:`tidegate.source.ledger.LedgerRow.piece`.
+    """
 
     project_root: str
     pipeline: str
@@ -35,7 +37,16 @@ class IngestOrder:
 
     def original(self, link: str) -> str:
         """The user's file behind an intake link; the link itself when it is of no file that is owed."""
-        return next((str(links[link]["path"]) for links in self.links.values() if link in links), link)
+        entry = self._entry(link)
+        return str(entry.get("file") or entry["path"])
+
+    def taken_as(self, link: str) -> dict[str, Any]:
+        """What a manifest says of a link beside its size: {"path", "link"}, and "piece"."""
+        entry = self._entry(link)
+        return {"path": entry["path"], "link": link, **({"piece": entry["piece"]} if "piece" in entry else {})}
+
+    def _entry(self, link: str) -> dict[str, Any]:
+        return next((links[link] for links in self.links.values() if link in links), {"path": link})
 
 
 def write_order(path: Path, order: IngestOrder) -> None:

@@ -27,7 +27,7 @@ class PositionFinder:
         self._paths = paths
         self._separators = separators or {}
         self._by_name = {
-            link.rsplit("/", 1)[-1]: (source, link, str(entry["path"]))
+            link.rsplit("/", 1)[-1]: (source, link, entry)
             for source, entries in links.items()
             for link, entry in entries.items()
         }
@@ -36,7 +36,7 @@ class PositionFinder:
         """The user's path behind a link that Spark names by its URI."""
         name = unquote(urlparse(file_uri).path).rsplit("/", 1)[-1]
         found = self._by_name.get(name)
-        return found[2] if found else file_uri
+        return _file_of(found[2]) if found else file_uri
 
     def locate(self, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """The records with ``position`` as JSON: {"file", "line"} for files, unchanged for Kafka, None where
@@ -49,7 +49,9 @@ class PositionFinder:
                 wanted[unquote(urlparse(position).path).rsplit("/", 1)[-1]].append(number)
         located = [dict(record) for record in records]
         for name, numbers in wanted.items():
-            source, link, path = self._by_name.get(name, (None, None, name))
+            unknown: tuple[str | None, str | None, Mapping[str, Any]] = (None, None, {"path": name})
+            source, link, entry = self._by_name.get(name, unknown)
+            offset = int((entry.get("piece") or {}).get("line_offset", 0))
             lines: dict[int, int] = {}
             if source is not None and link is not None:
                 with_raw = [number for number in numbers if records[number]["raw"] is not None]
@@ -60,6 +62,11 @@ class PositionFinder:
                     line_separator=self._separators.get(source),
                 )
                 lines = {number: line for number, line in zip(with_raw, found, strict=True) if line is not None}
+                lines = {number: line + offset for number, line in lines.items()}
             for number in numbers:
-                located[number]["position"] = file_position(path, lines.get(number))
+                located[number]["position"] = file_position(_file_of(entry), lines.get(number))
         return located
+
+
+def _file_of(entry: Mapping[str, Any]) -> str:
+    return str(entry.get("file") or entry["path"])

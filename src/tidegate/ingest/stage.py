@@ -344,11 +344,11 @@ class BatchStager:
                     if record is None:
                         sound.append(link)
                     known = record or self.inputs.states[self.paths.intake(name) / link]._asdict()
-                    entry = {"path": self.order.original(link), "link": link}
+                    entry = self.order.taken_as(link)
                     files.append({**entry, "size": known["size"], "mtime_ns": known["mtime_ns"]})
                     if record is not None:
                         unreadable += 1
-                        captured.add_unreadable(name, entry["path"], record)
+                        captured.add_unreadable(name, self.order.original(link), record)
                 size = sum(file["size"] for file in files)
                 for link in sound:
                     for column in self.unknown_columns.get(link, ()):

@@ -71,7 +71,7 @@ def set_aside(
         record = {"link": link, "reason": reason, "kept": kept.name, **original}
         storage.put_if_absent(_record_path(folder, link), storage.dump_json(record))
         _put_stand_in(path, spec)
-        found.append(str(original.get("path", link)))
+        found.append(str(original.get("file") or original.get("path", link)))
     return found
 
 

@@ -61,8 +61,10 @@ def drain_sources(context: RunContext, submit: Callable[[SubmitPlan], int], acce
 
 def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None) -> tuple[IngestOrder, Pending] | None:
     """What to order from Spark, or None when there is nothing to read."""
+    from tidegate.run.acknowledge import changed_error, list_changed
     from tidegate.source.files import note_scan
     from tidegate.source.intake import admit, restore_links, sweep_intake
+    from tidegate.source.ledger import shown_path
 
     assert context.facts is not None
     project, spec, paths, facts = context.project, context.spec, context.paths, context.facts
@@ -71,15 +73,17 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
     lost: dict[str, list[str]] = {}
     planned: dict[str, list[LedgerRow]] = {}
     if ledger is not None:
-        for name in spec.streams:
-            restored = restore_links(project, paths, name, ledger)
+        for name, source in spec.streams.items():
+            if not isinstance(source, FilesSource):
+                continue
+            restored = restore_links(project, paths, name, source, ledger)
             if restored.lost:
-                lost[name] = list(restored.lost)
+                lost[name] = [shown_path(path) for path in restored.lost]
                 context.report.sources[name] = {"rows": 0, "lost": lost[name]}
                 context.save()  # named in a report before the ledger forgets them
-                planned[name] = _rows_in_flight(context, name, ledger.known(name, lost[name]).values())
+                planned[name] = _rows_in_flight(context, name, ledger.known(name, restored.lost).values())
                 kept = {row.path for row in planned[name]}
-                ledger.drop_linked(name, [path for path in lost[name] if path not in kept])
+                ledger.drop_linked(name, [path for path in restored.lost if path not in kept])
     pending = find_pending(project, paths, spec, facts, ledger)
     for name, rows in planned.items():
         _set_aside_vanished(context, name, rows)
@@ -97,6 +101,8 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
             context.save()  # named in a report before they count as reported
         for name, scan in pending.scans.items():
             note_scan(ledger, name, scan)
+        if (refused := changed_error(spec, paths, list_changed(ledger, pending.scans))) is not None:
+            raise refused
     _record_birth(context, pending)
     if facts.checkpoint.in_flight is None and (
         _make_up_closing(context, pending, facts) or _close_idle(context, pending, facts)
@@ -107,7 +113,9 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
         return None
     if ledger is not None:
         for name, scan in pending.scans.items():
-            gone = admit(project, paths, name, scan.new, ledger).gone
+            source = spec.streams[name]
+            assert isinstance(source, FilesSource), "only files are listed"
+            gone = admit(project, paths, name, source, scan.new, ledger).gone
             # A process that was frozen while it made links may have made one again that was read long ago.
             # A query that has planned nothing yet must not meet what an earlier one has staged: it would read it again.
             sweep_intake(paths, name, ledger, keep_staged=facts.checkpoint.last_offset is not None)
@@ -157,7 +165,8 @@ def _close_idle(context: RunContext, pending: Pending, facts: Facts) -> bool:
     """
     policy = context.spec.close_windows
     note = read_open_state(context.paths, facts.query_id)
-    if pending.has_new or not isinstance(policy, CloseWhen) or note is None or note.rows == 0 or not note.event_times:
+    comes = pending.has_new or any(scan.settling for scan in pending.scans.values())
+    if comes or not isinstance(policy, CloseWhen) or note is None or note.rows == 0 or not note.event_times:
         return False
     if time.time() * 1000 - note.last_data_at_ms < policy.when * 1000:
         return False
@@ -220,9 +229,16 @@ def _set_aside_vanished(context: RunContext, source_name: str, rows: Iterable[Le
 
 
 def _owed_links(ledger: Ledger, sources: Any) -> dict[str, dict[str, dict[str, Any]]]:
+    from tidegate.source.ledger import shown_path
+
     return {
         name: {
-            row.link: {"path": row.path, "size": row.size, "mtime_ns": row.mtime_ns}
+            row.link: {
+                "path": row.path,
+                "size": row.size,
+                "mtime_ns": row.mtime_ns,
+                **({} if row.piece is None else {"file": shown_path(row.path), "piece": row.piece}),
+            }
             for row in ledger.rows(name, state="linked")
         }
         for name in sources

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -70,13 +71,24 @@ def look_ahead(project: Project, spec: PipelineSpec, facts: Facts, brokers: Open
     notes += behind
     sources: dict[str, Any] = {}
     sources_unknown = None
+    changed: list[dict[str, Any]] = []
     has_new = False
     try:
         if any(isinstance(source, FilesSource) for source in spec.streams.values()):
+            from tidegate.run.acknowledge import changed_error, describe_changed, list_changed
             from tidegate.source.ledger import open_ledger
 
             with open_ledger(paths, read_only=True) as ledger:
                 pending = find_pending(project, paths, spec, facts, ledger, brokers)
+                changed = list_changed(ledger, pending.scans)
+            refused = changed_error(spec, paths, changed)
+            if refused is not None:
+                notes.append(f"would refuse: {refused}")
+            elif changed:
+                notes.append(
+                    f"{describe_changed(changed)}; when that is known: tidegate acknowledge {name} --reason '...'"
+                )
+            notes += _describe_settling(pending.summaries)
         else:
             pending = find_pending(project, paths, spec, facts, None, brokers)
         losses = find_losses(pending)
@@ -93,12 +105,22 @@ def look_ahead(project: Project, spec: PipelineSpec, facts: Facts, brokers: Open
         "has_new": has_new,
         "sources": sources,
         "sources_unknown": sources_unknown,
+        "changed": changed,
         "held": None if hold is None else {"run_id": hold.run_id, "reasons": hold.reasons},
         "owed_batches": len(facts.owed),
         "in_flight_batch": facts.in_flight,
         "notes": notes,
     }
     return Outlook(value, sinks)
+
+
+def _describe_settling(sources: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    return [
+        f"source {name}: {len(one['settling'])} files are left alone for now, first {one['settling'][0]['path']}: "
+        f"{one['settling'][0]['why']}"
+        for name, one in sources.items()
+        if one.get("settling")
+    ]
 
 
 def _summarise(work: bool, notes: list[str]) -> str:

@@ -35,7 +35,7 @@ from tidegate.run.rebuild import (
 from tidegate.run.settle import last_taken
 from tidegate.run.staged_files import check_staged
 from tidegate.run.steps import new_run_id
-from tidegate.source.ledger import LedgerRow, open_ledger
+from tidegate.source.ledger import LedgerRow, open_ledger, shown_path
 from tidegate.spec.load import load_pipeline
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
 from tidegate.staging.birth import as_read, new_birth
@@ -290,10 +290,10 @@ def _put_back(project: Project, spec: PipelineSpec, paths: PipelinePaths, settle
         ledger.untake(settled)
         for name, source in spec.streams.items():
             if isinstance(source, FilesSource):
-                lost = list(restore_links(project, paths, name, ledger).lost)
+                lost = list(restore_links(project, paths, name, source, ledger).lost)
                 ledger.drop_linked(name, lost)
                 sweep_intake(paths, name, ledger, keep_staged=False)
-                gone += lost
+                gone += [shown_path(path) for path in lost]
     return gone
 
 

@@ -21,6 +21,7 @@ from typing import Any
 from tidegate import storage
 from tidegate.errors import SourceLostError, TryAgainError
 from tidegate.project import PipelinePaths, Project
+from tidegate.source.content import NotTaken, opened, reopen
 from tidegate.source.files import FileEntry, list_static, static_is_empty
 from tidegate.source.intake import partition_folder
 from tidegate.source.ledger import link_suffix
@@ -124,7 +125,9 @@ def _list(
     entries = []
     for file in list_data_files(folder):
         values = {column: value or None for column, value in file.partition.items()}
-        entries.append(FileEntry(file.path, str(folder / file.path), file.size_bytes, file.modified_at_ms, 0, values))
+        entries.append(
+            FileEntry(file.path, str(folder / file.path), file.size_bytes, file.modified_at_ms, 0, values, roots=("/",))
+        )
     if not entries:
         raise static_is_empty(paths, name, source)
     return entries, tuple(entries[0].partition), True
@@ -136,9 +139,12 @@ def _take(project: Project, name: str, source: FilesSource, entry: FileEntry, ta
             with contextlib.suppress(OSError):
                 os.link(entry.abs_path, target)
                 return
-        before = os.stat(entry.abs_path)
-        shutil.copyfile(entry.abs_path, target)
-        after = os.stat(entry.abs_path)
+        with opened(entry.abs_path, entry.roots, entry.judged) as handle, reopen(handle) as reader:
+            before = os.fstat(reader)
+            shutil.copyfile(f"/proc/self/fd/{reader}", target)
+            after = os.fstat(reader)
+    except NotTaken as error:
+        raise _changing(name, entry, "changed") from error
     except FileNotFoundError as error:
         if is_table and _is_named(project, source, entry):
             raise SourceLostError(

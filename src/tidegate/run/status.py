@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -75,9 +75,29 @@ def _collector_off() -> Iterator[None]:
             gc.enable()
 
 
+def needs_a_person(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What ``status --check`` answers with 1 for: what is held, failing, cannot be told, or changed and was not
+    acknowledged, a line each."""
+    found = []
+    for row in rows:
+        last = row["runs"][0] if row["runs"] else None
+        if row["held"] is not None:
+            found.append(f"{row['pipeline']}: run {row['held']['run_id']} is held")
+        if last is not None and last["outcome"] == "failed":
+            found.append(f"{row['pipeline']}: its last run failed ({last['error']['code']})")
+        if row["backlog_unknown"] is not None:
+            found.append(f"{row['pipeline']}: {row['backlog_unknown']}")
+        found += [
+            f"{row['pipeline']}: {note.partition(chr(10))[0]}" for note in row["notes"] if note.startswith("would")
+        ]
+        if row["changed"]:
+            found.append(f"{row['pipeline']}: {len(row['changed'])} changed files are not acknowledged")
+    return found
+
+
 def _read_row(project: Project, name: str, runs: int, *, at_a_glance: bool) -> _Row:
     value: dict[str, Any] = {"pipeline": name, "table": None, "backlog": None, "backlog_unknown": None, "held": None}
-    value |= {"notes": [], "lease": None, "watermark": None, "state": None, "runs": [], "sinks": []}
+    value |= {"changed": [], "notes": [], "lease": None, "watermark": None, "state": None, "runs": [], "sinks": []}
     row = _Row(name, value)
     try:
         paths = project.paths(check_name(name))
@@ -135,6 +155,7 @@ def _tell_ahead(value: dict[str, Any], plan: dict[str, Any], sinks: list[dict[st
     value["sinks"] = sinks
     value["held"] = plan["held"]
     value["notes"] += plan["notes"]
+    value["changed"] = plan["changed"]
     value["backlog_unknown"] = plan["sources_unknown"]
     if value["backlog_unknown"] is None:
         value["backlog"] = ", ".join(

@@ -16,18 +16,28 @@ from typing import Any, NamedTuple
 
 from tidegate.errors import SourceLostError, UsageError
 from tidegate.project import PipelinePaths, Project
+from tidegate.source.content import NotTaken, ends_in_line_break, is_line_format, opened, reopen
 from tidegate.source.intake import DEFAULT_PARTITION, unescape_hive
-from tidegate.source.ledger import Ledger, LedgerRow
-from tidegate.source.listing import Listing, list_source
+from tidegate.source.ledger import Acknowledged, Ledger, LedgerRow, piece_number, piece_path, shown_path
+from tidegate.source.listing import Listing, find_roots, list_source
 from tidegate.source.partition_values import fits_value
+from tidegate.source.pieces import GREW, Changed, Piece, compare, first_piece, known_state, next_piece
 from tidegate.spec.models import FilesSource
 
-POLICY_CHANGED = "not read again"
+POLICIES = {"report": "not read again", "fail": "stops the run", "reread_tail": "not read again"}
+"""What becomes of a file that changed after it was read, by ``on_change``; lines that were appended to one are read."""
+
+OPEN_LINE_SECONDS = 10.0
+"""How long a file whose last line has no line break is left alone, unless ``settle`` says otherwise."""
 
 
 class FileEntry(NamedTuple):
     """A file to take. ``path`` as the ledger and the reports name it; ``partition`` holds the values of the schema's
-    columns that stand in its ``k=v`` folders, in one order for all entries, None for Hive's default partition."""
+    columns that stand in its ``k=v`` folders, in one order for all entries, None for Hive's default partition.
+
+    ``device`` and ``inode`` say which file was looked at, ``roots`` below which folders it may lie. With ``piece`` only
+    these bytes of it are taken, and ``size`` is theirs.
+    """
 
     path: str
     abs_path: str
@@ -35,15 +45,25 @@ class FileEntry(NamedTuple):
     mtime_ns: int
     ctime_ns: int
     partition: dict[str, str | None]
+    device: int = 0
+    inode: int = 0
+    roots: tuple[str, ...] = ()
+    piece: Piece | None = None
+
+    @property
+    def judged(self) -> tuple[int, int] | None:
+        """(device, inode) of the file that was looked at, if it was."""
+        return (self.device, self.inode) if self.inode else None
 
 
 @dataclass(frozen=True)
 class FilesScan:
     """What a source has, compared with its ledger. Paths are relative to the project root where they are inside it.
 
-    ``skipped`` [{path, why}] and ``settling`` [{path, age_seconds}] are named on every scan. ``changed``
-    [{path, was, now, policy}] (size and mtime_ns) and ``vanished`` [path] are named until :func:`note_scan` has put
-    them on record; both were taken before, so no record of them is owed.
+    ``skipped`` [{path, why}] and ``settling`` [{path, age_seconds, why}] are named on every scan. ``changed``
+    [{path, was, now (size and mtime_ns), how, unread_bytes, policy}] and ``vanished`` [path] are named until
+    :func:`note_scan` has put them on record; both were taken before, so no record of them is owed. ``same`` are files
+    with another time stamp and the content that was read: (row's path, mtime_ns, ctime_ns).
     """
 
     new: tuple[FileEntry, ...]
@@ -53,6 +73,7 @@ class FilesScan:
     vanished: tuple[str, ...]
     partition_columns: tuple[str, ...]
     """Columns of the schema whose value stands in the ``k=v`` folders of the entries."""
+    same: tuple[tuple[str, int, int], ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -79,51 +100,156 @@ def scan_files(
     ledger: Ledger,
     now: float | None = None,
 ) -> FilesScan:
-    """Compare the folder with the ledger at ``now`` (seconds since the epoch). Reads names and stats only.
+    """Compare the folder with the ledger at ``now`` (seconds since the epoch). Reads names and stats, and a few bytes
+    of files that were just written or have changed.
 
     Raises SourceLostError SOURCE_MISSING when the folder is not there (an empty one is well), SOURCE_UNREADABLE when it
     may not be listed; UsageError SOURCE_NOT_LOCAL for a URI.
     """
-    now = time.time() if now is None else now
     root = os.path.abspath(project.root)
     listing = _list(project, paths, source_name, spec)
     prefix = root.rstrip("/") + "/"
     by_path = {path[len(prefix) :] if path.startswith(prefix) else path: (path, found) for path, found in listing.files}
     known = ledger.known_states(source_name, list(by_path))
-    skipped = [{"path": path.removeprefix(prefix), "why": why} for path, why in listing.skipped]
-    settling: list[dict[str, Any]] = []
+    look = _Look(spec, listing.roots, time.time() if now is None else now)
+    look.skipped += [{"path": path.removeprefix(prefix), "why": why} for path, why in listing.skipped]
     differing: list[str] = []
-    fresh: list[FileEntry] = []
     for path, (abs_path, found) in by_path.items():
         state = known.get(path)
-        if state is not None:
-            if (found.st_size, found.st_mtime_ns) != state[:2]:
-                differing.append(path)
-            continue
-        if not found.st_size:
-            skipped.append({"path": path, "why": "empty: taken as soon as there is something in it"})
-        elif spec.settle and (age := _age_seconds(found, now)) < spec.settle:
-            settling.append({"path": path, "age_seconds": round(age, 3)})
-        elif not os.access(abs_path, os.R_OK):
-            skipped.append({"path": path, "why": "no permission to read it"})
-        else:
-            size, mtime_ns, ctime_ns = found.st_size, found.st_mtime_ns, found.st_ctime_ns
-            fresh.append(FileEntry(path, abs_path, size, mtime_ns, ctime_ns, {}))
-    changed = [_change(row, by_path[path][1]) for path, row in ledger.known(source_name, differing).items()]
-    fresh.sort()
+        if state is None:
+            look.at_new(path, abs_path, found)
+        elif (found.st_size, found.st_mtime_ns) != state[:2] or state[2] not in (None, found.st_ctime_ns):
+            differing.append(path)
+    for path, row in ledger.last_rows(source_name, differing).items():
+        look.at_known(row, ledger.acknowledged(row), *by_path[path])
+    fresh = sorted(look.fresh)
     pinned = _outstanding_columns(source_name, ledger)
     columns = pinned or ()
     if pinned or any("=" in entry.path for entry in fresh):
         fresh, columns, misplaced = _place_in_partitions(pinned, spec, listing, fresh)
-        skipped += misplaced
+        look.skipped += misplaced
     return FilesScan(
         new=tuple(fresh),
-        settling=tuple(settling),
-        skipped=tuple(skipped),
-        changed=tuple(change for change in changed if change is not None),
+        settling=tuple(look.settling),
+        skipped=tuple(look.skipped),
+        changed=tuple(look.changed),
         vanished=_vanished(source_name, ledger, known, listing, prefix),
         partition_columns=columns,
+        same=tuple(look.same),
     )
+
+
+class _Look:
+    """What one scan makes of each file."""
+
+    def __init__(self, spec: FilesSource, roots: tuple[str, ...], now: float) -> None:
+        self.spec, self.roots, self.now = spec, roots, now
+        self.wait = OPEN_LINE_SECONDS if spec.settle is None else spec.settle
+        self.fresh: list[FileEntry] = []
+        self.settling: list[dict[str, Any]] = []
+        self.skipped: list[dict[str, str]] = []
+        self.changed: list[dict[str, Any]] = []
+        self.same: list[tuple[str, int, int]] = []
+
+    def at_new(self, path: str, abs_path: str, found: os.stat_result) -> None:
+        """A file that was never taken."""
+        if not found.st_size:
+            self.skipped.append({"path": path, "why": "empty: taken as soon as there is something in it"})
+        elif self._is_settling(path, found):
+            self._settle(path, found, "")
+        elif not os.access(abs_path, os.R_OK):
+            self.skipped.append({"path": path, "why": "no permission to read it"})
+        elif not is_line_format(self.spec, path) or not (self._takes_pieces(path) or self._may_be_open(found)):
+            self._take(path, abs_path, found, None)
+        else:
+            try:
+                with opened(abs_path, self.roots) as handle, reopen(handle) as reader:
+                    self._at_lines(path, abs_path, found, reader)
+            except NotTaken as error:
+                self.skipped.append({"path": path, "why": str(error)})
+            except OSError as error:
+                self.skipped.append({"path": path, "why": f"cannot be read: {error.strerror}"})
+
+    def _at_lines(self, path: str, abs_path: str, found: os.stat_result, reader: int) -> None:
+        if self._takes_pieces(path):
+            piece = first_piece(reader, found.st_size, self.spec, is_still=not self._may_be_open(found))
+            if piece is not None:
+                self._take(path, abs_path, found, piece)
+            if piece is None or piece.until < found.st_size:
+                self._settle(path, found, _OPEN_LINE)
+        elif ends_in_line_break(reader, found.st_size, self.spec):
+            self._take(path, abs_path, found, None)
+        else:
+            self._settle(path, found, _OPEN_LINE)
+
+    def at_known(self, row: LedgerRow, acknowledged: Acknowledged | None, abs_path: str, found: os.stat_result) -> None:
+        """A file of which something was taken, ``row`` at last, and whose state is another now."""
+        known = known_state(row, acknowledged)
+        # Until it is staged, what is read is settled when it is read, and put down then.
+        if row.state == "linked" or (known.size, known.mtime_ns, known.ctime_ns) == (
+            *(found.st_size, found.st_mtime_ns),
+            None if known.ctime_ns is None else found.st_ctime_ns,
+        ):
+            return
+        path = shown_path(row.path)
+        is_noted = row.noted == (found.st_size, found.st_mtime_ns)
+        if is_noted and not self._takes_pieces(path):
+            return
+        piece: Piece | Changed | None
+        try:
+            with opened(abs_path, self.roots) as handle, reopen(handle) as reader:
+                change = piece = compare(reader, found, known)
+                if change is not None and change.how == GREW and known.mark is not None and self._takes_pieces(path):
+                    still = not self._may_be_open(found)
+                    piece = next_piece(reader, found.st_size, self.spec, row, acknowledged, is_still=still)
+        except (NotTaken, OSError):
+            change = piece = compare(None, found, known)
+        if change is None:
+            self.same.append((row.path, found.st_mtime_ns, found.st_ctime_ns))
+        elif isinstance(piece, Changed):
+            if not is_noted:
+                self._change(path, known.size, known.mtime_ns, found, piece)
+        elif self._is_settling(path, found):
+            self._settle(path, found, "")
+        else:
+            if piece is not None:
+                self._take(piece_path(path, piece_number(row.path) + 1), abs_path, found, piece)
+            if piece is None or piece.until < found.st_size:
+                self._settle(path, found, _OPEN_LINE)
+
+    def _takes_pieces(self, path: str) -> bool:
+        return self.spec.on_change == "reread_tail" and is_line_format(self.spec, path)
+
+    def _is_settling(self, path: str, found: os.stat_result) -> bool:
+        return bool(self.spec.settle) and self._may_be_open(found)
+
+    def _may_be_open(self, found: os.stat_result) -> bool:
+        return self.wait > 0 and _age_seconds(found, self.now) < self.wait
+
+    def _take(self, path: str, abs_path: str, found: os.stat_result, piece: Piece | None) -> None:
+        size = found.st_size if piece is None else piece.until - piece.begin
+        stamps = (found.st_mtime_ns, found.st_ctime_ns)
+        self.fresh.append(FileEntry(path, abs_path, size, *stamps, {}, found.st_dev, found.st_ino, self.roots, piece))
+
+    def _settle(self, path: str, found: os.stat_result, what: str) -> None:
+        age = round(_age_seconds(found, self.now), 3)
+        why = f"{what}changed {age:.1f} seconds ago, taken when it has not for {self.wait:g}"
+        self.settling.append({"path": path, "age_seconds": age, "why": why})
+
+    def _change(self, path: str, size: int, mtime_ns: int, found: os.stat_result, changed: Changed) -> None:
+        self.changed.append(
+            {
+                "path": path,
+                "was": {"size": size, "mtime_ns": mtime_ns},
+                "now": {"size": found.st_size, "mtime_ns": found.st_mtime_ns},
+                "how": changed.how,
+                "unread_bytes": changed.unread_bytes,
+                "policy": POLICIES[self.spec.on_change],
+            }
+        )
+
+
+_OPEN_LINE = "its last line has no line break, and may be half written: "
 
 
 def list_static(
@@ -137,7 +263,10 @@ def list_static(
     listing = _list(project, paths, source_name, spec)
     prefix = os.path.abspath(project.root).rstrip("/") + "/"
     entries = sorted(
-        FileEntry(path.removeprefix(prefix), path, found.st_size, found.st_mtime_ns, found.st_ctime_ns, {})
+        FileEntry(
+            *(path.removeprefix(prefix), path, found.st_size, found.st_mtime_ns, found.st_ctime_ns, {}),
+            *(found.st_dev, found.st_ino, listing.roots),
+        )
         for path, found in listing.files
         if found.st_size
     )
@@ -169,10 +298,28 @@ def static_is_empty(paths: PipelinePaths, source_name: str, spec: FilesSource) -
 def note_scan(ledger: Ledger, source_name: str, scan: FilesScan) -> None:
     """Put the changes and absences of ``scan`` on record; to be called once a report names them."""
     if scan.changed:
-        changes = [(one["path"], one["now"]["size"], one["now"]["mtime_ns"]) for one in scan.changed]
+        rows = ledger.last_rows(source_name, [one["path"] for one in scan.changed])
+        changes = [
+            (rows[one["path"]].path, *one["now"].values(), one["how"], one["unread_bytes"]) for one in scan.changed
+        ]
         ledger.note_changed(source_name, changes)
+    if scan.same:
+        ledger.note_same(source_name, scan.same)
     if scan.vanished:
         ledger.note_vanished(source_name, scan.vanished)
+
+
+def source_roots(project: Project, spec: FilesSource) -> tuple[str, ...]:
+    """The folders below which the files of a source may lie, wherever links lead; real paths."""
+    return find_roots(*_top_and_links(project, spec))
+
+
+def _top_and_links(project: Project, spec: FilesSource) -> tuple[str, list[str]]:
+    root = os.path.abspath(project.root)
+    given = [path.removeprefix("file://") for path in (spec.path, *spec.follow_links)]
+    # Two slashes in front are kept by normpath, and mean nothing here.
+    top, *links = ("/" + os.path.normpath(os.path.join(root, path)).lstrip("/") for path in given)
+    return top, links
 
 
 def _list(project: Project, paths: PipelinePaths, source_name: str, spec: FilesSource) -> Listing:
@@ -186,10 +333,9 @@ def _list(project: Project, paths: PipelinePaths, source_name: str, spec: FilesS
             next_run="refuses to start until the path is changed",
             fix="mount the store as a folder, or copy its files into one, and give that folder as path",
         )
-    top = os.path.normpath(os.path.join(os.path.abspath(project.root), path))
     try:
         return list_source(
-            top,
+            *_top_and_links(project, spec),
             name_filter=spec.options.get("pathGlobFilter"),
             is_recursive=str(spec.options.get("recursiveFileLookup", "false")).lower() == "true",
         )
@@ -219,22 +365,17 @@ def _age_seconds(found: os.stat_result, now: float) -> float:
     return now - changed_at
 
 
-def _change(row: LedgerRow, found: os.stat_result) -> dict[str, Any] | None:
-    # Until it is staged, what is read is settled when it is read, and put down then.
-    if row.state == "linked" or row.noted == (found.st_size, found.st_mtime_ns):
-        return None
-    was = {"size": row.size, "mtime_ns": row.mtime_ns}
-    now = {"size": found.st_size, "mtime_ns": found.st_mtime_ns}
-    return {"path": row.path, "was": was, "now": now, "policy": POLICY_CHANGED}
-
-
 def _vanished(
-    source_name: str, ledger: Ledger, known: Mapping[str, tuple[int, int, bool]], listing: Listing, prefix: str
+    source_name: str,
+    ledger: Ledger,
+    known: Mapping[str, tuple[int, int, int | None, bool]],
+    listing: Listing,
+    prefix: str,
 ) -> tuple[str, ...]:
-    here = sum(1 for _, _, vanished in known.values() if not vanished)
+    here = sum(1 for *_, vanished in known.values() if not vanished)
     if ledger.count_present(source_name) <= here:
         return ()
-    missing = [path for path in ledger.present_paths(source_name) if path not in known]
+    missing = {path for path in map(shown_path, ledger.present_paths(source_name)) if path not in known}
     # What stands behind a folder that could not be listed, or is skipped now but still there, has not vanished.
     blind = tuple(folder.removeprefix(prefix) + "/" for folder in listing.unlisted)
     skipped = {path.removeprefix(prefix) for path, _ in listing.skipped}

@@ -6,6 +6,9 @@ intake (:mod:`tidegate.source.intake`) without being known. A row's way::
     linked ──mark_staged──> staged (query id, batch id) ──mark_published──> published ──forget_links──> link removed
        ^─────────────────────── untake (repair) ────────────────────────────────┘
 
+Of a file that lines are appended to (``on_change: reread_tail``) each further piece has a row of its own, whose path is
+that of the file with the piece's number behind two slashes, which no path of a file has.
+
 Every call may be repeated; all but :meth:`Ledger.add_links` of very many files are one transaction. Paths
 are relative to the project root when inside it, else absolute, and are kept as bytes, since a file name need not be
 Unicode.
@@ -23,6 +26,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from tidegate import storage
 from tidegate.errors import DisagreementError
 from tidegate.project import PipelinePaths
+from tidegate.source.content import Mark
 from tidegate.source.ledger_file import LedgerFile
 
 State = Literal["linked", "staged", "published"]
@@ -33,14 +37,21 @@ _LINKED, _STAGED, _PUBLISHED = range(3)
 _CHUNK = 900
 _FILES_PER_TRANSACTION = 50_000
 _COLUMNS = (
-    "source, path, size, mtime_ns, link, state, query_id, batch_id, taken_at, vanished, noted_size, noted_mtime_ns"
+    "source, path, size, mtime_ns, link, state, query_id, batch_id, taken_at, vanished, noted_size, noted_mtime_ns, "
+    "begin, until, line_offset, lines, ctime_ns, mark_size, mark, noted_how, noted_unread"
 )
+_PIECE = "//"
+_WHOLE = {"begin": 0, "until": None, "line_offset": 0, "lines": None}
 _SUFFIX = re.compile(r"\.[A-Za-z0-9]{1,16}$")
 
 
 class LedgerRow(NamedTuple):
-    """One file that was taken. ``link`` is relative to the source's intake folder; ``noted`` is the (size, mtime_ns) of
-    the last change that was reported, ``vanished`` whether its absence was."""
+    """One file that was taken, or a piece of one. ``link`` is relative to the source's intake folder; ``noted`` is the
+    (size, mtime_ns) of the last change that was reported and not acknowledged, ``vanished`` whether its absence was.
+
+    ``begin`` and ``until`` (None: all there was) are the bytes of the file that were copied into the intake,
+    ``line_offset`` what is to be added to a line's number in the copy, ``lines`` how many lines end before ``until``.
+    """
 
     source: str
     path: str
@@ -53,15 +64,69 @@ class LedgerRow(NamedTuple):
     taken_at: str
     vanished: bool
     noted: tuple[int, int] | None
+    begin: int = 0
+    until: int | None = None
+    line_offset: int = 0
+    lines: int | None = None
+    ctime_ns: int | None = None
+    mark: Mark | None = None
+    noted_how: str | None = None
+    noted_unread: int | None = None
+
+    @property
+    def piece(self) -> dict[str, Any] | None:
+        """What a manifest keeps of a piece: {"begin", "until", "line_offset", "lines"}; None for all of a file."""
+        if self.until is None:
+            return None
+        return {"begin": self.begin, "until": self.until, "line_offset": self.line_offset, "lines": self.lines}
+
+    @property
+    def read_until(self) -> int:
+        """How many bytes of the file were read, from its beginning."""
+        return self.size if self.until is None else self.until
 
 
 class NewFile(NamedTuple):
-    """A file to take: what :meth:`Ledger.add_links` writes down. ``folder`` is "" or the link's ``k=v/...`` folder."""
+    """A file to take: what :meth:`Ledger.add_links` writes down. ``folder`` is "" or the link's ``k=v/...`` folder.
+
+    The others are of a piece that was copied: ``token`` is part of its link's name.
+    """
 
     path: str
     size: int
     mtime_ns: int
     folder: str
+    token: str = ""
+    begin: int = 0
+    until: int | None = None
+    line_offset: int = 0
+    lines: int | None = None
+    ctime_ns: int | None = None
+    mark: Mark | None = None
+
+
+class Acknowledged(NamedTuple):
+    """A change that a person has acknowledged: the file's state then; ``mark`` is None where it could not be read."""
+
+    size: int
+    mtime_ns: int
+    ctime_ns: int | None
+    mark: Mark | None
+
+
+def shown_path(path: str) -> str:
+    """The user's file behind a row's path."""
+    return path.partition(_PIECE)[0]
+
+
+def piece_path(path: str, number: int) -> str:
+    """The row's path of the ``number``-th piece that was taken of file ``path`` after the first."""
+    return f"{path}{_PIECE}{number:08d}"
+
+
+def piece_number(path: str) -> int:
+    """Which piece a row's path speaks of; 0 for the first, or for all of a file."""
+    return int(path.partition(_PIECE)[2] or 0)
 
 
 def open_ledger(paths: PipelinePaths, *, read_only: bool = False, create: bool = False) -> Ledger:
@@ -120,16 +185,52 @@ class Ledger(LedgerFile):
                     rows[row.path] = row
         return rows
 
-    def known_states(self, source: str, paths: Sequence[str]) -> dict[str, tuple[int, int, bool]]:
-        """(size, mtime_ns, whether its absence was reported) of those ``paths`` that were taken before: what an idle
-        tick asks of each file in the folder."""
-        states: dict[str, tuple[int, int, bool]] = {}
+    def known_states(self, source: str, paths: Sequence[str]) -> dict[str, tuple[int, int, int | None, bool]]:
+        """(size, mtime_ns, ctime_ns, whether its absence was reported) of those ``paths`` that were taken before: what
+        an idle tick asks of each file in the folder."""
+        states: dict[str, tuple[int, int, int | None, bool]] = {}
         with self._named_errors():
             for some in _chunks([os.fsencode(path) for path in paths]):
-                sql = f"SELECT path, size, mtime_ns, vanished FROM files WHERE source = ? AND path IN ({_marks(some)})"
-                for path, size, mtime_ns, vanished in self._db.execute(sql, (source, *some)):
-                    states[os.fsdecode(path)] = (size, mtime_ns, vanished)
+                sql = (
+                    "SELECT path, size, mtime_ns, ctime_ns, vanished FROM files "
+                    f"WHERE source = ? AND path IN ({_marks(some)})"
+                )
+                for path, size, mtime_ns, ctime_ns, vanished in self._db.execute(sql, (source, *some)):
+                    states[os.fsdecode(path)] = (size, mtime_ns, ctime_ns, vanished)
         return states
+
+    def last_rows(self, source: str, paths: Sequence[str]) -> dict[str, LedgerRow]:
+        """The newest row of each of those ``paths``: its last piece, or the file itself."""
+        rows = self.known(source, paths)
+        with self._named_errors():
+            sql = f"SELECT {_COLUMNS} FROM files WHERE source = ? AND path > ? AND path < ? ORDER BY path DESC LIMIT 1"
+            for path in rows:
+                above = os.fsencode(path)
+                # The slash and what comes next to it: all that stand behind two slashes lie between.
+                found = self._db.execute(sql, (source, above + b"//", above + b"/0")).fetchone()
+                if found is not None:
+                    rows[path] = _row(found)
+        return rows
+
+    def noted_rows(self, source: str | None = None) -> list[LedgerRow]:
+        """Files that changed after they were read, as the last run saw them, until they are acknowledged."""
+        where, values = ("AND source = ?", [source]) if source is not None else ("", [])
+        with self._named_errors():
+            sql = f"SELECT {_COLUMNS} FROM files WHERE noted_size IS NOT NULL {where} ORDER BY source, path"
+            return list(map(_row, self._db.execute(sql, values)))
+
+    def acknowledged(self, row: LedgerRow) -> Acknowledged | None:
+        """The last change of this row's file that was acknowledged, if no further piece of it was taken since."""
+        with self._named_errors():
+            sql = (
+                "SELECT size, mtime_ns, ctime_ns, mark_size, mark FROM acknowledged WHERE source = ? AND path = ? "
+                "ORDER BY id DESC LIMIT 1"
+            )
+            found = self._db.execute(sql, (row.source, os.fsencode(row.path))).fetchone()
+        if found is None:
+            return None
+        size, mtime_ns, ctime_ns, mark_size, mark = found
+        return Acknowledged(size, mtime_ns, ctime_ns, None if mark is None else Mark(mark_size, mark))
 
     def rows(
         self, source: str | None = None, *, state: State | None = None, links: Sequence[str] | None = None
@@ -207,8 +308,12 @@ class Ledger(LedgerFile):
         """
         files = list(files)
         taken_at = datetime.now(UTC).isoformat(timespec="milliseconds")
-        sql = "INSERT OR IGNORE INTO files (source, path, size, mtime_ns, link, taken_at) VALUES (?, ?, ?, ?, ?, ?)"
-        # In pieces, so that no transaction lasts so long that another process could take this one for frozen.
+        # A piece does not vanish: the file does.
+        sql = (
+            "INSERT OR IGNORE INTO files (source, path, size, mtime_ns, link, taken_at, vanished, begin, until, "
+            f"line_offset, lines, ctime_ns, mark_size, mark) VALUES ({_marks(range(14))})"
+        )
+        # In parts, so that no transaction lasts so long that another process could take this one for frozen.
         for start in range(0, len(files), _FILES_PER_TRANSACTION):
             with self._writing():
                 query = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'files'"
@@ -217,12 +322,41 @@ class Ledger(LedgerFile):
                 self._db.executemany(
                     sql,
                     (
-                        (source, os.fsencode(file.path), file.size, file.mtime_ns, _link_name(file, number), taken_at)
+                        (
+                            *(source, os.fsencode(file.path), file.size, file.mtime_ns, _link_name(file, number)),
+                            *(taken_at, _PIECE in file.path, file.begin, file.until, file.line_offset, file.lines),
+                            *(file.ctime_ns, *(file.mark or (None, None))),
+                        )
                         for number, file in some
                     ),
                 )
         rows = self.known(source, [file.path for file in files])
         return [rows[file.path] for file in files]
+
+    def note_content(self, source: str, files: Iterable[tuple[str, int, Mark | None]]) -> None:
+        """What was linked: (path, ctime_ns once it was, mark)."""
+        with self._writing():
+            self._db.executemany(
+                f"UPDATE files SET ctime_ns = ?, mark_size = ?, mark = ? WHERE source = ? AND path = ? "
+                f"AND state = {_LINKED} AND until IS NULL",
+                ((ctime_ns, *(mark or (None, None)), source, os.fsencode(path)) for path, ctime_ns, mark in files),
+            )
+
+    def note_same(self, source: str, files: Iterable[tuple[str, int, int]]) -> None:
+        """Files whose content is what was read: (row's path, mtime_ns, ctime_ns) as they are now."""
+        with self._writing():
+            self._db.executemany(
+                "UPDATE files SET mtime_ns = ?, ctime_ns = ? WHERE source = ? AND path = ?",
+                ((mtime_ns, ctime_ns, source, os.fsencode(path)) for path, mtime_ns, ctime_ns in files),
+            )
+
+    def end_whole(self, source: str, paths: Iterable[str]) -> None:
+        """Further pieces follow what was read of these files: should it be read again, then no more than that."""
+        with self._writing():
+            self._db.executemany(
+                f"UPDATE files SET until = size WHERE source = ? AND path = ? AND until IS NULL AND state > {_LINKED}",
+                ((source, os.fsencode(path)) for path in paths),
+            )
 
     def drop_linked(self, source: str, paths: Sequence[str]) -> None:
         """Forget files that were taken, never read, and are gone; should one come back, it is a new file."""
@@ -235,8 +369,8 @@ class Ledger(LedgerFile):
     def mark_staged(
         self, source: str, query_id: str, batch_id: int, files: Iterable[Mapping[str, Any]]
     ) -> list[LedgerRow]:
-        """The files of one staged batch, as its manifest lists them: {"path", "size", "mtime_ns", "link"}, with
-        size and time as they were when read.
+        """The files of one staged batch, as its manifest lists them: {"path", "size", "mtime_ns", "link"} and perhaps
+        "piece", with size and time as they were when read.
 
         Idempotent, and adds rows that are not there, so the marks can be made again from the manifests. A row that
         belongs to another batch stays as it is; those rows are returned: such a file was read twice.
@@ -246,12 +380,21 @@ class Ledger(LedgerFile):
         mine = (query_id, batch_id)
         with self._writing():
             self._db.executemany(
-                "INSERT OR IGNORE INTO files (source, path, size, mtime_ns, link, taken_at) VALUES (?, ?, ?, ?, ?, ?)",
-                ((source, os.fsencode(f["path"]), f["size"], f["mtime_ns"], f["link"], taken_at) for f in files),
+                "INSERT OR IGNORE INTO files (source, path, size, mtime_ns, link, taken_at, vanished, begin, until, "
+                f"line_offset, lines) VALUES ({_marks(range(11))})",
+                (
+                    (
+                        *(source, os.fsencode(f["path"]), f["size"], f["mtime_ns"], f["link"], taken_at),
+                        *(_PIECE in f["path"], *(f.get("piece") or _WHOLE).values()),
+                    )
+                    for f in files
+                ),
             )
             self._db.executemany(
-                f"UPDATE files SET state = {_STAGED}, query_id = ?, batch_id = ?, size = ?, mtime_ns = ? "
-                f"WHERE source = ? AND path = ? AND state = {_LINKED}",
+                # A change between linking and reading was read: the ctime from before says nothing then.
+                f"UPDATE files SET state = {_STAGED}, query_id = ?1, batch_id = ?2, "
+                "ctime_ns = CASE WHEN size = ?3 AND mtime_ns = ?4 OR until IS NOT NULL THEN ctime_ns END, "
+                f"size = ?3, mtime_ns = ?4 WHERE source = ?5 AND path = ?6 AND state = {_LINKED}",
                 ((*mine, f["size"], f["mtime_ns"], source, os.fsencode(f["path"])) for f in files),
             )
         rows = self.known(source, [f["path"] for f in files])
@@ -306,12 +449,43 @@ class Ledger(LedgerFile):
 
     # -- what was reported --
 
-    def note_changed(self, source: str, changes: Iterable[tuple[str, int, int]]) -> None:
-        """The report names these (path, size, mtime_ns): the same change is not reported again, a further one is."""
+    def note_changed(self, source: str, changes: Iterable[tuple[str, int, int, str, int]]) -> None:
+        """The report names these (row's path, size, mtime_ns, how, unread bytes): the same change is not reported
+        again, a further one is; each is open until it is acknowledged."""
         with self._writing():
             self._db.executemany(
-                "UPDATE files SET noted_size = ?, noted_mtime_ns = ? WHERE source = ? AND path = ?",
-                ((size, mtime_ns, source, os.fsencode(path)) for path, size, mtime_ns in changes),
+                "UPDATE files SET noted_size = ?, noted_mtime_ns = ?, noted_how = ?, noted_unread = ? "
+                "WHERE source = ? AND path = ?",
+                (
+                    (size, mtime_ns, how, unread, source, os.fsencode(path))
+                    for path, size, mtime_ns, how, unread in changes
+                ),
+            )
+
+    def acknowledge(
+        self, source: str, changes: Iterable[tuple[str, Acknowledged, str, int]], *, who: str, reason: str
+    ) -> None:
+        """A person knows of these (row's path, state of the file, how, unread bytes): they are open no more."""
+        at = datetime.now(UTC).isoformat(timespec="milliseconds")
+        with self._writing():
+            for path, now, how, unread in changes:
+                key = os.fsencode(path)
+                self._db.execute(
+                    "INSERT INTO acknowledged (source, path, size, mtime_ns, ctime_ns, mark_size, mark, how, unread, "
+                    f"at, who, reason) VALUES ({_marks(range(12))})",
+                    (source, key, *now[:3], *(now.mark or (None, None)), how, unread, at, who, reason),
+                )
+                self._db.execute(
+                    "UPDATE files SET noted_size = NULL, noted_mtime_ns = NULL WHERE source = ? AND path = ?",
+                    (source, key),
+                )
+
+    def close_noted(self, source: str, paths: Iterable[str]) -> None:
+        """What these files were reported for is read by now, or undone."""
+        with self._writing():
+            self._db.executemany(
+                "UPDATE files SET noted_size = NULL, noted_mtime_ns = NULL WHERE source = ? AND path = ?",
+                ((source, os.fsencode(path)) for path in paths),
             )
 
     def note_vanished(self, source: str, paths: Iterable[str]) -> None:
@@ -322,28 +496,34 @@ class Ledger(LedgerFile):
 
 
 def _row(values: tuple[Any, ...]) -> LedgerRow:
-    source, path, size, mtime_ns, link, state, query_id, batch_id, taken_at, vanished, noted_size, noted_mtime_ns = (
-        values
-    )
-    noted = None if noted_size is None else (noted_size, noted_mtime_ns)
+    source, path, size, mtime_ns, link, state, query_id, batch_id, taken_at, vanished = values[:10]
+    noted_size, noted_mtime_ns, begin, until, line_offset, lines, ctime_ns, mark_size, mark, how, unread = values[10:]
     return LedgerRow(
-        source,
-        os.fsdecode(path),
-        size,
-        mtime_ns,
-        link,
-        _STATES[state],
-        query_id,
-        batch_id,
-        taken_at,
-        bool(vanished),
-        noted,
+        source=source,
+        path=os.fsdecode(path),
+        size=size,
+        mtime_ns=mtime_ns,
+        link=link,
+        state=_STATES[state],
+        query_id=query_id,
+        batch_id=batch_id,
+        taken_at=taken_at,
+        vanished=bool(vanished),
+        noted=None if noted_size is None else (noted_size, noted_mtime_ns),
+        begin=begin,
+        until=until,
+        line_offset=line_offset,
+        lines=lines,
+        ctime_ns=ctime_ns,
+        mark=None if mark is None else Mark(mark_size, mark),
+        noted_how=how,
+        noted_unread=unread,
     )
 
 
 def _link_name(file: NewFile, sequence: int) -> str:
     # The random part keeps a name unused for ever, also when a ledger was lost: Spark never reads a name twice.
-    name = f"{sequence:010d}-{secrets.token_hex(4)}{link_suffix(file.path)}"
+    name = f"{sequence:010d}-{file.token or secrets.token_hex(4)}{link_suffix(shown_path(file.path))}"
     return f"{file.folder}/{name}" if file.folder else name
 
 

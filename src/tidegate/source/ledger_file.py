@@ -20,8 +20,30 @@ from tidegate.errors import DisagreementError, TryAgainError
 from tidegate.project import PipelinePaths
 
 _APPLICATION_ID = 0x74696465
-_SCHEMA_VERSION = 1
+_SCHEMA_VERSION = 2
 _BUSY_SECONDS = 20.0
+# What version 2 added to version 1. begin, until: the bytes of the original that were taken, when they were copied;
+# line_offset, lines: how many lines stand before the first one in the copy, and before ``until``. mark: a digest of the
+# first mark_size bytes. noted_*: a change that was reported and is not acknowledged.
+_SECOND = """
+ALTER TABLE files ADD COLUMN begin INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE files ADD COLUMN until INTEGER;
+ALTER TABLE files ADD COLUMN line_offset INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE files ADD COLUMN lines INTEGER;
+ALTER TABLE files ADD COLUMN ctime_ns INTEGER;
+ALTER TABLE files ADD COLUMN mark_size INTEGER;
+ALTER TABLE files ADD COLUMN mark BLOB;
+ALTER TABLE files ADD COLUMN noted_how TEXT;
+ALTER TABLE files ADD COLUMN noted_unread INTEGER;
+CREATE INDEX files_noted ON files (source) WHERE noted_size IS NOT NULL;
+CREATE TABLE acknowledged (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    source TEXT NOT NULL, path BLOB NOT NULL, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL, ctime_ns INTEGER,
+    mark_size INTEGER, mark BLOB, how TEXT, unread INTEGER, at TEXT NOT NULL, who TEXT NOT NULL, reason TEXT NOT NULL
+);
+CREATE INDEX acknowledged_of ON acknowledged (source, path);
+PRAGMA user_version = 2
+"""
 # state: 0 linked, 1 staged, 2 published.
 _SCHEMA = f"""
 CREATE TABLE files (
@@ -36,7 +58,7 @@ CREATE INDEX files_owed ON files (state, query_id, batch_id) WHERE state < 2;
 CREATE INDEX files_with_link ON files (source, state) WHERE has_link = 1;
 CREATE INDEX files_present ON files (source) WHERE vanished = 0;
 PRAGMA application_id = {_APPLICATION_ID};
-PRAGMA user_version = {_SCHEMA_VERSION};
+{_SECOND}
 """
 
 
@@ -84,6 +106,13 @@ class LedgerFile:
                     self._db.execute(statement)
             self._db.execute("COMMIT")
             (application_id,) = self._db.execute("PRAGMA application_id").fetchone()
+            (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        if (application_id, version) == (_APPLICATION_ID, 1):
+            self._db.execute("BEGIN IMMEDIATE")
+            (version,) = self._db.execute("PRAGMA user_version").fetchone()
+            for statement in _SECOND.split(";") if version == 1 else ():
+                self._db.execute(statement)
+            self._db.execute("COMMIT")
             (version,) = self._db.execute("PRAGMA user_version").fetchone()
         if (application_id, version) != (_APPLICATION_ID, _SCHEMA_VERSION):
             raise self._unreadable(

@@ -1,4 +1,8 @@
-"""Names and stats of the files behind a path: a folder with its ``k=v`` sub-folders, or a glob."""
+"""Names and stats of the files behind a path: a folder with its ``k=v`` sub-folders, or a glob.
+
+Whoever may write into the folder is not trusted: a symbolic link is followed where it leads below the folder itself, or
+below one that the spec names. The folder may be a link: its path is the spec's own.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import fnmatch
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 IN_PROGRESS_SUFFIXES = (".tmp", ".part", ".partial", ".inprogress", ".crdownload", "._copying_")
@@ -18,39 +22,66 @@ _PARTITION_FOLDER = re.compile(r"^[^.=][^=]*=")
 @dataclass
 class Listing:
     """``files`` are (absolute path, stat of the file a symbolic link leads to); ``skipped`` (path, why);
-    ``unlisted`` folders whose content is not known; ``base`` the folder in or below which everything stands."""
+    ``unlisted`` folders whose content is not known; ``base`` the folder in or below which everything stands;
+    ``roots`` the real paths of the folders below which a link may lead."""
 
     base: str
+    roots: tuple[str, ...]
     files: list[tuple[str, os.stat_result]] = field(default_factory=list)
     skipped: list[tuple[str, str]] = field(default_factory=list)
     unlisted: list[str] = field(default_factory=list)
 
 
-def list_source(top: str, *, name_filter: object = None, is_recursive: bool = False) -> Listing:
+def find_roots(top: str, follow_links: Sequence[str] = ()) -> tuple[str, ...]:
+    """The real paths of the folders below which the links of source ``top`` may lead, itself first."""
+    return tuple(os.path.realpath(folder) for folder in (_split(top)[0], *follow_links))
+
+
+def is_inside(path: str, roots: Sequence[str]) -> bool:
+    """Whether ``path``, a real one, is one of the folders ``roots`` or below it."""
+    return any(path == root or path.startswith(root.rstrip("/") + "/") for root in roots)
+
+
+def list_source(
+    top: str, follow_links: Sequence[str] = (), *, name_filter: object = None, is_recursive: bool = False
+) -> Listing:
     """List ``top``, absolute and normalised: an existing folder or file as it is named, else a glob with ``*``, ``?``,
     ``[...]`` and ``**`` (any number of folders).
 
-    ``name_filter`` is Spark's pathGlobFilter on file names, ``is_recursive`` its recursiveFileLookup. Raises
+    ``name_filter`` is Spark's pathGlobFilter on file names, ``is_recursive`` its recursiveFileLookup, ``follow_links``
+    further folders, absolute, below which symbolic links may lead. Raises
     FileNotFoundError, NotADirectoryError or PermissionError, with the folder as filename, for the folder itself or the
     part of a glob before its first wildcard.
     """
     accepts = _name_matcher(str(name_filter)) if name_filter is not None else None
+    base, pattern = _split(top)
+    listing = Listing(base, find_roots(top, follow_links))
+    if not pattern:
+        if base != top:
+            _take_one(listing, top)
+        else:
+            _list_folder(listing, top, accepts, is_recursive, is_top=True, seen=set())
+        return listing
+    with os.scandir(base):
+        pass  # a missing or closed base is an error, a folder deeper down is not
+    _list_glob(listing, base, pattern, accepts, is_recursive)
+    return listing
+
+
+def _split(top: str) -> tuple[str, list[str]]:
+    """The folder in or below which all of ``top`` stands, and the parts of the glob below it, if it is one."""
     parts = top.split("/")
     first_wild = next((number for number, part in enumerate(parts) if _WILD.search(part)), None)
     if first_wild is None or os.path.lexists(top):
-        if os.path.isfile(top):
-            listing = Listing(os.path.dirname(top))
-            listing.files.append((top, os.stat(top)))
-            return listing
-        listing = Listing(top)
-        _list_folder(listing, top, accepts, is_recursive, is_top=True, seen=set())
-        return listing
-    base = "/".join(parts[:first_wild]) or "/"
-    listing = Listing(base)
-    with os.scandir(base):
-        pass  # a missing or closed base is an error, a folder deeper down is not
-    _list_glob(listing, base, parts[first_wild:], accepts, is_recursive)
-    return listing
+        return os.path.dirname(top) if os.path.isfile(top) else top, []
+    return "/".join(parts[:first_wild]) or "/", parts[first_wild:]
+
+
+def _take_one(listing: Listing, path: str) -> None:
+    if why := _leads_outside(listing, path):
+        listing.skipped.append((path, why))
+    else:
+        listing.files.append((path, os.stat(path)))
 
 
 def _list_folder(
@@ -148,7 +179,11 @@ def _scan(
 
 def _look_at(listing: Listing, entry: os.DirEntry[str], *, is_quiet: bool = False) -> os.stat_result | None:
     try:
-        return entry.stat()
+        found = entry.stat()
+        if entry.is_symlink() and (why := _leads_outside(listing, entry.path)):
+            listing.skipped.append((entry.path, why))
+            return None
+        return found
     except OSError as error:
         is_gone = isinstance(error, FileNotFoundError)
         if not is_quiet and not (is_gone and not entry.is_symlink()):
@@ -171,6 +206,13 @@ def _take(
         listing.skipped.append((entry.path, "does not match pathGlobFilter"))
     else:
         listing.files.append((entry.path, found))
+
+
+def _leads_outside(listing: Listing, path: str) -> str | None:
+    real = os.path.realpath(path)
+    if is_inside(real, listing.roots):
+        return None
+    return f"leads outside the source's folder, to {real}: not followed (follow_links names folders it may lead to)"
 
 
 def _leads_back(path: str) -> bool:

@@ -19,7 +19,11 @@ _BY_MODEL = {
         "path": "A folder or a pattern, relative to tidegate.yaml.",
         "schema": "The columns in Spark's DDL (id BIGINT, tags ARRAY<STRING>), or `infer`: the first run finds "
         "them, and they are kept.",
-        "settle": "Leave a file alone until it has not changed for so long.",
+        "settle": "Leave a file alone until it has not changed for so long. Left out: 10 seconds for a text file whose "
+        "last line has no line break, and none for others.",
+        "on_change": "A file that changed after it was read: report (also in status, until it is acknowledged), fail "
+        "(66), or reread_tail, which takes the lines that were appended.",
+        "follow_links": "Folders outside the source's own that its symbolic links may lead to.",
     },
     "KafkaSource": {
         "topics": "The topics to read. One of topics, topic_pattern and assign is needed.",

@@ -46,7 +46,9 @@ class FilesSource(Strict):
     schema_: Annotated[str | None, Field(alias="schema")] = None
     event_time: str | None = None
     watermark: Seconds | None = None
-    settle: Seconds = 0.0
+    settle: Seconds | None = None
+    on_change: Literal["report", "fail", "reread_tail"] = "report"
+    follow_links: list[str] = []
     unknown_fields: Literal["report", "quarantine", "rescue"] = "report"
     static: bool = False
     options: dict[str, str | int | float | bool] = {}

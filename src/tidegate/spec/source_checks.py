@@ -44,6 +44,9 @@ def check_source(name: str, source: SourceSpec, spec: PipelineSpec) -> list[Find
             found.append(Finding((*here, "unknown_fields"), message, "remove it"))
     if isinstance(source, FilesSource):
         found += _check_path((*here, "path"), source.path)
+        for number, folder in enumerate(source.follow_links):
+            found += _check_path((*here, "follow_links", number), folder)
+        found += _check_on_change((*here, "on_change"), source)
     if isinstance(source, KafkaSource):
         found += _check_topics(name, source)
         found += _check_starting_offsets(name, source)
@@ -152,6 +155,25 @@ def _check_path(here: tuple[str | int, ...], path: str) -> list[Finding]:
     if names_variable(path):
         message = "the environment is filled in in tidegate.yaml only"
         return [Finding(here, message, "write the path out, or relative to tidegate.yaml")]
+    return []
+
+
+def _check_on_change(here: tuple[str | int, ...], source: FilesSource) -> list[Finding]:
+    if source.on_change == "report":
+        return []
+    if source.static:
+        return [Finding(here, "a static source is read afresh in each run, so no change is missed", "remove it")]
+    if source.on_change == "fail":
+        return []
+    other = "write report or fail"
+    if source.format in ("parquet", "orc"):
+        return [Finding(here, f"reread_tail reads appended lines, and {source.format} has none", other)]
+    options = {key: str(value).lower() for key, value in source.options.items()}
+    for key in ("wholetext", "multiLine"):
+        if options.get(key) == "true":
+            return [Finding(here, f"reread_tail reads appended lines, and with {key} a line is no record", other)]
+    if options.get("encoding", "utf-8").replace("-", "").startswith(("utf16", "utf32")):
+        return [Finding(here, f"reread_tail cannot tell the lines of {source.options['encoding']}", other)]
     return []
 
 

@@ -25,11 +25,9 @@ def _arm(root: str, counter_path: str, wanted: str, mode: str) -> None:
         if threading.current_thread().name.startswith("tidegate-lease-"):
             return
         try:
-            text = (
-                os.path.realpath(f"/proc/self/fd/{path}")
-                if isinstance(path, int)
-                else os.path.abspath(os.fsdecode(path))
-            )
+            text = f"/proc/self/fd/{path}" if isinstance(path, int) else os.path.abspath(os.fsdecode(path))
+            if text.startswith("/proc/self/fd/"):
+                text = os.path.realpath(text)
         except (TypeError, OSError):
             return
         if not text.startswith(root):

@@ -1,0 +1,88 @@
+"""A project with one file source, and the steps a run takes with it, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.unit.taken_files import take_stats, taken_files
+from tidegate.project import PipelinePaths, Project
+from tidegate.source import intake
+from tidegate.source.files import FilesScan, note_scan, scan_files
+from tidegate.source.ledger import Ledger, open_ledger
+from tidegate.spec.models import FilesSource, ProjectSpec
+
+SOURCE = "trades"
+
+
+class Inbox:
+    """The folder ``inbox`` of a project; ``spec`` is the source's keys beside type, path and format."""
+
+    def __init__(self, root: Path, ledger: Ledger, **spec: Any) -> None:
+        self.root, self.ledger = root, ledger
+        self.project = Project(root, ProjectSpec())
+        self.keys = {"type": "files", "path": "inbox", "format": "json", **spec}
+
+    @property
+    def paths(self) -> PipelinePaths:
+        """The pipeline's paths."""
+        return self.project.paths("orders")
+
+    @property
+    def intake(self) -> Path:
+        """What Spark would read."""
+        return self.paths.intake(SOURCE)
+
+    @property
+    def spec(self) -> FilesSource:
+        """The source."""
+        return FilesSource.model_validate(self.keys)
+
+    def write(self, name: str, text: str | bytes = "{}\n", *, append: bool = False) -> Path:
+        """Write a file in place, or append to it."""
+        path = self.root / "inbox" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "ab" if append else "wb") as handle:
+            handle.write(text.encode() if isinstance(text, str) else text)
+        return path
+
+    def scan(self, now: float | None = None) -> FilesScan:
+        """What is new."""
+        return scan_files(self.project, self.paths, SOURCE, self.spec, self.ledger, now)
+
+    def admit(self, scan: FilesScan | None = None) -> intake.Admitted:
+        """Take what is new."""
+        entries = (scan or self.scan()).new
+        return intake.admit(self.project, self.paths, SOURCE, self.spec, entries, self.ledger)
+
+    def restore(self) -> intake.Restored:
+        """What each ingest begins with."""
+        return intake.restore_links(self.project, self.paths, SOURCE, self.spec, self.ledger)
+
+    def run(self, batch_id: int, now: float | None = None) -> tuple[FilesScan, list[bytes]]:
+        """One run: the scan, and what Spark would have read of each file that was owed, in their order."""
+        self.restore()
+        scan = self.scan(now)
+        note_scan(self.ledger, SOURCE, scan)
+        self.admit(scan)
+        intake.sweep_intake(self.paths, SOURCE, self.ledger)
+        return scan, self.read(batch_id)
+
+    def read(self, batch_id: int) -> list[bytes]:
+        """Stage what is owed, and publish it."""
+        links = [row.link for row in self.ledger.rows(SOURCE, state="linked") if (self.intake / row.link).exists()]
+        texts = [(self.intake / link).read_bytes() for link in links]
+        files = taken_files(self.ledger, take_stats(self.intake, links))
+        assert self.ledger.mark_staged(SOURCE, "q", batch_id, files) == []
+        intake.remove_links(self.paths, self.ledger.mark_published("q", batch_id), self.ledger)
+        return texts
+
+
+@contextmanager
+def make_inbox(root: Path, **spec: Any) -> Iterator[Inbox]:
+    """An inbox in the empty folder ``root``."""
+    (root / "inbox").mkdir(parents=True, exist_ok=True)
+    with open_ledger(Project(root, ProjectSpec()).paths("orders")) as ledger:
+        yield Inbox(root, ledger, **spec)
