@@ -270,15 +270,15 @@ def test_files_beside_kafka(flow: Flow, tmp_path: Path) -> None:
     (mixed.paths.job / "transform.sql").write_text("SELECT value FROM s UNION ALL SELECT value FROM f")
     inbox = mixed.project.root / "data/inbox"
     inbox.mkdir(parents=True)
-    (inbox / "a.csv").write_text("a")
+    (inbox / "a.csv").write_text("a\n")
     mixed.run()
-    (inbox / "b.csv").write_text("b")
+    (inbox / "b.csv").write_text("b\n")
     flow.broker.end["t"][0] = 500
     mixed.spark.stops = "staged"
     with pytest.raises(TryAgainError):
         mixed.run()
     mixed.spark.stops = ""
-    (inbox / "c.csv").write_text("c")
+    (inbox / "c.csv").write_text("c\n")
     flow.broker.begin["t"][0], flow.broker.end["t"][0] = 600, 700
     mixed.refused("KAFKA_LOSS")
     report = mixed.run("gone")
