@@ -90,7 +90,7 @@ def sleep_and_wake(
 
 
 def _points(root: Path, prepare: Callable[[ByHand], Callable[[], Any]], mode: str, sample: int) -> list[int]:
-    """Where to freeze: each link (a commit is one) and rename, and some of the other calls; all with TIDEGATE_SWEEP=all."""
+    """Where to freeze: each link (a commit is one) and rename, and some other calls; all with TIDEGATE_SWEEP=all."""
     with pytest.MonkeyPatch.context() as patch:
         sleeper = prepare(ByHand(root / "undisturbed", patch, mode))
         with pytest.MonkeyPatch.context() as inner:
