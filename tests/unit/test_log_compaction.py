@@ -252,3 +252,16 @@ def test_a_compaction_file_names_what_was_removed_in_the_last_week(tmp_path: Pat
     told = [(kind, value.get("path")) for line in lines for kind, value in line.items()]
     expected = [("protocol", None), ("metaData", None), ("txn", None)]
     assert told == [*expected, ("add", "held.parquet"), ("remove", "young.parquet")]
+
+
+def test_a_torn_parquet_checkpoint_stops_nobody_for_long(tmp_path: Path) -> None:
+    table = tmp_path / "t"
+    by_deltalake(table, 3)
+    (checkpoint,) = (table / LOG_FOLDER).glob("*.parquet")
+    checkpoint.write_bytes(checkpoint.read_bytes()[:100])
+    (table / LOG_FOLDER / "_last_checkpoint").write_bytes(b"\0" * 20)
+    with pytest.raises(Exception, match=r"(?i)parquet|checkpoint"):
+        describe(table)
+    assert commit(table, 0) == 3
+    compact_log(table, lambda: None)
+    assert describe(table) == described_here(table)
