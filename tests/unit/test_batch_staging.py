@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -86,3 +87,28 @@ def test_what_executors_write_must_be_removable(tmp_path: Path, monkeypatch: pyt
     executors._remove_probe(folder)
     executors._remove_probe(folder)  # swept by another run
     assert not folder.exists()
+
+
+@pytest.mark.parametrize("recognised", [True, False], ids=["by its file", "by its attempt"])
+def test_a_batch_keeps_the_files_that_its_own_manifest_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recognised: bool
+) -> None:
+    """A file server carries out a request and its reply is lost: what is there already is one's own."""
+    paths = make_paths(tmp_path)
+    mine, link = manifest(attempt="mine"), os.link
+
+    def lose_reply(old: Any, new: Any, **more: Any) -> None:
+        link(old, new, **more)
+        raise FileExistsError(17, "File exists", str(new))
+
+    monkeypatch.setattr(os, "link", lose_reply)
+    monkeypatch.setattr("tidegate.ingest.stage.check_token", lambda paths, token: None)
+    if not recognised:  # as on a file system whose inode numbers change
+        monkeypatch.setattr("tidegate.storage._is_same_file", lambda beside, path: False)
+    parts = MagicMock(keeps_state=False, paths=paths)
+    for one in (mine, manifest(attempt="another")):
+        folder = paths.staging / one.query_id / f"{one.batch_id:012d}" / one.attempt
+        folder.mkdir(parents=True)
+        BatchStager._write_manifest(cast(BatchStager, parts), one, paths.manifest("q", 0), {}, {})
+        assert folder.exists() == (one is mine)
+        monkeypatch.setattr(os, "link", link)
