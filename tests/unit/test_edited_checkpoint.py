@@ -46,7 +46,7 @@ class Aged:
         (self.paths.job / "transform.sql").write_text("SELECT value FROM s UNION ALL SELECT value FROM f")
         (root / "data/inbox").mkdir(parents=True)
         for number in range(4):
-            (root / f"data/inbox/{number}.csv").write_text("a")
+            (root / f"data/inbox/{number}.csv").write_text("a\n")
             broker.end["t"] = {0: 100 * number + 100, 1: 10 * number}
             self.spark.stops = "planned" if number == 3 else ""
             try:
