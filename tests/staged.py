@@ -54,10 +54,11 @@ class Stager:
     paths: PipelinePaths
     columns: dict[str, str]
     partition_by: list[str]
+    query_id: str = QUERY
 
     def stage(self, batch_id: int, rows: list[dict[str, Any]], *, attempt: str = "a1", files: int = 1) -> BatchManifest:
         """One batch of ``rows``, in ``files`` files per partition."""
-        folder = self.paths.staging / QUERY / f"{batch_id:012d}" / attempt / "rows"
+        folder = self.paths.staging / self.query_id / f"{batch_id:012d}" / attempt / "rows"
         groups: dict[tuple[str | None, ...], list[dict[str, Any]]] = {}
         for row in rows:
             key = tuple(None if row[name] is None else str(row[name]) for name in self.partition_by)
@@ -70,7 +71,7 @@ class Stager:
         return BatchManifest(
             pipeline=self.paths.name,
             run_id=f"run-{batch_id}",
-            query_id=QUERY,
+            query_id=self.query_id,
             batch_id=batch_id,
             attempt=attempt,
             sources={},

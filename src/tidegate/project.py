@@ -85,6 +85,44 @@ class PipelinePaths:
     table: Path
     quarantine: Path
     state: Path
+    generation: int | None = None
+    """Which of the pipeline's queries ``checkpoint`` and ``birth`` are of; None: the newest one that was begun."""
+
+    def pinned(self) -> PipelinePaths:
+        """The same paths, for good those of the query that is the newest one now. Whoever writes to a checkpoint works
+        with pinned paths: asleep while a successor begins anew, it never writes into the successor's."""
+        return self if self.generation is not None else replace(self, generation=self.newest_generation())
+
+    def newest(self) -> PipelinePaths:
+        """The paths of whichever query is the newest one."""
+        return replace(self, generation=None)
+
+    def newest_generation(self) -> int:
+        """The number of the newest query that was begun. A folder that is still empty does not count."""
+        try:
+            numbers = sorted((int(name) for name in os.listdir(self.queries) if name.isdigit()), reverse=True)
+        except FileNotFoundError:
+            return 0
+        for number in numbers:
+            folder = replace(self, generation=number).query_folder
+            if (folder / "birth.json").exists() or (folder / "checkpoint" / "metadata").exists():
+                return number
+        return 0
+
+    @property
+    def queries(self) -> Path:
+        """A folder for each query after the first one, by its number."""
+        return self.state / "queries"
+
+    @property
+    def query_folder(self) -> Path:
+        """Where the query has its checkpoint and its birth record; the first one has them in the state folder."""
+        number = self.newest_generation() if self.generation is None else self.generation
+        return self.queries / f"{number:06d}" if number else self.state
+
+    def retired(self, query_id: str) -> Path:
+        """The record that a query is over."""
+        return self.state / "retired" / f"{query_id}.json"
 
     @property
     def spec(self) -> Path:
@@ -94,12 +132,12 @@ class PipelinePaths:
     @property
     def checkpoint(self) -> Path:
         """The Structured Streaming checkpoint."""
-        return self.state / "checkpoint"
+        return self.query_folder / "checkpoint"
 
     @property
     def birth(self) -> Path:
         """What the checkpoint was born with: pinned settings, starting offsets, spec fingerprint."""
-        return self.state / "birth.json"
+        return self.query_folder / "birth.json"
 
     @property
     def ledger(self) -> Path:
@@ -251,7 +289,7 @@ class PipelinePaths:
 
     @property
     def set_aside(self) -> Path:
-        """Checkpoints, births and staging that a repair took out of use."""
+        """Staging and data files that a repair took out of use."""
         return self.state / "set_aside"
 
     @property

@@ -125,12 +125,13 @@ def test_untake_gives_back_what_the_table_does_not_have(ledger: Ledger) -> None:
     ledger.mark_published("q", 1)
     ledger.forget_links(row.link for row in rows[:2])
     ledger.note_vanished("trades", ["b"])
-    given_back = ledger.untake({"q": 0})
+    ledger.mark_staged("trades", "came later", 0, as_listed(rows[4:]))
+    given_back = ledger.untake({"q": 0, "older": -1})
     assert [(row.path, row.state, row.query_id, row.vanished) for row in given_back] == [
         ("b", "linked", None, False), ("c", "linked", None, False), ("d", "linked", None, False)
     ]  # fmt: skip
     assert ledger.untake({"q": 0}) == []
-    assert ledger.counts() == {"linked": 4, "staged": 0, "published": 1}
+    assert ledger.counts() == {"linked": 3, "staged": 1, "published": 1}
     assert ledger.any_link("trades") is not None
 
 

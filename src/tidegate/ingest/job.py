@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +44,7 @@ def drain_order(order_path: Path) -> int:
     """Carry out one order, in this process's Spark session or a new one; the exit code is the error's, or 0."""
     order = read_order(order_path)
     project = load_project(Path(order.project_root))
-    paths = project.paths(order.pipeline)
+    paths = replace(project.paths(order.pipeline), generation=order.generation)
     try:
         figures = _ingest(project, paths, order)
     except BaseException as error:

@@ -34,6 +34,8 @@ class IngestOrder:
     table_partition_by: list[str] | None = None
     settled: dict[str, int] = field(default_factory=dict)
     """The last batch per query that the table's log holds: Spark may replay it, but it must not be staged again."""
+    generation: int = 0
+    """The query it is for: its checkpoint and birth record, whatever a successor begins in the meantime."""
 
     def original(self, link: str) -> str:
         """The user's file behind an intake link; the link itself when it is of no file that is owed."""

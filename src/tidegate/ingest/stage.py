@@ -50,6 +50,7 @@ from tidegate.staging.manifest import (
     SourceRange,
     StagedFile,
     manifest_from_json,
+    refuse_tombstone,
     write_manifest,
 )
 from tidegate.staging.open_state import note_batch
@@ -124,6 +125,7 @@ class BatchStager:
         query_id = str(query.id)
         ranges = self._ranges(batch_id)
         manifest_path = self.paths.manifest(query_id, batch_id)
+        refuse_tombstone(manifest_path)
         if batch_id <= self.order.settled.get(query_id, -1) or manifest_path.exists():
             self._replay(frame, batch_id, ranges, manifest_path, query)
             return
@@ -241,6 +243,7 @@ class BatchStager:
             note_batch(self.paths, manifest, open_until_ms=until, windows=windows, now_ms=time.time_ns() // 1_000_000)
         self.progress.note_staged(manifest)
         if not write_manifest(path, manifest):
+            refuse_tombstone(path)
             self.checks.check_same_ranges(path, ranges)
             if manifest_from_json(path.read_bytes()).attempt != manifest.attempt:
                 storage.remove_tree(

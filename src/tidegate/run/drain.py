@@ -51,7 +51,7 @@ def drain_sources(context: RunContext, submit: Callable[[SubmitPlan], int], acce
 
     has_files = any(isinstance(source, FilesSource) for source in context.spec.streams.values())
     if has_files:
-        with open_ledger(context.paths) as ledger:
+        with open_ledger(context.paths, lease=context.lease) as ledger:
             order = _prepare(context, ledger, accept_loss)
     else:
         order = _prepare(context, None, accept_loss)
@@ -132,6 +132,7 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
         pipeline=spec.name,
         run_id=context.report.run_id,
         token=context.lease.token,
+        generation=paths.pinned().generation or 0,
         master=project.spec.spark.master,
         links=_owed_links(ledger, spec.streams) if ledger is not None else {},
         partition_columns={name: list(scan.partition_columns) for name, scan in pending.scans.items()},
@@ -313,7 +314,7 @@ def _run_driver(context: RunContext, ordered: tuple[IngestOrder, Pending], submi
     facts = context.facts = gather_facts(paths, context.spec)
     if facts.query_id is not None:
         name_query(paths, facts.query_id)
-    sync_ledger(paths, context.spec, facts.owed)
+    sync_ledger(paths, context.spec, facts.owed, context.lease)
     with contextlib.suppress(DisagreementError):  # the next run says what does not agree
         check_agreement(facts, context.name)
         set_seal(paths, facts.checkpoint, facts.files, facts.seal)

@@ -35,7 +35,7 @@ class Outlook:
 
 def plan_pipeline(project: Project, name: str) -> dict[str, Any]:
     """What the next run of ``name`` would read, and what stands in its way. Raises UsageError for a bad spec."""
-    paths = project.paths(name)
+    paths = project.paths(name).pinned()
     spec = as_read(load_pipeline(project, name), paths)
     return look_ahead(project, spec, gather_facts(paths, spec)).plan
 
@@ -44,7 +44,7 @@ def look_ahead(project: Project, spec: PipelineSpec, facts: Facts, brokers: Open
     """What the next run would do, from ``spec`` (as a run reads it) and ``facts``; ``brokers`` opens a connection, by
     default one for each look."""
     name = spec.name
-    paths = project.paths(name)
+    paths = project.paths(name).pinned()
     notes: list[str] = []
     try:
         check_agreement(facts, name)

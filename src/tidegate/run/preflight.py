@@ -19,8 +19,11 @@ from tidegate.staging.birth import Birth, changed_keys, fingerprint, read_birth
 from tidegate.staging.checkpoint import CheckpointState, read_checkpoint, read_given
 from tidegate.staging.manifest import BatchManifest, read_all_manifests
 from tidegate.staging.open_state import read_open_state
+from tidegate.staging.retired import read_retired
 from tidegate.staging.seal import CheckpointFiles, Seal, find_edited, look_at_files, read_seal
+from tidegate.table.intent import pending_intents
 from tidegate.table.log import TableState, glance_at_table, read_table_state
+from tidegate.table.retire import retired_mark
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,8 @@ class Facts:
     None when the ledger cannot be asked, or need not be."""
     files: CheckpointFiles = field(default_factory=CheckpointFiles)
     seal: Seal = field(default_factory=Seal)
+    retired: Mapping[str, int] = field(default_factory=dict)
+    """Queries that are over, with the last batch of each that counts: later ones came late, and are never published."""
 
     @property
     def query_id(self) -> str | None:
@@ -58,12 +63,21 @@ class Facts:
 
     @property
     def owed(self) -> list[BatchManifest]:
-        """Staged batches that the table's log does not hold, older queries first, then by batch."""
+        """Staged batches that count and that the table's log does not hold, older queries first, then by batch."""
         found = []
         for query_id in sorted(self.manifests, key=lambda query: query == self.query_id):
             settled = self.settled_up_to(query_id)
-            found += [manifest for manifest in self.manifests[query_id] if manifest.batch_id > settled]
+            found += [
+                manifest
+                for manifest in self.manifests[query_id]
+                if manifest.batch_id > settled and not self.came_late(manifest)
+            ]
         return found
+
+    def came_late(self, manifest: BatchManifest) -> bool:
+        """Whether a batch was staged after its query was over, or was not to be published any more then."""
+        last = self.retired.get(manifest.query_id)
+        return last is not None and manifest.batch_id > max(last, self.settled_up_to(manifest.query_id))
 
     def settled_up_to(self, query_id: str) -> int:
         """The last batch of a query that the table's log holds; -1 for none."""
@@ -115,6 +129,7 @@ def gather_facts(paths: PipelinePaths, spec: PipelineSpec, *, at_a_glance: bool 
     """
     from tidegate import storage
 
+    paths = paths.pinned()
     checkpoint = read_checkpoint(paths.checkpoint)
     birth = read_birth(paths)
     manifests = read_all_manifests(paths.manifests)
@@ -123,11 +138,16 @@ def gather_facts(paths: PipelinePaths, spec: PipelineSpec, *, at_a_glance: bool 
     asked = queries | {checkpoint.query_id or "", (birth.query_id if birth else None) or ""}
     asked |= {str((published or {}).get("query_id") or "")}
     asked -= {""}
+    marks = {retired_mark(query): query for query in asked}
     table = None
     if at_a_glance and published is not None and asked == {published.get("query_id")} and not spec.sinks:
         table = glance_at_table(paths.table, published)
     if table is None:
-        table = read_table_state(paths.table, tuple(sorted(asked)))
+        table = read_table_state(paths.table, tuple(sorted({*asked, *marks})))
+    retired = read_retired(paths)
+    for mark, first_refused in [] if table is None else list(table.txns.items()):
+        if mark in marks:
+            retired[marks[mark]] = min(first_refused - 1, retired.get(marks[mark], first_refused))
     facts = Facts(
         checkpoint=checkpoint,
         birth=birth,
@@ -137,6 +157,7 @@ def gather_facts(paths: PipelinePaths, spec: PipelineSpec, *, at_a_glance: bool 
         fingerprint=fingerprint(spec),
         state_folder=str(paths.state),
         keeps_state=read_open_state(paths, checkpoint.query_id) is not None,
+        retired=retired,
     )
     facts = _look_at_staged_files(paths, facts)
     if facts.untraced_batch is not None:
@@ -189,6 +210,10 @@ def _look_at_staged_files(paths: PipelinePaths, facts: Facts) -> Facts:
             except FileNotFoundError:
                 if file in manifest.files:  # the others may be in the quarantine table
                     missing.append(file.path)
+    if missing:  # a publish that was stopped half-way has moved them: the next run finishes it
+        begun = [(intent.table_path(paths), file) for intent in pending_intents(paths) for file in intent.files_to_add]
+        moved = {file.source for table_path, file in begun if (table_path / file.path).exists()}
+        missing = [path for path in missing if path not in moved]
     return replace(facts, missing_staged_files=missing, damaged_staged_files=damaged)
 
 
@@ -210,6 +235,7 @@ def check_agreement(facts: Facts, name: str) -> None:
     _check_staging(facts, name)
     _check_content(facts, name)
     _check_spec(facts, name)
+    _check_retired(facts, name)
 
 
 def _check_table(facts: Facts, name: str) -> None:
@@ -232,13 +258,7 @@ def _check_table(facts: Facts, name: str) -> None:
                 "restore the pipeline's state folder and run again, or `tidegate repair {name} --dry-run`",
             )
         return
-    if facts.table.table_id != before.get("table_id"):
-        raise _disagree(
-            "TABLE_REPLACED",
-            f"another table is in its place (id {facts.table.table_id}, was {before.get('table_id')})",
-            name,
-            "bring back the table, or `tidegate repair {name}`: go on from where this table's log ends",
-        )
+    refuse_another_table(facts.table, before, name)
     query = str(before.get("query_id"))
     behind_by_txn = facts.table.txns.get(query, -1) < int(before.get("batch_id", -1))
     if facts.table.version < int(before.get("version", -1)) or behind_by_txn:
@@ -248,6 +268,30 @@ def _check_table(facts: Facts, name: str) -> None:
             f"version {before.get('version')}, batch {before.get('batch_id')}: an older copy was restored",
             name,
             "restore the newer copy, or `tidegate repair {name}`: what this copy lacks is read again from the source",
+        )
+
+
+def refuse_another_table(table: TableState, published: Mapping[str, Any], name: str) -> None:
+    """Raise DisagreementError TABLE_REPLACED when the table is not the one of the last publish."""
+    if table.table_id != published.get("table_id"):
+        raise _disagree(
+            "TABLE_REPLACED",
+            f"another table is in its place (id {table.table_id}, was {published.get('table_id')})",
+            name,
+            "bring back the table, or `tidegate repair {name}`: go on from where this table's log ends",
+        )
+
+
+def _check_retired(facts: Facts, name: str) -> None:
+    living = facts.query_id or (facts.birth.query_id if facts.birth else None)
+    if living in facts.retired:
+        raise _disagree(
+            "QUERY_RETIRED",
+            f"query {living}, of this checkpoint, is over since a repair or an accepted loss: a repair was stopped "
+            "half-way, or the checkpoint of the query that followed is gone",
+            name,
+            "restore the state folder from the same time as the table, or `tidegate repair {name}`: a new checkpoint "
+            "that starts exactly where the table's log ends",
         )
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from tidegate import storage
 from tidegate.errors import DisagreementError, TidegateError
+from tidegate.lease import Lease
 from tidegate.project import PipelinePaths
 from tidegate.run.preflight import Facts
 from tidegate.spec.models import PipelineSpec
@@ -48,11 +50,12 @@ def rebuild_choices(name: str) -> list[str]:
     ]
 
 
-def set_tables_aside(paths: PipelinePaths) -> None:
+def set_tables_aside(paths: PipelinePaths, lease: Lease) -> None:
     """Rename table and quarantine to hidden folders beside their places."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%fZ")
     for folder in (paths.table, paths.quarantine):
         if folder.exists():
+            lease.check()
             os.rename(folder, aside_name(folder, stamp))
             storage.fsync_dir(folder.parent)
 
@@ -63,9 +66,10 @@ def aside_name(folder: Path, stamp: str) -> Path:
 
 
 def first_offsets(paths: PipelinePaths, source: str) -> dict[str, Any] | None:
-    """What a Kafka source began with when its pipeline was new, by the oldest birth record that was set aside."""
+    """What a Kafka source began with when its pipeline was new, by the oldest birth record there is."""
     births = sorted(paths.set_aside.glob("*/birth.json")) if paths.set_aside.is_dir() else []
-    for path in [*births, paths.birth]:
+    births += [replace(paths, generation=number).birth for number in range(paths.newest_generation() + 1)]
+    for path in births:
         if path.exists():
             known = json.loads(path.read_bytes())["sources"].get(source)
             if known:

@@ -10,21 +10,22 @@ still there for the next repair.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from tidegate import storage
-from tidegate.errors import DisagreementError, TidegateError
+from tidegate.errors import DisagreementError, TidegateError, TryAgainError
 from tidegate.ingest.jvm import PINNED
 from tidegate.lease import Lease, acquire
 from tidegate.project import PipelinePaths, Project
 from tidegate.run.pinned import settings_at_birth
 from tidegate.run.preflight import Facts, check_agreement, gather_facts
-from tidegate.run.rebirth import begin_anew
+from tidegate.run.rebirth import begin_anew, pin_paths, retire_query
 from tidegate.run.rebuild import (
     first_offsets,
     needs_rebuild,
@@ -32,60 +33,115 @@ from tidegate.run.rebuild import (
     refuse_new_checkpoint,
     set_tables_aside,
 )
-from tidegate.run.settle import last_taken
+from tidegate.run.settle import last_taken, recover
 from tidegate.run.staged_files import check_staged
 from tidegate.run.steps import new_run_id
 from tidegate.source.ledger import LedgerRow, open_ledger, shown_path
 from tidegate.spec.load import load_pipeline
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
 from tidegate.staging.birth import as_read, new_birth
+from tidegate.staging.manifest import BatchManifest
 from tidegate.table.commit import commit_files
 from tidegate.table.folded import remove_folded
 from tidegate.table.intent import intent_path, pending_intents
-from tidegate.table.log import LOG_FOLDER, DataFile, list_data_files, open_table, read_table_state
+from tidegate.table.log import LOG_FOLDER, DataFile, TableState, list_data_files, open_table, read_table_state
+from tidegate.table.place import COPY_SUFFIX
 from tidegate.table.plan import parse_file_name
 from tidegate.table.replace import bring_back, list_set_aside
 
 _TABLE_CODES = ("TABLE_GONE", "TABLE_REPLACED", "TABLE_BEHIND", "TABLE_BEHIND_INTENT")
 
 
+@dataclass(frozen=True)
+class _Plan:
+    """What a repair is about to do, as found before its first step."""
+
+    found: TidegateError
+    rebuild: bool
+    has_files: bool
+    facts: Facts
+    settled: dict[str, int]
+    """{query id: its last batch in the table's log, -1 for none} of every query that is known."""
+    taken_back: list[DataFile]
+    again: int
+    starts: dict[str, dict[str, Any]]
+    orphans: int
+    hidden: int
+
+    @property
+    def unpublished(self) -> list[BatchManifest]:
+        """Staged batches that the table's log does not hold."""
+        found = [manifest for manifests in self.facts.manifests.values() for manifest in manifests]
+        return [one for one in found if one.batch_id > self.settled.get(one.query_id, -1)]
+
+
 def repair_pipeline(project: Project, name: str, *, dry_run: bool, rebuild: bool = False) -> dict[str, Any]:
     """What disagrees, the choices, and what repair did (``dry_run``: would do).
 
-    ``rebuild`` sets table and quarantine aside and reads everything again, also when nothing disagrees. Raises
-    DisagreementError when only a person can mend it: a torn table log, a ledger that is gone, a query whose state a new
-    checkpoint would lose.
+    What a run that was stopped had begun is finished first; where that is all, the next run goes on. ``rebuild`` sets
+    table and quarantine aside and reads everything again, also when nothing disagrees. Raises DisagreementError when
+    only a person can mend it: a torn table log, a ledger that is gone, a query whose state a new checkpoint would lose.
     """
     paths = project.paths(name)
     spec = as_read(load_pipeline(project, name), paths)
     if dry_run:
-        return _repair(project, spec, paths, None, rebuild)
+        value, plan = _look(project, spec, paths, rebuild, dry_run=True)
+        return value
     expires = project.spec.lease.expires_after
     with acquire(paths, run_id=new_run_id("repair"), command="repair", expires_after_seconds=expires) as lease:
-        return _repair(project, spec, paths, lease, rebuild)
+        paths = pin_paths(paths, lease)
+        _finish_begun(paths, spec, lease)
+        value, plan = _look(project, spec, paths, rebuild, dry_run=False)
+        if plan is not None:
+            lost = _carry_out(project, spec, paths, lease, plan)
+            value["unreadable_again"] = lost
+            if lost:
+                value["actions"].append(f"these files are gone and cannot be read again: {', '.join(lost)}")
+        return value
 
 
-def _repair(
-    project: Project, spec: PipelineSpec, paths: PipelinePaths, lease: Lease | None, rebuild: bool
-) -> dict[str, Any]:
+def _finish_begun(paths: PipelinePaths, spec: PipelineSpec, lease: Lease) -> None:
+    """Do what the next run would begin with, so that nothing is read again that only had to be finished."""
+    try:
+        recover(paths, spec, lease)
+    except TryAgainError:
+        raise
+    except TidegateError:
+        return  # a part of what disagrees, and named by it
+
+
+def _look(
+    project: Project, spec: PipelineSpec, paths: PipelinePaths, rebuild: bool, *, dry_run: bool
+) -> tuple[dict[str, Any], _Plan | None]:
+    """What the command says, and what is to be done, if anything."""
     facts = gather_facts(paths, spec)
     found = find_disagreement(paths, facts, spec.name)
+    value: dict[str, Any] = {"pipeline": spec.name, "dry_run": dry_run, "found": "nothing disagrees"}
+    value |= {"code": None, "choices": [], "actions": [], "unreadable_again": []}
+    if found is None and (pending_intents(paths) or facts.owed or facts.in_flight is not None):
+        value["choices"] = [f"run again: `tidegate run {spec.name}` goes on with what was begun"]
     if rebuild:
         found = found or DisagreementError("REBUILD", "nothing disagrees; a new table was asked for")
-    value: dict[str, Any] = {"pipeline": spec.name, "dry_run": lease is None, "found": "nothing disagrees"}
-    value |= {"code": None, "choices": [], "actions": [], "unreadable_again": []}
     if found is None:
-        return value
+        return value, None
     value |= {"found": str(found.message), "code": found.code, "choices": list_choices(found.code, spec.name)}
     if needs_rebuild(facts, spec):
         value["choices"] = rebuild_choices(spec.name)
-        if not rebuild and lease is None:
-            return value
+        if not rebuild and dry_run:
+            return value, None
         if not rebuild:
             raise refuse_new_checkpoint(found, spec.name)
     if rebuild:
         value["actions"].append(f"set table and quarantine aside, as hidden folders beside {paths.table}")
         facts = replace(facts, table=None)
+    plan = _plan(project, spec, paths, facts, found, rebuild)
+    value["actions"] += _describe(plan)
+    return value, plan
+
+
+def _plan(
+    project: Project, spec: PipelineSpec, paths: PipelinePaths, facts: Facts, found: TidegateError, rebuild: bool
+) -> _Plan:
     has_files = any(isinstance(source, FilesSource) for source in spec.streams.values())
     unknown = _why_files_are_unknown(paths, facts, found) if has_files else None
     if unknown is not None:
@@ -98,66 +154,104 @@ def _repair(
             fix=f"restore the state folder from a backup; or move {paths.table}, {paths.quarantine} and {paths.state} "
             "away and run: then everything is read again",
         )
-    settled = {} if rebuild else _settled_batches(paths, facts)
-    actions = value["actions"]
+    settled = dict.fromkeys(_known_queries(paths, facts), -1)
+    if not rebuild:
+        state = read_table_state(paths.table, tuple(sorted(settled)))
+        settled |= {} if state is None else state.txns
     taken_back = [] if rebuild else _quarantine_to_take_back(paths, settled)
-    again = _files_to_read_again(project, spec, paths, settled) if has_files else []
-    starts = _kafka_starts(project, spec, paths, facts)
-    unpublished = [m for manifests in facts.manifests.values() for m in manifests]
-    unpublished = [m for m in unpublished if m.batch_id > settled.get(m.query_id, -1)]
-    actions.append("set the checkpoint and its birth record aside")
-    if unpublished:
-        actions.append(f"set {len(unpublished)} staged batches aside ({sum(m.read for m in unpublished):,} records)")
-    if has_files:
-        actions.append(f"read {len(again)} files again that the table's log does not hold")
-    for source, start in starts.items():
-        actions.append(f"start source {source} at {json.dumps(start['offsets'])}")
-    if taken_back:
-        actions.append(f"take {len(taken_back)} files of those batches out of quarantine")
-    orphans = {path: [] if rebuild else _list_orphans(path) for path in (paths.table, paths.quarantine)}
-    orphans[paths.quarantine] += [file.path for file in taken_back]
-    if any(orphans.values()):
-        count = sum(map(len, orphans.values()))
-        actions.append(f"set {count} data files aside that the log of their table does not hold, or no longer then")
-    hidden = [] if rebuild else list_set_aside(paths.table)
-    if hidden:
-        actions.append(f"give {len(hidden)} data files their names back, which a publish had begun to replace")
-    actions.append("begin a new checkpoint with the next run")
-    if lease is None:
-        return value
+    orphans = [] if rebuild else [*_list_orphans(paths.table), *_list_orphans(paths.quarantine)]
+    return _Plan(
+        found=found,
+        rebuild=rebuild,
+        has_files=has_files,
+        facts=facts,
+        settled=settled,
+        taken_back=taken_back,
+        again=len(_files_to_read_again(paths, settled)) if has_files else 0,
+        starts=_kafka_starts(project, spec, paths, facts),
+        orphans=len(orphans) + len(taken_back),
+        hidden=0 if rebuild else len(list_set_aside(paths.table)),
+    )
 
+
+def _describe(plan: _Plan) -> list[str]:
+    """What the repair does, a sentence for each step."""
+    told = ["end the query in the logs, and leave its checkpoint where it is, unused"]
+    if plan.unpublished:
+        count, records = len(plan.unpublished), sum(manifest.read for manifest in plan.unpublished)
+        told.append(f"set {count} staged batches aside ({records:,} records)")
+    if plan.has_files:
+        told.append(f"read {plan.again} files again that the table's log does not hold")
+    told += [f"start source {source} at {json.dumps(start['offsets'])}" for source, start in plan.starts.items()]
+    if plan.taken_back:
+        told.append(f"take {len(plan.taken_back)} files of those batches out of quarantine")
+    if plan.orphans:
+        told.append(f"set {plan.orphans} data files aside that the log of their table does not hold, or no longer then")
+    if plan.hidden:
+        told.append(f"give {plan.hidden} data files new plain names, which a publish had begun to replace")
+    return [*told, "begin a new checkpoint with the next run"]
+
+
+def _carry_out(project: Project, spec: PipelineSpec, paths: PipelinePaths, lease: Lease, plan: _Plan) -> list[str]:
+    """Do it; the files that are gone and cannot be read again.
+
+    The query is ended first, so that nothing of it can come late any more, and the new birth comes last but for the
+    note: until then the disagreement is still found. The lease is looked at before each step: a repair that slept
+    while another one did the same must not undo what was read since.
+    """
+    for query_id in sorted(_queries_to_end(paths, plan.facts)):
+        retire_query(paths, query_id, lease=lease, in_flight=None, keep_staged=False)
+    if plan.rebuild:
+        set_tables_aside(paths, lease)
     lease.check()
-    if rebuild:
-        set_tables_aside(paths)
     folder = paths.set_aside / datetime.now(UTC).strftime("%Y%m%dT%H%M%S%fZ")
     folder.mkdir(parents=True)
     for intent in pending_intents(paths):
-        storage.move(intent_path(paths, intent), folder / f"{intent.intent_id}.json")
-    if taken_back:
-        _take_back(paths, taken_back)
-    for table_path, names in orphans.items():
-        for name in names:
-            storage.move(table_path / name, folder / ("table" if table_path == paths.table else "quarantine") / name)
-    bring_back(paths.table, app_id=new_run_id("repair"))
-    if has_files:
-        value["unreadable_again"] = _put_back(project, spec, paths, settled)
-    for manifest in unpublished:
-        storage.move(
-            paths.manifest(manifest.query_id, manifest.batch_id),
-            folder / f"{manifest.query_id}-{manifest.batch_id}.json",
-        )
-    for query_id in facts.manifests:
-        remove_folded(paths, query_id, facts.manifests[query_id][-1].batch_id)
+        _move(intent_path(paths, intent), folder / intent_path(paths, intent).name, lease)
+    # Before orphans are looked for: a process that is asleep over a move finds its source gone, or is found.
+    for query in sorted(paths.staging.iterdir()) if paths.staging.is_dir() else []:
+        _move(query, folder / "staging" / query.name, lease)
+    if not plan.rebuild:
+        _clear_tables(paths, lease, plan, folder)
+    lost = _put_back(project, spec, paths, plan.settled, lease) if plan.has_files else []
+    for manifest in plan.unpublished:
+        source = paths.manifest(manifest.query_id, manifest.batch_id)
+        _move(source, folder / f"{manifest.query_id}-{manifest.batch_id}.json", lease)
+    for query_id, manifests in plan.facts.manifests.items():
+        lease.check()
+        remove_folded(paths, query_id, manifests[-1].batch_id)
     for aside, word in ((paths.decisions, "decision"), (paths.verdicts, "verdict")):
         for path in sorted(aside.glob("*.json")) if aside.is_dir() else []:
-            storage.move(path, folder / f"{word}-{path.name}")
-    sources: dict[str, dict[str, Any]] = {source: starts.get(source, {}) for source in spec.streams}
-    settings = settings_at_birth(project, spec) if rebuild else _settings(facts)
-    begin_anew(paths, new_birth(paths, spec, sources, settings), why=f"repair: {found.code}")
-    _note_table(paths, spec, facts)  # last: as long as the old note stands, a table that disagrees with it is found
-    if value["unreadable_again"]:
-        actions.append(f"these files are gone and cannot be read again: {', '.join(value['unreadable_again'])}")
-    return value
+            _move(path, folder / f"{word}-{path.name}", lease)
+    sources: dict[str, dict[str, Any]] = {source: plan.starts.get(source, {}) for source in spec.streams}
+    settings = settings_at_birth(project, spec) if plan.rebuild else _settings(plan.facts)
+    begun = begin_anew(paths, new_birth(paths, spec, sources, settings), why=f"repair: {plan.found.code}", lease=lease)
+    lease.check()
+    # Last: as long as the old note stands, a table that disagrees with it is found.
+    _note_table(begun, spec, read_table_state(paths.table))
+    return lost
+
+
+def _clear_tables(paths: PipelinePaths, lease: Lease, plan: _Plan, folder: Path) -> None:
+    """Take out of readers' sight what the logs do not hold, and bring back what a publish had begun to replace."""
+    for table_path in (paths.table, paths.quarantine):
+        for copy in table_path.rglob(f".*{COPY_SUFFIX}"):
+            lease.check()
+            storage.remove(copy)
+    lease.check()
+    if plan.taken_back:
+        _take_back(paths, plan.taken_back)
+    for table_path in (paths.table, paths.quarantine):
+        aside = folder / ("table" if table_path == paths.table else "quarantine")
+        for name in _list_orphans(table_path):
+            _move(table_path / name, aside / name, lease)
+    bring_back(paths.table, app_id=new_run_id("repair"), check_lease=lease.check)
+
+
+def _move(source: Path, target: Path, lease: Lease) -> None:
+    lease.check()
+    with contextlib.suppress(FileNotFoundError):  # another process was faster: the lease says so at the next step
+        storage.move(source, target)
 
 
 def find_disagreement(paths: PipelinePaths, facts: Facts, name: str) -> TidegateError | None:
@@ -165,6 +259,8 @@ def find_disagreement(paths: PipelinePaths, facts: Facts, name: str) -> Tidegate
     try:
         check_agreement(facts, name)
         for intent in pending_intents(paths):
+            if intent.app_version > facts.retired.get(intent.app_id, intent.app_version):
+                continue
             state = facts.table if intent.target == "table" else read_table_state(paths.quarantine, (intent.app_id,))
             current = -1 if state is None else state.txns.get(intent.app_id, -1)
             if current < intent.app_version_before:
@@ -205,16 +301,21 @@ def list_choices(code: str, name: str) -> list[str]:
     ]
 
 
-def _settled_batches(paths: PipelinePaths, facts: Facts) -> dict[str, int]:
-    """{query id: its last batch in the table's log} for every query that ledger, manifests or birth know."""
-    queries = set(facts.manifests) | {facts.query_id or "", (facts.birth.query_id if facts.birth else None) or ""}
-    queries.add(str((facts.published or {}).get("query_id") or ""))
+def _known_queries(paths: PipelinePaths, facts: Facts) -> set[str]:
+    """Every query that ledger, manifests, birth, notes or quarantine know."""
+    queries = _queries_to_end(paths, facts)
     if paths.ledger.exists():
         with open_ledger(paths, read_only=True, create=True) as ledger:
             queries |= set(ledger.query_ids())
-    queries |= {query for query, _ in _quarantine_queries(paths)}
-    state = read_table_state(paths.table, tuple(sorted(queries - {""})))
-    return {} if state is None else dict(state.txns)
+    return queries | {query for query, _ in _quarantine_queries(paths)}
+
+
+def _queries_to_end(paths: PipelinePaths, facts: Facts) -> set[str]:
+    """Queries of which a process could still be at work, or asleep."""
+    queries = set(facts.manifests) | {facts.query_id or "", (facts.birth.query_id if facts.birth else None) or ""}
+    queries |= {str((facts.published or {}).get("query_id") or "")}
+    queries |= {intent.app_id for intent in pending_intents(paths)}
+    return queries - {""}
 
 
 def _quarantine_queries(paths: PipelinePaths) -> list[tuple[str, int]]:
@@ -270,9 +371,7 @@ def _list_orphans(table_path: Path) -> list[str]:
     return sorted({path.as_posix() for path in ours if path.parts[0] != LOG_FOLDER} - held)
 
 
-def _files_to_read_again(
-    project: Project, spec: PipelineSpec, paths: PipelinePaths, settled: dict[str, int]
-) -> list[LedgerRow]:
+def _files_to_read_again(paths: PipelinePaths, settled: dict[str, int]) -> list[LedgerRow]:
     with open_ledger(paths, read_only=True, create=True) as ledger:
         return [
             row
@@ -281,14 +380,17 @@ def _files_to_read_again(
         ]
 
 
-def _put_back(project: Project, spec: PipelineSpec, paths: PipelinePaths, settled: dict[str, int]) -> list[str]:
+def _put_back(
+    project: Project, spec: PipelineSpec, paths: PipelinePaths, settled: dict[str, int], lease: Lease
+) -> list[str]:
     """Give the files that must be read again their links; the paths of those that are gone."""
     from tidegate.source.intake import restore_links, sweep_intake
 
     gone: list[str] = []
-    with open_ledger(paths, create=True) as ledger:
+    with open_ledger(paths, create=True, lease=lease) as ledger:
         ledger.untake(settled)
         for name, source in spec.streams.items():
+            lease.check()
             if isinstance(source, FilesSource):
                 lost = list(restore_links(project, paths, name, source, ledger).lost)
                 ledger.drop_linked(name, lost)
@@ -341,11 +443,11 @@ def _settings(facts: Facts) -> dict[str, str]:
     return dict(PINNED) if facts.birth is None else {**PINNED, **facts.birth.settings}
 
 
-def _note_table(paths: PipelinePaths, spec: PipelineSpec, facts: Facts) -> None:
-    if facts.table is None:
+def _note_table(paths: PipelinePaths, spec: PipelineSpec, table: TableState | None) -> None:
+    if table is None:
         storage.remove_tree(paths.published)
         return
-    note = {"table_id": facts.table.table_id, "version": facts.table.version, "query_id": None, "batch_id": -1}
+    note = {"table_id": table.table_id, "version": table.version, "query_id": None, "batch_id": -1}
     note["ledger_last_id"] = last_taken(paths, spec)
     # An older copy of the table may be in its place: the notes of what it had reached before must not outrank it.
-    storage.write_note(paths.published, facts.table.version, note, only=True)
+    storage.write_note(paths.published, table.version, note, only=True)

@@ -16,7 +16,7 @@ from tidegate.errors import DisagreementError
 from tidegate.lease import Lease
 from tidegate.project import PipelinePaths
 from tidegate.run.finish import finish_reports
-from tidegate.run.preflight import Facts, gather_facts
+from tidegate.run.preflight import Facts, gather_facts, refuse_another_table
 from tidegate.run.upkeep import tend_tables
 from tidegate.run.verdicts import forget_settled
 from tidegate.source.intake import remove_links
@@ -25,18 +25,21 @@ from tidegate.source.spool import remove_spooled
 from tidegate.spec.as_read import SpooledSource
 from tidegate.spec.models import FilesSource, PipelineSpec
 from tidegate.staging.durable import CheckpointSync
-from tidegate.staging.manifest import BatchManifest
+from tidegate.staging.manifest import BatchManifest, find_tombstones
+from tidegate.staging.retired import read_retired
 from tidegate.table.folded import list_merge_folders, remove_folded
 from tidegate.table.heal import heal_log
 from tidegate.table.intent import pending_intents
-from tidegate.table.log import TableState
+from tidegate.table.log import TableState, read_table_state
 from tidegate.table.publish import finish_intent
+from tidegate.table.retire import drop_late_commits
 
 
 def recover(paths: PipelinePaths, spec: PipelineSpec, lease: Lease) -> Facts:
     """Finish begun publishes, bring the ledger up to the manifests, settle what is published; the facts after that.
 
-    What a power cut has torn in a table's log is put right first where it can be made again.
+    What a power cut has torn in a table's log is put right first where it can be made again. Raises DisagreementError
+    TABLE_REPLACED before anything is published to another table.
     """
     try:
         return _recover(paths, spec, lease)
@@ -57,18 +60,47 @@ def _heal_logs(paths: PipelinePaths, lease: Lease) -> bool:
 
 
 def _recover(paths: PipelinePaths, spec: PipelineSpec, lease: Lease) -> Facts:
-    for intent in pending_intents(paths):
+    if retired := read_retired(paths):
+        for table_path in (paths.table, paths.quarantine):
+            drop_late_commits(table_path, retired, paths.set_aside / f"late-{table_path.parent.name}", lease.check)
+    intents = pending_intents(paths)
+    before, table = storage.read_note(paths.published), read_table_state(paths.table) if intents else None
+    if before is not None and table is not None:
+        refuse_another_table(table, before, paths.name)
+    for intent in intents:
         finish_intent(paths, intent, is_current=lease.is_current)
     facts = gather_facts(paths, spec)
-    sync_ledger(paths, spec, facts.owed)
+    if sweep_late(paths, facts, lease):
+        facts = gather_facts(paths, spec)
+    sync_ledger(paths, spec, facts.owed, lease)
     return settle(paths, spec, lease, facts)
 
 
-def sync_ledger(paths: PipelinePaths, spec: PipelineSpec, manifests: Sequence[BatchManifest]) -> None:
+def sweep_late(paths: PipelinePaths, facts: Facts, lease: Lease) -> bool:
+    """Remove batches that were staged after their query was over, and tombstones; whether there were any.
+
+    What comes after this is swept by the next run: that the query is over stays on record. A tombstone of a query that
+    is not over was put by a process that was stopped before it ended the query.
+    """
+    late = [one for manifests in facts.manifests.values() for one in manifests if facts.came_late(one)]
+    tombstones = find_tombstones(paths.manifests)
+    if not late and not tombstones:
+        return False
+    lease.check()
+    for manifest in late:
+        storage.remove(paths.manifest(manifest.query_id, manifest.batch_id))
+        storage.remove_tree(paths.staging / manifest.query_id / f"{manifest.batch_id:012d}")
+    for path in tombstones:
+        storage.remove(path)
+    _remove_empty(paths, {path.parent.name for path in tombstones} | {manifest.query_id for manifest in late})
+    return True
+
+
+def sync_ledger(paths: PipelinePaths, spec: PipelineSpec, manifests: Sequence[BatchManifest], lease: Lease) -> None:
     """Mark the files of staged batches in the ledger; the manifests are the authority, the ledger follows."""
     if not manifests or not any(isinstance(source, FilesSource) for source in spec.streams.values()):
         return
-    with open_ledger(paths) as ledger:
+    with open_ledger(paths, lease=lease) as ledger:
         for manifest in manifests:
             for name, taken in manifest.sources.items():
                 if taken.files:
@@ -92,13 +124,13 @@ def settle(paths: PipelinePaths, spec: PipelineSpec, lease: Lease, facts: Facts)
     if not settled:
         forget_settled(paths, facts.settled_up_to)
         return facts
-    sync_ledger(paths, spec, settled)
+    sync_ledger(paths, spec, settled, lease)
     settled = finish_reports(paths, facts, settled)
     if facts.keeps_state and facts.checkpoint.last_offset is not None and not facts.checkpoint.faults:
         # A driver may have been killed behind Spark's last commit: without it Spark needs these files once more.
         CheckpointSync(paths.checkpoint).sync_batch(facts.checkpoint.last_offset)
     if any(isinstance(source, FilesSource) for source in spec.streams.values()):
-        with open_ledger(paths) as ledger:
+        with open_ledger(paths, lease=lease) as ledger:
             for query_id in {manifest.query_id for manifest in settled}:
                 ledger.mark_published(query_id, _readable_no_more(facts, query_id))
             links = ledger.removable_links()

@@ -100,7 +100,7 @@ def _read_row(project: Project, name: str, runs: int, *, at_a_glance: bool) -> _
     value |= {"changed": [], "notes": [], "lease": None, "watermark": None, "state": None, "runs": [], "sinks": []}
     row = _Row(name, value)
     try:
-        paths = project.paths(check_name(name))
+        paths = project.paths(check_name(name)).pinned()
         reports, unreadable = read_newest(paths, runs, by_name=at_a_glance)
         value["runs"] = [vars(report) for report in reports]
         value["notes"] += [f"a run report cannot be read: {path}" for path in unreadable]

@@ -22,6 +22,7 @@ from tidegate.project import PipelinePaths, Project
 from tidegate.run.decisions import carry_out, check_decided, find_decidable, record
 from tidegate.run.losses import check_reason
 from tidegate.run.preflight import Facts, check_agreement
+from tidegate.run.rebirth import pin_paths
 from tidegate.run.report import (
     FINAL_OUTCOMES,
     RunReport,
@@ -177,6 +178,7 @@ def _open_run(
     paths = project.paths(name)
     expires = project.spec.lease.expires_after
     lease = acquire(paths, run_id=run_id, command=command, expires_after_seconds=expires)
+    paths = pin_paths(paths, lease)
     began = time.monotonic()
     report = _load_open_report(paths, run_id) or new_report(name, run_id)
     context = RunContext(project, as_read(spec, paths), paths, lease, report)

@@ -27,7 +27,7 @@ from tidegate import storage
 from tidegate.errors import DisagreementError
 from tidegate.project import PipelinePaths
 from tidegate.source.content import Mark
-from tidegate.source.ledger_file import LedgerFile
+from tidegate.source.ledger_file import HoldsLease, LedgerFile
 
 State = Literal["linked", "staged", "published"]
 _T = TypeVar("_T")
@@ -129,9 +129,13 @@ def piece_number(path: str) -> int:
     return int(path.partition(_PIECE)[2] or 0)
 
 
-def open_ledger(paths: PipelinePaths, *, read_only: bool = False, create: bool = False) -> Ledger:
-    """The ledger of a pipeline; made when the pipeline has never run. ``read_only`` (plan, status) makes no file;
-    who writes holds the lease.
+def open_ledger(
+    paths: PipelinePaths, *, read_only: bool = False, create: bool = False, lease: HoldsLease | None = None
+) -> Ledger:
+    """The ledger of a pipeline; made when the pipeline has never run. ``read_only`` (plan, status) makes no file.
+
+    Who writes holds the ``lease``: its token is noted in the ledger, and once somebody has noted another one, each
+    change fails with TryAgainError LEASE_LOST and is undone.
 
     Raises DisagreementError LEDGER_MISSING when files were taken and there is no ledger, LEDGER_BEHIND when it is an
     older copy than the last publish saw (``create`` makes or takes one all the same: repair only), LEDGER_UNREADABLE
@@ -154,9 +158,9 @@ def open_ledger(paths: PipelinePaths, *, read_only: bool = False, create: bool =
             fix=f"restore {path.name} from a backup, or: tidegate repair {paths.name}",
         )
     if not exists and read_only:
-        return Ledger(paths, ":memory:", holds_lease=False)
+        return Ledger(paths, ":memory:", writes=False)
     path.parent.mkdir(parents=True, exist_ok=True)
-    ledger = Ledger(paths, str(path), holds_lease=not read_only)
+    ledger = Ledger(paths, str(path), writes=not read_only, lease=lease)
     if (last := ledger.last_id()) < least:
         ledger.close()
         raise DisagreementError(
@@ -427,16 +431,17 @@ class Ledger(LedgerFile):
     def untake(self, last_published: Mapping[str, int]) -> list[LedgerRow]:
         """For repair: files of batches that the table does not have go back to linked, to be read again.
 
-        ``last_published`` is {query id: its last batch in the table's log}; a query id that is not in it has none.
-        Returns the rows that went back; their links are made again by :func:`tidegate.source.intake.restore_links`.
+        ``last_published`` is {query id: its last batch in the table's log, -1 for none} of each query to look at: files
+        of any other one, which came later, stay as they are. Returns the rows that went back; their links are made
+        again by :func:`tidegate.source.intake.restore_links`.
         """
         with self._writing():
             self._db.execute("CREATE TEMP TABLE IF NOT EXISTS settled (query_id TEXT PRIMARY KEY, batch_id INTEGER)")
             self._db.execute("DELETE FROM settled")
             self._db.executemany("INSERT INTO settled VALUES (?, ?)", last_published.items())
             ids = self._db.execute(
-                "SELECT id FROM files LEFT JOIN settled USING (query_id) "
-                f"WHERE state > {_LINKED} AND (settled.batch_id IS NULL OR files.batch_id > settled.batch_id) "
+                "SELECT id FROM files JOIN settled USING (query_id) "
+                f"WHERE state > {_LINKED} AND files.batch_id > settled.batch_id "
                 "ORDER BY id"
             ).fetchall()
             self._db.executemany(

@@ -13,7 +13,7 @@ import shutil
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Self
+from typing import Protocol, Self
 
 from tidegate import storage
 from tidegate.errors import DisagreementError, TryAgainError
@@ -62,12 +62,26 @@ PRAGMA application_id = {_APPLICATION_ID};
 """
 
 
+class HoldsLease(Protocol):
+    """A lease, as far as the ledger asks it."""
+
+    @property
+    def token(self) -> str:
+        """The fencing token."""
+
+    def check(self) -> None:
+        """Raise TryAgainError LEASE_LOST unless the lease is still held."""
+
+
 class LedgerFile:
     """An open SQLite file of the ledger's schema. A context manager closes it."""
 
-    def __init__(self, paths: PipelinePaths, file: str, *, holds_lease: bool = True) -> None:
+    def __init__(
+        self, paths: PipelinePaths, file: str, *, writes: bool = True, lease: HoldsLease | None = None
+    ) -> None:
         self.paths = paths
-        self._holds_lease = holds_lease
+        self._writes = writes
+        self._lease = lease
         self._file = file
         with self._named_errors():
             try:
@@ -76,6 +90,38 @@ class LedgerFile:
                 if not _is_busy(error) or not self._leave_behind_a_frozen_process():
                     raise
                 self._connect()
+        if lease is not None and writes:
+            self._raise_fence(lease)
+
+    def _raise_fence(self, lease: HoldsLease) -> None:
+        """Note in the ledger who may write to it: the lease is looked at while nobody else can write, so a process that
+        lost it has either done its transaction before this one, or will find another token than its own."""
+        try:
+            with self._writing(fenced=False):
+                lease.check()
+                self._db.execute("CREATE TABLE IF NOT EXISTS fence (token TEXT NOT NULL)")
+                if self._fence() != lease.token:
+                    self._db.execute("DELETE FROM fence")
+                    self._db.execute("INSERT INTO fence VALUES (?)", (lease.token,))
+        except BaseException:
+            self.close()
+            raise
+
+    def _fence(self) -> str | None:
+        row = self._db.execute("SELECT token FROM fence").fetchone()
+        return None if row is None else str(row[0])
+
+    def _check_fence(self, lease: HoldsLease) -> None:
+        found = self._fence()
+        if found != lease.token:
+            raise TryAgainError(
+                "LEASE_LOST",
+                f"the ledger of pipeline {self.paths.name} is written under lease token {found}, this process has "
+                f"token {lease.token}: another run has taken over",
+                where=str(self.paths.ledger),
+                next_run="goes on from what is staged; this process has changed nothing in the ledger since",
+                fix=f"tidegate status {self.paths.name}",
+            )
 
     def _connect(self) -> None:
         self._db = sqlite3.connect(self._file, timeout=_BUSY_SECONDS, isolation_level=None)
@@ -123,7 +169,7 @@ class LedgerFile:
             self._db.execute("PRAGMA journal_mode = TRUNCATE")
 
     @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _writing(self, *, fenced: bool = True) -> Iterator[None]:
         with self._named_errors():
             try:
                 self._db.execute("BEGIN IMMEDIATE")
@@ -134,6 +180,8 @@ class LedgerFile:
                 self._connect()
                 self._db.execute("BEGIN IMMEDIATE")
             try:
+                if fenced and self._lease is not None:
+                    self._check_fence(self._lease)
                 yield
                 self._db.execute("COMMIT")
             except BaseException:
@@ -176,7 +224,7 @@ class LedgerFile:
         that transaction from its journal; thawed, that process writes to a file that no name leads to any more, and
         SQLite refuses its next transaction because the file was moved.
         """
-        if not self._holds_lease:
+        if not self._writes:
             return False
         ledger, journal = self.paths.ledger, self.paths.ledger.with_name(self.paths.ledger.name + "-journal")
         copy = ledger.with_name(f".{ledger.name}.{secrets.token_hex(6)}.tmp")

@@ -41,6 +41,8 @@ class Birth:
     """Digest of the transform that last ran with this state."""
     state_spark: str = ""
     """The version of Spark whose words ``state`` is in; "" for one that wrote longer texts in part."""
+    replaces: list[Any] | None = None
+    """[query id, its last batch that counts] of the query that this one takes the place of, which is then retired."""
 
     @property
     def keeps_state(self) -> bool:

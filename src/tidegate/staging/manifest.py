@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from tidegate import storage
+from tidegate.errors import TryAgainError
+
+_TOMBSTONE = {"tombstone": True}
 
 
 @dataclass(frozen=True)
@@ -152,12 +155,49 @@ def write_manifest(path: Path, manifest: BatchManifest) -> bool:
     return storage.put_if_absent(path, manifest_to_json(manifest))
 
 
+def put_tombstone(path: Path, query_id: str, batch_id: int) -> bool:
+    """Create a tombstone in the place of a manifest, so that nobody can create that any more; False when the batch has
+    its manifest already. A tombstone that is there is as good as a new one."""
+    tombstone = {**_TOMBSTONE, "query_id": query_id, "batch_id": batch_id}
+    return storage.put_if_absent(path, storage.dump_json(tombstone)) or is_tombstone(path)
+
+
+def is_tombstone(path: Path) -> bool:
+    """Whether a tombstone is in the place of a manifest: the batch is not staged, and never will be."""
+    try:
+        return _is_tombstone(path.read_bytes())
+    except FileNotFoundError:
+        return False
+
+
+def refuse_tombstone(path: Path) -> None:
+    """Raise TryAgainError QUERY_RETIRED when a tombstone is in the place of a manifest that was to be written."""
+    if is_tombstone(path):
+        raise TryAgainError(
+            "QUERY_RETIRED",
+            f"query {path.parent.name} is over since a loss was accepted: batch {int(path.stem)} of it does not count",
+            where=str(path),
+            next_run="reads these records with the query that followed",
+            fix="nothing needs to be done; run again",
+        )
+
+
+def _is_tombstone(data: bytes) -> bool:
+    return data.startswith(storage.dump_json(_TOMBSTONE).rstrip(b"}\n"))
+
+
+def find_tombstones(folder: Path) -> list[Path]:
+    """Every tombstone, of any query."""
+    return [path for path in sorted(folder.glob("*/[0-9]*.json")) if is_tombstone(path)] if folder.is_dir() else []
+
+
 def read_manifests(folder: Path, query_id: str) -> list[BatchManifest]:
-    """The manifests of one query, by batch id."""
+    """The manifests of one query, by batch id. Tombstones are passed over."""
     here = folder / query_id
     if not here.is_dir():
         return []
-    return [manifest_from_json(path.read_bytes()) for path in sorted(here.glob("[0-9]*.json"))]
+    found = [path.read_bytes() for path in sorted(here.glob("[0-9]*.json"))]
+    return [manifest_from_json(data) for data in found if not _is_tombstone(data)]
 
 
 def read_all_manifests(folder: Path) -> dict[str, list[BatchManifest]]:

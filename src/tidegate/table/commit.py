@@ -20,6 +20,7 @@ from tidegate import __version__, storage
 from tidegate.errors import DisagreementError, TidegateError, TryAgainError
 from tidegate.table.log import DataFile, first_line, has_log, read_log
 from tidegate.table.log_files import LOG_FOLDER, commit_name
+from tidegate.table.retire import refuse_retired, retired_mark
 from tidegate.table.schema import check_partition_columns, check_schema_change, normalise_schema
 from tidegate.table.snapshot import Snapshot
 
@@ -67,6 +68,7 @@ def commit_files(
             version = _create_table(table_path, schema, partition_by, [*adds, txn], custom_metadata)
         else:
             table = read_log(table_path)
+            refuse_retired(table, app_id, app_version)
             if _txn(table, app_id) != app_version_before:
                 raise AlreadyCommittedError(app_id, app_version)
             check_partition_columns(partition_by, schema, table.partition_columns)
@@ -194,6 +196,7 @@ def rename_files(table_path: Path, renamed: list[tuple[DataFile, str]], *, app_i
     REPLACED_FILES_GONE when the log has a file under neither name.
     """
     table = read_log(table_path)
+    refuse_retired(table, app_id, app_version)
     names = _spelled(table)
     todo = [(old, new) for old, new in renamed if old.path in names]
     gone = [old.path for old, new in renamed if old.path not in names and new not in names]
@@ -212,6 +215,27 @@ def rename_files(table_path: Path, renamed: list[tuple[DataFile, str]], *, app_i
     actions.append(_txn_action(set_aside_mark(app_id), app_version))
     if _append(table_path, table, actions, {"tidegate.set_aside": f"{len(todo)} files"}) is None:
         raise _commit_failed(table_path, "another process committed at the same time")
+
+
+def retire_in_log(table_path: Path, query_id: str, *, last_batch: int) -> None:
+    """Commit to the log of a table, where there is one, that no batch of the query after ``last_batch`` counts (-1:
+    none at all). May be repeated. Raises TryAgainError DISK_FULL or COMMIT_FAILED, DisagreementError
+    TABLE_LOG_UNREADABLE.
+    """
+    for _ in range(5):
+        if not has_log(table_path):
+            return
+        table = read_log(table_path)
+        known = table.transaction_version(retired_mark(query_id))
+        if known is not None and known <= last_batch + 1:
+            sync_log(table_path, table.version)
+            return
+        told = {"tidegate.retired": query_id, "tidegate.last_batch": str(last_batch)}
+        version = _append(table_path, table, [_txn_action(retired_mark(query_id), last_batch + 1)], told)
+        if version is not None:
+            sync_log(table_path, version)
+            return
+    raise _commit_failed(table_path, "other writers were faster in 5 attempts")
 
 
 def _check_writable(table_path: Path, table: Snapshot) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -64,6 +65,8 @@ class PublishIntent:
     """What the commit carries beside run and pipeline: the report's key figures as JSON strings."""
     table_files: str | None = None
     """The digest of the table's files that the plan was made for; None when it stands whatever they are."""
+    nonce: str = field(default_factory=lambda: secrets.token_hex(4))
+    """A part of the file's name: who drops a plan never drops another one of the same increment."""
 
     @property
     def rows_added(self) -> int:
@@ -78,7 +81,7 @@ class PublishIntent:
 
     @property
     def intent_id(self) -> str:
-        """One name per target and increment; the intent file is called so."""
+        """One name per target and increment; the intent file's name begins so."""
         return f"{self.target}-{self.app_id}-{self.app_version}"
 
     def table_path(self, paths: PipelinePaths) -> Path:
@@ -87,12 +90,16 @@ class PublishIntent:
 
 
 def write_intent(paths: PipelinePaths, intent: PublishIntent) -> PublishIntent:
-    """Write the intent down unless one of the same increment is there; the one that is in force."""
-    path = intent_path(paths, intent)
-    if storage.put_if_absent(path, storage.dump_json(asdict(intent))):
-        return intent
-    value = storage.read_json(path)
-    return intent if value is None else _intent_from(value)
+    """Write the intent down unless one of the same increment is there; the one that is in force.
+
+    Two are there when a process that was frozen before this call writes its plan late: whoever finishes the first one
+    finds that the second one has nothing left to do.
+    """
+    for other in pending_intents(paths):
+        if other.intent_id == intent.intent_id:
+            return other
+    storage.put_if_absent(intent_path(paths, intent), storage.dump_json(asdict(intent)))
+    return intent
 
 
 def pending_intents(paths: PipelinePaths) -> list[PublishIntent]:
@@ -108,12 +115,13 @@ def pending_intents(paths: PipelinePaths) -> list[PublishIntent]:
 
 def intent_path(paths: PipelinePaths, intent: PublishIntent) -> Path:
     """Where the intent is kept until it is finished."""
-    return paths.intents / f"{intent.intent_id}.json"
+    return paths.intents / (f"{intent.intent_id}.{intent.nonce}.json" if intent.nonce else f"{intent.intent_id}.json")
 
 
 def _intent_from(value: dict[str, Any]) -> PublishIntent:
     return PublishIntent(
         **{
+            "nonce": "",  # written by a version that did not have it
             **value,
             "files_to_add": [FileToAdd(**file) for file in value["files_to_add"]],
             "files_to_remove": [FileToRemove(**file) for file in value["files_to_remove"]],

@@ -20,7 +20,7 @@ from tidegate import storage
 from tidegate.staging.digest import damaged
 from tidegate.table.intent import FileToAdd
 
-_COPY_SUFFIX = ".incoming"
+COPY_SUFFIX = ".incoming"
 """Copies end so and start with a dot: neither ``*.parquet`` globs nor Spark's listing see them."""
 
 _CHUNK_BYTES = 1 << 20
@@ -50,7 +50,7 @@ def place_file(source: Path, target: Path, file: FileToAdd, pipeline: str) -> bo
 
 
 def _copy_over(source: Path, target: Path, file: FileToAdd, pipeline: str) -> bool:
-    beside = target.with_name(f".{target.name}.{secrets.token_hex(6)}{_COPY_SUFFIX}")
+    beside = target.with_name(f".{target.name}.{secrets.token_hex(6)}{COPY_SUFFIX}")
     try:
         with open(beside, "xb") as writer, open(source, "rb") as reader:
             copied = hashlib.sha256()
@@ -77,7 +77,7 @@ def _copy_over(source: Path, target: Path, file: FileToAdd, pipeline: str) -> bo
 
 def remove_copies(target: Path) -> None:
     """Remove copies of ``target`` that another process began; only once the source is gone."""
-    for path in target.parent.glob(f".{_escape_glob(target.name)}.*{_COPY_SUFFIX}"):
+    for path in target.parent.glob(f".{_escape_glob(target.name)}.*{COPY_SUFFIX}"):
         path.unlink(missing_ok=True)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from tidegate import storage
 from tidegate.errors import DefectError, DisagreementError, TidegateError
 from tidegate.project import PipelinePaths
+from tidegate.staging.retired import read_retired
 from tidegate.table.commit import AlreadyCommittedError, commit_files, sync_log
 from tidegate.table.fit import check_files, check_fit, is_outdated, refuse_unknown_files
 from tidegate.table.intent import (
@@ -29,6 +30,7 @@ from tidegate.table.intent import (
 from tidegate.table.log import TableState, find_commit, read_table_state
 from tidegate.table.place import place_file, remove_copies
 from tidegate.table.replace import set_aside
+from tidegate.table.retire import RetiredError, retired_mark
 
 __all__ = [
     "CommitResult",
@@ -55,9 +57,13 @@ class CommitResult:
     already: bool
     """The commit was there before."""
     overtaken: bool = False
-    """A later plan published a part of these batches: nothing was done, the rest must be planned anew."""
+    """A later plan published a part of these batches, or their query is over: nothing was done; what is owed then must
+    be planned anew."""
     outdated: bool = False
     """The plan no longer fits what is staged and what is in the table: nothing was done, it must be planned anew."""
+
+
+_VOID = CommitResult(None, 0, 0, 0, 0, already=False, overtaken=True)
 
 
 def finish_intent(paths: PipelinePaths, intent: PublishIntent, *, is_current: Callable[[], bool]) -> CommitResult:
@@ -69,8 +75,8 @@ def finish_intent(paths: PipelinePaths, intent: PublishIntent, *, is_current: Ca
     staged file is damaged, DefectError when one is gone.
     """
     table_path = intent.table_path(paths)
-    state = read_table_state(table_path, (intent.app_id,))
-    done = _settled(table_path, intent, state)
+    state = read_table_state(table_path, (intent.app_id, retired_mark(intent.app_id)))
+    done = _VOID if _is_void(paths, intent, state) else _settled(table_path, intent, state)
     if done is None and is_outdated(paths, intent, table_path):
         # A process that was faster changes the files too: then its commit is there by now.
         done = _settled(table_path, intent, read_table_state(table_path, (intent.app_id,)))
@@ -95,6 +101,8 @@ def finish_intent(paths: PipelinePaths, intent: PublishIntent, *, is_current: Ca
                 custom_metadata=_commit_metadata(intent),
             )
             done = _result(intent, version, already=False)
+        except RetiredError:
+            done = _VOID
         except (AlreadyCommittedError, DisagreementError, FileNotFoundError) as error:
             # Another process was at it? Its commit explains a file that is neither here nor there (compacted since).
             done = _settled(table_path, intent, read_table_state(table_path, (intent.app_id,)))
@@ -103,6 +111,15 @@ def finish_intent(paths: PipelinePaths, intent: PublishIntent, *, is_current: Ca
     check_lease(is_current, intent)
     storage.remove(intent_path(paths, intent))
     return done
+
+
+def _is_void(paths: PipelinePaths, intent: PublishIntent, state: TableState | None) -> bool:
+    """Whether the query of the plan is over, and its batches do not count any more."""
+    txns = {} if state is None else state.txns
+    if txns.get(intent.app_id, -1) >= intent.app_version:
+        return False
+    by_log = txns.get(retired_mark(intent.app_id), intent.app_version + 1) - 1
+    return intent.app_version > min(by_log, read_retired(paths).get(intent.app_id, intent.app_version))
 
 
 def _settled(table_path: Path, intent: PublishIntent, state: TableState | None) -> CommitResult | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from tidegate import storage
 from tidegate.table.commit import rename_files
 from tidegate.table.intent import PublishIntent, check_lease
 from tidegate.table.log import DataFile, list_data_files
+from tidegate.table.plan import parse_file_name
 
 _REPLACED = ".replaced"
 
@@ -43,6 +45,7 @@ def set_aside(intent: PublishIntent, table_path: Path, is_current: Callable[[], 
     check_lease(is_current, intent)
     rename_files(table_path, renamed, app_id=intent.app_id, app_version=intent.app_version)
     for old, _ in renamed:
+        check_lease(is_current, intent)
         storage.remove(table_path / old.path)
     return [replace(old, path=hidden) for old, hidden in renamed]
 
@@ -52,17 +55,46 @@ def list_set_aside(table_path: Path) -> list[DataFile]:
     return [file for file in list_data_files(table_path) if _plain_name(file.path) is not None]
 
 
-def bring_back(table_path: Path, *, app_id: str) -> None:
-    """Undo :func:`set_aside` for a publish that will never be finished: plain readers see these files again."""
-    renamed = [(file, str(_plain_name(file.path))) for file in list_set_aside(table_path)]
-    for file, plain in renamed:
-        with contextlib.suppress(FileExistsError):
-            os.link(table_path / file.path, table_path / plain)
-        storage.fsync_dir((table_path / plain).parent)
+def bring_back(table_path: Path, *, app_id: str, check_lease: Callable[[], None]) -> None:
+    """Undo :func:`set_aside` for a publish that will never be finished: plain readers see these files again, under new
+    names. A process that was stopped before it removed an old name, which is all that it knows, removes nothing.
+
+    May be repeated: killed in between, a file has a new name that the log does not know yet, and gets another one.
+    """
+    renamed = [(file, _new_name(str(_plain_name(file.path)))) for file in list_set_aside(table_path)]
+    for file, new in renamed:
+        # Never two plain names at a time: readers without a log would count the rows twice.
+        check_lease()
+        plain = _plain_links(table_path / file.path)
+        for extra in plain[1:]:
+            storage.remove(extra)
+        if plain:
+            os.rename(plain[0], table_path / new)
+        else:
+            os.link(table_path / file.path, table_path / new)
+        storage.fsync_dir((table_path / new).parent)
     if renamed:
+        check_lease()
         rename_files(table_path, renamed, app_id=app_id, app_version=0)
     for file, _ in renamed:
+        check_lease()
         storage.remove(table_path / file.path)
+
+
+def _plain_links(hidden: Path) -> list[Path]:
+    """The names beside it under which plain readers see the same file."""
+    there = hidden.stat()
+    visible = [path for path in sorted(hidden.parent.glob("*.parquet")) if not path.name.startswith(".")]
+    return [path for path in visible if os.path.samestat(path.stat(), there)]
+
+
+def _new_name(path: str) -> str:
+    """A name that no file had before: ``part-<query>-<batch>-<attempt>-<number>`` gets another attempt."""
+    folder, slash, name = path.rpartition("/")
+    parts, token = name.split("-"), secrets.token_hex(6)
+    if parse_file_name(name) is None:
+        return f"{folder}{slash}{name.removesuffix('.parquet')}-{token}.parquet"
+    return f"{folder}{slash}{'-'.join([*parts[:3], token, parts[-1]])}"
 
 
 def hidden_name(path: str) -> str:

@@ -1,0 +1,31 @@
+"""Which queries are over, as the state folder has it; the tables' logs have it too (:mod:`tidegate.table.retire`).
+
+Both are asked: a table can be restored from an older copy or be deleted, and so can the state folder.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+from tidegate import storage
+from tidegate.project import PipelinePaths
+
+
+def record_retired(paths: PipelinePaths, query_id: str, last_batch: int) -> None:
+    """Put on record that no batch of the query after ``last_batch`` counts; a lower number that was there stands."""
+    path = paths.retired(query_id)
+    known = storage.read_json(path)
+    if known is None or int(known["last_batch"]) > last_batch:
+        at = datetime.now(UTC).isoformat(timespec="milliseconds")
+        storage.replace(path, storage.dump_json({"query_id": query_id, "last_batch": last_batch, "at": at}))
+
+
+def read_retired(paths: PipelinePaths) -> dict[str, int]:
+    """{query id: the last batch that counts} of every query that is over; -1 for none."""
+    folder = paths.retired("any").parent
+    found = {}
+    for path in sorted(folder.glob("[!.]*.json")) if folder.is_dir() else ():
+        value = json.loads(path.read_bytes())
+        found[str(value["query_id"])] = int(value["last_batch"])
+    return found
