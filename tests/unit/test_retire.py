@@ -90,7 +90,8 @@ def sleep_and_wake(
 
 
 def _points(root: Path, prepare: Callable[[ByHand], Callable[[], Any]], mode: str, sample: int) -> list[int]:
-    """Where to freeze: at each link (a commit is one) and rename, and at some of the other calls, or (TIDEGATE_SWEEP=all) at all."""
+    """Where to freeze: at each link (a commit is one) and rename, and at some of the other calls, or at all calls
+    (TIDEGATE_SWEEP=all)."""
     with pytest.MonkeyPatch.context() as patch:
         sleeper = prepare(ByHand(root / "undisturbed", patch, mode))
         with pytest.MonkeyPatch.context() as inner:
