@@ -11,6 +11,7 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,8 @@ def sleep_and_wake(
 
 
 def _points(root: Path, prepare: Callable[[ByHand], Callable[[], Any]], mode: str, sample: int) -> list[int]:
-    """Where to freeze: each link (a commit is one) and rename, and some other calls; all with TIDEGATE_SWEEP=all."""
+    """Where to freeze: at each link (a commit is one) and rename, and at some of the other calls, or at all calls
+    (TIDEGATE_SWEEP=all)."""
     with pytest.MonkeyPatch.context() as patch:
         sleeper = prepare(ByHand(root / "undisturbed", patch, mode))
         with pytest.MonkeyPatch.context() as inner:
@@ -307,6 +309,19 @@ def test_the_next_query_is_begun_once(tmp_path: Path, monkeypatch: pytest.Monkey
     assert scene.paths.birth == begun.birth and scene.paths.checkpoint == begun.checkpoint
     with pytest.raises(TryAgainError, match="LEASE_LOST"):
         begin_anew(context.paths, birth, why="test", lease=context.lease)
+
+
+def test_a_birth_that_came_late_is_taken_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The query that it was to replace has gone on since: what the birth begins with was read by that."""
+    scene = ByHand(tmp_path, monkeypatch)
+    query_id, _ = planned(scene)
+    scene.run()
+    context = scene.open()
+    birth = replace(new_birth(context.paths, context.spec, {"orders": {}}, dict(PINNED)), replaces=[query_id, 0])
+    begin_anew(context.paths, birth, why="test", lease=context.lease)
+    assert scene.paths.newest_generation() == 1
+    assert scene.open().paths.generation == 0 == scene.paths.newest_generation()
+    assert read_retired(scene.paths) == {}
 
 
 class Late:
