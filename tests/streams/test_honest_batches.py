@@ -26,23 +26,24 @@ def flow(spark: SparkSession, tmp_path: Path) -> Streaming:
     return make_streaming(tmp_path, spark, _ORDERS)
 
 
-def test_a_line_that_is_appended_after_spark_has_listed_the_file(
+def test_lines_that_are_appended_after_spark_has_listed_the_file(
     flow: Streaming, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spark reads the length it has listed, the manifest and the ledger would keep the longer one: lost for good."""
+    """Spark reads the length it has listed (and the line that begins there), the manifest and the ledger would keep the
+    longer one: lost for good."""
     path = flow.offer("orders", {"id": 1})
     real, appended = BatchStager._ranges, []
 
     def append_first(self: BatchStager, batch_id: int) -> Any:
         if not appended:
             with path.open("a") as handle:
-                handle.write('{"id": 2}\n')
+                handle.write('{"id": 2}\n{"id": 3}\n')
             appended.append(batch_id)
         return real(self, batch_id)
 
     monkeypatch.setattr(BatchStager, "_ranges", append_first)
     flow.run()
-    flow.expect("id", [(1,), (2,)])
+    flow.expect("id", [(1,), (2,), (3,)])
     assert flow.run()["sources"]["orders"].get("changed", []) == []
 
 
