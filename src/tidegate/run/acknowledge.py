@@ -98,7 +98,7 @@ def acknowledge_changes(project: Project, name: str, wanted: Sequence[str], *, r
     }
     run_id, expires = new_run_id("acknowledge"), project.spec.lease.expires_after
     with acquire(paths, run_id=run_id, command="acknowledge", expires_after_seconds=expires) as lease:
-        with open_ledger(paths) as ledger:
+        with open_ledger(paths, lease=lease) as ledger:
             scans = {source: _scan(project, paths, source, one, ledger) for source, one in sources.items()}
             changed = list_changed(ledger, scans)
             chosen = _choose(project, name, changed, wanted)
