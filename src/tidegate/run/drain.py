@@ -17,6 +17,7 @@ from tidegate.run.master import check_master, explain_end
 from tidegate.run.pending import Pending, find_pending
 from tidegate.run.pinned import describe_pinned, settings_at_birth
 from tidegate.run.preflight import Facts, check_agreement, gather_facts
+from tidegate.run.renewal import renew_long_checkpoint
 from tidegate.run.settle import sweep_attempts, sync_ledger
 from tidegate.run.statics import pin_statics
 from tidegate.run.submit import SubmitPlan, driver_died, plan_submit
@@ -112,6 +113,8 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
     if not pending.has_new and facts.in_flight is None:
         return None
     if ledger is not None:
+        renew_long_checkpoint(context, pending)
+        paths, facts = context.paths, context.facts
         for name, scan in pending.scans.items():
             source = spec.streams[name]
             assert isinstance(source, FilesSource), "only files are listed"

@@ -264,6 +264,16 @@ def files_between(path: Path, source_name: str, after: int, until: int) -> list[
     return [taken for entry, log in logs.items() for taken in entries[log].get(entry, ())]
 
 
+def count_files(path: Path) -> int:
+    """How many files the checkpoint's file sources have ever read, by the lines of their lists; 0 without one."""
+    count = 0
+    for folder in (path / "sources").glob("*"):
+        logs = {int(item.stem): item for item in folder.iterdir() if item.stem.isdigit() and item.suffix != ".crc"}
+        newest = max((number for number, item in logs.items() if item.suffix == ".compact"), default=-1)
+        count += sum(item.read_bytes().count(b"\n") for number, item in logs.items() if number >= newest)
+    return count
+
+
 def _read_source_log(log: Path) -> dict[int, list[str]]:
     """The paths that a log of a file source holds, by entry. Raises ValueError when it is torn."""
     found: dict[int, list[str]] = {}

@@ -1,0 +1,45 @@
+"""More files than one checkpoint remembers: a new one begins where the old one ends, and each file is read once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.streaming import make_streaming, source
+from tidegate.run import renewal
+from tidegate.staging.checkpoint import count_files
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def test_ten_times_as_many_files(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(renewal, "FILES_AT_MOST", 3)
+    flow = make_streaming(tmp_path, spark, f"sources:\n{source('events', 'id STRING')}")
+    checkpoints = []
+    for run in range(4):
+        for number in range(8):
+            flow.offer("events", {"id": f"{run}-{number}"})
+        flow.run()
+        paths = flow.project.paths("flow").pinned()
+        checkpoints.append(paths.checkpoint)
+        assert count_files(paths.checkpoint) == 8
+    assert len(set(checkpoints)) == 4
+    flow.expect("id", [(f"{run}-{number}",) for run in range(4) for number in range(8)])
+    assert flow.run()["outcome"] == "nothing_new"
+
+
+def test_state_is_kept_however_many_there_are(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(renewal, "FILES_AT_MOST", 1)
+    count = "def transform(events):\n    return events.groupBy('id').count()\n"
+    more = "output_mode: update\ntable: {keys: [id]}\n"
+    flow = make_streaming(tmp_path, spark, f"{more}sources:\n{source('events', 'id STRING')}", count)
+    for _ in range(2):
+        flow.offer("events", {"id": "a"})
+        flow.offer("events", {"id": "a"})
+        flow.run()
+    flow.expect("id count", [("a", 4)])
