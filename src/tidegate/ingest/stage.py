@@ -41,6 +41,7 @@ from tidegate.lease import check_token
 from tidegate.project import PipelinePaths
 from tidegate.quarantine.rows import write_quarantine_rows
 from tidegate.spec.models import FilesSource, PipelineSpec
+from tidegate.staging.birth import name_query
 from tidegate.staging.checkpoint import files_between, read_checkpoint, read_offsets, read_start
 from tidegate.staging.durable import CheckpointSync, sync_files
 from tidegate.staging.files import list_staged_files
@@ -238,6 +239,7 @@ class BatchStager:
             sync_files(self._paths_of(ranges))  # its state may have to be computed from them once more
         self.checkpoint_sync.sync_batch(manifest.batch_id)
         check_token(self.paths, self.order.token)
+        name_query(self.paths, manifest.query_id)  # or a checkpoint that is exchanged before the run ends is not told
         if self.keeps_state:
             until, windows = read_open(metrics)
             note_batch(self.paths, manifest, open_until_ms=until, windows=windows, now_ms=time.time_ns() // 1_000_000)

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 def carry_out(context: RunContext, facts: Facts) -> bool:
-    """Publish, or leave out, the batches that a person has decided on, exactly these; whether there were any.
+    """Publish, or leave out, the batches of the first open decision, exactly these; whether there was one. The facts
+    are others then.
 
     Raises DisagreementError when checkpoint, table and spec do not fit: then nothing is published.
     """
@@ -27,15 +28,15 @@ def carry_out(context: RunContext, facts: Facts) -> bool:
     check_agreement(facts, context.name)
     from tidegate.run.gate import publish_increment
 
-    for verdict, ruling in decided:
-        try:
-            publish_increment(context, facts, verdict, ruling)
-        except TryAgainError as error:
-            if error.code != "NOT_AUDITED":
-                raise
-            # What was decided on is no longer there as it was: the increment is judged, and decided on, anew.
-            context.lease.check()
-            storage.remove(context.paths.decision(verdict.run_id))
+    verdict, ruling = min(decided, key=lambda one: one[1].at)
+    try:
+        publish_increment(context, facts, verdict, ruling)
+    except TryAgainError as error:
+        if error.code != "NOT_AUDITED":
+            raise
+        # What was decided on is no longer there as it was: the increment is judged, and decided on, anew.
+        context.lease.check()
+        storage.remove(context.paths.decision(verdict.run_id))
     return True
 
 

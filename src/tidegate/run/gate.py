@@ -146,7 +146,7 @@ def publish_increment(
     increment = verdict.choose(facts.owed)
     if not verdict.comes_next(facts.owed):
         raise not_audited(context.name, verdict.run_id)
-    _refuse_others(context, verdict, increment)
+    _refuse_others(context, facts, verdict, decision)
     discard = decision is not None and decision.decision == "discard"
     for query_id in dict.fromkeys(manifest.query_id for manifest in increment):
         batches = [manifest for manifest in increment if manifest.query_id == query_id]
@@ -189,17 +189,25 @@ def publish_increment(
         _publish(context, plan)
 
 
-def _refuse_others(context: RunContext, verdict: StoredVerdict, increment: Sequence[BatchManifest]) -> None:
-    """What failed under another run waits for a person, or for what the person decided to be carried out."""
+def _refuse_others(context: RunContext, facts: Facts, verdict: StoredVerdict, decision: Decision | None) -> None:
+    """What failed under another run waits for a person, or for what the person decided to be carried out.
+
+    A run that slept over its audit leaves a verdict beside its successor's: what a person decides on one of them counts
+    for every other one on the same batches, and of two decisions the first.
+    """
     for other in list_verdicts(context.paths):
-        if other.run_id == verdict.run_id or other.passed or not other.choose(increment):
+        shared = verdict.choose(other.choose(facts.owed))
+        if other.run_id == verdict.run_id or other.passed or not shared:
             continue
-        decision = load_decision(context.paths, other)
-        if decision is None:
+        theirs = load_decision(context.paths, other)
+        is_spoken_of = decision is not None and len(shared) == len(other.choose(facts.owed))
+        if is_spoken_of and (theirs is None or decision is None or theirs.at >= decision.at):
+            continue
+        if theirs is None:
             raise held_error(context.name, other, earlier=True)
         raise TryAgainError(
             "DECISION_PENDING",
-            f"{decision.who} decided at {decision.at} to {decision.decision} batches of this increment",
+            f"{theirs.who} decided at {theirs.at} to {theirs.decision} batches of this increment",
             where=f"run {other.run_id} of pipeline {context.name}",
             next_run="carries the decision out first",
             fix=f"tidegate run {context.name}",

@@ -16,6 +16,7 @@ from tidegate.errors import DisagreementError
 from tidegate.lease import Lease
 from tidegate.project import PipelinePaths
 from tidegate.run.finish import finish_reports
+from tidegate.run.late_intents import drop_late_intents
 from tidegate.run.preflight import Facts, gather_facts, refuse_another_table
 from tidegate.run.upkeep import tend_tables
 from tidegate.run.verdicts import forget_settled
@@ -27,6 +28,7 @@ from tidegate.spec.models import FilesSource, PipelineSpec
 from tidegate.staging.durable import CheckpointSync
 from tidegate.staging.manifest import BatchManifest, find_tombstones
 from tidegate.staging.retired import read_retired
+from tidegate.staging.torn_plan import drop_torn_plan
 from tidegate.table.folded import list_merge_folders, remove_folded
 from tidegate.table.heal import heal_log
 from tidegate.table.intent import pending_intents
@@ -63,17 +65,28 @@ def _recover(paths: PipelinePaths, spec: PipelineSpec, lease: Lease) -> Facts:
     if retired := read_retired(paths):
         for table_path in (paths.table, paths.quarantine):
             drop_late_commits(table_path, retired, paths.set_aside / f"late-{table_path.parent.name}", lease.check)
-    intents = pending_intents(paths)
+    intents = drop_late_intents(paths, pending_intents(paths), lease.check)
     before, table = storage.read_note(paths.published), read_table_state(paths.table) if intents else None
     if before is not None and table is not None:
         refuse_another_table(table, before, paths.name)
     for intent in intents:
         finish_intent(paths, intent, is_current=lease.is_current)
     facts = gather_facts(paths, spec)
-    if sweep_late(paths, facts, lease):
+    if sweep_late(paths, facts, lease) | _heal_checkpoint(paths, facts, lease):
         facts = gather_facts(paths, spec)
     sync_ledger(paths, spec, facts.owed, lease)
     return settle(paths, spec, lease, facts)
+
+
+def _heal_checkpoint(paths: PipelinePaths, facts: Facts, lease: Lease) -> bool:
+    """Take away what a power cut has torn of a batch that was not staged; whether there was anything."""
+    named = facts.birth.query_id if facts.birth is not None else None
+    query = facts.checkpoint.query_id or named
+    if not facts.checkpoint.exists or (query is None and facts.owed):
+        return False
+    staged = [manifest.batch_id for manifest in facts.manifests.get(query or "", ())]
+    spoken_of = max([facts.settled_up_to(query or ""), *staged])
+    return bool(drop_torn_plan(paths.checkpoint, spoken_of, is_named=named is not None, check=lease.check))
 
 
 def sweep_late(paths: PipelinePaths, facts: Facts, lease: Lease) -> bool:

@@ -79,7 +79,7 @@ class RunContext:
         """Finish what was begun, and carry out what persons decided; the facts after it. The report is read again:
         recovery may have finished it."""
         self.facts = recover(self.paths, self.spec, self.lease)
-        if carry_out(self, self.facts):
+        while carry_out(self, self.facts):
             self.facts = recover(self.paths, self.spec, self.lease)
         self.report = _load_open_report(self.paths, self.report.run_id) or self.report
         return self.facts

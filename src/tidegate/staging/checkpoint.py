@@ -38,7 +38,7 @@ class CheckpointState:
 
 def read_checkpoint(path: Path) -> CheckpointState:
     """The state of the checkpoint at ``path``; ``exists`` is False when there is none or only empty folders."""
-    offsets, commits = _batch_ids(path / "offsets"), _batch_ids(path / "commits")
+    offsets, commits = batch_ids(path / "offsets"), batch_ids(path / "commits")
     metadata = path / "metadata"
     if not metadata.exists() and not offsets and not commits:
         return CheckpointState(exists=False)
@@ -71,7 +71,8 @@ def hadoop_checksum(data: bytes) -> bytes:
     return b"crc\0" + struct.pack(">I", 512) + b"".join(struct.pack(">I", zlib.crc32(chunk)) for chunk in chunks)
 
 
-def _batch_ids(folder: Path) -> list[int]:
+def batch_ids(folder: Path) -> list[int]:
+    """The numbers that files of a folder of the checkpoint have for names, in order."""
     try:
         return sorted(int(entry.name) for entry in folder.iterdir() if entry.name.isdigit())
     except (FileNotFoundError, NotADirectoryError):
@@ -91,6 +92,23 @@ def _torn_files(path: Path, offsets: list[int], commits: list[int]) -> list[str]
     for batch in offsets[-1:]:
         faults += _source_log_faults(path, batch)
     return faults
+
+
+def describe_torn_plan(path: Path, batch_id: int) -> list[str]:
+    """What of the plan of a batch cannot be read: its offsets, or the lists of its files; [] when it is whole."""
+    try:
+        return _source_log_faults(path, batch_id)
+    except ValueError as error:
+        return [str(error)]
+
+
+def describe_torn_commit(path: Path, batch_id: int) -> list[str]:
+    """Why Spark's commit of a batch cannot be read; [] when it is whole."""
+    try:
+        _read_commit(path, batch_id)
+    except ValueError as error:
+        return [str(error)]
+    return []
 
 
 def _source_log_faults(path: Path, last_offset: int) -> list[str]:
@@ -121,7 +139,7 @@ def read_offsets(path: Path, batch_id: int) -> dict[str, Any]:
 def read_start(path: Path, batch_id: int, source_name: str) -> Any | None:
     """Where a source stood before batch ``batch_id``: its end in the last batch that had it, as Spark looks it up; None
     when no batch that the log still holds did."""
-    for earlier in reversed([one for one in _batch_ids(path / "offsets") if one < batch_id]):
+    for earlier in reversed([one for one in batch_ids(path / "offsets") if one < batch_id]):
         found = read_offsets(path, earlier).get(source_name)
         if found is not None:
             return found
@@ -171,7 +189,7 @@ def _check_offset(name: str, offset: Any) -> None:
 
 def read_watermark(path: Path) -> int:
     """The watermark that the next batch would work with, in milliseconds since 1970; 0 for none."""
-    last = (_batch_ids(path / "commits") or [-1])[-1]
+    last = (batch_ids(path / "commits") or [-1])[-1]
     if last < 0:
         return 0
     return int(_read_commit(path, last).get("nextBatchWatermarkMs", 0))
@@ -196,7 +214,7 @@ def plan_closing_batch(path: Path, watermark_ms: int) -> int | None:
     Spark's own: the same end offsets as the last batch's, another watermark. Whoever is first wins, and Spark runs it
     with its next start. Only to be called when no batch is in flight.
     """
-    last = (_batch_ids(path / "offsets") or [-1])[-1]
+    last = (batch_ids(path / "offsets") or [-1])[-1]
     if last < 0:
         return None
     lines = (path / "offsets" / str(last)).read_text().split("\n")

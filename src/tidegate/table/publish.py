@@ -173,7 +173,7 @@ def _move_files(
     check_lease(is_current, intent)
     for folder in {target.parent for target in targets}:
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            storage.make_folder(folder)
         except OSError as error:
             if error.errno in (28, 122):
                 raise storage.disk_full(folder) from error

@@ -1,0 +1,103 @@
+"""After a power cut: the files of a checkpoint that nothing speaks of, and that are not whole, are taken away.
+
+Spark syncs nothing. What a manifest speaks of was synced before the manifest (:mod:`tidegate.staging.durable`); behind
+that there is at most a batch that was planned and not staged, a commit that Spark gives again, or a checkpoint that
+never staged anything. Spark plans all of these anew when they are not there, but cannot read them when they are torn.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from tidegate import storage
+from tidegate.staging.checkpoint import (
+    batch_ids,
+    describe_torn_commit,
+    describe_torn_plan,
+    hadoop_checksum,
+    is_file_offset,
+    read_offsets,
+)
+
+
+def drop_torn_plan(checkpoint: Path, spoken_of: int, *, is_named: bool, check: Callable[[], None]) -> list[str]:
+    """Take away what is torn and nothing speaks of; the names of these files, relative to ``checkpoint``.
+
+    ``spoken_of`` is the last batch that a manifest or the table's log holds, -1 for none; ``is_named`` whether the birth
+    record knows the query, which it does before anything is staged. ``check`` is called before anything is removed.
+    """
+    torn: list[Path] = []
+    if not is_named and spoken_of < 0 and checkpoint.is_dir() and not _is_whole_metadata(checkpoint / "metadata"):
+        torn = [checkpoint]
+    else:
+        commits = batch_ids(checkpoint / "commits")
+        for batch in commits[-1:]:
+            if batch <= spoken_of and (
+                describe_torn_commit(checkpoint, batch) or _differs(checkpoint, "commits", batch)
+            ):
+                torn.append(checkpoint / "commits" / str(batch))
+        for batch in batch_ids(checkpoint / "offsets"):
+            if batch > spoken_of and batch not in commits and _is_torn_plan(checkpoint, batch):
+                torn.append(checkpoint / "offsets" / str(batch))
+        torn += _torn_file_lists(checkpoint, {path.name for path in torn if path.parent.name == "offsets"})
+    for path in torn:
+        check()
+        if path == checkpoint:
+            storage.remove_tree(path)
+        else:
+            storage.remove(path)
+            storage.remove(path.with_name(f".{path.name}.crc"))
+            storage.fsync_dir(path.parent)
+    return [str(path.relative_to(checkpoint)) for path in torn]
+
+
+def _is_whole_metadata(path: Path) -> bool:
+    try:
+        return isinstance(json.loads(path.read_bytes())["id"], str) and _fits_checksum(path)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _is_torn_plan(checkpoint: Path, batch: int) -> bool:
+    return bool(describe_torn_plan(checkpoint, batch)) or _differs(checkpoint, "offsets", batch)
+
+
+def _torn_file_lists(checkpoint: Path, dropped: set[str]) -> list[Path]:
+    """Entries of file sources behind the last batch that stays planned."""
+    kept = [batch for batch in batch_ids(checkpoint / "offsets") if str(batch) not in dropped]
+    try:
+        ends = read_offsets(checkpoint, kept[-1]) if kept else {}
+    except ValueError:
+        return []  # a batch that counts is torn: that is for a person
+    torn = []
+    for folder in (checkpoint / "sources").iterdir() if (checkpoint / "sources").is_dir() else ():
+        end = ends.get(folder.name)
+        last = int(end["logOffset"]) if is_file_offset(end) and end is not None else -1
+        for path in folder.iterdir():
+            number = path.name.removesuffix(".compact")
+            if number.isdigit() and int(number) > last and not _is_whole_list(path):
+                torn.append(path)
+    return torn
+
+
+def _is_whole_list(path: Path) -> bool:
+    try:
+        version, *lines = path.read_bytes().split(b"\n")
+        entries = [json.loads(line) for line in lines]
+    except (OSError, ValueError):
+        return False
+    return version == b"v1" and entries != [] and all(isinstance(one, dict) for one in entries) and _fits_checksum(path)
+
+
+def _differs(checkpoint: Path, folder: str, batch: int) -> bool:
+    return not _fits_checksum(checkpoint / folder / str(batch))
+
+
+def _fits_checksum(path: Path) -> bool:
+    """Whether Hadoop's hidden checksum file, where there is one, is that of the file: else Spark cannot read it."""
+    try:
+        return path.with_name(f".{path.name}.crc").read_bytes() == hadoop_checksum(path.read_bytes())
+    except FileNotFoundError:
+        return True

@@ -1,0 +1,71 @@
+"""A Kafka topic in memory, and the brokers that answer for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from tidegate.source.kafka_broker import Offsets, TopicState
+
+Row = dict[str, str]
+
+
+class SparkError(RuntimeError):
+    """An error of Spark's, with its condition."""
+
+    def __init__(self, condition: str, text: str) -> None:
+        super().__init__(f"[{condition}] {text}")
+        self._condition = condition
+
+    def getCondition(self) -> str:
+        """As on the errors of pyspark."""
+        return self._condition
+
+
+@dataclass
+class FakeKafka:
+    """One topic: all records ever sent, by partition, and the first offset that each partition still has."""
+
+    topic: str = "t"
+    topic_id: str = "id-1"
+    sent: dict[int, list[Row]] = field(default_factory=lambda: {0: [], 1: []})
+    begin: dict[int, int] = field(default_factory=lambda: {0: 0, 1: 0})
+
+    def read(self, partition: int, start: int, until: int) -> list[Row]:
+        """The records of a range; fails as Spark does when some of them are gone."""
+        if start < self.begin[partition] or until > len(self.sent[partition]):
+            raise SparkError(
+                "KAFKA_DATA_LOSS.START_OFFSET_RESET",
+                f"partition {self.topic}-{partition} has {self.begin[partition]} to {len(self.sent[partition])}, {start} "
+                f"to {until} was asked for",
+            )
+        return self.sent[partition][start:until]
+
+    def open_brokers(self, settings: Any) -> FakeBrokers:
+        """What :class:`tidegate.source.kafka_broker.Brokers` is replaced by."""
+        return FakeBrokers(self)
+
+
+@dataclass(frozen=True)
+class FakeBrokers:
+    """The five questions of a look at a source."""
+
+    kafka: FakeKafka
+
+    def list_names(self) -> list[str]:
+        return [self.kafka.topic]
+
+    def describe(self, topics: Iterable[str]) -> dict[str, TopicState]:
+        state = TopicState(self.kafka.topic_id, tuple(sorted(self.kafka.sent)), False)
+        return {name: state for name in topics if name == self.kafka.topic}
+
+    def begin_offsets(self, partitions: Mapping[str, Iterable[int]]) -> Offsets:
+        return {topic: {number: self.kafka.begin[number] for number in some} for topic, some in partitions.items()}
+
+    def end_offsets(self, partitions: Mapping[str, Iterable[int]]) -> Offsets:
+        return {topic: {number: len(self.kafka.sent[number]) for number in some} for topic, some in partitions.items()}
+
+    def offsets_at(self, partitions: Mapping[str, Iterable[int]], at: datetime) -> Offsets:
+        raise NotImplementedError("no scene starts at a time")

@@ -1,0 +1,283 @@
+"""Spark's part of a run, in plain Python and in Spark's own order: plan a batch in the checkpoint, compute it, hand it
+to ``foreachBatch``, commit it. The function that ``foreachBatch`` calls is the real one (:class:`BatchStager`), over
+a frame, a query and executors that are not Spark's.
+
+As Spark does, nothing of this is synced to disk, and every file of the checkpoint is written beside its place and
+renamed into it. Every rename is a point at which the process can be stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tests.model.fake_kafka import FakeKafka, Row, SparkError
+from tests.staged import make_schema
+from tidegate.errors import TidegateError
+from tidegate.ingest.failures import explain
+from tidegate.ingest.order import IngestOrder, read_order, write_result
+from tidegate.ingest.progress_log import ProgressLog
+from tidegate.ingest.stage import BatchStager
+from tidegate.ingest.topics import watch_topics
+from tidegate.lease import check_token
+from tidegate.project import PipelinePaths, Project
+from tidegate.spec.models import KafkaSource, PipelineSpec
+from tidegate.staging.birth import keep_state, read_birth
+
+SCHEMA_JSON = make_schema(id="string", kind="string")
+_ARROW = pa.schema([("id", pa.string()), ("kind", pa.string())])
+
+
+@dataclass
+class FakeQuery:
+    """What the stager asks of the running query; ``metrics`` stands for what was observed in the batch."""
+
+    id: str
+    runId: str = field(default_factory=lambda: str(uuid.uuid4()))
+    metrics: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+@dataclass
+class FakeExecutors:
+    """Local executors, which always see the storage."""
+
+    def check_storage(self, *, again: bool = False) -> None: ...
+
+    def check_computed_once(self, run_id: str) -> None: ...
+
+
+@dataclass
+class FakeFrame:
+    """The rows of a batch as a DataFrame that can only be written. They are read when they are written."""
+
+    compute: Callable[[], list[Row]]
+    schema: tuple[()] = ()
+    """No column is a partition's, so nobody has to know any."""
+
+    @property
+    def write(self) -> FakeFrame:
+        return self
+
+    def mode(self, mode: str) -> FakeFrame:
+        return self
+
+    def partitionBy(self, *columns: str) -> FakeFrame:
+        return self
+
+    def parquet(self, folder: str) -> None:
+        rows = self.compute()
+        target = Path(folder)
+        target.mkdir(parents=True)
+        for part, some in enumerate([rows[::2], rows[1::2]]):
+            if some:
+                pq.write_table(pa.Table.from_pylist(some, _ARROW), target / f"part-{part:05d}-c000.snappy.parquet")
+
+
+@dataclass
+class Driver:
+    """The spark-submit application of one pipeline. ``batch_size`` bounds what a batch takes of each partition, or its
+    files; ``on_read(rows)`` is told of what was read from the sources."""
+
+    project: Project
+    spec: PipelineSpec
+    kafka: FakeKafka
+    batch_size: int = 1000
+    on_read: Callable[[list[Row]], None] = lambda rows: None
+
+    def submit(self, plan: Any) -> int:
+        """Carry out the order in ``plan``; the exit code."""
+        order = read_order(Path(plan.application_args[0]))
+        paths = self.project.paths(order.pipeline)
+        if hasattr(order, "generation"):
+            paths = replace(paths, generation=order.generation)
+        try:
+            check_token(paths, order.token)
+            keep_state(paths, self.spec, [], "4.2.0")
+            figures = _Query(self, paths, order).drain()
+        except Exception as error:
+            known = explain(error, order.pipeline, paths.job, paths.state)
+            write_result(paths.ingest_result(order.run_id), known)
+            if not isinstance(error, TidegateError) and known.exit_code == 70:
+                raise
+            return known.exit_code
+        write_result(paths.ingest_result(order.run_id), None, **figures)
+        return 0
+
+
+@dataclass
+class _Query:
+    driver: Driver
+    paths: PipelinePaths
+    order: IngestOrder
+
+    def __post_init__(self) -> None:
+        self.checkpoint = self.paths.checkpoint
+        metadata = self.checkpoint / "metadata"
+        if not metadata.exists():
+            self._write(metadata, json.dumps({"id": str(uuid.uuid4())}))
+        self.query = FakeQuery(json.loads(metadata.read_text())["id"])
+        spark: Any = SimpleNamespace(streams=SimpleNamespace(active=[self.query]))
+        untouched: Any = None  # for second looks, which no batch here needs
+        executors: Any = FakeExecutors()
+        self.stager = BatchStager(
+            spark=spark,
+            spec=self.driver.spec,
+            paths=self.paths,
+            order=self.order,
+            executors=executors,
+            rules=[],
+            schema_json=SCHEMA_JSON,
+            look=untouched,
+            progress=ProgressLog(self.paths.progress(self.order.run_id)),
+            keeps_state=False,
+            topics=watch_topics(self.driver.project, self.paths, self.driver.spec),
+        )
+
+    def drain(self) -> dict[str, Any]:
+        """All batches that are owed, up to what is there now (AvailableNow)."""
+        self.stager.note_inputs()
+        offsets, commits = self._numbers("offsets"), self._numbers("commits")
+        if offsets and (not commits or offsets[-1] > commits[-1]):
+            self._run(offsets[-1])
+        number = (self._numbers("offsets") or [-1])[-1] + 1
+        while (ends := self._plan(number)) is not None:
+            metadata = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}'
+            lines = [f"{name}:{json.dumps(end, separators=(',', ':'))}" for name, end in sorted(ends.items())]
+            self._write(self.checkpoint / "offsets" / str(number), "\n".join(["v2", metadata, *lines]))
+            self._run(number)
+            number += 1
+        self.stager.sync_checkpoint()
+        return {"batches": self.stager.batches, "rows": self.stager.rows_so_far}
+
+    def _run(self, number: int) -> None:
+        starts, ends = self._ends(number - 1), self._ends(number)
+        frame: Any = FakeFrame(lambda: self._compute(starts, ends))
+        self.stager(frame, number)
+        self._write(self.checkpoint / "commits" / str(number), 'v1\n{"nextBatchWatermarkMs":0}')
+
+    def _compute(self, starts: dict[str, Any], ends: dict[str, Any]) -> list[Row]:
+        good: list[Row] = []
+        transformed = 0
+        for name, source in self.driver.spec.streams.items():
+            is_kafka = isinstance(source, KafkaSource)
+            read = self._read_kafka(name, starts, ends) if is_kafka else self._read_files(name, starts, ends)
+            self.driver.on_read([row for row, _ in read])
+            bad = [(row, position) for row, position in read if row["kind"] == "malformed"]
+            captured = [{"_position": position, "_raw": row["id"], "_detail": "malformed"} for row, position in bad]
+            good += [row for row, _ in read if row["kind"] != "malformed"]
+            self.query.metrics[f"source:{name}"] = {
+                "read": len(read),
+                "malformed": len(bad),
+                "captured": captured,
+            }
+            self.query.metrics[f"entered:{name}"] = {"entered": len(read) - len(bad)}
+        transformed = len(good)
+        self.query.metrics["rules"] = {"transformed": transformed, "rejected": 0, "captured": []}
+        return good
+
+    # -- Kafka --
+
+    def _read_kafka(self, name: str, starts: dict[str, Any], ends: dict[str, Any]) -> list[tuple[Row, str]]:
+        begin = starts.get(name) or self._birth(name)
+        found = []
+        for topic, partitions in (ends.get(name) or {}).items():
+            for partition, until in partitions.items():
+                start = int(begin.get(topic, {}).get(partition, 0))
+                rows = self.driver.kafka.read(int(partition), start, until) if until > start else []
+                for offset, row in enumerate(rows, start):
+                    position = {"topic": topic, "partition": int(partition), "offset": offset}
+                    found.append((row, json.dumps(position)))
+        return found
+
+    def _birth(self, name: str) -> dict[str, Any]:
+        birth = read_birth(self.paths)
+        assert birth is not None
+        return dict(birth.sources[name]["offsets"])
+
+    def _plan_kafka(self, name: str, start: dict[str, Any] | None) -> dict[str, Any]:
+        kafka, begin = self.driver.kafka, start or self._birth(name)
+        ends = {}
+        for partition, rows in kafka.sent.items():
+            at = int(begin.get(kafka.topic, {}).get(str(partition), 0))
+            ends[str(partition)] = max(at, min(len(rows), at + self.driver.batch_size))
+        return {kafka.topic: ends}
+
+    # -- files --
+
+    def _read_files(self, name: str, starts: dict[str, Any], ends: dict[str, Any]) -> list[tuple[Row, str]]:
+        after, until = (-1 if end.get(name) is None else int(end[name]["logOffset"]) for end in (starts, ends))
+        found = []
+        for entry in range(after + 1, until + 1):
+            for line in (self.checkpoint / "sources" / name / str(entry)).read_text().splitlines()[1:]:
+                uri = json.loads(line)["path"]
+                path = Path(uri.removeprefix("file://"))
+                if path.exists():  # Spark passes over a file that is gone
+                    rows = [
+                        dict(zip(("id", "kind"), text.split(","), strict=True)) for text in path.read_text().split()
+                    ]
+                    found += [(row, uri) for row in rows]
+        return found
+
+    def _plan_files(self, name: str, start: dict[str, Any] | None) -> dict[str, Any] | None:
+        log = self.checkpoint / "sources" / name
+        entries = self._numbers(f"sources/{name}")
+        seen = {json.loads(line)["path"] for n in entries for line in (log / str(n)).read_text().splitlines()[1:]}
+        links = sorted(path for path in self.paths.intake(name).rglob("*") if path.is_file())
+        new = [uri for uri in (f"file://{quote(str(path))}" for path in links) if uri not in seen]
+        if new:
+            number = (entries or [-1])[-1] + 1
+            lines = [
+                json.dumps({"path": uri, "timestamp": 1, "batchId": number}) for uri in new[: self.driver.batch_size]
+            ]
+            self._write(log / str(number), "\n".join(["v1", *lines]))
+            return {"logOffset": number}
+        return {"logOffset": entries[-1]} if entries else start
+
+    # -- the checkpoint --
+
+    def _plan(self, number: int) -> dict[str, Any] | None:
+        """The ends of the next batch, or None when nothing is new."""
+        starts = self._ends(number - 1)
+        ends = {}
+        for name, source in self.driver.spec.streams.items():
+            plan = self._plan_kafka if isinstance(source, KafkaSource) else self._plan_files
+            end = plan(name, starts.get(name))
+            if end is not None:
+                ends[name] = end
+        births = {name: {self.driver.kafka.topic: self._birth(name).get(self.driver.kafka.topic, {})} for name in ends
+                  if isinstance(self.driver.spec.streams[name], KafkaSource)}  # fmt: skip
+        return None if ends == {**births, **starts} else ends
+
+    def _ends(self, number: int) -> dict[str, Any]:
+        path = self.checkpoint / "offsets" / str(number)
+        if number < 0 or not path.exists():
+            return {}
+        return {
+            name: json.loads(end) for name, _, end in (line.partition(":") for line in path.read_text().split("\n")[2:])
+        }
+
+    def _numbers(self, folder: str) -> list[int]:
+        try:
+            return sorted(int(name) for name in os.listdir(self.checkpoint / folder) if name.isdigit())
+        except FileNotFoundError:
+            return []
+
+    def _write(self, path: Path, text: str) -> None:
+        """As Hadoop's local file system does it: look whether the name is taken, then rename, which takes any name."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+        beside.write_text(text)
+        if path.exists():
+            raise SparkError("CONCURRENT_STREAM_LOG_UPDATE", f"Concurrent update to the log: {path.name}")
+        os.rename(beside, path)

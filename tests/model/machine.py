@@ -1,0 +1,166 @@
+"""What can happen to a pipeline, as rules that hypothesis puts into any order.
+
+A command runs to its end, or is stopped at one of its storage calls, before or behind it: killed there, or frozen, to be
+thawed at any later time. After every rule the readers are asked (:meth:`World.check`); in the end everything is
+settled, and each record must be accounted for once.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import note
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from tests.model.edits import EDITS, edit
+from tests.model.processes import Process, Stop
+from tests.model.world import Shape, World
+
+ROOM = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gettempdir())
+"""In memory where there is such a place: a step costs a hundred storage calls."""
+
+KINDS = st.one_of(
+    st.just(["good"]),
+    st.just(["poor"]),
+    st.lists(st.sampled_from(["good", "good", "poor", "malformed"]), min_size=2, max_size=4),
+)
+ENDINGS = st.sampled_from(["", "", "", ".decision", ".result", ".quality"])
+"""Run ids that end as the program's own file names do."""
+Fate = tuple[Stop, str] | None
+
+
+def fates(*landmarks: str, at_most: int) -> st.SearchStrategy[Fate]:
+    """What becomes of a command: it ends, or it is stopped at one of its first calls on a path with one of
+    ``landmarks`` in it, or at any of its first ``at_most`` calls."""
+    points = st.one_of(
+        st.builds(Stop, where=st.sampled_from(landmarks), nth=st.sampled_from([1, 1, 1, 2, 3]), after=st.booleans()),
+        st.builds(Stop, nth=st.integers(1, at_most), after=st.booleans()),
+    )
+    return st.one_of(st.none(), st.tuples(points, st.sampled_from(["killed", "frozen"])))
+
+
+ARRIVALS = st.lists(st.tuples(st.sampled_from([0, 1]), KINDS), max_size=2)
+
+
+_RUN = fates(
+    "offsets/", "commits/", "manifests/", "verdicts", "intents", "warehouse", "birth", "set_aside", at_most=120
+)
+_DECISION = fates("decision", "verdicts", "intents", "warehouse", at_most=60)
+_REPAIR = fates("set_aside", "birth", "published", "ledger", at_most=50)
+
+
+def allowed(name: str, when: Callable[[Any], Any] = lambda self: True) -> Any:
+    """A rule's precondition, unless the rule is left out."""
+    return precondition(lambda self: name not in self.without and when(self))
+
+
+class Pipeline(RuleBasedStateMachine):
+    """One pipeline from its first record on."""
+
+    without: frozenset[str] = frozenset()
+    """Rules that are left out."""
+    steps_run = 0
+    calls_run = 0
+
+    @initialize(
+        shape=st.sampled_from(["kafka", "files"]), batch_size=st.sampled_from([1000, 2]), decision=st.booleans()
+    )
+    def begin(self, shape: Shape, batch_size: int, decision: bool) -> None:
+        self.patch = pytest.MonkeyPatch()
+        self.folder = Path(tempfile.mkdtemp(prefix="tidegate-model-", dir=ROOM))
+        self.world = World(self.folder / "project", shape, self.patch, batch_size)
+        self.decision = "release" if decision else "discard"
+
+    def teardown(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        try:
+            self.world.settle(self.decision)
+        finally:
+            for line in self.world.log:
+                note(line)
+            Pipeline.calls_run += self.world.calls
+            self.world.end()
+            self.patch.undo()
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _meet(self, process: Process, fate: Fate) -> None:
+        """What becomes of a process that was stopped."""
+        if process.state == "stopped" and fate is not None:
+            if fate[1] == "killed":
+                self.world.kill(process)
+            else:
+                self.world.freeze(process)
+
+    @rule(arrivals=ARRIVALS, fate=_RUN, ending=ENDINGS)
+    def run(self, arrivals: list[tuple[int, list[str]]], fate: Fate, ending: str) -> None:
+        """``tidegate run``, after some records more have come."""
+        for partition, kinds in arrivals:
+            self.world.offer(partition, kinds)
+        ending = "" if "endings" in self.without else ending
+        self._meet(self.world.run(self.world.new_run_id(ending), stop=fate and fate[0]), fate)
+
+    @rule(arrivals=ARRIVALS, fate=_RUN)
+    def run_steps(self, arrivals: list[tuple[int, list[str]]], fate: Fate) -> None:
+        """The steps, as a DAG's tasks."""
+        for partition, kinds in arrivals:
+            self.world.offer(partition, kinds)
+        self._meet(self.world.run_steps(self.world.new_run_id(), stop=fate and fate[0]), fate)
+
+    @allowed("decide", lambda self: self.world.holds)
+    @rule(fate=_DECISION, decision=st.sampled_from(["release", "discard"]))
+    def decide(self, fate: Fate, decision: str) -> None:
+        """Somebody decides on a held increment."""
+        run_id = sorted(self.world.holds)[0]
+        self._meet(self.world.decide(decision, run_id, stop=fate and fate[0]), fate)
+
+    @allowed("repair", lambda self: self.world.disagrees)
+    @rule(fate=_REPAIR)
+    def repair(self, fate: Fate) -> None:
+        """``tidegate repair``."""
+        self._meet(self.world.repair(stop=fate and fate[0]), fate)
+
+    @allowed("retain", lambda self: self.world.shape == "kafka")
+    @rule(partition=st.sampled_from([0, 1]), share=st.sampled_from([0.3, 0.6, 1.0]))
+    def retain(self, partition: int, share: float) -> None:
+        """Retention takes a part of what a partition has."""
+        begin, end = self.world.kafka.begin[partition], len(self.world.kafka.sent[partition])
+        self.world.retain_from(partition, begin + round((end - begin) * share))
+
+    @allowed("accept", lambda self: self.world.shape == "kafka")
+    @rule(fate=_RUN)
+    def accept(self, fate: Fate) -> None:
+        """``tidegate run --accept-loss``."""
+        self._meet(self.world.run(self.world.new_run_id(), accept="gone", stop=fate and fate[0]), fate)
+
+    @allowed("thaw", lambda self: self.world.sleepers)
+    @rule(fate=_RUN, data=st.data())
+    def thaw(self, fate: Fate, data: Any) -> None:
+        """A process that was frozen goes on."""
+        number = data.draw(st.integers(0, len(self.world.sleepers) - 1))
+        self._meet(self.world.thaw(number, stop=fate and fate[0]), fate)
+
+    @precondition(lambda self: self.world.finished)
+    @rule(data=st.data())
+    def retry(self, data: Any) -> None:
+        """A run that is over is run again, under its run id."""
+        self.world.retry(data.draw(st.sampled_from(sorted(self.world.finished))))
+
+    @allowed("edit")
+    @rule(what=st.sampled_from(sorted(EDITS)), seed=st.integers(0, 7))
+    def edit(self, what: str, seed: int) -> None:
+        """Somebody, or a late JVM, changes the checkpoint; what runs begin to do then is told by what they read."""
+        if what not in self.without:
+            edit(self.world, what, seed)
+
+    @invariant()
+    def readers_agree(self) -> None:
+        if hasattr(self, "world"):
+            Pipeline.steps_run += 1
+            self.world.check()

@@ -1,0 +1,82 @@
+"""What the model has found, as scenes: the shortest way to each, step by step."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.model.edits import edit
+from tests.model.machine import ROOM
+from tests.model.processes import Process, Stop
+from tests.model.world import Shape, World
+from tidegate.errors import DisagreementError, HeldError
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """In memory: a scene costs some hundred storage calls."""
+    path = Path(tempfile.mkdtemp(prefix="tidegate-scene-", dir=ROOM))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture(params=["kafka", "files"])
+def world(folder: Path, request: pytest.FixtureRequest) -> Iterator[World]:
+    """A pipeline of either kind of source."""
+    shape: Shape = request.param
+    with pytest.MonkeyPatch.context() as patch:
+        made = World(folder / "project", shape, patch)
+        yield made
+        made.end()
+
+
+def frozen(world: World, process: Process) -> None:
+    """The process came to its stop and sleeps."""
+    assert process.state == "stopped", world.log
+    world.freeze(process)
+
+
+def test_a_run_that_slept_before_its_verdict(world: World) -> None:
+    """Its verdict comes beside its successor's, on the same batches: a decision on either of them counts for both."""
+    world.offer(0, ["poor"])
+    frozen(world, world.run("r1", stop=Stop("verdicts/.r1")))
+    assert isinstance(world.run("r2").error, HeldError)
+    world.thaw(0)
+    assert world.decide("discard", "r2").error is None
+    world.check()
+    world.settle("discard")
+
+
+def test_a_run_that_slept_before_its_intent(world: World) -> None:
+    """What it had passed is held together with what came after it: its plan must not be carried out any more."""
+    world.offer(0, ["poor", "good"])
+    frozen(world, world.run("r1", stop=Stop("intents/.table")))
+    world.offer(1, ["poor"])
+    assert isinstance(world.run("r2").error, HeldError)
+    world.thaw(0)
+    assert isinstance(world.run("r3").error, HeldError)
+    world.check()
+    world.settle("discard")
+
+
+def test_a_checkpoint_exchanged_before_the_run_had_named_its_query(world: World) -> None:
+    """Its batch is staged under the old id, and would be read again under the new one."""
+    world.offer(0, ["good"])
+    world.kill(world.run("r1", stop=Stop("commits/")))
+    assert edit(world, "rename_query", 3)
+    refused = world.run("r2").error
+    assert isinstance(refused, DisagreementError) and refused.code == "CHECKPOINT_REPLACED"
+    world.settle("discard")
+
+
+def test_a_checkpoint_deleted_before_the_run_had_named_its_query(world: World) -> None:
+    world.offer(0, ["good"])
+    world.kill(world.run("r1", stop=Stop("commits/")))
+    assert edit(world, "delete", 0)
+    refused = world.run("r2").error
+    assert isinstance(refused, DisagreementError) and refused.code == "CHECKPOINT_GONE"
+    world.settle("discard")

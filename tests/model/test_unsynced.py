@@ -1,0 +1,70 @@
+"""A power cut at each point of a run: what was not synced is gone, cut off or full of NUL bytes. At most two runs later,
+without a person, every record is in its place once, for every reader."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.model.machine import ROOM
+from tests.model.processes import Stop
+from tests.model.unsynced import CUTS, Cut, Disk
+from tests.model.world import Shape, World
+
+_POINTS_AT_MOST = 400
+_EVERY = 1 if os.environ.get("TIDEGATE_SWEEP") == "all" else 41
+"""A sample takes every 41st point, for each cut another one first."""
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """In memory: a scene costs some hundred storage calls."""
+    path = Path(tempfile.mkdtemp(prefix="tidegate-unsynced-", dir=ROOM))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def cut_at(root: Path, shape: Shape, point: int, how: Cut, *, is_first: bool) -> bool:
+    """One scene: a run is cut at a storage call, or after its end; False when it ended before that call."""
+    with pytest.MonkeyPatch.context() as patch:
+        world = World(root, shape, patch, batch_size=2)
+        if not is_first:
+            world.offer(0, ["good", "good", "malformed"])
+            assert world.run("before").error is None
+        world.offer(0, ["good", "malformed", "good"])
+        world.offer(1, ["good"])
+        disk = Disk(root / "data")
+        disk.watch(patch)
+        process = world.run("cut", stop=Stop(nth=point))
+        is_over = process.state == "ended"
+        world.kill(process)
+        told = disk.cut(how)
+        world.log += told
+        try:
+            for number in range(2):
+                process = world.run(f"after-{number}")
+                assert process.error is None
+                world.check()
+            world.check_all()
+        except AssertionError as error:
+            raise AssertionError("\n".join([f"{error} (point {point}, {how})", *world.log])) from error
+        finally:
+            world.end()
+        return not is_over
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["first run", "later run"])
+@pytest.mark.parametrize("how", CUTS)
+@pytest.mark.parametrize("shape", ["kafka", "files"])
+def test_power_is_cut(folder: Path, shape: Shape, how: Cut, is_first: bool) -> None:
+    first = 1 if _EVERY == 1 else 1 + (3 * CUTS.index(how) + 7 * is_first) % _EVERY
+    for point in range(first, _POINTS_AT_MOST, _EVERY):
+        if not cut_at(folder / str(point), shape, point, how, is_first=is_first):
+            break
+    else:
+        raise AssertionError(f"a run has more than {_POINTS_AT_MOST} points")

@@ -1,0 +1,485 @@
+"""A pipeline on a real folder, the truth about what was offered to it, and what must hold at every moment.
+
+All that runs is the program's own: ``run``, ``repair``, ``release`` and ``discard`` as the command line calls them.
+Stood in for are Spark (:mod:`tests.model.fake_spark`), the brokers, Great Expectations (a plain rule over the staged
+rows) and time (a process that does not run has been silent for long enough that its lease is taken over).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Literal
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.model.fake_kafka import FakeKafka, Row
+from tests.model.fake_spark import Driver
+from tests.model.processes import Process, Stop, patch_storage
+from tidegate import storage
+from tidegate.audit.engine import RuleResult
+from tidegate.errors import DefectError, DisagreementError, HeldError, SourceLostError, TidegateError, TryAgainError
+from tidegate.lease import Lease
+from tidegate.project import PipelinePaths, Project, load_project
+from tidegate.run import drain, gate, steps
+from tidegate.run.repair import repair_pipeline
+from tidegate.run.report import FINAL_OUTCOMES, load_report
+from tidegate.run.submit import SubmitPlan
+from tidegate.spec.load import load_pipeline
+from tidegate.spec.models import PipelineSpec
+
+NAME = "orders"
+Shape = Literal["kafka", "files"]
+_SOURCES = {
+    "kafka": "  orders: {type: kafka, topics: [t], format: json, schema: 'id STRING, kind STRING'}\n",
+    "files": "  orders: {type: files, path: data/inbox, format: csv, schema: 'id STRING, kind STRING'}\n",
+}
+_SUITE = f"""name: {NAME}
+expectations:
+  - type: expect_column_values_to_be_in_set
+    kwargs: {{column: kind, value_set: [good], mostly: 0.5}}
+    severity: critical
+    meta: {{rule: mostly_good}}
+"""
+_COMMAND = re.compile(r"tidegate (?:run|repair|release|discard)\b[^`;]*")
+_REMEDIES_AT_MOST = 8
+
+
+@dataclass(frozen=True)
+class Judged:
+    """An increment as the gate saw it."""
+
+    ids: frozenset[str]
+    passed: bool
+
+
+@dataclass
+class World:
+    """One pipeline. ``at_end`` says what a person decides about an increment that is held when all is to be settled."""
+
+    root: Path
+    shape: Shape
+    patch: pytest.MonkeyPatch
+    batch_size: int = 1000
+    kafka: FakeKafka = field(default_factory=FakeKafka)
+    files: int = 0
+    runs: int = 0
+    offered: dict[str, str] = field(default_factory=dict)
+    """Kind of each record by its id."""
+    judged: dict[str, Judged] = field(default_factory=dict)
+    holds: dict[str, frozenset[str]] = field(default_factory=dict)
+    """Ids of each increment that was held and not yet decided on, by its run."""
+    decided: set[str] = field(default_factory=set)
+    passed: set[str] = field(default_factory=set)
+    discarded: set[str] = field(default_factory=set)
+    sleepers: list[Process] = field(default_factory=list)
+    _slept_since: dict[int, int] = field(default_factory=dict)
+    log: list[str] = field(default_factory=list)
+    finished: dict[str, Any] = field(default_factory=dict)
+    """The report of each run that is over."""
+    clean_runs: int = 0
+    disturbed: set[str] = field(default_factory=set)
+    """Names of processes in whose sleep the checkpoint was changed from outside."""
+    disagrees: bool = False
+    """Whether something was refused, or changed from outside, since the last run that went well."""
+    reads: int = 0
+    calls: int = 0
+
+    def __post_init__(self) -> None:
+        (self.root / "jobs" / NAME).mkdir(parents=True)
+        (self.root / "expectations").mkdir()
+        (self.root / "data" / "inbox").mkdir(parents=True)
+        (self.root / "tidegate.yaml").write_text("version: 1\n")
+        (self.root / "jobs" / NAME / "pipeline.yaml").write_text(
+            f"version: 1\nname: {NAME}\nschedule: null\nsources:\n{_SOURCES[self.shape]}"
+        )
+        (self.root / "expectations" / f"{NAME}.yaml").write_text(_SUITE)
+        self._patch_all()
+
+    def _patch_all(self) -> None:
+        spec, suite = self.spec, gate_suite(self.project)
+        self.patch.setattr("tidegate.run.steps.load_pipeline", lambda project, name: spec)
+        self.patch.setattr("tidegate.run.repair.load_pipeline", lambda project, name: spec)
+        self.patch.setattr("tidegate.audit.suite.load_suite", lambda project, name: suite)
+        for module in ("kafka", "kafka_broker"):
+            self.patch.setattr(f"tidegate.source.{module}.Brokers", self.kafka.open_brokers)
+        self.patch.setattr("tidegate.ingest.stage.batch_metrics", lambda query: query.metrics)
+        self.patch.setattr("tidegate.ingest.stage.emit", lambda event, **values: None)
+        self.patch.setattr(drain, "plan_submit", lambda project, **plan: SubmitPlan("", [str(plan["order_path"])], {}))
+        self.patch.setattr(gate, "_judge", self._judge)
+        # Whoever asks for the lease finds its holder dead or silent for long: only one process runs at a time.
+        self.patch.setattr("tidegate.lease.threading", SimpleNamespace(**{**vars(threading), "Thread": NoThread}))
+        self.patch.setattr("tidegate.lease.is_dead", lambda *holder: True)
+        park = Lease.park
+        self.patch.setattr(Lease, "park", lambda lease, seconds: park(lease, 0.0))
+        patch_storage(self.patch, self.root, self._on_call)
+
+    @cached_property
+    def project(self) -> Project:
+        return load_project(self.root, {})
+
+    @cached_property
+    def spec(self) -> PipelineSpec:
+        return load_pipeline(self.project, NAME)
+
+    @property
+    def paths(self) -> PipelinePaths:
+        return self.project.paths(NAME)
+
+    # -- what comes in, what goes out --
+
+    def offer(self, partition: int, kinds: Sequence[str]) -> None:
+        """New records: at the end of a partition, or in a file of their own."""
+        rows: list[Row] = []
+        if self.shape == "kafka":
+            first = len(self.kafka.sent[partition])
+            rows = [{"id": f"k{partition}-{first + n}", "kind": kind} for n, kind in enumerate(kinds)]
+            self.kafka.sent[partition] += rows
+        else:
+            self.files += 1
+            rows = [{"id": f"f{self.files}-{n}", "kind": kind} for n, kind in enumerate(kinds)]
+            text = "".join(f"{row['id']},{row['kind']}\n" for row in rows)
+            file = self.root / "data" / "inbox" / f"{self.files}.csv"
+            file.write_text(text)
+            storage.fsync_file(file)
+            storage.fsync_dir(file.parent)
+        self.offered |= {row["id"]: row["kind"] for row in rows}
+        self.log.append(f"offered {', '.join(row['id'] + ' ' + row['kind'] for row in rows)}")
+
+    def retain_from(self, partition: int, offset: int) -> None:
+        """Retention takes what lies before ``offset``; before the pipeline's first look nothing of it is owed."""
+        begin = min(max(offset, self.kafka.begin[partition]), len(self.kafka.sent[partition]))
+        self.kafka.begin[partition] = begin
+        if not self.paths.birth.exists():
+            self.offered = {one: kind for one, kind in self.offered.items() if one not in self._gone()}
+        self.log.append(f"retention: partition {partition} begins at {begin}")
+
+    # -- processes --
+
+    def new_run_id(self, ending: str = "") -> str:
+        self.runs += 1
+        return f"r{self.runs}{ending}"
+
+    def run(self, run_id: str, *, accept: str | None = None, stop: Stop | None = None) -> Process:
+        """``tidegate run``."""
+
+        def command() -> Any:
+            return steps.run_pipeline(self.project, NAME, run_id, submit=self._submit, accept_loss=accept)
+
+        return self._start(f"run {run_id}{' --accept-loss' if accept else ''}", command, stop)
+
+    def run_steps(self, run_id: str, *, stop: Stop | None = None) -> Process:
+        """``tidegate ingest``, ``audit`` and ``publish``, as the tasks of a DAG call them."""
+
+        def command() -> Any:
+            report = steps.ingest_run(self.project, NAME, run_id, submit=self._submit)
+            if report["outcome"] in FINAL_OUTCOMES:
+                return report
+            steps.audit_run(self.project, NAME, run_id)
+            return steps.publish_run(self.project, NAME, run_id)
+
+        return self._start(f"steps {run_id}", command, stop)
+
+    def decide(self, decision: str, run_id: str, *, stop: Stop | None = None) -> Process:
+        """``tidegate release`` or ``discard``."""
+
+        def command() -> Any:
+            return steps.decide(self.project, NAME, run_id, decision=decision, reason="seen")
+
+        return self._start(f"{decision} {run_id}", command, stop)
+
+    def repair(self, *, stop: Stop | None = None) -> Process:
+        """``tidegate repair``. What it sets aside is judged anew."""
+
+        def command() -> Any:
+            return repair_pipeline(self.project, NAME, dry_run=False)
+
+        process = self._start("repair", command, stop)
+        if process.state != "ended" or (process.error is None and process.value["code"] is not None):
+            self.holds.clear()
+        return process
+
+    def _start(self, name: str, command: Callable[[], Any], stop: Stop | None) -> Process:
+        process, reads = Process(name), self.reads
+        process.start(command, stop)
+        self._note(process, stop)
+        if isinstance(process.error, DisagreementError):
+            self.disagrees = True
+            assert self.reads == reads, f"{name} read {self.reads - reads} records before it refused: {process.error}"
+        elif process.state == "ended" and process.error is None and name.startswith("run "):
+            self.clean_runs += process.value["run_id"] not in self.finished  # a retry looks at nothing
+            self.disagrees = False
+            if process.value["outcome"] in FINAL_OUTCOMES:
+                self.finished[process.value["run_id"]] = process.value
+        return process
+
+    def freeze(self, process: Process) -> None:
+        """SIGSTOP, for as long as :meth:`thaw` does not come: others take its lease."""
+        self.sleepers.append(process)
+        self._slept_since[id(process)] = self.clean_runs
+
+    def thaw(self, number: int, *, stop: Stop | None = None) -> Process:
+        """A sleeper wakes up. What another run has finished since then it does not touch."""
+        process = self.sleepers.pop(number)
+        self.log.append(f"thawed: {process.name}")
+        has_lost = self.clean_runs > self._slept_since.pop(id(process)) and process.name.split()[0] != "steps"
+        is_zombie = has_lost and any("/lease/" not in call for call in process.calls)  # it had the lease
+        before = self._views()
+        process.thaw(stop)
+        self._note(process, stop)
+        if is_zombie:
+            assert self._views() == before, f"{process.name} lost its lease, and changed what readers see"
+        return process
+
+    def _views(self) -> list[Counter[str]]:
+        return [read(table) for table in (self.paths.table, self.paths.quarantine) for read in (read_plain, read_log)]
+
+    def retry(self, run_id: str) -> None:
+        """A run that is over is run again."""
+        reads, before = self.reads, self._views()
+        process = self.run(run_id)
+        assert process.error is None and process.value == self.finished[run_id], f"a retry of {run_id} tells otherwise"
+        assert (self.reads, self._views()) == (reads, before), f"a retry of {run_id} changed something"
+
+    def kill(self, process: Process) -> None:
+        """SIGKILL."""
+        process.kill()
+        self.log.append(f"  killed: {process.name}")
+
+    def _note(self, process: Process, stop: Stop | None) -> None:
+        self.calls += len(process.calls)
+        if process.state == "stopped":
+            self.log.append(f"{process.name}: stopped {stop}: {process.calls[-1]}")
+            return
+        error = process.error
+        if error is None:
+            outcome = process.value.get("outcome", process.value.get("code"))
+            self.log.append(f"{process.name}: {outcome}")
+            return
+        self.log.append(f"{process.name}: {type(error).__name__} {error}")
+        if isinstance(error, HeldError):
+            for run_id in [*self.judged]:
+                if f"run {run_id} of" in str(error.where) and run_id not in self.decided:
+                    self.holds[run_id] = self.judged[run_id].ids
+        if process.name in self.disturbed:
+            return  # its checkpoint was changed under its hands
+        assert isinstance(error, TidegateError), f"{process.name} ended with a traceback: {error!r}"
+        assert not isinstance(error, DefectError), f"{process.name} ended with a defect of ours: {error}"
+
+    def _submit(self, plan: Any) -> int:
+        driver = Driver(self.project, self.spec, self.kafka, self.batch_size, self._on_read)
+        return driver.submit(plan)
+
+    def _on_read(self, rows: list[Row]) -> None:
+        self.reads += len(rows)
+
+    def _judge(self, context: Any, suite: Any, owed: Any, folded: Any) -> list[RuleResult]:
+        """The gate: an increment passes when at least half of its rows are good ones."""
+        rows = [row for manifest in owed for file in manifest.files for row in read_rows(self.paths.state / file.path)]
+        good = sum(row["kind"] == "good" for row in rows)
+        passed = 2 * good >= len(rows)
+        ids = frozenset(row["id"] for row in rows)
+        self.judged[context.report.run_id] = Judged(ids, passed)
+        if passed:
+            self.passed |= ids
+        rule = suite.rules[0]
+        return [RuleResult("mostly_good", rule.type, "critical", passed, len(rows) - good)]
+
+    def _on_call(self, process: Process, call: str, path: str) -> None:
+        words = process.name.split()
+        is_recorded = call == "link" and "decision" in path and words[0] in ("release", "discard")
+        if is_recorded and words[1] in self.holds:
+            held = self.holds[words[1]]
+            self.decided.add(words[1])
+            self.holds = {run_id: ids for run_id, ids in self.holds.items() if not ids <= held}
+            if words[0] == "discard":
+                self.discarded |= held
+            else:
+                self.passed |= held
+
+    # -- what readers see --
+
+    def check(self) -> None:
+        """What holds at every moment, whatever is stopped where."""
+        plain, logged = read_plain(self.paths.table), read_log(self.paths.table)
+        aside = read_plain(self.paths.quarantine)
+        for reader, ids in (("plain parquet", plain), ("the table's log", logged), ("quarantine", aside)):
+            twice = [one for one, count in ids.items() if count > 1]
+            assert not twice, f"{reader} has rows twice: {sorted(twice)[:5]}"
+        seen = set(plain) | set(logged)
+        assert not seen & self.discarded, f"discarded rows are seen: {sorted(seen & self.discarded)[:5]}"
+        held = {one for ids in self.holds.values() for one in ids}
+        assert not seen & held, f"rows of a held increment are seen: {sorted(seen & held)[:5]}"
+        assert seen <= self.passed, f"rows are seen that no gate passed: {sorted(seen - self.passed)[:5]}"
+
+    def settle(self, decision: str) -> None:
+        """Thaw what sleeps, then run, and do what each error says, until nothing is left; all must be accounted for."""
+        while self.sleepers:
+            self.thaw(0)
+            self.check()
+        clean = 0
+        for _ in range(_REMEDIES_AT_MOST):
+            process = self.run(self.new_run_id())
+            self.check()
+            if process.error is None:
+                clean += 1
+                if process.value["outcome"] == "nothing_new":
+                    break
+                if clean == 2:
+                    self.check_all()
+                continue
+            self._follow(process.error, decision)
+            self.check()
+        else:
+            raise AssertionError("no way out: each remedy led to another error")
+        self.check_all()
+        reads = self.reads
+        assert self.run(self.new_run_id()).error is None and self.reads == reads, "an idle run reads something"
+
+    def _follow(self, error: BaseException, decision: str) -> None:
+        """Do what ``fix`` of the error says."""
+        assert isinstance(error, TidegateError)
+        commands = [shlex.split(text) for text in _COMMAND.findall(error.fix or "")]
+        wanted = [words for words in commands if words[1] == decision] or commands
+        assert wanted, f"the fix names no command: {error}"
+        words = wanted[0]
+        if words[1] == "repair":
+            self.repair()
+        elif words[1] in ("release", "discard"):
+            self.decide(words[1], words[3])
+        elif "--accept-loss" in words:
+            self.run(self.new_run_id(), accept="it is gone")
+        else:
+            assert isinstance(error, TryAgainError | SourceLostError | DisagreementError), error
+
+    def check_all(self) -> None:
+        """Every record once: in the table, in quarantine, discarded, or named in a record of what was lost."""
+        self.check()
+        plain, logged = read_plain(self.paths.table), read_log(self.paths.table)
+        assert plain == logged, f"readers differ: plain parquet {_few(plain - logged)}, log {_few(logged - plain)}"
+        assert logged == read_delta(self.paths.table), "deltalake reads other rows"
+        aside, lost = read_plain(self.paths.quarantine), self._lost()
+        assert aside == read_log(self.paths.quarantine), "readers of quarantine differ"
+        for one, kind in self.offered.items():
+            place = aside if kind == "malformed" else logged
+            found = [
+                name
+                for name, is_there in (
+                    ("table or quarantine", place[one]),
+                    ("discarded", one in self.discarded),
+                    ("recorded as lost", one in lost),
+                )
+                if is_there
+            ]
+            assert len(found) == 1, f"record {one} ({kind}) is " + (" and ".join(found) or "nowhere")
+        assert lost <= self._gone(), f"recorded as lost, and still there: {sorted(lost - self._gone())[:5]}"
+        self._check_reports(logged)
+
+    def _check_reports(self, logged: Counter[str]) -> None:
+        """What the reports say became of each increment is what became of it."""
+        for run_id, judged in self.judged.items():
+            report = load_report(self.paths, run_id)
+            if report is None or report.published_by is not None:
+                continue
+            if report.outcome == "published":
+                assert judged.ids <= set(logged), f"run {run_id} says published: {sorted(judged.ids - set(logged))[:5]}"
+            elif report.outcome == "discarded":
+                assert not judged.ids & set(logged), f"run {run_id} says discarded"
+
+    def _lost(self) -> set[str]:
+        """What the record of accepted losses names."""
+        found: set[str] = set()
+        if self.paths.losses.exists():
+            for line in self.paths.losses.read_bytes().splitlines():
+                for source in json.loads(line)["sources"].values():
+                    for one in source["ranges"]:
+                        offsets = range(one["lost_from"], one["lost_until"])
+                        found |= {f"k{one['partition']}-{offset}" for offset in offsets}
+        return found
+
+    def _gone(self) -> set[str]:
+        return {f"k{number}-{offset}" for number, begin in self.kafka.begin.items() for offset in range(begin)}
+
+    def end(self) -> None:
+        """Kill what is still asleep."""
+        for process in self.sleepers:
+            process.kill()
+        self.sleepers.clear()
+
+
+class NoThread:
+    """A heartbeat that is not needed: time stands still for the process that runs."""
+
+    def __init__(self, **more: Any) -> None: ...
+
+    def start(self) -> None: ...
+
+    def join(self, timeout: float) -> None: ...
+
+
+def gate_suite(project: Project) -> Any:
+    from tidegate.audit.suite import load_suite
+
+    return load_suite(project, NAME)
+
+
+# -- readers, which know nothing of the program --
+
+_rows: dict[tuple[int, int, int], list[Row]] = {}
+
+
+def read_rows(path: Path) -> list[Row]:
+    """The rows of a parquet file; those of the files read last are remembered."""
+    found = path.stat()
+    key = (found.st_ino, found.st_size, found.st_mtime_ns)
+    if key not in _rows:
+        if len(_rows) > 10_000:
+            _rows.clear()
+        _rows[key] = pq.read_table(path, partitioning=None).to_pylist()
+    return _rows[key]
+
+
+def _id_of(row: dict[str, Any]) -> str:
+    return str(row["id"] if "id" in row else row["raw"])
+
+
+def read_plain(table: Path) -> Counter[str]:
+    """Ids of all rows that ``table/**/*.parquet`` gives, which no log tells what to leave out."""
+    return Counter(_id_of(row) for path in table.rglob("*.parquet") if path.name[0] != "." for row in read_rows(path))
+
+
+def read_log(table: Path) -> Counter[str]:
+    """Ids of all rows of the newest version, by the commit files alone. A file that is not there is a torn table."""
+    files: dict[str, None] = {}
+    for path in sorted((table / "_delta_log").glob("*[0-9].json")) if table.is_dir() else []:
+        for line in path.read_bytes().split(b"\n"):
+            action = json.loads(line) if line else {}
+            if "add" in action:
+                files[action["add"]["path"]] = None
+            elif "remove" in action:
+                files.pop(action["remove"]["path"], None)
+    gone = [name for name in files if not (table / name).exists()]
+    assert not gone, f"the log of {table.name} names a file that is not there: {gone[0]}"
+    return Counter(_id_of(row) for name in files for row in read_rows(table / name))
+
+
+def read_delta(table: Path) -> Counter[str]:
+    """Ids of all rows by deltalake."""
+    from deltalake import DeltaTable
+
+    if not DeltaTable.is_deltatable(str(table)):
+        return Counter()
+    return Counter(_id_of(row) for row in DeltaTable(str(table)).to_pyarrow_table().to_pylist())
+
+
+def _few(ids: Counter[str]) -> str:
+    return f"alone has {sorted(ids)[:5]}" if ids else "has no more"
