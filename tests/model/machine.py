@@ -1,7 +1,7 @@
 """What can happen to a pipeline, as rules that hypothesis puts into any order.
 
-A command runs to its end, or is stopped at one of its storage calls, before or behind it: killed there, or frozen, to be
-thawed at any later time. After every rule the readers are asked (:meth:`World.check`); in the end everything is
+A command runs to its end, or is stopped at one of its storage calls, before or behind it: killed there, or frozen, to
+be thawed at any later time. After every rule the readers are asked (:meth:`World.check`); in the end everything is
 settled, and each record must be accounted for once.
 """
 

@@ -1,5 +1,5 @@
-"""A power cut at each point of a run: what was not synced is gone, cut off or full of NUL bytes. At most two runs later,
-without a person, every record is in its place once, for every reader."""
+"""A power cut at each point of a run: what was not synced is gone, cut off or full of NUL bytes. At most two runs
+later, without a person, every record is in its place once, for every reader."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ def drop_late_intents(
     """The intents that are in force; the others are removed, ``check`` is called first.
 
     A run that holds the lease finishes every intent before it judges anything. So where the verdict of another run on
-    some of the batches failed, and nothing of the intent was begun, it was written after that verdict, by a process that
-    slept: what is held now must not become visible by what passed before.
+    some of the batches failed, and nothing of the intent was begun, it was written after that verdict, by a process
+    that slept: what is held now must not become visible by what passed before.
     """
     failed = [verdict for verdict in list_verdicts(paths) if not verdict.passed] if intents else []
     in_force = []

@@ -25,8 +25,8 @@ from tidegate.staging.checkpoint import (
 def drop_torn_plan(checkpoint: Path, spoken_of: int, *, is_named: bool, check: Callable[[], None]) -> list[str]:
     """Take away what is torn and nothing speaks of; the names of these files, relative to ``checkpoint``.
 
-    ``spoken_of`` is the last batch that a manifest or the table's log holds, -1 for none; ``is_named`` whether the birth
-    record knows the query, which it does before anything is staged. ``check`` is called before anything is removed.
+    ``spoken_of`` is the last batch that a manifest or the table's log holds, -1 for none; ``is_named`` whether the
+    birth record knows the query, which it does before anything is staged. ``check`` is called before each removal.
     """
     torn: list[Path] = []
     if not is_named and spoken_of < 0 and checkpoint.is_dir() and not _is_whole_metadata(checkpoint / "metadata"):
