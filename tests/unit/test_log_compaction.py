@@ -265,3 +265,16 @@ def test_a_torn_parquet_checkpoint_stops_nobody_for_long(tmp_path: Path) -> None
     assert commit(table, 0) == 3
     compact_log(table, lambda: None)
     assert describe(table) == described_here(table)
+
+
+def test_a_compaction_of_a_version_that_was_taken_away_is_not_read_for_the_one_that_follows(tmp_path: Path) -> None:
+    for number in range(4):
+        commit(tmp_path, number, add=[add_file(tmp_path, number)])
+    put_compaction(tmp_path, read_log(tmp_path))
+    newest = tmp_path / LOG_FOLDER / commit_name(3)
+    newest.rename(f"{newest}.torn")
+    next(tmp_path.glob("part-*-00000003-*")).unlink()
+    again = add_file(tmp_path, 7)
+    assert commit(tmp_path, 3, add=[again]) == 3
+    assert again.path in [file.path for file in list_data_files(tmp_path)]
+    assert sorted(row["id"] for row in read_agreed(tmp_path)) == [0, 1, 2, 7]
