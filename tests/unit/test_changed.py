@@ -228,3 +228,9 @@ def test_our_own_links_are_no_change(bench: Bench) -> None:
         assert (scan.changed, scan.same) == ((), ())
         if bench.on_change == "report":
             assert inbox.ledger.rows()[0].ctime_ns == bench.file.stat().st_ctime_ns
+
+
+def test_a_reason_that_is_no_unicode_is_put_down_as_far_as_it_is(bench: Bench) -> None:
+    bench.file.write_text("9\n2\n3\n")
+    assert bench.acknowledge(reason=b"gepr\xfcft".decode("utf-8", "surrogateescape"))["left"] == 0
+    assert bench.row["changed"] == []

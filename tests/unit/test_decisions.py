@@ -347,3 +347,12 @@ def test_a_file_of_the_wrong_kind_is_refused_and_can_be_moved_away(stage: Stage,
     held.decide("discard")
     held.run("R2", GOOD)
     check_all_is_true(held, "discard", "moved away")
+
+
+@pytest.mark.parametrize("decision", ["discard", "release"])
+def test_a_reason_that_is_no_unicode_leaves_a_log_that_can_be_read(stage: Stage, decision: Ruling) -> None:
+    stage.held.hold()
+    said = b"gepr\xfcft".decode("utf-8", "surrogateescape")  # as it comes from a terminal of another encoding
+    steps.decide(stage.held.project, NAME, "R1", decision=decision, reason=said)
+    stage.held.run("R2", GOOD)
+    assert stage.held.rows() == AFTER[decision]

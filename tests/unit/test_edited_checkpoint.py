@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.fake_kafka import NAME, FakeBroker, FakeSpark, make_project
+from tests.staged import make_paths
 from tidegate import storage
 from tidegate.errors import DisagreementError, TryAgainError
 from tidegate.project import PipelinePaths, Project
@@ -27,7 +28,8 @@ from tidegate.source import kafka
 from tidegate.spec.load import load_pipeline
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import read_birth, replace_birth
-from tidegate.staging.checkpoint import files_between, hadoop_checksum, read_given
+from tidegate.staging.checkpoint import CheckpointState, files_between, hadoop_checksum, read_given
+from tidegate.staging.seal import CheckpointFiles, Seal, allow_moves, digest_of, find_edited, read_seal, set_seal
 
 FILES = "  f: {type: files, path: data/inbox, format: csv, schema: value STRING}\ntransform: transform.sql\n"
 
@@ -290,3 +292,16 @@ def test_a_compacted_list_is_read_once(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr("tidegate.staging.checkpoint.json.loads", count)
     assert files_between(tmp_path, "f", -1, 299) == [f"/in/{n}" for n in range(300)]
     assert parsed == 300
+
+
+def test_a_seal_from_before_a_move_does_not_come_over_the_one_that_tells_of_it(tmp_path: Path) -> None:
+    paths = make_paths(tmp_path)
+    checkpoint = CheckpointState(True, "q", last_offset=0, last_commit=0)
+    old, new = (CheckpointFiles({"offsets/0": digest_of(data)}) for data in (b"old", b"new"))
+    set_seal(paths, checkpoint, replace(old, digests={**old.digests, "metadata": "m"}), Seal())
+    allow_moves(paths, checkpoint, old, {0: b"new"}, {"batch": 0, "ends": {}})
+    set_seal(paths, checkpoint, old, Seal())  # by a process that slept over it
+    assert find_edited(new, read_seal(paths, "q")) == []
+    set_seal(paths, checkpoint, new, read_seal(paths, "q"))
+    set_seal(paths, checkpoint, old, Seal())
+    assert find_edited(new, read_seal(paths, "q")) == []

@@ -18,6 +18,7 @@ from deltalake.transaction import create_table_with_add_actions
 from tests.keyed import FakeLease, Keyed
 from tests.readers import read_agreed
 from tests.staged import QUERY, make_schema
+from tidegate.errors import DisagreementError
 from tidegate.lease import Lease
 from tidegate.run.upkeep import tend_tables
 from tidegate.table.commit import commit_files
@@ -265,3 +266,30 @@ def test_a_torn_parquet_checkpoint_stops_nobody_for_long(tmp_path: Path) -> None
     assert commit(table, 0) == 3
     compact_log(table, lambda: None)
     assert describe(table) == described_here(table)
+
+
+def test_a_compaction_of_a_version_that_was_taken_away_is_not_read_for_the_one_that_follows(tmp_path: Path) -> None:
+    for number in range(4):
+        commit(tmp_path, number, add=[add_file(tmp_path, number)])
+    put_compaction(tmp_path, read_log(tmp_path))
+    newest = tmp_path / LOG_FOLDER / commit_name(3)
+    newest.rename(f"{newest}.torn")
+    next(tmp_path.glob("part-*-00000003-*")).unlink()
+    again = add_file(tmp_path, 7)
+    assert commit(tmp_path, 3, add=[again]) == 3
+    assert again.path in [file.path for file in list_data_files(tmp_path)]
+    assert sorted(row["id"] for row in read_agreed(tmp_path)) == [0, 1, 2, 7]
+
+
+def test_a_newest_commit_that_is_torn_under_a_compaction_is_told_with_what_helps(tmp_path: Path) -> None:
+    for number in range(4):
+        commit(tmp_path, number, add=[add_file(tmp_path, number)])
+    put_compaction(tmp_path, read_log(tmp_path))
+    newest = tmp_path / LOG_FOLDER / commit_name(3)
+    newest.write_bytes(newest.read_bytes()[:90])
+    with pytest.raises(DisagreementError, match="TABLE_LOG_UNREADABLE") as told:
+        read_table_state(tmp_path, (QUERY,))
+    assert f"mv {newest} {newest}.torn" in str(told.value.fix)
+    newest.rename(f"{newest}.torn")
+    state = read_table_state(tmp_path, (QUERY,))
+    assert state is not None and state.txns == {QUERY: 2}

@@ -181,3 +181,24 @@ def test_an_intent_of_another_batch_does_not_put_a_torn_version_aside(tmp_path: 
     with pytest.raises(DisagreementError, match="TABLE_LOG_UNREADABLE"):
         keyed.run("next")
     assert torn.exists()
+
+
+def test_a_replaced_file_is_gone_from_its_folder_on_disk_before_the_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keyed = Keyed(tmp_path, partition_by=["city"])
+    keyed.stage([{"id": 1, "city": "A", "n": 1}])
+    keyed.run()
+    keyed.stage([{"id": 1, "city": "B", "n": 2}])  # nothing new comes into the folder that it leaves
+    seen: list[list[str]] = []
+    fsync = os.fsync
+
+    def note(handle: int) -> None:
+        fsync(handle)
+        path = Path(os.readlink(f"/proc/self/fd/{handle}"))
+        if path.name == "city=A":
+            seen.append([name for name in os.listdir(path) if not name.startswith(".")])
+
+    monkeypatch.setattr(os, "fsync", note)
+    keyed.run()
+    assert seen[-1] == []

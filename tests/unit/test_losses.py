@@ -338,3 +338,11 @@ def test_accepting_killed_anywhere(
         one.check(lambda number, at: number == 0 and 100 <= at < 300)
         assert one.record()["sources"]["s"]["lost_offsets"] == 200
     assert at > 5
+
+
+def test_a_reason_that_is_no_unicode_is_put_on_record_as_far_as_it_is(flow: Flow) -> None:
+    flow.broker.begin = {"t": {0: 150, 1: 150}}
+    flow.broker.end = {"t": {0: 200, 1: 200}}
+    flow.run(b"gepr\xfcft".decode("utf-8", "surrogateescape"))
+    assert flow.record()["reason"] == "gepr?ft"
+    flow.check(lambda _, at: 100 <= at < 150)

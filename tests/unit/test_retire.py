@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -24,11 +24,13 @@ from tests.storage_calls import KilledHere, StorageCalls, kill
 from tidegate import storage
 from tidegate.errors import DisagreementError, TidegateError, TryAgainError
 from tidegate.ingest.jvm import PINNED
+from tidegate.lease import Lease
 from tidegate.run.preflight import gather_facts
-from tidegate.run.rebirth import begin_anew, replace_query, retire_query
+from tidegate.run.rebirth import begin_anew, pin_paths, replace_query, retire_query
+from tidegate.run.rebuild import first_offsets
 from tidegate.run.repair import repair_pipeline
 from tidegate.source.ledger import NewFile, open_ledger
-from tidegate.staging.birth import new_birth
+from tidegate.staging.birth import new_birth, read_birth
 from tidegate.staging.manifest import find_tombstones, put_tombstone, read_all_manifests, refuse_tombstone
 from tidegate.staging.retired import read_retired
 from tidegate.table import commit
@@ -435,3 +437,22 @@ def test_an_older_token_changes_nothing_in_the_ledger(tmp_path: Path, monkeypatc
             ledger.add_links("orders", [NewFile("c", 1, 1, "")])
     with open_ledger(scene.paths, lease=scene.leases.take()) as later:
         assert [row.path for row in later.rows()] == ["a", "c"]
+
+
+def test_births_that_came_late_are_taken_away_each_time_and_tell_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = ByHand(tmp_path, monkeypatch)
+    scene.offer(1)
+    scene.run()
+    birth = read_birth(scene.paths)
+    assert birth is not None and birth.query_id is not None
+    began_behind = {"orders": {"offsets": {"t": {"0": 9}}}}
+    late = replace(birth, query_id=None, replaces=[birth.query_id, -1], sources=began_behind)
+    for _ in range(3):
+        begin_anew(scene.paths.pinned(), late, why="a loss", lease=cast(Lease, scene.leases.take()))
+        assert pin_paths(scene.paths, cast(Lease, scene.leases.take())).generation == 0
+    assert first_offsets(scene.paths, "orders") is None
+    scene.offer(2)
+    scene.run()
+    assert scene.ids() == [1, 2]

@@ -244,3 +244,14 @@ def test_any_order_of_appending_and_running(tmp_path: Path, seed: int) -> None:
             read += inbox.run(step)[1]
         assert sorted(b"".join(read).splitlines()) == sorted(b"".join(written.values()).splitlines())
         assert inbox.ledger.noted_rows() == []
+
+
+def test_a_file_whose_pieces_were_read_again_vanishes_once(inbox: Inbox) -> None:
+    inbox.write("app.log", "one\n")
+    inbox.run(0)
+    inbox.write("app.log", "two\n", append=True)
+    inbox.run(1)
+    inbox.ledger.untake({"q": -1})
+    assert inbox.run(2)[1] == [b"one\n", b"two\n"]
+    (inbox.root / "inbox/app.log").unlink()
+    assert [inbox.run(number)[0].vanished for number in (3, 4)] == [("inbox/app.log",), ()]

@@ -89,6 +89,7 @@ def acknowledge_changes(project: Project, name: str, wanted: Sequence[str], *, r
     """
     if not reason.strip():
         raise UsageError("REASON_MISSING", "an acknowledgement needs a reason", fix='add --reason "..."')
+    reason = reason.encode("utf-8", "replace").decode()  # what was typed need not be Unicode
     paths = project.paths(name)
     spec = as_read(load_pipeline(project, name), paths)
     sources = {

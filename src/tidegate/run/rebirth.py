@@ -9,6 +9,7 @@ create. So a process that was asleep can neither write into the checkpoint of it
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import asdict, replace
 
 from tidegate import storage
@@ -105,7 +106,8 @@ def pin_paths(paths: PipelinePaths, lease: Lease) -> PipelinePaths:
         query_id, last = str(birth.replaces[0]), int(birth.replaces[1])
         lease.check()
         if last_that_counts(paths, query_id, keep_staged=True) > last:
-            storage.move(pinned.query_folder, paths.set_aside / f"late-{pinned.query_folder.name}")
+            aside = paths.set_aside / f"late-{pinned.query_folder.name}-{secrets.token_hex(4)}"
+            storage.move(pinned.query_folder, aside)  # under a new name: its number is given again
             return paths.pinned()
         retire_query(paths, query_id, lease=lease, in_flight=None)
         return pinned

@@ -445,8 +445,8 @@ class Ledger(LedgerFile):
                 "ORDER BY id"
             ).fetchall()
             self._db.executemany(
-                f"UPDATE files SET state = {_LINKED}, query_id = NULL, batch_id = NULL, has_link = 1, vanished = 0 "
-                "WHERE id = ?",
+                f"UPDATE files SET state = {_LINKED}, query_id = NULL, batch_id = NULL, has_link = 1, "
+                f"vanished = instr(path, CAST('{_PIECE}' AS BLOB)) > 0 WHERE id = ?",  # a piece does not vanish
                 ids,
             )
             found = [self._db.execute(f"SELECT {_COLUMNS} FROM files WHERE id = ?", one).fetchone() for one in ids]

@@ -128,4 +128,5 @@ def digest_of(data: bytes) -> str:
 def _write(paths: PipelinePaths, checkpoint: CheckpointState, before: Seal, now: Mapping[str, Any]) -> None:
     if now != {"files": before.files, "moved": before.moved}:
         number = 0 if checkpoint.last_offset is None else checkpoint.last_offset
-        storage.write_note(paths.seals / str(checkpoint.query_id), number, now)
+        # A process that slept since before a batch was moved must not put its seal over the one that tells of it.
+        storage.write_note(paths.seals / str(checkpoint.query_id), 2 * number + bool(now["moved"]), now)

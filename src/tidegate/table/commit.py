@@ -19,7 +19,7 @@ from urllib.parse import quote, unquote
 from tidegate import __version__, storage
 from tidegate.errors import DisagreementError, TidegateError, TryAgainError
 from tidegate.table.log import DataFile, first_line, has_log, read_log
-from tidegate.table.log_files import LOG_FOLDER, commit_name
+from tidegate.table.log_files import LOG_FOLDER, commit_name, compacted_name, compactions_of, list_names
 from tidegate.table.retire import refuse_retired, retired_mark
 from tidegate.table.schema import check_partition_columns, check_schema_change, normalise_schema
 from tidegate.table.snapshot import Snapshot
@@ -107,10 +107,20 @@ def _append(
     lines = [json.dumps(action, ensure_ascii=False) for action in ({"commitInfo": info}, *actions)]
     version = table.version + 1
     try:
-        data = "\n".join(lines).encode("utf-8", "surrogateescape")
+        _drop_untrue_compactions(table_path, version)
+        # What a person typed need not be Unicode; a log that is none can be read by nobody.
+        data = "\n".join(lines).encode("utf-8", "replace")
         return version if storage.put_if_absent(table_path / LOG_FOLDER / commit_name(version), data) else None
     except OSError as error:
         raise _commit_failed(table_path, first_line(error)) from error
+
+
+def _drop_untrue_compactions(table_path: Path, version: int) -> None:
+    """Remove compaction files that speak of a version that is still to be made: they are of commits that were taken out
+    of the log, and would be read in the place of those that come."""
+    for last in compactions_of(list_names(table_path)):
+        if last >= version:
+            storage.remove(table_path / LOG_FOLDER / compacted_name(last))
 
 
 def _create_table(

@@ -112,7 +112,10 @@ def read_table_state(table_path: Path, app_ids: tuple[str, ...] = ()) -> TableSt
     if not has_log(table_path):
         return None
     snapshot = read_log(table_path)
-    info = read_commit_metadata(table_path, snapshot.version)
+    try:
+        info = read_commit_metadata(table_path, snapshot.version)
+    except ValueError as error:  # torn, and held by a compaction file, which other readers do not use
+        raise _unreadable(table_path, error) from error
     txns = {app_id: snapshot.transaction_version(app_id) for app_id in app_ids}
     return TableState(
         version=snapshot.version,

@@ -47,6 +47,8 @@ def set_aside(intent: PublishIntent, table_path: Path, is_current: Callable[[], 
     for old, _ in renamed:
         check_lease(is_current, intent)
         storage.remove(table_path / old.path)
+    for folder in {(table_path / old.path).parent for old, _ in renamed}:
+        storage.fsync_dir(folder)  # or a power cut after the commit would bring the old rows back
     return [replace(old, path=hidden) for old, hidden in renamed]
 
 
