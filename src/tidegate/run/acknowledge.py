@@ -18,7 +18,7 @@ from tidegate.run.steps import new_run_id
 from tidegate.source.content import Mark, NotTaken, mark_of, opened, reopen
 from tidegate.source.files import FilesScan, scan_files, source_roots
 from tidegate.source.intake import source_path
-from tidegate.source.ledger import Acknowledged, Ledger, LedgerRow, open_ledger, shown_path
+from tidegate.source.ledger import Acknowledged, Ledger, open_ledger, shown_path
 from tidegate.spec.as_read import SpooledSource
 from tidegate.spec.load import load_pipeline
 from tidegate.spec.models import FilesSource, PipelineSpec
@@ -107,9 +107,8 @@ def acknowledge_changes(project: Project, name: str, wanted: Sequence[str], *, r
                 mine = [change for change in chosen if change["source"] == source]
                 rows = ledger.last_rows(source, [change["path"] for change in mine])
                 taken = [
-                    (row.path, _state(project, one, row, change), change["how"], change["unread_bytes"])
+                    (rows[change["path"]].path, _state(project, one, change), change["how"], change["unread_bytes"])
                     for change in mine
-                    for row in [rows[change["path"]]]
                 ]
                 ledger.acknowledge(source, taken, who=getpass.getuser(), reason=reason.strip())
     return {"pipeline": name, "acknowledged": chosen, "left": len(changed) - len(chosen)}
@@ -150,7 +149,7 @@ def _choose(
     return chosen
 
 
-def _state(project: Project, spec: FilesSource, row: LedgerRow, change: Mapping[str, Any]) -> Acknowledged:
+def _state(project: Project, spec: FilesSource, change: Mapping[str, Any]) -> Acknowledged:
     """The file as it is known to the person, with the mark of what it holds if it still is as they were told."""
     ctime_ns, mark = None, None
     try:

@@ -70,7 +70,6 @@ class Restored:
 
 
 def admit(
-    project: Project,
     paths: PipelinePaths,
     source_name: str,
     spec: FilesSource,

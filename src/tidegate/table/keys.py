@@ -98,8 +98,7 @@ class KeyIndex:
     def __init__(self, keys: Any) -> None:
         self._values: list[Any] = []
         self._pairs: list[Any] = []
-        self.numbers = self._number(keys, learn=True)
-        """The number of each row of ``keys``."""
+        self._number(keys, learn=True)
 
     def find(self, keys: Any) -> Any:
         """The number of each row's key, NULL for a key that is not known."""
