@@ -169,6 +169,10 @@ class PipelinePaths:
         """Attempt folders of staged batches."""
         return self.state / "staging"
 
+    def attempts(self, query_id: str, batch_id: int) -> Path:
+        """The attempt folders of one batch."""
+        return self.staging / query_id / f"{batch_id:012d}"
+
     @property
     def manifests(self) -> Path:
         """Batch manifests, until their batch is settled."""
@@ -184,7 +188,7 @@ class PipelinePaths:
 
     def merge_folder(self, query_id: str, batch_id: int, token: str) -> Path:
         """Where one attempt copies files without the rows that are replaced, beside the attempts of the batch."""
-        return self.staging / query_id / f"{batch_id:012d}" / f"merge-{token}"
+        return self.attempts(query_id, batch_id) / f"merge-{token}"
 
     @property
     def verdicts(self) -> Path:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from tidegate.errors import DefectError, DisagreementError, SourceLostError, TidegateError, TryAgainError, UsageError
 from tidegate.ingest.causes import Cause, read_causes
-from tidegate.storage import disk_full
+from tidegate.storage import disk_full, is_disk_full
 from tidegate.transform.text import first_lines
 
 _PYTHON_ERROR = re.compile(r"(\w+\.)*\w*(Error|Exception|Exit|Interrupt|Warning)\b")
@@ -61,7 +60,7 @@ def explain(
 
 def _explain_storage(error: BaseException, causes: Sequence[Cause], name: str, state: Path) -> TidegateError | None:
     """A full disk, a checkpoint that somebody else writes, state that cannot be read."""
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if is_disk_full(error):
         return disk_full(state)
     if any("No space left on device" in one.text or "Disk quota exceeded" in one.text for one in causes):
         return disk_full(state)  # the operating system's own words, which Java hands on

@@ -6,13 +6,13 @@ A change is open from the first run that saw it until it is acknowledged. Nothin
 
 from __future__ import annotations
 
-import getpass
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tidegate.errors import SourceLostError, UsageError
 from tidegate.lease import acquire
+from tidegate.machine import name_person
 from tidegate.project import PipelinePaths, Project
 from tidegate.run.steps import new_run_id
 from tidegate.source.content import Mark, NotTaken, mark_of, opened, reopen
@@ -110,7 +110,7 @@ def acknowledge_changes(project: Project, name: str, wanted: Sequence[str], *, r
                     (rows[change["path"]].path, _state(project, one, change), change["how"], change["unread_bytes"])
                     for change in mine
                 ]
-                ledger.acknowledge(source, taken, who=getpass.getuser(), reason=reason.strip())
+                ledger.acknowledge(source, taken, who=name_person(), reason=reason.strip())
     return {"pipeline": name, "acknowledged": chosen, "left": len(changed) - len(chosen)}
 
 

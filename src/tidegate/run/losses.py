@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate import storage
 from tidegate.errors import DisagreementError, TidegateError, UsageError
+from tidegate.machine import now_text
 from tidegate.project import PipelinePaths
 from tidegate.run.pending import Pending
 from tidegate.run.pinned import settings_at_birth
 from tidegate.run.preflight import Facts, gather_facts
 from tidegate.run.rebirth import begin_anew, replace_query
 from tidegate.run.rebuild import rebuild_choices
-from tidegate.run.report import now_text
 from tidegate.staging.birth import new_birth, replace_birth
 from tidegate.staging.checkpoint import moved_end, replace_entry
 from tidegate.staging.seal import allow_moves

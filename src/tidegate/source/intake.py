@@ -329,7 +329,7 @@ def _link(handle: int, link: Path) -> _Content:
         except FileExistsError:
             pass
         except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            if storage.is_disk_full(error):
                 raise storage.disk_full(link) from error
             if error.errno not in _NO_HARD_LINK:
                 raise
@@ -353,7 +353,7 @@ def _copy(reader: int, link: Path) -> None:
             raise NotTaken("changed while it was copied")
         os.rename(part, link)
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if storage.is_disk_full(error):
             raise storage.disk_full(link) from error
         raise
     finally:

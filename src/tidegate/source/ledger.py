@@ -20,11 +20,11 @@ import os
 import re
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from tidegate import storage
 from tidegate.errors import DisagreementError
+from tidegate.machine import now_text
 from tidegate.project import PipelinePaths
 from tidegate.source.content import Mark
 from tidegate.source.ledger_file import HoldsLease, LedgerFile
@@ -311,7 +311,7 @@ class Ledger(LedgerFile):
         Returns the rows, in the order of ``files``.
         """
         files = list(files)
-        taken_at = datetime.now(UTC).isoformat(timespec="milliseconds")
+        taken_at = now_text()
         # A piece does not vanish: the file does.
         sql = (
             "INSERT OR IGNORE INTO files (source, path, size, mtime_ns, link, taken_at, vanished, begin, until, "
@@ -380,7 +380,7 @@ class Ledger(LedgerFile):
         belongs to another batch stays as it is; those rows are returned: such a file was read twice.
         """
         files = list(files)
-        taken_at = datetime.now(UTC).isoformat(timespec="milliseconds")
+        taken_at = now_text()
         mine = (query_id, batch_id)
         with self._writing():
             self._db.executemany(
@@ -471,7 +471,7 @@ class Ledger(LedgerFile):
         self, source: str, changes: Iterable[tuple[str, Acknowledged, str, int]], *, who: str, reason: str
     ) -> None:
         """A person knows of these (row's path, state of the file, how, unread bytes): they are open no more."""
-        at = datetime.now(UTC).isoformat(timespec="milliseconds")
+        at = now_text()
         with self._writing():
             for path, now, how, unread in changes:
                 key = os.fsencode(path)

@@ -92,10 +92,7 @@ def _txn(table: Snapshot, app_id: str) -> int:
 def _append(
     table_path: Path, table: Snapshot, actions: Sequence[dict[str, Any]], custom_metadata: Mapping[str, str]
 ) -> int | None:
-    """Make the version after ``table`` of these actions; its number, None when another process has made that version.
-
-    The file is on disk, whole, before it gets its name, and a name is given once.
-    """
+    """Make the version after ``table`` of these actions; its number, None when another process has made it."""
     _check_writable(table_path, table)
     info = {
         "timestamp": time.time_ns() // 1_000_000,

@@ -175,7 +175,7 @@ def _move_files(
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            if error.errno in (28, 122):
+            if storage.is_disk_full(error):
                 raise storage.disk_full(folder) from error
             raise
     for file, target in zip(intent.files_to_add, targets, strict=True):
