@@ -331,7 +331,7 @@ def load_project(folder: Path | str | None = None, environment: Mapping[str, str
             "BAD_PROJECT_PATH",
             f"the path of the project {unusable}: {str(root)!r}",
             where=str(root).replace("\n", "\\n"),
-            next_run="is refused in the same way",
+            next_run="is refused again",
             fix="move the project to a folder with a plain name",
         )
     try:
@@ -358,7 +358,7 @@ def _find_root(folder: Path | str | None) -> Path:
         "NO_PROJECT",
         f"there is no {PROJECT_FILE} in {start}{reach}",
         where=str(start),
-        next_run="is refused in the same way",
+        next_run="is refused again",
         fix="go to the project's folder, use --project DIR, or make one: tidegate init DIR",
     )
 

@@ -230,5 +230,5 @@ def dump_json(value: Any) -> bytes:
     try:
         return (text + "\n").encode()
     except UnicodeEncodeError:
-        # A file name that is no Unicode (surrogateescape): written as \udcXX it is valid JSON and can be read back.
+        # A file name that is not Unicode (surrogateescape): written as \udcXX it is valid JSON and can be read back.
         return (json.dumps(value, indent=1, default=str) + "\n").encode()

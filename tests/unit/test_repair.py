@@ -110,7 +110,7 @@ def test_a_killed_repair_is_still_found(
 
 
 def test_the_checkpoint_of_an_earlier_version_is_left_behind(tmp_path: Path) -> None:
-    """The new one is born with what this version pins, or it would be refused in the same way after its first batch."""
+    """The new one is born with what this version pins, or it would be refused again after its first batch."""
     project = make_project(tmp_path)
     paths, spec = project.paths(NAME), load_pipeline(project, NAME)
     then = new_birth(paths, spec, {"orders": {}}, {"spark.sql.shuffle.partitions": "8"})

@@ -76,7 +76,7 @@ def changed_error(
         "FILES_CHANGED",
         describe_changed(fail),
         where=f"{paths.spec}: sources.{fail[0]['source']}.on_change",
-        next_run="stops in the same way, and reads nothing, until that is acknowledged",
+        next_run="stops again, and reads nothing, until that is acknowledged",
         fix=f'send what is missing under a new name, then: tidegate acknowledge {spec.name} --reason "..."',
     )
 

@@ -64,7 +64,7 @@ def loss_error(name: str, facts: Facts, pending: Pending, losses: Mapping[str, K
             f"batch {facts.begun_and_staged} is staged, but Spark had not committed its state yet, and records from "
             f"which it is computed are gone: {message}",
             where=where,
-            next_run="refuses in the same way; nothing was read or written",
+            next_run="refuses again; nothing was read or written",
             fix="; or ".join(rebuild_choices(name))
             + f'; after a rebuild `tidegate run {name} --accept-loss "reason"` goes on without what is gone',
         )

@@ -35,7 +35,7 @@ def refuse_new_checkpoint(found: TidegateError, name: str) -> DisagreementError:
         f"{found.message}; the query keeps state, and what it has read and not yet published is in its checkpoint "
         "alone: a new checkpoint would lose it",
         where=found.where or f"pipeline {name}",
-        next_run="refuses in the same way; nothing was read or written",
+        next_run="refuses again; nothing was read or written",
         fix="; or ".join(rebuild_choices(name)),
     )
 

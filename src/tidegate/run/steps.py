@@ -171,7 +171,7 @@ def _open_run(
 ) -> Iterator[RunContext]:
     """The context of a step. Afterwards the report is stored, and the lease released, or parked for the next step.
 
-    ``note_failure`` is off for decisions: a decision that cannot be taken is no news about the run.
+    ``note_failure`` is off for decisions: a decision that cannot be taken says nothing about the run.
     """
     check_run_id(run_id)
     spec = load_pipeline(project, name)

@@ -47,7 +47,7 @@ DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 _NO_HARD_LINK = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES}
 _GONE = (FileNotFoundError, NotADirectoryError)
-# What Hive escapes in a k=v folder name, and what Spark reads back; bytes that are no Unicode are escaped with them.
+# What Hive escapes in a k=v folder name, and what Spark reads back; bytes that are not Unicode are escaped with them.
 _HIVE_SPECIAL = re.compile("[\x01-\x1f\x7f\"#%'*/:=?\\\\{}\\[\\]^\udc80-\udcff]")
 
 

@@ -138,7 +138,7 @@ def open_ledger(
     change fails with TryAgainError LEASE_LOST and is undone.
 
     Raises DisagreementError LEDGER_MISSING when files were taken and there is no ledger, LEDGER_BEHIND when it is an
-    older copy than the last publish saw (``create`` makes or takes one all the same: repair only), LEDGER_UNREADABLE
+    older copy than the last publish saw (``create`` makes or takes one anyway: repair only), LEDGER_UNREADABLE
     when it is damaged or of another version.
     """
     path = paths.ledger

@@ -202,7 +202,7 @@ def rename_files(table_path: Path, renamed: list[tuple[DataFile, str]], *, app_i
             "REPLACED_FILES_GONE",
             f"{len(gone)} files that were to be replaced are no longer in the table, for example {gone[0]}",
             where=str(table_path),
-            next_run="stops in the same way",
+            next_run="stops again",
             fix="look at what else wrote to the table: tidegate alone may",
         )
     if not todo:

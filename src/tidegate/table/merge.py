@@ -279,7 +279,7 @@ def _not_unique(batch: int, keys: list[str], repeated: list[str]) -> UsageError:
         f"rows of batch {batch} have the same keys ({', '.join(keys)}), so none of them can be said to replace the "
         f"other, for example {'; '.join(repeated)}",
         where=f"pipeline.yaml, table.keys; batch {batch}",
-        next_run="goes on once this is mended; what is staged stays, the table is untouched",
+        next_run="goes on once this is put right; what is staged stays, the table is untouched",
         fix="add the columns that tell the rows apart to table.keys, or aggregate by the keys",
     )
 
@@ -289,6 +289,6 @@ def _file_gone(table_path: Path, file: DataFile) -> DisagreementError:
         "TABLE_FILES_GONE",
         f"a data file that the table's log names is not there: {file.path}",
         where=str(table_path),
-        next_run="stops in the same way; nothing was moved",
+        next_run="stops again; nothing was moved",
         fix="restore the file; tidegate alone may write to the table's folder",
     )

@@ -135,7 +135,7 @@ def _settled(table_path: Path, intent: PublishIntent, state: TableState | None) 
             f"a publish of batches {intent.app_version_before + 1} to {intent.app_version} was begun, but the "
             f"table's log ends at batch {current}: the table was deleted or restored from an older copy",
             where=str(table_path),
-            next_run="stops in the same way; nothing was moved",
+            next_run="stops again; nothing was moved",
             fix=f"tidegate repair {intent.pipeline} --dry-run",
         )
     if state is not None:
@@ -194,6 +194,6 @@ def _files_lost(error: Exception, intent: PublishIntent) -> DefectError:
         f"a file of the increment is neither staged nor in the table, and the table's log does not have batch "
         f"{intent.app_version}: {error}",
         where=f"intent {intent.intent_id}",
-        next_run="stops in the same way",
+        next_run="stops again",
         fix=f"tidegate repair {intent.pipeline} --dry-run",
     )
