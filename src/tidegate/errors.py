@@ -1,4 +1,4 @@
-"""Every error a user can meet: what happened, where, what the next run does, and the command that mends it.
+"""Every error a user can meet: what happened, where, what the next run does, and the command that fixes it.
 
 The tree (exit code in brackets; contract, section 6)::
 
@@ -20,7 +20,7 @@ class TidegateError(Exception):
     """An error with everything an operator needs at night.
 
     ``code`` is a stable UPPER_SNAKE name, ``message`` says what happened, with values; ``where`` names the file, line,
-    topic or batch; ``next_run`` says what the next run will do; ``fix`` is the command, or the act, that mends it.
+    topic or batch; ``next_run`` says what the next run will do; ``fix`` is the command, or the act, that fixes it.
     """
 
     exit_code = 70

@@ -43,7 +43,7 @@ from typing import Any, Literal, Self
 
 from tidegate import storage
 from tidegate.errors import TryAgainError
-from tidegate.machine import find_whereabouts, is_dead, read_boot_id, read_clock, read_process_start
+from tidegate.machine import find_whereabouts, is_dead, now_text, read_boot_id, read_clock, read_process_start
 from tidegate.project import PipelinePaths
 
 _TOKEN_FILE = re.compile(r"^(\d{12})(\.state)?\.json$")
@@ -158,7 +158,7 @@ def acquire(paths: PipelinePaths, *, run_id: str, command: str, expires_after_se
             **find_whereabouts(),
             "pid": os.getpid(),
             "pid_started": read_process_start(os.getpid()),
-            "acquired_at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "acquired_at": now_text(),
             "expires_after_seconds": float(expires_after_seconds),
             **read_clock(),
         }

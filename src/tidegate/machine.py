@@ -1,11 +1,16 @@
-"""Which machine, boot and process this is, and whether another one can still be alive. Linux: read from /proc."""
+"""Which machine, boot, process and person this is, what time it is, and whether another process can still be alive.
+
+Linux: read from /proc.
+"""
 
 from __future__ import annotations
 
+import getpass
 import os
 import re
 import socket
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +78,20 @@ def find_whereabouts() -> dict[str, str]:
         "boot_id": read_boot_id(),
         "pid_namespace": _find_pid_namespace(),
     }
+
+
+def name_person() -> str:
+    """Who runs this process, as records have it: user@host."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = "unknown"
+    return f"{user}@{socket.gethostname()}"
+
+
+def now_text() -> str:
+    """Now, in UTC, as records and reports spell it."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def read_clock() -> dict[str, Any]:

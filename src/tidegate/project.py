@@ -169,6 +169,10 @@ class PipelinePaths:
         """Attempt folders of staged batches."""
         return self.state / "staging"
 
+    def attempts(self, query_id: str, batch_id: int) -> Path:
+        """The attempt folders of one batch."""
+        return self.staging / query_id / f"{batch_id:012d}"
+
     @property
     def manifests(self) -> Path:
         """Batch manifests, until their batch is settled."""
@@ -184,7 +188,7 @@ class PipelinePaths:
 
     def merge_folder(self, query_id: str, batch_id: int, token: str) -> Path:
         """Where one attempt copies files without the rows that are replaced, beside the attempts of the batch."""
-        return self.staging / query_id / f"{batch_id:012d}" / f"merge-{token}"
+        return self.attempts(query_id, batch_id) / f"merge-{token}"
 
     @property
     def verdicts(self) -> Path:
@@ -327,7 +331,7 @@ def load_project(folder: Path | str | None = None, environment: Mapping[str, str
             "BAD_PROJECT_PATH",
             f"the path of the project {unusable}: {str(root)!r}",
             where=str(root).replace("\n", "\\n"),
-            next_run="is refused in the same way",
+            next_run="is refused again",
             fix="move the project to a folder with a plain name",
         )
     try:
@@ -354,7 +358,7 @@ def _find_root(folder: Path | str | None) -> Path:
         "NO_PROJECT",
         f"there is no {PROJECT_FILE} in {start}{reach}",
         where=str(start),
-        next_run="is refused in the same way",
+        next_run="is refused again",
         fix="go to the project's folder, use --project DIR, or make one: tidegate init DIR",
     )
 

@@ -32,9 +32,14 @@ def _disk_full_is_named(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        raise disk_full(path) from error
+        if is_disk_full(error):
+            raise disk_full(path) from error
+        raise
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether a call of the operating system failed on a full disk or an exhausted quota."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def disk_full(path: Path | str) -> TryAgainError:
@@ -225,5 +230,5 @@ def dump_json(value: Any) -> bytes:
     try:
         return (text + "\n").encode()
     except UnicodeEncodeError:
-        # A file name that is no Unicode (surrogateescape): written as \udcXX it is valid JSON and can be read back.
+        # A file name that is not Unicode (surrogateescape): written as \udcXX it is valid JSON and can be read back.
         return (json.dumps(value, indent=1, default=str) + "\n").encode()

@@ -78,7 +78,7 @@ def test_spark_finds_what_is_wrong_before_a_run(make_pipeline: MakePipeline) -> 
 
 
 def test_a_row_that_python_fails_on(make_pipeline: MakePipeline) -> None:
-    """The user's file and line are named, nothing is lost, and the run after the mend is complete."""
+    """The user's file and line are named, nothing is lost, and the run after the correction is complete."""
     pipeline = make_pipeline(SOURCE, transform="")
     path = pipeline.write_transform(
         "from pyspark.sql import functions as F\n\n\n"

@@ -274,7 +274,7 @@ def test_a_key_that_is_no_column(bench: Bench, feed: Feed, topics: Topics) -> No
     sink = KafkaSink(type="kafka", topic=topics.create(), key="start")
     feed(sink)
     bench.publish()
-    with pytest.raises(SinkFault, match="its key 'start' is no column of the table; the columns are: id, day"):
+    with pytest.raises(SinkFault, match="its key 'start' is not a column of the table; the columns are: id, day"):
         feed(sink)
 
 

@@ -105,7 +105,7 @@ def test_state_by_pandas_in_update_mode(spark: SparkSession, tmp_path: Path) -> 
 
 
 def test_a_python_error_in_a_state_function(spark: SparkSession, tmp_path: Path) -> None:
-    """The user's file and line are named; the run after the mend is complete and nothing counts twice."""
+    """The user's file and line are named; the run after the correction is complete and nothing counts twice."""
     keys = "output_mode: update\ntable: {keys: [id]}\nsources:\n" + source("events", "id STRING, dt TIMESTAMP")
     flow = make_streaming(tmp_path, spark, keys, _TOTALS)
     flow.offer("events", event("a", "10:00"))

@@ -55,7 +55,7 @@ class Inbox:
     def admit(self, scan: FilesScan | None = None) -> intake.Admitted:
         """Take what is new."""
         entries = (scan or self.scan()).new
-        return intake.admit(self.project, self.paths, SOURCE, self.spec, entries, self.ledger)
+        return intake.admit(self.paths, SOURCE, self.spec, entries, self.ledger)
 
     def restore(self) -> intake.Restored:
         """What each ingest begins with."""

@@ -43,9 +43,7 @@ class Folder:
         return scan_files(self.project, self.paths, "trades", spec, self.ledger, now)
 
     def take(self, scan: FilesScan | None = None, *, batch_id: int = 0, is_published: bool = True) -> list[str]:
-        admitted = intake.admit(
-            self.project, self.paths, "trades", FilesSource(**SOURCE), (scan or self.scan()).new, self.ledger
-        )
+        admitted = intake.admit(self.paths, "trades", FilesSource(**SOURCE), (scan or self.scan()).new, self.ledger)
         stats = take_stats(self.paths.intake("trades"), admitted.links)
         files = taken_files(self.ledger, stats)
         assert self.ledger.mark_staged("trades", "q", batch_id, files) == []
@@ -203,9 +201,7 @@ def test_a_change_after_it_was_read_is_reported_once_and_again_when_it_goes_on(f
 
 def test_a_change_before_it_is_read_is_simply_read(folder: Folder) -> None:
     path = folder.write("inbox/a.json")
-    admitted = intake.admit(
-        folder.project, folder.paths, "trades", FilesSource(**SOURCE), folder.scan().new, folder.ledger
-    )
+    admitted = intake.admit(folder.paths, "trades", FilesSource(**SOURCE), folder.scan().new, folder.ledger)
     path.write_text("{}\n{}\n")
     assert folder.scan().changed == ()
     stats = take_stats(folder.paths.intake("trades"), admitted.links)

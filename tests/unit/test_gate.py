@@ -14,7 +14,6 @@ from tidegate.audit.suite import digest_suite, load_suite
 from tidegate.errors import HeldError, TidegateError, TryAgainError
 from tidegate.run import steps
 from tidegate.run.preflight import gather_facts
-from tidegate.run.verdicts import load_verdict
 from tidegate.staging.manifest import batch_keys
 
 MORE = "  - {type: expect_column_values_to_not_be_null, kwargs: {column: n}, severity: warning, meta: {rule: more}}\n"
@@ -104,13 +103,6 @@ def test_what_the_driver_found_counts_for_the_suite_it_was_asked_about(held: Hel
     assert result["observed_value"] == (None if edited else "by Spark")
     steps.publish_run(held.project, NAME, "R1")
     assert not held.paths.exchange("R1").exists(), "left behind"
-
-
-def test_a_verdict_names_the_rules_it_was_given_by(held: Held) -> None:
-    ingest(held, "R1", GOOD)
-    steps.audit_run(held.project, NAME, "R1")
-    verdict = load_verdict(held.paths, "R1")
-    assert verdict is not None and len(verdict.rules) == 64
 
 
 def test_rows_that_were_judged_folded_are_not_published_unfolded(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def admit_all(
     project: Project, paths: PipelinePaths, ledger: Ledger, spec: FilesSource = SPEC
 ) -> tuple[intake.Admitted, tuple[FileEntry, ...]]:
     scan = scan_files(project, paths, "trades", spec, ledger)
-    return intake.admit(project, paths, "trades", spec, scan.new, ledger), scan.new
+    return intake.admit(paths, "trades", spec, scan.new, ledger), scan.new
 
 
 def test_odd_names_are_admitted_under_plain_ones(project: Project, paths: PipelinePaths, ledger: Ledger) -> None:
@@ -143,7 +143,7 @@ def test_a_file_gone_between_listing_and_admitting_is_told_and_may_come_back(
     write(project, "b.json")
     entries = scan_files(project, paths, "trades", SPEC, ledger).new
     (project.root / "inbox/a.json").unlink()
-    admitted = intake.admit(project, paths, "trades", SPEC, entries, ledger)
+    admitted = intake.admit(paths, "trades", SPEC, entries, ledger)
     assert [one["path"] for one in admitted.gone] == ["inbox/a.json"]
     assert len(admitted.links) == 1
     write(project, "a.json")
@@ -153,7 +153,7 @@ def test_a_file_gone_between_listing_and_admitting_is_told_and_may_come_back(
 def test_admitting_twice_changes_nothing(project: Project, paths: PipelinePaths, ledger: Ledger) -> None:
     write(project, "a.json")
     first, entries = admit_all(project, paths, ledger)
-    assert intake.admit(project, paths, "trades", SPEC, entries, ledger) == first
+    assert intake.admit(paths, "trades", SPEC, entries, ledger) == first
     assert len(list(paths.intake("trades").iterdir())) == 1
 
 

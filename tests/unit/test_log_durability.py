@@ -82,13 +82,8 @@ def test_the_version_that_adds_columns_is_on_disk_before_the_intent_goes(
         assert synced.holds(stager.paths.table / LOG_FOLDER / commit_name(version)), version
 
 
-def test_names_that_a_process_gave_before_it_was_killed_are_synced_by_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    keyed = Keyed(tmp_path)
-    keyed.stage([{"id": 1, "city": "Oslo", "n": 1}, {"id": 2, "city": "Rome", "n": 1}])
-    keyed.run()
-    keyed.stage([{"id": 1, "city": "Oslo", "n": 2}])
+def run_until_the_intent_would_go(keyed: Keyed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that is killed when all is done but forgetting the intent."""
     remove = storage.remove
 
     def die(path: Path) -> None:
@@ -100,6 +95,16 @@ def test_names_that_a_process_gave_before_it_was_killed_are_synced_by_the_next(
         patch.setattr(storage, "remove", die)
         with pytest.raises(KeyboardInterrupt):
             keyed.run()
+
+
+def test_names_that_a_process_gave_before_it_was_killed_are_synced_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keyed = Keyed(tmp_path)
+    keyed.stage([{"id": 1, "city": "Oslo", "n": 1}, {"id": 2, "city": "Rome", "n": 1}])
+    keyed.run()
+    keyed.stage([{"id": 1, "city": "Oslo", "n": 2}])
+    run_until_the_intent_would_go(keyed, monkeypatch)
     synced = Synced(monkeypatch)
     keyed.run("the next")
     assert list_versions(keyed.paths.table) == [0, 1, 2]
@@ -121,17 +126,7 @@ def test_a_torn_newest_version_is_made_again_from_its_intent(
         keyed.stage([{"id": number, "city": "Oslo", "n": 0}])
         keyed.run()
     keyed.stage([{"id": 100, "city": "Rome", "n": 1}])
-    remove = storage.remove
-
-    def die(path: Path) -> None:
-        if path.parent.name == "intents":
-            raise KeyboardInterrupt
-        remove(path)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(storage, "remove", die)
-        with pytest.raises(KeyboardInterrupt):
-            keyed.run()
+    run_until_the_intent_would_go(keyed, monkeypatch)
     assert pending_intents(keyed.paths)
     log = keyed.paths.table / LOG_FOLDER
     tear(log / commit_name(list_versions(keyed.paths.table)[-1]), content)

@@ -103,7 +103,7 @@ lease: {expires_after: 1 minut}
         """\
 BAD_SPEC: 8 faults in tidegate.yaml
   tidegate.yaml:2: warehose: unknown key 'warehose'
-      fix: write warehouse; allowed: version, warehouse, state, quarantine, spark, kafka, lease, airflow
+      fix: write warehouse; allowed: version, warehouse, state, quarantine, spark, kafka, lease, airflow, maintenance
   tidegate.yaml:3: state: 's3a://bucket/state' is a URI; only folders of the local file system are supported
       fix: write a path: state: data/state
   tidegate.yaml:4: quarantine: the environment variable NOT_SET is not set
@@ -115,12 +115,12 @@ BAD_SPEC: 8 faults in tidegate.yaml
       fix: remove it
   tidegate.yaml:6: kafka.options.security.protocol: 'SALS_SSL' is not a security protocol
       fix: write SASL_SSL
-  tidegate.yaml:6: kafka.options.gruop.id: 'gruop.id' is no setting of the Kafka client that may be made here
+  tidegate.yaml:6: kafka.options.gruop.id: 'gruop.id' is not a setting of the Kafka client that may be made here
       fix: ALLOWED
   tidegate.yaml:7: lease.expires_after: '1 minut' is not a duration
       fix: write it like "20 minutes" or "60 seconds"
   where: tidegate.yaml:2
-  next run: is refused in the same way; nothing was read or written
+  next run: is refused again; nothing was read or written
   fix: correct the lines above, then: tidegate validate"""
     ).replace("ALLOWED", _allowed_client_settings()).replace("BAD_SPEC", "BAD_PROJECT")
     assert caught.value.exit_code == 64

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from tidegate.ingest.jvm import PINNED
 from tidegate.project import Project, load_project
 from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
 from tidegate.run.preflight import gather_facts
+from tidegate.run.rebuild import first_offsets
 from tidegate.run.repair import find_disagreement, repair_pipeline
 from tidegate.source.ledger import NewFile, open_ledger
 from tidegate.spec.load import load_pipeline
@@ -109,7 +110,7 @@ def test_a_killed_repair_is_still_found(
 
 
 def test_the_checkpoint_of_an_earlier_version_is_left_behind(tmp_path: Path) -> None:
-    """The new one is born with what this version pins, or it would be refused in the same way after its first batch."""
+    """The new one is born with what this version pins, or it would be refused again after its first batch."""
     project = make_project(tmp_path)
     paths, spec = project.paths(NAME), load_pipeline(project, NAME)
     then = new_birth(paths, spec, {"orders": {}}, {"spark.sql.shuffle.partitions": "8"})
@@ -176,3 +177,20 @@ def test_what_the_logs_do_not_hold_leaves_every_readers_sight(tmp_path: Path) ->
 
 def files_in(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def test_a_new_table_begins_where_the_pipeline_began(tmp_path: Path) -> None:
+    """Not where a birth would have begun that came late and was set aside."""
+    paths = make_project(tmp_path).paths(NAME)
+    begun = {"offsets": {"trades": {"0": 5}}}
+    birth = read_birth(paths)
+    assert birth is not None
+    replace_birth(paths, replace(birth, sources={"trades": begun}))
+    late = replace(birth, sources={"trades": {"offsets": {"trades": {"0": 900}}}})
+    storage.replace(paths.set_aside / "late-000001" / "birth.json", storage.dump_json(asdict(late)))
+    assert first_offsets(paths, "trades") == begun
+
+    older = {"offsets": {"trades": {"0": 0}}}
+    aside = replace(birth, sources={"trades": older})
+    storage.replace(paths.set_aside / "20260102T030405000006Z" / "birth.json", storage.dump_json(asdict(aside)))
+    assert first_offsets(paths, "trades") == older

@@ -27,10 +27,10 @@ BAD = [
     ("* * * * 8", "'8': the day of the week is 0 to 7"),
     ("5-1 * * * *", "'5-1' ends before it begins"),
     ("*/0 * * * *", "'*/0' steps by nothing"),
-    ("1,,2 * * * *", "'' is no value for the minute"),
+    ("1,,2 * * * *", "'' is not a value for the minute"),
     ("* * 31 2 *", "there is no day 31 in month 2"),
     ("* * * FOO *", "croniter, which Airflow uses, does not understand it"),
-    ("-1 * * * *", "'-1' is no value for the minute"),
+    ("-1 * * * *", "'-1' is not a value for the minute"),
 ]
 
 

@@ -144,8 +144,8 @@ follow_links, unknown_fields, static, options
       fix: write json; allowed: json, csv, text, parquet, orc
   jobs/orders/pipeline.yaml:10: sources.trades.schema: not a schema in Spark's DDL: column b: there is no type 'STRNG'
       fix: write STRING
-  jobs/orders/pipeline.yaml:11: sources.trades.options.maxFilesPerTriger: 'maxFilesPerTriger' is no reader option for \
-json files
+  jobs/orders/pipeline.yaml:11: sources.trades.options.maxFilesPerTriger: 'maxFilesPerTriger' is not a reader option \
+for json files
       fix: write maxFilesPerTrigger
   jobs/orders/pipeline.yaml:11: sources.trades.options.mode: the option mode is not yours to set: tidegate keeps every \
 record that does not parse, raw, in the quarantine
@@ -155,7 +155,7 @@ record that does not parse, raw, in the quarantine
   jobs/orders/pipeline.yaml:13: quality.max_quarantine_share: 3 is not what is wanted here
       fix: write a number from 0 to 1
   where: jobs/orders/pipeline.yaml:2
-  next run: is refused in the same way; nothing was read or written
+  next run: is refused again; nothing was read or written
   fix: correct the lines above, then: tidegate validate orders"""
     assert str(caught.value) == expected.replace("10 faults", "9 faults")
     assert caught.value.exit_code == 64
@@ -340,14 +340,14 @@ def test_faults_of_a_kafka_source(tmp_path, change, expected):
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        ("earlist", "'earlist' is no start | write earliest"),
-        ("yesterday", "'yesterday' is no start | write earliest, latest, an ISO time stamp"),
+        ("earlist", "'earlist' is not a place to start | write earliest"),
+        ("yesterday", "'yesterday' is not a place to start | write earliest, latest, an ISO time stamp"),
         ("2026-01-01T00:00:00", "has no time zone | write 2026-01-01T00:00:00Z for UTC"),
         ("{}", "there is no topic in it"),
         ("{click: {0: 1}}", "the topic 'click' is not read by this source | write clicks"),
         ("{clicks: {}}", "there is no partition in it"),
-        ("{clicks: {a: 1}}", "'a': 1 is no partition with its offset | write 0: 123"),
-        ("{clicks: {0: -3}}", "'0': -3 is no partition with its offset"),
+        ("{clicks: {a: 1}}", "'a': 1 is not a partition with its offset | write 0: 123"),
+        ("{clicks: {0: -3}}", "'0': -3 is not a partition with its offset"),
         ("{clicks: 4}", "starting_offsets: a mapping is not what is wanted here"),
         ("5", "5 is not what is wanted here | write earliest, latest, an ISO time stamp, or {topic"),
     ],
@@ -573,8 +573,8 @@ def test_loading_stays_light(tmp_path):
     ("change", "told"),
     [
         (("format: json", "format: parquet"), "parquet has none"),
-        (("format: json", "format: text\n    options: {wholetext: true}"), "with wholetext a line is no record"),
-        (("format: json", "format: csv\n    options: {multiLine: true}"), "with multiLine a line is no record"),
+        (("format: json", "format: text\n    options: {wholetext: true}"), "with wholetext a line is not a record"),
+        (("format: json", "format: csv\n    options: {multiLine: true}"), "with multiLine a line is not a record"),
         (("format: json", "format: csv\n    options: {encoding: UTF-16LE}"), "cannot tell the lines of UTF-16LE"),
         (("format: json", "format: json\n    static: true"), "read afresh in each run"),
     ],

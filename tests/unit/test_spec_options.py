@@ -45,9 +45,9 @@ def test_good_options(source):
 @pytest.mark.parametrize(
     ("source", "expected"),
     [
-        (files("json", maxFilesPertrigger=5), "is no reader option for json files | write maxFilesPerTrigger"),
-        (files("json", header=True), "'header' is no reader option for json files | allowed: allowBackslash"),
-        (files("orc", sep=","), "'sep' is no reader option for orc files"),
+        (files("json", maxFilesPertrigger=5), "is not a reader option for json files | write maxFilesPerTrigger"),
+        (files("json", header=True), "'header' is not a reader option for json files | allowed: allowBackslash"),
+        (files("orc", sep=","), "'sep' is not a reader option for orc files"),
         (files("json", maxFilesPerTrigger=0), "0 is not a value for maxFilesPerTrigger | write a whole number from 1"),
         (files("json", maxFilesPerTrigger=True), "true is not a value for maxFilesPerTrigger"),
         (files("json", maxFilesPerTrigger=1.5), "1.5 is not a value for maxFilesPerTrigger"),
@@ -85,8 +85,8 @@ def test_good_options(source):
         (kafka({"kafka.secruity.protocol": "SSL"}), "may be made here | write kafka.security.protocol"),
         (kafka({"kafka.security.protocol": "SALS_SSL"}), "'SALS_SSL' is not a security protocol | write SASL_SSL"),
         (kafka({"kafka.sasl.jaas.config": "x"}), "a secret does not belong in pipeline.yaml | write it in"),
-        (kafka({"header": True}, "csv"), "'header' is no reader option for Kafka records in csv"),
-        (kafka({"maxFilesPerTrigger": 1}), "'maxFilesPerTrigger' is no reader option for Kafka records"),
+        (kafka({"header": True}, "csv"), "'header' is not a reader option for Kafka records in csv"),
+        (kafka({"maxFilesPerTrigger": 1}), "'maxFilesPerTrigger' is not a reader option for Kafka records"),
     ],
 )  # fmt: skip
 def test_bad_options(source, expected):
@@ -114,5 +114,7 @@ def test_what_a_kafka_source_may_set_is_what_its_reader_takes():
 def test_client_options_of_the_project():
     assert check_client_options({"security.protocol": "SSL", "kafka.request.timeout.ms": 5}) == []
     found = [f"{finding.message} | {finding.fix}" for finding in check_client_options({"sasl.mechansim": "PLAIN"})]
-    assert found == ["'sasl.mechansim' is no setting of the Kafka client that may be made here | write sasl.mechanism"]
+    assert found == [
+        "'sasl.mechansim' is not a setting of the Kafka client that may be made here | write sasl.mechanism"
+    ]
     assert len(check_client_options({"group.id": "x", "nonsense": 1, "security.protocol": "x"})) == 3

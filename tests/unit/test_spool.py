@@ -212,7 +212,7 @@ def test_a_published_file_is_removed_and_its_number_never_used_again(
     spool.receive(paths, "lines", _socket_source(paths, serve(b"")))
     with open_ledger(paths) as ledger:
         scan = scan_files(project, paths, "lines", source, ledger)
-        links = admit(project, paths, "lines", source, scan.new, ledger).links
+        links = admit(paths, "lines", source, scan.new, ledger).links
         stats = take_stats(paths.intake("lines"), links)
         ledger.mark_staged("lines", "query", 0, taken_files(ledger, stats, "lines"))
         published = ledger.mark_published("query", 0)

@@ -25,7 +25,7 @@ def _spec(source: dict[str, Any]) -> PipelineSpec:
         ({"rowsPerSecond": 0}, "0 is not a value for rowsPerSecond | write a whole number from 1 to 1000000"),
         ({"rowsPerSecond": True}, "true is not a value for rowsPerSecond | write a whole number"),
         ({"rowsPerSecond": 2000000}, "write a whole number from 1 to 1000000"),
-        ({"rowspersecond": 5}, "'rowspersecond' is no option of a source of type rate | write rowsPerSecond"),
+        ({"rowspersecond": 5}, "'rowspersecond' is not an option of a source of type rate | write rowsPerSecond"),
         ({"rampUpTime": "soon"}, "'soon' is not a value for rampUpTime | write it like \"5 seconds\""),
         ({"numPartitions": 4}, "numPartitions has no meaning here: what a run receives is one file"),
     ],

@@ -41,8 +41,8 @@ def load_connection(conn_id: str) -> Connection:
 def resolve_master(connection: Connection) -> str:
     """The master URL that the provider's hook makes of ``connection``.
 
-    Raises :class:`UsageError` when the connection is no Spark master, and for deploy mode ``cluster``: there the driver
-    runs elsewhere, so the end of the task could not end it. (A standalone master refuses Python there anyway.)
+    Raises :class:`UsageError` when the connection is not a Spark master, and for deploy mode ``cluster``: there the
+    driver runs elsewhere, so the end of the task could not end it. (A standalone master refuses Python there anyway.)
     """
     conn_id = connection.conn_id
     host = connection.host or ""
@@ -66,7 +66,9 @@ def resolve_master(connection: Connection) -> str:
     except ValueError:
         extra = None
     if not isinstance(extra, dict):
-        raise _refuse("SPARK_CONNECTION_MALFORMED", f"the extra of connection {conn_id!r} is no JSON object", conn_id)
+        raise _refuse(
+            "SPARK_CONNECTION_MALFORMED", f"the extra of connection {conn_id!r} is not a JSON object", conn_id
+        )
     if extra.get("deploy-mode") not in (None, "", "client"):
         raise _refuse(
             "SPARK_DEPLOY_MODE",

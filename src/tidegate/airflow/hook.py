@@ -44,7 +44,7 @@ class DriverHook(SparkSubmitHook):
                 f"connection {conn_id!r} is for {self.master}, and Airflow's Spark provider needs the Python package "
                 "`kubernetes` for that",
                 where="the environment of Airflow",
-                next_run="is refused in the same way",
+                next_run="is refused again",
                 fix="install `kubernetes` beside Airflow (apache-airflow-providers-apache-spark[cncf.kubernetes])",
             ) from None
         if self._connection["master"] != self.master:

@@ -145,7 +145,7 @@ class PublishOperator(BaseOperator):
 
 class DeliverOperator(DriverOperator):
     """Feed further sinks with what was published. A task of its own: it may need Spark, and when a sink is away the
-    table is out all the same, with its asset event; what it could not feed, the next run's ingest feeds first.
+    table is published anyway, with its asset event; what it could not feed, the next run's ingest feeds first.
     """
 
     ui_color = "#e8def8"

@@ -57,7 +57,7 @@ def get_report(dag_id: str, run_id: str) -> JSONResponse:
 
 
 def _find_paths(dag_id: str) -> PipelinePaths:
-    """The pipeline's paths. What is no pipeline's name never becomes part of a path: it is not found."""
+    """The pipeline's paths. What is not a pipeline's name never becomes part of a path: it is not found."""
     try:
         return load_project(find_served_project()).paths(check_name(dag_id))
     except TidegateError as error:

@@ -109,7 +109,7 @@ def build_expectation(engine_rule: EngineRule, index: int) -> Any:
             "BAD_SUITE",
             f"Great Expectations refuses rule {rule.rule!r} ({rule.type}): {' '.join(str(error).split())}",
             where=f"line {rule.line} of the suite" if rule.line else None,
-            next_run="is refused in the same way",
+            next_run="is refused again",
             fix="correct the rule's kwargs",
         ) from None
 

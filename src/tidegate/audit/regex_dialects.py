@@ -49,7 +49,7 @@ def find_dialect_difference(pattern: str) -> str | None:
                 if rest.startswith(start):
                     return reason
             if rest[0] == "{" and not _is_repeat(rest):
-                return r"`{` that is no repeat is an error in Java; write `\{`"
+                return r"`{` that is not a repeat is an error in Java; write `\{`"
         position += 1
     return None
 

@@ -127,7 +127,7 @@ def _finish_run(report: dict[str, Any], as_json: bool) -> None:
 
 
 def _step(act: Callable[[], dict[str, Any]], project: Project, name: str, run_id: str, as_json: bool) -> None:
-    """Run a step; when it fails, the report is printed all the same, and the error after it."""
+    """Run a step; when it fails, the report is printed anyway, and the error after it."""
     from tidegate.run.report import load_report
 
     try:
@@ -268,7 +268,7 @@ def deliver(
 
 @app.command()
 def release(name: Name, run_id: Annotated[str, typer.Argument()], reason: Reason, json_: Json = False) -> None:
-    """Publish a held increment all the same."""
+    """Publish a held increment anyway."""
     from tidegate.run.steps import decide
 
     project = _project()

@@ -54,7 +54,7 @@ class BatchChecks:
                     f"batch {batch_id} of source {name} would read {len(foreign)} files again that were staged before, "
                     f"first {foreign[0]}: the checkpoint does not belong to this intake (was the project moved?)",
                     where=str(self.paths.checkpoint),
-                    next_run="refuses in the same way; nothing was read",
+                    next_run="refuses again; nothing was read",
                     fix=f"`tidegate repair {self.spec.name} --dry-run` shows the choices",
                 )
 
@@ -68,7 +68,7 @@ class BatchChecks:
                     f"batch {batch_id} was staged, but Spark had not committed its state yet, and {len(gone)} files of "
                     f"source {name} from which it is computed are gone, first {self.order.original(gone[0])}",
                     where=str(self.paths.intake(name)),
-                    next_run="refuses in the same way; nothing was read",
+                    next_run="refuses again; nothing was read",
                     fix=f"restore the state folder, or `tidegate repair {self.spec.name} --dry-run` shows the choices",
                 )
 
@@ -83,7 +83,7 @@ class BatchChecks:
                     "CHECKPOINT_DIVERGED",
                     f"batch {there.batch_id} was staged with other records than the checkpoint now gives it",
                     where=str(manifest_path),
-                    next_run="refuses in the same way",
+                    next_run="refuses again",
                     fix=f"`tidegate repair {self.spec.name} --dry-run` shows the choices",
                 )
 
@@ -99,7 +99,7 @@ class BatchChecks:
                 "now: the transform does not give the same rows for the same input (rand(), now(), a changed static "
                 "source, or an edited transform)",
                 where=str(manifest_path),
-                next_run="refuses in the same way",
+                next_run="refuses again",
                 fix="take what changes out of the transform; then run again",
             )
 
@@ -112,7 +112,7 @@ class BatchChecks:
                 first, pinned = metric["first"], self.order.statics[name]
                 link = str(first.get("_position")).partition(f"/{pinned.get('version')}/")[2]
                 files = dict(zip(pinned.get("links", ()), pinned.get("files", ()), strict=True))
-                # This version never gave a row: the batch may see the mended one.
+                # This version never gave a row: the batch may see the corrected one.
                 storage.remove(self.paths.static_version(name))
                 raise UsageError(
                     "STATIC_MALFORMED",

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def file_position(path: str, line: int | None = None) -> str:
-    """The position of a record in a file, as quarantine keeps it; a name that is no Unicode is escaped."""
+    """The position of a record in a file, as quarantine keeps it; a name that is not Unicode is escaped."""
     value: dict[str, Any] = {"file": path} if line is None else {"file": path, "line": line}
     text = json.dumps(value, ensure_ascii=False)
     return text if text.isprintable() else json.dumps(value)

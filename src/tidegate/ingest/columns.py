@@ -137,7 +137,7 @@ def fits_type(actual: Any, declared: str) -> bool:
 
 
 def _integer_bits(actual: Any) -> int | None:
-    """Bits of the signed integer that holds every value of ``actual``; None when it is no integer."""
+    """Bits of the signed integer that holds every value of ``actual``; None when it is not an integer."""
     import pyarrow.types as kinds
 
     if not kinds.is_integer(actual):

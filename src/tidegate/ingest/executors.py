@@ -239,7 +239,7 @@ class Executors:
                 since = said_at = now
             if now - since >= limit:
                 self._given_up = self._none_came(limit)
-                self._context.cancelAllJobs()  # and those that somebody starts all the same, when it is time again
+                self._context.cancelAllJobs()  # and those that somebody starts anyway, when it is time again
                 since = None
                 continue
             if now - said_at >= _SAY_EVERY_SECONDS:

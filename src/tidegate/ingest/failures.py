@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from tidegate.errors import DefectError, DisagreementError, SourceLostError, TidegateError, TryAgainError, UsageError
 from tidegate.ingest.causes import Cause, read_causes
-from tidegate.storage import disk_full
+from tidegate.storage import disk_full, is_disk_full
 from tidegate.transform.text import first_lines
 
 _PYTHON_ERROR = re.compile(r"(\w+\.)*\w*(Error|Exception|Exit|Interrupt|Warning)\b")
@@ -61,7 +60,7 @@ def explain(
 
 def _explain_storage(error: BaseException, causes: Sequence[Cause], name: str, state: Path) -> TidegateError | None:
     """A full disk, a checkpoint that somebody else writes, state that cannot be read."""
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if is_disk_full(error):
         return disk_full(state)
     if any("No space left on device" in one.text or "Disk quota exceeded" in one.text for one in causes):
         return disk_full(state)  # the operating system's own words, which Java hands on
@@ -84,7 +83,7 @@ def _explain_storage(error: BaseException, causes: Sequence[Cause], name: str, s
             "STATE_UNREADABLE",
             f"the state of the query cannot be read: {causes[-1].text[:400]}",
             where=str(state / "checkpoint" / "state"),
-            next_run="fails in the same way; nothing was published, and nothing is lost as long as the sources have it",
+            next_run="fails again; nothing was published, and nothing is lost as long as the sources have it",
             fix=f"restore state, table and quarantine of {name} from the same time; or `tidegate repair {name} "
             "--rebuild` (`--dry-run` tells what that reads)",
         )
@@ -161,7 +160,7 @@ def spark_differs(text: str, name: str) -> UsageError:
         "SPARK_DIFFERS",
         f"the executors run another Spark than this driver, which is {version('pyspark')}: {told[0] if told else ''}",
         where=f"an executor of pipeline {name}",
-        next_run="fails in the same way; nothing was read or written",
+        next_run="fails again; nothing was read or written",
         fix=f"install Spark {version('pyspark')} on master and workers",
     )
 
@@ -187,7 +186,7 @@ def explain_python(text: str, name: str) -> UsageError | None:
             "PYTHON_DIFFERS",
             f"the executors run another Python than this driver: {_line_with('PYTHON_VERSION_MISMATCH', text)}",
             where=f"an executor of pipeline {name}",
-            next_run="reads the same batch again and fails in the same way; nothing is lost",
+            next_run="reads the same batch again and fails; nothing is lost",
             fix=f"`spark.pyspark.python` under spark.conf names the executors' Python ({page})",
         )
     if missing := re.search(r'Cannot run program "([^"]+)"', text):
@@ -195,7 +194,7 @@ def explain_python(text: str, name: str) -> UsageError | None:
             "PYTHON_MISSING",
             f"an executor has no {missing[1]}, and the transform needs Python there",
             where=f"an executor of pipeline {name}",
-            next_run="reads the same batch again and fails in the same way; nothing is lost",
+            next_run="reads the same batch again and fails; nothing is lost",
             fix=f"install it on each worker, or let `spark.pyspark.python` under spark.conf name theirs ({page})",
         )
     lost_module = re.search(r"ModuleNotFoundError: (No module named '[^']+')", text)
@@ -204,7 +203,7 @@ def explain_python(text: str, name: str) -> UsageError | None:
             "MODULE_MISSING",
             f"an executor lacks what the transform imports: {lost_module[1]}",
             where=f"an executor of pipeline {name}",
-            next_run="reads the same batch again and fails in the same way; nothing is lost",
+            next_run="reads the same batch again and fails; nothing is lost",
             fix=f"install it on each worker, or send it along with `spark.archives` ({page})",
         )
     return None
@@ -242,6 +241,6 @@ def _transform_failed(message: str, text: str, name: str, job_folder: Path) -> U
         "TRANSFORM_FAILED",
         message,
         where=":".join(named[-1]) if named else str(job_folder),
-        next_run="reads the same batch again and fails in the same way; nothing is lost",
+        next_run="reads the same batch again and fails; nothing is lost",
         fix=f"correct the transform, then `tidegate run {name}`",
     )

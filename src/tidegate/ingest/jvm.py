@@ -69,7 +69,7 @@ def jvm_options(pending_bytes: int, archive_path: Path | None) -> list[str]:
         # Classes mapped ready-parsed instead of being read and verified from 270 jars: 9.8 down to 6.1.
         options.append(f"-XX:SharedArchiveFile={archive_path}")
         options.append("-Xshare:auto")
-        # "shared class paths mismatch" is no news to an operator, and the JVM prints it on stdout.
+        # "shared class paths mismatch" is nothing new to an operator, and the JVM prints it on stdout.
         options.append("-Xlog:cds=error")
     return options
 

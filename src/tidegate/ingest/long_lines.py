@@ -1,8 +1,8 @@
 """Lines too long for a record: found before Spark reads the file, since it would hold each of them several times over.
 
-A line without an end (a file that is no text, a writer that forgot its line breaks) ends the driver for want of memory,
-and the same batch comes again for ever. So such a file is kept whole, like others that cannot be read, and Spark is
-given its other lines.
+A line without an end (a file that is not text, a writer that forgot its line breaks) ends the driver for want of
+memory, and the same batch comes again for ever. So such a file is kept whole, like others that cannot be read, and
+Spark is given its other lines.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def why_too_long(path: Path, spec: FilesSource) -> str | None:
 
 
 def write_other_lines(path: Path, target: Path, spec: FilesSource) -> None:
-    """Write ``path`` without its long lines to ``target``, compressed in the same way. In their places json and csv get
+    """Write ``path`` without its long lines to ``target``, compressed as it is. In their places json and csv get
     empty lines, which are no records, so that the others keep their numbers."""
     with _open(path) as stream, _open(target, "wb") as out:
         for _, size, text in _split(stream, _separator(spec)):

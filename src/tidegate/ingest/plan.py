@@ -118,7 +118,7 @@ def good_records(parsed: DataFrame, source: str, *, with_provenance: bool) -> Da
 def with_watermark(good: DataFrame, source: str, event_time: str, delay_seconds: float) -> DataFrame:
     """``good`` under a watermark, with the greatest event time and the count of records as metric ``time:<name>``.
 
-    The metric also keeps filters of the transform above the watermark: rows that they remove move it all the same.
+    The metric also keeps filters of the transform above the watermark: rows that they remove move it nevertheless.
     """
     marked = good.withWatermark(event_time, f"{round(delay_seconds * 1000)} milliseconds")
     return marked.observe(
@@ -156,7 +156,7 @@ def transformed_rows(
                 "TRANSFORM_FAILED",
                 f"the transform's rows have {what}: {', '.join(bad)} (columns: {', '.join(out.columns)})",
                 where=str(where),
-                next_run="fails in the same way; nothing was read",
+                next_run="fails again; nothing was read",
                 fix=fix,
             )
     return out

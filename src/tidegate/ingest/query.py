@@ -109,6 +109,6 @@ def _check_every_source_used(spec: PipelineSpec, job_folder: Path, out: DataFram
             "SOURCE_NOT_USED",
             f"the rows of the transform do not depend on the source {', '.join(unused)}: it would never be read",
             where=str(job_folder / (spec.transform or "pipeline.yaml")),
-            next_run="fails in the same way; nothing was started or read",
+            next_run="fails again; nothing was started or read",
             fix="use it in the transform, or take it out of pipeline.yaml",
         )

@@ -59,7 +59,7 @@ def read_state(
             "STATE_UNREADABLE",
             f"the state of {name} cannot be read: {str(error).splitlines()[0][:400]}",
             where=str(paths.checkpoint / "state"),
-            next_run="fails in the same way while it reads the state; nothing is lost",
+            next_run="fails again while it reads the state; nothing is lost",
             fix=f"restore the pipeline's state folder from a backup; or `tidegate repair {name} --rebuild`",
         ) from error
     return value

@@ -134,7 +134,7 @@ class BatchStager:
         self.executors.check_storage()
         attempt = secrets.token_hex(6)
         emit("progress", batch=batch_id, attempt=attempt, files=sum(len(r.get("links", ())) for r in ranges.values()))
-        folder = self.paths.staging / query_id / f"{batch_id:012d}" / attempt
+        folder = self.paths.attempts(query_id, batch_id) / attempt
         with self._computed_once(frame):
             manifest, metrics = self._write_batch(frame, batch_id, ranges, query, folder)
         self._check_balance(manifest, folder)
@@ -248,9 +248,7 @@ class BatchStager:
             refuse_tombstone(path)
             self.checks.check_same_ranges(path, ranges)
             if manifest_from_json(path.read_bytes()).attempt != manifest.attempt:
-                storage.remove_tree(
-                    self.paths.staging / manifest.query_id / f"{manifest.batch_id:012d}" / manifest.attempt
-                )
+                storage.remove_tree(self.paths.attempts(manifest.query_id, manifest.batch_id) / manifest.attempt)
 
     def _paths_of(self, ranges: Ranges) -> list[Path]:
         return [self.paths.intake(name) / link for name, taken in ranges.items() for link in taken.get("links", ())]

@@ -76,7 +76,7 @@ def read_batch_state(query: Any) -> BatchState:
             continue
         operators.append(json.loads(node.getProgress().json()))
         info = node.getStateInfo()
-        # The state info has the setting; an aggregate without keys, or a limit, runs in one partition all the same.
+        # The state info has the setting; an aggregate without keys, or a limit, runs in one partition nevertheless.
         partitions = int(next(iter(children_of(node))).outputPartitioning().numPartitions())
         stores.append(StateStores(int(info.operatorId()), partitions, int(info.storeVersion()) + 1))
         mark = node.eventTimeWatermarkForLateEvents()

@@ -35,7 +35,7 @@ def check_compressed(path: Path) -> None:
 
 
 def write_readable_part(path: Path, target: Path) -> None:
-    """Write the whole lines of ``path`` that can be trusted to ``target``, compressed in the same way."""
+    """Write the whole lines of ``path`` that can be trusted to ``target``, compressed as it is."""
     trusted = _count_trusted_bytes(path)
     left = trusted
     packer: Any = bz2.BZ2Compressor() if path.suffix == ".bz2" else zlib.compressobj(6, zlib.DEFLATED, _GZIP)

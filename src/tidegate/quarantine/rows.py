@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -45,7 +44,7 @@ def write_quarantine_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
     except OSError as error:
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if storage.is_disk_full(error):
             raise storage.disk_full(path) from error
         raise
     storage.fsync_dir(path.parent)

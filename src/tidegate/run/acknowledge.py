@@ -6,19 +6,19 @@ A change is open from the first run that saw it until it is acknowledged. Nothin
 
 from __future__ import annotations
 
-import getpass
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tidegate.errors import SourceLostError, UsageError
 from tidegate.lease import acquire
+from tidegate.machine import name_person
 from tidegate.project import PipelinePaths, Project
 from tidegate.run.steps import new_run_id
 from tidegate.source.content import Mark, NotTaken, mark_of, opened, reopen
 from tidegate.source.files import FilesScan, scan_files, source_roots
 from tidegate.source.intake import source_path
-from tidegate.source.ledger import Acknowledged, Ledger, LedgerRow, open_ledger, shown_path
+from tidegate.source.ledger import Acknowledged, Ledger, open_ledger, shown_path
 from tidegate.spec.as_read import SpooledSource
 from tidegate.spec.load import load_pipeline
 from tidegate.spec.models import FilesSource, PipelineSpec
@@ -76,7 +76,7 @@ def changed_error(
         "FILES_CHANGED",
         describe_changed(fail),
         where=f"{paths.spec}: sources.{fail[0]['source']}.on_change",
-        next_run="stops in the same way, and reads nothing, until that is acknowledged",
+        next_run="stops again, and reads nothing, until that is acknowledged",
         fix=f'send what is missing under a new name, then: tidegate acknowledge {spec.name} --reason "..."',
     )
 
@@ -108,11 +108,10 @@ def acknowledge_changes(project: Project, name: str, wanted: Sequence[str], *, r
                 mine = [change for change in chosen if change["source"] == source]
                 rows = ledger.last_rows(source, [change["path"] for change in mine])
                 taken = [
-                    (row.path, _state(project, one, row, change), change["how"], change["unread_bytes"])
+                    (rows[change["path"]].path, _state(project, one, change), change["how"], change["unread_bytes"])
                     for change in mine
-                    for row in [rows[change["path"]]]
                 ]
-                ledger.acknowledge(source, taken, who=getpass.getuser(), reason=reason.strip())
+                ledger.acknowledge(source, taken, who=name_person(), reason=reason.strip())
     return {"pipeline": name, "acknowledged": chosen, "left": len(changed) - len(chosen)}
 
 
@@ -151,7 +150,7 @@ def _choose(
     return chosen
 
 
-def _state(project: Project, spec: FilesSource, row: LedgerRow, change: Mapping[str, Any]) -> Acknowledged:
+def _state(project: Project, spec: FilesSource, change: Mapping[str, Any]) -> Acknowledged:
     """The file as it is known to the person, with the mark of what it holds if it still is as they were told."""
     ctime_ns, mark = None, None
     try:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import getpass
 from typing import TYPE_CHECKING, Any
 
 from tidegate import storage
 from tidegate.errors import TryAgainError, UsageError
+from tidegate.machine import name_person, now_text
 from tidegate.run.preflight import check_agreement
-from tidegate.run.report import now_text
 from tidegate.run.verdicts import Decision, Ruling, StoredVerdict, list_decided, load_verdict, save_decision
 
 if TYPE_CHECKING:
@@ -90,19 +89,5 @@ def record(context: RunContext, verdict: StoredVerdict, ruling: Ruling, reason: 
             if batches:
                 load_judged(context, batches, verdict, decided=True)
     context.lease.check()
-    save_decision(
-        context.paths,
-        Decision(
-            verdict.run_id, ruling, _who(), reason.strip(), now_text(), sorted(verdict.batches), list(verdict.folds)
-        ),
-    )
-
-
-def _who() -> str:
-    import socket
-
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = "unknown"
-    return f"{user}@{socket.gethostname()}"
+    who, judged, folds = name_person(), sorted(verdict.batches), list(verdict.folds)
+    save_decision(context.paths, Decision(verdict.run_id, ruling, who, reason.strip(), now_text(), judged, folds))

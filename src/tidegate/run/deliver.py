@@ -169,11 +169,11 @@ def sinks_error(context: RunContext) -> TryAgainError | None:
     behind = {sink["name"]: sink["behind"] for sink in context.report.sinks}
     told = [f"sink {name} ({_count(behind.get(name))} behind): {fault.message}" for name, fault in faults.items()]
     places = [fault.where for fault in faults.values() if fault.where]
-    mends = list(dict.fromkeys(fault.fix for fault in faults.values()))
+    fixes = list(dict.fromkeys(fault.fix for fault in faults.values()))
     return TryAgainError(
         "SINK_FAILED",
         f"the table is published, but not every sink was fed: {'; '.join(told)}",
         where="; ".join(dict.fromkeys(places)) or f"pipeline {context.name}",
         next_run="feeds what is owed first, also when nothing is new; a version that failed comes again whole",
-        fix=f"{'; '.join(mends)}; then: tidegate deliver {context.name}",
+        fix=f"{'; '.join(fixes)}; then: tidegate deliver {context.name}",
     )

@@ -118,7 +118,7 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
         for name, scan in pending.scans.items():
             source = spec.streams[name]
             assert isinstance(source, FilesSource), "only files are listed"
-            gone = admit(project, paths, name, source, scan.new, ledger).gone
+            gone = admit(paths, name, source, scan.new, ledger).gone
             # A process that was frozen while it made links may have made one again that was read long ago.
             # A query that has planned nothing yet must not meet what an earlier one has staged: it would read it again.
             sweep_intake(paths, name, ledger, keep_staged=facts.checkpoint.last_offset is not None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tidegate.machine import now_text
 from tidegate.project import PipelinePaths
 from tidegate.run.commits import Increment, find_increments
 from tidegate.run.preflight import Facts
@@ -14,7 +15,6 @@ from tidegate.run.report import (
     fill_from_manifests,
     load_report,
     new_report,
-    now_text,
     save_report,
 )
 from tidegate.run.verdicts import StoredVerdict, are_settled, list_verdicts, load_decision

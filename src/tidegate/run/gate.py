@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 from tidegate import storage
 from tidegate.audit.suite import digest_suite, load_suite
 from tidegate.errors import DefectError, TryAgainError
+from tidegate.machine import now_text
 from tidegate.run.merging import load_judged, plan_merge
-from tidegate.run.report import count_rows, now_text
+from tidegate.run.report import count_rows
 from tidegate.run.verdicts import (
     Decision,
     StoredVerdict,
@@ -26,7 +27,7 @@ from tidegate.run.verdicts import (
     save_verdict,
 )
 from tidegate.staging.digest import check_whole
-from tidegate.staging.manifest import BatchManifest, batch_keys
+from tidegate.staging.manifest import BatchManifest, batch_keys, end_positions
 from tidegate.table.folded import Folded, fold_owed
 from tidegate.table.intent import PublishIntent, write_intent
 from tidegate.table.log import read_table_state
@@ -212,17 +213,6 @@ def _refuse_others(context: RunContext, facts: Facts, verdict: StoredVerdict, de
             next_run="carries the decision out first",
             fix=f"tidegate run {context.name}",
         )
-
-
-def end_positions(manifests: Sequence[BatchManifest]) -> dict[str, dict[str, dict[str, int]]]:
-    """Where each Kafka source stands after these batches: {source: {topic: {partition: next offset}}}."""
-    positions: dict[str, dict[str, dict[str, int]]] = {}
-    for manifest in manifests:
-        for name, taken in manifest.sources.items():
-            for topic, partitions in (taken.offsets or {}).items():
-                for partition, (_, until) in partitions.items():
-                    positions.setdefault(name, {}).setdefault(topic, {})[partition] = until
-    return positions
 
 
 def _publish(context: RunContext, make_plan: Callable[[], PublishIntent]) -> None:

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate import storage
 from tidegate.errors import DisagreementError, TidegateError, UsageError
+from tidegate.machine import now_text
 from tidegate.project import PipelinePaths
 from tidegate.run.pending import Pending
 from tidegate.run.pinned import settings_at_birth
 from tidegate.run.preflight import Facts, gather_facts
 from tidegate.run.rebirth import begin_anew, replace_query
 from tidegate.run.rebuild import rebuild_choices
-from tidegate.run.report import now_text
 from tidegate.staging.birth import new_birth, replace_birth
 from tidegate.staging.checkpoint import moved_end, replace_entry
 from tidegate.staging.seal import allow_moves
@@ -64,7 +64,7 @@ def loss_error(name: str, facts: Facts, pending: Pending, losses: Mapping[str, K
             f"batch {facts.begun_and_staged} is staged, but Spark had not committed its state yet, and records from "
             f"which it is computed are gone: {message}",
             where=where,
-            next_run="refuses in the same way; nothing was read or written",
+            next_run="refuses again; nothing was read or written",
             fix="; or ".join(rebuild_choices(name))
             + f'; after a rebuild `tidegate run {name} --accept-loss "reason"` goes on without what is gone',
         )

@@ -26,7 +26,7 @@ def check_master(url: str, name: str) -> None:
             "YARN_CONF_MISSING",
             "the master is yarn, and neither HADOOP_CONF_DIR nor YARN_CONF_DIR says where YARN is",
             where="spark.master in tidegate.yaml, or the DAG's Spark connection",
-            next_run="is refused in the same way; nothing was read",
+            next_run="is refused again; nothing was read",
             fix="set HADOOP_CONF_DIR to the folder of yarn-site.xml, where runs are started",
         )
     if not master.addresses:

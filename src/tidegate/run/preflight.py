@@ -356,7 +356,7 @@ def _check_checkpoint(facts: Facts, name: str) -> None:
 
 def _check_staging(facts: Facts, name: str) -> None:
     query, last = facts.checkpoint.query_id, facts.checkpoint.last_commit
-    mend = "restore the state folder, or `tidegate repair {name}`: what the table lacks is read again from the source"
+    fix = "restore the state folder, or `tidegate repair {name}`: what the table lacks is read again from the source"
     if query is not None and last is not None:
         staged = {manifest.batch_id for manifest in facts.manifests.get(query, ())}
         gone = [batch for batch in range(facts.settled_up_to(query) + 1, last + 1) if batch not in staged]
@@ -365,7 +365,7 @@ def _check_staging(facts: Facts, name: str) -> None:
                 "STAGING_GONE",
                 f"batches {', '.join(map(str, gone[:10]))} are done in the checkpoint, but not staged or published",
                 name,
-                mend,
+                fix,
             )
     if facts.missing_staged_files:
         missing = facts.missing_staged_files
@@ -373,7 +373,7 @@ def _check_staging(facts: Facts, name: str) -> None:
             "STAGED_FILES_GONE",
             f"{len(missing)} staged files are gone, first {missing[0]}",
             name,
-            mend,
+            fix,
         )
     if facts.damaged_staged_files:
         damaged = facts.damaged_staged_files
@@ -381,7 +381,7 @@ def _check_staging(facts: Facts, name: str) -> None:
             "STAGED_FILE_DAMAGED",
             f"{len(damaged)} staged files do not have the size that was written, first {damaged[0]}",
             name,
-            mend,
+            fix,
         )
 
 
@@ -434,6 +434,6 @@ def _disagree(code: str, message: str, name: str, fix: str) -> DisagreementError
         code,
         message,
         where=f"pipeline {name}",
-        next_run="refuses in the same way; nothing was read or written",
+        next_run="refuses again; nothing was read or written",
         fix=fix.replace("{name}", name) + f"; `tidegate repair {name} --dry-run` shows the choices",
     )

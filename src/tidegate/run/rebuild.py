@@ -35,7 +35,7 @@ def refuse_new_checkpoint(found: TidegateError, name: str) -> DisagreementError:
         f"{found.message}; the query keeps state, and what it has read and not yet published is in its checkpoint "
         "alone: a new checkpoint would lose it",
         where=found.where or f"pipeline {name}",
-        next_run="refuses in the same way; nothing was read or written",
+        next_run="refuses again; nothing was read or written",
         fix="; or ".join(rebuild_choices(name)),
     )
 
@@ -67,6 +67,7 @@ def aside_name(folder: Path, stamp: str) -> Path:
 
 def first_offsets(paths: PipelinePaths, source: str) -> dict[str, Any] | None:
     """What a Kafka source began with when its pipeline was new, by the oldest birth record there is."""
+    # Births that an earlier version of tidegate set aside, in folders named by their time; a late one is no beginning.
     births = sorted(paths.set_aside.glob("[0-9]*/birth.json")) if paths.set_aside.is_dir() else []
     births += [replace(paths, generation=number).birth for number in range(paths.newest_generation() + 1)]
     for path in births:

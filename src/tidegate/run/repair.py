@@ -80,7 +80,8 @@ def repair_pipeline(project: Project, name: str, *, dry_run: bool, rebuild: bool
 
     What a run that was stopped had begun is finished first; where that is all, the next run goes on. ``rebuild`` sets
     table and quarantine aside and reads everything again, also when nothing disagrees. Raises DisagreementError when
-    only a person can mend it: a torn table log, a ledger that is gone, a query whose state a new checkpoint would lose.
+    only a person can put it right: a torn table log, a ledger that is gone, a query whose state a new checkpoint would
+    lose.
     """
     paths = project.paths(name)
     spec = as_read(load_pipeline(project, name), paths)
@@ -150,7 +151,7 @@ def _plan(
             f"{unknown.message}; without the ledger nobody can tell which files are in the table, so nothing is "
             "guessed",
             where=str(paths.ledger),
-            next_run="refuses in the same way",
+            next_run="refuses again",
             fix=f"restore the state folder from a backup; or move {paths.table}, {paths.quarantine} and {paths.state} "
             "away and run: then everything is read again",
         )

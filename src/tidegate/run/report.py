@@ -7,11 +7,11 @@ import heapq
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 from tidegate import storage
 from tidegate.errors import DefectError
+from tidegate.machine import now_text
 from tidegate.project import PipelinePaths
 from tidegate.staging.manifest import UNKNOWN_NAMES_AT_MOST, BatchManifest
 from tidegate.staging.open_state import text_of_ms
@@ -72,11 +72,6 @@ class RunReport:
 def new_report(pipeline: str, run_id: str) -> RunReport:
     """An empty report of a run that starts now."""
     return RunReport(pipeline=pipeline, run_id=run_id, started_at=now_text())
-
-
-def now_text() -> str:
-    """Now, in UTC, as reports spell it."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def load_report(paths: PipelinePaths, run_id: str) -> RunReport | None:

@@ -112,7 +112,7 @@ def _refuse_writing(root: Path, path: object, reason: str | None) -> UsageError:
         "CANNOT_WRITE",
         f"{path} cannot be written: {reason}",
         where=str(root),
-        next_run="is refused in the same way",
+        next_run="is refused again",
         fix="choose a folder that you may write to",
     )
 
@@ -122,6 +122,6 @@ def _refuse_existing(root: Path, taken: list[str]) -> UsageError:
         "FILE_EXISTS",
         f"{', '.join(taken)} {'is' if len(taken) == 1 else 'are'} there already; nothing is overwritten",
         where=str(root),
-        next_run="is refused in the same way",
+        next_run="is refused again",
         fix="choose another name, or remove what is there",
     )

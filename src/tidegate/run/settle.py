@@ -26,7 +26,7 @@ from tidegate.source.spool import remove_spooled
 from tidegate.spec.as_read import SpooledSource
 from tidegate.spec.models import FilesSource, PipelineSpec
 from tidegate.staging.durable import CheckpointSync
-from tidegate.staging.manifest import BatchManifest, find_tombstones
+from tidegate.staging.manifest import BatchManifest, end_positions, find_tombstones
 from tidegate.staging.retired import read_retired
 from tidegate.staging.torn_plan import drop_torn_plan
 from tidegate.table.folded import list_merge_folders, remove_folded
@@ -102,7 +102,7 @@ def sweep_late(paths: PipelinePaths, facts: Facts, lease: Lease) -> bool:
     lease.check()
     for manifest in late:
         storage.remove(paths.manifest(manifest.query_id, manifest.batch_id))
-        storage.remove_tree(paths.staging / manifest.query_id / f"{manifest.batch_id:012d}")
+        storage.remove_tree(paths.attempts(manifest.query_id, manifest.batch_id))
     for path in tombstones:
         storage.remove(path)
     _remove_empty(paths, {path.parent.name for path in tombstones} | {manifest.query_id for manifest in late})
@@ -154,7 +154,7 @@ def settle(paths: PipelinePaths, spec: PipelineSpec, lease: Lease, facts: Facts)
     for query_id in {manifest.query_id for manifest in settled}:
         remove_folded(paths, query_id, facts.settled_up_to(query_id))
     for manifest in settled:
-        storage.remove_tree(paths.staging / manifest.query_id / f"{manifest.batch_id:012d}")
+        storage.remove_tree(paths.attempts(manifest.query_id, manifest.batch_id))
         storage.remove(paths.manifest(manifest.query_id, manifest.batch_id))
     forget_settled(paths, facts.settled_up_to)
     _remove_empty(paths, {manifest.query_id for manifest in settled})
@@ -201,13 +201,7 @@ def _positions_of(settled: Sequence[BatchManifest], query_id: str, batch_id: int
     """Where the Kafka sources stand after a batch: kept when its manifest is gone, to compare the checkpoint with."""
     for manifest in settled:
         if (manifest.query_id, manifest.batch_id) == (query_id, batch_id):
-            return {
-                name: {
-                    topic: {n: until for n, (_, until) in numbers.items()} for topic, numbers in taken.offsets.items()
-                }
-                for name, taken in manifest.sources.items()
-                if taken.offsets
-            }
+            return end_positions([manifest])
     return dict((before or {}).get("positions") or {})
 
 
@@ -233,7 +227,7 @@ def sweep_attempts(paths: PipelinePaths, facts: Facts) -> None:
     if not paths.staging.is_dir():
         return
     manifests = [manifest for found in facts.manifests.values() for manifest in found]
-    named = {paths.staging / m.query_id / f"{m.batch_id:012d}" / m.attempt for m in manifests}
+    named = {paths.attempts(m.query_id, m.batch_id) / m.attempt for m in manifests}
     named |= {paths.state / folder for folder in list_merge_folders(paths)}
     for intent in pending_intents(paths):
         named |= {paths.state / Path(*Path(file.source).parts[:4]) for file in intent.files_to_add}

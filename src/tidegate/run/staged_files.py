@@ -54,6 +54,6 @@ def _check(file: StagedFile, places: Sequence[Path], name: str) -> None:
         "STAGED_FILES_GONE",
         f"a staged file is gone: {file.path}",
         where=f"pipeline {name}",
-        next_run="refuses in the same way; nothing of the file was published",
+        next_run="refuses again; nothing of the file was published",
         fix=f"restore the state folder, or `tidegate repair {name}`: what the table lacks is read again",
     )

@@ -9,7 +9,6 @@ copied again. The table of another pipeline is read at its newest version; its f
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import json
 import os
@@ -156,7 +155,7 @@ def _take(project: Project, name: str, source: FilesSource, entry: FileEntry, ta
             ) from error
         raise _changing(name, entry, "was taken away") from error
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if storage.is_disk_full(error):
             raise storage.disk_full(target) from error
         raise
     if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):

@@ -8,7 +8,6 @@ a step again after it finished changes nothing and gives the same figures.
 from __future__ import annotations
 
 import contextlib
-import errno
 import secrets
 import time
 from collections.abc import Callable, Iterator
@@ -16,8 +15,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from tidegate import storage
 from tidegate.errors import HeldError, TidegateError, TryAgainError, UsageError
 from tidegate.lease import Lease, acquire
+from tidegate.machine import now_text
 from tidegate.project import PipelinePaths, Project
 from tidegate.run.decisions import carry_out, check_decided, find_decidable, record
 from tidegate.run.losses import check_reason
@@ -30,7 +31,6 @@ from tidegate.run.report import (
     fill_from_manifests,
     load_report,
     new_report,
-    now_text,
     prune_reports,
     save_report,
 )
@@ -171,7 +171,7 @@ def _open_run(
 ) -> Iterator[RunContext]:
     """The context of a step. Afterwards the report is stored, and the lease released, or parked for the next step.
 
-    ``note_failure`` is off for decisions: a decision that cannot be taken is no news about the run.
+    ``note_failure`` is off for decisions: a decision that cannot be taken says nothing about the run.
     """
     check_run_id(run_id)
     spec = load_pipeline(project, name)
@@ -241,9 +241,7 @@ def _name_cause(error: BaseException, lease: Lease, paths: PipelinePaths) -> Bas
             lease.check()
         except TryAgainError as lost:
             return lost
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        from tidegate import storage
-
+    if isinstance(error, OSError) and storage.is_disk_full(error):
         return storage.disk_full(error.filename or paths.state)
     return error
 

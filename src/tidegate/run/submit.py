@@ -92,7 +92,7 @@ def own_settings(project: Project, pipeline_conf: Mapping[str, Any]) -> dict[str
 
 
 def _class_archive() -> Path | None:
-    """The JVM's class archive, made by the first run on a machine; it only saves time, so its absence is no error."""
+    """The JVM's class archive, made by the first run on a machine; it only saves time, so it may be missing."""
     from tidegate.ingest.jvm_archive import default_cache_dir, ensure_archive, find_java_home, find_spark_home
 
     def say(message: str) -> None:

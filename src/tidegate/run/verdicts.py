@@ -195,7 +195,7 @@ def _read(path: Path, kind: type[_Kind], place: Callable[[str], Path]) -> _Kind 
         "STATE_FILE_MISPLACED",
         f"{path.name} does not hold the {word} of the run that it is named after",
         where=str(path),
-        next_run="stops in the same way; nothing was read or written",
+        next_run="stops again; nothing was read or written",
         fix=f"mv {shlex.quote(str(path))} {shlex.quote(str(path))}.aside, then run again: the increment is judged anew",
     )
 

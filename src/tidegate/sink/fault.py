@@ -10,7 +10,7 @@ _AT_MOST = 600
 
 
 class SinkFault(Exception):
-    """What went wrong with one sink: what happened, where (a user's file and line, a topic), and what mends it."""
+    """What went wrong with one sink: what happened, where (a user's file and line, a topic), and what fixes it."""
 
     def __init__(self, message: str, *, where: str | None = None, fix: str = "correct the cause") -> None:
         super().__init__(message)

@@ -118,7 +118,7 @@ def _find_key(key: str | None, schema_json: str) -> tuple[str, Any] | None:
             return field["name"], key_encoder(field["type"])
     names = ", ".join(field["name"] for field in fields)
     raise SinkFault(
-        f"its key {key!r} is no column of the table; the columns are: {names}",
+        f"its key {key!r} is not a column of the table; the columns are: {names}",
         where="sinks in pipeline.yaml",
         fix="correct the key",
     )

@@ -43,13 +43,13 @@ def opened(path: str, roots: Sequence[str], judged: tuple[int, int] | None = Non
     """A handle (O_PATH) on the regular file behind ``path``, for fstat, :func:`reopen` and ``/proc/self/fd``.
 
     Whatever the name leads to a moment later, the handle stays on this file. Raises NotTaken when it lies outside
-    ``roots``, is no regular file, or is not the one of ``judged`` (device, inode); OSError when it is gone.
+    ``roots``, is not a regular file, or is not the one of ``judged`` (device, inode); OSError when it is gone.
     """
     handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
         found = os.fstat(handle)
         if not stat.S_ISREG(found.st_mode):
-            raise NotTaken("no regular file any more")
+            raise NotTaken("not a regular file any more")
         if judged is not None and (found.st_dev, found.st_ino) != judged:
             raise NotTaken("another file has taken its name since it was listed")
         real = os.readlink(f"/proc/self/fd/{handle}")

@@ -155,7 +155,7 @@ class _Look:
         """A file that was never taken."""
         if not found.st_size:
             self.skipped.append({"path": path, "why": "empty: taken as soon as there is something in it"})
-        elif self._is_settling(path, found):
+        elif self._is_settling(found):
             self._settle(path, found, "")
         elif not os.access(abs_path, os.R_OK):
             self.skipped.append({"path": path, "why": "no permission to read it"})
@@ -209,7 +209,7 @@ class _Look:
         elif isinstance(piece, Changed):
             if not is_noted:
                 self._change(path, known.size, known.mtime_ns, found, piece)
-        elif self._is_settling(path, found):
+        elif self._is_settling(found):
             self._settle(path, found, "")
         else:
             if piece is not None:
@@ -220,7 +220,7 @@ class _Look:
     def _takes_pieces(self, path: str) -> bool:
         return self.spec.on_change == "reread_tail" and is_line_format(self.spec, path)
 
-    def _is_settling(self, path: str, found: os.stat_result) -> bool:
+    def _is_settling(self, found: os.stat_result) -> bool:
         return bool(self.spec.settle) and self._may_be_open(found)
 
     def _may_be_open(self, found: os.stat_result) -> bool:

@@ -47,7 +47,7 @@ DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 _NO_HARD_LINK = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES}
 _GONE = (FileNotFoundError, NotADirectoryError)
-# What Hive escapes in a k=v folder name, and what Spark reads back; bytes that are no Unicode are escaped with them.
+# What Hive escapes in a k=v folder name, and what Spark reads back; bytes that are not Unicode are escaped with them.
 _HIVE_SPECIAL = re.compile("[\x01-\x1f\x7f\"#%'*/:=?\\\\{}\\[\\]^\udc80-\udcff]")
 
 
@@ -70,7 +70,6 @@ class Restored:
 
 
 def admit(
-    project: Project,
     paths: PipelinePaths,
     source_name: str,
     spec: FilesSource,
@@ -330,7 +329,7 @@ def _link(handle: int, link: Path) -> _Content:
         except FileExistsError:
             pass
         except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            if storage.is_disk_full(error):
                 raise storage.disk_full(link) from error
             if error.errno not in _NO_HARD_LINK:
                 raise
@@ -354,7 +353,7 @@ def _copy(reader: int, link: Path) -> None:
             raise NotTaken("changed while it was copied")
         os.rename(part, link)
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if storage.is_disk_full(error):
             raise storage.disk_full(link) from error
         raise
     finally:

@@ -26,7 +26,7 @@ _FORMS = "earliest, latest, an ISO timestamp such as 2026-01-31T06:00:00Z, or {t
 class KafkaBirth:
     """Where a checkpoint starts: ``offsets`` {topic: {partition: offset}} and the ids of exactly these topics.
 
-    ``gone`` lists topics of the spec whose loss a person accepted: their absence is no error any more.
+    ``gone`` lists topics of the spec whose loss a person accepted: their absence is not an error any more.
     """
 
     offsets: Offsets

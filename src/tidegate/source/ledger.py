@@ -20,11 +20,11 @@ import os
 import re
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from tidegate import storage
 from tidegate.errors import DisagreementError
+from tidegate.machine import now_text
 from tidegate.project import PipelinePaths
 from tidegate.source.content import Mark
 from tidegate.source.ledger_file import HoldsLease, LedgerFile
@@ -138,7 +138,7 @@ def open_ledger(
     change fails with TryAgainError LEASE_LOST and is undone.
 
     Raises DisagreementError LEDGER_MISSING when files were taken and there is no ledger, LEDGER_BEHIND when it is an
-    older copy than the last publish saw (``create`` makes or takes one all the same: repair only), LEDGER_UNREADABLE
+    older copy than the last publish saw (``create`` makes or takes one anyway: repair only), LEDGER_UNREADABLE
     when it is damaged or of another version.
     """
     path = paths.ledger
@@ -311,7 +311,7 @@ class Ledger(LedgerFile):
         Returns the rows, in the order of ``files``.
         """
         files = list(files)
-        taken_at = datetime.now(UTC).isoformat(timespec="milliseconds")
+        taken_at = now_text()
         # A piece does not vanish: the file does.
         sql = (
             "INSERT OR IGNORE INTO files (source, path, size, mtime_ns, link, taken_at, vanished, begin, until, "
@@ -380,7 +380,7 @@ class Ledger(LedgerFile):
         belongs to another batch stays as it is; those rows are returned: such a file was read twice.
         """
         files = list(files)
-        taken_at = datetime.now(UTC).isoformat(timespec="milliseconds")
+        taken_at = now_text()
         mine = (query_id, batch_id)
         with self._writing():
             self._db.executemany(
@@ -471,7 +471,7 @@ class Ledger(LedgerFile):
         self, source: str, changes: Iterable[tuple[str, Acknowledged, str, int]], *, who: str, reason: str
     ) -> None:
         """A person knows of these (row's path, state of the file, how, unread bytes): they are open no more."""
-        at = datetime.now(UTC).isoformat(timespec="milliseconds")
+        at = now_text()
         with self._writing():
             for path, now, how, unread in changes:
                 key = os.fsencode(path)

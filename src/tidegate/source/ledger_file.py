@@ -162,7 +162,7 @@ class LedgerFile:
             (version,) = self._db.execute("PRAGMA user_version").fetchone()
         if (application_id, version) != (_APPLICATION_ID, _SCHEMA_VERSION):
             raise self._unreadable(
-                f"it is no ledger of version {_SCHEMA_VERSION} (application {application_id:#x}, version {version})"
+                f"it is not a ledger of version {_SCHEMA_VERSION} (application {application_id:#x}, version {version})"
             )
         self._db.execute("PRAGMA synchronous = FULL")
         if not is_new:

@@ -138,8 +138,8 @@ def _read_lines(
         *(F.col(_quoted(column.name)) for column in in_folders),
     )
     if spec.format != "text":
-        # A blank line is no record; Spark's own readers of JSON and csv pass over it too. (Asking for its length would
-        # count the characters of every line.)
+        # A blank line is not a record; Spark's own readers of JSON and csv pass over it too. (Asking for its length
+        # would count the characters of every line.)
         frame = frame.where(F.trim("_raw") != "")
     if comment := options.get("comment") if spec.format == "csv" else None:
         frame = frame.where(~F.col("_raw").startswith(comment))

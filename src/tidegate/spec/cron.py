@@ -26,7 +26,7 @@ def describe_unusable_schedule(text: str) -> str | None:
         for item in field.split(","):
             match = _ITEM.fullmatch(item)
             if match is None:
-                return f"{item!r} is no value for the {name}"
+                return f"{item!r} is not a value for the {name}"
             first, last, step = (int(part) if part is not None else None for part in match.groups())
             if any(value is not None and not low <= value <= high for value in (first, last)):
                 return f"{item!r}: the {name} is {low} to {high}"

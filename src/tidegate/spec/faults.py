@@ -64,7 +64,7 @@ class SpecError(UsageError):
             code,
             f"{count} in {', '.join(files)}\n{lines}",
             where=self.faults[0].where,
-            next_run="is refused in the same way; nothing was read or written",
+            next_run="is refused again; nothing was read or written",
             fix=fix,
         )
 

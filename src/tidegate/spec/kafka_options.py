@@ -73,7 +73,7 @@ def check_kafka_option(path: tuple[str | int, ...], key: str, value: Any) -> lis
     if name not in CLIENT_SETTINGS:
         nearest = name_nearest(name, CLIENT_SETTINGS)
         fix = f"write kafka.{nearest}" if nearest else f"allowed: {_show_all('kafka.')}"
-        return [Finding(path, f"{key!r} is no setting of the Kafka client that may be made here", fix)]
+        return [Finding(path, f"{key!r} is not a setting of the Kafka client that may be made here", fix)]
     if isinstance(value, str) and names_variable(value):
         return [Finding(path, "the environment is filled in in tidegate.yaml only", "write it in tidegate.yaml")]
     return _check_value(path, name, value)
@@ -91,7 +91,7 @@ def check_client_options(options: Mapping[str, Any]) -> list[Finding]:
         elif name not in CLIENT_SETTINGS:
             nearest = name_nearest(name, CLIENT_SETTINGS)
             fix = f"write {nearest}" if nearest else f"allowed: {_show_all()}"
-            found.append(Finding(path, f"{key!r} is no setting of the Kafka client that may be made here", fix))
+            found.append(Finding(path, f"{key!r} is not a setting of the Kafka client that may be made here", fix))
         else:
             found += _check_value(path, name, value)
     return found

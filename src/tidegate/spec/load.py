@@ -28,7 +28,7 @@ def check_name(name: str) -> str:
         "BAD_NAME",
         f"{shown if len(shown) <= 80 else shown[:77] + '...'} cannot be the name of a pipeline",
         where="the pipeline's name",
-        next_run="is refused in the same way",
+        next_run="is refused again",
         fix="use 3 to 63 lower-case letters, digits and _, a letter first",
     )
 
@@ -108,6 +108,6 @@ def _no_such_pipeline(project: Project, name: str) -> UsageError:
         "NO_SUCH_PIPELINE",
         f"there is no pipeline {name!r}; there are: {', '.join(known) or 'none'}",
         where=f"jobs/{name}/pipeline.yaml",
-        next_run="is refused in the same way",
+        next_run="is refused again",
         fix=f"use {nearest}" if nearest else f"tidegate new {name}",
     )

@@ -176,7 +176,7 @@ def check_reader_options(path: KeyPath, source: FilesSource | KafkaSource) -> li
             found += check_kafka_option(here, key, value)
         elif key not in allowed:
             found.append(
-                Finding(here, f"{key!r} is no reader option for {_name_reader(source)}", _nearest(key, allowed))
+                Finding(here, f"{key!r} is not a reader option for {_name_reader(source)}", _nearest(key, allowed))
             )
         elif wrong := _describe_wrong_value(key, value, allowed[key]):
             found.append(Finding(here, f"{show_value(value, key)} is not a value for {key}", wrong))

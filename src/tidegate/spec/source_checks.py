@@ -171,7 +171,7 @@ def _check_on_change(here: tuple[str | int, ...], source: FilesSource) -> list[F
     options = {key: str(value).lower() for key, value in source.options.items()}
     for key in ("wholetext", "multiLine"):
         if options.get(key) == "true":
-            return [Finding(here, f"reread_tail reads appended lines, and with {key} a line is no record", other)]
+            return [Finding(here, f"reread_tail reads appended lines, and with {key} a line is not a record", other)]
     if options.get("encoding", "utf-8").replace("-", "").startswith(("utf16", "utf32")):
         return [Finding(here, f"reread_tail cannot tell the lines of {source.options['encoding']}", other)]
     return []
@@ -221,7 +221,9 @@ def _check_starting_offsets(name: str, source: KafkaSource) -> list[Finding]:
         try:
             moment = datetime.fromisoformat(value)
         except ValueError:
-            return [Finding(here, f"{show_value(value)} is no start", f"write {nearest}" if nearest else fix)]
+            return [
+                Finding(here, f"{show_value(value)} is not a place to start", f"write {nearest}" if nearest else fix)
+            ]
         if moment.tzinfo is None:
             return [Finding(here, f"{show_value(value)} has no time zone", f"write {moment.isoformat()}Z for UTC")]
         return []
@@ -238,7 +240,7 @@ def _check_starting_offsets(name: str, source: KafkaSource) -> list[Finding]:
             found.append(Finding((*here, topic), "there is no partition in it", fix))
         for partition, offset in partitions.items():
             if not (partition.isascii() and partition.isdigit()) or offset < _EARLIEST:
-                message = f"{show_value(partition)}: {offset} is no partition with its offset"
+                message = f"{show_value(partition)}: {offset} is not a partition with its offset"
                 wanted = "write 0: 123 (-2 is the earliest, -1 the latest)"
                 found.append(Finding((*here, topic, partition), message, wanted))
     found += [

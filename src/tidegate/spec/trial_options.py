@@ -81,7 +81,7 @@ def check_trial_options(path: KeyPath, source: RateSource | SocketSource) -> lis
         elif key not in allowed:
             nearest = name_nearest(key, allowed)
             fix = f"write {nearest}" if nearest else describe_allowed(key, sorted(allowed))
-            found.append(Finding(here, f"{key!r} is no option of a source of type {source.type}", fix))
+            found.append(Finding(here, f"{key!r} is not an option of a source of type {source.type}", fix))
         elif isinstance(value, str) and names_variable(value):
             found.append(Finding(here, "the environment is filled in in tidegate.yaml only", "write the value out"))
         elif wanted := _wanted(key, value):

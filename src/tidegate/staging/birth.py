@@ -140,7 +140,7 @@ def check_state(birth: Birth, name: str, state: list[dict[str, Any]], *, spark: 
         f"the transform was changed so that the state kept so far would give wrong numbers: "
         f"{_first_difference(birth.state, state)}" + (both if spelled_anew else ""),
         where=f"pipeline {name}",
-        next_run="refuses in the same way; nothing was read or written",
+        next_run="refuses again; nothing was read or written",
         fix=f"take the change back, or `tidegate repair {name} --rebuild`: a new table from all that the sources still "
         f"have; `tidegate repair {name} --rebuild --dry-run` shows what that is",
     )

@@ -52,7 +52,7 @@ def damaged(path: Path, damage: str, pipeline: str) -> DisagreementError:
         "STAGED_FILE_DAMAGED",
         f"a staged file is not what was written: {damage}",
         where=str(path),
-        next_run="refuses in the same way; nothing of the file was published",
+        next_run="refuses again; nothing of the file was published",
         fix=f"look at the disk, and at who else writes there; then `tidegate repair {pipeline}`: the batch is read "
         f"again from the source (`tidegate repair {pipeline} --dry-run` shows the choices)",
     )

@@ -211,3 +211,14 @@ def read_all_manifests(folder: Path) -> dict[str, list[BatchManifest]]:
 def batch_keys(manifests: Sequence[BatchManifest]) -> list[list[Any]]:
     """[query id, batch id] of each manifest, sorted."""
     return sorted([manifest.query_id, manifest.batch_id] for manifest in manifests)
+
+
+def end_positions(manifests: Sequence[BatchManifest]) -> dict[str, dict[str, dict[str, int]]]:
+    """Where each Kafka source stands after these batches: {source: {topic: {partition: next offset}}}."""
+    positions: dict[str, dict[str, dict[str, int]]] = {}
+    for manifest in manifests:
+        for name, taken in manifest.sources.items():
+            for topic, partitions in (taken.offsets or {}).items():
+                for partition, (_, until) in partitions.items():
+                    positions.setdefault(name, {}).setdefault(topic, {})[partition] = until
+    return positions

@@ -6,9 +6,9 @@ Both are asked: a table can be restored from an older copy or be deleted, and so
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 
 from tidegate import storage
+from tidegate.machine import now_text
 from tidegate.project import PipelinePaths
 
 
@@ -17,7 +17,7 @@ def record_retired(paths: PipelinePaths, query_id: str, last_batch: int) -> None
     path = paths.retired(query_id)
     known = storage.read_json(path)
     if known is None or int(known["last_batch"]) > last_batch:
-        at = datetime.now(UTC).isoformat(timespec="milliseconds")
+        at = now_text()
         storage.replace(path, storage.dump_json({"query_id": query_id, "last_batch": last_batch, "at": at}))
 
 

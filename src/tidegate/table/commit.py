@@ -92,10 +92,7 @@ def _txn(table: Snapshot, app_id: str) -> int:
 def _append(
     table_path: Path, table: Snapshot, actions: Sequence[dict[str, Any]], custom_metadata: Mapping[str, str]
 ) -> int | None:
-    """Make the version after ``table`` of these actions; its number, None when another process has made that version.
-
-    The file is on disk, whole, before it gets its name, and a name is given once.
-    """
+    """Make the version after ``table`` of these actions; its number, None when another process has made it."""
     _check_writable(table_path, table)
     info = {
         "timestamp": time.time_ns() // 1_000_000,
@@ -215,7 +212,7 @@ def rename_files(table_path: Path, renamed: list[tuple[DataFile, str]], *, app_i
             "REPLACED_FILES_GONE",
             f"{len(gone)} files that were to be replaced are no longer in the table, for example {gone[0]}",
             where=str(table_path),
-            next_run="stops in the same way",
+            next_run="stops again",
             fix="look at what else wrote to the table: tidegate alone may",
         )
     if not todo:

@@ -55,7 +55,7 @@ def delivered_rows(table_path: Path, version: int) -> Delivery | None:
             "VERSION_GONE",
             f"the table's log no longer says what version {version} brought",
             where=str(path),
-            next_run="stops in the same way",
+            next_run="stops again",
             fix="bring back the commit file",
         ) from None
     info: dict[str, Any] = next((one["commitInfo"] for one in actions if "commitInfo" in one), {})

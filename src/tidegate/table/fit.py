@@ -20,7 +20,7 @@ from tidegate.table.schema import check_partition_columns, check_schema_change, 
 def check_fit(paths: PipelinePaths, intent: PublishIntent, table_path: Path, state: TableState | None) -> None:
     """Raise UsageError when the rows do not fit the table.
 
-    As long as no file was moved the intent is dropped then, so that a mended spec is not met by an old plan.
+    As long as no file was moved the intent is dropped then, so that a corrected spec is not met by an old plan.
     """
     try:
         check_rows_fit(intent.schema_json, intent.partition_by, state)
@@ -109,6 +109,6 @@ def refuse_unknown_files(table_path: Path, intent: PublishIntent, state: TableSt
             "TABLE_LOG_MISSING",
             f"the table folder holds {len(unknown)} parquet files but no log, for example {unknown[0]}",
             where=str(table_path),
-            next_run="stops in the same way; nothing was moved",
+            next_run="stops again; nothing was moved",
             fix="restore the folder _delta_log, or move the files away",
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -28,8 +27,7 @@ def heal_log(table_path: Path, intents: Sequence[PublishIntent], check_lease: Ca
         return None
     check_lease()
     log = table_path / LOG_FOLDER
-    os.rename(log / commit_name(newest), log / f".{commit_name(newest)}.{secrets.token_hex(4)}.torn")
-    storage.fsync_dir(log)
+    storage.move(log / commit_name(newest), log / f".{commit_name(newest)}.{secrets.token_hex(4)}.torn")
     return newest
 
 

@@ -46,7 +46,7 @@ def check_keys(keys: Sequence[str], schema_json: str) -> dict[str, str]:
             "TABLE_KEYS",
             f"the keys of the table cannot be used: {'; '.join(faults)}; the columns are {', '.join(types)}",
             where="pipeline.yaml, table.keys",
-            next_run="goes on once the keys are mended; what is staged stays, the table is untouched",
+            next_run="goes on once the keys are put right; what is staged stays, the table is untouched",
             fix="correct table.keys in pipeline.yaml, or cast the column in the transform",
         )
     return found
@@ -98,8 +98,7 @@ class KeyIndex:
     def __init__(self, keys: Any) -> None:
         self._values: list[Any] = []
         self._pairs: list[Any] = []
-        self.numbers = self._number(keys, learn=True)
-        """The number of each row of ``keys``."""
+        self._number(keys, learn=True)
 
     def find(self, keys: Any) -> Any:
         """The number of each row's key, NULL for a key that is not known."""

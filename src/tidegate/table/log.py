@@ -165,7 +165,7 @@ def _check_path(table_path: Path) -> None:
             f"no table can be kept in {table_path}: Delta readers take a percent sign with two hex digits, or a "
             "backslash, in a folder's name for something else",
             where=str(table_path),
-            next_run="is refused in the same way; nothing was read or written",
+            next_run="is refused again; nothing was read or written",
             fix="rename the folder, or set another one in tidegate.yaml (warehouse, quarantine)",
         )
 
@@ -226,7 +226,7 @@ def _unreadable(table_path: Path, error: Exception) -> DisagreementError:
         "TABLE_LOG_UNREADABLE",
         f"the log of the table cannot be read: {first_line(error)}{named}",
         where=str(table_path / LOG_FOLDER),
-        next_run="stops in the same way, before anything is read or written, unless it can make the file again",
+        next_run="stops again, before anything is read or written, unless it can make the file again",
         fix=fix,
     )
 

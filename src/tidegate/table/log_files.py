@@ -68,7 +68,7 @@ def parse_line(line: bytes) -> dict[str, Any]:
     """One action, ``{kind: value}``. Raises ValueError when the line is torn."""
     action = json.loads(line)
     if not isinstance(action, dict):
-        raise ValueError("a line of the log is no action")
+        raise ValueError("a line of the log is not an action")
     return action
 
 

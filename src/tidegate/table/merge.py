@@ -42,7 +42,6 @@ class Replacement:
 
     remove: list[DataFile] = field(default_factory=list)
     carried: list[StagedFile] = field(default_factory=list)
-    rows_replaced: int = 0
 
 
 def fold(batches: Batches, mode: MergeMode, types: KeyTypes, state: Path, folder: Path) -> Fold:
@@ -79,12 +78,6 @@ def fold(batches: Batches, mode: MergeMode, types: KeyTypes, state: Path, folder
     return Fold([file for batch in sorted(kept) for file in kept[batch]], dict(sorted(superseded.items())))
 
 
-def find_duplicate_keys(files: Sequence[StagedFile], types: KeyTypes, state: Path) -> list[str]:
-    """A few keys that more than one row of these files has."""
-    keys = join_keys((_keys_of(state / file.path, file.partition, types) for file in _with_rows(files)), types)
-    return find_repeated(keys, KeyIndex(keys).numbers)
-
-
 def replace_rows(
     mode: MergeMode,
     new: Sequence[StagedFile],
@@ -101,7 +94,7 @@ def replace_rows(
     are not read, of the others the key columns are.
     """
     if mode == "complete":
-        return Replacement(list(table_files), [], sum(file.rows for file in table_files))
+        return Replacement(list(table_files))
     if not new:
         return Replacement()
     wanted = join_keys((_keys_of(state / file.path, file.partition, types) for file in new), types)
@@ -111,7 +104,6 @@ def replace_rows(
     places = {_place(file.partition, in_folders) for file in new}
     remove: list[DataFile] = []
     losing: list[_Losing] = []
-    replaced = 0
     for file in table_files:
         path = table_path / file.path
         if _place(file.partition, in_folders) not in places:
@@ -123,7 +115,6 @@ def replace_rows(
         count = _count(gone)
         if not count:
             continue
-        replaced += count
         remove.append(file)
         if count < len(gone):
             losing.append(_Losing(path, file.partition, gone, file.size_bytes))
@@ -131,7 +122,7 @@ def replace_rows(
         _copy(together, folder / f"{number:05d}.parquet", state) for number, together in enumerate(_group(losing))
     ]
     make_names_durable(folder, state)
-    return Replacement(remove, carried, replaced)
+    return Replacement(remove, carried)
 
 
 @dataclass(frozen=True)
@@ -288,7 +279,7 @@ def _not_unique(batch: int, keys: list[str], repeated: list[str]) -> UsageError:
         f"rows of batch {batch} have the same keys ({', '.join(keys)}), so none of them can be said to replace the "
         f"other, for example {'; '.join(repeated)}",
         where=f"pipeline.yaml, table.keys; batch {batch}",
-        next_run="goes on once this is mended; what is staged stays, the table is untouched",
+        next_run="goes on once this is put right; what is staged stays, the table is untouched",
         fix="add the columns that tell the rows apart to table.keys, or aggregate by the keys",
     )
 
@@ -298,6 +289,6 @@ def _file_gone(table_path: Path, file: DataFile) -> DisagreementError:
         "TABLE_FILES_GONE",
         f"a data file that the table's log names is not there: {file.path}",
         where=str(table_path),
-        next_run="stops in the same way; nothing was moved",
+        next_run="stops again; nothing was moved",
         fix="restore the file; tidegate alone may write to the table's folder",
     )

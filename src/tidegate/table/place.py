@@ -42,7 +42,7 @@ def place_file(source: Path, target: Path, file: FileToAdd, pipeline: str) -> bo
             return False
         raise
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if storage.is_disk_full(error):
             raise storage.disk_full(target) from error
         if error.errno != errno.EXDEV:
             raise
@@ -67,7 +67,7 @@ def _copy_over(source: Path, target: Path, file: FileToAdd, pipeline: str) -> bo
             beside.unlink(missing_ok=True)
         if isinstance(error, FileNotFoundError) and target.exists():
             return False
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if storage.is_disk_full(error):
             raise storage.disk_full(target) from error
         raise
     storage.fsync_dir(target.parent)  # the copy must be on disk before the source goes

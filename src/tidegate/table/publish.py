@@ -63,7 +63,8 @@ class CommitResult:
     """The plan no longer fits what is staged and what is in the table: nothing was done, it must be planned anew."""
 
 
-_VOID = CommitResult(None, 0, 0, 0, 0, already=False, overtaken=True)
+_OVERTAKEN = CommitResult(None, 0, 0, 0, 0, already=False, overtaken=True)
+_OUTDATED = CommitResult(None, 0, 0, 0, 0, already=False, outdated=True)
 
 
 def finish_intent(paths: PipelinePaths, intent: PublishIntent, *, is_current: Callable[[], bool]) -> CommitResult:
@@ -76,11 +77,10 @@ def finish_intent(paths: PipelinePaths, intent: PublishIntent, *, is_current: Ca
     """
     table_path = intent.table_path(paths)
     state = read_table_state(table_path, (intent.app_id, retired_mark(intent.app_id)))
-    done = _VOID if _is_void(paths, intent, state) else _settled(table_path, intent, state)
+    done = _OVERTAKEN if _is_void(paths, intent, state) else _settled(table_path, intent, state)
     if done is None and is_outdated(paths, intent, table_path):
         # A process that was faster changes the files too: then its commit is there by now.
-        done = _settled(table_path, intent, read_table_state(table_path, (intent.app_id,)))
-        done = done or CommitResult(None, 0, 0, 0, 0, already=False, outdated=True)
+        done = _settled(table_path, intent, read_table_state(table_path, (intent.app_id,))) or _OUTDATED
     if done is None:
         refuse_unknown_files(table_path, intent, state)
         try:
@@ -102,7 +102,7 @@ def finish_intent(paths: PipelinePaths, intent: PublishIntent, *, is_current: Ca
             )
             done = _result(intent, version, already=False)
         except RetiredError:
-            done = _VOID
+            done = _OVERTAKEN
         except (AlreadyCommittedError, DisagreementError, FileNotFoundError) as error:
             # Another process was at it? Its commit explains a file that is neither here nor there (compacted since).
             done = _settled(table_path, intent, read_table_state(table_path, (intent.app_id,)))
@@ -129,13 +129,13 @@ def _settled(table_path: Path, intent: PublishIntent, state: TableState | None) 
         if current == intent.app_version_before:
             return None
         if current > intent.app_version_before:
-            return CommitResult(None, 0, 0, 0, 0, already=False, overtaken=True)
+            return _OVERTAKEN
         raise DisagreementError(
             "TABLE_BEHIND_INTENT",
             f"a publish of batches {intent.app_version_before + 1} to {intent.app_version} was begun, but the "
             f"table's log ends at batch {current}: the table was deleted or restored from an older copy",
             where=str(table_path),
-            next_run="stops in the same way; nothing was moved",
+            next_run="stops again; nothing was moved",
             fix=f"tidegate repair {intent.pipeline} --dry-run",
         )
     if state is not None:
@@ -175,7 +175,7 @@ def _move_files(
         try:
             storage.make_folder(folder)
         except OSError as error:
-            if error.errno in (28, 122):
+            if storage.is_disk_full(error):
                 raise storage.disk_full(folder) from error
             raise
     for file, target in zip(intent.files_to_add, targets, strict=True):
@@ -194,6 +194,6 @@ def _files_lost(error: Exception, intent: PublishIntent) -> DefectError:
         f"a file of the increment is neither staged nor in the table, and the table's log does not have batch "
         f"{intent.app_version}: {error}",
         where=f"intent {intent.intent_id}",
-        next_run="stops in the same way",
+        next_run="stops again",
         fix=f"tidegate repair {intent.pipeline} --dry-run",
     )

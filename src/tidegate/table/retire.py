@@ -49,7 +49,7 @@ def drop_late_commits(table_path: Path, retired: Collection[str], aside: Path, c
     because the table was not made yet, or was set aside.
 
     They are told by the files they name, which are not there (whoever ended the query has moved them away), and by the
-    log, which does not say that the query is over. Their files go to ``aside``.
+    log, which does not say that the query is over. Their commit files go to ``aside``.
     """
     while versions := list_versions(table_path):
         try:
@@ -64,4 +64,3 @@ def drop_late_commits(table_path: Path, retired: Collection[str], aside: Path, c
         check_lease()
         name = commit_name(versions[-1])
         storage.move(table_path / LOG_FOLDER / name, aside / name)
-        storage.fsync_dir(table_path / LOG_FOLDER)

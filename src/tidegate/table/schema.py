@@ -1,7 +1,7 @@
 """The table's schema: Spark's schema JSON made fit for a Delta log, and what may change from one commit to the next.
 
 Spark's ``df.schema.json()`` and Delta's schema string are the same language. Columns are matched by name in every
-reader, so their order is no difference.
+reader, so their order makes no difference.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def normalise_schema(schema_json: str) -> str:
         raise UsageError(
             "SCHEMA_UNSUPPORTED",
             "the rows cannot be kept in a table: " + "; ".join(faults),
-            next_run="fails in the same way; nothing was published",
+            next_run="fails again; nothing was published",
             fix="cast or rename these columns in the transform",
         )
     return json.dumps({"type": "struct", "fields": fields}, ensure_ascii=False)
@@ -133,7 +133,7 @@ def check_schema_change(table_schema_json: str, new_schema_json: str) -> list[di
         raise UsageError(
             "SCHEMA_CHANGE",
             "the rows no longer fit the table: " + "; ".join(faults),
-            next_run="is refused in the same way; table and checkpoint are untouched",
+            next_run="is refused again; table and checkpoint are untouched",
             fix="change the transform as said; only new columns can be added to a table",
         )
     return added
@@ -164,7 +164,7 @@ def check_partition_columns(partition_by: list[str], schema_json: str, table_par
             "PARTITION_BY",
             "the table cannot be partitioned as the spec says: " + "; ".join(faults),
             where="pipeline.yaml, table.partition_by",
-            next_run="is refused in the same way; table and checkpoint are untouched",
+            next_run="is refused again; table and checkpoint are untouched",
             fix="correct table.partition_by in pipeline.yaml",
         )
 

@@ -51,7 +51,7 @@ def apply_transform(
             "TRANSFORM_FAILED",
             f"{path.name}, which `transform:` names, is not there",
             where=str(path),
-            next_run="fails in the same way; nothing was read",
+            next_run="fails again; nothing was read",
             fix=f"create it, or correct `transform:`, then `tidegate validate {job_folder.name}`",
         )
     is_streaming = any(frame.isStreaming for frame in frames.values())
@@ -65,7 +65,7 @@ def apply_transform(
                 "TRANSFORM_FAILED",
                 f"Spark refuses the query: {first_lines(error)}",
                 where=str(path),
-                next_run="fails in the same way; nothing was read",
+                next_run="fails again; nothing was read",
                 fix=f"correct {path.name}, then `tidegate validate {job_folder.name}`",
             ) from error
         if is_streaming:
@@ -92,7 +92,7 @@ def apply_transform(
             "TRANSFORM_FAILED",
             f"{type(error).__name__}: {first_lines(error)}",
             where=user_line(error, path),
-            next_run="fails in the same way; nothing was read",
+            next_run="fails again; nothing was read",
             fix=f"correct {path.name}, then `tidegate validate {job_folder.name}`",
         ) from error
     if not hasattr(type(result), "writeStream"):  # asking a batch frame itself raises

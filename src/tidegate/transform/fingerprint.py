@@ -55,7 +55,7 @@ def _describe(node: Any, definitions: dict[str, str]) -> dict[str, Any]:
     value: dict[str, Any] = {"operator": kind, "keys": [], "values": []}
     if kind == "Aggregate":
         value["keys"] = [text(one) for one in items(node.groupingExpressions())]
-        # What a value is called is no part of the state.
+        # What a value is called is not part of the state.
         made = [one.child() if kind_of(one) == "Alias" else one for one in items(node.aggregateExpressions())]
         value["values"] = [text(one) for one in made]
     elif kind == "Join":

@@ -56,7 +56,7 @@ def pack_modules(transform: Path) -> bytes | None:
             "TRANSFORM_FAILED",
             f"a file beside the transform cannot be read: {error.strerror}",
             where=str(error.filename),
-            next_run="fails in the same way; nothing was read",
+            next_run="fails again; nothing was read",
             fix="make it readable, or take it away",
         ) from error
     return packed.getvalue()

@@ -146,7 +146,7 @@ def unsupported(operation: str, mode: str, why: str, where: str, fix: str) -> Us
         "UNSUPPORTED_OPERATION",
         f"{operation} cannot work in a streaming query with output_mode: {mode}: {why}",
         where=where,
-        next_run="fails in the same way; nothing was started or read",
+        next_run="fails again; nothing was started or read",
         fix=fix,
     )
 
