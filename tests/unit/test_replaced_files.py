@@ -194,9 +194,11 @@ def test_a_file_that_was_brought_back_stays(tmp_path: Path) -> None:
     hidden = hidden_name(file.path)
     os.link(keyed.paths.table / file.path, keyed.paths.table / hidden)
     rename_files(keyed.paths.table, [(file, hidden)], app_id=QUERY, app_version=1)
-    bring_back(keyed.paths.table, app_id="repair")
+    bring_back(keyed.paths.table, app_id="repair", check_lease=lambda: None)
+    (delivery,) = list_deliveries(keyed.paths.table, -1, 2)
+    assert [len(read_rows(keyed, one)) for one in delivery.files] == [1]  # what a sink is still owed can be read
     done, removed = remove_replaced(
         keyed.paths.table, after=-1, up_to=2, before_ms=2**60, needed=(), check_lease=lambda: None
     )
-    assert (done, removed) == (2, 0)
-    assert len(read_agreed(keyed.paths.table)) == 1
+    assert (done, removed) == (2, 1)
+    assert len(parquet(keyed.paths.table)) == len(read_agreed(keyed.paths.table)) == 1
