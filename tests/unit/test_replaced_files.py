@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tidegate import storage
 from tidegate.sink.progress import begin_sink, note_fed
 from tidegate.sink.rows import read_file
 from tidegate.spec.models import PipelineSpec
+from tidegate.staging.manifest import write_manifest
 from tidegate.table.commit import rename_files
 from tidegate.table.delivery import list_deliveries
 from tidegate.table.log import DataFile, list_data_files, read_table_state
@@ -195,8 +197,28 @@ def test_a_file_that_was_brought_back_stays(tmp_path: Path) -> None:
     os.link(keyed.paths.table / file.path, keyed.paths.table / hidden)
     rename_files(keyed.paths.table, [(file, hidden)], app_id=QUERY, app_version=1)
     bring_back(keyed.paths.table, app_id="repair", check_lease=lambda: None)
+    (delivery,) = list_deliveries(keyed.paths.table, -1, 2)
+    assert [len(read_rows(keyed, one)) for one in delivery.files] == [1]  # what a sink is still owed can be read
     done, removed = remove_replaced(
         keyed.paths.table, after=-1, up_to=2, before_ms=2**60, needed=(), check_lease=lambda: None
     )
-    assert (done, removed) == (2, 0)
-    assert len(read_agreed(keyed.paths.table)) == 1
+    assert (done, removed) == (2, 1)
+    assert len(parquet(keyed.paths.table)) == len(read_agreed(keyed.paths.table)) == 1
+
+
+def test_numbers_of_versions_that_are_given_again_are_looked_at_again(tmp_path: Path) -> None:
+    keyed = Keyed(tmp_path, keep_versions="0 seconds")
+    for n in range(3):
+        update(keyed, n)
+    shutil.copytree(keyed.paths.table, tmp_path / "older")
+    for n in range(3, 8):
+        update(keyed, n)
+    shutil.rmtree(keyed.paths.table)
+    shutil.move(tmp_path / "older", keyed.paths.table)
+    storage.remove_tree(keyed.paths.published)  # as repair leaves it
+    keyed.stager.query_id = "2f0c7a52-9a1e-4a55-8f5e-000000000002"
+    for batch in range(3):
+        manifest = keyed.stager.stage(batch, [{"id": 1, "city": "Rome", "n": batch}])
+        write_manifest(keyed.paths.manifest(manifest.query_id, batch), manifest)
+        assert keyed.run(f"again {batch}").outcome == "published"
+    assert len(parquet(keyed.paths.table)) == 1

@@ -37,6 +37,8 @@ def _make_room(
     paths: PipelinePaths, table_path: Path, note: Path, table_id: str, up_to: int, keep_seconds: float, lease: Lease
 ) -> None:
     before = _read_note(note, table_id)
+    if before > up_to:  # an older copy of the table was put back, and its versions' numbers are given again
+        before = -1
     begun = [intent for intent in pending_intents(paths) if intent.table_path(paths) == table_path]
     needed = {file.path for intent in begun for file in intent.files_to_add}
     needed |= {file.path for intent in begun for file in intent.files_to_remove}

@@ -60,6 +60,7 @@ def list_set_aside(table_path: Path) -> list[DataFile]:
 def bring_back(table_path: Path, *, app_id: str, check_lease: Callable[[], None]) -> None:
     """Undo :func:`set_aside` for a publish that will never be finished: plain readers see these files again, under new
     names. A process that was stopped before it removed an old name, which is all that it knows, removes nothing.
+    The hidden names stay for sinks that are owed these rows and for older versions, until the table is vacuumed.
 
     May be repeated: killed in between, a file has a new name that the log does not know yet, and gets another one.
     """
@@ -78,9 +79,6 @@ def bring_back(table_path: Path, *, app_id: str, check_lease: Callable[[], None]
     if renamed:
         check_lease()
         rename_files(table_path, renamed, app_id=app_id, app_version=0)
-    for file, _ in renamed:
-        check_lease()
-        storage.remove(table_path / file.path)
 
 
 def _plain_links(hidden: Path) -> list[Path]:
