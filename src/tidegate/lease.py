@@ -22,8 +22,8 @@ When a holder is replaced:
   run, never the table: it is fenced.
 
 A parked lease has no process that could give a sign of life; it ends by the clocks alone, and resuming it too late
-costs a retry. A heartbeat says that the holder is there, not that it gets on: a run has no deadline here (Airflow's
-``execution_timeout`` and ``timeout(1)`` are for that), so that a first load may take its days.
+costs a retry. A heartbeat says that the holder is there, not that it makes progress: a run has no deadline here
+(Airflow's ``execution_timeout`` and ``timeout(1)`` are for that), so that a first load may take its days.
 """
 
 from __future__ import annotations

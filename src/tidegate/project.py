@@ -201,7 +201,7 @@ class PipelinePaths:
 
     @property
     def decisions(self) -> Path:
-        """Decisions of persons on held increments. A folder of their own: no run id can look like one."""
+        """What people decided on held increments. A folder of their own: no run id can look like one."""
         return self.state / "decisions"
 
     def decision(self, run_id: str) -> Path:
@@ -293,7 +293,7 @@ class PipelinePaths:
 
     @property
     def set_aside(self) -> Path:
-        """Staging and data files that a repair took out of use."""
+        """What was taken out of use: staging and data files by a repair; what came late of a query."""
         return self.state / "set_aside"
 
     @property

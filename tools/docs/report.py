@@ -65,8 +65,8 @@ SOURCE = {
     "backlog": "what is left for a later run: files that still settle, or the offsets that waited when the run began",
     "unknown_fields": "`{field: position}`: JSON fields that the schema does not have, and where each was seen first",
     "skipped": "`[{path, why}]`: what lies in the folder and is not read (hidden, empty, still being written, ...)",
-    "settling": "`[{path, age_seconds}]`: changed more recently than `settle`",
-    "changed": "`[{path, was, now, policy}]`: changed after it was taken; size and mtime_ns; not read again",
+    "settling": "`[{path, age_seconds, why}]`: changed more recently than `settle`, or its last line is still open",
+    "changed": "`[{path, was, now, how, unread_bytes, policy}]`: changed after it was taken, and not read again",
     "vanished": "`[path]`: taken by an earlier run, and no longer there",
     "schema": "the columns that were inferred and are kept (`schema: infer`); `infer` before a run has read a file",
     "replayable": "false for `rate` and `socket`; left out where records can be read again",
@@ -108,7 +108,7 @@ ERROR = {
     "message": "what happened, with values",
     "where": "file and line, topic, batch, or run",
     "next_run": "what the next run will do",
-    "fix": "the command or the act that mends it",
+    "fix": "the command or the act that fixes it",
     "exit_code": "64, 65, 66, 70, 75 or 78",
 }
 

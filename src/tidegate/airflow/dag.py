@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 RETRIES = 2
 RETRY_DELAY = timedelta(seconds=30)
-# The lease's heartbeat says that a task is there, not that it gets on: one that hangs would keep the pipeline for ever.
-# A first load that takes longer goes on with the retry from what was staged.
+# The lease's heartbeat says that a task is there, not that it makes progress: one that hangs would keep the pipeline
+# for ever. A first load that takes longer goes on with the retry from what was staged.
 EXECUTION_TIMEOUT = timedelta(days=1)
 # Airflow wants a start; with catchup off its value does not matter, as long as it is past and stays the same.
 START_DATE = datetime(2024, 1, 1, tzinfo=UTC)

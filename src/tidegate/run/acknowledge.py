@@ -1,4 +1,4 @@
-"""Files that changed after they were read: who is told, and ``tidegate acknowledge``, with which a person says so.
+"""Files that changed after they were read: where they are named, and ``tidegate acknowledge``, which ends that.
 
 A change is open from the first run that saw it until it is acknowledged. Nothing of the new content is read then; with
 ``on_change: reread_tail`` lines that are appended later are.
@@ -82,7 +82,7 @@ def changed_error(
 
 
 def acknowledge_changes(project: Project, name: str, wanted: Sequence[str], *, reason: str) -> dict[str, Any]:
-    """Put down that a person knows of changed files: those of ``wanted``, as status names them, or all.
+    """Record that a person knows of changed files: those of ``wanted``, as status names them, or all.
 
     Returns {"pipeline", "acknowledged": [changes], "left": how many are open still}. Raises UsageError REASON_MISSING,
     NOT_CHANGED when one of ``wanted`` is not among them; TryAgainError LEASE_HELD.

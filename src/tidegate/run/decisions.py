@@ -1,4 +1,4 @@
-"""Persons' decisions on held increments: recorded first, then carried out by whoever comes next, before all else."""
+"""Decisions on held increments: recorded first, then carried out by whoever comes next, before anything else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do the checkpoint, the batch's manifest, the ledger and the table's log tell the same of a batch?
+"""Do the checkpoint, the batch's manifest, the ledger and the table's log agree on a batch?
 
 Spark goes on where its last batch ends, whatever number or file stands there. Each of the others was written from what
 the batch really took. Pure: a function of :class:`~tidegate.run.preflight.Facts`.
@@ -18,7 +18,7 @@ Ranges = Mapping[str, Mapping[str, Sequence[int | None]]]
 
 
 def find_divergence(facts: Facts, batch: int) -> list[str]:
-    """Where the checkpoint tells something else of ``batch`` than the others do; each is compared as far as it is
+    """Where the checkpoint says something else about ``batch`` than the others do; each is compared as far as it is
     there."""
     found = [] if facts.seal.is_moving else list(_backwards(facts, batch))
     for name, known, where in _known_offsets(facts, batch):

@@ -64,27 +64,12 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
     """What to order from Spark, or None when there is nothing to read."""
     from tidegate.run.acknowledge import changed_error, list_changed
     from tidegate.source.files import note_scan
-    from tidegate.source.intake import admit, restore_links, sweep_intake
-    from tidegate.source.ledger import shown_path
 
     assert context.facts is not None
     project, spec, paths, facts = context.project, context.spec, context.paths, context.facts
     set_seal(paths, facts.checkpoint, facts.files, facts.seal)  # they agree, or the run would have ended
     _receive(context)
-    lost: dict[str, list[str]] = {}
-    planned: dict[str, list[LedgerRow]] = {}
-    if ledger is not None:
-        for name, source in spec.streams.items():
-            if not isinstance(source, FilesSource):
-                continue
-            restored = restore_links(project, paths, name, source, ledger)
-            if restored.lost:
-                lost[name] = [shown_path(path) for path in restored.lost]
-                context.report.sources[name] = {"rows": 0, "lost": lost[name]}
-                context.save()  # named in a report before the ledger forgets them
-                planned[name] = _rows_in_flight(context, name, ledger.known(name, restored.lost).values())
-                kept = {row.path for row in planned[name]}
-                ledger.drop_linked(name, [path for path in restored.lost if path not in kept])
+    lost, planned = _restore_links(context, ledger) if ledger is not None else ({}, {})
     pending = find_pending(project, paths, spec, facts, ledger)
     for name, rows in planned.items():
         _set_aside_vanished(context, name, rows)
@@ -115,27 +100,68 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
     if ledger is not None:
         renew_long_checkpoint(context, pending)
         paths, facts = context.paths, context.facts
-        for name, scan in pending.scans.items():
-            source = spec.streams[name]
-            assert isinstance(source, FilesSource), "only files are listed"
-            gone = admit(paths, name, source, scan.new, ledger).gone
-            # A process that was frozen while it made links may have made one again that was read long ago.
-            # A query that has planned nothing yet must not meet what an earlier one has staged: it would read it again.
-            sweep_intake(paths, name, ledger, keep_staged=facts.checkpoint.last_offset is not None)
-            if gone:
-                context.report.sources[name].setdefault("skipped", []).extend(gone)
+        assert facts is not None
+        _admit(context, ledger, pending)
     sweep_attempts(paths, facts)
     _forget_returned(context, facts)
     statics = pin_statics(project, paths, spec, facts.checkpoint)
     for name, version in statics.items():
         files = {"files": len(version["links"])} if "links" in version else {"offsets": version["offsets"]}
         context.report.sources[name] = {"static": version["version"], **files}
-    order = IngestOrder(
+    return _make_order(context, ledger, pending, statics), pending
+
+
+def _restore_links(context: RunContext, ledger: Ledger) -> tuple[dict[str, list[str]], dict[str, list[LedgerRow]]]:
+    """See that what is owed is in the intake. By source: the files that are gone, and which of them a batch in flight
+    was to read."""
+    from tidegate.source.intake import restore_links
+    from tidegate.source.ledger import shown_path
+
+    lost: dict[str, list[str]] = {}
+    planned: dict[str, list[LedgerRow]] = {}
+    for name, source in context.spec.streams.items():
+        if not isinstance(source, FilesSource):
+            continue
+        restored = restore_links(context.project, context.paths, name, source, ledger)
+        if restored.lost:
+            lost[name] = [shown_path(path) for path in restored.lost]
+            context.report.sources[name] = {"rows": 0, "lost": lost[name]}
+            context.save()  # named in a report before the ledger forgets them
+            planned[name] = _rows_in_flight(context, name, ledger.known(name, restored.lost).values())
+            kept = {row.path for row in planned[name]}
+            ledger.drop_linked(name, [path for path in restored.lost if path not in kept])
+    return lost, planned
+
+
+def _admit(context: RunContext, ledger: Ledger, pending: Pending) -> None:
+    """Take the new files into the intake, and remove from it what is not owed."""
+    from tidegate.source.intake import admit, sweep_intake
+
+    assert context.facts is not None
+    has_planned = context.facts.checkpoint.last_offset is not None
+    for name, scan in pending.scans.items():
+        source = context.spec.streams[name]
+        assert isinstance(source, FilesSource), "only files are listed"
+        gone = admit(context.paths, name, source, scan.new, ledger).gone
+        # A process that was frozen while it made links may have made one again that was read long ago.
+        # A query that has planned nothing yet must not meet what an earlier one has staged: it would read it again.
+        sweep_intake(context.paths, name, ledger, keep_staged=has_planned)
+        if gone:
+            context.report.sources[name].setdefault("skipped", []).extend(gone)
+
+
+def _make_order(
+    context: RunContext, ledger: Ledger | None, pending: Pending, statics: dict[str, dict[str, Any]]
+) -> IngestOrder:
+    """The order of all that is owed."""
+    assert context.facts is not None
+    project, spec, facts = context.project, context.spec, context.facts
+    return IngestOrder(
         project_root=str(project.root),
         pipeline=spec.name,
         run_id=context.report.run_id,
         token=context.lease.token,
-        generation=paths.pinned().generation or 0,
+        generation=context.paths.pinned().generation or 0,
         master=project.spec.spark.master,
         links=_owed_links(ledger, spec.streams) if ledger is not None else {},
         partition_columns={name: list(scan.partition_columns) for name, scan in pending.scans.items()},
@@ -145,7 +171,6 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
         table_partition_by=facts.table.partition_columns if facts.table is not None else None,
         settled={query: facts.settled_up_to(query) for query in {facts.query_id or "", *facts.manifests} - {""}},
     )
-    return order, pending
 
 
 def _make_up_closing(context: RunContext, pending: Pending, facts: Facts) -> bool:

@@ -1,4 +1,4 @@
-"""What Kafka lost of what a run is owed: named before Spark starts, and gone on without when a person accepts it.
+"""What Kafka lost of what a run is owed: named before Spark starts, and left behind when a person accepts it.
 
 What is owed begins behind the last batch that somebody has (:func:`tidegate.run.pending.kafka_positions`), so the
 records of a batch in flight are owed too. A query without state gets a new checkpoint that begins there, behind what is
@@ -101,15 +101,16 @@ def accept_losses(context: RunContext, pending: Pending, reason: str | None) -> 
     from tidegate.source.kafka_loss import birth_after_loss
 
     births = {name: birth_after_loss(*pending.kafka[name], loss) for name, loss in losses.items()}
-    record: dict[str, Any] | None = _record(context, facts, losses, reason)
+    record = _record(context, facts, losses, reason)
     context.lease.check()
-    before = _append_line(context.paths, record or {})
+    before = _append_line(context.paths, record)
     if _keeps_checkpoint(facts):
         _move_behind(context, facts, pending, births)
-    elif not _begin_behind(context, facts, pending, births):
+        context.report.accepted_loss = record
+    elif _begin_behind(context, facts, pending, births):
+        context.report.accepted_loss = record
+    else:
         storage.replace(context.paths.losses, before)
-        record = None
-    context.report.accepted_loss = record
     context.facts = gather_facts(context.paths, context.spec)
     return True
 

@@ -386,7 +386,7 @@ def _check_staging(facts: Facts, name: str) -> None:
 
 
 def _check_content(facts: Facts, name: str) -> None:
-    """The checkpoint's files hold what they held, and tell of each batch what manifest, ledger and table tell."""
+    """The checkpoint's files hold what they held, and say of each batch what manifest, ledger and table say."""
     found = [f"{path} does not hold what it held" for path in find_edited(facts.files, facts.seal)]
     found = found or [f"{path} does not fit its checksum" for path in facts.files.damaged]
     for batch in facts.given:

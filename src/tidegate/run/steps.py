@@ -76,7 +76,7 @@ class RunContext:
         save_report(self.paths, self.report)
 
     def recover(self) -> Facts:
-        """Finish what was begun, and carry out what persons decided; the facts after it. The report is read again:
+        """Finish what was begun, and carry out what people decided; the facts after it. The report is read again:
         recovery may have finished it."""
         self.facts = recover(self.paths, self.spec, self.lease)
         while carry_out(self, self.facts):

@@ -1,4 +1,4 @@
-"""Verdicts on increments, and the decisions of persons on held ones.
+"""Verdicts on increments, and what people decided on held ones.
 
 A verdict file is the increment's identity: it names the run that audited it and the batches it covers. It lives until
 those batches are settled, so the verdicts folder holds what is open and nothing else. A decision names the same
@@ -180,7 +180,7 @@ def _files(folder: Path) -> list[Path]:
 
 def _read(path: Path, kind: type[_Kind], place: Callable[[str], Path]) -> _Kind | None:
     """The value in ``path``, None without the file. One of another kind, or of another run, counts for nothing: what
-    it says of the gate must not be guessed."""
+    it says about the gate must not be guessed."""
     word = "verdict" if kind is StoredVerdict else "decision"
     try:
         value = storage.read_json(path)

@@ -1,4 +1,4 @@
-"""What a file holds, as far as it can be told for a few reads: its mark, and where its lines end.
+"""What a file holds, as far as a few reads can tell: its mark, and where its lines end.
 
 A mark is a digest of the first and the last 16 KiB of what was read of a file. It tells content that was appended to
 from content that was replaced, at the same cost for a file of any size; up to 32 KiB it covers every byte.

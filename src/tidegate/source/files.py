@@ -185,7 +185,7 @@ class _Look:
     def at_known(self, row: LedgerRow, acknowledged: Acknowledged | None, abs_path: str, found: os.stat_result) -> None:
         """A file of which something was taken, ``row`` at last, and whose state is another now."""
         known = known_state(row, acknowledged)
-        # Until it is staged, what is read is settled when it is read, and put down then.
+        # Until it is staged, what is read is decided when it is read, and recorded then.
         if row.state == "linked" or (known.size, known.mtime_ns, known.ctime_ns) == (
             *(found.st_size, found.st_mtime_ns),
             None if known.ctime_ns is None else found.st_ctime_ns,

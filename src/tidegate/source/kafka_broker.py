@@ -62,7 +62,7 @@ class Brokers:
         self._settings = settings
         self._complaints: list[KafkaError] = []
         try:
-            # Without log_level librdkafka writes to stderr; the error callback tells the same and more.
+            # Without log_level librdkafka writes to stderr; the error callback says as much, and more.
             quiet: dict[str, Any] = {"log_level": "0", "error_cb": self._complaints.append}
             self._admin = AdminClient({**settings.client, **quiet, "reconnect.backoff.max.ms": "1000"})
         except KafkaException as error:

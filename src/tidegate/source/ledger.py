@@ -470,7 +470,7 @@ class Ledger(LedgerFile):
     def acknowledge(
         self, source: str, changes: Iterable[tuple[str, Acknowledged, str, int]], *, who: str, reason: str
     ) -> None:
-        """A person knows of these (row's path, state of the file, how, unread bytes): they are open no more."""
+        """A person knows of these (row's path, state of the file, how, unread bytes): they are no longer open."""
         at = now_text()
         with self._writing():
             for path, now, how, unread in changes:

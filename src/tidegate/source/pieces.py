@@ -99,8 +99,13 @@ def next_piece(
     known, ending = known_state(row, acknowledged), line_end(spec)
     begin = known.size
     if begin and not ends_in_line_break(reader, begin, spec):
+        behind: int | None
         if acknowledged is not None:
-            behind = first_line_end(reader, begin, size, ending)
+            # A line that had begun by then, and of which nothing was read, is read whole. The rest of one that was read
+            # in part is what was acknowledged.
+            behind = last_line_end(reader, row.read_until, begin, ending)
+            if behind == row.read_until and not ends_in_line_break(reader, row.read_until, spec):
+                behind = first_line_end(reader, begin, size, ending)
         else:
             behind = _behind_line_break(reader, begin, ending)
             if behind is None and size - begin > len(ending):

@@ -5,7 +5,7 @@ receives what there is into one file, ``state/<name>/spool/<source>/<number>.jso
 is a file like any other; when its rows are published it is removed.
 
 Numbers only go up, as the ledger knows a file by its path for ever. A note beside the folder says how far the source
-has come; it is written after the file, so a file without its note tells the same.
+has come; it is written after the file, so a file without its note says as much.
 """
 
 from __future__ import annotations

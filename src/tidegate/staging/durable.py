@@ -41,7 +41,7 @@ class CheckpointSync:
 
     def sync_batch(self, batch_id: int) -> int:
         """Make durable what batch ``batch_id`` stands on, its commit if it is there, and the folders up to the one that
-        holds the checkpoint. Returns how many files and folders were synced; those of the last call are not again."""
+        holds the checkpoint. Returns how many were synced; those of the last call are not synced again."""
         logs = [
             *_named(self.checkpoint, "metadata"),
             *(
@@ -87,7 +87,7 @@ def sync_files(paths: Iterable[Path]) -> None:
 
 def sync_folders(paths: Iterable[Path], top: Path, since_ns: int = 0) -> int:
     """Make durable the names of ``paths`` and of the folders above them, up to what ``top`` holds; of these folders
-    those that got or lost a name since ``since_ns``. How many they were."""
+    those that got or lost a name since ``since_ns``. Returns how many they were."""
     parents = {path.parent for path in paths}
     above = {folder for parent in parents for folder in (parent, *parent.parents) if folder.is_relative_to(top)}
     changed = [folder for folder in above if folder.stat().st_mtime_ns >= since_ns]

@@ -2,7 +2,7 @@
 
 Spark writes each file of a checkpoint once and believes it ever after: numbers, watermark and settings in it are
 compared with nothing. So what a run has found to fit, and what its driver left, is sealed, and a file that holds
-something else later was edited, exchanged, or overwritten by a process that came too late. State files are told by the
+something else later was edited, exchanged, or overwritten by a process that came too late. State files are known by the
 checksum files that Hadoop keeps beside them: their bytes Spark compares with those itself.
 """
 
@@ -89,8 +89,8 @@ def read_seal(paths: PipelinePaths, query_id: str | None) -> Seal:
 
 
 def find_edited(files: CheckpointFiles, seal: Seal) -> list[str]:
-    """The files that hold something else than when they were sealed. Which ones are gone is not told here: Spark itself
-    removes old ones."""
+    """The files that hold something else than when they were sealed. Files that are gone are not among them: Spark
+    itself removes old ones."""
     return sorted(path for path, digest in files.digests.items() if digest not in seal.files.get(path, [digest]))
 
 

@@ -26,11 +26,11 @@ from tidegate.table.log_files import (
 from tidegate.table.snapshot import Snapshot
 
 VERSIONS_AT_LEAST = 100
-"""The log is compacted when so many versions have come since the last time."""
+"""The log is compacted when this many versions have come since the last time."""
 
 BYTES_PER_VERSION = 30_000
-"""Or one for so many bytes of the last compaction file, when that is more: whatever the number of a table's files, a
-commit then pays for writing about a hundred lines of it."""
+"""Or one version for this many bytes of the last compaction file, when that is more: however many files a table has,
+each commit then pays for writing about a hundred lines of it."""
 
 TOMBSTONE_DAYS = 7
 """How long a removed file is named there, as is usual for Delta tables: VACUUM of other writers goes by it."""
@@ -39,7 +39,7 @@ _HINT = "_last_checkpoint"
 
 
 def is_compaction_due(table_path: Path) -> bool:
-    """Whether the log wants a new compaction file, or has parquet files that plain globs read. One folder is listed."""
+    """Whether the log needs a new compaction file, or has parquet files that plain globs read. One folder is listed."""
     names = list_names(table_path)
     versions = versions_of(names)
     if len(versions) < 2:

@@ -38,7 +38,7 @@ def retired_mark(query_id: str) -> str:
 
 
 def refuse_retired(table: Snapshot, query_id: str, batch_id: int) -> None:
-    """Raise RetiredError when the log takes this batch of the query no more."""
+    """Raise RetiredError when the log no longer takes this batch of the query."""
     first_refused = table.transaction_version(retired_mark(query_id))
     if first_refused is not None and batch_id >= first_refused:
         raise RetiredError(query_id, batch_id)
@@ -48,7 +48,7 @@ def drop_late_commits(table_path: Path, retired: Collection[str], aside: Path, c
     """Take the newest commits out of a log that a query over made late: there was no log that could have refused them,
     because the table was not made yet, or was set aside.
 
-    They are told by the files they name, which are not there (whoever ended the query has moved them away), and by the
+    They are known by the files they name, which are not there (whoever ended the query has moved them away), and by the
     log, which does not say that the query is over. Their commit files go to ``aside``.
     """
     while versions := list_versions(table_path):

@@ -1,7 +1,7 @@
 """What a table's log says at a version: the latest word on each thing (Delta's action reconciliation).
 
-Read here and not by deltalake, which opens every commit file twice: 5 CPU-seconds for 20,000 versions, with or without
-a compaction file. With one this takes a tenth of a second.
+Read here and not by deltalake, which opens every commit file twice, with or without a compaction file: seconds for
+20,000 versions. With one this takes a fraction of a second (docs/how-to/size-it.md).
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def remove_replaced(
     for version in range(after + 1, min(up_to, after + VERSIONS_AT_ONCE) + 1):
         try:
             removed = [action["remove"] for action in read_actions(table_path, version) if "remove" in action]
-        except (FileNotFoundError, ValueError):  # cleaned away or torn: it cannot be told what it removed
+        except (FileNotFoundError, ValueError):  # cleaned away or torn: nobody can say what it removed
             removed = []
         if any(int(one.get("deletionTimestamp") or 0) > before_ms for one in removed):
             break
