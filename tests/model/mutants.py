@@ -115,6 +115,11 @@ MUTANTS = (
                 "return last is not None and manifest.batch_id > max(last, self.settled_up_to(manifest.query_id))",
                 "return False",
             ),
+            Change(
+                "table/retire.py",
+                "if first_refused is not None and batch_id >= first_refused:",
+                "if not table:",
+            ),
         ),
         "edit,decide,endings",
     ),
