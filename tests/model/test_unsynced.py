@@ -56,6 +56,7 @@ def cut_at(root: Path, shape: Shape, point: int, how: Cut, *, is_first: bool) ->
             raise AssertionError("\n".join([f"{error} (point {point}, {how})", *world.log])) from error
         finally:
             world.end()
+            disk.close()
         return not is_over
 
 
