@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 VENV_PYTHON := .venv/bin/python
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup run stop compose-env up down logs test lint format unit sweep bench schemas docs clean lock
+.PHONY: help setup run stop compose-env up down logs test lint format unit sweep mutants bench schemas docs clean lock
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,7 +46,10 @@ format: setup ## let ruff format and mend what it can
 	@$(VENV_PYTHON) -m ruff check --quiet --fix-only . && $(VENV_PYTHON) -m ruff format --quiet .
 
 sweep: setup ## the recovery tests at every step and more seeds (hours); `make test` takes a sample
-	@TIDEGATE_SWEEP=all TIDEGATE_SEEDS=40 $(VENV_PYTHON) -m pytest tests/recovery tests/cluster
+	@TIDEGATE_SWEEP=all TIDEGATE_SEEDS=40 $(VENV_PYTHON) -m pytest tests/model tests/recovery tests/cluster
+
+mutants: setup ## take protections out of the program one by one: does the model of the protocol notice? (half an hour)
+	@$(VENV_PYTHON) -m tests.model.mutants
 
 bench: setup ## the benchmarks, with their table in docs/benchmarks.md
 	@$(VENV_PYTHON) -m benchmarks

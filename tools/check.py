@@ -18,7 +18,7 @@ from pathlib import Path
 from tools.console import REPO_ROOT, ToolError, run_main
 
 LANES = {
-    "services": ("unit", "spark", "kafka", "airflow", "compose", "e2e"),
+    "services": ("unit", "model", "spark", "kafka", "airflow", "compose", "e2e"),
     "streams": ("streams", "cluster", "recovery"),
 }
 """The folders of tests in two lanes that run beside each other, each in one process and from quick to slow."""

@@ -93,7 +93,10 @@ EDITS: dict[str, Callable[[World, Path, int], bool]] = {
 
 def edit(world: World, what: str, seed: int) -> bool:
     """Do one of :data:`EDITS` to the living checkpoint; whether anything is different then."""
-    changed = EDITS[what](world, world.paths.checkpoint, seed)
+    try:
+        changed = EDITS[what](world, world.paths.checkpoint, seed)
+    except ValueError:  # another edit has torn the file
+        return False
     if changed:
         world.disagrees = True
         world.disturbed |= {process.name for process in world.sleepers}

@@ -38,7 +38,7 @@ class FakeKafka:
         if start < self.begin[partition] or until > len(self.sent[partition]):
             raise SparkError(
                 "KAFKA_DATA_LOSS.START_OFFSET_RESET",
-                f"partition {self.topic}-{partition} has {self.begin[partition]} to {len(self.sent[partition])}, and "
+                f"partition {self.topic}-{partition} has {self.begin[partition]} to {len(self.sent[partition])}, "
                 f"{start} to {until} was asked for",
             )
         return self.sent[partition][start:until]

@@ -20,6 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.model.edits import EDITS, edit
 from tests.model.processes import Process, Stop
+from tests.model.unsynced import CUTS, Cut, Disk
 from tests.model.world import Shape, World
 
 ROOM = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gettempdir())
@@ -76,6 +77,8 @@ class Pipeline(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp(prefix="tidegate-model-", dir=ROOM))
         self.world = World(self.folder / "project", shape, self.patch, batch_size)
         self.decision = "release" if decision else "discard"
+        self.disk = Disk(self.world.root / "data")
+        self.disk.watch(self.patch)
 
     def teardown(self) -> None:
         if not hasattr(self, "world"):
@@ -87,6 +90,7 @@ class Pipeline(RuleBasedStateMachine):
                 note(line)
             Pipeline.calls_run += self.world.calls
             self.world.end()
+            self.disk.close()
             self.patch.undo()
             shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -158,6 +162,14 @@ class Pipeline(RuleBasedStateMachine):
         """Somebody, or a late JVM, changes the checkpoint; what runs begin to do then is told by what they read."""
         if what not in self.without:
             edit(self.world, what, seed)
+
+    @allowed("cut")
+    @rule(how=st.sampled_from(CUTS))
+    def cut_power(self, how: Cut) -> None:
+        """Everything that ran is over, and what was not synced is lost."""
+        self.world.end()
+        told = self.disk.cut(how)
+        self.world.log += [f"power cut: {how}", *(f"  {line}" for line in told)]
 
     @invariant()
     def readers_agree(self) -> None:

@@ -80,3 +80,13 @@ def test_a_checkpoint_deleted_before_the_run_had_named_its_query(world: World) -
     refused = world.run("r2").error
     assert isinstance(refused, DisagreementError) and refused.code == "CHECKPOINT_GONE"
     world.settle("discard")
+
+
+def test_a_repair_after_a_discard_that_was_only_recorded(world: World) -> None:
+    """The records are not read again, to be judged and perhaps released after all."""
+    world.offer(0, ["poor", "malformed"])
+    assert isinstance(world.run("r1").error, HeldError)
+    world.kill(world.decide("discard", "r1", stop=Stop("link data/state/orders/decisions", after=True)))
+    assert edit(world, "rename_query", 3)
+    assert world.repair().error is None
+    world.settle("release")

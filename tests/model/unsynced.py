@@ -34,7 +34,6 @@ class Disk:
     """What was synced of a file, by its inode."""
     _names: dict[int, dict[str, int]] = field(default_factory=dict)
     """What was synced of a folder: inodes by name."""
-    _is_on: bool = True
     _held: list[int] = field(default_factory=list)
     """Open files, so that no inode is given to another file."""
 
@@ -45,8 +44,7 @@ class Disk:
 
         def fsync(handle: int) -> None:
             real(handle)
-            if self._is_on:
-                self._note(handle)
+            self._note(handle)
 
         patch.setattr(os, "fsync", fsync)
 
@@ -77,15 +75,17 @@ class Disk:
             self._held.append(os.dup(handle))
 
     def cut(self, how: Cut) -> list[str]:
-        """The power is cut; what became different, for the trace."""
+        """The power is cut; what became different, for the trace. What is left is on disk."""
         told: list[str] = []
         if "names" in how:
             self._put_names_back(self.root, told)
         if how != "names":
             for path in self._files():
                 self._damage(path, how, told)
-        self._is_on = False
         self.close()
+        self._bytes.clear()
+        self._names.clear()
+        self.sync_all()
         return told
 
     def _files(self) -> list[Path]:

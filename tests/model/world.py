@@ -232,7 +232,7 @@ class World:
         process = self.sleepers.pop(number)
         self.log.append(f"thawed: {process.name}")
         has_lost = self.clean_runs > self._slept_since.pop(id(process)) and process.name.split()[0] != "steps"
-        is_zombie = has_lost and any("/lease/" not in call for call in process.calls)  # it had the lease
+        is_zombie = has_lost and any("/lease" not in call for call in process.calls)  # it had the lease
         before = self._views()
         process.thaw(stop)
         self._note(process, stop)

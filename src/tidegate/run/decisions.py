@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate import storage
 from tidegate.errors import TryAgainError, UsageError
 from tidegate.machine import name_person, now_text
-from tidegate.run.preflight import check_agreement
+from tidegate.run.preflight import check_agreement, check_table
 from tidegate.run.verdicts import Decision, Ruling, StoredVerdict, list_decided, load_verdict, save_decision
 
 if TYPE_CHECKING:
@@ -15,16 +15,19 @@ if TYPE_CHECKING:
     from tidegate.run.steps import RunContext
 
 
-def carry_out(context: RunContext, facts: Facts) -> bool:
+def carry_out(context: RunContext, facts: Facts, *, for_repair: bool = False) -> bool:
     """Publish, or leave out, the batches of the first open decision, exactly these; whether there was one. The facts
     are others then.
 
-    Raises DisagreementError when checkpoint, table and spec do not fit: then nothing is published.
+    Raises DisagreementError when checkpoint, table and spec do not fit: then nothing is published. ``for_repair``: what
+    was to be left out is left out even so, as long as the table is the one that is known, or its records would be read
+    and judged again. What was released is read again, and asked for again.
     """
     decided = [(verdict, ruling) for verdict, ruling in list_decided(context.paths) if verdict.choose(facts.owed)]
+    decided = [one for one in decided if one[1].decision == "discard" or not for_repair]
     if not decided:
         return False
-    check_agreement(facts, context.name)
+    (check_table if for_repair else check_agreement)(facts, context.name)
     from tidegate.run.gate import publish_increment
 
     verdict, ruling = min(decided, key=lambda one: one[1].at)

@@ -229,13 +229,18 @@ def _is_in_ledger(paths: PipelinePaths, query_id: str, batch_id: int) -> bool:
 
 def check_agreement(facts: Facts, name: str) -> None:
     """Raise the first disagreement, the one nearest to the table first."""
-    _check_table(facts, name)
-    _check_state(facts, name)
+    check_table(facts, name)
     _check_checkpoint(facts, name)
     _check_staging(facts, name)
     _check_content(facts, name)
     _check_spec(facts, name)
     _check_retired(facts, name)
+
+
+def check_table(facts: Facts, name: str) -> None:
+    """Raise DisagreementError when the table is not the one of the last publish, or is ahead of the state folder."""
+    _check_table(facts, name)
+    _check_state(facts, name)
 
 
 def _check_table(facts: Facts, name: str) -> None:

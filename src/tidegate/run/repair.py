@@ -23,6 +23,7 @@ from tidegate.errors import DisagreementError, TidegateError, TryAgainError
 from tidegate.ingest.jvm import PINNED
 from tidegate.lease import Lease, acquire
 from tidegate.project import PipelinePaths, Project
+from tidegate.run.decisions import carry_out
 from tidegate.run.pinned import settings_at_birth
 from tidegate.run.preflight import Facts, check_agreement, gather_facts
 from tidegate.run.rebirth import begin_anew, pin_paths, retire_query
@@ -33,9 +34,10 @@ from tidegate.run.rebuild import (
     refuse_new_checkpoint,
     set_tables_aside,
 )
+from tidegate.run.report import new_report
 from tidegate.run.settle import last_taken, recover
 from tidegate.run.staged_files import check_staged
-from tidegate.run.steps import new_run_id
+from tidegate.run.steps import RunContext, new_run_id
 from tidegate.source.ledger import LedgerRow, open_ledger, shown_path
 from tidegate.spec.load import load_pipeline
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
@@ -91,7 +93,7 @@ def repair_pipeline(project: Project, name: str, *, dry_run: bool, rebuild: bool
     expires = project.spec.lease.expires_after
     with acquire(paths, run_id=new_run_id("repair"), command="repair", expires_after_seconds=expires) as lease:
         paths = pin_paths(paths, lease)
-        _finish_begun(paths, spec, lease)
+        _finish_begun(project, spec, paths, lease)
         value, plan = _look(project, spec, paths, rebuild, dry_run=False)
         if plan is not None:
             lost = _carry_out(project, spec, paths, lease, plan)
@@ -101,10 +103,13 @@ def repair_pipeline(project: Project, name: str, *, dry_run: bool, rebuild: bool
         return value
 
 
-def _finish_begun(paths: PipelinePaths, spec: PipelineSpec, lease: Lease) -> None:
+def _finish_begun(project: Project, spec: PipelineSpec, paths: PipelinePaths, lease: Lease) -> None:
     """Do what the next run would begin with, so that nothing is read again that only had to be finished."""
+    context = RunContext(project, spec, paths, lease, new_report(spec.name, new_run_id("repair")))
     try:
-        recover(paths, spec, lease)
+        facts = recover(paths, spec, lease)
+        while carry_out(context, facts, for_repair=True):
+            facts = recover(paths, spec, lease)
     except TryAgainError:
         raise
     except TidegateError:

@@ -1,0 +1,268 @@
+"""Does the model find what it is there for? Each mutant is the program with one protection taken out of it.
+
+    python -m tests.model.mutants [--seconds 240] [--seed 1] [NAME ...]
+
+Runs the model against each, and says whether it was caught, after how many steps, and by which seed. The exit code is 1
+when one was not. A mutant of ``cut`` is run against the sweep of power cuts instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+_ROOT = Path(__file__).resolve().parents[2]
+_STEPS = re.compile(r"([\d,]+) steps, [\d,]+ storage calls, seeds \d+ to (\d+)")
+
+
+@dataclass(frozen=True)
+class Change:
+    """A text of one file under src/tidegate, which is there exactly once, and what takes its place."""
+
+    file: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """``without``: rules of the model that have nothing to do with it, and are left out to be quicker."""
+
+    name: str
+    changes: tuple[Change, ...]
+    without: str = ""
+    cut: bool = False
+
+
+MUTANTS = (
+    Mutant(
+        "what is owed begins behind the batch in flight",
+        (Change("run/pending.py", "    begun = facts.in_flight\n    following", "    begun = None\n    following"),),
+        "edit,decide,endings",
+    ),
+    Mutant(
+        "a recorded decision waits for the command that took it",
+        (
+            Change(
+                "run/steps.py",
+                "while carry_out(self, self.facts):",
+                "while load_verdict(self.paths, self.report.run_id) and carry_out(self, self.facts):",
+            ),
+            Change(
+                "run/gate.py",
+                '        raise TryAgainError(\n            "DECISION',
+                '        continue\n        raise TryAgainError(\n            "DECISION',
+            ),
+        ),
+        "edit,accept,retain",
+    ),
+    Mutant(
+        "decisions lie among the verdicts, told apart by their names",
+        (
+            Change(
+                "project.py",
+                'return self.decisions / f"{encode_run_id(run_id)}.json"',
+                'return self.verdicts / f"{encode_run_id(run_id)}.decision.json"',
+            ),
+            Change(
+                "run/verdicts.py",
+                'return sorted(folder.glob("[!.]*.json")) if folder.is_dir() else []',
+                'found = sorted(folder.glob("[!.]*.json")) if folder.is_dir() else []\n'
+                '    return [path for path in found if not path.name.endswith(".decision.json")]',
+            ),
+        ),
+        "edit,accept,retain",
+    ),
+    Mutant(
+        "a batch that was staged after its query was over counts",
+        (
+            Change(
+                "run/preflight.py",
+                "return last is not None and manifest.batch_id > max(last, self.settled_up_to(manifest.query_id))",
+                "return False",
+            ),
+            Change(
+                "table/retire.py",
+                "if first_refused is not None and batch_id >= first_refused:",
+                "if not table:",
+            ),
+        ),
+        "accept,retain,endings",
+    ),
+    Mutant(
+        "an accepted loss leaves no tombstone for the batch in flight",
+        (
+            Change(
+                "run/rebirth.py",
+                "in_flight):\n        return None\n",
+                "in_flight) and False:\n        return None\n",
+            ),
+            Change(
+                "staging/manifest.py",
+                "    return storage.put_if_absent(path, storage.dump_json(tombstone)) or is_tombstone(path)",
+                "    return bool(tombstone)",
+            ),
+            Change(
+                "run/preflight.py",
+                "return last is not None and manifest.batch_id > max(last, self.settled_up_to(manifest.query_id))",
+                "return False",
+            ),
+            Change(
+                "table/retire.py",
+                "if first_refused is not None and batch_id >= first_refused:",
+                "if not table:",
+            ),
+        ),
+        "edit,decide,endings",
+    ),
+    Mutant(
+        "the content of the checkpoint is believed",
+        (Change("run/preflight.py", "    _check_content(facts, name)\n    _check_spec", "    _check_spec"),),
+        "decide,endings,accept,retain",
+    ),
+    Mutant(
+        "the last manifest of a batch wins, not the first",
+        (
+            Change(
+                "staging/manifest.py",
+                "    return storage.put_if_absent(path, manifest_to_json(manifest))",
+                "    storage.replace(path, manifest_to_json(manifest))\n    return True",
+            ),
+        ),
+        "edit,endings,accept,retain",
+    ),
+    Mutant(
+        "the log takes a batch twice",
+        (
+            Change(
+                "table/commit.py",
+                "            if _txn(table, app_id) != app_version_before:",
+                "            if not table:",
+            ),
+            Change(
+                "table/publish.py",
+                "    current = -1 if state is None else state.txns.get(intent.app_id, -1)\n",
+                "    current = intent.app_version_before\n",
+            ),
+        ),
+        "edit,endings,accept,retain",
+    ),
+    Mutant(
+        "a process that lost its lease goes on",
+        (
+            Change(
+                "lease.py",
+                "    if not _is_highest(paths, token):\n        return False\n    return _read_state",
+                "    return _read_state",
+            ),
+        ),
+        "endings",
+    ),
+    Mutant(
+        "a publish that was planned late is carried out",
+        (
+            Change(
+                "run/settle.py",
+                "drop_late_intents(paths, pending_intents(paths), lease.check)",
+                "pending_intents(paths)",
+            ),
+        ),
+        "edit,endings,accept,retain",
+    ),
+    Mutant(
+        "a decision counts for one of two verdicts on the same batches",
+        (Change("run/gate.py", "        if is_spoken_of and (", "        if not verdict and ("),),
+        "edit,endings,accept,retain",
+    ),
+    Mutant(
+        "a query has its name when the run is over",
+        (Change("ingest/stage.py", "        name_query(self.paths, manifest.query_id)", "        pass"),),
+        "decide,endings,accept,retain",
+    ),
+    Mutant(
+        "a manifest is on disk before the checkpoint",
+        (
+            Change(
+                "ingest/stage.py",
+                "        self.checkpoint_sync.sync_batch(manifest.batch_id)\n        check_token",
+                "        check_token",
+            ),
+        ),
+        cut=True,
+    ),
+    Mutant(
+        "torn plans stay",
+        (Change("run/settle.py", " | _heal_checkpoint(paths, facts, lease):", ":"),),
+        cut=True,
+    ),
+    Mutant(
+        "a first publish does not sync the folders above its table",
+        (Change("table/publish.py", "storage.make_folder(folder)", "folder.mkdir(parents=True, exist_ok=True)"),),
+        cut=True,
+    ),
+)
+
+
+def mutate(mutant: Mutant, target: Path) -> None:
+    """A copy of the sources in ``target``, with the mutant's changes. Raises ValueError for one that no longer fits."""
+    shutil.copytree(_ROOT / "src", target)
+    for change in mutant.changes:
+        path = target / "tidegate" / change.file
+        text = path.read_text()
+        if text.count(change.old) != 1:
+            raise ValueError(f"{mutant.name}: {change.file} has this {text.count(change.old)} times: {change.old!r}")
+        path.write_text(text.replace(change.old, change.new))
+
+
+def run_mutant(mutant: Mutant, seconds: float, seed: int) -> str | None:
+    """How it was caught; None when it was not."""
+    with tempfile.TemporaryDirectory(prefix="tidegate-mutant-") as folder:
+        sources = Path(folder) / "src"
+        mutate(mutant, sources)
+        command = [sys.executable, "-m", "tests.model.hunt", "--seconds", str(seconds), "--seed", str(seed)]
+        command += ["--without", mutant.without]
+        if mutant.cut:
+            command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", "tests/model/test_unsynced.py"]
+        environment = {**os.environ, "PYTHONPATH": str(sources), "TIDEGATE_SWEEP": "9"}
+        done = subprocess.run(command, cwd=_ROOT, env=environment, capture_output=True, text=True)
+    if done.returncode == 0:
+        return None
+    if mutant.cut:
+        return "by the sweep of power cuts"
+    found = _STEPS.search(done.stdout)
+    lines = done.stdout.strip().splitlines()
+    if found is None or len(lines) < 2:
+        raise RuntimeError(f"{mutant.name}: the model could not be run\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
+    return f"after {found[1]} steps, seed {found[2]}: {lines[-2][:110]}"
+
+
+def main(arguments: list[str]) -> int:
+    """The command line; see the module's docstring."""
+    parser = argparse.ArgumentParser(prog="python -m tests.model.mutants")
+    parser.add_argument("--seconds", type=float, default=240.0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("names", nargs="*", help="parts of names; all mutants by default")
+    chosen = parser.parse_args(arguments)
+    missed = 0
+    for mutant in MUTANTS:
+        if chosen.names and not any(name in mutant.name for name in chosen.names):
+            continue
+        began = time.monotonic()
+        caught = run_mutant(mutant, chosen.seconds, chosen.seed)
+        missed += caught is None
+        print(f"{'caught' if caught else 'MISSED'} {time.monotonic() - began:5.0f} s  {mutant.name}", flush=True)
+        if caught:
+            print(f"                {caught}", flush=True)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
