@@ -19,12 +19,13 @@ import errno
 import json
 import os
 import secrets
+import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tidegate.errors import TryAgainError
+from tidegate.errors import DisagreementError, TryAgainError
 
 
 @contextlib.contextmanager
@@ -183,13 +184,40 @@ def remove_tree(path: Path) -> None:
     shutil.rmtree(path, ignore_errors=True)
 
 
+class UnreadableStateError(DisagreementError, ValueError):
+    """A file of the state folder that was cut, edited or exchanged."""
+
+    def __init__(self, path: Path, why: Exception) -> None:
+        quoted = shlex.quote(str(path))
+        super().__init__(
+            "STATE_FILE_UNREADABLE",
+            f"{path.name} is not what tidegate wrote: {type(why).__name__}: {why}",
+            where=str(path),
+            next_run="stops here again; nothing was read or written",
+            fix="restore the pipeline's state folder from a backup made together with the table; or "
+            f"`mv {quoted} {quoted}.torn`, then `tidegate repair` for this pipeline, which shows what is missing then",
+        )
+
+
+@contextlib.contextmanager
+def unreadable_is_named(path: Path) -> Iterator[None]:
+    """Raise UnreadableStateError for content of ``path`` that cannot be understood within."""
+    try:
+        yield
+    except UnreadableStateError:
+        raise
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UnreadableStateError(path, error) from error
+
+
 def read_json(path: Path) -> Any | None:
-    """The JSON value in ``path``, or None when the file is not there."""
+    """The JSON value in ``path``, or None when the file is not there. Raises UnreadableStateError."""
     try:
         data = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return json.loads(data)
+    with unreadable_is_named(path):
+        return json.loads(data)
 
 
 def write_note(folder: Path, number: int, value: Any, *, only: bool = False) -> None:
@@ -209,9 +237,12 @@ def write_note(folder: Path, number: int, value: Any, *, only: bool = False) -> 
 
 
 def read_note(folder: Path) -> Any | None:
-    """The note of the highest number in ``folder``; None when there is none."""
+    """The note of the highest number in ``folder``; None when there is none. Raises UnreadableStateError."""
     while numbers := _note_numbers(folder):
-        note = read_json(folder / f"{max(numbers)}.json")
+        path = folder / f"{max(numbers)}.json"
+        note = read_json(path)
+        if note is not None and not isinstance(note, dict):
+            raise UnreadableStateError(path, TypeError("a note is a JSON object"))
         if note is not None:  # else a newer one took its place just now
             return note
     return None

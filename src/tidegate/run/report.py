@@ -77,7 +77,8 @@ def new_report(pipeline: str, run_id: str) -> RunReport:
 def load_report(paths: PipelinePaths, run_id: str) -> RunReport | None:
     """The report of a run, or None."""
     value = storage.read_json(paths.report(run_id))
-    return RunReport(**value) if value is not None else None
+    with storage.unreadable_is_named(paths.report(run_id)):
+        return RunReport(**value) if value is not None else None
 
 
 def save_report(paths: PipelinePaths, report: RunReport) -> None:

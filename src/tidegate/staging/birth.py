@@ -53,7 +53,8 @@ class Birth:
 def read_birth(paths: PipelinePaths) -> Birth | None:
     """The birth record, or None when no checkpoint was ever born (or the record was taken away)."""
     value = storage.read_json(paths.birth)
-    return Birth(**value) if value is not None else None
+    with storage.unreadable_is_named(paths.birth):
+        return Birth(**value) if value is not None else None
 
 
 def write_birth(paths: PipelinePaths, birth: Birth) -> None:

@@ -196,8 +196,13 @@ def read_manifests(folder: Path, query_id: str) -> list[BatchManifest]:
     here = folder / query_id
     if not here.is_dir():
         return []
-    found = [path.read_bytes() for path in sorted(here.glob("[0-9]*.json"))]
-    return [manifest_from_json(data) for data in found if not _is_tombstone(data)]
+    found = []
+    for path in sorted(here.glob("[0-9]*.json")):
+        data = path.read_bytes()
+        if not _is_tombstone(data):
+            with storage.unreadable_is_named(path):
+                found.append(manifest_from_json(data))
+    return found
 
 
 def read_all_manifests(folder: Path) -> dict[str, list[BatchManifest]]:

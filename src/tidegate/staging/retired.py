@@ -26,6 +26,7 @@ def read_retired(paths: PipelinePaths) -> dict[str, int]:
     folder = paths.retired("any").parent
     found = {}
     for path in sorted(folder.glob("[!.]*.json")) if folder.is_dir() else ():
-        value = json.loads(path.read_bytes())
-        found[str(value["query_id"])] = int(value["last_batch"])
+        with storage.unreadable_is_named(path):
+            value = json.loads(path.read_bytes())
+            found[str(value["query_id"])] = int(value["last_batch"])
     return found

@@ -85,7 +85,8 @@ def _read(path: Path) -> bytes | None:
 def read_seal(paths: PipelinePaths, query_id: str | None) -> Seal:
     """The seal of a query's checkpoint; an empty one where none was set yet."""
     value = storage.read_note(paths.seals / query_id) if query_id is not None else None
-    return Seal(**value) if value is not None else Seal()
+    with storage.unreadable_is_named(paths.seals / str(query_id)):
+        return Seal(**value) if value is not None else Seal()
 
 
 def find_edited(files: CheckpointFiles, seal: Seal) -> list[str]:
