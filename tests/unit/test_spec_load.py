@@ -286,8 +286,9 @@ def test_faults_of_a_files_source(tmp_path, change, expected):
         ),
         (
             "spark: {conf: {spark.sql.streaming.multipleWatermarkPolicy: max}}",
-            "which runs without Spark read as well | remove it, and write `watermark_policy: max` in pipeline.yaml",
+            "| remove it; with watermarks on several sources write `watermark_policy: max`",
         ),
+        ("spark: {conf: {spark.sql.shuffle.partitions: 0}}", "0 is not a number of partitions | write a whole"),
         ("spark: {conf: {executor.memory: 1g}}", "'executor.memory' is not a Spark setting"),
         ("spark: {conf: {spark.sql.files.ignoreCorruptFiles: true}}", "it drops rows in silence | remove it"),
         (

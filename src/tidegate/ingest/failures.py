@@ -85,7 +85,7 @@ def _explain_storage(error: BaseException, causes: Sequence[Cause], name: str, s
             where=str(state / "checkpoint" / "state"),
             next_run="fails again; nothing was published, and nothing is lost as long as the sources have it",
             fix=f"restore state, table and quarantine of {name} from the same time; or `tidegate repair {name} "
-            "--rebuild` (`--dry-run` tells what that reads)",
+            f"--rebuild` (`tidegate repair {name} --rebuild --dry-run` tells what that reads)",
         )
     return None
 

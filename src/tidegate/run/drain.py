@@ -293,8 +293,10 @@ def _record_birth(context: RunContext, pending: Pending) -> None:
 
         grown |= {name: extend_birth(start, plan).to_dict() for name, (start, plan) in pending.kafka.items()}
     assert context.facts is not None
+    is_begun = context.facts.checkpoint.last_commit is not None
     now = replace(
         birth,
+        settings=birth.settings if is_begun else settings_at_birth(context.project, context.spec),
         sources={**birth.sources, **_left_behind(context, birth), **grown},
         fingerprint=dict(context.facts.fingerprint),
     )

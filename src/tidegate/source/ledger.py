@@ -155,7 +155,8 @@ def open_ledger(
             "taking them again would double their rows",
             where=str(path),
             next_run="refuses to start, and changes nothing",
-            fix=f"restore {path.name} from a backup, or: tidegate repair {paths.name}",
+            fix=f"restore {path.name} from a backup, or: tidegate repair {paths.name} --rebuild, a new table from all "
+            "that the sources still have",
         )
     if not exists and read_only:
         return Ledger(paths, ":memory:", writes=False)
@@ -169,7 +170,8 @@ def open_ledger(
             f"{least}: an older copy was restored, and taking the files it lacks again would double their rows",
             where=str(path),
             next_run="refuses to start, and changes nothing",
-            fix=f"restore {path.name} from the same time as the table, or: tidegate repair {paths.name}",
+            fix=f"restore a backup of {path.name} that was made together with the table's, or: "
+            f"tidegate repair {paths.name} --rebuild, a new table from all that the sources still have",
         )
     return ledger
 

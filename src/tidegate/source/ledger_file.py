@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shlex
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -258,7 +259,9 @@ class LedgerFile:
             f"the record of the files that pipeline {self.paths.name} has taken cannot be read: {why}",
             where=str(self.paths.ledger),
             next_run="refuses to start, and changes nothing",
-            fix=f"tidegate repair {self.paths.name}",
+            fix="restore a backup of it that was made together with the table's; or move it away "
+            f"(mv {shlex.quote(str(self.paths.ledger))} {shlex.quote(str(self.paths.ledger))}.torn), then: "
+            f"tidegate repair {self.paths.name} --rebuild, a new table from all that the sources still have",
         )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from tidegate.spec.document import KeyPath
 from tidegate.spec.findings import Finding
 
+SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 _LOSES_ROWS = "it drops rows in silence"
 _OWNED: dict[str, str] = {
     "spark.master": "the master comes from tidegate.yaml (spark.master) or the Airflow connection",
@@ -31,7 +32,8 @@ _OWNED: dict[str, str] = {
     "spark.jars.packages": "jars are never resolved while a pipeline runs",
 }
 _INSTEAD = {
-    "spark.sql.streaming.multipleWatermarkPolicy": "remove it, and write `watermark_policy: max` in pipeline.yaml"
+    "spark.sql.streaming.multipleWatermarkPolicy": "remove it; with watermarks on several sources write "
+    "`watermark_policy: max`"
 }
 
 
@@ -45,6 +47,8 @@ def check_spark_conf(path: KeyPath, conf: Mapping[str, object]) -> list[Finding]
             found.append(Finding(here, message, _INSTEAD.get(key, "remove it")))
         elif not key.startswith("spark.") or any(letter.isspace() or letter == "=" for letter in key):
             found.append(Finding(here, f"{key!r} is not a Spark setting", "write its whole name: spark.sql...."))
+        elif key == SHUFFLE_PARTITIONS and not (str(value).isdecimal() and int(str(value)) > 0):
+            found.append(Finding(here, f"{value!r} is not a number of partitions", "write a whole number from 1"))
         elif isinstance(value, str) and ("\n" in value or "\0" in value):
             found.append(Finding(here, "the value has a line break in it", "write it on one line"))
     return found
