@@ -90,3 +90,13 @@ def test_a_file_that_vanishes_is_tried_again(spark: SparkSession, tmp_path: Path
         frame.collect()
     error = explain(caught.value, "orders", tmp_path / "jobs", tmp_path)
     assert isinstance(error, TryAgainError) and error.code == "FILE_VANISHED"
+
+
+@pytest.mark.parametrize("value", ["x" * 300, "\u00fc" * 130])
+def test_a_value_that_cannot_be_the_name_of_a_folder(spark: SparkSession, tmp_path: Path, value: str) -> None:
+    frame = spark.createDataFrame([(1, "fine"), (2, value)], "id INT, city STRING")
+    with pytest.raises(Exception) as caught:
+        frame.write.partitionBy("city").parquet(str(tmp_path / "rows"))
+    error = explain(caught.value, "orders", tmp_path / "jobs", tmp_path)
+    assert isinstance(error, UsageError) and error.code == "PARTITION_VALUE"
+    assert error.message.startswith("a value of the partition column city cannot be the name of a folder")

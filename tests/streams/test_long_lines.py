@@ -23,7 +23,7 @@ def test_a_line_without_an_end(spark: SparkSession, tmp_path: Path) -> None:
     flow.expect("id n", [("before", 1), ("after", 3)])
     rows = read_agreed(tmp_path / "data/quarantine/flow", spark)
     [whole, torn] = sorted(rows, key=lambda row: row["raw"] or "")
-    assert whole["detail"].startswith("line 2 has 83,886,090 bytes; lines of up to 8,388,608 bytes are read")
+    assert whole["detail"].startswith("line 2 has 83,886,090 bytes; the limit is 8,388,608 bytes")
     assert "kept as unreadable/" in whole["detail"] and '"line": 4' in torn["position"]
     kept = flow.state / "unreadable"
     assert max(file.stat().st_size for file in kept.iterdir()) > 10 * LONGEST_LINE_BYTES

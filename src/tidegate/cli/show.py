@@ -8,6 +8,8 @@ from pathlib import Path
 from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
+from tidegate.staging.manifest import UNKNOWN_NAMES_AT_MOST
+
 if TYPE_CHECKING:
     from tidegate.run.scaffold import Scaffold
 
@@ -106,7 +108,8 @@ def _source_notes(source: Mapping[str, Any]) -> list[str]:
             continue
         items = list(value.items()) if isinstance(value, Mapping) else list(value)
         shown = ", ".join(_note_item(item) for item in items[:5])
-        more = f" and {len(items) - 5} more" if len(items) > 5 else ""
+        least = "at least " if key == "unknown_fields" and len(items) >= UNKNOWN_NAMES_AT_MOST else ""
+        more = f" and {least}{len(items) - 5} more" if len(items) > 5 else ""
         notes.append(f"{what}: {shown}{more}")
     return notes
 

@@ -22,6 +22,9 @@ _OTHER_SPARK = re.compile(
     r"[^\n]{0,40}?org[./]apache[./]spark[^\n]{0,200}"
 )
 
+_PARTITION_FOLDER = re.compile(r"/([^/=\s]+)=([^/]*)")
+_LONGEST_VALUE = 200
+
 _OFFSETS_GONE = ("OffsetOutOfRangeException",)
 _KAFKA_AWAY = ("TimeoutException", "DisconnectException", "NetworkException", "UnknownTopicOrPartitionException")
 
@@ -48,6 +51,7 @@ def explain(
         or (explain_cluster(str(error), name) if on_cluster else None)
         or _explain_value(causes, str(error), name, job_folder)
         or _explain_vanished(error, causes)
+        or _explain_partition(causes, name)
         or DefectError(
             "INGEST_FAILED",
             first_lines(error, 1500),
@@ -143,6 +147,24 @@ def _explain_vanished(error: BaseException, causes: Sequence[Cause]) -> TryAgain
         f"a file vanished before it was read: {first_lines(error)}",
         next_run="names the files that are gone for good",
         fix="run again",
+    )
+
+
+def _explain_partition(causes: Sequence[Cause], name: str) -> UsageError | None:
+    """A value of a partition column that cannot be the name of a folder: too long (255 bytes), or with a NUL in it."""
+    found = [folder for one in causes for folder in _PARTITION_FOLDER.findall(one.text)]
+    unfit = [one for one in found if len(one[1].encode()) > _LONGEST_VALUE or "%00" in one[1] or "\0" in one[1]]
+    if not unfit:
+        return None
+    column, value = unfit[-1]
+    return UsageError(
+        "PARTITION_VALUE",
+        f"a value of the partition column {column} cannot be the name of a folder: it has {len(value.encode())} bytes "
+        f"there, and begins with {value[:60]!r}",
+        where=f"a row of pipeline {name}",
+        next_run="reads the same batch again and fails again; nothing is lost",
+        fix="shorten the value in the transform, partition by something else, or set such rows aside with "
+        "expect_column_value_lengths_to_be_between and `on_failure: quarantine`; then `tidegate run " + name + "`",
     )
 
 

@@ -42,7 +42,7 @@ def why_too_long(path: Path, spec: FilesSource) -> str | None:
         return None
     named = ", ".join(f"line {number:,} has {size:,} bytes" for number, size in lines[:_LINES_NAMED])
     more = f", and {len(lines) - _LINES_NAMED:,} more are as long" if len(lines) > _LINES_NAMED else ""
-    return f"{named}{more}; lines of up to {LONGEST_LINE_BYTES:,} bytes are read, those of this file too"
+    return f"{named}{more}; the limit is {LONGEST_LINE_BYTES:,} bytes, and the other lines of this file are read"
 
 
 def write_other_lines(path: Path, target: Path, spec: FilesSource) -> None:

@@ -109,5 +109,5 @@ def _no_such_pipeline(project: Project, name: str) -> UsageError:
         f"there is no pipeline {name!r}; there are: {', '.join(known) or 'none'}",
         where=f"jobs/{name}/pipeline.yaml",
         next_run="is refused again",
-        fix=f"use {nearest}" if nearest else f"tidegate new {name}",
+        fix=f"write {nearest}, or make it: tidegate new {name}" if nearest else f"tidegate new {name}",
     )
