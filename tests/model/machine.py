@@ -150,7 +150,7 @@ class Pipeline(RuleBasedStateMachine):
         number = data.draw(st.integers(0, len(self.world.sleepers) - 1))
         self._meet(self.world.thaw(number, stop=fate and fate[0]), fate)
 
-    @precondition(lambda self: self.world.finished)
+    @allowed("retry", lambda self: self.world.finished)
     @rule(data=st.data())
     def retry(self, data: Any) -> None:
         """A run that is over is run again, under its run id."""

@@ -1,6 +1,6 @@
 """Does the model find what it is there for? Each mutant is the program with one protection taken out of it.
 
-    python -m tests.model.mutants [--seconds 240] [--seed 1] [NAME ...]
+    python -m tests.model.mutants [--seed 1] [NAME ...]
 
 Runs the model against each, and says whether it was caught, after how many steps, and by which seed. The exit code is 1
 when one was not. A mutant of ``cut`` is run against the sweep of power cuts instead.
@@ -34,11 +34,13 @@ class Change:
 
 @dataclass(frozen=True)
 class Mutant:
-    """``without``: rules of the model that have nothing to do with it, and are left out to be quicker."""
+    """``without``: rules of the model that have nothing to do with it, and are left out to be quicker. ``seconds`` is
+    how long it is looked for at most."""
 
     name: str
     changes: tuple[Change, ...]
     without: str = ""
+    seconds: float = 300.0
     cut: bool = False
 
 
@@ -121,7 +123,7 @@ MUTANTS = (
                 "if not table:",
             ),
         ),
-        "edit,decide,endings",
+        "edit,decide,endings,retry,cut",
     ),
     Mutant(
         "the content of the checkpoint is believed",
@@ -175,12 +177,14 @@ MUTANTS = (
                 "pending_intents(paths)",
             ),
         ),
-        "edit,endings,accept,retain",
+        "edit,endings,accept,retain,decide,retry,cut",
+        seconds=900.0,
     ),
     Mutant(
         "a decision counts for one of two verdicts on the same batches",
         (Change("run/gate.py", "        if is_spoken_of and (", "        if not verdict and ("),),
-        "edit,endings,accept,retain",
+        "edit,endings,accept,retain,retry,cut",
+        seconds=900.0,
     ),
     Mutant(
         "a query has its name when the run is over",
@@ -222,12 +226,12 @@ def mutate(mutant: Mutant, target: Path) -> None:
         path.write_text(text.replace(change.old, change.new))
 
 
-def run_mutant(mutant: Mutant, seconds: float, seed: int) -> str | None:
+def run_mutant(mutant: Mutant, seed: int) -> str | None:
     """How it was caught; None when it was not."""
     with tempfile.TemporaryDirectory(prefix="tidegate-mutant-") as folder:
         sources = Path(folder) / "src"
         mutate(mutant, sources)
-        command = [sys.executable, "-m", "tests.model.hunt", "--seconds", str(seconds), "--seed", str(seed)]
+        command = [sys.executable, "-m", "tests.model.hunt", "--seconds", str(mutant.seconds), "--seed", str(seed)]
         command += ["--without", mutant.without]
         if mutant.cut:
             command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", "tests/model/test_unsynced.py"]
@@ -247,7 +251,6 @@ def run_mutant(mutant: Mutant, seconds: float, seed: int) -> str | None:
 def main(arguments: list[str]) -> int:
     """The command line; see the module's docstring."""
     parser = argparse.ArgumentParser(prog="python -m tests.model.mutants")
-    parser.add_argument("--seconds", type=float, default=240.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("names", nargs="*", help="parts of names; all mutants by default")
     chosen = parser.parse_args(arguments)
@@ -256,7 +259,7 @@ def main(arguments: list[str]) -> int:
         if chosen.names and not any(name in mutant.name for name in chosen.names):
             continue
         began = time.monotonic()
-        caught = run_mutant(mutant, chosen.seconds, chosen.seed)
+        caught = run_mutant(mutant, chosen.seed)
         missed += caught is None
         print(f"{'caught' if caught else 'MISSED'} {time.monotonic() - began:5.0f} s  {mutant.name}", flush=True)
         if caught:
