@@ -240,7 +240,7 @@ def test_a_query_with_state_is_rebuilt(aged: Aged) -> None:
     path.write_text('v1\n{"nextBatchWatermarkMs":9}')
     with pytest.raises(DisagreementError) as told:
         repair_pipeline(aged.project, NAME, dry_run=False)
-    assert told.value.code == "CHECKPOINT_DIVERGED" and "--rebuild" in str(told.value.fix)
+    assert told.value.code == "CHECKPOINT_DIVERGED" and "--rebuild" in str(told.value.fix), str(told.value)
     repair_pipeline(aged.project, NAME, dry_run=False, rebuild=True)
     aged.facts().check()
 

@@ -208,7 +208,7 @@ def _misspell(project: Project, name: str) -> None:
     ("harm", "said"),
     [
         (_tear_report, "a run report cannot be read: "),
-        (_tear_birth, "STATUS_UNREADABLE: JSONDecodeError"),
+        (_tear_birth, "STATE_FILE_UNREADABLE"),
         (_drop_log, "would refuse: TABLE_GONE"),
         (_restore_log, "would refuse: TABLE_BEHIND"),
         (_tear_log, "TABLE_LOG_UNREADABLE"),

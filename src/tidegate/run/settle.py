@@ -28,6 +28,7 @@ from tidegate.spec.models import FilesSource, PipelineSpec
 from tidegate.staging.durable import CheckpointSync
 from tidegate.staging.manifest import BatchManifest, end_positions, find_tombstones
 from tidegate.staging.retired import read_retired
+from tidegate.staging.seal import read_seal
 from tidegate.staging.torn_plan import drop_torn_plan
 from tidegate.table.folded import list_merge_folders, remove_folded
 from tidegate.table.heal import heal_log
@@ -86,7 +87,9 @@ def _heal_checkpoint(paths: PipelinePaths, facts: Facts, lease: Lease) -> bool:
         return False
     staged = [manifest.batch_id for manifest in facts.manifests.get(query or "", ())]
     spoken_of = max([facts.settled_up_to(query or ""), *staged])
-    return bool(drop_torn_plan(paths.checkpoint, spoken_of, is_named=named is not None, check=lease.check))
+    sealed = read_seal(paths, query).files
+    is_named = named is not None
+    return bool(drop_torn_plan(paths.checkpoint, spoken_of, is_named=is_named, sealed=sealed, check=lease.check))
 
 
 def sweep_late(paths: PipelinePaths, facts: Facts, lease: Lease) -> bool:

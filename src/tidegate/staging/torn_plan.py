@@ -8,7 +8,7 @@ never staged anything. Spark plans all of these anew when they are not there, bu
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from tidegate import storage
@@ -22,11 +22,15 @@ from tidegate.staging.checkpoint import (
 )
 
 
-def drop_torn_plan(checkpoint: Path, spoken_of: int, *, is_named: bool, check: Callable[[], None]) -> list[str]:
+def drop_torn_plan(
+    checkpoint: Path, spoken_of: int, *, is_named: bool, sealed: Collection[str], check: Callable[[], None]
+) -> list[str]:
     """Take away what is torn and nothing speaks of; the names of these files, relative to ``checkpoint``.
 
     ``spoken_of`` is the last batch that a manifest or the table's log holds, -1 for none; ``is_named`` whether the
-    birth record knows the query, which it does before anything is staged. ``check`` is called before each removal.
+    birth record knows the query, which it does before anything is staged. ``sealed`` are the files that were seen to
+    fit: one of them that can be read and holds something else was edited, and is left for a person. ``check`` is called
+    before each removal.
     """
     torn: list[Path] = []
     if not is_named and spoken_of < 0 and checkpoint.is_dir() and not _is_whole_metadata(checkpoint / "metadata"):
@@ -34,12 +38,13 @@ def drop_torn_plan(checkpoint: Path, spoken_of: int, *, is_named: bool, check: C
     else:
         commits = batch_ids(checkpoint / "commits")
         for batch in commits[-1:]:
-            if batch <= spoken_of and (
-                describe_torn_commit(checkpoint, batch) or _differs(checkpoint, "commits", batch)
-            ):
+            edited = f"commits/{batch}" in sealed
+            differs = not edited and _differs(checkpoint, "commits", batch)
+            if batch <= spoken_of and (differs or describe_torn_commit(checkpoint, batch)):
                 torn.append(checkpoint / "commits" / str(batch))
         for batch in batch_ids(checkpoint / "offsets"):
-            if batch > spoken_of and batch not in commits and _is_torn_plan(checkpoint, batch):
+            # Without the commit before it, Spark could not take up a planned batch.
+            if batch > spoken_of and batch not in commits and (torn or _is_torn_plan(checkpoint, batch)):
                 torn.append(checkpoint / "offsets" / str(batch))
         torn += _torn_file_lists(checkpoint, {path.name for path in torn if path.parent.name == "offsets"})
     for path in torn:
