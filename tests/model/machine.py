@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.model.edits import EDITS, edit
 from tests.model.processes import Process, Stop
-from tests.model.unsynced import CUTS, Cut, Disk
+from tests.model.unsynced import CUTS, Cut
 from tests.model.world import Shape, World
 
 ROOM = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gettempdir())
@@ -77,8 +77,6 @@ class Pipeline(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp(prefix="tidegate-model-", dir=ROOM))
         self.world = World(self.folder / "project", shape, self.patch, batch_size)
         self.decision = "release" if decision else "discard"
-        self.disk = Disk(self.world.root / "data")
-        self.disk.watch(self.patch)
 
     def teardown(self) -> None:
         if not hasattr(self, "world"):
@@ -90,7 +88,6 @@ class Pipeline(RuleBasedStateMachine):
                 note(line)
             Pipeline.calls_run += self.world.calls
             self.world.end()
-            self.disk.close()
             self.patch.undo()
             shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -167,9 +164,7 @@ class Pipeline(RuleBasedStateMachine):
     @rule(how=st.sampled_from(CUTS))
     def cut_power(self, how: Cut) -> None:
         """Everything that ran is over, and what was not synced is lost."""
-        self.world.end()
-        told = self.disk.cut(how)
-        self.world.log += [f"power cut: {how}", *(f"  {line}" for line in told)]
+        self.world.cut_power(how)
 
     @invariant()
     def readers_agree(self) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.model.machine import ROOM
 from tests.model.processes import Stop
-from tests.model.unsynced import CUTS, Cut, Disk
+from tests.model.unsynced import CUTS, Cut
 from tests.model.world import Shape, World
 
 _POINTS_AT_MOST = 400
@@ -39,13 +39,11 @@ def cut_at(root: Path, shape: Shape, point: int, how: Cut, *, is_first: bool) ->
             assert world.run("before").error is None
         world.offer(0, ["good", "malformed", "good"])
         world.offer(1, ["good"])
-        disk = Disk(root / "data")
-        disk.watch(patch)
+        world.disk.sync_all()
         process = world.run("cut", stop=Stop(nth=point))
         is_over = process.state == "ended"
         world.kill(process)
-        told = disk.cut(how)
-        world.log += told
+        world.cut_power(how)
         try:
             for number in range(2):
                 process = world.run(f"after-{number}")
@@ -56,7 +54,6 @@ def cut_at(root: Path, shape: Shape, point: int, how: Cut, *, is_first: bool) ->
             raise AssertionError("\n".join([f"{error} (point {point}, {how})", *world.log])) from error
         finally:
             world.end()
-            disk.close()
         return not is_over
 
 

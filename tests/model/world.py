@@ -25,6 +25,7 @@ import pytest
 from tests.model.fake_kafka import FakeKafka, Row
 from tests.model.fake_spark import Driver
 from tests.model.processes import Process, Stop, patch_storage
+from tests.model.unsynced import Cut, Disk
 from tidegate import storage
 from tidegate.audit.engine import RuleResult
 from tidegate.errors import DefectError, DisagreementError, HeldError, SourceLostError, TidegateError, TryAgainError
@@ -121,7 +122,13 @@ class World:
         self.patch.setattr("tidegate.lease.is_dead", lambda *holder: True)
         park = Lease.park
         self.patch.setattr(Lease, "park", lambda lease, seconds: park(lease, 0.0))
+        self.disk.watch(self.patch)  # before the points: a process that stops behind a sync has synced
         patch_storage(self.patch, self.root, self._on_call)
+
+    @cached_property
+    def disk(self) -> Disk:
+        """What of the pipeline's data would outlive a power cut."""
+        return Disk(self.root / "data")
 
     @cached_property
     def project(self) -> Project:
@@ -409,11 +416,22 @@ class World:
     def _gone(self) -> set[str]:
         return {f"k{number}-{offset}" for number, begin in self.kafka.begin.items() for offset in range(begin)}
 
-    def end(self) -> None:
+    def cut_power(self, how: Cut) -> None:
+        """Everything that runs is over, and what was not synced is lost."""
+        self.kill_all()
+        told = self.disk.cut(how)
+        self.log += [f"power cut: {how}", *(f"  {line}" for line in told)]
+
+    def kill_all(self) -> None:
         """Kill what is still asleep."""
         for process in self.sleepers:
             process.kill()
         self.sleepers.clear()
+
+    def end(self) -> None:
+        """Leave nothing open or asleep."""
+        self.kill_all()
+        self.disk.close()
 
 
 class NoThread:
