@@ -121,16 +121,24 @@ class Topics:
         deny, allow = AclPermissionType.DENY, AclPermissionType.ALLOW
         everything = (*what[:-1], AclOperation.ALL, allow)  # a rule on a thing takes away what everybody may
         rules = [AclBinding(*what, deny), AclBinding(*everything)]
+        filters = [AclBindingFilter(*what, deny), AclBindingFilter(*everything)]
+
+        def wait_for(count: int) -> None:
+            """The broker follows its controller a moment later; what it describes is what it goes by."""
+            until = time.monotonic() + 20
+            while any(len(self.admin.describe_acls(one).result()) != count for one in filters):
+                assert time.monotonic() < until, "the broker did not take the rules"
+                time.sleep(0.05)
+
         for future in self.admin.create_acls(rules).values():
             future.result()
-        time.sleep(0.3)
+        wait_for(1)
         try:
             yield
         finally:
-            filters = [AclBindingFilter(*what, deny), AclBindingFilter(*everything)]
             for future in self.admin.delete_acls(filters).values():
                 future.result()
-            time.sleep(0.3)
+            wait_for(0)
 
     def _partitions(self, topic: str) -> Sequence[int]:
         found = self.admin.list_topics(timeout=5).topics.get(topic)
