@@ -34,8 +34,8 @@ class Change:
 
 @dataclass(frozen=True)
 class Mutant:
-    """``without``: rules of the model that have nothing to do with it, and are left out to be quicker. ``seconds`` is
-    how long it is looked for at most."""
+    """``without``: rules of the model that have nothing to do with it, and are left out to be quicker. ``seconds`` of
+    CPU time are spent on looking for it, at most."""
 
     name: str
     changes: tuple[Change, ...]
@@ -48,7 +48,7 @@ MUTANTS = (
     Mutant(
         "what is owed begins behind the batch in flight",
         (Change("run/pending.py", "    begun = facts.in_flight\n    following", "    begun = None\n    following"),),
-        "edit,decide,endings",
+        "edit,decide,endings,retry,cut",
     ),
     Mutant(
         "a recorded decision waits for the command that took it",
@@ -64,7 +64,7 @@ MUTANTS = (
                 '        continue\n        raise TryAgainError(\n            "DECISION',
             ),
         ),
-        "edit,accept,retain",
+        "edit,accept,retain,retry,cut",
     ),
     Mutant(
         "decisions lie among the verdicts, told apart by their names",
@@ -81,7 +81,7 @@ MUTANTS = (
                 '    return [path for path in found if not path.name.endswith(".decision.json")]',
             ),
         ),
-        "edit,accept,retain",
+        "edit,accept,retain,retry,cut",
     ),
     Mutant(
         "a batch that was staged after its query was over counts",
@@ -97,7 +97,7 @@ MUTANTS = (
                 "if not table:",
             ),
         ),
-        "accept,retain,endings",
+        "accept,retain,endings,retry,cut",
     ),
     Mutant(
         "an accepted loss leaves no tombstone for the batch in flight",
@@ -128,7 +128,7 @@ MUTANTS = (
     Mutant(
         "the content of the checkpoint is believed",
         (Change("run/preflight.py", "    _check_content(facts, name)\n    _check_spec", "    _check_spec"),),
-        "decide,endings,accept,retain",
+        "decide,endings,accept,retain,retry,cut",
     ),
     Mutant(
         "the last manifest of a batch wins, not the first",
@@ -139,7 +139,7 @@ MUTANTS = (
                 "    storage.replace(path, manifest_to_json(manifest))\n    return True",
             ),
         ),
-        "edit,endings,accept,retain",
+        "edit,endings,accept,retain,retry,cut",
     ),
     Mutant(
         "the log takes a batch twice",
@@ -155,7 +155,7 @@ MUTANTS = (
                 "    current = intent.app_version_before\n",
             ),
         ),
-        "edit,endings,accept,retain",
+        "edit,endings,accept,retain,retry,cut",
     ),
     Mutant(
         "a process that lost its lease goes on",
@@ -166,7 +166,7 @@ MUTANTS = (
                 "    return _read_state",
             ),
         ),
-        "endings",
+        "endings,retry,cut",
     ),
     Mutant(
         "a publish that was planned late is carried out",
@@ -189,7 +189,7 @@ MUTANTS = (
     Mutant(
         "a query has its name when the run is over",
         (Change("ingest/stage.py", "        name_query(self.paths, manifest.query_id)", "        pass"),),
-        "decide,endings,accept,retain",
+        "decide,endings,accept,retain,retry,cut",
     ),
     Mutant(
         "a manifest is on disk before the checkpoint",
