@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -59,10 +60,21 @@ def list_steps(what: str) -> list[list[Step]]:
     raise ToolError(f"unknown checks: {what!r}", "python -m tools.check all|lint|unit")
 
 
-def _run(step: Step, environment: dict[str, str], *, alone: bool) -> tuple[str, int, float]:
-    """Run a step; its name, exit code and seconds. Beside another, each line of its output begins with its name."""
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a step; ``failures`` are the lines in which pytest names a test that failed."""
+
+    name: str
+    code: int
+    seconds: float
+    failures: tuple[str, ...] = ()
+
+
+def _run(step: Step, environment: dict[str, str], *, alone: bool) -> Outcome:
+    """Run a step. Beside another, each line of its output begins with its name."""
     name, command = step
     started = time.monotonic()
+    failures = []
     print(f"== {name}", flush=True)
     if alone:
         code = subprocess.run(command, cwd=REPO_ROOT, env=environment).returncode
@@ -79,8 +91,10 @@ def _run(step: Step, environment: dict[str, str], *, alone: bool) -> tuple[str, 
         assert process.stdout is not None
         for line in process.stdout:
             print(f"{name}: {line}", end="", flush=True)
+            if line.startswith(("FAILED ", "ERROR ")):
+                failures.append(line.strip()[:300])
         code = process.wait()
-    return name, code, time.monotonic() - started
+    return Outcome(name, code, time.monotonic() - started, tuple(failures))
 
 
 def main(arguments: list[str]) -> int:
@@ -91,16 +105,17 @@ def main(arguments: list[str]) -> int:
         "PYTHONUNBUFFERED": "1",
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
     }
-    rows = []
+    outcomes: list[Outcome] = []
     for group in steps:
         with ThreadPoolExecutor(len(group)) as pool:
-            rows += pool.map(partial(_run, environment=environment, alone=len(group) == 1), group)
+            outcomes += pool.map(partial(_run, environment=environment, alone=len(group) == 1), group)
     print("== summary")
-    for name, code, seconds in rows:
-        print(
-            f"  {'ok    ' if code == 0 else 'FAILED'} {name:15} {seconds:7.1f} s" + (f"  (exit {code})" if code else "")
-        )
-    failed = [name for name, code, _ in rows if code]
+    for outcome in outcomes:
+        word, code = ("FAILED", f"  (exit {outcome.code})") if outcome.code else ("ok    ", "")
+        print(f"  {word} {outcome.name:15} {outcome.seconds:7.1f} s{code}")
+        for line in outcome.failures:
+            print(f"    {line}")
+    failed = [outcome.name for outcome in outcomes if outcome.code]
     print(f"FAILED: {', '.join(failed)}" if failed else "all checks passed")
     return 1 if failed else 0
 

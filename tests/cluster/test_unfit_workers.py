@@ -94,7 +94,7 @@ def test_a_worker_without_the_storage_is_found_before_data_is_written(
     scene.check_complete(spark)
 
 
-def test_a_file_that_only_the_worker_does_not_see_is_not_set_aside(
+def test_a_source_that_only_the_driver_sees_is_read(
     bare_cluster: SparkCluster, tmp_path: Path, spark: SparkSession
 ) -> None:
     shared = Path("/dev/shm")
@@ -102,25 +102,41 @@ def test_a_file_that_only_the_worker_does_not_see_is_not_set_aside(
         pytest.skip("there is no second device")
     outside = Path(tempfile.mkdtemp(prefix="tidegate-tests-", dir=shared))
     try:
-        # The source is on another device than the state: the intake links its files by their paths.
+        # The source is on another device than the state, so the intake holds copies of its files.
         scene = make_clustered(tmp_path / "project", bare_cluster.master_url)
         shutil.copytree(scene.root / "data/inbox", outside, dirs_exist_ok=True)
         spec = scene.root / "jobs/orders/pipeline.yaml"
         spec.write_text(spec.read_text().replace("path: data/inbox", f"path: {outside}"))
-        hide = f"mount -t tmpfs none {outside}"
-        tried = subprocess.run(["unshare", "-Urm", "sh", "-c", hide], capture_output=True, text=True)
-        if tried.returncode:
-            pytest.skip(f"no right to mount in a namespace of one's own: {tried.stderr.strip()}")
-        bare_cluster.start_worker(prefix=("unshare", "-Urm", "sh", "-c", f'{hide} && exec "$@"', "sh"))
-        said = scene.start("run", NAME).communicate(timeout=120)[1].decode()
-        assert "STORAGE_NOT_SHARED" in said and f"does not find {outside}/0001.csv" in said, said
-        assert not list(scene.state.glob("unreadable/*")) and not scene.table.exists()
-        bare_cluster.kill_worker(0)
-        bare_cluster.start_worker()
+        _start_blind_worker(bare_cluster, outside)
         scene.run("run", NAME)
         scene.check_complete(spark)
     finally:
         shutil.rmtree(outside)
+
+
+def test_a_file_that_only_the_worker_does_not_see_is_not_set_aside(
+    bare_cluster: SparkCluster, tmp_path: Path, spark: SparkSession
+) -> None:
+    scene = make_clustered(tmp_path / "project", bare_cluster.master_url)
+    intake = scene.state / "intake"
+    intake.mkdir(parents=True)
+    _start_blind_worker(bare_cluster, intake)
+    said = scene.start("run", NAME).communicate(timeout=120)[1].decode()
+    assert "STORAGE_NOT_SHARED" in said and f"does not find {intake}/orders/" in said, said
+    assert not list(scene.state.glob("unreadable/*")) and not scene.table.exists()
+    bare_cluster.kill_worker(0)
+    bare_cluster.start_worker()
+    scene.run("run", NAME)
+    scene.check_complete(spark)
+
+
+def _start_blind_worker(cluster: SparkCluster, folder: Path) -> None:
+    """Start a worker that finds ``folder`` empty; skip the test where a namespace of one's own cannot mount."""
+    hide = f"mount -t tmpfs none {folder}"
+    tried = subprocess.run(["unshare", "-Urm", "sh", "-c", hide], capture_output=True, text=True)
+    if tried.returncode:
+        pytest.skip(f"no right to mount in a namespace of one's own: {tried.stderr.strip()}")
+    cluster.start_worker(prefix=("unshare", "-Urm", "sh", "-c", f'{hide} && exec "$@"', "sh"))
 
 
 def test_another_python_on_the_executors_is_named(

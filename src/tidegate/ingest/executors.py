@@ -97,8 +97,10 @@ class Executors:
             raise application_ended(self._paths.name)
 
     def check_seen(self, error_text: str) -> None:
-        """A file that an executor does not find, and that is there: STORAGE_NOT_SHARED. Its storage may be another than
-        that of the state: a source whose files are linked by path."""
+        """Raise STORAGE_NOT_SHARED for a file that an executor does not find and that is there.
+
+        The executor answered from the staging folder before; a mount of its own may hide another part of the project.
+        """
         missing = _MISSING_FILE.search(error_text) if self.are_remote else None
         if missing and os.path.exists(missing[1]):
             raise self._not_shared(f"an executor does not find {os.path.realpath(missing[1])}, which is there")
