@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from tests.keyed import Keyed
+import pytest
+from deltalake import DeltaTable
+
+from tests.keyed import FakeLease, Keyed
+from tests.many_commits import add_file, commit, describe, described_here
 from tests.nasty_values import NASTY_TEXTS
 from tests.readers import canonical, read_agreed
 from tests.staged import QUERY, make_paths
+from tidegate.lease import Lease
+from tidegate.run.upkeep import tend_tables
 from tidegate.staging.files import list_staged_files
 from tidegate.staging.manifest import BatchManifest, write_manifest
 from tidegate.table.log import read_table_state
+from tidegate.table.log_files import LOG_FOLDER, compactions_of, list_names
 from tidegate.table.plan import plan_publish
 from tidegate.table.publish import finish_intent, write_intent
+from tidegate.table.snapshot import read_snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -165,3 +174,29 @@ def test_results_that_replace_the_table(spark: SparkSession, tmp_path: Path) -> 
     assert read_agreed(table, spark) == [{"id": 2, "city": "2", "n": 2}]
     merge(keyed, frame.where("id > 5"))
     assert read_agreed(table, spark) == []
+
+
+def test_every_reader_agrees_after_each_tenth_of_300_commits(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "fsync", lambda handle: None)  # no power cut here: test_log_durability.py has those
+    keyed = Keyed(tmp_path)
+    both = (keyed.paths.table, keyed.paths.quarantine)
+    for number in range(300):
+        for table in both:
+            commit(table, number, add=[add_file(table, number)] if number % 10 == 4 else [])
+        if number % 10 == 9:
+            tend_tables(keyed.paths, keyed.spec, cast(Lease, FakeLease()), read_table_state(keyed.paths.table))
+            for table in both:
+                assert len(read_agreed(table, spark)) == number // 10 + 1
+                assert not list((table / LOG_FOLDER).rglob("*.parquet"))
+                assert described_here(table) == describe(table)
+    for table in both:
+        assert compactions_of(list_names(table)) == [199, 299]  # of three the oldest is gone
+        state = read_table_state(table, (QUERY,))
+        assert state is not None
+        assert (state.txns, state.metadata["tidegate.run_id"]) == ({QUERY: 299}, "run-299")
+        for version in (5, 99, 150, 250):  # an older version is read as it was
+            assert sorted(read_snapshot(table, version).added) == sorted(
+                DeltaTable(str(table), version=version).get_add_actions()["path"].to_pylist()
+            )

@@ -9,25 +9,20 @@ import time
 from pathlib import Path
 from typing import Any, cast
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, Schema
 from deltalake.transaction import create_table_with_add_actions
 
-from tests.keyed import FakeLease, Keyed
+from tests.keyed import FakeLease
+from tests.many_commits import SCHEMA, add_file, commit, describe, described_here
 from tests.readers import read_agreed
 from tests.staged import QUERY, make_schema
 from tidegate.errors import DisagreementError
 from tidegate.lease import Lease
-from tidegate.run.upkeep import tend_tables
-from tidegate.table.commit import commit_files
 from tidegate.table.compaction import compact_log, is_compaction_due, put_compaction
 from tidegate.table.log import DataFile, find_commit, list_data_files, read_log, read_table_state
-from tidegate.table.log_files import LOG_FOLDER, commit_name, compactions_of, list_names
-from tidegate.table.snapshot import read_snapshot
+from tidegate.table.log_files import LOG_FOLDER, commit_name, list_names
 
-SCHEMA = make_schema(id="long")
 LEASE = cast(Lease, FakeLease())
 
 
@@ -35,29 +30,6 @@ LEASE = cast(Lease, FakeLease())
 def unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hundreds of commits, and no power cut: what is synced is in test_log_durability.py."""
     monkeypatch.setattr(os, "fsync", lambda handle: None)
-
-
-def add_file(table: Path, number: int) -> DataFile:
-    """A file of one row, in place as a publish leaves it."""
-    table.mkdir(parents=True, exist_ok=True)
-    path = table / f"part-{QUERY[:8]}-{number:08d}-a-00000.parquet"
-    pq.write_table(pa.table({"id": pa.array([number], pa.int64())}), path)
-    return DataFile(path.name, 1, path.stat().st_size)
-
-
-def commit(table: Path, number: int, **more: Any) -> int:
-    """The version of batch ``number``, without files unless some are given."""
-    options: dict[str, Any] = {
-        "schema_json": SCHEMA,
-        "partition_by": [],
-        "add": [],
-        "remove": [],
-        "app_id": QUERY,
-        "app_version": number,
-        "app_version_before": number - 1,
-        "custom_metadata": {"tidegate.run_id": f"run-{number}"},
-    }
-    return commit_files(table, **{**options, **more})
 
 
 def write_log(table: Path, versions: int, compacted: int) -> None:
@@ -84,45 +56,6 @@ def write_log(table: Path, versions: int, compacted: int) -> None:
             (log / commit_name(number)).write_text("\n".join(map(json.dumps, actions(number))))
     held.version = compacted
     put_compaction(table, held)
-
-
-def describe(table: Path) -> Any:
-    """What deltalake, which reads the commits alone, says of a table."""
-    delta = DeltaTable(str(table))
-    return (
-        delta.version(),
-        delta.transaction_version(QUERY),
-        sorted(delta.get_add_actions()["path"].to_pylist()),
-        json.loads(delta.schema().to_json()),
-    )
-
-
-def described_here(table: Path) -> Any:
-    log = read_log(table)
-    return (log.version, log.transaction_version(QUERY), sorted(log.added), json.loads(log.schema_json))
-
-
-def test_every_reader_agrees_after_each_tenth_of_300_commits(tmp_path: Path) -> None:
-    keyed = Keyed(tmp_path)
-    both = (keyed.paths.table, keyed.paths.quarantine)
-    for number in range(300):
-        for table in both:
-            commit(table, number, add=[add_file(table, number)] if number % 10 == 4 else [])
-        if number % 10 == 9:
-            tend_tables(keyed.paths, keyed.spec, LEASE, read_table_state(keyed.paths.table))
-            for table in both:
-                assert len(read_agreed(table)) == number // 10 + 1
-                assert not list((table / LOG_FOLDER).rglob("*.parquet"))
-                assert described_here(table) == describe(table)
-    for table in both:
-        assert compactions_of(list_names(table)) == [199, 299]  # of three the oldest is gone
-        state = read_table_state(table, (QUERY,))
-        assert state is not None
-        assert (state.txns, state.metadata["tidegate.run_id"]) == ({QUERY: 299}, "run-299")
-        for version in (5, 99, 150, 250):  # an older version is read as it was
-            assert sorted(read_snapshot(table, version).added) == sorted(
-                DeltaTable(str(table), version=version).get_add_actions()["path"].to_pylist()
-            )
 
 
 def test_no_commit_that_a_compaction_file_holds_is_read(tmp_path: Path) -> None:
