@@ -20,6 +20,7 @@ from tidegate.run import decisions, gate, steps
 from tidegate.run.gate import publish_increment
 from tidegate.run.preflight import gather_facts
 from tidegate.run.report import load_report
+from tidegate.run.status import needs_a_person, project_status
 from tidegate.run.verdicts import Decision, Ruling, load_decision, load_verdict, save_decision, save_verdict
 
 OUTCOMES = {"discard": ("discarded", 0), "release": ("published", 3)}
@@ -146,6 +147,20 @@ def test_a_failed_run_after_the_kill_chains_nothing_to_the_bad_rows(stage: Stage
     assert stage.held.report("R1") == ("discarded", 0)
     assert stage.held.decide("release", "R2")["rows"]["published"] == 7
     assert stage.held.rows() == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_status_names_a_decision_that_was_not_carried_out(stage: Stage) -> None:
+    held = stage.held
+    held.hold()
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KilledHere):
+        patch.setattr("tidegate.run.gate.publish_increment", lambda *a, **k: kill("publish"))
+        held.decide("release")
+    (row,) = project_status(held.project, NAME)
+    assert "orders: the decision to release run R1 was not carried out" in needs_a_person([row])
+    assert any(note.startswith("decided, and not done yet") and "to release run R1" in note for note in row["notes"])
+    held.run("R2", GOOD)
+    (row,) = project_status(held.project, NAME)
+    assert row["decided"] == [] and not any("decision" in line for line in needs_a_person([row]))
 
 
 @pytest.mark.parametrize("step", [steps.audit_run, steps.publish_run])

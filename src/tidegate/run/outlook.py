@@ -12,7 +12,7 @@ from tidegate.run.deliver import describe_behind, describe_sinks
 from tidegate.run.losses import find_losses, loss_error
 from tidegate.run.pending import find_pending
 from tidegate.run.preflight import Facts, check_agreement, gather_facts
-from tidegate.run.verdicts import find_hold
+from tidegate.run.verdicts import find_hold, list_decided
 from tidegate.source.spool import describe_not_replayable
 from tidegate.spec.as_read import SpooledSource
 from tidegate.spec.load import load_pipeline
@@ -53,6 +53,16 @@ def look_ahead(project: Project, spec: PipelineSpec, facts: Facts, brokers: Open
     hold = find_hold(paths, facts.owed)
     if hold is not None:
         notes.append(f"held: run {hold.run_id}: {'; '.join(hold.reasons)}")
+    decided = [
+        {"run_id": verdict.run_id, **ruling.to_report()}
+        for verdict, ruling in list_decided(paths)
+        if verdict.choose(facts.owed)
+    ]
+    notes += [
+        f"decided, and not done yet: {one['who']} decided at {one['at']} to {one['decision']} run {one['run_id']}; the "
+        "next run does it first"
+        for one in decided
+    ]
     if facts.owed:
         notes.append(f"staged and not published: {len(facts.owed)} batches, {sum(m.staged for m in facts.owed):,} rows")
     if facts.birth is not None and facts.birth.keeps_state and facts.birth.transform != digest_transform(paths, spec):
@@ -107,6 +117,7 @@ def look_ahead(project: Project, spec: PipelineSpec, facts: Facts, brokers: Open
         "sources_unknown": sources_unknown,
         "changed": changed,
         "held": None if hold is None else {"run_id": hold.run_id, "reasons": hold.reasons},
+        "decided": decided,
         "owed_batches": len(facts.owed),
         "in_flight_batch": facts.in_flight,
         "notes": notes,

@@ -76,13 +76,17 @@ def _collector_off() -> Iterator[None]:
 
 
 def needs_a_person(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What ``status --check`` answers with 1 for: what is held, failing, cannot be told, or changed and was not
-    acknowledged, a line each."""
+    """What ``status --check`` answers with 1 for: what is held, failing, cannot be told, decided and not done, or
+    changed and not acknowledged, a line each."""
     found = []
     for row in rows:
         last = row["runs"][0] if row["runs"] else None
         if row["held"] is not None:
             found.append(f"{row['pipeline']}: run {row['held']['run_id']} is held")
+        found += [
+            f"{row['pipeline']}: the decision to {one['decision']} run {one['run_id']} was not carried out"
+            for one in row["decided"]
+        ]
         if last is not None and last["outcome"] == "failed":
             found.append(f"{row['pipeline']}: its last run failed ({last['error']['code']})")
         if row["backlog_unknown"] is not None:
@@ -97,7 +101,16 @@ def needs_a_person(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _read_row(project: Project, name: str, runs: int, *, at_a_glance: bool) -> _Row:
     value: dict[str, Any] = {"pipeline": name, "table": None, "backlog": None, "backlog_unknown": None, "held": None}
-    value |= {"changed": [], "notes": [], "lease": None, "watermark": None, "state": None, "runs": [], "sinks": []}
+    value |= {
+        "decided": [],
+        "changed": [],
+        "notes": [],
+        "lease": None,
+        "watermark": None,
+        "state": None,
+        "runs": [],
+        "sinks": [],
+    }
     row = _Row(name, value)
     try:
         paths = project.paths(check_name(name)).pinned()
@@ -154,6 +167,7 @@ def _ask_brokers(project: Project, looked: Sequence[tuple[PipelineSpec, Facts]])
 def _tell_ahead(value: dict[str, Any], plan: dict[str, Any], sinks: list[dict[str, Any]]) -> None:
     value["sinks"] = sinks
     value["held"] = plan["held"]
+    value["decided"] = plan["decided"]
     value["notes"] += plan["notes"]
     value["changed"] = plan["changed"]
     value["backlog_unknown"] = plan["sources_unknown"]
