@@ -182,7 +182,7 @@ MUTANTS = (
     ),
     Mutant(
         "a decision counts for one of two verdicts on the same batches",
-        (Change("run/gate.py", "        if is_spoken_of and (", "        if not verdict and ("),),
+        (Change("run/gate.py", "        if decision is not None and (theirs", "        if not verdict and (theirs"),),
         "edit,endings,accept,retain,retry,cut",
         seconds=900.0,
     ),
