@@ -154,7 +154,7 @@ def serve() -> Iterator[Callable[..., int]]:
         one.close()
 
 
-def _options(port: int, *, timeout: float = 5.0, with_timestamp: bool = False) -> SocketOptions:
+def _options(port: int, *, timeout: float = 60.0, with_timestamp: bool = False) -> SocketOptions:
     return SocketOptions("127.0.0.1", port, with_timestamp, timeout)
 
 
@@ -198,7 +198,7 @@ def test_nobody_listens(paths: PipelinePaths, serve: Callable[..., int]) -> None
 
 
 def _socket_source(paths: PipelinePaths, port: int) -> SpooledSource:
-    options: dict[str, Any] = {"host": "127.0.0.1", "port": port, "timeout": "1 second"}
+    options: dict[str, Any] = {"host": "127.0.0.1", "port": port, "timeout": "60 seconds"}
     return as_files(SocketSource(type="socket", options=options), paths.spool("lines"))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import heapq
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -146,6 +146,19 @@ def prune_reports(paths: PipelinePaths) -> None:
                     storage.remove(path)
                     storage.remove(paths.runs / f"{name}.progress.jsonl")
                     storage.remove_tree(paths.state / "orders" / name)
+
+
+def keep_named(source: Mapping[str, Any]) -> dict[str, Any]:
+    """What a source's part of a report names once and no later look finds again."""
+    return {key: source[key] for key in ("lost", "changed", "vanished") if source.get(key)}
+
+
+def join_named(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """``now``, with what ``before`` named."""
+    joined = dict(now)
+    for key, named in keep_named(before).items():
+        joined[key] = [*named, *(one for one in now.get(key, ()) if one not in named)]
+    return joined
 
 
 def count_rows(manifests: Sequence[BatchManifest]) -> dict[str, int]:
