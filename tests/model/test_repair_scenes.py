@@ -11,9 +11,10 @@ import pytest
 
 from tests.model.machine import ROOM
 from tests.model.processes import Stop
-from tests.model.world import Shape, World, read_log
+from tests.model.world import NAME, Shape, World, read_log
 from tidegate.errors import HeldError, SourceLostError
 from tidegate.run.report import load_report
+from tidegate.run.status import project_status
 
 Make = Callable[[Shape], World]
 
@@ -118,3 +119,68 @@ def test_a_retry_keeps_what_the_report_named_once(make: Make) -> None:
     assert world.run("r2").error is None
     report = load_report(world.paths, "r2")
     assert report is not None and report.sources["orders"]["vanished"] == ["data/inbox/1.csv"]
+
+
+@pytest.mark.parametrize("shape", ["kafka", "files"])
+def test_a_repair_that_slept_takes_no_later_verdict_of_the_run_id_away(make: Make, shape: Shape) -> None:
+    world = make(shape)
+    world.offer(0, ["poor"])
+    assert isinstance(world.run("r2").error, HeldError)
+    birth = world.paths.pinned().birth
+    birth.write_text(birth.read_text().replace('"append"', '"complete"'))
+    world.freeze(world.repair(stop=Stop("verdict-r2")))
+    assert world.repair().error is None
+    assert isinstance(world.run("r2").error, HeldError)
+    world.thaw(0)
+    world.offer(1, ["good"] * 4)
+    assert isinstance(world.run("r3").error, HeldError)
+    world.check()
+
+
+def test_files_that_were_changed_before_they_are_read_again_are_named(make: Make) -> None:
+    world = make("files")
+    world.offer(0, ["poor", "poor"])
+    assert isinstance(world.run("r2").error, HeldError)
+    file = world.root / "data" / "inbox" / f"{world.files}.csv"
+    file.write_text("f9-9,good\n")
+    repair(world)
+    assert world.run("r3").error is None
+    report = load_report(world.paths, "r3")
+    assert report is not None and any(f"read as they are now: data/inbox/{file.name}" in note for note in report.notes)
+
+
+def test_files_lost_by_a_repair_that_was_killed_are_named_by_a_later_run(make: Make) -> None:
+    world = make("files")
+    world.offer(0, ["poor"])
+    assert isinstance(world.run("r2").error, HeldError)
+    file = world.root / "data" / "inbox" / f"{world.files}.csv"
+    text = file.read_text()
+    file.unlink()
+    for link in world.paths.intake("orders").rglob("*.csv"):
+        if link.read_text() == text:
+            link.unlink()
+    birth = world.paths.pinned().birth
+    birth.write_text(birth.read_text().replace('"append"', '"complete"'))
+    world.kill(world.repair(stop=Stop("birth")))
+    for number in range(3, 6):
+        world.run(f"r{number}")
+        world.repair()
+    told = [load_report(world.paths, f"r{number}") for number in range(3, 6)]
+    assert any(report is not None and file.name in str(report.sources) for report in told)
+
+
+def test_a_change_that_was_named_is_not_open_once_the_file_was_read_again(make: Make) -> None:
+    world = make("files")
+    world.offer(0, ["poor"])
+    world.kill(world.run("r2", stop=Stop("verdicts")))
+    file = world.root / "data" / "inbox" / f"{world.files}.csv"
+    with file.open("a") as handle:
+        handle.write(f"f{world.files}-1,poor\n")
+    assert isinstance(world.run("r3").error, HeldError)
+    (row,) = project_status(world.project, NAME)
+    assert row["changed"]
+    repair(world)
+    world.offer(0, ["good"] * 4)
+    assert world.run("r4").error is None
+    (row,) = project_status(world.project, NAME)
+    assert row["changed"] == []

@@ -427,6 +427,8 @@ def _kafka_starts(
     before = read_birth(paths)
     is_at_birth = before is not None and _begins_where_the_log_ends(paths, facts, before)
     positions = last_positions(paths) if facts.table is not None and not is_at_birth else {}
+    # By the ids of the topics that were read then: a loss accepted since, of records that are owed, is found.
+    then = _birth_of_last_commit(paths) if positions else None
     starts = {}
     for name, source in sources.items():
         known = before.sources.get(name) if before is not None else None
@@ -434,8 +436,6 @@ def _kafka_starts(
             known = first_offsets(paths, name)
         old = KafkaBirth.from_dict(known) if known else None
         if name in positions:
-            # By the ids of the topics that were read so far: a loss accepted since, of records that are owed, is found.
-            then = _birth_of_last_commit(paths)
             read_then = then.sources.get(name) if then is not None else None
             before_it = KafkaBirth.from_dict(read_then) if read_then else old or KafkaBirth({}, {})
             starts[name] = replace(before_it, offsets=offsets_from_json(positions[name])).to_dict()
@@ -505,7 +505,7 @@ def _note_table(paths: PipelinePaths, spec: PipelineSpec, table: TableState | No
     note = {"table_id": table.table_id, "version": table.version, "query_id": None, "batch_id": -1}
     note["ledger_last_id"] = last_taken(paths, spec)
     before = storage.read_note(paths.published) or {}
-    # An older copy of the table may be in its place: the notes of what it had reached before must not outrank it. Else
-    # a process that slept here must not take the notes of its successors away.
-    is_other = (before.get("table_id"), True) != (table.table_id, int(before.get("version", -1)) <= table.version)
-    storage.write_note(paths.published, table.version, note, only=is_other)
+    goes_on = before.get("table_id") == table.table_id and int(before.get("version", -1)) <= table.version
+    # An older copy of the table may be in its place: the notes of what it had reached before must not outrank it. Where
+    # the table only went on, a process that slept here must not take the notes of its successors away.
+    storage.write_note(paths.published, table.version, note, only=not goes_on)
