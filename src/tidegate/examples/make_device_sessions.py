@@ -89,7 +89,7 @@ def _add_readings(event: str) -> str:
         "network": {"kind": "5g", "signal": -rng.randrange(120), "cell": {"country": 262, "operator": 1, "id": 7}},
         "place": {"lat": rng.uniform(-90, 90), "lon": rng.uniform(-180, 180), "fixed_at": moment},
         "processes": processes,
-        **{f"sensor_{number:02}": rng.gauss(20, 5) for number in range(24)},
+        **{f"sensor_{number:02}": rng.uniform(10, 30) for number in range(24)},
         **dict.fromkeys(("app_version", "os_version"), f"{rng.randrange(20)}.{rng.randrange(10)}"),
         "os": "tide",
         "model": f"m{rng.randrange(9)}",
