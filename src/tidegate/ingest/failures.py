@@ -25,6 +25,8 @@ _OTHER_SPARK = re.compile(
 _PARTITION_FOLDER = re.compile(r"/([^/=\s]+)=([^/]*)")
 _LONGEST_VALUE = 200
 
+_MEMORY_ERRORS = ("java.lang.OutOfMemoryError", "org.apache.spark.memory.SparkOutOfMemoryError")
+
 _OFFSETS_GONE = ("OffsetOutOfRangeException",)
 _KAFKA_AWAY = ("TimeoutException", "DisconnectException", "NetworkException", "UnknownTopicOrPartitionException")
 
@@ -46,7 +48,8 @@ def explain(
         known = explain_python(str(error), name) if on_cluster else None
         return known or _explain_transform(causes, str(error), name, job_folder)
     return (
-        _explain_storage(error, causes, name, state)
+        _explain_memory(causes, name)
+        or _explain_storage(error, causes, name, state)
         or _explain_kafka(error, causes, name, on_cluster=on_cluster)
         or (explain_cluster(str(error), name) if on_cluster else None)
         or _explain_value(causes, str(error), name, job_folder)
@@ -59,6 +62,20 @@ def explain(
             next_run="reads the same batch again; nothing is lost",
             fix="the Spark log above has the whole trace; correct the cause, or report it, then run again",
         )
+    )
+
+
+def _explain_memory(causes: Sequence[Cause], name: str) -> UsageError | None:
+    """Too little memory; the step that started the driver knows how much it had (``run/memory.py``)."""
+    told = next((one for one in causes if one.kind in _MEMORY_ERRORS), None)
+    if told is None:
+        return None
+    return UsageError(
+        "OUT_OF_MEMORY",
+        f"Spark ran out of memory: {told.text[:200]}",
+        where=f"pipeline {name}",
+        next_run="reads the same batch again, and fails again with the same memory; nothing is lost",
+        fix=f"raise `spark.driver.memory` (on a cluster `spark.executor.memory`), then `tidegate run {name}`",
     )
 
 
