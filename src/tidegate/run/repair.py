@@ -425,8 +425,8 @@ def _kafka_starts(
             known = first_offsets(paths, name)
         old = KafkaBirth.from_dict(known) if known else None
         if name in positions:
-            ids = old.topic_ids if old is not None else {}
-            starts[name] = KafkaBirth(offsets_from_json(positions[name]), ids, old.gone if old else ()).to_dict()
+            before_it = old or KafkaBirth({}, {})
+            starts[name] = replace(before_it, offsets=offsets_from_json(positions[name])).to_dict()
         elif old is not None:
             starts[name] = old.to_dict()
         else:
