@@ -105,6 +105,8 @@ class AuditOperator(BaseOperator):
         with explain_errors(self.log):
             report = audit_run(open_project(self.project_root), self.pipeline, context["run_id"])
         self.log.info("%s", describe_report(report))
+        for warning in report["quality"].get("warnings") or ():
+            self.log.warning("%s", warning)
         return report
 
     def on_kill(self) -> None:

@@ -134,6 +134,8 @@ def _show_quality(quality: Mapping[str, Any]) -> None:
             observed = "does not hold" if result["observed_value"] is None else f"saw {result['observed_value']}"
             seen = f"{count:,} rows" if count is not None else observed
             print(f"    {result['severity']}: {result['rule']} ({result['type']}): {seen}")
+    for warning in quality.get("warnings") or ():
+        print(f"    warning: {warning}")
 
 
 def show_plan(value: Mapping[str, Any]) -> None:
@@ -176,6 +178,8 @@ def show_status(value: Sequence[Mapping[str, Any]]) -> None:
                 f"  {run['started_at'][:19]}  {run['outcome'] or 'unfinished':<12} read {rows['read']:,}{rate}  "
                 f"set aside {aside:,}  published {rows['published']:,}  {run['run_id']}"
             )
+            for warning in run["quality"].get("warnings") or ():
+                print(f"    warning: {warning}")
             if run["error"]:
                 print(indent(f"{run['error']['code']}: {run['error']['message']}", "    "))
 
