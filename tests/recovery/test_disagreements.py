@@ -171,7 +171,7 @@ HARMS: dict[str, tuple[Callable[[Scene], None], str]] = {
     "table deleted": (_remove(f"data/warehouse/{NAME}"), "TABLE_GONE"),
     "table of an older backup": (_put_back(f"warehouse/{NAME}"), "TABLE_BEHIND"),
     "table replaced by another": (_replace_table, "TABLE_REPLACED"),
-    "partition_by changed": (_edit_spec("{partition_by: [day]}", "{partition_by: []}"), "SPEC_CHANGED"),
+    "partition_by changed": (_edit_spec("{partition_by: [day]}", "{partition_by: []}"), "PARTITION_BY_CHANGED"),
 }
 OWING_HARMS: dict[str, tuple[Callable[[Scene], None], str]] = {
     "staging deleted": (_remove(f"{_STATE}/staging"), "STAGED_FILES_GONE"),

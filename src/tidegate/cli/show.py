@@ -8,6 +8,7 @@ from pathlib import Path
 from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
+from tidegate.run.report import ENDED_WITHOUT_REPORT
 from tidegate.staging.manifest import UNKNOWN_NAMES_AT_MOST
 
 if TYPE_CHECKING:
@@ -180,6 +181,9 @@ def show_status(value: Sequence[Mapping[str, Any]]) -> None:
             )
             for warning in run["quality"].get("warnings") or ():
                 print(f"    warning: {warning}")
+            for note in run["notes"]:
+                if ENDED_WITHOUT_REPORT in note:
+                    print(f"    note: {note}")
             if run["error"]:
                 print(indent(f"{run['error']['code']}: {run['error']['message']}", "    "))
 
