@@ -11,6 +11,8 @@ import pytest
 from tidegate.audit.suite import load_suite
 from tidegate.cli.main import main
 from tidegate.project import load_project
+from tidegate.spec.spark_conf import check_spark_conf
+from tools.spark_settings import TARGET, read_settings
 
 _SPEC = """\
 version: 1
@@ -131,3 +133,23 @@ def test_a_suite_of_great_expectations_before_1_0(root: Path, capsys: pytest.Cap
     ]
     written = suite.read_bytes()
     assert tidegate(root, command, capsys)[2] == "" and suite.read_bytes() == written
+
+
+def test_a_setting_that_spark_does_not_have(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    conf = "spark:\n  conf:\n    spark.sql.shufle.partitions: 8\n"
+    write(root, "jobs/orders/pipeline.yaml", _SPEC + conf)
+    assert tidegate(root, "tidegate validate", capsys) == (
+        64,
+        "jobs/orders/pipeline.yaml:8: spark.conf.spark.sql.shufle.partitions: Spark has no setting "
+        "'spark.sql.shufle.partitions', and would not say so\n    fix: write spark.sql.shuffle.partitions\n",
+        "",
+    )
+    known = "{spark.sql.catalog.lake: org.Lake, spark.sql.ansi.enabled: false, spark.hadoop.fs.s3a.endpoint: e}"
+    write(root, "jobs/orders/pipeline.yaml", _SPEC + f"spark: {{conf: {known}}}\n")
+    assert tidegate(root, "tidegate validate", capsys) == (0, SOUND, "")
+
+
+def test_the_settings_that_are_known_are_those_of_the_installed_spark() -> None:
+    assert TARGET.read_text().split() == read_settings()
+    for name in read_settings():
+        assert check_spark_conf((), {name: "1"}) == [] or "not yours" in check_spark_conf((), {name: "1"})[0].message

@@ -10,14 +10,18 @@ from typing import Any
 
 import pytest
 
+from tests.fake_kafka import FakeBroker
 from tests.held import COLUMNS, NAME, Held, commands
 from tests.staged import QUERY, Stager
 from tidegate.audit.verdict import SetAside, decide_verdict
 from tidegate.cli.show import show_report, show_status
 from tidegate.errors import HeldError
 from tidegate.quarantine.rows import write_quarantine_rows
+from tidegate.run.outlook import plan_pipeline
 from tidegate.run.progress import describe_report
+from tidegate.run.repair import repair_pipeline
 from tidegate.run.status import project_status
+from tidegate.source import kafka
 from tidegate.spec.models import QualitySpec
 from tidegate.staging.digest import digest_file
 from tidegate.staging.manifest import SourceRange, StagedFile, write_manifest
@@ -100,6 +104,18 @@ def test_a_wrong_schema_is_held_with_what_most_records_have(held: Held) -> None:
         "that the sources still have"
     )
     assert held.decide("release")["rows"]["published"] == 2
+
+
+def test_after_a_rebuild_the_held_records_are_read_again(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka, "Brokers", FakeBroker({"orders": {0: 0}}, {"orders": {0: 101}}))
+    stage(held, 0, {DATE: 101})
+    with pytest.raises(HeldError) as told:
+        held.run("R1")
+    assert "`tidegate repair orders --rebuild`" in str(told.value.fix)
+    repair_pipeline(held.project, NAME, dry_run=False, rebuild=True)
+    plan = plan_pipeline(held.project, NAME)
+    assert (plan["summary"], plan["held"], plan["notes"]) == ("there is something to do", None, [])
+    assert plan["sources"]["orders"]["pending_offsets"] == 101
 
 
 def test_less_is_a_warning_in_run_status_and_task_log(held: Held, capsys: pytest.CaptureFixture[str]) -> None:
