@@ -55,9 +55,13 @@ def disk_full(path: Path | str) -> TryAgainError:
     )
 
 
+_NOT_WHAT_IT_SHOULD_BE = (errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG)
+
+
 def name_cause(error: BaseException, folder: Path | str) -> TryAgainError | None:
-    """The error for a call of the operating system that failed on a full disk, a missing permission or a read-only file
-    system; None for all else. ``folder`` is what is named where the call names nothing."""
+    """The error for a call of the operating system that failed on a full disk, a missing permission, a read-only file
+    system, or on a file where a folder should be; None for all else. ``folder`` is what is named where the call names
+    nothing."""
     if not isinstance(error, OSError):
         return None
     if is_disk_full(error):
@@ -65,6 +69,16 @@ def name_cause(error: BaseException, folder: Path | str) -> TryAgainError | None
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return not_permitted(
             [Path(os.fsdecode(name)) for name in (error.filename2, error.filename) if name] or [folder]
+        )
+    if error.errno in _NOT_WHAT_IT_SHOULD_BE and error.filename:
+        name = os.fsdecode(error.filename)
+        return TryAgainError(
+            "PATH_UNUSABLE",
+            f"{name}: {error.strerror}",
+            where=name,
+            next_run="starts where this one stopped; nothing is lost",
+            fix=f"look at what is there (namei -l {shlex.quote(name)}) and put it right, or correct the path in "
+            "tidegate.yaml; then run the same command again",
         )
     return None
 

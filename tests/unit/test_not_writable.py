@@ -96,6 +96,18 @@ def test_what_the_ingest_driver_meets(tmp_path: Path) -> None:
     assert str(told) == expected(state)
 
 
+def test_a_file_where_a_folder_should_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Held(tmp_path)
+    (tmp_path / "data").write_text("")
+    monkeypatch.setattr(sys, "argv", ["tidegate", "--project", str(tmp_path), "run", NAME])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    told = capsys.readouterr().err
+    assert ended.value.code == 75 and told.startswith(f"PATH_UNUSABLE: {tmp_path}/data") and "Traceback" not in told
+
+
 def test_other_errors_are_not_named() -> None:
     assert name_cause(FileNotFoundError(2, "no such file", "x"), "x") is None
     assert name_cause(ValueError(), "x") is None
