@@ -86,18 +86,14 @@ def name_cause(error: BaseException, folder: Path | str) -> TryAgainError | None
 def not_permitted(paths: Sequence[Path | str]) -> TryAgainError:
     """The error for a file or folder that this user may not read or write: the one of ``paths``, or above them, that
     refuses it."""
-    refused, mode = Path(paths[0]), os.W_OK
-    for here in map(Path, paths):
-        while not os.path.lexists(here) and here != here.parent:  # also when a folder above cannot be entered
-            here = here.parent
-        rights = os.R_OK | os.X_OK if here.is_dir() else os.R_OK
-        for place, right in ((here, rights), (here, os.W_OK), (here.parent, os.W_OK)):
-            if not os.access(place, right, effective_ids=True):
-                refused, mode = place, right
-                break
-        else:
-            continue
-        break
+    there = [_find_existing(Path(path)) for path in paths]
+    refused, mode = there[0], os.W_OK
+    wanted = [(one, os.R_OK | os.X_OK if one.is_dir() else os.R_OK) for one in there]
+    wanted += [(place, os.W_OK) for one in there for place in (one, one.parent)]
+    for place, right in wanted:
+        if not os.access(place, right, effective_ids=True):
+            refused, mode = place, right
+            break
     user = _find_user()
     if mode == os.W_OK and os.statvfs(refused).f_flag & os.ST_RDONLY:
         what, fix = f"the file system that holds {refused} is read-only", "mount it writable (findmnt -T "
@@ -114,6 +110,13 @@ def not_permitted(paths: Sequence[Path | str]) -> TryAgainError:
         next_run="starts where this one stopped; nothing is lost",
         fix=f"{fix}, then run the same command again",
     )
+
+
+def _find_existing(path: Path) -> Path:
+    """``path``, or the nearest folder above it that is there and can be looked at."""
+    while not os.path.lexists(path) and path != path.parent:
+        path = path.parent
+    return path
 
 
 def _find_user() -> str:

@@ -111,3 +111,8 @@ def test_a_file_where_a_folder_should_be(
 def test_other_errors_are_not_named() -> None:
     assert name_cause(FileNotFoundError(2, "no such file", "x"), "x") is None
     assert name_cause(ValueError(), "x") is None
+
+
+def test_a_call_that_names_what_is_not_there(tmp_path: Path) -> None:
+    error = name_cause(PermissionError(1, "Operation not permitted", str(tmp_path / "none/x")), tmp_path)
+    assert error is not None and error.where == str(tmp_path)
