@@ -37,6 +37,7 @@ class FakeBroker:
     begin: Offsets
     end: Offsets
     ids: dict[str, str] = field(default_factory=dict)
+    cluster: str | None = "cluster-1"
 
     def __call__(self, settings: Any) -> FakeBroker:
         return self
@@ -57,6 +58,9 @@ class FakeBroker:
     def offsets_at(self, partitions: Mapping[str, Iterable[int]], at: datetime) -> Offsets:
         raise NotImplementedError
 
+    def cluster_id(self) -> str | None:
+        return self.cluster
+
 
 @dataclass
 class FakeSpark:
@@ -68,6 +72,8 @@ class FakeSpark:
     staged: Counter[tuple[str, int, int]] = field(default_factory=Counter)
     """Every record that a batch staged: (topic, partition, offset)."""
     keeps_state: bool = False
+    source: str = "s"
+    """The name of the Kafka source."""
     before_read: Callable[[], None] = lambda: None
 
     def __call__(self, plan: SubmitPlan) -> int:
@@ -103,10 +109,10 @@ class FakeSpark:
             if has_files and (links := self._new_links(paths)):
                 write_files(paths.checkpoint, batch, links, paths.intake("f"))
             ends = {topic: {str(n): end for n, end in numbers.items()} for topic, numbers in self.broker.end.items()}
-            write_offsets(paths.checkpoint, batch, ends)
+            write_offsets(paths.checkpoint, batch, ends, self.source)
         if self.stops == "planned":
             return False
-        start, ends = self._start(paths, batch), read_offsets(paths.checkpoint, batch)["s"]
+        start, ends = self._start(paths, batch), read_offsets(paths.checkpoint, batch)[self.source]
         ranges = {t: {n: [start.get(t, {}).get(n, 0), end] for n, end in ns.items()} for t, ns in ends.items()}
         for topic, numbers in ranges.items():
             for number, (begin, end) in numbers.items():
@@ -116,7 +122,7 @@ class FakeSpark:
                 )
         count = sum(end - begin for numbers in ranges.values() for begin, end in numbers.values())
         query = str(checkpoint.query_id)
-        sources = {"s": SourceRange(count, 0, offsets=ranges)}
+        sources = {self.source: SourceRange(count, 0, offsets=ranges)}
         if has_files:
             links = read_given(paths.checkpoint, batch).get("f", {}).get("links", [])
             foreign = [link for link in links if link not in links_owed]
@@ -145,8 +151,8 @@ class FakeSpark:
     def _start(self, paths: PipelinePaths, batch: int) -> dict[str, dict[str, int]]:
         birth = read_birth(paths)
         assert birth is not None
-        start = read_start(paths.checkpoint, batch, "s")
-        value: dict[str, dict[str, int]] = start if start is not None else birth.sources["s"]["offsets"]
+        start = read_start(paths.checkpoint, batch, self.source)
+        value: dict[str, dict[str, int]] = start if start is not None else birth.sources[self.source]["offsets"]
         return value
 
 
@@ -158,11 +164,11 @@ def write_files(checkpoint: Path, batch: int, links: Iterable[str], intake: Path
     log.write_text("\n".join(["v1", *map(json.dumps, entries)]))
 
 
-def write_offsets(checkpoint: Path, batch: int, ends: Mapping[str, Mapping[str, int]]) -> None:
-    """Plan a batch as Spark does, for the Kafka source ``s`` and the file source ``f``, where that has had files."""
+def write_offsets(checkpoint: Path, batch: int, ends: Mapping[str, Mapping[str, int]], source: str = "s") -> None:
+    """Plan a batch as Spark does, for the Kafka source and the file source ``f``, where that has had files."""
     entries = [int(log.name) for log in checkpoint.glob("sources/f/[0-9]*")]
     text = f"v2\n{_CONF}\n" + (f'f:{{"logOffset":{max(entries)}}}\n' if entries else "")
-    text += f"s:{json.dumps(ends, separators=(',', ':'))}"
+    text += f"{source}:{json.dumps(ends, separators=(',', ':'))}"
     (checkpoint / "offsets" / str(batch)).write_text(text)
 
 

@@ -64,6 +64,10 @@ def main() -> NoReturn:
         if hasattr(error, "exit_code") and hasattr(error, "show"):  # click's own: wrong use
             error.show()
             raise SystemExit(64) from None
+        from tidegate.storage import name_cause
+
+        if (known := name_cause(error, Path.cwd())) is not None:
+            _fail(known)
         import traceback
 
         traceback.print_exc()
@@ -86,6 +90,7 @@ def _stopped(how: str) -> TryAgainError:
     return TryAgainError(
         "STOPPED",
         f"the command was stopped ({how})",
+        where=f"project {_state['project'] or Path.cwd()}",
         next_run="goes on where this one stopped; nothing is lost or doubled",
         fix="run it again",
     )
@@ -344,12 +349,18 @@ def repair(
 def validate(
     names: Annotated[list[str] | None, typer.Argument(help="Pipelines (default: all).")] = None,
     spark: Annotated[bool, typer.Option("--spark", help="Also have Spark analyse the query.")] = False,
+    upgrade_suite: Annotated[
+        bool, typer.Option("--upgrade-suite", help="First rewrite suites of Great Expectations before 1.0.")
+    ] = False,
     json_: Json = False,
 ) -> None:
     """Check specs, suites and transforms."""
-    from tidegate.run.validate import validate_pipelines
+    from tidegate.run.validate import upgrade_suites, validate_pipelines
 
     project = _project()
+    if upgrade_suite:
+        for path, kept in upgrade_suites(project, names or None):
+            print(f"rewrote {path}; as it was: {kept}", file=sys.stderr)
     faults = validate_pipelines(project, names or None, with_spark=spark)
     if json_:
         print(json.dumps([fault.to_dict() for fault in faults], indent=1, ensure_ascii=False))
@@ -357,7 +368,9 @@ def validate(
         for fault in faults:
             print(fault)
     else:
-        print("everything fits")
+        command = " ".join(["tidegate validate", *(names or ()), "--spark"])
+        sound = f"specs and suites are sound; columns and code were not looked at: `{command}`"
+        print("everything fits" if spark else sound)
     if faults:
         raise typer.Exit(64)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
+from tidegate.run.report import ENDED_WITHOUT_REPORT
 from tidegate.staging.manifest import UNKNOWN_NAMES_AT_MOST
 
 if TYPE_CHECKING:
@@ -134,6 +135,8 @@ def _show_quality(quality: Mapping[str, Any]) -> None:
             observed = "does not hold" if result["observed_value"] is None else f"saw {result['observed_value']}"
             seen = f"{count:,} rows" if count is not None else observed
             print(f"    {result['severity']}: {result['rule']} ({result['type']}): {seen}")
+    for warning in quality.get("warnings") or ():
+        print(f"    warning: {warning}")
 
 
 def show_plan(value: Mapping[str, Any]) -> None:
@@ -176,6 +179,11 @@ def show_status(value: Sequence[Mapping[str, Any]]) -> None:
                 f"  {run['started_at'][:19]}  {run['outcome'] or 'unfinished':<12} read {rows['read']:,}{rate}  "
                 f"set aside {aside:,}  published {rows['published']:,}  {run['run_id']}"
             )
+            for warning in run["quality"].get("warnings") or ():
+                print(f"    warning: {warning}")
+            for note in run["notes"]:
+                if ENDED_WITHOUT_REPORT in note:
+                    print(f"    note: {note}")
             if run["error"]:
                 print(indent(f"{run['error']['code']}: {run['error']['message']}", "    "))
 

@@ -15,6 +15,7 @@ from tidegate.table.log import has_log, list_data_files
 
 _NUMBER = "number"
 _RECORDS_AT_ONCE = 256
+_DETAILS_AT_ONCE = 1 << 14
 _BUFFER_BYTES = 1 << 20
 
 
@@ -51,6 +52,22 @@ def list_quarantine(table_path: Path, wanted: QuarantineFilter | None = None) ->
         return []
     order = pc.sort_indices(counted, sort_keys=[(key, "descending") for key in ("last_at", "run_id", "reason")])
     return [_to_json(row) for row in counted.take(order).to_pylist()]
+
+
+def count_details(files: Sequence[Path]) -> list[tuple[tuple[str, str], int]]:
+    """((reason, detail), how many records) of the data files ``files``, the most frequent first."""
+    import pyarrow as pa
+
+    found = None
+    for file in files:
+        for batch in _read_pieces(str(file), ["reason", "detail"], _DETAILS_AT_ONCE):
+            one = pa.Table.from_batches([batch]).append_column("records", pa.array([1] * len(batch), pa.int64()))
+            both = one if found is None else pa.concat_tables([found, one])
+            keys = ["reason", "detail"]
+            found = both.group_by(keys).aggregate([("records", "sum")]).rename_columns([*keys, "records"])
+    rows = [] if found is None else found.to_pylist()
+    counts = [((row["reason"] or "", row["detail"] or ""), int(row["records"])) for row in rows]
+    return sorted(counts, key=lambda one: (-one[1], one[0]))
 
 
 def show_quarantine(table_path: Path, wanted: QuarantineFilter | None = None, limit: int = 20) -> list[dict[str, Any]]:
@@ -114,11 +131,11 @@ def _take(file: str, places: Sequence[tuple[str, int]]) -> Iterator[tuple[tuple[
         start += len(batch)
 
 
-def _read_pieces(file: str, columns: list[str] | None) -> Iterator[Any]:
+def _read_pieces(file: str, columns: list[str] | None, at_once: int = _RECORDS_AT_ONCE) -> Iterator[Any]:
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(file, buffer_size=_BUFFER_BYTES) as parquet:
-        yield from parquet.iter_batches(_RECORDS_AT_ONCE, columns=columns, use_threads=False)
+        yield from parquet.iter_batches(at_once, columns=columns, use_threads=False)
 
 
 def _parse_time(text: str) -> Any:

@@ -50,6 +50,7 @@ def find_decidable(context: RunContext, facts: Facts) -> StoredVerdict:
         raise UsageError(
             "NOT_HELD",
             f"no increment of {name} is held under the run id {run_id!r}",
+            where=f"pipeline {name}",
             next_run="is not touched",
             fix=f"tidegate status {name} shows what is held",
         )
@@ -64,6 +65,7 @@ def check_decided(context: RunContext, ruling: Ruling) -> None:
         raise UsageError(
             "NOT_HELD",
             f"run {report.run_id} of {name} is {report.outcome}; there is nothing to decide",
+            where=f"run {report.run_id} of pipeline {name}",
             next_run="is not touched",
             fix=f"tidegate status {name}",
         )

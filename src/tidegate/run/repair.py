@@ -51,6 +51,8 @@ from tidegate.table.place import COPY_SUFFIX
 from tidegate.table.plan import parse_file_name
 from tidegate.table.replace import bring_back, list_set_aside
 
+_NOT_BY_A_CHECKPOINT = ("PARTITION_BY_CHANGED", "FOREIGN_TABLE")
+"""What a new checkpoint does not change: the error itself says what does."""
 _TABLE_CODES = ("TABLE_GONE", "TABLE_REPLACED", "TABLE_BEHIND", "TABLE_BEHIND_INTENT")
 
 
@@ -131,7 +133,12 @@ def _look(
     if found is None:
         return value, None
     value |= {"found": str(found.message), "code": found.code, "choices": list_choices(found.code, spec.name)}
-    if needs_rebuild(facts, spec):
+    if found.code in _NOT_BY_A_CHECKPOINT and not rebuild:
+        value["choices"] = [str(found.fix)]
+        if dry_run:
+            return value, None
+        raise found
+    if needs_rebuild(facts, spec) and found.code != "REBUILD":
         value["choices"] = rebuild_choices(spec.name)
         if not rebuild and dry_run:
             return value, None
@@ -157,8 +164,7 @@ def _plan(
             "guessed",
             where=str(paths.ledger),
             next_run="refuses again",
-            fix=f"restore the state folder from a backup; or move {paths.table}, {paths.quarantine} and {paths.state} "
-            "away and run: then everything is read again",
+            fix=unknown.fix,
         )
     settled = dict.fromkeys(_known_queries(paths, facts), -1)
     if not rebuild:
@@ -186,8 +192,8 @@ def _describe(plan: _Plan) -> list[str]:
     if plan.unpublished:
         count, records = len(plan.unpublished), sum(manifest.read for manifest in plan.unpublished)
         told.append(f"set {count} staged batches aside ({records:,} records)")
-    if plan.has_files:
-        told.append(f"read {plan.again} files again that the table's log does not hold")
+    if plan.again:
+        told.append(f"read {plan.again} files that the table's log does not hold")
     told += [f"start source {source} at {json.dumps(start['offsets'])}" for source, start in plan.starts.items()]
     if plan.taken_back:
         told.append(f"take {len(plan.taken_back)} files of those batches out of quarantine")
@@ -294,6 +300,8 @@ def _why_files_are_unknown(paths: PipelinePaths, facts: Facts, found: TidegateEr
 
 def list_choices(code: str, name: str) -> list[str]:
     """What a person can do about a disagreement."""
+    if code == "REBUILD":
+        return []
     if code == "SPEC_CHANGED":
         return ["take the change in pipeline.yaml back", f"`tidegate repair {name}`: a new checkpoint for the new spec"]
     if code in _TABLE_CODES:
@@ -425,8 +433,8 @@ def _kafka_starts(
             known = first_offsets(paths, name)
         old = KafkaBirth.from_dict(known) if known else None
         if name in positions:
-            ids = old.topic_ids if old is not None else {}
-            starts[name] = KafkaBirth(offsets_from_json(positions[name]), ids, old.gone if old else ()).to_dict()
+            before_it = old or KafkaBirth({}, {})
+            starts[name] = replace(before_it, offsets=offsets_from_json(positions[name])).to_dict()
         elif old is not None:
             starts[name] = old.to_dict()
         else:

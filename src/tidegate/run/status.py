@@ -16,11 +16,12 @@ from tidegate.lease import read_lease
 from tidegate.project import PipelinePaths, Project
 from tidegate.run.outlook import in_one_line, look_ahead
 from tidegate.run.preflight import Facts, gather_facts
-from tidegate.run.report import read_newest
+from tidegate.run.report import describe_ended, read_newest
 from tidegate.spec.load import check_name, list_pipelines, load_pipeline
 from tidegate.spec.models import KafkaSource, PipelineSpec
 from tidegate.staging.birth import as_read
 from tidegate.staging.open_state import describe_open_state, read_open_state, text_of_ms
+from tidegate.storage import name_cause
 
 if TYPE_CHECKING:
     from tidegate.source.kafka_broker import OpenBrokers
@@ -50,13 +51,14 @@ def project_status(project: Project, name: str | None) -> list[dict[str, Any]]:
         row = _read_row(project, name, _SHOWN_RUNS_OF_ONE, at_a_glance=False)
         _look_at_sources(project, [row])
         if row.fault is not None:
-            raise row.fault
+            raise name_cause(row.fault, project.root) or row.fault
         return [row.value]
     with _collector_off():
         rows = [_read_row(project, one, _SHOWN_RUNS_OF_EACH, at_a_glance=True) for one in list_pipelines(project)]
         _look_at_sources(project, rows)
     for row in rows:
         if row.fault is not None:
+            row.fault = name_cause(row.fault, project.root) or row.fault
             row.value["backlog_unknown"] = _name_fault(row.fault)
             told = str(row.fault) if isinstance(row.fault, TidegateError) else _explain(row.name, row.fault)
             row.value["notes"].append(told)
@@ -177,6 +179,8 @@ def _tell_ahead(value: dict[str, Any], plan: dict[str, Any], sinks: list[dict[st
             for source, one in plan["sources"].items()
         )
     lease = value["lease"]
+    if lease is not None and lease["state"] == "dead":
+        value["notes"].append(f"{describe_ended(lease)}; the next run goes on with what it had begun")
     if lease is not None and lease["state"] in ("held", "parked"):
         value["notes"].append(
             f"lease: {lease['state']} by run {lease['run_id']} ({lease['command']}, pid {lease['pid']} on "

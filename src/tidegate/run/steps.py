@@ -28,6 +28,7 @@ from tidegate.run.report import (
     FINAL_OUTCOMES,
     RunReport,
     check_balance,
+    describe_ended,
     fill_from_manifests,
     load_report,
     new_report,
@@ -177,11 +178,15 @@ def _open_run(
     spec = load_pipeline(project, name)
     paths = project.paths(name)
     expires = project.spec.lease.expires_after
-    lease = acquire(paths, run_id=run_id, command=command, expires_after_seconds=expires)
+    try:
+        lease = acquire(paths, run_id=run_id, command=command, expires_after_seconds=expires)
+    except OSError as error:
+        raise storage.name_cause(error, paths.state) or error from error
     paths = pin_paths(paths, lease)
     began = time.monotonic()
     report = _load_open_report(paths, run_id) or new_report(name, run_id)
     context = RunContext(project, as_read(spec, paths), paths, lease, report)
+    _note_predecessor(context)
     try:
         yield context
     except BaseException as error:
@@ -202,6 +207,17 @@ def _open_run(
         report.duration_seconds[command] = round(time.monotonic() - began, 3)
         context.save()
         lease.park(max(expires, _PARK_AT_LEAST_SECONDS))
+
+
+def _note_predecessor(context: RunContext) -> None:
+    """A run that was killed could write nothing: who takes over from it says so."""
+    left_by = context.lease.left_by
+    if left_by is None or left_by.get("run_id") in (None, context.report.run_id):
+        return
+    before = load_report(context.paths, str(left_by["run_id"]))
+    if before is None or before.outcome is None:
+        note = f"{describe_ended(left_by)}; this run goes on with what it had begun"
+        context.report.notes += [note] if note not in context.report.notes else []
 
 
 def _clear_exchange(paths: PipelinePaths, run_id: str) -> None:
@@ -241,9 +257,7 @@ def _name_cause(error: BaseException, lease: Lease, paths: PipelinePaths) -> Bas
             lease.check()
         except TryAgainError as lost:
             return lost
-    if isinstance(error, OSError) and storage.is_disk_full(error):
-        return storage.disk_full(error.filename or paths.state)
-    return error
+    return storage.name_cause(error, paths.state) or error
 
 
 def _as_known(error: BaseException, name: str) -> TidegateError:
@@ -251,7 +265,11 @@ def _as_known(error: BaseException, name: str) -> TidegateError:
 
     if isinstance(error, KeyboardInterrupt | SystemExit):
         return TryAgainError(
-            "STOPPED", "the run was stopped", next_run="goes on where it stopped", fix=f"tidegate run {name}"
+            "STOPPED",
+            "the run was stopped",
+            where=f"pipeline {name}",
+            next_run="goes on where it stopped",
+            fix=f"tidegate run {name}",
         )
     return DefectError(
         "UNEXPECTED",

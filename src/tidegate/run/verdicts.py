@@ -152,14 +152,21 @@ def find_hold(paths: PipelinePaths, owed: Sequence[BatchManifest]) -> StoredVerd
 
 def held_error(name: str, verdict: StoredVerdict, *, earlier: bool) -> HeldError:
     """The error of a held increment: which rule, how many rows, and the two commands."""
+    from tidegate.audit.verdict import SHARE_RULE  # `status` need not know what a suite is
+
     what = "; ".join(verdict.reasons) or ", ".join(verdict.failed_critical)
     quoted = quote_word(verdict.run_id)
+    again = (
+        "   or, when schema, transform or rule were wrong: correct them, then "
+        f"`tidegate repair {name} --rebuild`: a new table from all that the sources still have"
+    )
     return HeldError(
         "EARLIER_INCREMENT_HELD" if earlier else "INCREMENT_HELD",
         f"{'an earlier increment waits for a decision: ' if earlier else 'the gate holds this increment: '}{what}",
         where=f"run {verdict.run_id} of pipeline {name}; the table is untouched",
         next_run="waits for the decision",
-        fix=f'tidegate release {name} {quoted} --reason "..."   or   tidegate discard {name} {quoted} --reason "..."',
+        fix=f'tidegate release {name} {quoted} --reason "..."   or   tidegate discard {name} {quoted} --reason "..."'
+        + (again if SHARE_RULE in verdict.failed_critical else ""),
     )
 
 
