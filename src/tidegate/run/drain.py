@@ -33,6 +33,7 @@ from tidegate.staging.checkpoint import (
 )
 from tidegate.staging.open_state import closing_watermark, read_open_state
 from tidegate.staging.seal import Seal, set_seal
+from tidegate.transform.load import check_transform
 
 if TYPE_CHECKING:
     from tidegate.run.steps import RunContext
@@ -97,6 +98,7 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
         set_seal(paths, facts.checkpoint, facts.files, facts.seal)
     if not pending.has_new and facts.in_flight is None:
         return None
+    check_transform(project, spec)  # a driver would find it too, after seconds and in Python's words
     if ledger is not None:
         renew_long_checkpoint(context, pending)
         paths, facts = context.paths, context.facts

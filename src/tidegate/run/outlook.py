@@ -18,6 +18,7 @@ from tidegate.spec.as_read import SpooledSource
 from tidegate.spec.load import load_pipeline
 from tidegate.spec.models import FilesSource, PipelineSpec
 from tidegate.staging.birth import as_read, digest_transform
+from tidegate.transform.load import check_transform
 
 if TYPE_CHECKING:
     from tidegate.source.kafka_broker import OpenBrokers
@@ -108,6 +109,11 @@ def look_ahead(project: Project, spec: PipelineSpec, facts: Facts, brokers: Open
     except TidegateError as error:
         sources_unknown = in_one_line(error)
         notes.append(f"would refuse: {error}")
+    if has_new or facts.in_flight is not None:
+        try:
+            check_transform(project, spec)
+        except TidegateError as error:
+            notes.append(f"would refuse: {error}")
     work = has_new or bool(facts.owed) or facts.in_flight is not None or bool(behind)
     value = {
         "pipeline": name,
