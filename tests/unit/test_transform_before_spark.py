@@ -54,7 +54,7 @@ def test_an_unusable_transform_is_named_before_anything_is_read(
     with pytest.raises(SpecError) as refused:
         run_pipeline(project, NAME, "first", submit=no_spark)
     assert (refused.value.code, refused.value.exit_code) == ("BAD_TRANSFORM", 64)
-    for told in (str(refused.value), "\n".join(planned["notes"])):
+    for told in (str(refused.value), str(planned["errors"])):
         assert where in told and said in told and "tidegate validate orders" in told
     with open_ledger(paths, read_only=True) as ledger:
         assert ledger.rows() == [], "nothing was taken"

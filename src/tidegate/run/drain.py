@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate import storage
 from tidegate.errors import DisagreementError, SourceLostError, TidegateError
 from tidegate.ingest.order import IngestOrder, write_order
+from tidegate.run.definition import note_definition
 from tidegate.run.losses import accept_losses
 from tidegate.run.master import check_master, explain_end
 from tidegate.run.pending import Pending, find_pending
@@ -359,6 +360,7 @@ def _run_driver(context: RunContext, ordered: tuple[IngestOrder, Pending], submi
     if result["error"] is not None:
         error = explain_end(TidegateError.from_dict(result["error"]), log_path, plan.master, context.name)
         raise _with_log(error, str(log_path))
+    note_definition(context.project, context.spec, paths, run_id)
     for path in (order_path, result_path, log_path):
         storage.remove(path)
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tidegate import storage
-from tidegate.errors import DefectError
+from tidegate.errors import DefectError, TidegateError
 from tidegate.machine import now_text
 from tidegate.project import PipelinePaths
 from tidegate.staging.manifest import UNKNOWN_NAMES_AT_MOST, BatchManifest
@@ -72,6 +72,13 @@ class RunReport:
 def new_report(pipeline: str, run_id: str) -> RunReport:
     """An empty report of a run that starts now."""
     return RunReport(pipeline=pipeline, run_id=run_id, started_at=now_text())
+
+
+def failed_report(pipeline: str, run_id: str, error: TidegateError) -> RunReport:
+    """The report of a run that could not begin; nobody stores it."""
+    report = new_report(pipeline, run_id)
+    report.outcome, report.error, report.ended_at = "failed", error.to_dict(), report.started_at
+    return report
 
 
 def load_report(paths: PipelinePaths, run_id: str) -> RunReport | None:
