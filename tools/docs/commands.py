@@ -87,7 +87,7 @@ def _spell(parameter: Any) -> str:
     if parameter.param_type_name == "argument":
         return f"{parameter.metavar}..." if parameter.nargs == -1 else str(parameter.metavar)
     name = max(parameter.opts, key=len)
-    return name if parameter.is_flag else f"{name} {_value(parameter)}"
+    return name if parameter.is_flag else f"{name} {parameter.metavar or _value(parameter)}"
 
 
 def _value(parameter: Any) -> str:

@@ -173,7 +173,8 @@ def init(folder: Annotated[Path, typer.Argument(metavar="DIR", help="The new pro
 def new(
     name: Name,
     from_: Annotated[
-        Path | None, typer.Option("--from", help="A file like those that will come: its columns are inferred.")
+        Path | None,
+        typer.Option("--from", metavar="FILE", help="A file like those that will come: its columns are inferred."),
     ] = None,
     format_: Annotated[
         str | None, typer.Option("--format", help="json, csv, text, parquet or orc (default: by the file's name).")

@@ -96,7 +96,8 @@ def new_bare_pipeline(project: Project, name: str, format_: str | None = None, s
     from tidegate.run.infer_columns import choose_format, infer_columns
 
     check_name(name)
-    columns, options = None, {}
+    columns: str | None = None
+    options: dict[str, Any] = {}
     inbox = f"data/inbox/{name}"
     if sample is not None:
         if not sample.is_file():
