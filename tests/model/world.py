@@ -1,8 +1,8 @@
 """A pipeline on a real folder, the truth about what was offered to it, and what must hold at every moment.
 
-All that runs is the program's own: ``run``, ``repair``, ``release`` and ``discard`` as the command line calls them.
-Stood in for are Spark (:mod:`tests.model.fake_spark`), the brokers, Great Expectations (a plain rule over the staged
-rows) and time (a process that does not run has been silent for long enough that its lease is taken over).
+All that runs is the program's own: ``run``, ``repair``, ``release``, ``discard`` and ``reread`` as the command line
+calls them. Stood in for are Spark (:mod:`tests.model.fake_spark`), the brokers, Great Expectations (a plain rule over
+the staged rows) and time (a process that does not run has been silent for long enough that its lease is taken over).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ expectations:
     severity: critical
     meta: {{rule: mostly_good}}
 """
-_COMMAND = re.compile(r"tidegate (?:run|repair|release|discard)\b[^`;]*")
+_COMMAND = re.compile(r"tidegate (?:run|repair|release|discard|reread)\b[^`;]*?(?=   or|[`;]|$)")
 _REMEDIES_AT_MOST = 8
 
 
@@ -197,9 +197,11 @@ class World:
         return self._start(f"steps {run_id}", command, stop)
 
     def decide(self, decision: str, run_id: str, *, stop: Stop | None = None) -> Process:
-        """``tidegate release`` or ``discard``."""
+        """``tidegate release``, ``discard`` or ``reread``."""
 
         def command() -> Any:
+            if decision == "reread":
+                return steps.reread_run(self.project, NAME, run_id, reason="seen", submit=self._submit)
             return steps.decide(self.project, NAME, run_id, decision=decision, reason="seen")
 
         return self._start(f"{decision} {run_id}", command, stop)
@@ -238,7 +240,10 @@ class World:
         """A sleeper wakes up. What another run has finished since then it does not touch."""
         process = self.sleepers.pop(number)
         self.log.append(f"thawed: {process.name}")
-        has_lost = self.clean_runs > self._slept_since.pop(id(process)) and process.name.split()[0] != "steps"
+        has_lost = self.clean_runs > self._slept_since.pop(id(process)) and process.name.split()[0] not in (
+            "steps",
+            "reread",
+        )
         is_zombie = has_lost and any("/lease" not in call for call in process.calls)  # it had the lease
         before = self._views()
         process.thaw(stop)
@@ -303,8 +308,10 @@ class World:
 
     def _on_call(self, process: Process, call: str, path: str) -> None:
         words = process.name.split()
-        is_recorded = call == "link" and "decision" in path and words[0] in ("release", "discard")
-        if is_recorded and words[1] in self.holds:
+        is_recorded = call == "link" and "decision" in path and words[0] in ("release", "discard", "reread")
+        if is_recorded and words[0] == "reread":
+            self.holds.clear()  # all that is staged is judged anew
+        elif is_recorded and words[1] in self.holds:
             held = self.holds[words[1]]
             self.decided.add(words[1])
             self.holds = {run_id: ids for run_id, ids in self.holds.items() if not ids <= held}

@@ -12,8 +12,9 @@ from tidegate.errors import UsageError
 from tidegate.project import Project
 from tidegate.run.outlook import plan_pipeline
 from tidegate.run.repair import repair_pipeline
-from tidegate.run.status import needs_a_person, project_status
+from tidegate.run.status import project_status
 from tidegate.run.steps import run_pipeline
+from tidegate.run.trouble import needs_a_person
 from tidegate.source import kafka, kafka_survey
 from tidegate.staging.birth import read_birth, replace_birth
 
@@ -74,10 +75,10 @@ def test_another_cluster_is_refused_and_nothing_is_taken_for_lost(bench: Bench, 
     assert bench.spark.starts == 1
     assert not bench.project.paths(NAME).losses.exists()
     plan = plan_pipeline(bench.project, NAME)
-    assert plan["notes"] == [f"would refuse: {TOLD}"] and plan["summary"] == "the next run would refuse"
+    assert plan["errors"] == [told.value.to_dict()] and plan["summary"] == "the next run would refuse"
     for one in (NAME, None):
         [row] = project_status(bench.project, one)
-        assert row["backlog_unknown"].startswith("KAFKA_CLUSTER_CHANGED: ") and row["notes"] == plan["notes"]
+        assert row["backlog_unknown"] == told.value.to_dict() and row["errors"] == plan["errors"]
         assert any("KAFKA_CLUSTER_CHANGED" in line for line in needs_a_person([row]))
     bench.broker.cluster, bench.broker.end = "cluster-1", {"t": {0: home["t"][0] + 1, 1: home["t"][1]}}
     assert bench.run() == "published"

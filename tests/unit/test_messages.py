@@ -52,9 +52,9 @@ class Bench:
         with pytest.raises(TidegateError) as told:
             self.run("refused")
         assert self.spark.starts == starts
-        assert f"would refuse: {told.value}" in plan_pipeline(self.project, NAME)["notes"]
+        assert told.value.to_dict() in plan_pipeline(self.project, NAME)["errors"]
         for one in (NAME, None):
-            assert f"would refuse: {told.value}" in project_status(self.project, one)[0]["notes"]
+            assert told.value.to_dict() in project_status(self.project, one)[0]["errors"]
         return told.value
 
     def rebuild(self) -> None:

@@ -99,9 +99,8 @@ def test_a_wrong_schema_is_held_with_what_most_records_have(held: Held) -> None:
         ), step
     assert held.rows() == []
     assert told.value.fix == (
-        'tidegate release orders R1 --reason "..."   or   tidegate discard orders R1 --reason "..."   or, when schema, '
-        "transform or rule were wrong: correct them, then `tidegate repair orders --rebuild`: a new table from all "
-        "that the sources still have"
+        'tidegate release orders R1 --reason "..."   or   tidegate discard orders R1 --reason "..."   or, after '
+        'a correction:   tidegate reread orders R1 --reason "..."'
     )
     assert held.decide("release")["rows"]["published"] == 2
 
@@ -109,9 +108,8 @@ def test_a_wrong_schema_is_held_with_what_most_records_have(held: Held) -> None:
 def test_after_a_rebuild_the_held_records_are_read_again(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kafka, "Brokers", FakeBroker({"orders": {0: 0}}, {"orders": {0: 101}}))
     stage(held, 0, {DATE: 101})
-    with pytest.raises(HeldError) as told:
+    with pytest.raises(HeldError):
         held.run("R1")
-    assert "`tidegate repair orders --rebuild`" in str(told.value.fix)
     repair_pipeline(held.project, NAME, dry_run=False, rebuild=True)
     plan = plan_pipeline(held.project, NAME)
     assert (plan["summary"], plan["held"], plan["notes"]) == ("there is something to do", None, [])

@@ -25,6 +25,7 @@ def carry_out(context: RunContext, facts: Facts, *, for_repair: bool = False) ->
     """
     decided = [(verdict, ruling) for verdict, ruling in list_decided(context.paths) if verdict.choose(facts.owed)]
     decided = [one for one in decided if one[1].decision == "discard" or not for_repair]
+    decided = [one for one in decided if one[1].decision != "reread"]  # tidegate.run.reread carries these out
     if not decided:
         return False
     (check_table if for_repair else check_agreement)(facts, context.name)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate import storage
 from tidegate.errors import DisagreementError, SourceLostError, TidegateError
 from tidegate.ingest.order import IngestOrder, write_order
+from tidegate.run.definition import note_definition
 from tidegate.run.losses import accept_losses
 from tidegate.run.master import check_master, explain_end
 from tidegate.run.memory import describe_batch, out_of_memory, ran_out
@@ -35,6 +36,7 @@ from tidegate.staging.checkpoint import (
 )
 from tidegate.staging.open_state import closing_watermark, read_open_state
 from tidegate.staging.seal import Seal, set_seal
+from tidegate.transform.load import check_transform
 
 if TYPE_CHECKING:
     from tidegate.run.steps import RunContext
@@ -99,6 +101,7 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
         set_seal(paths, facts.checkpoint, facts.files, facts.seal)
     if not pending.has_new and facts.in_flight is None:
         return None
+    check_transform(project, spec)  # a driver would find it too, after seconds and in Python's words
     if ledger is not None:
         renew_long_checkpoint(context, pending)
         paths, facts = context.paths, context.facts
@@ -363,6 +366,7 @@ def _run_driver(context: RunContext, ordered: tuple[IngestOrder, Pending], submi
         raise driver_died(context.name, exit_code, log_path)
     if error is not None:
         raise _with_log(explain_end(error, log_path, plan.master, context.name), str(log_path))
+    note_definition(context.project, context.spec, paths, run_id)
     for path in (order_path, result_path, log_path):
         storage.remove(path)
 

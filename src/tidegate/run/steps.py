@@ -35,12 +35,14 @@ from tidegate.run.report import (
     prune_reports,
     save_report,
 )
+from tidegate.run.reread import carry_out_rereads, record_reread
 from tidegate.run.settle import recover
 from tidegate.run.verdicts import Ruling, find_hold, held_error, load_verdict, not_audited
 from tidegate.spec.load import load_pipeline
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import as_read
 from tidegate.staging.open_state import describe_open_state, read_open_state, text_of_ms
+from tidegate.transform.load import check_transform
 
 if TYPE_CHECKING:
     from tidegate.run.submit import SubmitPlan
@@ -80,7 +82,7 @@ class RunContext:
         """Finish what was begun, and carry out what people decided; the facts after it. The report is read again:
         recovery may have finished it."""
         self.facts = recover(self.paths, self.spec, self.lease)
-        while carry_out(self, self.facts):
+        while carry_out(self, self.facts) or carry_out_rereads(self, self.facts):
             self.facts = recover(self.paths, self.spec, self.lease)
         self.report = _load_open_report(self.paths, self.report.run_id) or self.report
         return self.facts
@@ -425,3 +427,21 @@ def decide(
         if submit is not None:
             _deliver(context, submit)
         return context.report.to_dict()
+
+
+def reread_run(project: Project, name: str, run_id: str, *, reason: str, submit: Submit) -> dict[str, Any]:
+    """``tidegate reread``: a held increment is set aside, read again from the source, judged and published by the run
+    that it was held under, with schema, suite and transform as they are now. Returns its report.
+
+    Raises what :func:`record_reread` raises, UsageError NOT_HELD or REASON_MISSING, and whatever a run does.
+    """
+    if not reason.strip():
+        raise UsageError("REASON_MISSING", "a decision needs a reason", fix='add --reason "..."')
+    with _open_run(project, name, run_id, "reread", note_failure=False) as context:
+        facts = context.recover()
+        has_begun = context.report.mode == "reread" and load_verdict(context.paths, run_id) is None
+        if not has_begun:
+            check_transform(project, context.spec)
+            record_reread(context, find_decidable(context, facts), reason)
+            context.recover()
+    return run_pipeline(project, name, run_id, submit=submit)
