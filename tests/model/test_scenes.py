@@ -51,6 +51,25 @@ def test_a_run_that_slept_before_its_verdict(world: World) -> None:
     world.settle("discard")
 
 
+@pytest.mark.parametrize("decision", ["release", "discard"])
+@pytest.mark.parametrize("first", ["r1", "r2"])
+def test_a_run_that_slept_before_its_verdict_on_fewer_batches(world: World, first: str, decision: str) -> None:
+    """A decision is on the batches of its verdict; the rest of what the other verdict holds waits for its own."""
+    world.offer(0, ["poor"])
+    frozen(world, world.run("r1", stop=Stop("verdicts/.r1")))
+    world.offer(1, ["poor"])
+    assert isinstance(world.run("r2").error, HeldError)
+    world.thaw(0)
+    assert world.decide(decision, first).error is None
+    world.check()
+    if first == "r1":
+        assert isinstance(world.run("r3").error, HeldError)
+        assert world.decide("release", "r2").error is None
+    world.check()
+    assert world.run("r4").error is None
+    world.settle(decision)
+
+
 def test_a_run_that_slept_before_its_intent(world: World) -> None:
     """What it had passed is held together with what came after it: its plan must not be carried out any more."""
     world.offer(0, ["poor", "good"])

@@ -81,6 +81,7 @@ class World:
     """Ids of each increment that was held and not yet decided on, by its run."""
     decided: set[str] = field(default_factory=set)
     passed: set[str] = field(default_factory=set)
+    released: set[str] = field(default_factory=set)
     discarded: set[str] = field(default_factory=set)
     sleepers: list[Process] = field(default_factory=list)
     _slept_since: dict[int, int] = field(default_factory=dict)
@@ -279,9 +280,9 @@ class World:
             return
         self.log.append(f"{process.name}: {type(error).__name__} {error}")
         if isinstance(error, HeldError):
-            for run_id in [*self.judged]:
-                if f"run {run_id} of" in str(error.where) and run_id not in self.decided:
-                    self.holds[run_id] = self.judged[run_id].ids
+            for run_id, judged in self.judged.items():
+                if f"run {run_id} of" in str(error.where) and run_id not in self.decided and not judged.passed:
+                    self.holds[run_id] = judged.ids - self.released - self.discarded
         if process.name in self.disturbed:
             return  # its checkpoint was changed under its hands
         assert isinstance(error, TidegateError), f"{process.name} ended with a traceback: {error!r}"
@@ -310,14 +311,16 @@ class World:
         words = process.name.split()
         is_recorded = call == "link" and "decision" in path and words[0] in ("release", "discard", "reread")
         if is_recorded and words[0] == "reread":
-            self.holds.clear()  # all that is staged is judged anew
-        elif is_recorded and words[1] in self.holds:
-            held = self.holds[words[1]]
+            self.holds.clear()  # all that is staged is judged anew, and what a sleeper says of it then is out of date
+            self.judged.clear()
+        elif is_recorded and words[1] in self.judged:
+            held = self.judged[words[1]].ids - self.released - self.discarded
             self.decided.add(words[1])
-            self.holds = {run_id: ids for run_id, ids in self.holds.items() if not ids <= held}
+            self.holds = {run_id: ids - held for run_id, ids in self.holds.items() if ids - held}
             if words[0] == "discard":
                 self.discarded |= held
             else:
+                self.released |= held
                 self.passed |= held
 
     # -- what readers see --
@@ -405,9 +408,10 @@ class World:
             if report is None or report.published_by is not None:
                 continue
             if report.outcome == "published":
-                assert judged.ids <= set(logged), f"run {run_id} says published: {sorted(judged.ids - set(logged))[:5]}"
+                missing = judged.ids - self.discarded - set(logged)  # some may have been discarded under another run
+                assert not missing, f"run {run_id} says published: {sorted(missing)[:5]}"
             elif report.outcome == "discarded":
-                assert not judged.ids & set(logged), f"run {run_id} says discarded"
+                assert not (judged.ids - self.released) & set(logged), f"run {run_id} says discarded"
 
     def _lost(self) -> set[str]:
         """What the record of accepted losses names."""

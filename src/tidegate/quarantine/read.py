@@ -71,7 +71,9 @@ def count_details(files: Sequence[Path]) -> list[tuple[tuple[str, str], int]]:
     found = None
     for file in files:
         for batch in _read_pieces(str(file), ["reason", "detail"], _DETAILS_AT_ONCE):
-            one = pa.Table.from_batches([batch]).append_column("records", pa.array([1] * len(batch), pa.int64()))
+            ones = pa.array([1] * len(batch), pa.int64())
+            # Files differ in which columns may be null, so the fields are made anew.
+            one = pa.table({"reason": batch["reason"], "detail": batch["detail"], "records": ones})
             both = one if found is None else pa.concat_tables([found, one])
             keys = ["reason", "detail"]
             found = both.group_by(keys).aggregate([("records", "sum")]).rename_columns([*keys, "records"])

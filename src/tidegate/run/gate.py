@@ -210,16 +210,16 @@ def publish_increment(
 def _refuse_others(context: RunContext, facts: Facts, verdict: StoredVerdict, decision: Decision | None) -> None:
     """What failed under another run waits for a person, or for what the person decided to be carried out.
 
-    A run that slept over its audit leaves a verdict beside its successor's: what a person decides on one of them counts
-    for every other one on the same batches, and of two decisions the first.
+    A run that slept over its audit leaves a verdict beside its successor's, on the same batches or on fewer. What a
+    person decides on one of them counts for its batches in every other one, and of two decisions the first; what is left
+    of the other one waits for its own.
     """
     for other in list_verdicts(context.paths):
         shared = verdict.choose(other.choose(facts.owed))
         if other.run_id == verdict.run_id or other.passed or not shared:
             continue
         theirs = load_decision(context.paths, other)
-        is_spoken_of = decision is not None and len(shared) == len(other.choose(facts.owed))
-        if is_spoken_of and (theirs is None or decision is None or theirs.at >= decision.at):
+        if decision is not None and (theirs is None or theirs.at >= decision.at):
             continue
         if theirs is None:
             raise held_error(context.name, other, earlier=True)
