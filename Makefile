@@ -54,8 +54,9 @@ mutants: setup ## take protections out of the program one by one: does the model
 bench: setup ## the benchmarks, with their table in docs/benchmarks.md
 	@$(VENV_PYTHON) -m benchmarks
 
-schemas: setup ## write the JSON Schemas of pipeline.yaml and tidegate.yaml anew from the models
+schemas: setup ## write the JSON Schemas of pipeline.yaml, tidegate.yaml and what --json prints anew
 	@$(VENV_PYTHON) -m tidegate.spec.json_schema
+	@$(VENV_PYTHON) -m tidegate.cli.outputs
 
 docs: setup ## write docs/reference anew from the code
 	@$(VENV_PYTHON) -m tools.docs

@@ -14,6 +14,7 @@ from benchmarks.figures import Row, compare_costs
 from benchmarks.fleet_cases import run_fleet_minute, run_fleet_status
 from benchmarks.meter import Cost
 from benchmarks.streaming_cases import run_keys, run_million_keys, run_windowed
+from benchmarks.wide_cases import run_wide_50, run_wide_300, run_wide_1000, run_wide_doubles
 from benchmarks.workbench import ROOT, BenchmarkError, Workbench, alternate, count_files, take_median
 from tidegate.examples.make_orders import make_orders
 
@@ -298,6 +299,10 @@ CASES: dict[str, Callable[[Workbench, Size], list[Row]]] = {
     "keys": run_keys,
     "million_keys": run_million_keys,
     "cluster": run_cluster,
+    "wide_doubles": run_wide_doubles,
+    "wide_50": run_wide_50,
+    "wide_300": run_wide_300,
+    "wide_1000": run_wide_1000,
     "fleet_status": run_fleet_status,
     "fleet_minute": run_fleet_minute,
 }

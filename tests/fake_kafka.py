@@ -37,6 +37,7 @@ class FakeBroker:
     begin: Offsets
     end: Offsets
     ids: dict[str, str] = field(default_factory=dict)
+    cluster: str | None = "cluster-1"
 
     def __call__(self, settings: Any) -> FakeBroker:
         return self
@@ -56,6 +57,9 @@ class FakeBroker:
 
     def offsets_at(self, partitions: Mapping[str, Iterable[int]], at: datetime) -> Offsets:
         raise NotImplementedError
+
+    def cluster_id(self) -> str | None:
+        return self.cluster
 
 
 @dataclass

@@ -54,6 +54,7 @@ class Leases:
 class OneLease:
     leases: Leases
     token: int
+    left_by: None = None
 
     def is_current(self) -> bool:
         return self.leases.newest == self.token

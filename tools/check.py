@@ -47,6 +47,7 @@ def list_steps(what: str) -> list[list[Step]]:
         [("mypy", [python, "-m", "mypy"])],
         [("import rules", [str(Path(python).parent / "lint-imports"), "--no-logo"])],
         [("schemas", [python, "-m", "tidegate.spec.json_schema", "--check"])],
+        [("output schemas", [python, "-m", "tidegate.cli.outputs", "--check"])],
         [("reference docs", [python, "-m", "tools.docs", "--check"])],
         [("compose file", [*check_jsonschema, "--builtin-schema", "vendor.compose-spec", "docker-compose.yaml"])],
     ]

@@ -68,6 +68,8 @@ class Lease:
         self.token = f"{self.number}-{record['nonce']}"
         self.run_id: str = record["run_id"]
         self.expires_after_seconds = float(record["expires_after_seconds"])
+        self.left_by: dict[str, Any] | None = None
+        """The record of the holder that this one took over from, when that had died or was silent for too long."""
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._done = threading.Event()
@@ -169,7 +171,10 @@ def acquire(paths: PipelinePaths, *, run_id: str, command: str, expires_after_se
             storage.remove(_token_path(folder, number))
             continue
         _clean(folder, number)
-        return Lease(paths, record)
+        lease = Lease(paths, record)
+        if found is not None and found.state in ("dead", "expired"):
+            lease.left_by = found.record
+        return lease
 
 
 def is_current_token(paths: PipelinePaths, token: str) -> bool:

@@ -268,6 +268,11 @@ class PipelinePaths:
         return self.state / "sinks" / encode_run_id(name)
 
     @property
+    def definition(self) -> Path:
+        """What the pipeline was made of when it last read something."""
+        return self.state / "definition.json"
+
+    @property
     def unreadable(self) -> Path:
         """Files that could not be read (a torn gzip, a broken parquet footer), kept whole."""
         return self.state / "unreadable"

@@ -18,10 +18,11 @@ import contextlib
 import errno
 import json
 import os
+import pwd
 import secrets
 import shlex
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,77 @@ def disk_full(path: Path | str) -> TryAgainError:
         next_run="starts where this one stopped; nothing is lost",
         fix=f"free space (df -h {Path(path).parent}), then run again",
     )
+
+
+_NOT_WHAT_IT_SHOULD_BE = (errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG)
+
+
+def name_cause(error: BaseException, folder: Path | str) -> TryAgainError | None:
+    """The error for a call of the operating system that failed on a full disk, a missing permission, a read-only file
+    system, or on a file where a folder should be; None for all else. ``folder`` is what is named where the call names
+    nothing."""
+    if not isinstance(error, OSError):
+        return None
+    if is_disk_full(error):
+        return disk_full(error.filename or folder)
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return not_permitted(
+            [Path(os.fsdecode(name)) for name in (error.filename2, error.filename) if name] or [folder]
+        )
+    if error.errno in _NOT_WHAT_IT_SHOULD_BE and error.filename:
+        name = os.fsdecode(error.filename)
+        return TryAgainError(
+            "PATH_UNUSABLE",
+            f"{name}: {error.strerror}",
+            where=name,
+            next_run="starts where this one stopped; nothing is lost",
+            fix=f"look at what is there (namei -l {shlex.quote(name)}) and put it right, or correct the path in "
+            "tidegate.yaml; then run the same command again",
+        )
+    return None
+
+
+def not_permitted(paths: Sequence[Path | str]) -> TryAgainError:
+    """The error for a file or folder that this user may not read or write: the one of ``paths``, or above them, that
+    refuses it."""
+    there = [_find_existing(Path(path)) for path in paths]
+    refused, mode = there[0], os.W_OK
+    wanted = [(one, os.R_OK | os.X_OK if one.is_dir() else os.R_OK) for one in there]
+    wanted += [(place, os.W_OK) for one in there for place in (one, one.parent)]
+    for place, right in wanted:
+        if not os.access(place, right, effective_ids=True):
+            refused, mode = place, right
+            break
+    user = _find_user()
+    if mode == os.W_OK and os.statvfs(refused).f_flag & os.ST_RDONLY:
+        what, fix = f"the file system that holds {refused} is read-only", "mount it writable (findmnt -T "
+        fix += f"{shlex.quote(str(refused))} names it)"
+    else:
+        what = f"user {user} may not {'write to' if mode == os.W_OK else 'read'} {refused}"
+        own = refused.stat().st_uid == os.geteuid()
+        quoted = shlex.quote(str(refused))
+        fix = f"chmod -R u+rwX {quoted}" if own else f"sudo chown -R {user} {quoted}"
+    return TryAgainError(
+        "NOT_WRITABLE" if mode == os.W_OK else "NOT_READABLE",
+        what,
+        where=str(refused),
+        next_run="starts where this one stopped; nothing is lost",
+        fix=f"{fix}, then run the same command again",
+    )
+
+
+def _find_existing(path: Path) -> Path:
+    """``path``, or the nearest folder above it that is there and can be looked at."""
+    while not os.path.lexists(path) and path != path.parent:
+        path = path.parent
+    return path
+
+
+def _find_user() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
 
 
 def fsync_dir(path: Path) -> None:

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 from tests.e2e.conftest import RANGE_RULE, MakePipeline
+from tests.outputs import check_output
 from tests.recovery.scene import NAME
 
 SOURCE = "path: data/inbox\nformat: json\nschema: id STRING, amount INT"
@@ -45,7 +46,9 @@ def test_a_project_from_nothing(tmp_path: Path) -> None:
     _tidegate(tmp_path, "init", "demo")
     demo = tmp_path / "demo"
     (name,) = [folder.name for folder in (demo / "jobs").iterdir() if folder.is_dir()]
-    assert _tidegate(demo, "validate").strip() == "everything fits"
+    assert _tidegate(demo, "validate").strip() == (
+        "specs and suites are sound; columns and code were not looked at: `tidegate validate --spark`"
+    )
     assert "there is something to do" in _tidegate(demo / "jobs", "plan", name)
     report = json.loads(_tidegate(demo, "run", name, "--json"))
     assert report["outcome"] == "published" and report["rows"]["published"] > 0
@@ -92,6 +95,7 @@ def test_a_run_seen_through_every_command(make_pipeline: MakePipeline) -> None:
     }
     stored = [json.loads(path.read_text()) for path in (pipeline.state / "runs").glob("*.json")]
     assert stored == [report]
+    check_output("report", json.dumps(report))
 
     # Repeated, it is free: no Java is needed, and the figures are those of the first time.
     no_java = {"JAVA_HOME": "/nowhere", "PATH": "/nowhere"}
@@ -104,14 +108,54 @@ def test_a_run_seen_through_every_command(make_pipeline: MakePipeline) -> None:
     assert (idle["outcome"], idle["rows"]["read"]) == ("nothing_new", 0)
     assert set(idle) >= REPORT_KEYS
 
-    (status,) = json.loads(_tidegate(pipeline.root, *root, "status", NAME, "--json", **no_java))
+    (status,) = check_output("status", _tidegate(pipeline.root, *root, "status", NAME, "--json", **no_java))
     assert (status["table"]["version"], status["held"], len(status["runs"])) == (0, None, 2)
-    listed = json.loads(_tidegate(pipeline.root, *root, "quarantine", "list", NAME, "--json", **no_java))
+    listed = check_output(
+        "quarantine-list", _tidegate(pipeline.root, *root, "quarantine", "list", NAME, "--json", **no_java)
+    )
     assert {(row["reason"], row["records"]) for row in listed} == {("amount_in_range", 1), ("malformed", 1)}
-    shown = json.loads(pipeline.run("quarantine", "show", NAME, "--reason", "malformed", "--json"))
+    shown = check_output("quarantine-show", pipeline.run("quarantine", "show", NAME, "--reason", "malformed", "--json"))
     assert [(row["raw"], row["position"]) for row in shown] == [("torn", {"file": "data/inbox/a.json", "line": 3})]
     for command in (("status",), ("plan", NAME), ("quarantine", "list", NAME), ("quarantine", "show", NAME)):
         assert pipeline.run(*command).strip(), f"{command} says nothing to people"
+
+
+def test_a_wrong_schema_on_the_first_day(make_pipeline: MakePipeline) -> None:
+    """All is malformed and held; a try on the same records says that the corrected schema fits; they are read again."""
+    limit = "quality: {max_quarantine_share: 0.1}\n"
+    pipeline = make_pipeline("path: data/inbox\nformat: json\nschema: id STRING, at TIMESTAMP", more=limit)
+    pipeline.put("a.json", "".join(f'{{"id": "k{n}", "at": "2{n}/03/2026"}}\n' for n in range(5)) + "torn\n")
+    held = pipeline.report_failed("run", NAME, "--run-id", "first", expect=65)
+    assert held["rows"]["malformed"] == 6 and f"tidegate reread {NAME} first" in held["error"]["fix"]
+    causes = check_output("quarantine-list", pipeline.run("quarantine", "list", NAME, "--json"))
+    assert sorted(row["records"] for row in causes) == [1, 5]
+    pipeline.write_spec(
+        "path: data/inbox\nformat: json\nschema: id STRING, at STRING", more=limit.replace("0.1", "0.2")
+    )
+    changes = check_output("plan", pipeline.run("plan", NAME, "--json"))["changes"]
+    assert [(one["kind"], one["name"]) for one in changes] == [
+        ("column", "orders.at"),
+        ("setting", "quality.max_quarantine_share"),
+    ]
+
+    before = sorted(path for path in pipeline.root.rglob("*") if "lease" not in path.parts)
+    tried = check_output("try", pipeline.run("try", NAME, "--rows", "3", "--json"))
+    assert (tried["counts"]["read"], tried["held"]) == (3, None)
+    assert tried["rows"][0] == {"id": "k0", "at": "20/03/2026"}
+    assert sorted(path for path in pipeline.root.rglob("*") if "lease" not in path.parts) == before
+
+    done = check_output("report", pipeline.run("reread", NAME, "first", "--reason", "at is text", "--json"))
+    assert (done["run_id"], done["outcome"], done["mode"], done["rows"]["published"]) == (
+        "first",
+        "published",
+        "reread",
+        5,
+    )
+    pipeline.expect_rows({"id": f"k{n}", "at": f"2{n}/03/2026"} for n in range(5))
+    pipeline.expect_aside("data/inbox/a.json", 6, "torn")
+    pipeline.check()
+    assert pipeline.report("run", NAME)["outcome"] == "nothing_new"
+    pipeline.check()
 
 
 def test_wrong_use_and_bad_files(make_pipeline: MakePipeline, tmp_path: Path) -> None:

@@ -98,6 +98,7 @@ def test_unknown_fields_go_to_quarantine_and_a_batch_with_very_many_faults(make_
     row came from has its rejected rows kept as they left it. Reading a source twice counts its records once."""
     pipeline = make_pipeline(
         "path: data/inbox\nformat: json\nschema: id STRING, amount INT\nunknown_fields: quarantine",
+        more="quality: {max_quarantine_share: 1.0}\n",
         rules=RANGE_RULE,
         transform="def transform(orders):\n    all = orders.selectExpr('id', 'amount', 'amount * 2 AS doubled')\n"
         "    return all.where('amount % 2 = 0').union(all.where('amount % 2 = 1')).repartition(2)\n",

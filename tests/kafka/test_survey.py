@@ -59,6 +59,7 @@ def test_each_source_is_told_what_it_would_be_told_alone(
     assert [plan.pending_offsets for plan in together] == [1, 2, 3, 4, 3, 3, 4, 0, 2]
     assert [resolve_birth(kafka, one, brokers) for one in sources] == births
     assert made == [kafka.bootstrap_servers]
+    assert {birth.cluster_id for birth in births} == {topics.admin.describe_cluster().result().cluster_id}
 
 
 def test_a_topic_that_is_gone_is_missed_by_its_own_source_alone(topics: Topics, kafka: ProjectKafkaSpec) -> None:

@@ -69,3 +69,6 @@ class FakeBrokers:
 
     def offsets_at(self, partitions: Mapping[str, Iterable[int]], at: datetime) -> Offsets:
         raise NotImplementedError("no scene starts at a time")
+
+    def cluster_id(self) -> str:
+        return "cluster-1"

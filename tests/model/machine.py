@@ -52,7 +52,7 @@ ARRIVALS = st.lists(st.tuples(st.sampled_from([0, 1]), KINDS), max_size=2)
 _RUN = fates(
     "offsets/", "commits/", "manifests/", "verdicts", "intents", "warehouse", "birth", "set_aside", at_most=120
 )
-_DECISION = fates("decision", "verdicts", "intents", "warehouse", at_most=60)
+_DECISION = fates("decision", "verdicts", "intents", "warehouse", "set_aside", "birth", "retired", at_most=60)
 _REPAIR = fates("set_aside", "birth", "published", "ledger", at_most=50)
 
 
@@ -115,7 +115,7 @@ class Pipeline(RuleBasedStateMachine):
         self._meet(self.world.run_steps(self.world.new_run_id(), stop=fate and fate[0]), fate)
 
     @allowed("decide", lambda self: self.world.holds)
-    @rule(fate=_DECISION, decision=st.sampled_from(["release", "discard"]))
+    @rule(fate=_DECISION, decision=st.sampled_from(["release", "discard", "reread"]))
     def decide(self, fate: Fate, decision: str) -> None:
         """Somebody decides on a held increment."""
         run_id = sorted(self.world.holds)[0]

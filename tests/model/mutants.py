@@ -55,8 +55,8 @@ MUTANTS = (
         (
             Change(
                 "run/steps.py",
-                "while carry_out(self, self.facts):",
-                "while load_verdict(self.paths, self.report.run_id) and carry_out(self, self.facts):",
+                "while carry_out(self, self.facts) or",
+                "while (load_verdict(self.paths, self.report.run_id) and carry_out(self, self.facts)) or",
             ),
             Change(
                 "run/gate.py",

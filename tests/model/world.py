@@ -1,8 +1,8 @@
 """A pipeline on a real folder, the truth about what was offered to it, and what must hold at every moment.
 
-All that runs is the program's own: ``run``, ``repair``, ``release`` and ``discard`` as the command line calls them.
-Stood in for are Spark (:mod:`tests.model.fake_spark`), the brokers, Great Expectations (a plain rule over the staged
-rows) and time (a process that does not run has been silent for long enough that its lease is taken over).
+All that runs is the program's own: ``run``, ``repair``, ``release``, ``discard`` and ``reread`` as the command line
+calls them. Stood in for are Spark (:mod:`tests.model.fake_spark`), the brokers, Great Expectations (a plain rule over
+the staged rows) and time (a process that does not run has been silent for long enough that its lease is taken over).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ expectations:
     severity: critical
     meta: {{rule: mostly_good}}
 """
-_COMMAND = re.compile(r"tidegate (?:run|repair|release|discard)\b[^`;]*")
+_COMMAND = re.compile(r"tidegate (?:run|repair|release|discard|reread)\b[^`;]*?(?=   or|[`;]|$)")
 _REMEDIES_AT_MOST = 8
 
 
@@ -198,9 +198,11 @@ class World:
         return self._start(f"steps {run_id}", command, stop)
 
     def decide(self, decision: str, run_id: str, *, stop: Stop | None = None) -> Process:
-        """``tidegate release`` or ``discard``."""
+        """``tidegate release``, ``discard`` or ``reread``."""
 
         def command() -> Any:
+            if decision == "reread":
+                return steps.reread_run(self.project, NAME, run_id, reason="seen", submit=self._submit)
             return steps.decide(self.project, NAME, run_id, decision=decision, reason="seen")
 
         return self._start(f"{decision} {run_id}", command, stop)
@@ -239,7 +241,10 @@ class World:
         """A sleeper wakes up. What another run has finished since then it does not touch."""
         process = self.sleepers.pop(number)
         self.log.append(f"thawed: {process.name}")
-        has_lost = self.clean_runs > self._slept_since.pop(id(process)) and process.name.split()[0] != "steps"
+        has_lost = self.clean_runs > self._slept_since.pop(id(process)) and process.name.split()[0] not in (
+            "steps",
+            "reread",
+        )
         is_zombie = has_lost and any("/lease" not in call for call in process.calls)  # it had the lease
         before = self._views()
         process.thaw(stop)
@@ -276,7 +281,7 @@ class World:
         self.log.append(f"{process.name}: {type(error).__name__} {error}")
         if isinstance(error, HeldError):
             for run_id, judged in self.judged.items():
-                if f"run {run_id} of" in str(error.where) and run_id not in self.decided:
+                if f"run {run_id} of" in str(error.where) and run_id not in self.decided and not judged.passed:
                     self.holds[run_id] = judged.ids - self.released - self.discarded
         if process.name in self.disturbed:
             return  # its checkpoint was changed under its hands
@@ -304,8 +309,13 @@ class World:
 
     def _on_call(self, process: Process, call: str, path: str) -> None:
         words = process.name.split()
-        is_recorded = call == "link" and "decision" in path and words[0] in ("release", "discard")
-        if is_recorded and self._waits(words[1]):
+        is_recorded = call == "link" and "decision" in path and words[0] in ("release", "discard", "reread")
+        if not is_recorded or not self._waits(words[1]):
+            return  # one that slept until there was nothing left to decide on changes nothing
+        if words[0] == "reread":
+            self.holds.clear()  # all that is staged is judged anew, and what a sleeper says of it then is out of date
+            self.judged.clear()
+        else:
             held = self.judged[words[1]].ids - self.released - self.discarded
             self.decided.add(words[1])
             self.holds = {run_id: ids - held for run_id, ids in self.holds.items() if ids - held}

@@ -100,3 +100,14 @@ def test_a_value_that_cannot_be_the_name_of_a_folder(spark: SparkSession, tmp_pa
     error = explain(caught.value, "orders", tmp_path / "jobs", tmp_path)
     assert isinstance(error, UsageError) and error.code == "PARTITION_VALUE"
     assert error.message.startswith("a value of the partition column city cannot be the name of a folder")
+
+
+def test_memory_is_told_by_the_class_of_the_error(spark: SparkSession, tmp_path: Path) -> None:
+    jvm: Any = spark._jvm
+    with pytest.raises(Exception) as caught:
+        jvm.java.nio.ByteBuffer.allocate(2**31 - 1)  # no array is so long: nothing has to be filled first
+    error = explain(caught.value, "orders", tmp_path, tmp_path)
+    assert isinstance(error, UsageError) and error.code == "OUT_OF_MEMORY"
+    assert "spark.driver.memory" in str(error.fix)
+    raised = told(spark, tmp_path, lambda frame: frame.select(F.raise_error(F.lit("java.lang.OutOfMemoryError"))))
+    assert raised.code == "TRANSFORM_FAILED"

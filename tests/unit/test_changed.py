@@ -17,9 +17,10 @@ from tidegate.project import load_project
 from tidegate.run.acknowledge import acknowledge_changes
 from tidegate.run.outlook import plan_pipeline
 from tidegate.run.report import load_report
-from tidegate.run.status import needs_a_person, project_status
+from tidegate.run.status import project_status
 from tidegate.run.steps import run_pipeline
 from tidegate.run.submit import SubmitPlan
+from tidegate.run.trouble import needs_a_person
 from tidegate.source.ledger import open_ledger
 
 

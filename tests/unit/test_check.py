@@ -26,6 +26,7 @@ def test_all_is_lint_and_tests() -> None:
         ["mypy"],
         ["import rules"],
         ["schemas"],
+        ["output schemas"],
         ["reference docs"],
         ["compose file"],
         ["services", "streams"],

@@ -20,7 +20,8 @@ from tidegate.run import decisions, gate, steps
 from tidegate.run.gate import publish_increment
 from tidegate.run.preflight import gather_facts
 from tidegate.run.report import load_report
-from tidegate.run.status import needs_a_person, project_status
+from tidegate.run.status import project_status
+from tidegate.run.trouble import needs_a_person
 from tidegate.run.verdicts import Decision, Ruling, load_decision, load_verdict, save_decision, save_verdict
 
 OUTCOMES = {"discard": ("discarded", 0), "release": ("published", 3)}

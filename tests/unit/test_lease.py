@@ -288,6 +288,8 @@ def test_a_heartbeat_survives_a_full_disk(paths: PipelinePaths, monkeypatch: pyt
     with pytest.raises(TryAgainError):
         take(paths)
     assert lease.is_current()
+    monkeypatch.undo()
+    lease.release()
 
 
 def test_old_tokens_are_cleaned_and_a_damaged_record_expires(paths: PipelinePaths) -> None:

@@ -64,8 +64,8 @@ class Flow:
         with pytest.raises(TidegateError) as told:
             self.run(accept)
         assert (told.value.code, self.spark.starts) == (code, starts)
-        notes = plan_pipeline(self.project, NAME)["notes"]
-        assert any(note.startswith(f"would refuse: {code}: {told.value.message}") for note in notes), notes
+        errors = plan_pipeline(self.project, NAME)["errors"]
+        assert (code, told.value.message) in [(error["code"], error["message"]) for error in errors], errors
         return told.value
 
     def check(self, lost: Callable[[int, int], bool]) -> None:

@@ -117,9 +117,13 @@ DISAGREEING = {
         "part-0.parquet",
     ),
     "PROJECT_MOVED": (replace(SETTLED, state_folder="/elsewhere/data/state/orders"), "/elsewhere"),
-    "SPEC_CHANGED": (
+    "PARTITION_BY_CHANGED": (
         replace(SETTLED, fingerprint={**FINGERPRINT, "partition_by": []}),
-        'partition_by: ["day"] -> []',
+        "partitioned by ['day'], the spec says []",
+    ),
+    "SPEC_CHANGED": (
+        replace(SETTLED, fingerprint={**FINGERPRINT, "output_mode": "update"}),
+        'output_mode: "append" -> "update"',
     ),
 }
 

@@ -97,7 +97,19 @@ def test_counts_by_run_source_and_reason_newest_first(paths: PipelinePaths) -> N
     ]
     assert counts[2]["first_at"] == "2026-01-31T12:01:00+00:00"
     assert counts[2]["last_at"] == "2026-01-31T12:02:00+00:00"
+    assert counts[2]["example"] in ("line 1", "line 2")
     json.dumps(counts)
+
+
+def test_counts_by_cause_with_an_example_of_each(tmp_path: Path) -> None:
+    paths = make_paths(tmp_path)
+    wrong = [record(n, raw=f"date {n} " + "x" * 300, detail="at: not a TIMESTAMP") for n in range(3)]
+    publish(paths, 0, [*wrong, record(4, raw="{", detail="not valid JSON")])
+    counts = {row["detail"]: row for row in list_quarantine(paths.quarantine)}
+    assert {cause: row["records"] for cause, row in counts.items()} == {"at: not a TIMESTAMP": 3, "not valid JSON": 1}
+    assert counts["not valid JSON"]["example"] == "{"
+    example = counts["at: not a TIMESTAMP"]["example"]
+    assert example.startswith("date ") and len(example) == 200
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,7 @@ def test_the_checkpoint_of_an_earlier_version_is_left_behind(tmp_path: Path) -> 
     assert found.fix is not None and "tidegate repair orders" in found.fix
     done = repair_pipeline(project, NAME, dry_run=False)
     assert done["code"] == "CHECKPOINT_TORN"
-    assert "read 0 files again that the table's log does not hold" in done["actions"]
+    assert not any("that the table's log does not hold" in one for one in done["actions"]), "nothing is read again"
 
     assert find_disagreement(paths, gather_facts(paths, spec), NAME) is None
     assert not paths.checkpoint.exists()

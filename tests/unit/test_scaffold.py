@@ -10,8 +10,9 @@ import pytest
 
 from tidegate.errors import UsageError
 from tidegate.project import load_project
-from tidegate.run.scaffold import EXAMPLE, init_project, new_pipeline
+from tidegate.run.scaffold import EXAMPLE, init_project, new_bare_pipeline, new_pipeline
 from tidegate.run.validate import validate_pipelines
+from tidegate.spec.ddl import parse_ddl, quote_name
 from tidegate.spec.load import list_pipelines, load_pipeline
 from tidegate.transform.load import read_transform
 
@@ -110,3 +111,82 @@ def test_bad_folders(tmp_path):
     with pytest.raises(UsageError) as caught:
         init_project(tmp_path / "file")
     assert caught.value.code == "CANNOT_WRITE"
+
+
+@pytest.fixture
+def project(tmp_path):
+    (tmp_path / "tidegate.yaml").write_text("version: 1\n")
+    (tmp_path / "in").mkdir()
+    return load_project(tmp_path, {})
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "columns", "options"),
+    [
+        (
+            "a.json",
+            '{"id": "x", "n": 1, "at": "2026-03-09T18:00:00Z", "in": {"a b": [1.5]}, "no": null}\n{"id": "y"}\n',
+            "id string, n bigint, at timestamp, in struct<`a b`:array<double>>, no string",
+            {},
+        ),
+        (
+            "b.csv",
+            "Order No;zip;price;day\n1;00501;2.5;2026-03-09\n2;10001;3;2026-03-10\n",
+            "`Order No` bigint, zip string, price double, day date",
+            {"header": True, "sep": ";"},
+        ),
+        ("c.log", "anything\n", "value string", {}),
+    ],
+)
+def test_a_pipeline_for_a_file(project, file, content, columns, options):
+    path = project.root / "in" / file
+    path.write_text(content)
+    written = new_bare_pipeline(project, "mine", sample=path)
+    source = load_pipeline(project, "mine").sources["mine"]
+    assert (source.path, source.options) == ("in", options)
+    found = ", ".join(f"{quote_name(one.name)} {one.type}" for one in parse_ddl(source.schema_))
+    assert found == columns and written.columns is not None
+    assert validate_pipelines(project, ["mine"], with_spark=False) == []
+    assert sorted(written) == ["dags/mine.py", "jobs/mine/pipeline.yaml"]
+
+
+def test_a_pipeline_for_a_parquet_file(project):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    kinds = {"a": pa.int32(), "b": pa.decimal128(10, 2), "c": pa.map_(pa.string(), pa.int64()), "d": pa.binary()}
+    schema = pa.schema(list(kinds.items()))
+    pq.write_table(schema.empty_table(), project.root / "in" / "x.parquet")
+    new_bare_pipeline(project, "mine", sample=project.root / "in" / "x.parquet")
+    kinds = [one.type for one in parse_ddl(load_pipeline(project, "mine").sources["mine"].schema_)]
+    assert kinds == ["int", "decimal(10,2)", "map<string,bigint>", "binary"]
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "code"),
+    [
+        ("x.bin", "", "FORMAT_UNKNOWN"),
+        ("x.json", "", "CANNOT_INFER"),
+        ("x.json", "torn", "CANNOT_INFER"),
+        ("x.csv", '{"a": 1}\n', "CANNOT_INFER"),
+        ("x.parquet", "no", "CANNOT_INFER"),
+        ("x.json", '{"a": 1, "A": 2}\n', "CANNOT_INFER"),
+        (None, "", "NO_SUCH_FILE"),
+    ],
+)
+def test_a_file_of_which_nothing_can_be_told_writes_nothing(project, file, content, code):
+    path = project.root / "in" / (file or "nosuch.json")
+    if file:
+        path.write_text(content)
+    with pytest.raises(UsageError) as refused:
+        new_bare_pipeline(project, "mine", sample=path)
+    assert refused.value.code == code and refused.value.fix
+    assert list_pipelines(project) == [] and not (project.root / "dags").exists()
+
+
+def test_a_bare_pipeline(project):
+    new_bare_pipeline(project, "mine", "csv")
+    source = load_pipeline(project, "mine").sources["mine"]
+    assert (source.path, source.format, source.schema_) == ("data/inbox/mine", "csv", "infer")
+    assert (project.root / "data/inbox/mine").is_dir()
+    assert validate_pipelines(project, ["mine"], with_spark=False) == []

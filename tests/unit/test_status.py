@@ -138,7 +138,7 @@ def test_each_pipeline_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.Mon
     with count_opened(tmp_path) as seen:
         rows = project_status(project, None)
     assert [row["pipeline"] for row in rows] == names
-    assert [row["backlog"] for row in rows] == [f"s {number} files" for number in range(MANY)]
+    assert [row["backlog"] for row in rows] == [{"s": {"files": number, "bytes": 2 * number}} for number in range(MANY)]
     for row in rows:
         assert (row["table"]["version"], row["notes"], len(row["runs"])) == (2, [], 3), row
         assert row["runs"][0]["run_id"][:18] == "manual__2026-01-03"
@@ -209,8 +209,8 @@ def _misspell(project: Project, name: str) -> None:
     [
         (_tear_report, "a run report cannot be read: "),
         (_tear_birth, "STATE_FILE_UNREADABLE"),
-        (_drop_log, "would refuse: TABLE_GONE"),
-        (_restore_log, "would refuse: TABLE_BEHIND"),
+        (_drop_log, "TABLE_GONE"),
+        (_restore_log, "TABLE_BEHIND"),
         (_tear_log, "TABLE_LOG_UNREADABLE"),
         (_misspell, "BAD_SPEC"),
     ],
@@ -224,10 +224,15 @@ def test_what_is_wrong_with_one_stays_in_its_row(
     harm(project, "second")
     done = CliRunner().invoke(app, ["--project", str(tmp_path), "status", "--json"])
     assert done.exit_code == 0, done
-    first, second, third = json.loads(done.stdout)
-    for row in (first, third):
-        assert (row["table"]["version"], row["backlog"], row["notes"], len(row["runs"])) == (2, "s 1 files", [], 3)
-    assert second["pipeline"] == "second" and any(said in note for note in second["notes"]), second
+    rows = {row["pipeline"]: row for row in json.loads(done.stdout)}
+    for name in ("first", "third"):
+        row = rows[name]
+        assert (row["table"]["version"], row["notes"], row["errors"], len(row["runs"])) == (2, [], [], 3)
+        assert row["backlog"] == {"s": {"files": 1, "bytes": 2}}
+    second = rows["second"]
+    assert said in [error["code"] for error in second["errors"]] or any(said in note for note in second["notes"])
+    assert bool(second["trouble"]) == (harm is not _tear_report)
+    assert next(iter(rows)) == ("first" if harm is _tear_report else "second"), "what needs a person comes first"
     assert len(second["runs"]) == (2 if harm is _tear_report else 3), "its past is shown all the same"
     shown = CliRunner().invoke(app, ["--project", str(tmp_path), "status"])
     assert shown.exit_code == 0 and said in shown.stdout
@@ -273,7 +278,7 @@ def test_one_client_for_all_on_a_broker_and_its_silence_costs_once(
     rows = {row["pipeline"]: row for row in project_status(project, None)}
     assert made == ["127.0.0.1:9"]
     assert asked == [" ".join(f"t{number:02d}" for number in range(MANY))]
-    assert rows.pop("files_one")["backlog"] == "s 2 files"
+    assert rows.pop("files_one")["backlog"] == {"s": {"files": 2, "bytes": 4}}
     assert len(rows) == MANY
     for row in rows.values():
-        assert row["backlog_unknown"].startswith("BROKER_AWAY: no answer") and row["backlog"] is None
+        assert row["backlog_unknown"]["code"] == "BROKER_AWAY" and row["backlog"] is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.fake_kafka import FakeBroker
-from tidegate.errors import SourceLostError
+from tidegate.errors import SourceLostError, UsageError
 from tidegate.ingest.topics import TopicWatch
 
 
@@ -20,3 +20,11 @@ def test_a_topic_that_is_another_one_now() -> None:
     assert "topic b was deleted and created again while batch 7 was read" in told.value.message
     del broker.end["b"]
     watch.check(7)  # gone: what was read was read before
+
+
+def test_brokers_of_another_cluster() -> None:
+    broker = FakeBroker({}, {"a": {0: 5}}, {"a": "another"}, cluster="cluster-2")
+    watch = TopicWatch("clicks", {"s": {"a": "id-a"}}, {"s": broker}, {"s": ("cluster-1", "localhost:9092")})
+    with pytest.raises(UsageError) as told:
+        watch.check(7)
+    assert told.value.code == "KAFKA_CLUSTER_CHANGED"

@@ -8,7 +8,9 @@ from typing import Any
 import typer
 
 from tidegate import errors
+from tidegate.cli.grouped import group_names
 from tidegate.cli.main import app
+from tidegate.cli.outputs import OUTPUTS
 from tools.docs.markdown import MADE, code, table
 
 EXIT_CODES: dict[int, str] = {
@@ -38,12 +40,18 @@ def render_commands() -> str:
         table(["option", "meaning"], _rows(root)),
         "## Exit codes\n",
         table(["code", "means"], [[str(number), meaning] for number, meaning in EXIT_CODES.items()]),
+        "`status --check` and `doctor` exit with 1 when they find something that needs a person.\n",
     ]
-    for name, command in _leaves(root):
-        parts += [f"## tidegate {name}\n", f"{command.help}\n", f"    {_usage(name, command)}\n"]
-        rows = _rows(command)
-        if rows:
-            parts.append(table(["argument or option", "meaning"], rows))
+    for title, names in group_names({name: one for name, one in root.commands.items() if not one.hidden}):
+        parts.append(f"## {title}\n")
+        for name in names:
+            for path, command in _leaves(name, root.commands[name]):
+                parts += [f"### tidegate {path}\n", f"{command.help}\n", f"    {_usage(path, command)}\n"]
+                rows = _rows(command)
+                if rows:
+                    parts.append(table(["argument or option", "meaning"], rows))
+    parts += ["## What --json prints\n", "A JSON Schema of each output is shipped with the package:\n"]
+    parts.append(table(["schema", "printed by"], _output_rows()))
     return "\n".join(parts)
 
 
@@ -51,30 +59,35 @@ def _is_error(kind: object) -> bool:
     return isinstance(kind, type) and issubclass(kind, errors.TidegateError)
 
 
-def _leaves(group: Any, before: str = "") -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
-    for name, command in group.commands.items():
-        if hasattr(command, "commands"):
-            found += _leaves(command, f"{before}{name} ")
-        else:
-            found.append((before + name, command))
-    return found
+def _leaves(name: str, command: Any) -> list[tuple[str, Any]]:
+    """(what is typed, command) of a command, or of each command of a group."""
+    if not hasattr(command, "commands"):
+        return [(name, command)]
+    return [leaf for one, inner in command.commands.items() for leaf in _leaves(f"{name} {one}", inner)]
 
 
 def _usage(name: str, command: Any) -> str:
     parts = [f"tidegate {name}"]
-    for parameter in command.params:
+    for parameter in _shown(command):
         shown = _spell(parameter)
         parts.append(shown if parameter.required else f"[{shown}]")
     return " ".join(parts)
 
 
+def _output_rows() -> list[list[str]]:
+    folder = "../../src/tidegate/cli/schemas"
+    return [[f"[{name}]({folder}/{name}.schema.json)", whose] for name, (_, whose) in OUTPUTS.items()]
+
+
+def _shown(command: Any) -> list[Any]:
+    return [one for one in command.params if not getattr(one, "hidden", False)]
+
+
 def _spell(parameter: Any) -> str:
     if parameter.param_type_name == "argument":
-        name = str(parameter.metavar or parameter.name.upper())
-        return f"{name}..." if parameter.nargs == -1 else name
+        return f"{parameter.metavar}..." if parameter.nargs == -1 else str(parameter.metavar)
     name = max(parameter.opts, key=len)
-    return name if parameter.is_flag else f"{name} {_value(parameter)}"
+    return name if parameter.is_flag else f"{name} {parameter.metavar or _value(parameter)}"
 
 
 def _value(parameter: Any) -> str:
@@ -84,21 +97,14 @@ def _value(parameter: Any) -> str:
 
 def _rows(command: Any) -> list[list[str]]:
     rows = []
-    for parameter in command.params:
+    for parameter in _shown(command):
         if parameter.name in ("help", "install_completion", "show_completion"):
             continue
-        text = str(getattr(parameter, "help", None) or _SAID_ONCE.get(parameter.name, ""))
+        text = str(getattr(parameter, "help", None) or "")
+        if not text:
+            raise KeyError(f"{parameter.name} of a command has no help: every argument is explained")
         default = parameter.default
         if parameter.param_type_name == "option" and isinstance(default, int) and not isinstance(default, bool):
             text = f"{text} Default: {default}."
         rows.append([code(_spell(parameter)), text])
     return rows
-
-
-_SAID_ONCE = {
-    "run_id": "The run.",
-    "name": "The pipeline (default: all).",
-    "folder": "The new project's folder.",
-    "accept_loss": "After exit 66: go on without what was lost; the reason is recorded.",
-}
-"""Parameters that the command line leaves without a text of their own."""

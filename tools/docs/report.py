@@ -20,7 +20,7 @@ from tools.docs.markdown import MADE, code, table
 REPORT = {
     "pipeline": "the pipeline's name",
     "run_id": "the run: `--run-id`, Airflow's run id, or one that tidegate made",
-    "mode": "`incremental`",
+    "mode": "`incremental`; `reread` when a held increment was read again under its run id",
     "outcome": "`published`, `nothing_new`, `held`, `discarded` or `failed`; null while the steps go on, and when the "
     "run died between them",
     "started_at": "ISO time stamp, UTC",
@@ -40,7 +40,7 @@ REPORT = {
     "adopted_runs": "runs that staged batches and died before publishing; this run checks and publishes them",
     "published_by": "another run that published what this run had staged, or null",
     "accepted_loss": "null, or `{run_id, at, reason, sources}`: what `--accept-loss` put on record, with the ranges",
-    "decision": "null, or `{decision, who, reason, at}` of `release` or `discard`",
+    "decision": "null, or `{decision, who, reason, at}` of `release`, `discard` or `reread`",
     "notes": "remarks for a reader",
 }
 ROWS = {
@@ -78,7 +78,10 @@ SOURCE = {
 QUALITY = {
     "suite": "name of the suite; null when the pipeline has none",
     "verdict": "`passed`, `warned` (a warning failed), `failed` (a critical rule failed) or `unchecked` (no suite)",
-    "results": "one entry per rule, and one named `max_quarantine_share` when the spec sets that limit",
+    "results": "one entry per rule, and one named `max_quarantine_share` when the spec sets that limit, or when more "
+    "than half of many records are malformed or rejected",
+    "warnings": "what passes and should be looked at: without that limit, how many records are malformed or rejected, "
+    "and what most of them are set aside for",
 }
 RESULT = {
     "rule": "the rule's name: `meta.rule` of the suite, else made from type and columns",

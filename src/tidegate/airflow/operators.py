@@ -105,6 +105,8 @@ class AuditOperator(BaseOperator):
         with explain_errors(self.log):
             report = audit_run(open_project(self.project_root), self.pipeline, context["run_id"])
         self.log.info("%s", describe_report(report))
+        for warning in report["quality"].get("warnings") or ():
+            self.log.warning("%s", warning)
         return report
 
     def on_kill(self) -> None:
@@ -169,12 +171,19 @@ class DeliverOperator(DriverOperator):
 @contextlib.contextmanager
 def explain_errors(log: Any) -> Iterator[None]:
     """Put what happened, where, and what to do into the task log, as lines that can be read without the traceback."""
+    from tidegate.storage import name_cause
+
     try:
         yield
-    except TidegateError as error:
-        for line in str(error).splitlines():
+    except (TidegateError, OSError) as error:
+        known = error if isinstance(error, TidegateError) else name_cause(error, "the project")
+        if known is None:
+            raise
+        for line in str(known).splitlines():
             log.error("%s", line)
-        raise
+        if known is error:
+            raise
+        raise known from error
 
 
 def open_project(root: str) -> Project:

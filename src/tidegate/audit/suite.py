@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from tidegate.audit.column_types import find_type_faults
 from tidegate.audit.gx_types import EXPECTATION_TYPES, QUARANTINE_TYPES, UNUSABLE_TYPES
+from tidegate.audit.old_suite import describe_old_keys, find_old_keys
 from tidegate.audit.rule_values import find_condition_column, find_kwarg_faults
 from tidegate.spec.document import Document, KeyPath, read_document
 from tidegate.spec.faults import Fault, SpecError, describe_allowed, name_nearest, show_value
@@ -130,6 +131,11 @@ def check_columns(suite: SuiteSpec, columns: Iterable[str] | Mapping[str, str]) 
 
 def _check_suite(document: Document, name: str) -> list[RuleSpec]:
     data = document.data
+    if old := find_old_keys(data):
+        path = (old[0],) if old[0] in data else ("expectations",)
+        fix = f"`tidegate validate {name} --upgrade-suite` rewrites it, and keeps the file as it was beside it"
+        document.add_fault(path, describe_old_keys(old), fix, _CODE)
+        return []
     _refuse_unknown_keys(document, (), data, _SUITE_KEYS)
     if data.get("name") != name:
         document.add_fault(

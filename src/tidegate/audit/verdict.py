@@ -3,13 +3,15 @@
 - a failed critical rule fails the increment, a failed warning warns, info is only reported;
 - a quarantine rule that still finds offending rows among the staged ones has drifted from the stream, which set aside
   what it called offending: that fails the increment whatever the rule's severity;
-- more set aside than ``quality.max_quarantine_share`` allows is a failed critical of its own.
+- more set aside than ``quality.max_quarantine_share`` allows is a failed critical of its own;
+- without that limit, more than half of many records malformed or rejected is one too: a wrong schema or rule, not a bad
+  record. Fewer are a warning.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -22,6 +24,8 @@ VerdictName = Literal["passed", "warned", "failed", "unchecked"]
 
 SHARE_RULE = "max_quarantine_share"
 TIDEGATE_TYPE = "tidegate"
+_MANY = 100
+"""Records, and rows where the transform makes fewer, from which on more than half malformed or rejected is held."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,8 @@ class Verdict:
     suite: str | None
     results: tuple[RuleResult, ...] = ()
     failed_critical: tuple[FailedCritical, ...] = ()
+    warnings: tuple[str, ...] = ()
+    """What passes and should be looked at, beside the results."""
 
     def to_dict(self) -> dict[str, Any]:
         """The run report's ``quality`` section, with ``failed_critical`` beside it."""
@@ -52,6 +58,7 @@ class Verdict:
             "suite": self.suite,
             "verdict": self.verdict,
             "results": [result.to_dict() for result in self.results],
+            "warnings": list(self.warnings),
             "failed_critical": [failed.to_dict() for failed in self.failed_critical],
         }
 
@@ -63,6 +70,7 @@ class Verdict:
             suite=value["suite"],
             results=tuple(RuleResult.from_dict(result) for result in value["results"]),
             failed_critical=tuple(FailedCritical(**failed) for failed in value.get("failed_critical", [])),
+            warnings=tuple(value.get("warnings", ())),
         )
 
 
@@ -102,18 +110,33 @@ class SetAside:
         """``2 of 6 records set aside (33.3%)``, with the rows apart where they are not the records."""
         dropped = self.malformed + self.late
         if not self.rejected or dropped + self.transformed == self.read:
-            return f"{self.count} of {self.read} records set aside ({float(self.share):.1%})"
-        rows = f"{self.rejected} of {self.transformed} rows set aside"
-        return f"{f'{dropped} of {self.read} records and ' if dropped else ''}{rows} ({float(self.share):.1%})"
+            return f"{self.count:,} of {self.read:,} records {self._what()} ({float(self.share):.1%})"
+        rows = f"{self.rejected:,} of {self.transformed:,} rows set aside"
+        return f"{f'{dropped:,} of {self.read:,} records and ' if dropped else ''}{rows} ({float(self.share):.1%})"
+
+    def _what(self) -> str:
+        kinds = {"malformed": self.malformed, "late": self.late, "rejected": self.rejected}
+        there = [kind for kind, count in kinds.items() if count]
+        return there[0] if len(there) == 1 else "set aside"
+
+    @property
+    def is_mostly_wrong(self) -> bool:
+        """Whether more than half of many records are malformed or rejected; late ones were right in their time."""
+        of_many = min(self.read, self.malformed + self.late + self.transformed) >= _MANY
+        return of_many and replace(self, late=0).share > Fraction(1, 2)
 
 
 def decide_verdict(
-    suite: SuiteSpec | None, results: Sequence[RuleResult], aside: SetAside, quality: QualitySpec
+    suite: SuiteSpec | None,
+    results: Sequence[RuleResult],
+    aside: SetAside,
+    quality: QualitySpec,
+    most_frequent: str = "",
 ) -> Verdict:
     """The verdict on an increment.
 
-    ``results`` are the answers of Great Expectations, one per rule of ``suite``, on the staged rows. Raises DefectError
-    when a rule has no result or a result no rule.
+    ``results`` are the answers of Great Expectations, one per rule of ``suite``, on the staged rows; ``most_frequent``
+    says what most records were set aside for. Raises DefectError when a rule has no result or a result no rule.
     """
     rules = suite.rules if suite else ()
     if [result.rule for result in results] != [rule.rule for rule in rules]:
@@ -136,9 +159,13 @@ def decide_verdict(
             failed.append(FailedCritical(result.rule, _describe(result), result.unexpected_count))
     share = judge_share(aside, quality)
     every = (*results, *([share] if share else []))
+    limit, because = quality.max_quarantine_share, f": {most_frequent}" if most_frequent else ""
+    warnings = []
     if share and not share.success:
-        reason = f"{aside.describe()}, allowed: {quality.max_quarantine_share:.1%}"
-        failed.append(FailedCritical(SHARE_RULE, reason, aside.count))
+        allowed = f"allowed: {limit:.1%}" if limit is not None else "more than half"
+        failed.append(FailedCritical(SHARE_RULE, f"{aside.describe()}, {allowed}{because}", aside.count))
+    elif limit is None and aside.malformed + aside.rejected:
+        warnings.append(f"{aside.describe()}{because}")
     if failed:
         verdict: VerdictName = "failed"
     elif suite is None:
@@ -147,15 +174,17 @@ def decide_verdict(
         verdict = "warned"
     else:
         verdict = "passed"
-    return Verdict(verdict, suite.name if suite else None, every, tuple(failed))
+    return Verdict(verdict, suite.name if suite else None, every, tuple(failed), tuple(warnings))
 
 
 def judge_share(aside: SetAside, quality: QualitySpec) -> RuleResult | None:
-    """The pseudo rule on the share of records set aside; None when the spec sets no limit."""
-    limit = quality.max_quarantine_share
+    """The pseudo rule on the share of records set aside; None without a limit in the spec, unless most are wrong."""
+    limit, share = quality.max_quarantine_share, float(aside.share)
     if limit is None:
-        return None
-    share = float(aside.share)
+        if not aside.is_mostly_wrong:
+            return None
+        limit = 0.5
+        share = float(replace(aside, late=0).share)
     return RuleResult(SHARE_RULE, TIDEGATE_TYPE, "critical", share <= limit, aside.count, round(share, 6))
 
 

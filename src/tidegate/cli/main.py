@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from tidegate.errors import TidegateError, TryAgainError
+from tidegate import __version__
+from tidegate.cli.grouped import DECIDE, LOOK, REPAIR, START, STEPS, GroupedCommands
+from tidegate.errors import TidegateError, TryAgainError, UsageError
 
 if TYPE_CHECKING:
     from tidegate.project import Project
@@ -21,25 +23,43 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="tidegate",
+    cls=GroupedCommands,
+    context_settings={"help_option_names": ["-h", "--help"]},
     help="Streaming on a schedule: drain what arrived, check it, publish it, exactly once.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-quarantine_app = typer.Typer(help="Look at records that were set aside.", no_args_is_help=True)
-app.add_typer(quarantine_app, name="quarantine")
+quarantine_app = typer.Typer(help="Look at records that were set aside: list, show.", no_args_is_help=True)
+
+_BY_WEIGHT = (0, 75, 64, 65, 66, 78, 70)
+"""Exit codes from the one that needs nobody to the one that needs us."""
 
 _state: dict[str, Any] = {"project": None, "printed": False}
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-Name = Annotated[str, typer.Argument(help="The pipeline.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The pipeline.")]
 RunId = Annotated[str, typer.Option("--run-id", help="The run this step belongs to.")]
+HeldRun = Annotated[str, typer.Argument(metavar="RUN_ID", help="The held run, as status names it.")]
+AcceptLoss = Annotated[
+    str | None,
+    typer.Option("--accept-loss", help="After exit 66: go on without what was lost; the reason is recorded."),
+]
 Reason = Annotated[str, typer.Option("--reason", help="Why; it is recorded with who decided.")]
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"tidegate {__version__}")
+        raise typer.Exit
 
 
 @app.callback()
 def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
     project: Annotated[
         Path | None, typer.Option("--project", help="The project's folder (default: found upwards from here).")
     ] = None,
@@ -64,6 +84,10 @@ def main() -> NoReturn:
         if hasattr(error, "exit_code") and hasattr(error, "show"):  # click's own: wrong use
             error.show()
             raise SystemExit(64) from None
+        from tidegate.storage import name_cause
+
+        if (known := name_cause(error, Path.cwd())) is not None:
+            _fail(known)
         import traceback
 
         traceback.print_exc()
@@ -86,6 +110,7 @@ def _stopped(how: str) -> TryAgainError:
     return TryAgainError(
         "STOPPED",
         f"the command was stopped ({how})",
+        where=f"project {_state['project'] or Path.cwd()}",
         next_run="goes on where this one stopped; nothing is lost or doubled",
         fix="run it again",
     )
@@ -140,43 +165,169 @@ def _step(act: Callable[[], dict[str, Any]], project: Project, name: str, run_id
     _finish_run(report, as_json)
 
 
-@app.command()
-def run(
+@app.command(rich_help_panel=START)
+def init(folder: Annotated[Path, typer.Argument(metavar="DIR", help="The new project's folder.")]) -> None:
+    """Write a new project that runs as it is."""
+    from tidegate.cli.show import show_scaffold
+    from tidegate.run.scaffold import init_project
+
+    show_scaffold(init_project(folder), folder)
+
+
+@app.command(rich_help_panel=START)
+def new(
     name: Name,
-    run_id: Annotated[str | None, typer.Option("--run-id", help="A name for this run; repeating it is free.")] = None,
-    accept_loss: Annotated[
-        str | None,
-        typer.Option("--accept-loss", help="After exit 66: go on without what was lost; the reason is recorded."),
+    from_: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="FILE", help="A file like those that will come: its columns are inferred."),
     ] = None,
+    format_: Annotated[
+        str | None, typer.Option("--format", help="json, csv, text, parquet or orc (default: by the file's name).")
+    ] = None,
+    bare: Annotated[bool, typer.Option("--bare", help="Spec and DAG alone, without an example to empty.")] = False,
+) -> None:
+    """Write a new pipeline: an example that runs as it is, one for a file's columns, or a bare one."""
+    from tidegate.cli.show import show_scaffold
+    from tidegate.run.scaffold import new_bare_pipeline, new_pipeline
+
+    project = _project()
+    if format_ is not None and format_ not in ("json", "csv", "text", "parquet", "orc"):
+        raise UsageError("BAD_FORMAT", f"--format: {format_!r} is no format", fix="json, csv, text, parquet or orc")
+    with_example = from_ is None and not bare and format_ is None
+    written = new_pipeline(project, name) if with_example else new_bare_pipeline(project, name, format_, from_)
+    show_scaffold(written, project.root)
+
+
+@app.command(rich_help_panel=START)
+def validate(
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Pipelines (default: all).")] = None,
+    spark: Annotated[bool, typer.Option("--spark", help="Also have Spark analyse the query.")] = False,
+    upgrade_suite: Annotated[
+        bool, typer.Option("--upgrade-suite", help="First rewrite suites of Great Expectations before 1.0.")
+    ] = False,
     json_: Json = False,
 ) -> None:
-    """Ingest, audit and publish what is new."""
-    from tidegate.run.steps import new_run_id, run_pipeline
+    """Check specs, suites and transforms."""
+    from tidegate.run.validate import upgrade_suites, validate_pipelines
+
+    project = _project()
+    if upgrade_suite:
+        for path, kept in upgrade_suites(project, names or None):
+            print(f"rewrote {path}; as it was: {kept}", file=sys.stderr)
+    faults = validate_pipelines(project, names or None, with_spark=spark)
+    if json_:
+        print(json.dumps([fault.to_dict() for fault in faults], indent=1, ensure_ascii=False))
+    elif faults:
+        for fault in faults:
+            print(fault)
+    else:
+        command = " ".join(["tidegate validate", *(names or ()), "--spark"])
+        sound = f"specs and suites are sound; columns and code were not looked at: `{command}`"
+        print("everything fits" if spark else sound)
+    if faults:
+        raise typer.Exit(64)
+
+
+@app.command("try", rich_help_panel=START)
+def try_(
+    name: Name,
+    rows: Annotated[int, typer.Option("--rows", min=1, help="About how many records to read of each source.")] = 100,
+    json_: Json = False,
+) -> None:
+    """Read, transform and check the newest records: rows, rejects and verdict. Nothing is written; exit 65: held."""
+    from tidegate.cli.show import show_trial
+    from tidegate.run.trial import try_pipeline
+
+    value = try_pipeline(_project(), name, rows=rows, submit=_submit)
+    _print(value, json_, show_trial)
+    if value["held"] is not None:
+        raise typer.Exit(65)
+
+
+@app.command(rich_help_panel=START)
+def doctor(json_: Json = False) -> None:
+    """Is everything there that a run needs? Java, versions, jars, brokers, folders; exit 1 when something is not."""
+    from tidegate.cli.show import show_findings
+    from tidegate.run.doctor import examine
+
+    findings = [finding.to_dict() for finding in examine(_project())]
+    _print(findings, json_, show_findings)
+    if not all(finding["ok"] for finding in findings):
+        raise typer.Exit(1)
+
+
+@app.command(rich_help_panel=START)
+def run(
+    names: Annotated[list[str], typer.Argument(metavar="NAME", help="One pipeline, or several, one after another.")],
+    run_id: Annotated[str | None, typer.Option("--run-id", help="A name for this run; repeating it is free.")] = None,
+    accept_loss: AcceptLoss = None,
+    json_: Json = False,
+) -> None:
+    """Ingest, audit and publish what is new. Several have an outcome each, and together the exit code of the worst."""
+    from tidegate.run.steps import new_run_id
 
     project = _project()
     chosen = new_run_id() if run_id is None else run_id  # an empty one is wrong, not none
+    if len(names) == 1:
+        _step(lambda: _run_one(project, names[0], chosen, accept_loss), project, names[0], chosen, json_)
+        return
+    if accept_loss is not None:
+        raise UsageError(
+            "ONE_AT_A_TIME",
+            f"--accept-loss gives up records of one pipeline, and {len(names)} were named",
+            next_run="is not touched; nothing was run",
+            fix='name one: tidegate run NAME --accept-loss "..."',
+        )
+    code = _run_several(project, list(dict.fromkeys(names)), chosen, json_)
+    if code:
+        raise typer.Exit(code)
+
+
+def _run_one(project: Project, name: str, run_id: str, accept_loss: str | None = None) -> dict[str, Any]:
+    from tidegate.run.steps import run_pipeline
+
     submit = partial(_submit, then_audit=project.suite_path(name).exists())
-    _step(
-        lambda: run_pipeline(project, name, chosen, submit=submit, accept_loss=accept_loss),
-        project,
-        name,
-        chosen,
-        json_,
-    )
+    return run_pipeline(project, name, run_id, submit=submit, accept_loss=accept_loss)
 
 
-@app.command()
+def _run_several(project: Project, names: list[str], run_id: str, as_json: bool) -> int:
+    """Run each, whatever became of the one before; the exit code of the worst."""
+    from tidegate.cli.show import show_report
+    from tidegate.run.report import failed_report, load_report
+
+    reports, codes = [], [0]
+    for name in names:
+        try:
+            report = _run_one(project, name, run_id)
+        except TidegateError as error:
+            if error.code == "STOPPED":
+                raise
+            stored = None if error.code in ("BAD_NAME", "LEASE_HELD") else load_report(project.paths(name), run_id)
+            has_failed = stored is not None and stored.error is not None
+            report = stored.to_dict() if stored and has_failed else failed_report(name, run_id, error).to_dict()
+            codes.append(error.exit_code)
+            print(f"{name}: {error}", file=sys.stderr)
+        reports.append(report)
+        if not as_json:
+            show_report(report)
+    if as_json:
+        _print(reports, as_json, lambda value: None)
+    return max(codes, key=_BY_WEIGHT.index)
+
+
+@app.command(rich_help_panel=START)
 def stream(
     name: Name,
     every: Annotated[
         str | None, typer.Option("--every", help='From start to start, like "10 seconds" (default: as fast as it can).')
     ] = None,
-    continuous: Annotated[str | None, typer.Option("--continuous", hidden=True)] = None,
+    continuous: Annotated[
+        str | None, typer.Option("--continuous", hidden=True, help="Not there: it says what to use instead.")
+    ] = None,
     json_: Json = False,
 ) -> None:
     """The same pipeline as a long-running command: a run after the other, until it is stopped."""
     from tidegate.cli.show import show_report
-    from tidegate.errors import UsageError
     from tidegate.run.stream import stream_pipeline
     from tidegate.spec.models import parse_duration
 
@@ -205,7 +356,64 @@ def stream(
     stream_pipeline(project, name, every_seconds=seconds, submit=submit, tell=tell, complain=complain)
 
 
-@app.command()
+@app.command("list", rich_help_panel=LOOK)
+def list_(json_: Json = False) -> None:
+    """The pipelines, with schedule and sources."""
+    from tidegate.cli.show import show_catalog
+    from tidegate.run.catalog import catalog_pipelines
+
+    _print(catalog_pipelines(_project()), json_, show_catalog)
+
+
+@app.command(rich_help_panel=LOOK)
+def plan(name: Name, json_: Json = False) -> None:
+    """What the next run would read, and what is held. No JVM, nothing written."""
+    from tidegate.cli.show import show_plan
+    from tidegate.run.outlook import plan_pipeline
+
+    _print(plan_pipeline(_project(), name), json_, show_plan)
+
+
+@app.command(rich_help_panel=LOOK)
+def status(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="The pipeline (default: all).")] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="Only pipelines that need a person.")] = False,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, help="How many runs of each to show (default: 10 of one, 3 of all).")
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Exit 1 when something is held, failing, behind its schedule or the like.")
+    ] = False,
+    json_: Json = False,
+) -> None:
+    """Last runs, backlog, held increments, changed files, table version, the worst first. No JVM."""
+    from tidegate.cli.show import show_status
+    from tidegate.run.status import project_status
+    from tidegate.run.trouble import needs_a_person, summarise
+
+    rows = project_status(_project(), name, limit)
+    _print([row for row in rows if row["trouble"]] if failed else rows, json_, show_status)
+    if name is None and rows and not json_:
+        print(summarise(rows))
+    if check and (found := needs_a_person(rows)):
+        print("\n".join(found), file=sys.stderr)
+        raise typer.Exit(1)
+
+
+@app.command(rich_help_panel=LOOK)
+def logs(
+    name: Name,
+    run_id: Annotated[str | None, typer.Argument(metavar="RUN_ID", help="The run (default: the newest).")] = None,
+    json_: Json = False,
+) -> None:
+    """What a run printed: the progress of its batches, and the Spark driver's log, which is kept until it succeeds."""
+    from tidegate.cli.show import show_logs
+    from tidegate.run.logs import read_logs
+
+    _print(read_logs(_project(), name, run_id), json_, show_logs)
+
+
+@app.command(rich_help_panel=LOOK)
 def state(
     name: Name,
     limit: Annotated[int, typer.Option("--limit", help="Rows to show of each store.")] = 20,
@@ -218,56 +426,11 @@ def state(
     _print(read_state(_project(), name, limit=limit), json_, show_state)
 
 
-@app.command()
-def ingest(
-    name: Name,
-    run_id: RunId,
-    accept_loss: Annotated[str | None, typer.Option("--accept-loss")] = None,
-    json_: Json = False,
-) -> None:
-    """One step: bring what is new into staging."""
-    from tidegate.run.steps import ingest_run
-
-    project = _project()
-    _step(
-        lambda: ingest_run(project, name, run_id, submit=_submit, accept_loss=accept_loss), project, name, run_id, json_
-    )
+app.add_typer(quarantine_app, name="quarantine", rich_help_panel=LOOK)
 
 
-@app.command()
-def audit(name: Name, run_id: RunId, json_: Json = False) -> None:
-    """One step: check what is staged."""
-    from tidegate.run.steps import audit_run
-
-    project = _project()
-    _step(lambda: audit_run(project, name, run_id), project, name, run_id, json_)
-
-
-@app.command()
-def publish(name: Name, run_id: RunId, json_: Json = False) -> None:
-    """One step: add what passed to the table."""
-    from tidegate.run.steps import publish_run
-
-    project = _project()
-    _step(lambda: publish_run(project, name, run_id), project, name, run_id, json_)
-
-
-@app.command()
-def deliver(
-    name: Name,
-    run_id: Annotated[str | None, typer.Option("--run-id", help="The run this step belongs to.")] = None,
-    json_: Json = False,
-) -> None:
-    """One step: feed further sinks with what they are owed, whichever run published it."""
-    from tidegate.run.steps import deliver_run, new_run_id
-
-    project = _project()
-    chosen = new_run_id("deliver") if run_id is None else run_id
-    _step(lambda: deliver_run(project, name, chosen, submit=_submit), project, name, chosen, json_)
-
-
-@app.command()
-def release(name: Name, run_id: Annotated[str, typer.Argument()], reason: Reason, json_: Json = False) -> None:
+@app.command(rich_help_panel=DECIDE)
+def release(name: Name, run_id: HeldRun, reason: Reason, json_: Json = False) -> None:
     """Publish a held increment anyway."""
     from tidegate.run.steps import decide
 
@@ -275,8 +438,8 @@ def release(name: Name, run_id: Annotated[str, typer.Argument()], reason: Reason
     _finish_run(decide(project, name, run_id, decision="release", reason=reason, submit=_submit), json_)
 
 
-@app.command()
-def discard(name: Name, run_id: Annotated[str, typer.Argument()], reason: Reason, json_: Json = False) -> None:
+@app.command(rich_help_panel=DECIDE)
+def discard(name: Name, run_id: HeldRun, reason: Reason, json_: Json = False) -> None:
     """Leave a held increment out of the table for good."""
     from tidegate.run.steps import decide
 
@@ -284,10 +447,22 @@ def discard(name: Name, run_id: Annotated[str, typer.Argument()], reason: Reason
     _finish_run(decide(project, name, run_id, decision="discard", reason=reason, submit=_submit), json_)
 
 
-@app.command()
+@app.command(rich_help_panel=DECIDE)
+def reread(name: Name, run_id: HeldRun, reason: Reason, json_: Json = False) -> None:
+    """Read a held increment again from the source, with schema, suite and transform as they are now, and go on."""
+    from tidegate.run.steps import reread_run
+
+    project = _project()
+    submit = partial(_submit, then_audit=project.suite_path(name).exists())
+    _step(lambda: reread_run(project, name, run_id, reason=reason, submit=submit), project, name, run_id, json_)
+
+
+@app.command(rich_help_panel=DECIDE)
 def acknowledge(
     name: Name,
-    files: Annotated[list[str] | None, typer.Argument(help="Files, as status names them (default: all).")] = None,
+    files: Annotated[
+        list[str] | None, typer.Argument(metavar="FILE", help="Files, as status names them (default: all).")
+    ] = None,
     reason: Reason = "",
     json_: Json = False,
 ) -> None:
@@ -298,33 +473,7 @@ def acknowledge(
     _print(acknowledge_changes(_project(), name, files or (), reason=reason), json_, show_acknowledged)
 
 
-@app.command()
-def plan(name: Name, json_: Json = False) -> None:
-    """What the next run would read, and what is held. No JVM, nothing written."""
-    from tidegate.cli.show import show_plan
-    from tidegate.run.outlook import plan_pipeline
-
-    _print(plan_pipeline(_project(), name), json_, show_plan)
-
-
-@app.command()
-def status(
-    name: Annotated[str | None, typer.Argument()] = None,
-    check: Annotated[bool, typer.Option("--check", help="Exit 1 when something needs a person.")] = False,
-    json_: Json = False,
-) -> None:
-    """Last runs, backlog, held increments, changed files, table version. No JVM."""
-    from tidegate.cli.show import show_status
-    from tidegate.run.status import needs_a_person, project_status
-
-    rows = project_status(_project(), name)
-    _print(rows, json_, show_status)
-    if check and (found := needs_a_person(rows)):
-        print("\n".join(found), file=sys.stderr)
-        raise typer.Exit(1)
-
-
-@app.command()
+@app.command(rich_help_panel=REPAIR)
 def repair(
     name: Name,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the choices and change nothing.")] = False,
@@ -340,56 +489,63 @@ def repair(
     _print(repair_pipeline(_project(), name, dry_run=dry_run, rebuild=rebuild), json_, show_repair)
 
 
-@app.command()
-def validate(
-    names: Annotated[list[str] | None, typer.Argument(help="Pipelines (default: all).")] = None,
-    spark: Annotated[bool, typer.Option("--spark", help="Also have Spark analyse the query.")] = False,
+@app.command(rich_help_panel=STEPS)
+def ingest(
+    name: Name,
+    run_id: RunId,
+    accept_loss: AcceptLoss = None,
     json_: Json = False,
 ) -> None:
-    """Check specs, suites and transforms."""
-    from tidegate.run.validate import validate_pipelines
+    """One step: bring what is new into staging."""
+    from tidegate.run.steps import ingest_run
 
     project = _project()
-    faults = validate_pipelines(project, names or None, with_spark=spark)
-    if json_:
-        print(json.dumps([fault.to_dict() for fault in faults], indent=1, ensure_ascii=False))
-    elif faults:
-        for fault in faults:
-            print(fault)
-    else:
-        print("everything fits")
-    if faults:
-        raise typer.Exit(64)
+    _step(
+        lambda: ingest_run(project, name, run_id, submit=_submit, accept_loss=accept_loss), project, name, run_id, json_
+    )
 
 
-@app.command()
-def init(folder: Annotated[Path, typer.Argument(metavar="DIR")]) -> None:
-    """Write a new project that runs as it is."""
-    from tidegate.cli.show import show_scaffold
-    from tidegate.run.scaffold import init_project
-
-    show_scaffold(init_project(folder), folder)
-
-
-@app.command()
-def new(name: Name) -> None:
-    """Write a new pipeline that runs as it is."""
-    from tidegate.cli.show import show_scaffold
-    from tidegate.run.scaffold import new_pipeline
+@app.command(rich_help_panel=STEPS)
+def audit(name: Name, run_id: RunId, json_: Json = False) -> None:
+    """One step: check what is staged."""
+    from tidegate.run.steps import audit_run
 
     project = _project()
-    show_scaffold(new_pipeline(project, name), project.root)
+    _step(lambda: audit_run(project, name, run_id), project, name, run_id, json_)
+
+
+@app.command(rich_help_panel=STEPS)
+def publish(name: Name, run_id: RunId, json_: Json = False) -> None:
+    """One step: add what passed to the table."""
+    from tidegate.run.steps import publish_run
+
+    project = _project()
+    _step(lambda: publish_run(project, name, run_id), project, name, run_id, json_)
+
+
+@app.command(rich_help_panel=STEPS)
+def deliver(
+    name: Name,
+    run_id: Annotated[str | None, typer.Option("--run-id", help="The run this step belongs to.")] = None,
+    json_: Json = False,
+) -> None:
+    """One step: feed further sinks with what they are owed, whichever run published it."""
+    from tidegate.run.steps import deliver_run, new_run_id
+
+    project = _project()
+    chosen = new_run_id("deliver") if run_id is None else run_id
+    _step(lambda: deliver_run(project, name, chosen, submit=_submit), project, name, chosen, json_)
 
 
 @quarantine_app.command("list")
 def quarantine_list(name: Name, json_: Json = False) -> None:
-    """How many records were set aside, by run and reason."""
-    from tidegate.cli.show import show_table
+    """How many records were set aside, by run, reason and cause, with an example of each."""
+    from tidegate.cli.show import show_causes
     from tidegate.quarantine.read import list_quarantine
 
     project = _project()
     _check(project, name)
-    _print(list_quarantine(project.paths(name).quarantine), json_, show_table)
+    _print(list_quarantine(project.paths(name).quarantine), json_, show_causes)
 
 
 @quarantine_app.command("show")

@@ -8,12 +8,17 @@ from pathlib import Path
 from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
+from tidegate.errors import TidegateError
+from tidegate.run.definition import Change
+from tidegate.run.report import ENDED_WITHOUT_REPORT
 from tidegate.staging.manifest import UNKNOWN_NAMES_AT_MOST
 
 if TYPE_CHECKING:
     from tidegate.run.scaffold import Scaffold
 
 
+_EXAMPLE_AT_MOST = 200
+"""Characters of a record that are shown as an example."""
 _RARE = ("late", "superseded", "duplicates")
 """Counts that are told when there are some."""
 
@@ -134,6 +139,8 @@ def _show_quality(quality: Mapping[str, Any]) -> None:
             observed = "does not hold" if result["observed_value"] is None else f"saw {result['observed_value']}"
             seen = f"{count:,} rows" if count is not None else observed
             print(f"    {result['severity']}: {result['rule']} ({result['type']}): {seen}")
+    for warning in quality.get("warnings") or ():
+        print(f"    warning: {warning}")
 
 
 def show_plan(value: Mapping[str, Any]) -> None:
@@ -143,8 +150,18 @@ def show_plan(value: Mapping[str, Any]) -> None:
         print(f"  source {name}: {_plan_line(source)}")
         for line in _source_notes(source):
             print(f"    {line}")
+    if value["changes"]:
+        print(f"  changed since run {value['changes_since']} has read:")
+    for change in value["changes"]:
+        print(f"    {Change(**change)}")
+    _show_errors(value["errors"])
     for note in value["notes"]:
         print(indent(note, "  "))
+
+
+def _show_errors(errors: Sequence[Mapping[str, Any]]) -> None:
+    for error in errors:
+        print(indent(f"would refuse: {TidegateError.from_dict(dict(error))}", "  "))
 
 
 def _plan_line(source: Mapping[str, Any]) -> str:
@@ -154,30 +171,132 @@ def _plan_line(source: Mapping[str, Any]) -> str:
 
 
 def show_status(value: Sequence[Mapping[str, Any]]) -> None:
-    """Every pipeline with its last runs."""
+    """Every pipeline with its last runs, and of several a line that sums them up."""
     if not value:
         print("no pipelines; `tidegate new NAME` writes one")
     for pipeline in value:
-        table, backlog = pipeline["table"], pipeline["backlog"]
+        table = pipeline["table"]
         version = f"table version {table['version']}" if table else "no table yet"
-        unknown = f"unknown ({str(pipeline['backlog_unknown']).partition(':')[0]})"  # a note says it in full
-        print(f"{pipeline['pipeline']}: {version}, backlog: {unknown if backlog is None else backlog}")
+        print(f"{pipeline['pipeline']}: {version}, backlog: {_backlog_text(pipeline)}")
+        for trouble in pipeline["trouble"]:
+            if trouble["kind"] == "behind":
+                print(f"  {trouble['message']}")
+        _show_errors(pipeline["errors"])
         for note in pipeline["notes"]:
             print(indent(note, "  "))
         if pipeline.get("state"):
             print(f"  state: {_state_line(pipeline['state'])}, watermark {pipeline['watermark'] or 'none yet'}")
         show_sinks(pipeline["sinks"])
         for run in pipeline["runs"]:
-            rows = run["rows"]
-            seconds = run["duration_seconds"].get("ingest") or 0
-            rate = f" ({rows['read'] / seconds:,.1f}/s)" if rows["read"] and seconds else ""
-            aside = rows["malformed"] + rows["late"] + rows["rejected"]
-            print(
-                f"  {run['started_at'][:19]}  {run['outcome'] or 'unfinished':<12} read {rows['read']:,}{rate}  "
-                f"set aside {aside:,}  published {rows['published']:,}  {run['run_id']}"
+            _show_run(run)
+
+
+def _backlog_text(pipeline: Mapping[str, Any]) -> str:
+    if pipeline["backlog"] is None:
+        unknown = pipeline["backlog_unknown"]
+        return f"unknown ({unknown['code']})" if unknown else "unknown"  # what is wrong stands below in full
+    return ", ".join(
+        f"{source} {one['files']} files" if "files" in one else f"{source} {one['offsets']} offsets"
+        for source, one in pipeline["backlog"].items()
+    )
+
+
+def _show_run(run: Mapping[str, Any]) -> None:
+    rows = run["rows"]
+    seconds = run["duration_seconds"].get("ingest") or 0
+    rate = f" ({rows['read'] / seconds:,.1f}/s)" if rows["read"] and seconds else ""
+    aside = rows["malformed"] + rows["late"] + rows["rejected"]
+    print(
+        f"  {run['started_at'][:19]}  {run['outcome'] or 'unfinished':<12} read {rows['read']:,}{rate}  "
+        f"set aside {aside:,}  published {rows['published']:,}  {run['run_id']}"
+    )
+    for warning in run["quality"].get("warnings") or ():
+        print(f"    warning: {warning}")
+    for note in run["notes"]:
+        if ENDED_WITHOUT_REPORT in note:
+            print(f"    note: {note}")
+    if run["error"]:
+        print(indent(f"{run['error']['code']}: {run['error']['message']}", "    "))
+
+
+def show_catalog(value: Sequence[Mapping[str, Any]]) -> None:
+    """The pipelines, one a line."""
+    if not value:
+        print("no pipelines; `tidegate new NAME` writes one")
+        return
+    rows = [
+        {
+            "pipeline": one["pipeline"],
+            "schedule": one["schedule"] or "(by hand)",
+            "sources": ", ".join(f"{name}: {kind}" for name, kind in one["sources"].items()),
+            "description": one["description"] or "",
+        }
+        if one["error"] is None
+        else {"pipeline": one["pipeline"], "schedule": "", "sources": "", "description": one["error"]["code"]}
+        for one in value
+    ]
+    show_table(rows)
+
+
+def show_logs(value: Mapping[str, Any]) -> None:
+    """What is kept of a run's output, oldest first."""
+    print(f"{value['pipeline']}  run {value['run_id']}  {value['outcome'] or 'unfinished'}")
+    print(f"  report: {value['report']}")
+    for event in value["progress"]:
+        rows = event.get("rows", event.get("numInputRows"))
+        print(
+            f"  {event.get('timestamp', '')} batch {event.get('batchId')} {event['event']}: {rows} rows".replace(
+                "  batch", " batch"
             )
-            if run["error"]:
-                print(indent(f"{run['error']['code']}: {run['error']['message']}", "    "))
+        )
+    if value["error"]:
+        print(indent(str(TidegateError.from_dict(dict(value["error"]))), "  "))
+    for log in value["logs"]:
+        print(f"--- {log['step']}: {log['path']}")
+        print(log["text"].rstrip())
+    if not value["logs"]:
+        print("no driver log is kept: a driver's log is removed when its step succeeds, or no driver was started")
+
+
+_TRIED_AT_MOST = 20
+
+
+def show_trial(value: Mapping[str, Any]) -> None:
+    """What would become of some records."""
+    counts = value["counts"]
+    told = [
+        key
+        for key in ("read", "malformed", "late", "transformed", "rejected", "staged")
+        if counts[key] or key == "read"
+    ]
+    print(f"{value['pipeline']}: " + "  ".join(f"{key} {counts[key]:,}" for key in told))
+    show_table([{name: _cell(one) for name, one in row.items()} for row in value["rows"][:_TRIED_AT_MOST]])
+    if len(value["rows"]) > _TRIED_AT_MOST:
+        print(f"and {len(value['rows']) - _TRIED_AT_MOST} rows more (--json has them)")
+    causes: dict[tuple[str, str | None], list[Mapping[str, Any]]] = {}
+    for record in value["set_aside"]:
+        causes.setdefault((record["reason"], record["detail"]), []).append(record)
+    for (reason, detail), records in causes.items():
+        print(f"set aside, {len(records)} as {reason}: {detail or ''}")
+        print(f"  like {records[0]['position']}: {str(records[0]['raw'])[:_EXAMPLE_AT_MOST]}")
+    _show_quality(value["quality"])
+    print(f"the gate would hold this: {value['held']}" if value["held"] else "the gate would let this pass")
+    print("nothing was written")
+
+
+def _cell(value: Any) -> Any:
+    return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def show_findings(value: Sequence[Mapping[str, Any]]) -> None:
+    """What was looked at, and for each that is wrong the fix."""
+    width = max(len(one["check"]) for one in value)
+    for one in value:
+        print(f"{'ok   ' if one['ok'] else 'WRONG'}  {one['check'].ljust(width)}  {one['found']}")
+        if one["fix"]:
+            print(f"       {' ' * width}  fix: {one['fix']}")
+    wrong = sum(not one["ok"] for one in value)
+    print(f"{wrong} of {len(value)} wrong" if wrong else f"all {len(value)} right")
 
 
 def show_state(value: Mapping[str, Any]) -> None:
@@ -212,6 +331,18 @@ def show_table(rows: Sequence[Mapping[str, Any]]) -> None:
         print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
 
 
+def show_causes(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Counts of quarantined records by cause, an example below each; what is long is not put into columns."""
+    if not rows:
+        print("nothing")
+    for row in rows:
+        print(f"{row['records']:,} {row['reason']}: {row['detail'] or ''}".rstrip(": "))
+        times = f"{row['first_at'][:19]} to {row['last_at'][:19]}"
+        print(f"  run {row['run_id']}, source {row['source'] or 'unknown'}, {times}")
+        if row["example"] is not None:
+            print(f"  like: {row['example']}")
+
+
 def show_records(records: Sequence[Mapping[str, Any]]) -> None:
     """Quarantined records, one block each: raw lines are long, and columns would break them."""
     if not records:
@@ -240,6 +371,8 @@ def show_scaffold(written: Scaffold, folder: Path) -> None:
     """The files that were written, and what to do next."""
     for path in written:
         print(f"wrote {folder / path}")
+    if written.columns:
+        print(f"columns: {written.columns}")
     print("next:")
     for command in written.next_commands:
         print(f"  {command}")

@@ -46,7 +46,8 @@ def make_deliveries(count: int, rows: int = 300, *, seed: int = 1, faults: float
             # Of the last twenty minutes some come with the next delivery: half of those are too late by then.
             held_back = end - moment < timedelta(minutes=20) and rng.random() < 0.2
             event = _make_event(f"d-{device:03d}", moment, rng)
-            deliveries[number + held_back].append(_spoil_some(event, faults, rng))
+            text, fault = _spoil_some(event, faults, rng)
+            deliveries[number + held_back].append((text if fault else _add_readings(text), fault))
         edges = _list_edges(number, start, end)
         deliveries[number] += [(_make_event(device, moment, rng), None) for device, moment in edges]
     return deliveries[:count]
@@ -73,6 +74,46 @@ def _list_edges(number: int, start: datetime, end: datetime) -> list[tuple[str, 
 
 def _make_event(device: str, moment: datetime, rng: random.Random) -> str:
     return dump({"device": device, "event_time": show_time(moment), "kind": rng.choice(KINDS)})
+
+
+def _add_readings(event: str) -> str:
+    """The event with what the device tells about itself: 57 more columns, of which the sessions need none."""
+    rng = random.Random(f"readings {event}")
+    moment = json.loads(event)["event_time"]
+    processes = [
+        {"name": name, "cpu": rng.randrange(1000) / 10, "memory": rng.randrange(1 << 34)}
+        for name in ("app", "sync", "player")[: rng.randrange(4)]
+    ]
+    readings = {
+        "battery": {"level": rng.random(), "volts": 3.7, "charging": rng.random() < 0.3, "health": "good"},
+        "network": {"kind": "5g", "signal": -rng.randrange(120), "cell": {"country": 262, "operator": 1, "id": 7}},
+        "place": {"lat": rng.uniform(-90, 90), "lon": rng.uniform(-180, 180), "fixed_at": moment},
+        "processes": processes,
+        **{f"sensor_{number:02}": rng.uniform(10, 30) for number in range(24)},
+        **dict.fromkeys(("app_version", "os_version"), f"{rng.randrange(20)}.{rng.randrange(10)}"),
+        "os": "tide",
+        "model": f"m{rng.randrange(9)}",
+        "locale": "de-DE",
+        "screen": "home",
+        "element": "list",
+        "orientation": "portrait",
+        "channel": "store",
+        "dark_mode": True,
+        "first_run": False,
+        "foreground": True,
+        "sent_at": moment,
+        "booted_at": moment,
+        "installed_on": "2026-01-31",
+        "updated_on": "2026-02-28",
+        **{name: rng.randrange(2000) for name in ("x", "y", "width", "height")},
+        **{name: rng.randrange(1 << 40) for name in ("duration_ms", "memory_free", "disk_free", "uptime_ms")},
+        "sequence": rng.randrange(1 << 50),
+        "frame_rate": 59.5,
+        "brightness": 0.5,
+        "volume": 0.25,
+        "price": rng.randrange(100_000) / 100,
+    }
+    return dump({**json.loads(event), **readings})
 
 
 def _spoil_some(line: str, share: float, rng: random.Random) -> Record:

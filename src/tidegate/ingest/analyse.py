@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -91,6 +95,29 @@ def _empty_batch(spark: SparkSession, source: SourceSpec, empty: Path) -> DataFr
     return shape_records(empty_records(spark), source)
 
 
+@contextlib.contextmanager
+def _kept_from_stderr() -> Iterator[None]:
+    """Keep from people what the JVM that is started within, and pyspark's own loggers, write to stderr, for ever: each
+    refusal would stand there as JSON, with the JVM's stack. It is shown when no JVM could be started."""
+    from pyspark.logger import PySparkLogger
+
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = True
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with tempfile.TemporaryFile() as log:
+        os.dup2(log.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            log.seek(0)
+            os.write(kept, log.read())
+            raise
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+
+
 def _session(project: Project, spec: PipelineSpec) -> SparkSession:
     """One small session for all pipelines of a command, each with its own SQL settings, as a run sets them."""
     from pyspark.sql import SparkSession
@@ -101,7 +128,8 @@ def _session(project: Project, spec: PipelineSpec) -> SparkSession:
     options = " ".join(jvm_options(0, None))
     for key, value in {**driver_conf(0, 0, 1), **PINNED, "spark.driver.extraJavaOptions": options}.items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate().newSession()
+    with _kept_from_stderr():
+        session = builder.getOrCreate().newSession()
     for key, own in {**project.spec.spark.conf, **spec.spark.conf}.items():
         if key.startswith("spark.sql.") and session.conf.isModifiable(key):
             session.conf.set(key, str(own).lower() if isinstance(own, bool) else str(own))

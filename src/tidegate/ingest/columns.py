@@ -1,7 +1,8 @@
 """Columns of parquet and orc files, from their footers: those the schema lacks, and those that do not fit it.
 
-Spark fails on most types that do not fit, but not on all: it cuts a wide integer down to TINYINT, takes an unsigned one
-for signed, and reads a text in an INT column of an orc file as null (each tried on Spark 4.2.0).
+Spark fails on most types that do not fit, with one file at each attempt, but not on all: it cuts a wide integer down to
+TINYINT, takes an unsigned one for signed, and reads a text in an INT column of an orc file as null (each tried on Spark
+4.2.0).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tidegate.spec.models import FilesSource
 
 _INTEGER_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 _INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
+_QUOTED_NAME = re.compile(r"`((?:[^`]|``)*)`:")
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 
 
@@ -41,7 +43,7 @@ def read_footers(intake: Path, links: Iterable[str], spec: FilesSource) -> dict[
             footers[link] = Footer(fault=found)
             continue
         unknown = tuple(name for name in found if name.lower() not in known)
-        fault = _describe_misfit(found, columns)
+        fault = _describe_misfit(found, columns, spec.format)
         if unknown or fault:
             footers[link] = Footer(unknown, fault)
     return footers
@@ -75,7 +77,8 @@ def _read_columns(path: Path, kind: str) -> dict[str, Any] | str:
         if kind == "parquet":
             import pyarrow.parquet as pq
 
-            schema = pq.read_schema(path)
+            with pq.ParquetFile(path) as file:
+                return _columns_of_parquet(file)
         else:
             from pyarrow import orc
 
@@ -89,20 +92,96 @@ def _read_columns(path: Path, kind: str) -> dict[str, Any] | str:
     return {field.name: field.type for field in schema}
 
 
-def _describe_misfit(found: dict[str, Any], columns: Sequence[Column]) -> str | None:
+def _columns_of_parquet(file: Any) -> dict[str, Any]:
+    """{name: arrow type}. A timestamp of 96 bits is shown in microseconds: to arrow all of them are nanoseconds, and
+    Spark, which writes them itself, reads them."""
+    leaves = [file.schema.column(number) for number in range(len(file.schema))]
+    old = [leaf.path for leaf in leaves if leaf.physical_type == "INT96"]
+    return {
+        field.name: _in_microseconds(field.type)
+        if any(path == field.name or path.startswith(f"{field.name}.") for path in old)
+        else field.type
+        for field in file.schema_arrow
+    }
+
+
+def _in_microseconds(kind: Any) -> Any:
+    import pyarrow as pa
+    import pyarrow.types as kinds
+
+    if kinds.is_timestamp(kind):
+        return pa.timestamp("us", kind.tz)
+    if kinds.is_struct(kind):
+        return pa.struct([field.with_type(_in_microseconds(field.type)) for field in kind])
+    if kinds.is_map(kind):
+        return pa.map_(_in_microseconds(kind.key_type), _in_microseconds(kind.item_type))
+    if kinds.is_list(kind) or kinds.is_large_list(kind):
+        return pa.list_(_in_microseconds(kind.value_type))
+    return kind
+
+
+def _describe_misfit(found: dict[str, Any], columns: Sequence[Column], format_: str) -> str | None:
     by_name = {name.lower(): kind for name, kind in found.items()}
     wrong = [
-        f"{column.name} is {by_name[column.name.lower()]}, the schema wants {column.type.upper()}"
+        fault
         for column in columns
-        if column.name.lower() in by_name and not fits_type(by_name[column.name.lower()], column.type)
+        if column.name.lower() in by_name
+        for fault in find_misfits(by_name[column.name.lower()], column.type, column.name, format_)
     ]
     return "; ".join(wrong) or None
+
+
+def find_misfits(actual: Any, declared: str, place: str, format_: str) -> list[str]:
+    """Where in a column, at ``place``, values of the arrow type ``actual`` cannot be read as the DDL type ``declared``
+    says, in words. Fields of a struct that are not declared are not read, and no fault."""
+    import pyarrow.types as kinds
+
+    if not fits_type(actual, declared):
+        return [f"{place} is {actual}, the schema wants {declared.upper()}"]
+    if kinds.is_timestamp(actual):
+        is_too_fine = format_ == "parquet" and actual.unit == "ns"  # orc has no other unit
+        why = f"{place} is timestamp[ns]; Spark reads ms and us: write with coerce_timestamps='us'"
+        return [why] if is_too_fine else []
+    inner = declared.partition("<")[2].removesuffix(">")
+    if kinds.is_struct(actual):
+        wanted = {name.lower(): type_ for name, type_ in map(_name_and_type, _split_top(inner))}
+        fields = [field for field in actual if field.name.lower() in wanted]
+        below = [(field.type, wanted[field.name.lower()], f"{place}.{field.name}") for field in fields]
+    elif kinds.is_map(actual):
+        key, value = _split_top(inner)
+        below = [(actual.key_type, key, f"{place}[key]"), (actual.item_type, value, f"{place}[value]")]
+    elif kinds.is_list(actual) or kinds.is_large_list(actual) or kinds.is_fixed_size_list(actual):
+        below = [(actual.value_type, inner, f"{place}[]")]
+    else:
+        below = []
+    return [fault for each in below for fault in find_misfits(*each, format_)]
+
+
+def _split_top(inner: str) -> list[str]:
+    """What stands between the commas of a nested type, as far as they are not inside another one."""
+    parts, depth, quoted = [""], 0, False
+    for letter in inner:
+        quoted ^= letter == "`"
+        depth += 0 if quoted else (letter in "<(") - (letter in ">)")
+        if letter == "," and depth == 0 and not quoted:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return parts
+
+
+def _name_and_type(field: str) -> tuple[str, str]:
+    quoted = _QUOTED_NAME.match(field)
+    if quoted:
+        return quoted[1].replace("``", "`"), field[quoted.end() :]
+    name, _, type_ = field.partition(":")
+    return name, type_
 
 
 def fits_type(actual: Any, declared: str) -> bool:
     """Whether every value of the arrow type ``actual`` can be read as the DDL type ``declared``, unchanged.
 
-    Of nested types only the outermost kind is looked at; Spark refuses the file when what is inside does not fit.
+    Of nested types only the outermost kind is looked at: :func:`find_misfits` looks inside.
     """
     import pyarrow.types as kinds
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tidegate.errors import DefectError, DisagreementError, SourceLostError, TidegateError, TryAgainError, UsageError
 from tidegate.ingest.causes import Cause, read_causes
-from tidegate.storage import disk_full, is_disk_full
+from tidegate.storage import disk_full, name_cause, not_permitted
 from tidegate.transform.text import first_lines
 
 _PYTHON_ERROR = re.compile(r"(\w+\.)*\w*(Error|Exception|Exit|Interrupt|Warning)\b")
@@ -24,6 +24,11 @@ _OTHER_SPARK = re.compile(
 
 _PARTITION_FOLDER = re.compile(r"/([^/=\s]+)=([^/]*)")
 _LONGEST_VALUE = 200
+
+_MEMORY_ERRORS = ("java.lang.OutOfMemoryError", "org.apache.spark.memory.SparkOutOfMemoryError")
+_NO_PERMISSION = ("java.nio.file.AccessDeniedException", "org.apache.hadoop.security.AccessControlException")
+_DENIED = ("(Permission denied)", "Mkdirs failed to create")
+"""The words of the operating system, and of Hadoop where it hides them."""
 
 _OFFSETS_GONE = ("OffsetOutOfRangeException",)
 _KAFKA_AWAY = ("TimeoutException", "DisconnectException", "NetworkException", "UnknownTopicOrPartitionException")
@@ -46,7 +51,8 @@ def explain(
         known = explain_python(str(error), name) if on_cluster else None
         return known or _explain_transform(causes, str(error), name, job_folder)
     return (
-        _explain_storage(error, causes, name, state)
+        _explain_memory(causes, name)
+        or _explain_storage(error, causes, name, state)
         or _explain_kafka(error, causes, name, on_cluster=on_cluster)
         or (explain_cluster(str(error), name) if on_cluster else None)
         or _explain_value(causes, str(error), name, job_folder)
@@ -62,12 +68,34 @@ def explain(
     )
 
 
+def _explain_memory(causes: Sequence[Cause], name: str) -> UsageError | None:
+    """Too little memory; the step that started the driver knows how much it had (``run/memory.py``)."""
+    told = next((one for one in causes if one.kind in _MEMORY_ERRORS), None)
+    if told is None:
+        return None
+    return UsageError(
+        "OUT_OF_MEMORY",
+        f"Spark ran out of memory: {told.text[:200]}",
+        where=f"pipeline {name}",
+        next_run="reads the same batch again, and fails again with the same memory; nothing is lost",
+        fix=f"raise `spark.driver.memory` (on a cluster `spark.executor.memory`), then `tidegate run {name}`",
+    )
+
+
+def _named_paths(causes: Sequence[Cause], state: Path) -> list[Path]:
+    """The paths of the state folder that errors of the operating system name, the innermost first; else the folder."""
+    inside = rf"{re.escape(str(state))}[^\s:(]*"
+    return [Path(path) for one in reversed(causes) for path in re.findall(inside, one.text)] or [state]
+
+
 def _explain_storage(error: BaseException, causes: Sequence[Cause], name: str, state: Path) -> TidegateError | None:
     """A full disk, a checkpoint that somebody else writes, state that cannot be read."""
-    if is_disk_full(error):
-        return disk_full(state)
+    if (known := name_cause(error, state)) is not None:
+        return known
     if any("No space left on device" in one.text or "Disk quota exceeded" in one.text for one in causes):
         return disk_full(state)  # the operating system's own words, which Java hands on
+    if any(one.kind in _NO_PERMISSION or any(words in one.text for words in _DENIED) for one in causes):
+        return not_permitted(_named_paths(causes, state))
     if any(one.condition.startswith("CONCURRENT_STREAM_LOG_UPDATE") for one in causes):
         return TryAgainError(
             "CHECKPOINT_BUSY",

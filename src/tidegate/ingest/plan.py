@@ -165,11 +165,9 @@ def transformed_rows(
 def flag_rules(out: DataFrame, rules: Sequence[RowRule]) -> DataFrame:
     """``out`` with a boolean column per rule (true: the row offends) and one for all of them."""
     flags = [F.coalesce(F.expr(rule.sql), F.lit(False)).alias(f"{_RULE}{number}") for number, rule in enumerate(rules)]
-    flagged = out.select("*", *flags)
-    rejected: Column = F.lit(False)
-    for number in range(len(rules)):
-        rejected = rejected | F.col(f"{_RULE}{number}")
-    return flagged.withColumn(REJECTED, rejected)
+    # One text, which Spark parses to a balanced tree: a chain of `|` is as deep as there are rules.
+    rejected = " OR ".join(["false", *(f"{_RULE}{number}" for number in range(len(rules)))])
+    return out.select("*", *flags).withColumn(REJECTED, F.expr(rejected))
 
 
 def observe_rules(flagged: DataFrame, rules: Sequence[RowRule]) -> DataFrame:

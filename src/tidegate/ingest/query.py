@@ -59,13 +59,13 @@ def prepare_query(
     rules = row_rules(suite) if suite is not None else []
     good = {name: _good_records(spec, name, frame, with_provenance=bool(rules)) for name, frame in parsed.items()}
     out = plan.transformed_rows(spark, spec, project.paths(spec.name).job, good, run_id)
+    if suite is not None:  # before its rules become columns: Spark would name neither suite nor rule
+        check_columns(suite, {name: kind for name, kind in out.dtypes if name != plan.PROVENANCE})
     has_state = keeps_state(out)
     if has_state:
         out = observe_open(out)
     flagged = plan.observe_rules(plan.flag_rules(out, rules), rules)
     rows = plan.staged_rows(flagged)
-    if suite is not None:
-        check_columns(suite, dict(rows.dtypes))
     schema_json = plan.nullable_schema_json(rows.schema)
     check_partition_columns(list(spec.table.partition_by), schema_json, table_partition_by)
     if spec.output_mode == "update":

@@ -23,15 +23,24 @@ class TopicWatch:
     pipeline: str
     known: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     brokers: Mapping[str, Asked] = field(default_factory=dict)
+    clusters: Mapping[str, tuple[str | None, str]] = field(default_factory=dict)
+    """{source: (id of its cluster, address)}"""
 
     def check(self, batch_id: int) -> None:
         """Raise SourceLostError TOPIC_RECREATED when a topic is another one now: the records just read may be its own.
 
         To be called when a batch has been read for the last time, before it counts as staged. A topic that is gone
-        gave its records before; the next run names that. Raises TryAgainError BROKER_AWAY.
+        gave its records before; the next run names that. Raises UsageError KAFKA_CLUSTER_CHANGED, TryAgainError
+        BROKER_AWAY.
         """
         for source, known in self.known.items():
             now = self.brokers[source].describe(known)
+            if source in self.clusters:
+                from tidegate.source.kafka import check_cluster
+
+                cluster_id, address = self.clusters[source]
+                found = self.brokers[source].cluster_id()
+                check_cluster(cluster_id, found, address, pipeline=self.pipeline, source=source)
             others = sorted(t for t, state in now.items() if state.topic_id not in (None, known[t]))
             if others:
                 raise SourceLostError(
@@ -49,13 +58,16 @@ def watch_topics(project: Project, paths: PipelinePaths, spec: PipelineSpec) -> 
     """A watch over the topics of the birth record; topics of brokers that keep no ids cannot be watched."""
     known: dict[str, dict[str, str]] = {}
     brokers: dict[str, Asked] = {}
+    clusters: dict[str, tuple[str | None, str]] = {}
     birth = read_birth(paths)
     for name, source in spec.streams.items():
         if isinstance(source, KafkaSource) and birth is not None:
             from tidegate.source.kafka import settings_of
             from tidegate.source.kafka_broker import Brokers
 
+            settings = settings_of(project.spec.kafka, source)
             ids = birth.sources[name]["topic_ids"]
             known[name] = {topic: str(topic_id) for topic, topic_id in ids.items() if topic_id is not None}
-            brokers[name] = Brokers(settings_of(project.spec.kafka, source))
-    return TopicWatch(spec.name, known, brokers)
+            brokers[name] = Brokers(settings)
+            clusters[name] = (birth.sources[name].get("cluster_id"), settings.address)
+    return TopicWatch(spec.name, known, brokers, clusters)

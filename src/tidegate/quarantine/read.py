@@ -14,7 +14,10 @@ from tidegate.quarantine.schema import TIME_COLUMN
 from tidegate.table.log import has_log, list_data_files
 
 _NUMBER = "number"
+_EXAMPLE_AT_MOST = 200
+"""Characters of a record that are shown as an example."""
 _RECORDS_AT_ONCE = 256
+_DETAILS_AT_ONCE = 1 << 14
 _BUFFER_BYTES = 1 << 20
 
 
@@ -30,27 +33,53 @@ class QuarantineFilter:
 
 
 def list_quarantine(table_path: Path, wanted: QuarantineFilter | None = None) -> list[dict[str, Any]]:
-    """Counts per run, source and reason, newest first.
+    """Counts per run, source, reason and cause, newest first, and the most frequent cause first.
 
-    Each is {"run_id", "source", "reason", "records", "first_at", "last_at"}. An empty list when nothing was ever
-    quarantined.
+    Each is {"run_id", "source", "reason", "detail", "records", "first_at", "last_at", "example"}: the cause is the
+    ``detail``, the example the raw text of one of its records. An empty list when nothing was ever quarantined.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    keys = ["run_id", "source", "reason"]
+    keys = ["run_id", "source", "reason", "detail"]
     counted = None
-    for batch, _ in _find(table_path, wanted):
+    sums = [("records", "sum"), ("first_at", "min"), ("last_at", "max"), ("file", "first"), (_NUMBER, "first")]
+    for batch, file in _find(table_path, wanted):
         one = batch.append_column("records", pa.array([1] * len(batch), pa.int64()))
-        one = one.rename_columns({TIME_COLUMN: "first_at"}).append_column("last_at", batch[TIME_COLUMN])
-        one = one.select([*keys, "records", "first_at", "last_at"])
+        one = one.append_column("first_at", batch[TIME_COLUMN]).append_column("last_at", batch[TIME_COLUMN])
+        one = one.append_column("file", pa.array([file] * len(batch), pa.string()))
+        one = one.select([*keys, *(name for name, _ in sums)])
         both = one if counted is None else pa.concat_tables([counted, one])
-        sums = [("records", "sum"), ("first_at", "min"), ("last_at", "max")]
-        counted = both.group_by(keys).aggregate(sums).rename_columns([*keys, "records", "first_at", "last_at"])
+        grouped = both.group_by(keys, use_threads=False).aggregate(sums)  # "first" needs an order
+        counted = grouped.rename_columns([*keys, *(name for name, _ in sums)])
     if counted is None:
         return []
-    order = pc.sort_indices(counted, sort_keys=[(key, "descending") for key in ("last_at", "run_id", "reason")])
-    return [_to_json(row) for row in counted.take(order).to_pylist()]
+    order = [(key, "descending") for key in ("last_at", "run_id", "reason", "records")]
+    rows = counted.take(pc.sort_indices(counted, sort_keys=order)).to_pylist()
+    places = [(row.pop("file"), row.pop(_NUMBER)) for row in rows]
+    examples: dict[tuple[str, int], str | None] = {}
+    for file in dict.fromkeys(file for file, _ in places):
+        for place, record in _take(file, places):
+            examples[place] = record["raw"] if record["raw"] is None else str(record["raw"])[:_EXAMPLE_AT_MOST]
+    return [{**to_json(row), "example": examples[place]} for row, place in zip(rows, places, strict=True)]
+
+
+def count_details(files: Sequence[Path]) -> list[tuple[tuple[str, str], int]]:
+    """((reason, detail), how many records) of the data files ``files``, the most frequent first."""
+    import pyarrow as pa
+
+    found = None
+    for file in files:
+        for batch in _read_pieces(str(file), ["reason", "detail"], _DETAILS_AT_ONCE):
+            ones = pa.array([1] * len(batch), pa.int64())
+            # Files differ in which columns may be null, so the fields are made anew.
+            one = pa.table({"reason": batch["reason"], "detail": batch["detail"], "records": ones})
+            both = one if found is None else pa.concat_tables([found, one])
+            keys = ["reason", "detail"]
+            found = both.group_by(keys).aggregate([("records", "sum")]).rename_columns([*keys, "records"])
+    rows = [] if found is None else found.to_pylist()
+    counts = [((row["reason"] or "", row["detail"] or ""), int(row["records"])) for row in rows]
+    return sorted(counts, key=lambda one: (-one[1], one[0]))
 
 
 def show_quarantine(table_path: Path, wanted: QuarantineFilter | None = None, limit: int = 20) -> list[dict[str, Any]]:
@@ -70,12 +99,12 @@ def show_quarantine(table_path: Path, wanted: QuarantineFilter | None = None, li
         newest = both.take(order[:limit])
     places = [] if newest is None else [(row["file"], row[_NUMBER]) for row in newest.to_pylist()]
     rows = {place: row for file in dict.fromkeys(file for file, _ in places) for place, row in _take(file, places)}
-    return [{**_to_json(rows[place]), "position": _parse_position(rows[place]["position"])} for place in places]
+    return [{**to_json(rows[place]), "position": _parse_position(rows[place]["position"])} for place in places]
 
 
 def _find(table_path: Path, wanted: QuarantineFilter | None) -> Iterator[tuple[Any, str]]:
-    """(what records are found by, file) piece by piece: the wanted records' run_id, source, reason, time, and number in
-    their file, as a pyarrow table."""
+    """(what records are found by, file) piece by piece: the wanted records' run_id, source, reason, detail, time, and
+    number in their file, as a pyarrow table."""
     if not has_log(table_path):
         return
     import pyarrow as pa
@@ -91,11 +120,11 @@ def _find(table_path: Path, wanted: QuarantineFilter | None) -> Iterator[tuple[A
     for file in list_data_files(table_path):
         path = str(table_path / file.path)
         number = 0
-        for batch in _read_pieces(path, ["run_id", "source", "reason", TIME_COLUMN]):
+        for batch in _read_pieces(path, ["run_id", "source", "reason", "detail", TIME_COLUMN]):
             numbers = pa.array(range(number, number + len(batch)), pa.int64())
             number += len(batch)
             found = pa.Table.from_batches([batch]).append_column(_NUMBER, numbers)
-            found = found.set_column(3, TIME_COLUMN, found[TIME_COLUMN].cast(kind))
+            found = found.set_column(4, TIME_COLUMN, found[TIME_COLUMN].cast(kind))
             for test in tests:
                 found = found.filter(test)
             if found.num_rows:
@@ -114,11 +143,11 @@ def _take(file: str, places: Sequence[tuple[str, int]]) -> Iterator[tuple[tuple[
         start += len(batch)
 
 
-def _read_pieces(file: str, columns: list[str] | None) -> Iterator[Any]:
+def _read_pieces(file: str, columns: list[str] | None, at_once: int = _RECORDS_AT_ONCE) -> Iterator[Any]:
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(file, buffer_size=_BUFFER_BYTES) as parquet:
-        yield from parquet.iter_batches(_RECORDS_AT_ONCE, columns=columns, use_threads=False)
+        yield from parquet.iter_batches(at_once, columns=columns, use_threads=False)
 
 
 def _parse_time(text: str) -> Any:
@@ -142,7 +171,7 @@ def _parse_position(text: str | None) -> Any:
         return text
 
 
-def _to_json(value: Any) -> Any:
+def to_json(value: Any) -> Any:
     """A value of a row as JSON can hold it: times in ISO form, decimals as text, bytes as text where they are UTF-8."""
     if isinstance(value, datetime | date):
         return value.isoformat()
@@ -151,7 +180,7 @@ def _to_json(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.decode("utf-8", errors="backslashreplace")
     if isinstance(value, dict):
-        return {str(key): _to_json(item) for key, item in value.items()}
+        return {str(key): to_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_to_json(item) for item in value]
+        return [to_json(item) for item in value]
     return value

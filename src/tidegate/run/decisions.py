@@ -25,6 +25,7 @@ def carry_out(context: RunContext, facts: Facts, *, for_repair: bool = False) ->
     """
     decided = [(verdict, ruling) for verdict, ruling in list_decided(context.paths) if verdict.choose(facts.owed)]
     decided = [one for one in decided if one[1].decision == "discard" or not for_repair]
+    decided = [one for one in decided if one[1].decision != "reread"]  # tidegate.run.reread carries these out
     if not decided:
         return False
     (check_table if for_repair else check_agreement)(facts, context.name)
@@ -50,6 +51,7 @@ def find_decidable(context: RunContext, facts: Facts) -> StoredVerdict:
         raise UsageError(
             "NOT_HELD",
             f"no increment of {name} is held under the run id {run_id!r}",
+            where=f"pipeline {name}",
             next_run="is not touched",
             fix=f"tidegate status {name} shows what is held",
         )
@@ -64,6 +66,7 @@ def check_decided(context: RunContext, ruling: Ruling) -> None:
         raise UsageError(
             "NOT_HELD",
             f"run {report.run_id} of {name} is {report.outcome}; there is nothing to decide",
+            where=f"run {report.run_id} of pipeline {name}",
             next_run="is not touched",
             fix=f"tidegate status {name}",
         )

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 from tidegate import storage
 from tidegate.errors import DisagreementError, SourceLostError, TidegateError
 from tidegate.ingest.order import IngestOrder, write_order
+from tidegate.run.definition import note_definition
 from tidegate.run.losses import accept_losses, left_behind
 from tidegate.run.master import check_master, explain_end
+from tidegate.run.memory import describe_batch, out_of_memory, ran_out
 from tidegate.run.pending import Pending, find_pending
 from tidegate.run.pinned import describe_pinned, settings_at_birth
 from tidegate.run.preflight import Facts, check_agreement, gather_facts
@@ -23,6 +25,7 @@ from tidegate.run.settle import sweep_attempts, sync_ledger
 from tidegate.run.statics import pin_statics
 from tidegate.run.submit import SubmitPlan, driver_died, plan_submit
 from tidegate.spec.as_read import KeptSource, SpooledSource, is_to_infer
+from tidegate.spec.master import parse_master
 from tidegate.spec.models import CloseWhen, FilesSource, KafkaSource
 from tidegate.staging.birth import as_read, name_query, new_birth, read_birth, replace_birth, write_birth
 from tidegate.staging.checkpoint import (
@@ -34,6 +37,7 @@ from tidegate.staging.checkpoint import (
 )
 from tidegate.staging.open_state import closing_watermark, read_open_state
 from tidegate.staging.seal import Seal, set_seal
+from tidegate.transform.load import check_transform
 
 if TYPE_CHECKING:
     from tidegate.run.steps import RunContext
@@ -99,6 +103,7 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
         set_seal(paths, facts.checkpoint, facts.files, facts.seal)
     if not pending.has_new and facts.in_flight is None:
         return None
+    check_transform(project, spec)  # a driver would find it too, after seconds and in Python's words
     if ledger is not None:
         renew_long_checkpoint(context, pending)
         paths, facts = context.paths, context.facts
@@ -345,13 +350,18 @@ def _run_driver(context: RunContext, ordered: tuple[IngestOrder, Pending], submi
         set_seal(paths, facts.checkpoint, facts.files, facts.seal)
     _note_inferred(context)
     result = storage.read_json(result_path)
+    error = TidegateError.from_dict(result["error"]) if result is not None and result["error"] is not None else None
+    if ran_out(exit_code if result is None else 0, error, on_cluster=parse_master(plan.master).is_cluster):
+        batch = facts.in_flight
+        in_hand = describe_batch(order, batch, facts.given.get(batch, {}) if batch is not None else {})
+        raise out_of_memory(context.name, plan.driver_memory, in_hand, log_path)
     if result is None:
         if shutil.disk_usage(paths.state).free < _ROOM_FOR_AN_ANSWER_BYTES:
             raise storage.disk_full(result_path)
         raise driver_died(context.name, exit_code, log_path)
-    if result["error"] is not None:
-        error = explain_end(TidegateError.from_dict(result["error"]), log_path, plan.master, context.name)
-        raise _with_log(error, str(log_path))
+    if error is not None:
+        raise _with_log(explain_end(error, log_path, plan.master, context.name), str(log_path))
+    note_definition(context.project, context.spec, paths, run_id)
     for path in (order_path, result_path, log_path):
         storage.remove(path)
 

@@ -68,7 +68,7 @@ def _finish(
         report.error = None
         report.ended_at = now_text()
         report.quality = own.quality if own is not None else _quality(increment)
-        report.decision = decision
+        report.decision = decision or (report.decision if report.mode == "reread" else None)
         report.published_by = None if whole else increment.run_id
         published = outcome == "published"
         report.rows["superseded"] = sum(increment.superseded_of(manifest) for manifest in mine)

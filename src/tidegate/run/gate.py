@@ -14,6 +14,7 @@ from tidegate import storage
 from tidegate.audit.suite import digest_suite, load_suite
 from tidegate.errors import DefectError, TryAgainError
 from tidegate.machine import now_text
+from tidegate.project import PipelinePaths
 from tidegate.run.merging import load_judged, plan_merge
 from tidegate.run.report import count_rows
 from tidegate.run.verdicts import (
@@ -30,11 +31,12 @@ from tidegate.staging.digest import check_whole
 from tidegate.staging.manifest import BatchManifest, batch_keys, end_positions
 from tidegate.table.folded import Folded, fold_owed
 from tidegate.table.intent import PublishIntent, write_intent
-from tidegate.table.log import read_table_state
-from tidegate.table.plan import plan_publish
+from tidegate.table.log import list_data_files, read_table_state
+from tidegate.table.plan import parse_file_name, plan_publish
 from tidegate.table.publish import finish_intent
 
 _PLANS_AT_MOST = 3
+_DETAIL_AT_MOST = 200
 
 if TYPE_CHECKING:
     from tidegate.audit.engine import RuleResult
@@ -59,7 +61,8 @@ def audit_increment(context: RunContext, facts: Facts) -> StoredVerdict:
     if known is not None and known.covers(owed) and (known.folds, known.rules) == (folds, rules):
         return known
     results = _judge(context, suite, owed, folded) if suite is not None else []
-    verdict = decide_verdict(suite, results, SetAside.of(count_rows(owed)), context.spec.quality)
+    most_frequent = find_most_frequent(context.paths, owed)
+    verdict = decide_verdict(suite, results, SetAside.of(count_rows(owed)), context.spec.quality, most_frequent)
     stored = StoredVerdict(
         run_id=context.report.run_id,
         batches=batch_keys(owed),
@@ -134,6 +137,20 @@ def publish_quarantine(context: RunContext, owed: Sequence[BatchManifest]) -> No
             custom_metadata=extra,
         )
         _publish(context, plan)
+
+
+def find_most_frequent(paths: PipelinePaths, owed: Sequence[BatchManifest]) -> str:
+    """What most of the records that these batches set aside are malformed, late or rejected for, with how many they
+    are; "" when there are none. Their files are in the quarantine table."""
+    from tidegate.quarantine.read import count_details
+
+    batches = {(manifest.query_id[:8], manifest.batch_id) for manifest in owed if manifest.quarantine_files}
+    if not batches:
+        return ""
+    files = [paths.quarantine / file.path for file in list_data_files(paths.quarantine)]
+    (reason, detail), count = count_details([file for file in files if parse_file_name(file.name) in batches])[0]
+    why = detail[:_DETAIL_AT_MOST] or reason
+    return f"{f'late: {why}' if reason == 'late' and detail else why} ({count:,})"
 
 
 def publish_increment(

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from tidegate.errors import TidegateError
 from tidegate.project import Project
+from tidegate.run.definition import list_changes
 from tidegate.run.deliver import describe_behind, describe_sinks
 from tidegate.run.losses import find_losses, loss_error
 from tidegate.run.pending import find_pending
 from tidegate.run.preflight import Facts, check_agreement, gather_facts
-from tidegate.run.verdicts import find_hold, list_decided
+from tidegate.run.verdicts import find_hold, list_decided, list_rereads
 from tidegate.source.spool import describe_not_replayable
 from tidegate.spec.as_read import SpooledSource
 from tidegate.spec.load import load_pipeline
 from tidegate.spec.models import FilesSource, PipelineSpec
 from tidegate.staging.birth import as_read, digest_transform
+from tidegate.transform.load import check_transform
 
 if TYPE_CHECKING:
     from tidegate.source.kafka_broker import OpenBrokers
@@ -34,10 +36,13 @@ class Outlook:
 
 
 def plan_pipeline(project: Project, name: str) -> dict[str, Any]:
-    """What the next run of ``name`` would read, and what stands in its way. Raises UsageError for a bad spec."""
+    """What the next run of ``name`` would read, what stands in its way, and what was changed since the last one that
+    read something. Raises UsageError for a bad spec."""
     paths = project.paths(name).pinned()
     spec = as_read(load_pipeline(project, name), paths)
-    return look_ahead(project, spec, gather_facts(paths, spec)).plan
+    plan = look_ahead(project, spec, gather_facts(paths, spec)).plan
+    since, changes = list_changes(project, spec, paths)
+    return {**plan, "changes_since": since, "changes": [asdict(change) for change in changes]}
 
 
 def look_ahead(project: Project, spec: PipelineSpec, facts: Facts, brokers: OpenBrokers | None = None) -> Outlook:
@@ -46,18 +51,22 @@ def look_ahead(project: Project, spec: PipelineSpec, facts: Facts, brokers: Open
     name = spec.name
     paths = project.paths(name).pinned()
     notes: list[str] = []
+    errors: list[TidegateError] = []
+    rereads = list_rereads(paths)
     try:
         check_agreement(facts, name)
     except TidegateError as error:
-        notes.append(f"would refuse: {error}")
+        if not rereads:  # one that was begun leaves what does not fit, and the next run goes on with it
+            errors.append(error)
     hold = find_hold(paths, facts.owed)
     if hold is not None:
         notes.append(f"held: run {hold.run_id}: {'; '.join(hold.reasons)}")
     decided = [
         {"run_id": verdict.run_id, **ruling.to_report()}
         for verdict, ruling in list_decided(paths)
-        if verdict.choose(facts.owed)
+        if verdict.choose(facts.owed) and ruling.decision != "reread"
     ]
+    decided += [{"run_id": ruling.run_id, **ruling.to_report()} for ruling in rereads]
     notes += [
         f"decided, and not done yet: {one['who']} decided at {one['at']} to {one['decision']} run {one['run_id']}; the "
         "next run does it first"
@@ -93,7 +102,7 @@ def look_ahead(project: Project, spec: PipelineSpec, facts: Facts, brokers: Open
                 changed = list_changed(ledger, pending.scans)
             refused = changed_error(spec, paths, changed)
             if refused is not None:
-                notes.append(f"would refuse: {refused}")
+                errors.append(refused)
             elif changed:
                 notes.append(
                     f"{describe_changed(changed)}; when that is known: tidegate acknowledge {name} --reason '...'"
@@ -103,18 +112,25 @@ def look_ahead(project: Project, spec: PipelineSpec, facts: Facts, brokers: Open
             pending = find_pending(project, paths, spec, facts, None, brokers)
         losses = find_losses(pending)
         if losses:
-            notes.append(f"would refuse: {loss_error(name, facts, pending, losses)}")
+            errors.append(loss_error(name, facts, pending, losses))
         sources, has_new = pending.summaries, pending.has_new
     except TidegateError as error:
-        sources_unknown = in_one_line(error)
-        notes.append(f"would refuse: {error}")
+        sources_unknown = error.to_dict()
+        errors.append(error)
+    if has_new or facts.in_flight is not None:
+        try:
+            check_transform(project, spec)
+        except TidegateError as error:
+            errors.append(error)
     work = has_new or bool(facts.owed) or facts.in_flight is not None or bool(behind)
     value = {
         "pipeline": name,
-        "summary": _summarise(work, notes),
+        "summary": _summarise(work, bool(errors), hold is not None, notes),
         "has_new": has_new,
+        "pending": work,
         "sources": sources,
         "sources_unknown": sources_unknown,
+        "errors": [error.to_dict() for error in errors],
         "changed": changed,
         "held": None if hold is None else {"run_id": hold.run_id, "reasons": hold.reasons},
         "decided": decided,
@@ -134,16 +150,11 @@ def _describe_settling(sources: Mapping[str, Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def _summarise(work: bool, notes: list[str]) -> str:
-    if any(note.startswith("would refuse") for note in notes):
+def _summarise(work: bool, refuses: bool, held: bool, notes: list[str]) -> str:
+    if refuses:
         return "the next run would refuse"
-    if any(note.startswith("held") for note in notes):
+    if held:
         return "waits for a decision"
     if work:
         return "there is something to do"
     return "the next run receives first" if any(_RECEIVES in note for note in notes) else "nothing new"
-
-
-def in_one_line(error: TidegateError) -> str:
-    """Code and message, without what follows in further lines."""
-    return f"{error.code}: {error.message}".partition("\n")[0]

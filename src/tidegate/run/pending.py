@@ -83,7 +83,7 @@ def find_pending(
             if is_spooled:
                 summaries[name]["replayable"] = False
         elif isinstance(source, KafkaSource):
-            from tidegate.source.kafka import KafkaBirth, plan_kafka, resolve_birth
+            from tidegate.source.kafka import KafkaBirth, check_cluster, plan_kafka, resolve_birth, settings_of
 
             if birth is not None and name in birth.sources:
                 start = KafkaBirth.from_dict(birth.sources[name])
@@ -91,6 +91,8 @@ def find_pending(
                 start = resolve_birth(project.spec.kafka, source, brokers)
             taken, begun[name] = kafka_positions(paths, facts, name, start)
             plan = plan_kafka(project.spec.kafka, source, start, taken, brokers)
+            address = settings_of(project.spec.kafka, source).address
+            check_cluster(start.cluster_id, plan.cluster_id, address, pipeline=spec.name, source=name)
             kafka[name] = (start, plan)
             offsets += plan.pending_offsets
             size += plan.pending_offsets * _BYTES_PER_OFFSET

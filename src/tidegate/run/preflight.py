@@ -7,6 +7,7 @@ remember having written, a restored table misses what the checkpoint calls done.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -25,6 +26,11 @@ from tidegate.table.intent import pending_intents
 from tidegate.table.log import TableState, glance_at_table, read_table_state
 from tidegate.table.retire import retired_mark
 
+_REBUILD = (
+    "`tidegate repair {name} --rebuild`: a new table from all that the sources still have, and the old one is set "
+    "aside (`tidegate repair {name} --rebuild --dry-run` tells what that is)"
+)
+
 
 @dataclass(frozen=True)
 class Facts:
@@ -40,6 +46,9 @@ class Facts:
     damaged_staged_files: Sequence[str] = ()
     """Those that are not what was written, by their size; digests are compared where the files are read anyway."""
     state_folder: str = ""
+    table_folder: str = ""
+    foreign_files: Sequence[str] = ()
+    """A parquet file in the table's folder that is not ours, where there is no log; [] for none."""
     keeps_state: bool = False
     """Whether batches depend on the state that earlier ones left."""
     ledger_knows_settled: bool = False
@@ -156,6 +165,8 @@ def gather_facts(paths: PipelinePaths, spec: PipelineSpec, *, at_a_glance: bool 
         published=published,
         fingerprint=fingerprint(spec),
         state_folder=str(paths.state),
+        table_folder=str(paths.table),
+        foreign_files=[] if table is not None else _find_foreign(paths),
         keeps_state=read_open_state(paths, checkpoint.query_id) is not None,
         retired=retired,
     )
@@ -163,6 +174,14 @@ def gather_facts(paths: PipelinePaths, spec: PipelineSpec, *, at_a_glance: bool 
     if facts.untraced_batch is not None:
         facts = replace(facts, ledger_knows_settled=_is_in_ledger(paths, *facts.untraced_batch))
     return facts if at_a_glance else _look_into_checkpoint(paths, facts)
+
+
+def _find_foreign(paths: PipelinePaths) -> list[str]:
+    """The first parquet file in the folder of a table without a log that no publish of ours has moved there."""
+    if not paths.table.is_dir():
+        return []
+    ours = {intent.table_path(paths) / file.path for intent in pending_intents(paths) for file in intent.files_to_add}
+    return [str(path) for path in paths.table.rglob("*.parquet") if path not in ours][:1]
 
 
 def _look_into_checkpoint(paths: PipelinePaths, facts: Facts) -> Facts:
@@ -230,6 +249,7 @@ def _is_in_ledger(paths: PipelinePaths, query_id: str, batch_id: int) -> bool:
 def check_agreement(facts: Facts, name: str) -> None:
     """Raise the first disagreement, the one nearest to the table first."""
     check_table(facts, name)
+    _check_partitions(facts, name)
     _check_checkpoint(facts, name)
     _check_staging(facts, name)
     _check_content(facts, name)
@@ -253,6 +273,8 @@ def _check_table(facts: Facts, name: str) -> None:
                 name,
                 "restore the table folder and run again, or `tidegate repair {name}`: a new table, all read again",
             )
+        if facts.foreign_files:
+            raise _foreign(facts, name)
         return
     if before is None:
         if facts.birth is None and not facts.checkpoint.exists:
@@ -260,7 +282,8 @@ def _check_table(facts: Facts, name: str) -> None:
                 "STATE_GONE",
                 f"the table exists (version {facts.table.version}), but nothing is known of what was read for it",
                 name,
-                "restore the pipeline's state folder and run again, or `tidegate repair {name} --dry-run`",
+                f"restore the pipeline's state folder and run again, or {_new_start(facts)}",
+                see=None,
             )
         return
     refuse_another_table(facts.table, before, name)
@@ -273,6 +296,24 @@ def _check_table(facts: Facts, name: str) -> None:
             f"version {before.get('version')}, batch {before.get('batch_id')}: an older copy was restored",
             name,
             "restore the newer copy, or `tidegate repair {name}`: what this copy lacks is read again from the source",
+        )
+
+
+def _check_partitions(facts: Facts, name: str) -> None:
+    """Files of a table lie in folders of its partition columns: no new checkpoint makes other ones of them."""
+    if facts.table is None:
+        return
+    wanted = facts.fingerprint["partition_by"]
+    has = facts.table.partition_columns
+    if not facts.table.schema_json:  # at a glance: what the spec said then
+        has = facts.birth.fingerprint.get("partition_by", wanted) if facts.birth is not None else wanted
+    if [one.lower() for one in has] != [one.lower() for one in wanted]:
+        raise DisagreementError(
+            "PARTITION_BY_CHANGED",
+            f"the table is partitioned by {has}, the spec says {wanted}",
+            where=f"jobs/{name}/pipeline.yaml, table.partition_by",
+            next_run="refuses again; nothing was read or written",
+            fix=f"take the change back, or {_REBUILD}".replace("{name}", name),
         )
 
 
@@ -319,8 +360,16 @@ def _check_state(facts: Facts, name: str) -> None:
             f"the table, at version {facts.table.version}, holds {found}, of which the state folder knows nothing: an "
             "older copy of it was restored",
             name,
-            "restore the state folder from the same time as the table",
+            f"restore the state folder from the same time as the table, or {_new_start(facts)}",
+            see=None,
         )
+
+
+def _new_start(facts: Facts) -> str:
+    """How to go on without the state folder. Only that can tell which files are in the table; of Kafka its log can."""
+    if all(source["type"] == "kafka" for source in facts.fingerprint["sources"].values()):
+        return "`tidegate repair {name}`: a new checkpoint that starts exactly where the table's log ends"
+    return _REBUILD
 
 
 def _check_checkpoint(facts: Facts, name: str) -> None:
@@ -434,11 +483,29 @@ def _check_spec(facts: Facts, name: str) -> None:
         )
 
 
-def _disagree(code: str, message: str, name: str, fix: str) -> DisagreementError:
+def _foreign(facts: Facts, name: str) -> DisagreementError:
+    return DisagreementError(
+        "FOREIGN_TABLE",
+        f"the folder of the table holds parquet files that no run of this pipeline wrote, for example "
+        f"{facts.foreign_files[0]}, and no _delta_log: its readers would see their rows among the new ones",
+        where=facts.table_folder,
+        next_run="refuses again; nothing was read or written",
+        fix=f"move them away (mv {shlex.quote(facts.table_folder)} {shlex.quote(facts.table_folder + '.before')}), or "
+        "give the pipeline another name or the project another warehouse; then run again",
+    )
+
+
+def _disagree(
+    code: str,
+    message: str,
+    name: str,
+    fix: str,
+    see: str | None = "`tidegate repair {name} --dry-run` shows the choices",
+) -> DisagreementError:
     return DisagreementError(
         code,
         message,
         where=f"pipeline {name}",
         next_run="refuses again; nothing was read or written",
-        fix=fix.replace("{name}", name) + f"; `tidegate repair {name} --dry-run` shows the choices",
+        fix="; ".join([fix, *([see] if see else [])]).replace("{name}", name),
     )

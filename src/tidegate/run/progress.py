@@ -54,6 +54,7 @@ def describe_report(report: dict[str, Any]) -> str:
         parts.append(f"rows: {counts}")
     if verdict:
         parts.append(f"verdict: {verdict}")
+    parts += [f"warning: {warning}" for warning in (report.get("quality") or {}).get("warnings") or ()]
     if table.get("version") is not None:
         parts.append(f"table version {table['version']}")
     for sink in report.get("sinks") or []:

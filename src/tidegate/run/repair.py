@@ -38,6 +38,7 @@ from tidegate.run.report import new_report
 from tidegate.run.settle import last_taken, recover
 from tidegate.run.staged_files import check_staged
 from tidegate.run.steps import RunContext, new_run_id
+from tidegate.run.verdicts import list_rereads
 from tidegate.source.ledger import LedgerRow, open_ledger, shown_path
 from tidegate.spec.load import load_pipeline
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
@@ -51,6 +52,8 @@ from tidegate.table.place import COPY_SUFFIX
 from tidegate.table.plan import parse_file_name
 from tidegate.table.replace import bring_back, list_set_aside
 
+_NOT_BY_A_CHECKPOINT = ("PARTITION_BY_CHANGED", "FOREIGN_TABLE")
+"""What a new checkpoint does not change: the error itself says what does."""
 _TABLE_CODES = ("TABLE_GONE", "TABLE_REPLACED", "TABLE_BEHIND", "TABLE_BEHIND_INTENT")
 
 
@@ -96,7 +99,7 @@ def repair_pipeline(project: Project, name: str, *, dry_run: bool, rebuild: bool
         _finish_begun(project, spec, paths, lease)
         value, plan = _look(project, spec, paths, rebuild, dry_run=False)
         if plan is not None:
-            lost = _carry_out(project, spec, paths, lease, plan)
+            _, lost = _carry_out(project, spec, paths, lease, plan)
             value["unreadable_again"] = lost
             if lost:
                 value["actions"].append(f"these files are gone and cannot be read again: {', '.join(lost)}")
@@ -131,7 +134,12 @@ def _look(
     if found is None:
         return value, None
     value |= {"found": str(found.message), "code": found.code, "choices": list_choices(found.code, spec.name)}
-    if needs_rebuild(facts, spec):
+    if found.code in _NOT_BY_A_CHECKPOINT and not rebuild:
+        value["choices"] = [str(found.fix)]
+        if dry_run:
+            return value, None
+        raise found
+    if needs_rebuild(facts, spec) and found.code != "REBUILD":
         value["choices"] = rebuild_choices(spec.name)
         if not rebuild and dry_run:
             return value, None
@@ -157,8 +165,7 @@ def _plan(
             "guessed",
             where=str(paths.ledger),
             next_run="refuses again",
-            fix=f"restore the state folder from a backup; or move {paths.table}, {paths.quarantine} and {paths.state} "
-            "away and run: then everything is read again",
+            fix=unknown.fix,
         )
     settled = dict.fromkeys(_known_queries(paths, facts), -1)
     if not rebuild:
@@ -174,7 +181,7 @@ def _plan(
         settled=settled,
         taken_back=taken_back,
         again=len(_files_to_read_again(paths, settled)) if has_files else 0,
-        starts=_kafka_starts(project, spec, paths, facts),
+        starts=kafka_starts(project, spec, paths, facts),
         orphans=len(orphans) + len(taken_back),
         hidden=0 if rebuild else len(list_set_aside(paths.table)),
     )
@@ -186,8 +193,8 @@ def _describe(plan: _Plan) -> list[str]:
     if plan.unpublished:
         count, records = len(plan.unpublished), sum(manifest.read for manifest in plan.unpublished)
         told.append(f"set {count} staged batches aside ({records:,} records)")
-    if plan.has_files:
-        told.append(f"read {plan.again} files again that the table's log does not hold")
+    if plan.again:
+        told.append(f"read {plan.again} files that the table's log does not hold")
     told += [f"start source {source} at {json.dumps(start['offsets'])}" for source, start in plan.starts.items()]
     if plan.taken_back:
         told.append(f"take {len(plan.taken_back)} files of those batches out of quarantine")
@@ -198,8 +205,29 @@ def _describe(plan: _Plan) -> list[str]:
     return [*told, "begin a new checkpoint with the next run"]
 
 
-def _carry_out(project: Project, spec: PipelineSpec, paths: PipelinePaths, lease: Lease, plan: _Plan) -> list[str]:
-    """Do it; the files that are gone and cannot be read again.
+def read_again(
+    project: Project, spec: PipelineSpec, paths: PipelinePaths, lease: Lease
+) -> tuple[PipelinePaths, list[str]]:
+    """Begin a new query where the table's log ends, as a repair does; its paths, and the files that are gone.
+
+    Killed anywhere it may be called again.
+    """
+    found = DisagreementError("REREAD", "a held increment is read again")
+    plan = _plan(project, spec, paths, gather_facts(paths, spec), found, rebuild=False)
+    return _carry_out(project, spec, paths, lease, plan)
+
+
+def list_files_to_read_again(paths: PipelinePaths, spec: PipelineSpec) -> list[LedgerRow]:
+    """The files that a new query would read which begins where the table's log ends."""
+    settled = dict.fromkeys(_known_queries(paths, gather_facts(paths, spec)), -1)
+    state = read_table_state(paths.table, tuple(sorted(settled)))
+    return _files_to_read_again(paths, settled | ({} if state is None else state.txns))
+
+
+def _carry_out(
+    project: Project, spec: PipelineSpec, paths: PipelinePaths, lease: Lease, plan: _Plan
+) -> tuple[PipelinePaths, list[str]]:
+    """Do it; the paths of the new query, and the files that are gone and cannot be read again.
 
     The query is ended first, so that nothing of it can come late any more, and the new birth comes last but for the
     note: until then the disagreement is still found. The lease is looked at before each step: a repair that slept
@@ -226,8 +254,9 @@ def _carry_out(project: Project, spec: PipelineSpec, paths: PipelinePaths, lease
     for query_id, manifests in plan.facts.manifests.items():
         lease.check()
         remove_folded(paths, query_id, manifests[-1].batch_id)
+    rereads = {paths.decision(one.run_id) for one in list_rereads(paths)}  # these are what is being done
     for aside, word in ((paths.decisions, "decision"), (paths.verdicts, "verdict")):
-        for path in sorted(aside.glob("*.json")) if aside.is_dir() else []:
+        for path in sorted(set(aside.glob("*.json")) - rereads) if aside.is_dir() else []:
             _move(path, folder / f"{word}-{path.name}", lease)
             _give_back(path, folder / f"{word}-{path.name}", set(plan.settled))
     sources: dict[str, dict[str, Any]] = {source: plan.starts.get(source, {}) for source in spec.streams}
@@ -237,7 +266,7 @@ def _carry_out(project: Project, spec: PipelineSpec, paths: PipelinePaths, lease
     lease.check()
     # Last: as long as the old note stands, a table that disagrees with it is found.
     _note_table(begun, spec, read_table_state(paths.table))
-    return lost
+    return begun, lost
 
 
 def _clear_tables(paths: PipelinePaths, lease: Lease, plan: _Plan, folder: Path) -> None:
@@ -304,6 +333,8 @@ def _why_files_are_unknown(paths: PipelinePaths, facts: Facts, found: TidegateEr
 
 def list_choices(code: str, name: str) -> list[str]:
     """What a person can do about a disagreement."""
+    if code == "REBUILD":
+        return []
     if code == "SPEC_CHANGED":
         return ["take the change in pipeline.yaml back", f"`tidegate repair {name}`: a new checkpoint for the new spec"]
     if code in _TABLE_CODES:
@@ -414,9 +445,7 @@ def _put_back(
     return gone
 
 
-def _kafka_starts(
-    project: Project, spec: PipelineSpec, paths: PipelinePaths, facts: Facts
-) -> dict[str, dict[str, Any]]:
+def kafka_starts(project: Project, spec: PipelineSpec, paths: PipelinePaths, facts: Facts) -> dict[str, dict[str, Any]]:
     """The birth of each Kafka source: where the table's newest commit of ours ends; without a table where the pipeline
     began when it was new, else where the spec starts."""
     sources = {name: source for name, source in spec.streams.items() if isinstance(source, KafkaSource)}

@@ -10,13 +10,14 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tidegate import storage
-from tidegate.errors import DefectError
+from tidegate.errors import DefectError, TidegateError
 from tidegate.machine import now_text
 from tidegate.project import PipelinePaths
 from tidegate.staging.manifest import UNKNOWN_NAMES_AT_MOST, BatchManifest
 from tidegate.staging.open_state import text_of_ms
 
 FINAL_OUTCOMES = ("published", "nothing_new", "discarded")
+ENDED_WITHOUT_REPORT = "ended without a report"
 KEPT_REPORTS = 1000
 _PRUNED_AT_ONCE = 100
 _TIMED_RUNS = ("manual__2", "scheduled__2")
@@ -72,6 +73,19 @@ class RunReport:
 def new_report(pipeline: str, run_id: str) -> RunReport:
     """An empty report of a run that starts now."""
     return RunReport(pipeline=pipeline, run_id=run_id, started_at=now_text())
+
+
+def describe_ended(lease: Mapping[str, Any]) -> str:
+    """What is known of a holder of the lease that died."""
+    who = f"{lease.get('command')}, pid {lease.get('pid')} on {lease.get('host')}, since {lease.get('acquired_at')}"
+    return f"run {lease.get('run_id')} ({who}) {ENDED_WITHOUT_REPORT}: it was killed, or its machine went down"
+
+
+def failed_report(pipeline: str, run_id: str, error: TidegateError) -> RunReport:
+    """The report of a run that could not begin; nobody stores it."""
+    report = new_report(pipeline, run_id)
+    report.outcome, report.error, report.ended_at = "failed", error.to_dict(), report.started_at
+    return report
 
 
 def load_report(paths: PipelinePaths, run_id: str) -> RunReport | None:

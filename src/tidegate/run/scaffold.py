@@ -7,10 +7,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from tidegate.errors import UsageError
 from tidegate.project import PROJECT_FILE, Project
-from tidegate.spec.load import check_name
+from tidegate.spec.document import parse_document
+from tidegate.spec.faults import SpecError
+from tidegate.spec.load import check_document, check_name
 from tidegate.spec.paths import describe_unusable_path
 
 EXAMPLE = "temperatures"
@@ -43,6 +48,8 @@ class Scaffold:
     pipeline: str
     files: tuple[str, ...]
     next_commands: tuple[str, ...]
+    columns: str | None = None
+    """The columns that were inferred, as DDL."""
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.files)
@@ -77,6 +84,51 @@ def new_pipeline(project: Project, name: str) -> Scaffold:
     check_name(name)
     written = _write(project.root, _render(_PIPELINE_FILES, name))
     return Scaffold(project.root, name, written, (f"tidegate plan {name}", f"tidegate run {name}"))
+
+
+def new_bare_pipeline(project: Project, name: str, format_: str | None = None, sample: Path | None = None) -> Scaffold:
+    """Write a spec and a DAG without an example: for the folder of the file ``sample``, with the columns that it has,
+    or for a new inbox whose columns the first run infers.
+
+    Raises UsageError: BAD_NAME, FILE_EXISTS, NO_SUCH_FILE, FORMAT_UNKNOWN, CANNOT_INFER, or a SpecError for columns
+    that no schema may have (nothing was written then).
+    """
+    from tidegate.run.infer_columns import choose_format, infer_columns
+
+    check_name(name)
+    columns: str | None = None
+    options: dict[str, Any] = {}
+    inbox = f"data/inbox/{name}"
+    if sample is not None:
+        if not sample.is_file():
+            raise UsageError(
+                "NO_SUCH_FILE",
+                f"{sample} is not a file",
+                where=str(sample),
+                next_run="is refused again; nothing was written",
+                fix="name a file like those that will come",
+            )
+        format_ = format_ or choose_format(sample)
+        columns, options = infer_columns(sample, format_)
+        folder = os.path.abspath(sample.parent)
+        root = os.path.abspath(project.root)
+        inbox = os.path.relpath(folder, root) if os.path.commonpath([folder, root]) == root else folder
+    source: dict[str, Any] = {"type": "files", "path": inbox, "format": format_ or "json"}
+    source["schema"] = columns or ("value STRING" if format_ == "text" else "infer")
+    if options:
+        source["options"] = options
+    document = {"version": 1, "name": name, "schedule": None, "sources": {name: source}}
+    text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120)
+    found = parse_document(text.encode(), f"jobs/{name}/pipeline.yaml")
+    check_document(found, name)
+    if found.faults:
+        raise SpecError(found.faults, fix=f"rename these columns in the file, or: tidegate new {name} --bare")
+    dag = _render({"pipeline/dag.py.tmpl": _PIPELINE_FILES["pipeline/dag.py.tmpl"]}, name)
+    written = _write(project.root, {**dag, f"jobs/{name}/pipeline.yaml": text})
+    if sample is None:
+        (project.root / inbox).mkdir(parents=True, exist_ok=True)
+    next_commands = (f"tidegate try {name}", f"tidegate run {name}")
+    return Scaffold(project.root, name, written, next_commands, columns)
 
 
 def _render(paths: dict[str, str], name: str) -> dict[str, str]:

@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from tidegate.errors import TidegateError
+from tidegate.errors import DefectError, TidegateError
 from tidegate.lease import read_lease
 from tidegate.project import PipelinePaths, Project
-from tidegate.run.outlook import in_one_line, look_ahead
+from tidegate.run.outlook import look_ahead
 from tidegate.run.preflight import Facts, gather_facts
-from tidegate.run.report import read_newest
+from tidegate.run.report import describe_ended, read_newest
+from tidegate.run.trouble import find_trouble, rank
 from tidegate.spec.load import check_name, list_pipelines, load_pipeline
 from tidegate.spec.models import KafkaSource, PipelineSpec
 from tidegate.staging.birth import as_read
 from tidegate.staging.open_state import describe_open_state, read_open_state, text_of_ms
+from tidegate.storage import name_cause
 
 if TYPE_CHECKING:
     from tidegate.source.kafka_broker import OpenBrokers
@@ -40,27 +42,35 @@ class _Row:
     fault: Exception | None = None
 
 
-def project_status(project: Project, name: str | None) -> list[dict[str, Any]]:
-    """Each pipeline with its newest runs, backlog, holds, lease and table version.
+def project_status(project: Project, name: str | None, limit: int | None = None) -> list[dict[str, Any]]:
+    """Each pipeline with its newest runs (at most ``limit``), backlog, holds, lease, table version and what needs a
+    person, the worst first.
 
-    Of all pipelines, what cannot be told of one is a note in its row, not an error; its ``backlog`` is then None, with
-    the reason as ``backlog_unknown``. Of one alone, a bad spec and the like are raised.
+    Of all pipelines, what cannot be told of one is an error in its row, and is not raised; its ``backlog`` is then
+    None, with the same error as ``backlog_unknown``. Of one alone, a bad spec and the like are raised.
     """
     if name is not None:
-        row = _read_row(project, name, _SHOWN_RUNS_OF_ONE, at_a_glance=False)
+        row = _read_row(project, name, limit or _SHOWN_RUNS_OF_ONE, at_a_glance=False)
         _look_at_sources(project, [row])
         if row.fault is not None:
-            raise row.fault
+            raise name_cause(row.fault, project.root) or row.fault
+        _tell_trouble(row.value)
         return [row.value]
     with _collector_off():
-        rows = [_read_row(project, one, _SHOWN_RUNS_OF_EACH, at_a_glance=True) for one in list_pipelines(project)]
+        shown = limit or _SHOWN_RUNS_OF_EACH
+        rows = [_read_row(project, one, shown, at_a_glance=True) for one in list_pipelines(project)]
         _look_at_sources(project, rows)
     for row in rows:
         if row.fault is not None:
-            row.value["backlog_unknown"] = _name_fault(row.fault)
-            told = str(row.fault) if isinstance(row.fault, TidegateError) else _explain(row.name, row.fault)
-            row.value["notes"].append(told)
-    return [row.value for row in rows]
+            row.fault = name_cause(row.fault, project.root) or row.fault
+            row.value["backlog_unknown"] = _to_error(row.name, row.fault)
+            row.value["errors"].append(row.value["backlog_unknown"])
+        _tell_trouble(row.value)
+    return sorted((row.value for row in rows), key=rank)
+
+
+def _tell_trouble(value: dict[str, Any]) -> None:
+    value["trouble"] = [asdict(one) for one in find_trouble(value)]
 
 
 @contextlib.contextmanager
@@ -75,33 +85,14 @@ def _collector_off() -> Iterator[None]:
             gc.enable()
 
 
-def needs_a_person(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What ``status --check`` answers with 1 for: what is held, failing, cannot be told, decided and not done, or
-    changed and not acknowledged, a line each."""
-    found = []
-    for row in rows:
-        last = row["runs"][0] if row["runs"] else None
-        if row["held"] is not None:
-            found.append(f"{row['pipeline']}: run {row['held']['run_id']} is held")
-        found += [
-            f"{row['pipeline']}: the decision to {one['decision']} run {one['run_id']} was not carried out"
-            for one in row["decided"]
-        ]
-        if last is not None and last["outcome"] == "failed":
-            found.append(f"{row['pipeline']}: its last run failed ({last['error']['code']})")
-        if row["backlog_unknown"] is not None:
-            found.append(f"{row['pipeline']}: {row['backlog_unknown']}")
-        found += [
-            f"{row['pipeline']}: {note.partition(chr(10))[0]}" for note in row["notes"] if note.startswith("would")
-        ]
-        if row["changed"]:
-            found.append(f"{row['pipeline']}: {len(row['changed'])} changed files are not acknowledged")
-    return found
-
-
 def _read_row(project: Project, name: str, runs: int, *, at_a_glance: bool) -> _Row:
-    value: dict[str, Any] = {"pipeline": name, "table": None, "backlog": None, "backlog_unknown": None, "held": None}
+    value: dict[str, Any] = {"pipeline": name, "schedule": None, "table": None, "pending": False}
     value |= {
+        "backlog": None,
+        "backlog_unknown": None,
+        "held": None,
+        "errors": [],
+        "trouble": [],
         "decided": [],
         "changed": [],
         "notes": [],
@@ -119,6 +110,7 @@ def _read_row(project: Project, name: str, runs: int, *, at_a_glance: bool) -> _
         value["notes"] += [f"a run report cannot be read: {path}" for path in unreadable]
         value["lease"] = read_lease(paths)
         row.spec = as_read(load_pipeline(project, name), paths)
+        value["schedule"] = row.spec.schedule
         row.facts = gather_facts(paths, row.spec, at_a_glance=at_a_glance)
         if row.facts.table is not None:
             value["table"] = {"path": str(paths.table), "version": row.facts.table.version}
@@ -168,15 +160,21 @@ def _tell_ahead(value: dict[str, Any], plan: dict[str, Any], sinks: list[dict[st
     value["sinks"] = sinks
     value["held"] = plan["held"]
     value["decided"] = plan["decided"]
+    value["pending"] = plan["pending"]
+    value["errors"] += plan["errors"]
     value["notes"] += plan["notes"]
     value["changed"] = plan["changed"]
     value["backlog_unknown"] = plan["sources_unknown"]
     if value["backlog_unknown"] is None:
-        value["backlog"] = ", ".join(
-            f"{source} {one['files']} files" if "files" in one else f"{source} {one['pending_offsets']} offsets"
+        value["backlog"] = {
+            source: {"files": one["files"], "bytes": one["bytes"]}
+            if "files" in one
+            else {"offsets": one["pending_offsets"]}
             for source, one in plan["sources"].items()
-        )
+        }
     lease = value["lease"]
+    if lease is not None and lease["state"] == "dead":
+        value["notes"].append(f"{describe_ended(lease)}; the next run goes on with what it had begun")
     if lease is not None and lease["state"] in ("held", "parked"):
         value["notes"].append(
             f"lease: {lease['state']} by run {lease['run_id']} ({lease['command']}, pid {lease['pid']} on "
@@ -184,11 +182,14 @@ def _tell_ahead(value: dict[str, Any], plan: dict[str, Any], sinks: list[dict[st
         )
 
 
-def _name_fault(error: Exception) -> str:
+def _to_error(name: str, error: Exception) -> dict[str, Any]:
     if isinstance(error, TidegateError):
-        return in_one_line(error)
-    return f"STATUS_UNREADABLE: {type(error).__name__}: {error}".partition("\n")[0]
-
-
-def _explain(name: str, error: Exception) -> str:
-    return f"{_name_fault(error)}\n  where: state of pipeline {name}\n  fix: tidegate plan {name} tells more"
+        return error.to_dict()
+    unreadable = DefectError(
+        "STATUS_UNREADABLE",
+        f"{type(error).__name__}: {error}".partition("\n")[0],
+        where=f"state of pipeline {name}",
+        next_run="may stop at the same place",
+        fix=f"tidegate plan {name} tells more",
+    )
+    return unreadable.to_dict()

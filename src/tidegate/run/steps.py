@@ -28,18 +28,21 @@ from tidegate.run.report import (
     FINAL_OUTCOMES,
     RunReport,
     check_balance,
+    describe_ended,
     fill_from_manifests,
     load_report,
     new_report,
     prune_reports,
     save_report,
 )
+from tidegate.run.reread import carry_out_rereads, record_reread
 from tidegate.run.settle import recover
 from tidegate.run.verdicts import Ruling, find_hold, held_error, load_verdict, not_audited
 from tidegate.spec.load import load_pipeline
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import as_read
 from tidegate.staging.open_state import describe_open_state, read_open_state, text_of_ms
+from tidegate.transform.load import check_transform
 
 if TYPE_CHECKING:
     from tidegate.run.submit import SubmitPlan
@@ -79,7 +82,7 @@ class RunContext:
         """Finish what was begun, and carry out what people decided; the facts after it. The report is read again:
         recovery may have finished it."""
         self.facts = recover(self.paths, self.spec, self.lease)
-        while carry_out(self, self.facts):
+        while carry_out(self, self.facts) or carry_out_rereads(self, self.facts):
             self.facts = recover(self.paths, self.spec, self.lease)
         self.report = _load_open_report(self.paths, self.report.run_id) or self.report
         return self.facts
@@ -177,11 +180,15 @@ def _open_run(
     spec = load_pipeline(project, name)
     paths = project.paths(name)
     expires = project.spec.lease.expires_after
-    lease = acquire(paths, run_id=run_id, command=command, expires_after_seconds=expires)
+    try:
+        lease = acquire(paths, run_id=run_id, command=command, expires_after_seconds=expires)
+    except OSError as error:
+        raise storage.name_cause(error, paths.state) or error from error
     paths = pin_paths(paths, lease)
     began = time.monotonic()
     report = _load_open_report(paths, run_id) or new_report(name, run_id)
     context = RunContext(project, as_read(spec, paths), paths, lease, report)
+    _note_predecessor(context)
     try:
         yield context
     except BaseException as error:
@@ -202,6 +209,17 @@ def _open_run(
         report.duration_seconds[command] = round(time.monotonic() - began, 3)
         context.save()
         lease.park(max(expires, _PARK_AT_LEAST_SECONDS))
+
+
+def _note_predecessor(context: RunContext) -> None:
+    """A run that was killed could write nothing: who takes over from it says so."""
+    left_by = context.lease.left_by
+    if left_by is None or left_by.get("run_id") in (None, context.report.run_id):
+        return
+    before = load_report(context.paths, str(left_by["run_id"]))
+    if before is None or before.outcome is None:
+        note = f"{describe_ended(left_by)}; this run goes on with what it had begun"
+        context.report.notes += [note] if note not in context.report.notes else []
 
 
 def _clear_exchange(paths: PipelinePaths, run_id: str) -> None:
@@ -241,9 +259,7 @@ def _name_cause(error: BaseException, lease: Lease, paths: PipelinePaths) -> Bas
             lease.check()
         except TryAgainError as lost:
             return lost
-    if isinstance(error, OSError) and storage.is_disk_full(error):
-        return storage.disk_full(error.filename or paths.state)
-    return error
+    return storage.name_cause(error, paths.state) or error
 
 
 def _as_known(error: BaseException, name: str) -> TidegateError:
@@ -251,7 +267,11 @@ def _as_known(error: BaseException, name: str) -> TidegateError:
 
     if isinstance(error, KeyboardInterrupt | SystemExit):
         return TryAgainError(
-            "STOPPED", "the run was stopped", next_run="goes on where it stopped", fix=f"tidegate run {name}"
+            "STOPPED",
+            "the run was stopped",
+            where=f"pipeline {name}",
+            next_run="goes on where it stopped",
+            fix=f"tidegate run {name}",
         )
     return DefectError(
         "UNEXPECTED",
@@ -407,3 +427,21 @@ def decide(
         if submit is not None:
             _deliver(context, submit)
         return context.report.to_dict()
+
+
+def reread_run(project: Project, name: str, run_id: str, *, reason: str, submit: Submit) -> dict[str, Any]:
+    """``tidegate reread``: a held increment is set aside, read again from the source, judged and published by the run
+    that it was held under, with schema, suite and transform as they are now. Returns its report.
+
+    Raises what :func:`record_reread` raises, UsageError NOT_HELD or REASON_MISSING, and whatever a run does.
+    """
+    if not reason.strip():
+        raise UsageError("REASON_MISSING", "a decision needs a reason", fix='add --reason "..."')
+    with _open_run(project, name, run_id, "reread", note_failure=False) as context:
+        facts = context.recover()
+        has_begun = context.report.mode == "reread" and load_verdict(context.paths, run_id) is None
+        if not has_begun:
+            check_transform(project, context.spec)
+            record_reread(context, find_decidable(context, facts), reason)
+            context.recover()
+    return run_pipeline(project, name, run_id, submit=submit)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 from tidegate.errors import DisagreementError, UsageError
 from tidegate.project import Project
 from tidegate.run.validate_files import validate_project
 from tidegate.spec.faults import Fault, SpecError
 from tidegate.spec.literal_secrets import find_in_pipeline, find_in_project
-from tidegate.spec.load import list_pipelines
+from tidegate.spec.load import check_name, list_pipelines
 
 
 def validate_pipelines(project: Project, names: Sequence[str] | None, *, with_spark: bool) -> list[Fault]:
@@ -36,6 +36,15 @@ def validate_pipelines(project: Project, names: Sequence[str] | None, *, with_sp
     return faults
 
 
+def upgrade_suites(project: Project, names: Sequence[str] | None) -> list[tuple[Path, Path]]:
+    """Rewrite the suites of these pipelines (None: of all) that have the form of Great Expectations before 1.0: (suite,
+    the file as it was) of each."""
+    from tidegate.audit.old_suite import upgrade_file
+
+    paths = [(name, project.suite_path(check_name(name))) for name in names or list_pipelines(project)]
+    return [(path, kept) for name, path in paths if (kept := upgrade_file(path, name)) is not None]
+
+
 def _name_pipeline(file: str) -> str | None:
     """Whose file it is: ``jobs/NAME/...`` or ``expectations/NAME.yaml``; None for the project's own."""
     parts = PurePath(file).parts
@@ -47,7 +56,10 @@ def _name_pipeline(file: str) -> str | None:
 def analyse_with_spark(project: Project, names: Sequence[str]) -> list[Fault]:
     """What Spark's analyser says of each pipeline's query: nothing is read, nothing started but a session."""
     from tidegate.ingest.analyse import analyse_pipeline
+    from tidegate.run.submit import find_spark_submit
 
+    if names:
+        find_spark_submit()  # Spark's own word for a missing Java is a traceback
     faults = []
     for name in names:
         try:

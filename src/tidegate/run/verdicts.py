@@ -18,7 +18,7 @@ from tidegate.errors import DisagreementError, HeldError, TryAgainError
 from tidegate.project import PipelinePaths
 from tidegate.staging.manifest import BatchManifest, batch_keys
 
-Ruling = Literal["release", "discard"]
+Ruling = Literal["release", "discard", "reread"]
 
 
 @dataclass(frozen=True)
@@ -123,6 +123,12 @@ def list_decided(paths: PipelinePaths) -> list[tuple[StoredVerdict, Decision]]:
     return [(verdict, decision) for verdict, decision in decided if decision is not None]
 
 
+def list_rereads(paths: PipelinePaths) -> list[Decision]:
+    """The decisions to read an increment again, which stay until that has begun; its verdict may be gone by then."""
+    found = [_read(path, Decision, paths.decision) for path in _files(paths.decisions)]
+    return [one for one in found if one is not None and one.decision == "reread"]
+
+
 def forget_settled(paths: PipelinePaths, settled_up_to: Callable[[str], int]) -> None:
     """Remove what speaks only of batches that the table's log holds, decisions first: none may outlive its verdict.
 
@@ -151,7 +157,7 @@ def find_hold(paths: PipelinePaths, owed: Sequence[BatchManifest]) -> StoredVerd
 
 
 def held_error(name: str, verdict: StoredVerdict, *, earlier: bool) -> HeldError:
-    """The error of a held increment: which rule, how many rows, and the two commands."""
+    """The error of a held increment: which rule, how many rows, and the three commands."""
     what = "; ".join(verdict.reasons) or ", ".join(verdict.failed_critical)
     quoted = quote_word(verdict.run_id)
     return HeldError(
@@ -159,7 +165,8 @@ def held_error(name: str, verdict: StoredVerdict, *, earlier: bool) -> HeldError
         f"{'an earlier increment waits for a decision: ' if earlier else 'the gate holds this increment: '}{what}",
         where=f"run {verdict.run_id} of pipeline {name}; the table is untouched",
         next_run="waits for the decision",
-        fix=f'tidegate release {name} {quoted} --reason "..."   or   tidegate discard {name} {quoted} --reason "..."',
+        fix=f'tidegate release {name} {quoted} --reason "..."   or   tidegate discard {name} {quoted} --reason "..."   '
+        f'or, after a correction:   tidegate reread {name} {quoted} --reason "..."',
     )
 
 

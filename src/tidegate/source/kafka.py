@@ -27,20 +27,28 @@ class KafkaBirth:
     """Where a checkpoint starts: ``offsets`` {topic: {partition: offset}} and the ids of exactly these topics.
 
     ``gone`` lists topics of the spec whose loss a person accepted: their absence is not an error any more.
+    ``cluster_id`` is None until it was seen (an earlier version of tidegate did not keep it).
     """
 
     offsets: Offsets
     topic_ids: dict[str, str | None]
     gone: tuple[str, ...] = ()
+    cluster_id: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """JSON form; partitions become strings."""
-        return {"offsets": offsets_to_json(self.offsets), "topic_ids": self.topic_ids, "gone": list(self.gone)}
+        return {
+            "offsets": offsets_to_json(self.offsets),
+            "topic_ids": self.topic_ids,
+            "gone": list(self.gone),
+            "cluster_id": self.cluster_id,
+        }
 
     @staticmethod
     def from_dict(value: Mapping[str, Any]) -> KafkaBirth:
         """The value that :meth:`to_dict` made."""
-        return KafkaBirth(offsets_from_json(value["offsets"]), dict(value["topic_ids"]), tuple(value.get("gone", ())))
+        offsets, gone = offsets_from_json(value["offsets"]), tuple(value.get("gone", ()))
+        return KafkaBirth(offsets, dict(value["topic_ids"]), gone, value.get("cluster_id"))
 
 
 @dataclass(frozen=True)
@@ -60,6 +68,7 @@ class KafkaPlan:
     new_topics: tuple[str, ...]
     new_partitions: dict[str, list[int]]
     missing_topics: tuple[str, ...]
+    cluster_id: str | None = None
 
     @property
     def pending_offsets(self) -> int:
@@ -116,7 +125,8 @@ def resolve_birth(
         offsets = brokers.end_offsets(partitions)
     else:
         offsets = _offsets_at(brokers, starting, partitions)
-    return KafkaBirth(offsets, {topic: state.topic_id for topic, state in topics.items()})
+    ids = {topic: state.topic_id for topic, state in topics.items()}
+    return KafkaBirth(offsets, ids, cluster_id=brokers.cluster_id())
 
 
 def plan_kafka(
@@ -163,6 +173,24 @@ def plan_kafka(
         new_topics=tuple(sorted(set(topics) - set(known))),
         new_partitions=new_partitions,
         missing_topics=tuple(sorted((set(known) | set(source_spec.topics or ())) - set(topics) - set(birth.gone))),
+        cluster_id=brokers.cluster_id(),
+    )
+
+
+def check_cluster(known: str | None, now: str | None, address: str, *, pipeline: str, source: str) -> None:
+    """Raise UsageError KAFKA_CLUSTER_CHANGED when the brokers at ``address`` are another cluster than the one that the
+    source was read from: the same topic names and offsets mean other records there."""
+    if known is None or now is None or known == now:
+        return
+    raise UsageError(
+        "KAFKA_CLUSTER_CHANGED",
+        f"the brokers at {address} are Kafka cluster {now}, and this source was read from cluster {known} so far: "
+        "topics and offsets of the same names and numbers are other records there",
+        where=f"source {source} of pipeline {pipeline}",
+        next_run="refuses again until the address leads to the old cluster; nothing was read, nothing counts as lost",
+        fix="correct kafka.bootstrap_servers in tidegate.yaml (or its variable), or kafka.bootstrap.servers of the "
+        "source. If the records have moved to this cluster for good: give the source another name in "
+        f"jobs/{pipeline}/pipeline.yaml and the transform, with starting_offsets on this cluster; the table stays",
     )
 
 
@@ -179,7 +207,8 @@ def extend_birth(birth: KafkaBirth, plan: KafkaPlan) -> KafkaBirth:
     for topic in plan.topic_ids:
         if topic_ids.get(topic) is None:
             topic_ids[topic] = plan.topic_ids[topic]
-    return KafkaBirth(offsets, topic_ids, tuple(topic for topic in birth.gone if topic not in plan.topic_ids))
+    gone = tuple(topic for topic in birth.gone if topic not in plan.topic_ids)
+    return KafkaBirth(offsets, topic_ids, gone, birth.cluster_id or plan.cluster_id)
 
 
 def offsets_to_json(offsets: Mapping[str, Mapping[int, int]]) -> dict[str, dict[str, int]]:

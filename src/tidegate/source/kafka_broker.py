@@ -47,6 +47,8 @@ class Asked(Protocol):
 
     def offsets_at(self, partitions: Mapping[str, Iterable[int]], at: datetime) -> Offsets: ...
 
+    def cluster_id(self) -> str | None: ...
+
 
 OpenBrokers = Callable[[KafkaSettings], Asked]
 
@@ -115,6 +117,16 @@ class Brokers:
     def offsets_at(self, partitions: Mapping[str, Iterable[int]], at: datetime) -> Offsets:
         """The first offset of each partition with a time stamp of ``at`` or later, or -1 where there is none."""
         return self._list_offsets(partitions, "for_timestamp", int(at.timestamp() * 1000))
+
+    def cluster_id(self) -> str | None:
+        """The id of the cluster; None where the brokers keep none. To be asked after another question, which tells what
+        is wrong with the way to the brokers."""
+        from confluent_kafka import KafkaException
+
+        try:
+            return self._admin.cluster_id(timeout=_PATIENCE_SECONDS) or None
+        except KafkaException as error:
+            raise self._explain(error.args[0], "ask for the cluster id") from None
 
     def _list_offsets(self, partitions: Mapping[str, Iterable[int]], which: str, *arguments: int) -> Offsets:
         from confluent_kafka import IsolationLevel, KafkaError, TopicPartition, admin

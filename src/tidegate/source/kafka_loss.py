@@ -136,7 +136,8 @@ def birth_after_loss(birth: KafkaBirth, plan: KafkaPlan, loss: KafkaLoss) -> Kaf
     """The birth record of the checkpoint that goes on after ``loss`` was accepted."""
     deleted = {lost.topic for lost in loss.ranges if lost.topic not in plan.topic_ids}
     still_gone = {topic for topic in birth.gone if topic not in plan.topic_ids}
-    return KafkaBirth(offsets_after_loss(plan, loss), dict(plan.topic_ids), tuple(sorted(deleted | still_gone)))
+    gone = tuple(sorted(deleted | still_gone))
+    return KafkaBirth(offsets_after_loss(plan, loss), dict(plan.topic_ids), gone, birth.cluster_id or plan.cluster_id)
 
 
 def _sorted(numbers: Mapping[int, int]) -> list[tuple[int, int]]:

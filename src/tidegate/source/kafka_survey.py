@@ -62,6 +62,7 @@ class _Survey:
         self._topics: dict[str, TopicState] = {}
         self._begin: Offsets = {}
         self._end: Offsets = {}
+        self._cluster_id: str | None = None
         self._fault: Exception | None = None
 
     def add(self, source: KafkaSource, known_topics: Iterable[str]) -> None:
@@ -82,6 +83,7 @@ class _Survey:
             # The end first, as in a look at one source: what arrives in between is left for the next look.
             self._end = self._brokers.end_offsets(partitions)
             self._begin = self._brokers.begin_offsets(partitions)
+            self._cluster_id = self._brokers.cluster_id()
             self._topics = topics
         except Exception as fault:  # whatever it is, the other pipelines have their rows
             self._fault = fault
@@ -113,6 +115,10 @@ class _Survey:
         """See :class:`Brokers`."""
         self._is_open()
         return self._brokers.offsets_at(partitions, at)
+
+    def cluster_id(self) -> str | None:
+        """See :class:`Brokers`."""
+        return self._brokers.cluster_id() if self._is_open() else self._cluster_id
 
     def _is_open(self) -> bool:
         """Whether the round failed over one topic, so that each source asks for itself. Raises what all share."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 
 PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly")
 
@@ -35,6 +36,17 @@ def describe_unusable_schedule(text: str) -> str | None:
             if step == 0:
                 return f"{item!r} steps by nothing"
     return _find_never(fields)
+
+
+def find_previous_ticks(schedule: str, now: datetime, count: int) -> list[datetime]:
+    """The last ``count`` ticks of a schedule up to ``now``, newest first, in UTC as Airflow has them; [] without
+    croniter, which comes with Airflow."""
+    try:
+        from croniter import croniter
+    except ImportError:
+        return []
+    ticks = croniter("0 0 1 1,4,7,10 *" if schedule == "@quarterly" else schedule, now)
+    return [ticks.get_prev(datetime) for _ in range(count)]
 
 
 def _find_never(fields: list[str]) -> str | None:

@@ -61,7 +61,8 @@ _BY_MODEL = {
     },
     "QualitySpec": {
         "on_critical": "hold: later runs wait for a person's decision; continue: this increment waits alone.",
-        "max_quarantine_share": "More than this share set aside is itself a critical failure (0 to 1).",
+        "max_quarantine_share": "More than this share set aside is itself a critical failure (0 to 1). Default: more "
+        "than half malformed or rejected of at least 100 records.",
     },
     "PipelineSpec": {
         "version": "The version of this file's format.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -89,6 +89,8 @@ def find_model(root: type[BaseModel], data: Any, path: KeyPath) -> type[BaseMode
         if current is root and key in _UNIONS and position + 1 < len(path):
             entry = _entry(data, key, path[position + 1])
             kind = entry.get("type") if isinstance(entry, dict) else None
+            if isinstance(kind, str) and kind not in _UNIONS[key]:
+                kind = name_nearest(kind, _UNIONS[key])  # what is checked on with
             current = _UNIONS[key].get(kind) if isinstance(kind, str) else None
             position += 2
             continue
@@ -208,8 +210,11 @@ def _literals(holder: type[BaseModel] | None, key: str | int) -> list[str]:
 
 
 def _choices(holder: type[BaseModel] | None, key: str) -> str:
-    allowed = _literals(holder, key)
-    return f"; allowed: {', '.join(allowed)}" if allowed and "<" not in allowed[0] else ""
+    if key == "sources" and holder is PipelineSpec:
+        return ", for example `sources: {events: {type: files, path: data/inbox, format: json, schema: id STRING}}`"
+    field = _field(holder, key) if holder is not None else None
+    literal = field is not None and get_origin(field.annotation) is Literal
+    return f"; allowed: {', '.join(_literals(holder, key))}" if literal else ""
 
 
 def _repair(data: Any, root: type[BaseModel], path: KeyPath, detail: Any) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
+from functools import lru_cache
+from importlib.resources import files
 
 from tidegate.spec.document import KeyPath
 from tidegate.spec.findings import Finding
 
+_MEANT = 0.93
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 _LOSES_ROWS = "it drops rows in silence"
 _OWNED: dict[str, str] = {
@@ -37,6 +41,23 @@ _INSTEAD = {
 }
 
 
+@lru_cache
+def _list_sql_settings() -> dict[str, str]:
+    names = files("tidegate.spec").joinpath("spark_sql_settings.txt").read_text("utf-8").split()
+    return {name.lower(): name for name in names}
+
+
+@lru_cache
+def _find_meant(key: str) -> str | None:
+    """The setting of Spark SQL that ``key`` was probably meant to be; None for one that is known, and for one that is
+    like none of them: it may be that of a library."""
+    known = _list_sql_settings() if key.startswith("spark.sql.") else {}
+    if not known or known.get(key.lower()) == key:
+        return None
+    found = difflib.get_close_matches(key.lower(), sorted(known), n=1, cutoff=_MEANT)
+    return known[found[0]] if found else None
+
+
 def check_spark_conf(path: KeyPath, conf: Mapping[str, object]) -> list[Finding]:
     """What is wrong with the settings at ``path``."""
     found = []
@@ -51,4 +72,6 @@ def check_spark_conf(path: KeyPath, conf: Mapping[str, object]) -> list[Finding]
             found.append(Finding(here, f"{value!r} is not a number of partitions", "write a whole number from 1"))
         elif isinstance(value, str) and ("\n" in value or "\0" in value):
             found.append(Finding(here, "the value has a line break in it", "write it on one line"))
+        elif (nearest := _find_meant(key)) is not None:
+            found.append(Finding(here, f"Spark has no setting {key!r}, and would not say so", f"write {nearest}"))
     return found

@@ -28,11 +28,12 @@ _FORBIDDEN_IN_NAMES = " ,;{}()\n\t="
 _PARTITION_TYPES = {"string", "long", "integer", "short", "byte", "date"}
 
 
-def normalise_schema(schema_json: str) -> str:
+def normalise_schema(schema_json: str, *, of_table: bool = False) -> str:
     """The schema as the table's log holds it: every field nullable, no field metadata but comments.
 
     Spark marks watermark columns in field metadata and constants as not nullable; neither belongs in a table. Raises
     UsageError SCHEMA_UNSUPPORTED naming every column that a Delta table, or one of the plain readers, cannot hold.
+    ``of_table``: it is not that of rows, but of a table that is there, which another program made or changed.
     """
     schema = json.loads(schema_json)
     faults: list[str] = []
@@ -45,10 +46,20 @@ def normalise_schema(schema_json: str) -> str:
         if lower in seen:
             faults.append(f"columns {seen[lower]!r} and {field['name']!r} differ by case only")
         seen[lower] = field["name"]
+    if faults and of_table:
+        raise UsageError(
+            "SCHEMA_UNSUPPORTED",
+            "the table itself has columns that tidegate does not write, whatever the new rows have: "
+            + "; ".join(faults),
+            where="the log of the table",
+            next_run="fails again; nothing was published",
+            fix="move the table away and write its rows anew with other types, or give the pipeline another name",
+        )
     if faults:
         raise UsageError(
             "SCHEMA_UNSUPPORTED",
             "the rows cannot be kept in a table: " + "; ".join(faults),
+            where="the rows that leave the transform",
             next_run="fails again; nothing was published",
             fix="cast or rename these columns in the transform",
         )
@@ -108,8 +119,8 @@ def check_schema_change(table_schema_json: str, new_schema_json: str) -> list[di
     A new column is added (null in the older rows). A column that went away, or came back with another type or in
     another case, raises UsageError SCHEMA_CHANGE, which lists every difference.
     """
-    table = {field["name"]: field for field in json.loads(normalise_schema(table_schema_json))["fields"]}
     new = {field["name"]: field for field in json.loads(normalise_schema(new_schema_json))["fields"]}
+    table = {field["name"]: field for field in json.loads(normalise_schema(table_schema_json, of_table=True))["fields"]}
     lower = {name.lower(): name for name in table}
     faults = []
     added = []
@@ -133,6 +144,7 @@ def check_schema_change(table_schema_json: str, new_schema_json: str) -> list[di
         raise UsageError(
             "SCHEMA_CHANGE",
             "the rows no longer fit the table: " + "; ".join(faults),
+            where="the rows that leave the transform",
             next_run="is refused again; table and checkpoint are untouched",
             fix="change the transform as said; only new columns can be added to a table",
         )

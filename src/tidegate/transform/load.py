@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from tidegate.project import Project
-from tidegate.spec.faults import Fault, name_nearest
+from tidegate.spec.faults import Fault, SpecError, name_nearest
 from tidegate.spec.models import PipelineSpec
 from tidegate.transform.sql_text import describe_unusable_sql
 
@@ -57,6 +57,13 @@ def read_transform(project: Project, spec: PipelineSpec) -> tuple[Transform, lis
             return passing, [_fault(file, line, message, fix)]
         return Transform("sql", path, text, tuple(spec.sources)), []
     return _read_python(path, file, text, spec, passing)
+
+
+def check_transform(project: Project, spec: PipelineSpec) -> None:
+    """Raise SpecError BAD_TRANSFORM, with every fault, unless the transform's file is there and fits the sources."""
+    faults = read_transform(project, spec)[1]
+    if faults:
+        raise SpecError(faults, fix=f"correct the lines above, then: tidegate validate {spec.name}")
 
 
 def _fault(file: str, line: int | None, message: str, fix: str) -> Fault:

@@ -1,0 +1,179 @@
+"""``tidegate reread``: a held increment is read again from the source, with the schema, suite or transform as they are
+now.
+
+The decision is recorded first, like any other, and carried out by whoever comes next. What it does is what a repair
+does (:mod:`tidegate.run.repair`): the query is ended in the logs, what is staged is set aside, files go back to the
+intake and Kafka's offsets to those of the table's last commit, and a new query begins. The decision stays on disk until
+that has begun, so a process that is killed anywhere is followed by one that goes on with it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from tidegate import storage
+from tidegate.errors import SourceLostError, UsageError
+from tidegate.machine import name_person, now_text
+from tidegate.run.preflight import Facts, check_table
+from tidegate.run.rebuild import needs_rebuild
+from tidegate.run.report import load_report, new_report, save_report
+from tidegate.run.verdicts import Decision, StoredVerdict, list_rereads, load_verdict, quote_word, save_decision
+from tidegate.source.ledger import LedgerRow, shown_path
+from tidegate.spec.load import load_pipeline
+from tidegate.spec.models import FilesSource, KafkaSource
+from tidegate.staging.birth import as_read
+
+if TYPE_CHECKING:
+    from tidegate.run.steps import RunContext
+
+_ALLOWED = ("SPEC_CHANGED",)
+"""Disagreements that reading again settles: the correction itself."""
+
+
+def record_reread(context: RunContext, verdict: StoredVerdict, reason: str) -> None:
+    """Write the decision down. Nothing is decided when what would be read again is not all there.
+
+    Raises UsageError STATE_NEEDED, SourceLostError REREAD_LOST, DisagreementError, TryAgainError BROKER_AWAY.
+    """
+    assert context.facts is not None
+    _check_possible(context, context.facts, verdict.run_id)
+    context.lease.check()
+    judged, folds = sorted(verdict.batches), list(verdict.folds)
+    save_decision(
+        context.paths, Decision(verdict.run_id, "reread", name_person(), reason.strip(), now_text(), judged, folds)
+    )
+
+
+def carry_out_rereads(context: RunContext, facts: Facts) -> bool:
+    """Carry out the first open decision to read again; whether there was one. Paths, spec and facts are others then."""
+    open_ones = list_rereads(context.paths)
+    if not open_ones:
+        return False
+    decision = min(open_ones, key=lambda one: one.at)
+    lost: list[str] = []
+    if _is_owed(facts, decision):
+        lost = _begin_again(context, facts, decision)
+    verdict = load_verdict(context.paths, decision.run_id)
+    if verdict is None or decision.is_on(verdict):  # else the run id was judged anew since, and this is an old decision
+        _tell(context, decision, lost)
+        context.lease.check()
+        storage.remove(context.paths.verdict(decision.run_id))
+    context.lease.check()
+    storage.remove(context.paths.decision(decision.run_id))  # last: without it nobody would tell the report
+    return True
+
+
+def _is_owed(facts: Facts, decision: Decision) -> bool:
+    """Whether the query that read the increment is still the pipeline's: a repair, or an earlier process, may have
+    begun the next one."""
+    living = facts.query_id or (facts.birth.query_id if facts.birth is not None else None)
+    return living in {query_id for query_id, _ in decision.batches}
+
+
+def _is_begun(facts: Facts, decision: Decision) -> bool:
+    """Whether the query was ended already, so that checkpoint and staging no longer have to fit."""
+    return any(query in facts.retired and facts.retired[query] < batch for query, batch in decision.batches)
+
+
+def _begin_again(context: RunContext, facts: Facts, decision: Decision) -> list[str]:
+    """End the query and begin the next one; the files that are gone in spite of everything."""
+    from tidegate.run.repair import read_again
+
+    if _is_begun(facts, decision):
+        check_table(facts, context.name)
+    else:
+        _check_agreement(context, facts)
+    context.paths, lost = read_again(context.project, context.spec, context.paths, context.lease)
+    context.spec = as_read(load_pipeline(context.project, context.name), context.paths)
+    return lost
+
+
+def _tell(context: RunContext, decision: Decision, lost: list[str]) -> None:
+    """The run's report begins anew: what it counted is counted again."""
+    paths = context.paths
+    before = load_report(paths, decision.run_id)
+    if before is not None and before.outcome in ("published", "discarded"):
+        return
+    report = new_report(paths.name, decision.run_id)
+    report.started_at = before.started_at if before is not None else report.started_at
+    report.mode, report.decision = "reread", decision.to_report()
+    if lost:
+        report.notes.append(f"these files are gone and could not be read again: {', '.join(lost)}")
+    context.lease.check()
+    save_report(paths, report)
+
+
+def _check_agreement(context: RunContext, facts: Facts) -> None:
+    from tidegate.run.repair import find_disagreement
+
+    found = find_disagreement(context.paths, facts, context.name)
+    if found is not None and found.code not in _ALLOWED:
+        raise found
+
+
+def _check_possible(context: RunContext, facts: Facts, run_id: str) -> None:
+    _check_agreement(context, facts)
+    name, quoted = context.name, quote_word(run_id)
+    others = f'tidegate release {name} {quoted} --reason "...", or tidegate discard {name} {quoted} --reason "..."'
+    if facts.table is not None and needs_rebuild(facts, context.spec):
+        raise UsageError(
+            "STATE_NEEDED",
+            "the query keeps state, in which the records of the held increment are counted already: reading them again "
+            "would count them twice",
+            where=f"run {run_id} of pipeline {name}",
+            next_run="waits for the decision",
+            fix=f"{others}; or `tidegate repair {name} --rebuild`: a new table from all that the sources still have",
+        )
+    gone = [*_missing_files(context), *_missing_offsets(context, facts)]
+    if gone:
+        more = f" and {len(gone) - 3} more" if len(gone) > 3 else ""
+        raise SourceLostError(
+            "REREAD_LOST",
+            f"not all of the increment can be read again: {'; '.join(gone[:3])}{more}",
+            where=f"run {run_id} of pipeline {name}; its rows are still staged",
+            next_run="waits for the decision",
+            fix=others,
+        )
+
+
+def _missing_files(context: RunContext) -> list[str]:
+    """Files to read again of which neither the link nor the file itself is there."""
+    from tidegate.run.repair import list_files_to_read_again
+    from tidegate.source.intake import source_path
+
+    if not any(isinstance(source, FilesSource) for source in context.spec.streams.values()):
+        return []
+    missing = []
+    for row in list_files_to_read_again(context.paths, context.spec):
+        link = context.paths.intake(row.source) / row.link
+        if not link.is_file() and not _is_same(source_path(context.project, shown_path(row.path)), row):
+            missing.append(f"{shown_path(row.path)} is gone")
+    return missing
+
+
+def _is_same(path: str, row: LedgerRow) -> bool:
+    try:
+        there = os.stat(path)
+    except OSError:
+        return False
+    return row.until is not None or (there.st_size, there.st_mtime_ns) == (row.size, row.mtime_ns)
+
+
+def _missing_offsets(context: RunContext, facts: Facts) -> list[str]:
+    """Ranges that the brokers no longer have."""
+    if not any(isinstance(source, KafkaSource) for source in context.spec.streams.values()):
+        return []
+    from tidegate.run.losses import find_losses
+    from tidegate.run.pending import Pending
+    from tidegate.run.repair import kafka_starts
+    from tidegate.source.kafka import KafkaBirth, plan_kafka
+
+    planned = {}
+    for name, value in kafka_starts(context.project, context.spec, context.paths, facts).items():
+        source = context.spec.streams[name]
+        assert isinstance(source, KafkaSource)
+        start = KafkaBirth.from_dict(value)
+        planned[name] = (start, plan_kafka(context.project.spec.kafka, source, start, {}))
+    losses = find_losses(Pending({}, kafka=planned, begun={name: {} for name in planned}))
+    return [f"source {name}: {loss.to_dict()}" for name, loss in losses.items()]

@@ -1,0 +1,193 @@
+"""``tidegate try``: real records read, transformed and checked by a whole run in a folder of its own, which is thrown
+away. Nothing of the project is written: neither state, table nor quarantine, and no further sink is fed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tidegate.errors import HeldError
+from tidegate.project import PROJECT_FILE, Project, load_project
+from tidegate.run.report import load_report
+from tidegate.run.steps import Submit, decide, run_pipeline
+from tidegate.spec.environment import name_variable
+from tidegate.spec.load import load_pipeline
+from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec, SourceSpec
+from tidegate.transform.load import check_transform
+
+_RUN_ID = "try"
+_LINE_FORMATS = ("json", "csv", "text")
+_PACKED = (".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate", ".xz")
+
+
+def try_pipeline(project: Project, name: str, *, rows: int, submit: Submit) -> dict[str, Any]:
+    """Run ``name`` on about ``rows`` of the newest records of each source, and say what would become of them.
+
+    A file that cannot be cut at a line (parquet, a packed one) is read whole; static sources are read as they are.
+    Raises what a run does, but HeldError: the verdict says it.
+    """
+    spec = load_pipeline(project, name)
+    check_transform(project, spec)
+    with tempfile.TemporaryDirectory(prefix="tidegate-try-") as folder, _settings_of(project, Path(folder)):
+        copy = _copy(project, spec, Path(folder), rows)
+        held = None
+        try:
+            run_pipeline(copy, name, _RUN_ID, submit=submit)
+        except HeldError as error:
+            held = error.message
+        report = load_report(copy.paths(name), _RUN_ID)
+        assert report is not None, "a run that ends without an error leaves its report"
+        counts, quality = dict(report.rows), dict(report.quality)
+        if held is not None:  # only so that its rows can be shown
+            decide(copy, name, _RUN_ID, decision="release", reason="it is thrown away")
+        return {
+            "pipeline": name,
+            "sources": {source: {"rows": one.get("rows", 0)} for source, one in report.sources.items()},
+            "counts": counts,
+            "quality": quality,
+            "held": held,
+            "rows": _published(copy, name, rows),
+            "set_aside": _set_aside(copy, name, rows),
+        }
+
+
+@contextlib.contextmanager
+def _settings_of(project: Project, folder: Path) -> Iterator[None]:
+    """The copy's folders by the variables that go over every file, in this process and in the driver it starts."""
+    wanted = {name_variable((key,)): str(folder / "data" / key) for key in ("warehouse", "state", "quarantine")}
+    jars = project.root / ".tools" / "jars"
+    if "TIDEGATE_JARS" not in os.environ and jars.is_dir():
+        wanted["TIDEGATE_JARS"] = str(jars)
+    before = {key: os.environ.get(key) for key in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            if value is None:
+                os.environ.pop(key, None)
+            else:
+                os.environ[key] = value
+
+
+def _copy(project: Project, spec: PipelineSpec, root: Path, rows: int) -> Project:
+    """The project's settings, and the one pipeline, whose sources are samples."""
+    name = spec.name
+    shutil.copytree(project.jobs / name, root / "jobs" / name)
+    shutil.copy(project.root / PROJECT_FILE, root / PROJECT_FILE)
+    application = project.jobs / "tidegate_job.py"
+    if application.is_file():
+        shutil.copy(application, root / "jobs")
+    if project.suite_path(name).exists():
+        (root / "expectations").mkdir()
+        shutil.copy(project.suite_path(name), root / "expectations")
+    document = yaml.safe_load(project.paths(name).spec.read_text(encoding="utf-8"))
+    for source, one in spec.sources.items():
+        document["sources"][source] |= _sample(project, spec, source, one, root, rows)
+    document.pop("sinks", None)
+    (root / "jobs" / name / "pipeline.yaml").write_text(json.dumps(document), encoding="utf-8")
+    return load_project(root)
+
+
+def _sample(
+    project: Project, spec: PipelineSpec, name: str, source: SourceSpec, root: Path, rows: int
+) -> dict[str, Any]:
+    """The keys of a source by which it reads a sample."""
+    if isinstance(source, FilesSource):
+        if source.static:
+            return {"path": os.path.join(os.path.abspath(project.root), source.path)}
+        return {"path": str(_sample_files(project, spec, name, source, root, rows)), "settle": "0 seconds"}
+    if isinstance(source, KafkaSource) and not source.static:
+        return {"starting_offsets": _last_offsets(project, source, rows)}
+    return {}
+
+
+def _sample_files(project: Project, spec: PipelineSpec, name: str, source: FilesSource, root: Path, rows: int) -> Path:
+    """A folder with the newest files, up to ``rows`` lines of those that have lines."""
+    from tidegate.source.files import scan_files, source_roots
+    from tidegate.source.ledger import open_ledger
+
+    folder = root / "sample" / name
+    folder.mkdir(parents=True)
+    never_run = replace(project.paths(spec.name), state=root / "nothing")
+    with open_ledger(never_run, read_only=True) as ledger:
+        found = scan_files(project, never_run, name, source, ledger).new
+    top = source_roots(project, source)[0]
+    left = rows
+    is_pattern = any(sign in source.path for sign in "*?[{")
+    for number, entry in enumerate(sorted(found, key=lambda one: one.mtime_ns, reverse=True)):
+        if left <= 0:
+            break
+        inner = os.path.relpath(entry.abs_path, top)
+        flat = is_pattern or inner.startswith("..") or inner == "."
+        target = folder / (f"{number:06d}-{os.path.basename(entry.abs_path)}" if flat else inner)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        left -= _take_lines(Path(entry.abs_path), target, source, left)
+    return folder
+
+
+def _take_lines(file: Path, target: Path, source: FilesSource, wanted: int) -> int:
+    """Copy the file, or its first lines; how many rows that counts for."""
+    whole = source.format not in _LINE_FORMATS or file.name.endswith(_PACKED)
+    if whole or any(key.lower() in ("multiline", "linesep", "wholetext") for key in source.options):
+        shutil.copyfile(file, target)
+        return wanted
+    has_header = source.format == "csv" and str(source.options.get("header", "")).lower() == "true"
+    with open(file, "rb") as reader, open(target, "wb") as writer:
+        lines = 0
+        for line in islice(reader, wanted + has_header):
+            writer.write(line)
+            lines += 1
+    return lines - has_header
+
+
+def _last_offsets(project: Project, source: KafkaSource, rows: int) -> dict[str, dict[str, int]]:
+    """About ``rows`` records before the end, divided among the partitions."""
+    from tidegate.source.kafka import resolve_birth
+
+    begin, end = (
+        resolve_birth(project.spec.kafka, source.model_copy(update={"starting_offsets": where})).offsets
+        for where in ("earliest", "latest")
+    )
+    share = max(1, rows // max(1, sum(map(len, end.values()))))
+    return {
+        topic: {str(number): max(begin[topic][number], until - share) for number, until in numbers.items()}
+        for topic, numbers in end.items()
+    }
+
+
+def _published(copy: Project, name: str, limit: int) -> list[dict[str, Any]]:
+    from tidegate.quarantine.read import to_json
+    from tidegate.sink.rows import read_file
+    from tidegate.table.delivery import delivered_rows
+    from tidegate.table.log import read_table_state
+
+    table = copy.paths(name).table
+    state = read_table_state(table)
+    found: list[dict[str, Any]] = []
+    for version in range(0 if state is None else state.version + 1):
+        delivery = delivered_rows(table, version)
+        for file in delivery.files if delivery is not None else ():
+            for batch in read_file(table, file, state.schema_json if state is not None else ""):
+                found += batch.to_pylist()
+                if len(found) >= limit:
+                    return [to_json(row) for row in found[:limit]]
+    return [to_json(row) for row in found]
+
+
+def _set_aside(copy: Project, name: str, limit: int) -> list[dict[str, Any]]:
+    from tidegate.quarantine.read import show_quarantine
+
+    keys = ("reason", "detail", "source", "position", "raw")
+    return [{key: one[key] for key in keys} for one in show_quarantine(copy.paths(name).quarantine, None, limit)]

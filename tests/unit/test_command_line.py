@@ -1,0 +1,142 @@
+"""The command line itself: version, help, and the commands that look at a project without running anything."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from tidegate import __version__
+from tidegate.cli.grouped import GROUPS, group_names
+from tidegate.cli.main import app
+from tidegate.errors import TidegateError
+from tidegate.project import load_project
+from tidegate.run import doctor as doctor_module
+from tidegate.run.report import new_report, save_report
+
+_SPEC = (
+    "version: 1\nname: {}\nschedule: null\nsources:\n"
+    "  s: {{type: files, path: in/{}, format: csv, schema: id STRING}}\n"
+)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Two sound pipelines with nothing to read, and one whose spec is bad."""
+    (tmp_path / "tidegate.yaml").write_text("version: 1\n")
+    for name in ("first", "second", "broken"):
+        (tmp_path / "jobs" / name).mkdir(parents=True)
+        (tmp_path / "in" / name).mkdir(parents=True)
+        text = _SPEC.format(name, name).replace("format", "fromat" if name == "broken" else "format")
+        (tmp_path / "jobs" / name / "pipeline.yaml").write_text(text)
+    return tmp_path
+
+
+def ask(root: Path, *command: str) -> Result:
+    return CliRunner().invoke(app, ["--project", str(root), *command])
+
+
+def _commands() -> dict[str, Any]:
+    root: Any = typer.main.get_command(app)
+    return dict(root.commands)
+
+
+def test_the_version() -> None:
+    assert CliRunner().invoke(app, ["--version"]).stdout == f"tidegate {__version__}\n"
+
+
+def test_help_in_groups_with_nothing_cut_off() -> None:
+    for wanted in ("-h", "--help"):
+        done = CliRunner().invoke(app, [wanted], terminal_width=80)
+        assert done.exit_code == 0 and "..." not in done.stdout.replace("[ARGS]...", "")
+    titles = [line[:-1] for line in done.stdout.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert titles == ["Options", *GROUPS]
+    grouped = group_names(_commands())
+    assert [title for title, _ in grouped] == list(GROUPS), "every command has its group"
+    assert sorted(name for _, names in grouped for name in names) == sorted(_commands())
+    assert "No such command" not in CliRunner().invoke(app, ["run", "-h"]).output
+
+
+def test_every_argument_is_explained() -> None:
+    leaves = [one for command in _commands().values() for one in getattr(command, "commands", {"": command}).values()]
+    untold = [f"{leaf.name} {one.name}" for leaf in leaves for one in leaf.params if not getattr(one, "help", None)]
+    assert untold == []
+
+
+def test_list_names_a_bad_spec_in_its_own_row(root: Path) -> None:
+    rows = {row["pipeline"]: row for row in json.loads(ask(root, "list", "--json").stdout)}
+    assert rows["first"]["sources"] == {"s": "files"} and rows["first"]["error"] is None
+    assert rows["broken"]["error"]["code"] == "BAD_SPEC" and rows["broken"]["error"]["faults"]
+    assert [line.split()[0] for line in ask(root, "list").stdout.splitlines()[1:]] == ["broken", "first", "second"]
+
+
+def test_several_pipelines_each_with_its_own_outcome(root: Path) -> None:
+    done = ask(root, "run", "first", "broken", "second", "first", "--json")
+    assert done.exit_code == 64
+    reports = json.loads(done.stdout)
+    outcomes = [(report["pipeline"], report["outcome"]) for report in reports]
+    assert outcomes == [("first", "nothing_new"), ("broken", "failed"), ("second", "nothing_new")]
+    assert reports[1]["error"]["code"] == "BAD_SPEC" and "broken: BAD_SPEC" in done.stderr
+    (root / "in" / "first").rmdir()
+    done = ask(root, "run", "broken", "first", "second")
+    assert done.exit_code == 66, "what the source lost weighs more than a bad spec"
+    assert "second  run" in done.stdout
+    assert ask(root, "run", "second").exit_code == 0
+    refused = ask(root, "run", "first", "second", "--accept-loss", "gone")
+    assert isinstance(refused.exception, TidegateError) and refused.exception.code == "ONE_AT_A_TIME"
+
+
+def test_logs_of_the_newest_run_and_of_a_named_one(root: Path) -> None:
+    refused = ask(root, "logs", "first")
+    assert isinstance(refused.exception, TidegateError) and refused.exception.code == "NO_SUCH_RUN"
+    paths = load_project(root).paths("first")
+    for run_id, at in (("old", "2026-01-01"), ("new/er", "2026-01-02")):
+        report = new_report("first", run_id)
+        report.started_at, report.outcome = f"{at}T00:00:00+00:00", "failed"
+        report.error = TidegateError("DRIVER_DIED", f"{run_id} died").to_dict()
+        save_report(paths, report)
+    paths.driver_log("new/er").parent.mkdir(parents=True)
+    paths.driver_log("new/er").write_text("Exception in thread main\n")
+    paths.progress("new/er").write_text('{"event": "staged", "batchId": 0, "rows": 7}\n{"torn')
+    value = json.loads(ask(root, "logs", "first", "--json").stdout)
+    assert (value["run_id"], value["logs"][0]["text"]) == ("new/er", "Exception in thread main\n")
+    assert [event["rows"] for event in value["progress"]] == [7]
+    shown = ask(root, "logs", "first").stdout
+    assert "batch 0 staged: 7 rows" in shown and "Exception in thread main" in shown and "new/er died" in shown
+    assert "no driver log is kept" in ask(root, "logs", "first", "old").stdout
+    refused = ask(root, "logs", "first", "nosuch")
+    assert isinstance(refused.exception, TidegateError) and "'nosuch'" in refused.exception.message
+
+
+def test_doctor_names_what_is_wrong_with_its_fix(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (root / "jobs" / "tidegate_job.py").write_text("")
+    for file in (root / "jobs" / "broken").iterdir():
+        file.unlink()
+    before = sorted(root.rglob("*"))
+    done = ask(root, "doctor", "--json")
+    findings = {one["check"]: one for one in json.loads(done.stdout)}
+    assert [one for one in findings.values() if not one["ok"]] == [] and done.exit_code == 0
+    assert {"packages", "java", "state", "pipelines"} <= set(findings)
+    assert sorted(root.rglob("*")) == before, "it leaves nothing behind"
+
+    java = root / "jdk"
+    (java / "bin").mkdir(parents=True)
+    (java / "bin" / "java").touch()
+    (java / "release").write_text('JAVA_VERSION="11.0.2"\n')
+    monkeypatch.setenv("JAVA_HOME", str(java))
+    (root / "data").write_text("in the way")
+    (root / "jobs" / "broken" / "pipeline.yaml").write_text("name: x\n")
+    (root / "jobs" / "tidegate_job.py").unlink()
+    monkeypatch.setattr(doctor_module, "version", lambda name: "0.0.1")
+    done = ask(root, "doctor", "--json")
+    wrong = {one["check"]: one for one in json.loads(done.stdout) if not one["ok"]}
+    assert done.exit_code == 1
+    assert set(wrong) >= {"packages", "java", "application", "state", "warehouse", "quarantine", "pipelines"}
+    assert all(one["fix"] for one in wrong.values())
+    assert "Java 11.0.2" in wrong["java"]["found"] and wrong["pipelines"]["fix"] == "tidegate validate"
+    shown = ask(root, "doctor").stdout
+    assert shown.count("fix: ") == len(wrong) and f"{len(wrong)} of" in shown

@@ -1,0 +1,89 @@
+"""``plan`` shows what was changed since the pipeline last read: columns, rules, query, settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.outputs import check_output
+from tidegate.cli.main import app
+from tidegate.project import Project, load_project
+from tidegate.run.definition import note_definition
+from tidegate.spec.load import load_pipeline
+
+NAME = "orders"
+_SPEC = """version: 1
+name: orders
+schedule: "*/10 * * * *"
+transform: transform.py
+sources:
+  orders:
+    type: files
+    path: in
+    format: csv
+    schema: id STRING, amount INT
+    options: {sep: ";"}
+"""
+_SUITE = """name: orders
+expectations:
+  - {type: expect_column_values_to_not_be_null, kwargs: {column: id}, severity: critical, meta: {rule: has_id}}
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    texts = {"tidegate.yaml": "version: 1\n", "jobs/orders/pipeline.yaml": _SPEC, "expectations/orders.yaml": _SUITE}
+    texts["jobs/orders/transform.py"] = "def transform(orders):\n    return orders\n"
+    (tmp_path / "in").mkdir()
+    for path, text in texts.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    return load_project(tmp_path)
+
+
+def change(project: Project, path: str, old: str, new: str) -> None:
+    file = project.root / path
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new))
+
+
+def test_what_was_changed_since_the_last_read(project: Project) -> None:
+    paths = project.paths(NAME)
+
+    def ask(*options: str) -> str:
+        return CliRunner().invoke(app, ["--project", str(project.root), "plan", NAME, *options]).stdout
+
+    before = check_output("plan", ask("--json"))
+    assert (before["changes_since"], before["changes"]) == (None, []), "it has never read"
+    note_definition(project, load_pipeline(project, NAME), paths, "R1")
+    assert check_output("plan", ask("--json"))["changes"] == [] and "changed since" not in ask()
+
+    change(project, "jobs/orders/pipeline.yaml", "amount INT", "amount BIGINT, paid BOOLEAN")
+    change(project, "jobs/orders/pipeline.yaml", '"*/10 * * * *"', "null")
+    change(project, "jobs/orders/pipeline.yaml", 'sep: ";"', 'sep: ","')
+    change(project, "jobs/orders/transform.py", "return orders\n", "return orders.where('amount > 0')\n")
+    change(project, "expectations/orders.yaml", "rule: has_id", "rule: id_present")
+    found = check_output("plan", ask("--json"))
+    assert found["changes_since"] == "R1"
+    changes = {(one["kind"], one["name"]): (one["was"], one["now"]) for one in found["changes"]}
+    assert changes.pop(("column", "orders.amount")) == ("int", "bigint")
+    assert changes.pop(("column", "orders.paid")) == (None, "boolean")
+    assert changes.pop(("setting", "schedule")) == ("*/10 * * * *", None)
+    assert changes.pop(("setting", "sources.orders.options.sep")) == (";", ",")
+    assert changes.pop(("rule", "has_id"))[1] is None and changes.pop(("rule", "id_present"))[0] is None
+    assert [*changes] == [("query", "transform.py")]
+    shown = ask()
+    for line in ("column orders.amount: int -> bigint", "+ column orders.paid", "query transform.py was edited"):
+        assert line in shown
+
+
+def test_no_secret_is_noted(project: Project) -> None:
+    change(project, "jobs/orders/pipeline.yaml", 'options: {sep: ";"}', "options: {}")
+    spec = load_pipeline(project, NAME)
+    hidden = {"password": "hunter2", "sasl.jaas.config": "hunter3", "plain": "shown"}
+    source = spec.sources["orders"].model_copy(update={"options": hidden})
+    note_definition(project, spec.model_copy(update={"sources": {"orders": source}}), project.paths(NAME), "R1")
+    text = project.paths(NAME).definition.read_text()
+    assert "shown" in text and "hunter" not in text

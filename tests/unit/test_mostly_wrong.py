@@ -1,0 +1,128 @@
+"""An increment that is mostly malformed or rejected is held without being asked; less is a warning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fake_kafka import FakeBroker
+from tests.held import COLUMNS, NAME, Held, commands
+from tests.staged import QUERY, Stager
+from tidegate.audit.verdict import SetAside, decide_verdict
+from tidegate.cli.show import show_report, show_status
+from tidegate.errors import HeldError
+from tidegate.quarantine.rows import write_quarantine_rows
+from tidegate.run.outlook import plan_pipeline
+from tidegate.run.progress import describe_report
+from tidegate.run.repair import repair_pipeline
+from tidegate.run.status import project_status
+from tidegate.source import kafka
+from tidegate.spec.models import QualitySpec
+from tidegate.staging.digest import digest_file
+from tidegate.staging.manifest import SourceRange, StagedFile, write_manifest
+
+DATE, AMOUNT = "received_at: not a TIMESTAMP", "amount: not a DECIMAL(12,2)"
+
+
+@pytest.mark.parametrize(
+    ("aside", "verdict", "said"),
+    [
+        (SetAside(1000, 1000), "failed", "1,000 of 1,000 records malformed (100.0%), more than half: why (9)"),
+        (SetAside(100, 20, 0, 80, 40), "failed", "60 of 100 records set aside (60.0%), more than half: why (9)"),
+        (SetAside(100, 50, transformed=50), "unchecked", "50 of 100 records malformed (50.0%): why (9)"),
+        (SetAside(99, 99), "unchecked", "99 of 99 records malformed (100.0%): why (9)"),
+        (SetAside(1, transformed=1, rejected=1), "unchecked", "1 of 1 records rejected (100.0%): why (9)"),
+        (SetAside(1000, 1, transformed=999), "unchecked", "1 of 1,000 records malformed (0.1%): why (9)"),
+        # two windows of a thousand records, of which one is rejected and the other as well
+        (SetAside(1000, transformed=2, rejected=2), "unchecked", "2 of 2 rows set aside (100.0%): why (9)"),
+        # a thousand rows of one record
+        (SetAside(1, transformed=1000, rejected=900), "unchecked", "900 of 1,000 rows set aside (90.0%): why (9)"),
+        # late records fitted in their time; all of them late is a matter of the watermark
+        (SetAside(1000, late=1000), "unchecked", None),
+        (SetAside(1000, 10, late=800, transformed=190), "unchecked", "810 of 1,000 records set aside (81.0%): why (9)"),
+        (SetAside(1000, transformed=1000), "unchecked", None),
+        (SetAside(0), "unchecked", None),
+    ],
+)
+def test_without_a_limit(aside: SetAside, verdict: str, said: str | None) -> None:
+    decided = decide_verdict(None, [], aside, QualitySpec(), "why (9)")
+    told = [*(failed.reason for failed in decided.failed_critical), *decided.warnings]
+    assert (decided.verdict, told) == (verdict, [said] if said else [])
+    assert len(decided.results) == len(decided.failed_critical)
+
+
+def test_an_explicit_limit_is_the_only_one() -> None:
+    allowed = decide_verdict(None, [], SetAside(1000, 900), QualitySpec(max_quarantine_share=1.0), "why (9)")
+    assert (allowed.verdict, allowed.warnings) == ("unchecked", ())
+    refused = decide_verdict(None, [], SetAside(10, 1, late=2), QualitySpec(max_quarantine_share=0.2), "why (9)")
+    assert refused.failed_critical[0].reason == "3 of 10 records set aside (30.0%), allowed: 20.0%: why (9)"
+
+
+@pytest.fixture
+def held(tmp_path: Path) -> Iterator[Held]:
+    held = Held(tmp_path)
+    held.project.suite_path(NAME).unlink()
+    with commands(lambda: held):
+        yield held
+
+
+def stage(held: Held, good: int, malformed: Mapping[str, int]) -> None:
+    """A batch of good records and of malformed ones, {detail: how many}."""
+    manifest = Stager(held.paths, COLUMNS, []).stage(held.next_batch, [{"id": n, "n": n} for n in range(good)])
+    path = held.paths.staging / QUERY / f"{held.next_batch:012d}" / "a1" / "quarantine" / "part-0.parquet"
+    aside = {"reason": "malformed", "raw": "{", "quarantined_at": datetime(2026, 1, 1, tzinfo=UTC)}
+    details = [detail for detail, count in malformed.items() for _ in range(count)]
+    count = write_quarantine_rows(path, [{**aside, "detail": detail} for detail in details])
+    name = str(path.relative_to(held.paths.state))
+    file = StagedFile(name, count, path.stat().st_size, {}, digest_file(path))
+    manifest = replace(
+        manifest, sources={"orders": SourceRange(good + count, count)}, quarantine_files=[file], quarantined=count
+    )
+    write_manifest(held.paths.manifest(QUERY, held.next_batch), manifest)
+    held.next_batch += 1
+
+
+def test_a_wrong_schema_is_held_with_what_most_records_have(held: Held) -> None:
+    stage(held, 0, {AMOUNT: 1, DATE: 60})
+    stage(held, 2, {DATE: 40})
+    for step in ("the first time", "again"):
+        with pytest.raises(HeldError) as told:
+            held.run("R1")
+        assert told.value.message == (
+            "the gate holds this increment: max_quarantine_share: 101 of 103 records malformed (98.1%), more than "
+            f"half: {DATE} (100)"
+        ), step
+    assert held.rows() == []
+    assert told.value.fix == (
+        'tidegate release orders R1 --reason "..."   or   tidegate discard orders R1 --reason "..."   or, after '
+        'a correction:   tidegate reread orders R1 --reason "..."'
+    )
+    assert held.decide("release")["rows"]["published"] == 2
+
+
+def test_after_a_rebuild_the_held_records_are_read_again(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka, "Brokers", FakeBroker({"orders": {0: 0}}, {"orders": {0: 101}}))
+    stage(held, 0, {DATE: 101})
+    with pytest.raises(HeldError):
+        held.run("R1")
+    repair_pipeline(held.project, NAME, dry_run=False, rebuild=True)
+    plan = plan_pipeline(held.project, NAME)
+    assert (plan["summary"], plan["held"], plan["notes"]) == ("there is something to do", None, [])
+    assert plan["sources"]["orders"]["pending_offsets"] == 101
+
+
+def test_less_is_a_warning_in_run_status_and_task_log(held: Held, capsys: pytest.CaptureFixture[str]) -> None:
+    stage(held, 0, {DATE: 60})
+    report: dict[str, Any] = held.run("R1")
+    line = f"warning: 60 of 60 records malformed (100.0%): {DATE} (60)"
+    assert report["outcome"] == "published" and report["quality"]["results"] == []
+    show_report(report)
+    assert f"\n    {line}\n" in capsys.readouterr().out
+    assert f" | {line}" in describe_report(report)
+    show_status([{**row, "sinks": []} for row in project_status(held.project, NAME)])
+    assert f"\n    {line}\n" in capsys.readouterr().out

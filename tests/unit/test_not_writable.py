@@ -1,0 +1,118 @@
+"""Folders that the user of a run may not write to: named with the command that fixes it; the next run goes on."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.held import GOOD, NAME, Held, commands
+from tests.no_rights import not_writable
+from tidegate.cli.main import main
+from tidegate.errors import TidegateError, TryAgainError
+from tidegate.ingest.failures import explain
+from tidegate.run import steps
+from tidegate.run.report import load_report
+from tidegate.storage import name_cause
+
+
+@pytest.fixture
+def held(tmp_path: Path) -> Iterator[Held]:
+    held = Held(tmp_path)
+    with commands(lambda: held):
+        yield held
+
+
+def expected(folder: Path) -> str:
+    return (
+        f"NOT_WRITABLE: user {pwd.getpwuid(os.geteuid()).pw_name} may not write to {folder}\n"
+        f"  where: {folder}\n"
+        "  next run: starts where this one stopped; nothing is lost\n"
+        f"  fix: chmod -R u+rwX {folder}, then run the same command again"
+    )
+
+
+def fix_by_hand(error: TidegateError) -> None:
+    """Type what the error says."""
+    assert error.fix is not None
+    subprocess.run(error.fix.partition(", then")[0], shell=True, check=True)
+
+
+@pytest.mark.parametrize("where", ["table", "state", "quarantine"])
+def test_the_command_named_fixes_it_and_the_next_run_goes_on(held: Held, where: str) -> None:
+    from tests.unit.test_mostly_wrong import stage
+
+    held.run("R0", GOOD)
+    stage(held, 3, {"n: not a BIGINT": 1})
+    folder = {"table": held.paths.table, "state": held.paths.runs, "quarantine": held.paths.quarantine}[where]
+    folder.mkdir(parents=True, exist_ok=True)
+    with not_writable(folder), pytest.raises(TryAgainError) as told:
+        held.run("R1")
+    assert str(told.value) == expected(folder) and told.value.exit_code == 75
+    report = load_report(held.paths, "R1")
+    assert report is None or report.error is None or report.error["code"] == "NOT_WRITABLE"
+    folder.chmod(0o555)
+    fix_by_hand(told.value)
+    assert folder.stat().st_mode & 0o700 == 0o700
+    held.run("R2")
+    assert held.rows() == [0, 1, 2, 4, 5, 6, 7]
+
+
+def test_the_lease(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    held = Held(tmp_path)
+    folder = tmp_path / "data"
+    folder.mkdir()
+    monkeypatch.setattr(sys, "argv", ["tidegate", "--project", str(tmp_path), "run", NAME])
+    with not_writable(folder), pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 75 and capsys.readouterr().err == expected(folder) + "\n"
+    with not_writable(folder), pytest.raises(TryAgainError, match="NOT_WRITABLE"):
+        steps.audit_run(held.project, NAME, "R1")
+
+
+def test_any_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    Held(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["tidegate", "--project", str(tmp_path), "repair", NAME])
+    folder = tmp_path / "data"
+    folder.mkdir()
+    with not_writable(folder), pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 75 and capsys.readouterr().err == expected(folder) + "\n"
+
+
+def test_what_the_ingest_driver_meets(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    with not_writable(state):
+        try:
+            (state / "staging").mkdir()
+        except PermissionError as error:
+            told = explain(error, NAME, tmp_path / "jobs", state)
+    assert str(told) == expected(state)
+
+
+def test_a_file_where_a_folder_should_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Held(tmp_path)
+    (tmp_path / "data").write_text("")
+    monkeypatch.setattr(sys, "argv", ["tidegate", "--project", str(tmp_path), "run", NAME])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    told = capsys.readouterr().err
+    assert ended.value.code == 75 and told.startswith(f"PATH_UNUSABLE: {tmp_path}/data") and "Traceback" not in told
+
+
+def test_other_errors_are_not_named() -> None:
+    assert name_cause(FileNotFoundError(2, "no such file", "x"), "x") is None
+    assert name_cause(ValueError(), "x") is None
+
+
+def test_a_call_that_names_what_is_not_there(tmp_path: Path) -> None:
+    error = name_cause(PermissionError(1, "Operation not permitted", str(tmp_path / "none/x")), tmp_path)
+    assert error is not None and error.where == str(tmp_path)

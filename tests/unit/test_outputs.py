@@ -1,0 +1,109 @@
+"""The shipped JSON Schemas of ``--json`` are what the commands print, and are current."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import jsonschema
+import pytest
+from typer.testing import CliRunner
+
+from tests.held import GOOD, NAME, Held, commands
+from tests.outputs import check_output
+from tests.unit.test_status import make_project, make_settled, write_spec
+from tidegate.cli import outputs
+from tidegate.cli.main import app
+from tidegate.errors import TidegateError
+from tidegate.quarantine.rows import write_quarantine_rows
+from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
+from tidegate.run.report import RunReport
+from tidegate.run.steps import decide
+from tidegate.source import kafka_broker
+from tidegate.table.commit import commit_files
+from tidegate.table.log import DataFile
+
+
+def ask(root: Path, *command: str) -> str:
+    return CliRunner().invoke(app, ["--project", str(root), *command, "--json"]).stdout
+
+
+def test_the_schemas_are_current_and_sound() -> None:
+    assert outputs.list_stale() == [] and outputs.main(["--check"]) == 0, "python -m tidegate.cli.outputs"
+    for schema in outputs.build_schemas().values():
+        jsonschema.Draft202012Validator.check_schema(schema)
+    assert set(outputs.RunReport.__annotations__) == {field.name for field in dataclasses.fields(RunReport)}
+
+
+def test_what_is_not_in_a_schema_does_not_fit(tmp_path: Path) -> None:
+    make_settled(make_project(tmp_path), "flow")
+    rows = json.loads(ask(tmp_path, "status"))
+    for key, value in (("backlog", "s 1 files"), ("more", 1)):
+        with pytest.raises(jsonschema.ValidationError):
+            check_output("status", json.dumps([{**rows[0], key: value}]))
+
+
+def test_a_project_with_sound_and_faulty_pipelines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_broker, "_PATIENCE_SECONDS", 0.2)
+    project = make_project(tmp_path, 'version: 1\nkafka: {bootstrap_servers: "127.0.0.1:9"}\n')
+    make_settled(project, "sound", waiting=2)
+    make_settled(project, "gone")
+    write_spec(project, "away", "{type: kafka, topics: [t], format: text}")
+    write_spec(project, "faulty", "{tipe: files}")
+    (project.paths("gone").table / "_delta_log").rename(tmp_path / "aside")
+    rows = {row["pipeline"]: row for row in check_output("status", ask(tmp_path, "status"))}
+    codes = {name: [error["code"] for error in row["errors"]] for name, row in rows.items()}
+    assert codes == {"sound": [], "gone": ["TABLE_GONE"], "away": ["BROKER_AWAY"], "faulty": ["BAD_SPEC"]}
+    assert check_output("plan", ask(tmp_path, "plan", "sound"))["sources"]["s"]["files"] == 2
+    assert check_output("plan", ask(tmp_path, "plan", "gone"))["errors"][0]["fix"]
+    assert len(check_output("list", ask(tmp_path, "list"))) == 4
+    assert check_output("logs", ask(tmp_path, "logs", "sound"))["outcome"] == "published"
+    assert check_output("doctor", ask(tmp_path, "doctor"))
+    assert check_output("validate", ask(tmp_path, "validate"))[0]["fix"]
+    assert check_output("repair", ask(tmp_path, "repair", "gone", "--dry-run"))["code"] == "TABLE_GONE"
+    assert check_output("acknowledge", ask(tmp_path, "acknowledge", "sound", "--reason", "seen"))["left"] == 0
+    reports = check_output("reports", ask(tmp_path, "run", "gone", "faulty"))
+    assert [report["error"]["code"] for report in reports] == ["TABLE_GONE", "BAD_SPEC"]
+
+
+@pytest.fixture
+def held(tmp_path: Path) -> Iterator[Held]:
+    value = Held(tmp_path)
+    with commands(lambda: value):
+        value.hold()
+        yield value
+
+
+def test_a_held_run_and_its_release(held: Held) -> None:
+    assert check_output("report", (held.paths.report("R1")).read_text())["outcome"] == "held"
+    released = check_output("report", json.dumps(held.decide("release")))
+    assert released["decision"]["decision"] == "release"
+    check_output("report", json.dumps(held.run("R2", GOOD)))
+    with pytest.raises(TidegateError) as refused:
+        decide(held.project, NAME, "nosuch", decision="discard", reason="x")
+    check_output("error", json.dumps({"error": refused.value.to_dict()}))
+
+
+def test_quarantined_records(tmp_path: Path) -> None:
+    project = make_project(tmp_path)
+    make_settled(project, "flow")
+    path = project.paths("flow").quarantine / "part-x.parquet"
+    record = {"pipeline": "flow", "run_id": "R", "source": "s", "raw": "{", "reason": "malformed"}
+    record |= {"position": '{"file": "a", "line": 3}', "quarantined_at": datetime(2026, 1, 1, tzinfo=UTC)}
+    write_quarantine_rows(path, [record, {**record, "source": None, "position": None, "reason": "late"}])
+    commit_files(
+        path.parent,
+        schema_json=QUARANTINE_SCHEMA_JSON,
+        partition_by=[],
+        add=[DataFile(path.name, 2, path.stat().st_size)],
+        remove=[],
+        app_id="q",
+        app_version=0,
+        app_version_before=-1,
+        custom_metadata={},
+    )
+    assert len(check_output("quarantine-list", ask(tmp_path, "quarantine", "list", "flow"))) == 2
+    assert len(check_output("quarantine-show", ask(tmp_path, "quarantine", "show", "flow"))) == 2

@@ -1,0 +1,99 @@
+"""What in ``status`` needs a person, in which order, and when a pipeline is behind its schedule."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.unit.test_status import make_project, make_settled
+from tidegate.cli.main import app
+from tidegate.run.report import new_report, save_report
+from tidegate.run.trouble import find_behind, find_trouble, rank, summarise
+
+NOW = datetime(2026, 3, 2, 12, 5, tzinfo=UTC)
+
+
+def make_row(name: str = "flow", **values: Any) -> dict[str, Any]:
+    row: dict[str, Any] = {"pipeline": name, "schedule": None, "pending": True, "held": None, "errors": []}
+    row |= {"backlog_unknown": None, "decided": [], "changed": [], "runs": [], **values}
+    return {**row, "trouble": [vars(one) for one in find_trouble(row, NOW)]}
+
+
+def run_at(started: str, ended: str | None, outcome: str | None = "published") -> dict[str, Any]:
+    error = {"code": "INGEST_FAILED"} if outcome == "failed" else None
+    day = "2026-03-02T"
+    ended_at = None if ended is None else f"{day}{ended}:00+00:00"
+    return {"started_at": f"{day}{started}:00+00:00", "ended_at": ended_at, "outcome": outcome, "error": error}
+
+
+@pytest.mark.parametrize(
+    ("schedule", "runs", "pending", "since"),
+    [
+        ("*/10 * * * *", [run_at("11:40", "11:41")], True, "11:41"),
+        ("*/10 * * * *", [run_at("11:50", "11:51")], True, None),  # a run of 12:00 may still be at work
+        ("*/10 * * * *", [run_at("11:40", "11:41")], False, None),  # nothing waits
+        (None, [run_at("00:00", "00:01")], True, None),
+        ("*/10 * * * *", [], True, None),  # never run: its first tick may lie ahead
+        ("*/10 * * * *", [run_at("12:00", None, None), run_at("11:20", "11:21")], True, "11:21"),
+        ("*/10 * * * *", [run_at("12:00", "12:01", "failed"), run_at("11:30", "11:31", "failed")], True, "11:30"),
+        ("*/10 * * * *", [run_at("12:00", "12:01", "nothing_new"), run_at("11:00", "11:01")], True, None),
+        ("@hourly", [run_at("10:00", "10:01")], True, "10:01"),
+        ("@hourly", [run_at("11:00", "11:01")], True, None),
+        ("0 6 * * MON", [run_at("00:00", "00:01")], True, None),
+    ],
+)
+def test_behind_its_schedule(schedule: str | None, runs: list[Any], pending: bool, since: str | None) -> None:
+    expected = None if since is None else f"2026-03-02T{since}:00+00:00"
+    assert find_behind(make_row(schedule=schedule, runs=runs, pending=pending), NOW) == expected
+
+
+def test_rows_by_trouble_and_their_sum() -> None:
+    error = {"code": "TABLE_GONE", "message": "it is gone\nmore"}
+    rows = [
+        make_row("calm"),
+        make_row("changed", changed=[{"path": "a"}]),
+        make_row("late", schedule="* * * * *", runs=[run_at("11:00", "11:01")]),
+        make_row("refusing", errors=[error]),
+        make_row("dark", errors=[error], backlog_unknown=error),
+        make_row("failing", runs=[run_at("12:00", "12:01", "failed")]),
+        make_row("waiting", held={"run_id": "R"}, runs=[run_at("12:00", "12:01", "failed")]),
+        make_row("also", held={"run_id": "S"}),
+    ]
+    names = [row["pipeline"] for row in sorted(rows, key=rank)]
+    assert names == ["also", "waiting", "failing", "refusing", "dark", "late", "changed", "calm"]
+    assert summarise(rows) == (
+        "2 held, 1 failed, 1 would refuse, 1 that cannot be read, 1 behind schedule, 1 with changed files of 8"
+        " pipelines"
+    )
+    assert summarise(rows[:1]) == "1 pipeline, nothing needs a person"
+    assert rows[3]["trouble"] == [{"kind": "refused", "message": "would refuse: TABLE_GONE: it is gone"}]
+
+
+def test_failed_limit_and_check(tmp_path: Path) -> None:
+    project = make_project(tmp_path)
+    for name in ("calm", "failing"):
+        make_settled(project, name)
+
+    def ask(*options: str, expect: int = 0) -> Any:
+        done = CliRunner().invoke(app, ["--project", str(tmp_path), "status", *options])
+        assert done.exit_code == expect, done
+        return done
+
+    assert ask("--check").stdout.endswith("2 pipelines, nothing needs a person\n")
+    report = new_report("failing", "manual__2026-02-01T00:00:00_x")
+    report.outcome, report.error = "failed", {"code": "INGEST_FAILED", "message": "m"}
+    save_report(project.paths("failing"), report)
+    done = ask("--check", expect=1)
+    assert "failing: its last run failed (INGEST_FAILED)" in done.stderr
+    assert done.stdout.endswith("1 failed of 2 pipelines\n")
+    assert [row["pipeline"] for row in json.loads(ask("--json").stdout)] == ["failing", "calm"]
+    (row,) = json.loads(ask("--failed", "--json").stdout)
+    assert (row["pipeline"], len(row["runs"])) == ("failing", 3)
+    assert [len(row["runs"]) for row in json.loads(ask("--limit", "1", "--json").stdout)] == [1, 1]
+    assert len(json.loads(ask("calm", "--limit", "2", "--json").stdout)[0]["runs"]) == 2
+    assert ask("--failed").stdout.splitlines()[0].startswith("failing: ")
