@@ -13,20 +13,21 @@ from tidegate import storage
 from tidegate.errors import DisagreementError, SourceLostError, TidegateError
 from tidegate.ingest.order import IngestOrder, write_order
 from tidegate.run.definition import note_definition
-from tidegate.run.losses import accept_losses
+from tidegate.run.losses import accept_losses, left_behind
 from tidegate.run.master import check_master, explain_end
 from tidegate.run.memory import describe_batch, out_of_memory, ran_out
 from tidegate.run.pending import Pending, find_pending
 from tidegate.run.pinned import describe_pinned, settings_at_birth
 from tidegate.run.preflight import Facts, check_agreement, gather_facts
 from tidegate.run.renewal import renew_long_checkpoint
+from tidegate.run.report import join_named
 from tidegate.run.settle import sweep_attempts, sync_ledger
 from tidegate.run.statics import pin_statics
 from tidegate.run.submit import SubmitPlan, driver_died, plan_submit
 from tidegate.spec.as_read import KeptSource, SpooledSource, is_to_infer
 from tidegate.spec.master import parse_master
 from tidegate.spec.models import CloseWhen, FilesSource, KafkaSource
-from tidegate.staging.birth import Birth, as_read, name_query, new_birth, read_birth, replace_birth, write_birth
+from tidegate.staging.birth import as_read, name_query, new_birth, read_birth, replace_birth, write_birth
 from tidegate.staging.checkpoint import (
     files_between,
     plan_closing_batch,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
 _ROOM_FOR_AN_ANSWER_BYTES = 1 << 20
 _ACCEPTED_AT_MOST = 3
+_NAMED_AT_MOST = 100
 
 
 def drain_sources(context: RunContext, submit: Callable[[SubmitPlan], int], accept_loss: str | None) -> None:
@@ -85,7 +87,7 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
     for name, summary in pending.summaries.items():
         if name in lost:
             summary["lost"] = lost[name]
-        context.report.sources[name] = {"rows": 0, **summary}
+        context.report.sources[name] = join_named(context.report.sources.get(name, {}), {"rows": 0, **summary})
     if ledger is not None:
         if context.report.notes or any(scan.changed or scan.vanished for scan in pending.scans.values()):
             context.save()  # named in a report before they count as reported
@@ -128,9 +130,14 @@ def _restore_links(context: RunContext, ledger: Ledger) -> tuple[dict[str, list[
         if not isinstance(source, FilesSource):
             continue
         restored = restore_links(context.project, context.paths, name, source, ledger)
+        if restored.changed:
+            note = f"source {name}: changed since they were taken, and read as they are now: "
+            note += ", ".join(shown_path(path) for path in restored.changed[:_NAMED_AT_MOST])
+            context.report.notes += [note] if note not in context.report.notes else []
         if restored.lost:
             lost[name] = [shown_path(path) for path in restored.lost]
-            context.report.sources[name] = {"rows": 0, "lost": lost[name]}
+            now = {"rows": 0, "lost": lost[name]}
+            context.report.sources[name] = join_named(context.report.sources.get(name, {}), now)
             context.save()  # named in a report before the ledger forgets them
             planned[name] = _rows_in_flight(context, name, ledger.known(name, restored.lost).values())
             kept = {row.path for row in planned[name]}
@@ -302,23 +309,11 @@ def _record_birth(context: RunContext, pending: Pending) -> None:
     now = replace(
         birth,
         settings=birth.settings if is_begun else settings_at_birth(context.project, context.spec),
-        sources={**birth.sources, **_left_behind(context, birth), **grown},
+        sources={**birth.sources, **left_behind(context, birth), **grown},
         fingerprint=dict(context.facts.fingerprint),
     )
     if now != birth:
         replace_birth(context.paths, now)
-
-
-def _left_behind(context: RunContext, birth: Birth) -> dict[str, dict[str, Any]]:
-    """Kafka sources that the spec no longer has, with how far they were read: there they go on if they come back."""
-    assert context.facts is not None
-    checkpoint = context.facts.checkpoint
-    gone = {name: value for name, value in birth.sources.items() if value and name not in context.spec.streams}
-    if not gone or checkpoint.last_offset is None:
-        return {}
-    last = checkpoint.last_offset + 1
-    ends = {name: read_start(context.paths.checkpoint, last, name) for name in gone}
-    return {name: {**value, "offsets": ends[name] or value["offsets"]} for name, value in gone.items()}
 
 
 def _run_driver(context: RunContext, ordered: tuple[IngestOrder, Pending], submit: Callable[[SubmitPlan], int]) -> None:

@@ -21,8 +21,8 @@ from tidegate.run.pinned import settings_at_birth
 from tidegate.run.preflight import Facts, gather_facts
 from tidegate.run.rebirth import begin_anew, replace_query
 from tidegate.run.rebuild import rebuild_choices
-from tidegate.staging.birth import new_birth, replace_birth
-from tidegate.staging.checkpoint import moved_end, replace_entry
+from tidegate.staging.birth import Birth, new_birth, replace_birth
+from tidegate.staging.checkpoint import moved_end, read_start, replace_entry
 from tidegate.staging.seal import allow_moves
 
 if TYPE_CHECKING:
@@ -136,12 +136,26 @@ def _append_line(paths: PipelinePaths, record: Mapping[str, Any]) -> bytes:
     return before
 
 
+def left_behind(context: RunContext, birth: Birth) -> dict[str, dict[str, Any]]:
+    """Kafka sources that the spec no longer has, with how far they were read: there they go on if they come back."""
+    assert context.facts is not None
+    checkpoint = context.facts.checkpoint
+    gone = {name: value for name, value in birth.sources.items() if value and name not in context.spec.streams}
+    if not gone or checkpoint.last_offset is None:
+        return {}
+    last = checkpoint.last_offset + 1
+    ends = {name: read_start(context.paths.checkpoint, last, name) for name in gone}
+    return {name: {**value, "offsets": ends[name] or value["offsets"]} for name, value in gone.items()}
+
+
 def _begin_behind(context: RunContext, facts: Facts, pending: Pending, births: Mapping[str, KafkaBirth]) -> bool:
     """Begin a new query behind what is lost, from what is owed of everything else. False when the batch in flight was
     staged meanwhile, so that what is owed begins behind it."""
     sources: dict[str, dict[str, Any]] = {name: {} for name in context.spec.streams}
     for name, (start, plan) in pending.kafka.items():
         sources[name] = (births.get(name) or replace(start, offsets=plan.owed)).to_dict()
+    if facts.birth is not None:
+        sources |= left_behind(context, facts.birth)
     birth = new_birth(context.paths, context.spec, sources, settings_at_birth(context.project, context.spec))
     paths, lease, why = context.paths, context.lease, "accepted loss"
     if facts.query_id is None:

@@ -25,7 +25,7 @@ from tidegate.lease import Lease, acquire
 from tidegate.project import PipelinePaths, Project
 from tidegate.run.decisions import carry_out
 from tidegate.run.pinned import settings_at_birth
-from tidegate.run.preflight import Facts, check_agreement, gather_facts
+from tidegate.run.preflight import Facts, check_agreement, check_table, gather_facts
 from tidegate.run.rebirth import begin_anew, pin_paths, retire_query
 from tidegate.run.rebuild import (
     first_offsets,
@@ -42,7 +42,7 @@ from tidegate.run.verdicts import list_rereads
 from tidegate.source.ledger import LedgerRow, open_ledger, shown_path
 from tidegate.spec.load import load_pipeline
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
-from tidegate.staging.birth import as_read, new_birth
+from tidegate.staging.birth import Birth, as_read, new_birth, read_birth
 from tidegate.staging.manifest import BatchManifest
 from tidegate.table.commit import commit_files
 from tidegate.table.folded import remove_folded
@@ -258,7 +258,9 @@ def _carry_out(
     for aside, word in ((paths.decisions, "decision"), (paths.verdicts, "verdict")):
         for path in sorted(set(aside.glob("*.json")) - rereads) if aside.is_dir() else []:
             _move(path, folder / f"{word}-{path.name}", lease)
+            _give_back(path, folder / f"{word}-{path.name}", set(plan.settled))
     sources: dict[str, dict[str, Any]] = {source: plan.starts.get(source, {}) for source in spec.streams}
+    sources |= {} if plan.rebuild else _left_behind(paths, spec, plan.facts)
     settings = settings_at_birth(project, spec) if plan.rebuild else _settings(plan.facts)
     begun = begin_anew(paths, new_birth(paths, spec, sources, settings), why=f"repair: {plan.found.code}", lease=lease)
     lease.check()
@@ -287,6 +289,14 @@ def _move(source: Path, target: Path, lease: Lease) -> None:
     lease.check()
     with contextlib.suppress(FileNotFoundError):  # another process was faster: the lease says so at the next step
         storage.move(source, target)
+
+
+def _give_back(path: Path, moved: Path, ended: set[str]) -> None:
+    """Undo the move of a verdict or decision that is on a query which began while this process slept over it: run ids
+    are used again."""
+    value = storage.read_json(moved)
+    if value is not None and not {query for query, _ in value["batches"]} <= ended:
+        storage.put_if_absent(path, moved.read_bytes())
 
 
 def find_disagreement(paths: PipelinePaths, facts: Facts, name: str) -> TidegateError | None:
@@ -430,7 +440,6 @@ def _put_back(
             lease.check()
             if isinstance(source, FilesSource):
                 lost = list(restore_links(project, paths, name, source, ledger).lost)
-                ledger.drop_linked(name, lost)
                 sweep_intake(paths, name, ledger, keep_staged=False)
                 gone += [shown_path(path) for path in lost]
     return gone
@@ -443,18 +452,21 @@ def kafka_starts(project: Project, spec: PipelineSpec, paths: PipelinePaths, fac
     if not sources:
         return {}
     from tidegate.source.kafka import KafkaBirth, offsets_from_json, resolve_birth
-    from tidegate.staging.birth import read_birth
 
-    positions = last_positions(paths) if facts.table is not None else {}
     before = read_birth(paths)
+    is_at_birth = before is not None and _begins_where_the_log_ends(paths, facts, before)
+    positions = last_positions(paths) if facts.table is not None and not is_at_birth else {}
     starts = {}
     for name, source in sources.items():
         known = before.sources.get(name) if before is not None else None
-        if facts.table is None:
+        if facts.table is None and not is_at_birth:
             known = first_offsets(paths, name)
         old = KafkaBirth.from_dict(known) if known else None
         if name in positions:
-            before_it = old or KafkaBirth({}, {})
+            # By the ids of the topics that were read so far: a loss accepted since, of records that are owed, is found.
+            then = _birth_of_last_commit(paths)
+            read_then = then.sources.get(name) if then is not None else None
+            before_it = KafkaBirth.from_dict(read_then) if read_then else old or KafkaBirth({}, {})
             starts[name] = replace(before_it, offsets=offsets_from_json(positions[name])).to_dict()
         elif old is not None:
             starts[name] = old.to_dict()
@@ -463,14 +475,51 @@ def kafka_starts(project: Project, spec: PipelineSpec, paths: PipelinePaths, fac
     return starts
 
 
+def _begins_where_the_log_ends(paths: PipelinePaths, facts: Facts, birth: Birth) -> bool:
+    """Whether the living query has nothing in the table, and nothing before it is owed: then its birth says where the
+    log ends, and what a person has accepted as lost since."""
+    living = birth.query_id or facts.query_id
+    if living is not None and facts.settled_up_to(living) >= 0:
+        return False
+    try:
+        check_table(facts, paths.name)
+    except DisagreementError:
+        return False
+    births = [read_birth(replace(paths, generation=number)) for number in range(paths.pinned().newest_generation() + 1)]
+    replaced = {str(one.replaces[0]): int(one.replaces[1]) for one in births if one is not None and one.replaces}
+    state = read_table_state(paths.table, tuple(sorted(replaced)))
+    txns = {} if state is None else state.txns
+    # By what births say, not by what is staged: a repair that was killed has had its staging swept.
+    return all(txns.get(query, -1) >= last for query, last in replaced.items())
+
+
+def _birth_of_last_commit(paths: PipelinePaths) -> Birth | None:
+    """The birth of the query that made the table's newest commit of ours."""
+    told = [entry for entry in open_table(paths.table).history() if entry.get("tidegate.positions")]
+    numbers = range(paths.pinned().newest_generation(), -1, -1) if told else ()
+    births = (read_birth(replace(paths, generation=number)) for number in numbers)
+    return next((one for one in births if one is not None and one.query_id == told[0]["tidegate.query_id"]), None)
+
+
 def last_positions(paths: PipelinePaths) -> dict[str, Any]:
-    """{source: {topic: {partition: next offset}}} of the newest commit that carries them; {} without one."""
-    if read_table_state(paths.table) is None:
+    """{source: {topic: {partition: next offset}}}, of each source by the newest commit that names it."""
+    found: dict[str, Any] = {}
+    if read_table_state(paths.table) is not None:
+        for entry in open_table(paths.table).history():
+            if entry.get("tidegate.positions"):
+                found = {**json.loads(entry["tidegate.positions"]), **found}
+    return found
+
+
+def _left_behind(paths: PipelinePaths, spec: PipelineSpec, facts: Facts) -> dict[str, dict[str, Any]]:
+    """Kafka sources that the spec no longer has, with how far the table's log has them: there they go on if they come
+    back."""
+    before = facts.birth
+    gone = {name: one for name, one in (before.sources if before else {}).items() if one and name not in spec.streams}
+    if not gone or before is None or facts.table is None:
         return {}
-    for entry in open_table(paths.table).history():
-        if entry.get("tidegate.positions"):
-            return dict(json.loads(entry["tidegate.positions"]))
-    return {}
+    positions = {} if _begins_where_the_log_ends(paths, facts, before) else last_positions(paths)
+    return {name: {**one, "offsets": positions.get(name, one["offsets"])} for name, one in gone.items()}
 
 
 def _settings(facts: Facts) -> dict[str, str]:
@@ -484,5 +533,8 @@ def _note_table(paths: PipelinePaths, spec: PipelineSpec, table: TableState | No
         return
     note = {"table_id": table.table_id, "version": table.version, "query_id": None, "batch_id": -1}
     note["ledger_last_id"] = last_taken(paths, spec)
-    # An older copy of the table may be in its place: the notes of what it had reached before must not outrank it.
-    storage.write_note(paths.published, table.version, note, only=True)
+    before = storage.read_note(paths.published) or {}
+    # An older copy of the table may be in its place: the notes of what it had reached before must not outrank it. Else
+    # a process that slept here must not take the notes of its successors away.
+    is_other = (before.get("table_id"), True) != (table.table_id, int(before.get("version", -1)) <= table.version)
+    storage.write_note(paths.published, table.version, note, only=is_other)

@@ -162,6 +162,19 @@ def prune_reports(paths: PipelinePaths) -> None:
                     storage.remove_tree(paths.state / "orders" / name)
 
 
+def keep_named(source: Mapping[str, Any]) -> dict[str, Any]:
+    """What a source's part of a report names once and no later look finds again."""
+    return {key: source[key] for key in ("lost", "changed", "vanished") if source.get(key)}
+
+
+def join_named(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """``now``, with what ``before`` named."""
+    joined = dict(now)
+    for key, named in keep_named(before).items():
+        joined[key] = [*named, *(one for one in now.get(key, ()) if one not in named)]
+    return joined
+
+
 def count_rows(manifests: Sequence[BatchManifest]) -> dict[str, int]:
     """The report's ``rows`` of these batches; ``published`` and ``superseded``, which no manifest knows, are 0."""
     rows = dict.fromkeys(ROW_KEYS, 0)

@@ -448,6 +448,9 @@ class Ledger(LedgerFile):
             ).fetchall()
             self._db.executemany(
                 f"UPDATE files SET state = {_LINKED}, query_id = NULL, batch_id = NULL, has_link = 1, "
+                # Of a whole file what was changed is read now, or found again; a piece ends where it did.
+                "noted_size = CASE WHEN until IS NOT NULL THEN noted_size END, "
+                "noted_mtime_ns = CASE WHEN until IS NOT NULL THEN noted_mtime_ns END, "
                 f"vanished = instr(path, CAST('{_PIECE}' AS BLOB)) > 0 WHERE id = ?",  # a piece does not vanish
                 ids,
             )
