@@ -5,16 +5,20 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.model.fake_kafka import FakeBrokers
 from tests.model.machine import ROOM
 from tests.model.processes import Stop
-from tests.model.world import NAME, Shape, World
-from tidegate.errors import HeldError, SourceLostError, UsageError
+from tests.model.world import NAME, Shape, World, read_log
+from tidegate.errors import HeldError, SourceLostError, TidegateError, UsageError
+from tidegate.run.outlook import plan_pipeline
 from tidegate.run.report import load_report
 from tidegate.run.status import project_status
+from tidegate.run.verdicts import Decision, Ruling, load_verdict, save_decision, save_verdict
 
 _EVERY = 7
 """Each so many calls the command is stopped; a sweep over seeds stops it at others (tests/model/machine.py)."""
@@ -146,3 +150,201 @@ def test_only_what_is_held_is_read_again(make: Make) -> None:
         refused = world.decide("reread", run_id).error
         assert isinstance(refused, UsageError) and refused.code == "NOT_HELD"
     world.settle("discard")
+
+
+# -- beside accepted losses, sleepers and changed files --
+
+
+def with_nothing_held(make: Make, shape: Shape) -> World:
+    world = make(shape)
+    assert world.decide("discard", "r2").error is None
+    world.runs = 2
+    return world
+
+
+def make_topic_anew(world: World, kinds: list[str]) -> None:
+    """The topic is deleted, and created again under its name, with these records and three of partition 1."""
+    world.kafka.topic_id, world.kafka.begin = "id-2", {0: 0, 1: 0}
+    world.kafka.sent = {0: [{"id": f"new-{n}", "kind": kind} for n, kind in enumerate(kinds)], 1: []}
+    world.kafka.sent[1] = [{"id": f"other-{n}", "kind": "poor"} for n in range(3)]
+
+
+def test_behind_a_loss_by_retention_that_was_accepted(make: Make) -> None:
+    world = with_nothing_held(make, "kafka")
+    world.offer(0, ["good", "good"])
+    world.retain_from(0, len(world.kafka.sent[0]))
+    world.offer(0, ["poor", "poor"])
+    assert isinstance(world.run("r3", accept="gone").error, HeldError)
+    world.offer(0, ["good"] * 4)
+    assert world.decide("reread", "r3").error is None
+    world.settle("discard")
+
+
+def test_behind_a_topic_made_anew_that_was_accepted(make: Make) -> None:
+    world = with_nothing_held(make, "kafka")
+    make_topic_anew(world, ["poor"] * 6)
+    assert isinstance(world.run("r3", accept="made anew").error, HeldError)
+    world.kafka.sent[0] += [{"id": f"new-{n}", "kind": "good"} for n in range(6, 20)]
+    assert world.decide("reread", "r3").error is None
+    owed = {f"new-{n}" for n in range(20)} | {f"other-{n}" for n in range(3)}
+    assert owed <= set(read_log(world.paths.table))
+
+
+def test_records_that_took_the_place_of_cut_ones(make: Make) -> None:
+    world = with_nothing_held(make, "kafka")  # the table has partition 0 up to 4
+    world.kafka.sent[0] = [*world.kafka.sent[0][:2], {"id": "new-2", "kind": "poor"}]
+    world.run("r3", accept="the broker lost its disk")  # goes on at 3
+    world.kafka.sent[0] += [{"id": f"new-{n}", "kind": "poor"} for n in range(3, 7)]
+    assert isinstance(world.run("r4").error, HeldError)
+    world.kafka.sent[0] += [{"id": f"new-{n}", "kind": "good"} for n in range(7, 20)]
+    assert world.decide("reread", "r4").error is None
+    assert {f"new-{n}" for n in range(3, 20)} <= set(read_log(world.paths.table))
+
+
+@pytest.mark.parametrize("loss", ["retention", "topic made anew"])
+def test_what_an_earlier_query_staged_is_not_thrown_away(make: Make, loss: str) -> None:
+    world = with_nothing_held(make, "kafka")
+    world.offer(0, ["poor", "poor"])
+    staged = {f"k0-{n}" for n in (4, 5)}
+    world.kill(world.run("r3", stop=Stop("verdicts")))  # staged, not judged
+    if loss == "retention":
+        world.offer(1, ["good"])
+        world.retain_from(1, len(world.kafka.sent[1]))
+    else:
+        make_topic_anew(world, ["poor"] * 8)
+    assert isinstance(world.run("r4", accept="gone").error, HeldError)
+    refused = world.decide("reread", "r4").error
+    assert isinstance(refused, SourceLostError) and refused.code == "REREAD_LOST"
+    assert "a loss was accepted in the middle of it" in refused.message
+    assert world.decide("release", "r4").error is None
+    assert staged <= set(read_log(world.paths.table))
+
+
+def test_another_cluster_is_not_taken_for_a_loss(make: Make) -> None:
+    world = make("kafka")
+    world.patch.setattr(FakeBrokers, "cluster_id", lambda self: "cluster-2")
+    world.kafka.begin[0] = 3
+    refused = world.decide("reread", "r2").error
+    assert isinstance(refused, TidegateError) and refused.code == "KAFKA_CLUSTER_CHANGED"
+
+
+def test_what_a_report_named_once_stays_in_it(make: Make) -> None:
+    world = with_nothing_held(make, "files")
+    (world.root / "data" / "inbox" / "1.csv").unlink()
+    world.offer(0, ["poor"])
+    assert isinstance(world.run("r3").error, HeldError)
+    world.offer(0, ["good"] * 4)
+    assert world.decide("reread", "r3").error is None
+    report = load_report(world.paths, "r3")
+    assert report is not None and report.sources["orders"]["vanished"] == ["data/inbox/1.csv"]
+
+
+def test_files_lost_by_one_that_was_killed_are_named(make: Make) -> None:
+    world = make("files")
+    world.kill(world.decide("reread", "r2", stop=Stop("decisions/r2.json", after=True)))
+    (world.root / "data" / "inbox" / "2.csv").unlink()
+    links = [link for link in world.paths.intake("orders").rglob("*.csv") if "f2-" in link.read_text()]
+    assert links
+    for link in links:
+        link.unlink()
+    world.kill(world.run("r3", stop=Stop("birth")))
+    world.run("r3")
+    world.run("r4")
+    assert any("2.csv" in report.read_text() for report in world.paths.runs.glob("r*.json"))
+
+
+def test_plan_tells_what_stands_in_the_way_of_a_recorded_one(make: Make) -> None:
+    world = make("files")
+    world.kill(world.decide("reread", "r2", stop=Stop("decisions/r2.json", after=True)))
+    world.paths.table.rename(world.paths.table.with_name("gone"))
+    refused = world.run("r3").error
+    assert isinstance(refused, TidegateError) and refused.code == "TABLE_GONE"
+    assert [one["code"] for one in plan_pipeline(world.project, NAME)["errors"]] == ["TABLE_GONE"]
+
+
+@pytest.mark.parametrize("where", ["verdict-r2", "verdicts/r2"])
+@pytest.mark.parametrize("shape", ["kafka", "files"])
+def test_a_sleeper_takes_no_later_verdict_away(make: Make, shape: Shape, where: str) -> None:
+    """The first command sleeps, the person repeats it, and the increment is held again."""
+    world = make(shape)
+    world.freeze(world.decide("reread", "r2", stop=Stop(where)))
+    assert isinstance(world.decide("reread", "r2").error, HeldError)
+    world.thaw(0)
+    world.offer(1, ["good"] * 4)
+    assert isinstance(world.run("r3").error, HeldError)
+    world.check()
+
+
+@pytest.mark.parametrize("where", ["published/1.json", "published/0.json"])
+@pytest.mark.parametrize("other", ["run", "reread"])
+@pytest.mark.parametrize("shape", ["kafka", "files"])
+def test_a_sleeper_takes_no_note_of_a_publish_back(make: Make, shape: Shape, other: str, where: str) -> None:
+    world = make(shape)
+    world.offer(1, ["good"] * 4)
+    process = world.decide("reread", "r2", stop=Stop(where))
+    assert process.state == "stopped"
+    world.freeze(process)
+    done = world.run("r3") if other == "run" else world.decide("reread", "r2")
+    assert done.error is None and done.value["outcome"] == "published"
+    world.thaw(0)
+    world.offer(1, ["good"])
+    assert world.run("r4").error is None
+    world.settle("discard")
+
+
+def test_a_file_rewritten_while_its_increment_is_held_is_named(make: Make) -> None:
+    world = make("files")
+    (world.root / "data" / "inbox" / "2.csv").write_text("f2-9,good\n")
+    world.offered |= {"f2-9": "good"}
+    world.offer(0, ["good"] * 4)
+    if not isinstance(world.decide("reread", "r2").error, SourceLostError):
+        world.run("r3")
+        assert any("2.csv" in report.read_text() for report in world.paths.runs.glob("r*.json"))
+
+
+def test_two_at_once_on_one_increment(make: Make) -> None:
+    """A run slept over its audit: two verdicts on the same batches, and each is to be read again."""
+    world = make("files")
+    verdict = load_verdict(world.paths, "r2")
+    assert verdict is not None
+    save_verdict(world.paths, replace(verdict, run_id="r1z"))
+    for run_id, at in (("r2", "2026-01-01"), ("r1z", "2026-01-02")):
+        save_decision(world.paths, Decision(run_id, "reread", "ann", "", at, verdict.batches))
+    world.offer(1, ["good"] * 4)
+    world.holds.clear()
+    assert world.run("r3").error is None
+    assert list(world.paths.decisions.glob("*.json")) == []
+    world.settle("discard")
+
+
+@pytest.mark.parametrize("second", ["discard", "release"])
+def test_of_two_decisions_the_first_counts(make: Make, second: Ruling) -> None:
+    world = make("files")
+    verdict = load_verdict(world.paths, "r2")
+    assert verdict is not None
+    save_verdict(world.paths, replace(verdict, run_id="r1z"))
+    save_decision(world.paths, Decision("r1z", "reread", "ann", "", "2026-01-01", verdict.batches))
+    save_decision(world.paths, Decision("r2", second, "bob", "", "2026-01-02", verdict.batches))
+    world.offer(1, ["good"] * 4)
+    world.holds.clear()
+    assert world.run("r3").error is None
+    assert {"f2-0", "f3-0"} <= set(read_log(world.paths.table))
+    world.settle("discard")
+
+
+def test_a_change_that_was_named_is_not_open_once_the_file_was_read_again(make: Make) -> None:
+    world = with_nothing_held(make, "files")
+    world.offer(0, ["poor"])
+    world.kill(world.run("r3", stop=Stop("verdicts")))
+    file = world.root / "data" / "inbox" / f"{world.files}.csv"
+    with file.open("a") as handle:
+        handle.write(f"f{world.files}-1,poor\n")
+    world.offered |= {f"f{world.files}-1": "poor"}
+    assert isinstance(world.run("r4").error, HeldError)
+    (row,) = project_status(world.project, NAME)
+    assert row["changed"]
+    world.offer(0, ["good"] * 4)
+    assert world.decide("reread", "r4").error is None
+    world.check_all()
+    (row,) = project_status(world.project, NAME)
+    assert row["changed"] == []

@@ -8,7 +8,15 @@ from tidegate import storage
 from tidegate.errors import TryAgainError, UsageError
 from tidegate.machine import name_person, now_text
 from tidegate.run.preflight import check_agreement, check_table
-from tidegate.run.verdicts import Decision, Ruling, StoredVerdict, list_decided, load_verdict, save_decision
+from tidegate.run.verdicts import (
+    Decision,
+    Ruling,
+    StoredVerdict,
+    list_decided,
+    list_rereads,
+    load_verdict,
+    save_decision,
+)
 
 if TYPE_CHECKING:
     from tidegate.run.preflight import Facts
@@ -26,8 +34,8 @@ def carry_out(context: RunContext, facts: Facts, *, for_repair: bool = False) ->
     decided = [(verdict, ruling) for verdict, ruling in list_decided(context.paths) if verdict.choose(facts.owed)]
     decided = [one for one in decided if one[1].decision == "discard" or not for_repair]
     decided = [one for one in decided if one[1].decision != "reread"]  # tidegate.run.reread carries these out
-    if not decided:
-        return False
+    if not decided or any(one.at < min(ruling.at for _, ruling in decided) for one in list_rereads(context.paths)):
+        return False  # of two decisions the first counts, and that is carried out by tidegate.run.reread
     (check_table if for_repair else check_agreement)(facts, context.name)
     from tidegate.run.gate import publish_increment
 

@@ -13,6 +13,7 @@ from tidegate.run.deliver import describe_behind, describe_sinks
 from tidegate.run.losses import find_losses, loss_error
 from tidegate.run.pending import find_pending
 from tidegate.run.preflight import Facts, check_agreement, gather_facts
+from tidegate.run.reread import find_hindrance
 from tidegate.run.verdicts import find_hold, list_decided, list_rereads
 from tidegate.source.spool import describe_not_replayable
 from tidegate.spec.as_read import SpooledSource
@@ -56,8 +57,9 @@ def look_ahead(project: Project, spec: PipelineSpec, facts: Facts, brokers: Open
     try:
         check_agreement(facts, name)
     except TidegateError as error:
-        if not rereads:  # one that was begun leaves what does not fit, and the next run goes on with it
-            errors.append(error)
+        # One that was begun leaves what does not fit, and the next run goes on with it.
+        found = find_hindrance(facts, name, rereads) if rereads else error
+        errors += [] if found is None else [found]
     hold = find_hold(paths, facts.owed)
     if hold is not None:
         notes.append(f"held: run {hold.run_id}: {'; '.join(hold.reasons)}")

@@ -10,14 +10,15 @@ that has begun, so a process that is killed anywhere is followed by one that goe
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tidegate import storage
-from tidegate.errors import SourceLostError, UsageError
+from tidegate.errors import SourceLostError, TidegateError, UsageError
 from tidegate.machine import name_person, now_text
-from tidegate.run.preflight import Facts, check_table
+from tidegate.run.preflight import Facts, check_agreement, check_table
 from tidegate.run.rebuild import needs_rebuild
-from tidegate.run.report import load_report, new_report, save_report
+from tidegate.run.report import keep_named, load_report, new_report, save_report
 from tidegate.run.verdicts import Decision, StoredVerdict, list_rereads, load_verdict, quote_word, save_decision
 from tidegate.source.ledger import LedgerRow, shown_path
 from tidegate.spec.load import load_pipeline
@@ -57,8 +58,9 @@ def carry_out_rereads(context: RunContext, facts: Facts) -> bool:
     verdict = load_verdict(context.paths, decision.run_id)
     if verdict is None or decision.is_on(verdict):  # else the run id was judged anew since, and this is an old decision
         _tell(context, decision, lost)
-        context.lease.check()
-        storage.remove(context.paths.verdict(decision.run_id))
+        if verdict is not None:
+            context.lease.check()
+            storage.remove(context.paths.verdict(decision.run_id))
     context.lease.check()
     storage.remove(context.paths.decision(decision.run_id))  # last: without it nobody would tell the report
     return True
@@ -74,6 +76,18 @@ def _is_owed(facts: Facts, decision: Decision) -> bool:
 def _is_begun(facts: Facts, decision: Decision) -> bool:
     """Whether the query was ended already, so that checkpoint and staging no longer have to fit."""
     return any(query in facts.retired and facts.retired[query] < batch for query, batch in decision.batches)
+
+
+def find_hindrance(facts: Facts, name: str, decisions: Sequence[Decision]) -> TidegateError | None:
+    """What the next run ends with before it has carried out the first of these decisions; None for nothing."""
+    decision = min(decisions, key=lambda one: one.at)
+    if not _is_owed(facts, decision):
+        return None
+    try:
+        (check_table if _is_begun(facts, decision) else check_agreement)(facts, name)
+    except TidegateError as error:
+        return None if error.code in _ALLOWED else error
+    return None
 
 
 def _begin_again(context: RunContext, facts: Facts, decision: Decision) -> list[str]:
@@ -98,6 +112,9 @@ def _tell(context: RunContext, decision: Decision, lost: list[str]) -> None:
     report = new_report(paths.name, decision.run_id)
     report.started_at = before.started_at if before is not None else report.started_at
     report.mode, report.decision = "reread", decision.to_report()
+    if before is not None:  # what is named once, and not found again
+        report.accepted_loss, report.notes = before.accepted_loss, list(before.notes)
+        report.sources = {name: named for name, one in before.sources.items() if (named := keep_named(one))}
     if lost:
         report.notes.append(f"these files are gone and could not be read again: {', '.join(lost)}")
     context.lease.check()
@@ -167,13 +184,20 @@ def _missing_offsets(context: RunContext, facts: Facts) -> list[str]:
     from tidegate.run.losses import find_losses
     from tidegate.run.pending import Pending
     from tidegate.run.repair import kafka_starts
-    from tidegate.source.kafka import KafkaBirth, plan_kafka
+    from tidegate.source.kafka import KafkaBirth, check_cluster, plan_kafka, settings_of
+
+    living = facts.query_id or (facts.birth.query_id if facts.birth is not None else None)
+    if any(manifest.query_id != living for manifest in facts.owed):
+        return ["a loss was accepted in the middle of it"]
 
     planned = {}
     for name, value in kafka_starts(context.project, context.spec, context.paths, facts).items():
         source = context.spec.streams[name]
         assert isinstance(source, KafkaSource)
         start = KafkaBirth.from_dict(value)
-        planned[name] = (start, plan_kafka(context.project.spec.kafka, source, start, {}))
+        plan = plan_kafka(context.project.spec.kafka, source, start, {})
+        address = settings_of(context.project.spec.kafka, source).address
+        check_cluster(start.cluster_id, plan.cluster_id, address, pipeline=context.name, source=name)
+        planned[name] = (start, plan)
     losses = find_losses(Pending({}, kafka=planned, begun={name: {} for name in planned}))
     return [f"source {name}: {loss.to_dict()}" for name, loss in losses.items()]
