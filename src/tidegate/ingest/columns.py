@@ -1,4 +1,5 @@
-"""Columns of parquet and orc files, from their footers: those the schema lacks, and those that do not fit it.
+"""Columns of parquet and orc files, and fields inside them, from the footers: what the schema lacks, and what does not
+fit it.
 
 Spark fails on most types that do not fit, but not on all: it cuts a wide integer down to TINYINT, takes an unsigned one
 for signed, and reads a text in an INT column of an orc file as null (each tried on Spark 4.2.0).
@@ -7,12 +8,13 @@ for signed, and reads a text in an INT column of an orc file as null (each tried
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tidegate.spec.ddl import Column, parse_ddl
+from tidegate.spec.ddl_tree import Node, read_type
 from tidegate.spec.models import FilesSource
 
 _INTEGER_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
@@ -22,7 +24,8 @@ _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 
 @dataclass(frozen=True)
 class Footer:
-    """What a file's footer says: columns that the schema lacks, and why the file cannot be read as the schema wants."""
+    """What a file's footer says: columns and fields (``a.b``, ``list[].c``) that the schema lacks, and why the file
+    cannot be read as the schema wants."""
 
     unknown: tuple[str, ...] = ()
     fault: str | None = None
@@ -33,14 +36,14 @@ def read_footers(intake: Path, links: Iterable[str], spec: FilesSource) -> dict[
     if spec.format not in ("parquet", "orc") or spec.schema_ is None:
         return {}
     columns = parse_ddl(spec.schema_)
-    known = {column.name.lower() for column in columns}
+    known = {column.name.lower(): read_type(column.type) for column in columns}
     footers = {}
     for link in links:
         found = _read_columns(intake / link, spec.format)
         if isinstance(found, str):
             footers[link] = Footer(fault=found)
             continue
-        unknown = tuple(name for name in found if name.lower() not in known)
+        unknown = tuple(_unknown_fields(found, known, ""))
         fault = _describe_misfit(found, columns)
         if unknown or fault:
             footers[link] = Footer(unknown, fault)
@@ -89,20 +92,70 @@ def _read_columns(path: Path, kind: str) -> dict[str, Any] | str:
     return {field.name: field.type for field in schema}
 
 
+def _unknown_fields(found: Mapping[str, Any], known: Mapping[str, Node], path: str) -> Iterator[str]:
+    """Paths of what ``known`` (types by names in lower case) lacks."""
+    for name, actual in found.items():
+        node = known.get(name.lower())
+        if node is None:
+            yield f"{path}{name}"
+            continue
+        here, inner = _strip(actual, node, f"{path}{name}")
+        if inner is not None:
+            fields = {field_name.lower(): kind for field_name, kind in inner[1].fields}
+            yield from _unknown_fields(_fields_of(inner[0]), fields, f"{here}.")
+
+
+def _strip(actual: Any, node: Node, path: str) -> tuple[str, tuple[Any, Node] | None]:
+    """The path and the types of what lists and maps hold; None where that is no struct."""
+    while node.kind in ("array", "map") and fits_type(actual, node.kind) and not _is_null(actual):
+        actual = actual.value_type if node.kind == "array" else actual.item_type
+        path += "[]" if node.kind == "array" else "{}"
+        node = node.fields[0][1]
+    return path, (actual, node) if node.kind == "struct" and fits_type(actual, "struct") else None
+
+
+def _fields_of(actual: Any) -> dict[str, Any]:
+    import pyarrow.types as kinds
+
+    if not kinds.is_struct(actual):
+        return {}
+    fields = [actual.field(number) for number in range(actual.num_fields)]
+    return {field.name: field.type for field in fields}
+
+
 def _describe_misfit(found: dict[str, Any], columns: Sequence[Column]) -> str | None:
+    known = {column.name.lower(): (column.name, read_type(column.type)) for column in columns}
+    return "; ".join(_misfits(found, known, "")) or None
+
+
+def _misfits(found: Mapping[str, Any], known: Mapping[str, tuple[str, Node]], path: str) -> Iterator[str]:
+    """Each column or field whose values cannot all be read unchanged."""
     by_name = {name.lower(): kind for name, kind in found.items()}
-    wrong = [
-        f"{column.name} is {by_name[column.name.lower()]}, the schema wants {column.type.upper()}"
-        for column in columns
-        if column.name.lower() in by_name and not fits_type(by_name[column.name.lower()], column.type)
-    ]
-    return "; ".join(wrong) or None
+    for key, (name, node) in known.items():
+        if key not in by_name:
+            continue
+        actual, here = by_name[key], f"{path}{name}"
+        while node.kind in ("array", "map") and fits_type(actual, node.kind) and not _is_null(actual):
+            actual = actual.value_type if node.kind == "array" else actual.item_type
+            here += "[]" if node.kind == "array" else "{}"
+            node = node.fields[0][1]
+        if not fits_type(actual, node.type):
+            yield f"{here} is {actual}, the schema wants {node.type.upper()}"
+        elif node.kind == "struct":
+            fields = {field_name.lower(): (field_name, kind) for field_name, kind in node.fields}
+            yield from _misfits(_fields_of(actual), fields, f"{here}.")
+
+
+def _is_null(actual: Any) -> bool:
+    import pyarrow.types as kinds
+
+    return bool(kinds.is_null(actual))
 
 
 def fits_type(actual: Any, declared: str) -> bool:
     """Whether every value of the arrow type ``actual`` can be read as the DDL type ``declared``, unchanged.
 
-    Of nested types only the outermost kind is looked at; Spark refuses the file when what is inside does not fit.
+    Of nested types only the outermost kind is looked at: :func:`_misfits` looks inside.
     """
     import pyarrow.types as kinds
 
