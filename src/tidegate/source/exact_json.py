@@ -1,7 +1,7 @@
 """A close look at JSON records: keys that the schema lacks or that are there twice, and values that Spark would change.
 
 It costs several parses of a record. So each record first meets one regular expression made from the schema
-(:func:`is_plain`): known keys alone, at every depth, with values that are held exactly beyond doubt. What does not
+(:func:`doubt`): known keys alone, at every depth, with values that are held exactly beyond doubt. What does not
 match is looked at, on its tokens: the record with every number put in quotes, behind a mark, and read as texts. Spark
 has no other way to the digits of a number as they were written.
 """
@@ -42,24 +42,34 @@ REWRITTEN = "a number that STRING would not keep as it is written: write it in q
 INSIDE = "a number inside that STRING would not keep"
 
 
-def is_plain(root: Node, value: str, options: Mapping[str, str], separators: Separators) -> str:
-    """SQL: whether ``value`` is beyond doubt: no key is unknown or there twice, and no value is inexact."""
+def doubt(root: Node, value: str, options: Mapping[str, str], separators: Separators) -> str:
+    """SQL: 0 where ``value`` is beyond doubt: no key is unknown or there twice, and no value is inexact. 1 where it is
+    but for unknown keys at the top, 2 where only a close look can tell."""
 
-    def matches(*, ordered: bool) -> str:
-        pattern = rf"\A{_BLANK}{_object(root, options, separators, ordered)}{_BLANK}\z"
+    def matches(*, ordered: bool, others: bool = False) -> str:
+        pattern = rf"\A{_BLANK}{_object(root, options, separators, ordered, others)}{_BLANK}\z"
         return f"{value} RLIKE {literal(pattern)}"
 
     # A key cannot come twice when keys stand in the order of the schema, but in a map it can. Then parse_json tells,
     # which refuses such records.
-    in_any_order = f"({matches(ordered=False)} AND try_parse_json({value}) IS NOT NULL)"
+    single = f"try_parse_json({value}) IS NOT NULL"
+    plain = f"({matches(ordered=False)} AND {single})"
     nodes = list(root.walk())
     # Each optional field is a level of the pattern's recursion.
-    if len(nodes) > _ORDERED_AT_MOST or any(node.kind == "map" for node in nodes):
-        return f"coalesce({in_any_order}, false)"
-    return f"coalesce({matches(ordered=True)} OR {in_any_order}, false)"
+    if len(nodes) <= _ORDERED_AT_MOST and not any(node.kind == "map" for node in nodes):
+        plain = f"({matches(ordered=True)} OR {plain})"
+    with_others = f"{matches(ordered=False, others=True)} AND {single}"
+    return f"CASE WHEN {plain} THEN 0 WHEN {with_others} THEN 1 ELSE 2 END"
 
 
-def keep_numbers(root: Node, value: str, plain: str) -> str:
+def unknown_at_top(root: Node, value: str) -> str:
+    """SQL: ARRAY<STRUCT<path, fault>> of the keys at the top that the schema lacks."""
+    known = f"array({', '.join(literal(name) for name, _ in root.fields)})"
+    keys = f"array_except(json_object_keys({value}), {known})"
+    return f"transform({keys}, k -> struct(k AS path, CAST(NULL AS STRING) AS fault))"
+
+
+def keep_numbers(root: Node, value: str, doubtful: str) -> str:
     """SQL: the text to parse, with numbers that belong in STRING columns put in quotes: Spark would write them anew,
     from a double."""
     names = _kept_names(root)
@@ -67,7 +77,7 @@ def keep_numbers(root: Node, value: str, plain: str) -> str:
         return value
     pattern = rf'(?<!\\)"({trie_pattern(names)})"({_BLANK}:{_BLANK})({_NUMBER})(?={_BLANK}[,}}])'
     quoted = f'regexp_replace({value}, {literal(pattern)}, \'"$1"$2"$3"\')'
-    return f"CASE WHEN {plain} OR {_holds_documents(root, value)} THEN {value} ELSE {quoted} END"
+    return f"CASE WHEN NOT {doubtful} OR {_holds_documents(root, value)} THEN {value} ELSE {quoted} END"
 
 
 def look_closely(root: Node, value: str, options: Mapping[str, str], separators: Separators, *, exact: bool) -> str:
@@ -298,7 +308,7 @@ class _Look:
         return f"x{next(self._numbers)}"
 
 
-def _object(node: Node, options: Mapping[str, str], separators: Separators, ordered: bool) -> str:
+def _object(node: Node, options: Mapping[str, str], separators: Separators, ordered: bool, others: bool = False) -> str:
     end = rf"{_BLANK}(?:,{_BLANK}|(?=\}}))"
     by_value: dict[str, list[str]] = {}
     for number, (name, inner) in enumerate(node.fields):
@@ -307,8 +317,17 @@ def _object(node: Node, options: Mapping[str, str], separators: Separators, orde
     fields = [
         f'"{trie_pattern(names)}"{_BLANK}:{_BLANK}(?:null|{key.partition("|")[2]})' for key, names in by_value.items()
     ]
+    if others:
+        known = trie_pattern([_raw(name) for name, _ in node.fields])
+        fields.append(rf'"(?!{known}")[^"\\]*+"{_BLANK}:{_BLANK}(?:{_PLAIN_TEXT}|[0-9a-zA-Z.+-]++|{_container(3)})')
     inside = "".join(f"(?:{field}{end})?+" for field in fields) if ordered else f"(?:(?:{'|'.join(fields)}){end})*+"
     return rf"\{{{_BLANK}{inside}\}}"
+
+
+def _container(depth: int) -> str:
+    """An object or array of whatever, with so many levels."""
+    inner = f"|{_container(depth - 1)}" if depth > 1 else ""
+    return rf'[{{\[](?:[^"{{}}\[\]]++|{_PLAIN_TEXT}{inner})*+[}}\]]'
 
 
 def _value(node: Node, options: Mapping[str, str], separators: Separators, ordered: bool) -> str:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _PARSED, _KEYS, _BAD = "_tidegate_parsed", "_tidegate_unknown", "_tidegate_bad"
-_PLAIN, _CLOSE, _FAULTS = "_tidegate_plain", "_tidegate_close", "_tidegate_faults"
+_DOUBT, _CLOSE, _FAULTS = "_tidegate_doubt", "_tidegate_close", "_tidegate_faults"
 _RECORD, _END, _CORRUPT = "_tidegate_record", "_tidegate_end", "_tidegate_corrupt"
 _NAMED_AT_MOST, _NAME_CHARACTERS = 64, 256
 """What is told of a record's unknown fields: the record itself, which is kept, has them all."""
@@ -57,12 +57,13 @@ def parse_text(
     separators = separators_of(df.sparkSession, options)
     if format == "json":
         tree = read_columns(columns)
-        plain = exact_json.is_plain(tree, value, options, separators)
-        text = exact_json.keep_numbers(tree, value, _PLAIN) if exact else value
-        parsed = _parse_json(df.select("*", F.expr(plain).alias(_PLAIN)), text, columns, options)
+        doubt = exact_json.doubt(tree, value, options, separators)
+        text = exact_json.keep_numbers(tree, value, f"({_DOUBT} = 2)") if exact else value
+        parsed = _parse_json(df.select("*", F.expr(doubt).alias(_DOUBT)), text, columns, options)
         close = exact_json.look_closely(tree, value, options, separators, exact=exact)
         sound = f"{_PARSED}.{_RECORD} IS NOT NULL AND {_PARSED}.{_CORRUPT} IS NULL"
-        parsed = _look_closely(parsed, f"CASE WHEN NOT {_PLAIN} AND {sound} THEN {close} END")
+        at_top = f"WHEN {_DOUBT} = 1 AND {sound} THEN {exact_json.unknown_at_top(tree, value)}"
+        parsed = _look_closely(parsed, f"CASE WHEN {_DOUBT} = 0 THEN NULL {at_top} WHEN {sound} THEN {close} END")
         problems = _range_problems(columns, value, root) + _required_problems(columns, root)
         why_corrupt = _why_json(columns, value, options, root)
     elif format == "csv":
