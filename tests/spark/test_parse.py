@@ -30,7 +30,6 @@ GOOD: dict[str, dict[str, Any]] = {
     '{"s":"} { ]"}': {"s": "} { ]"},
     '{"s":"é\\u00e9 😀"}': {"s": "éé 😀"},
     '{"c":12.3}': {"c": Decimal("12.30")},
-    '{"c":12.345}': {"c": Decimal("12.35")},  # Spark rounds; the docstring says so
     '{"d":"Infinity"}': {"d": float("inf")},
     '{"d":-INF}': {"d": float("-inf")},
     '{"t":"2026-01-01T00:00:00.000064Z"}': {"t": dt.datetime(2026, 1, 1, 0, 0, 0, 64)},
@@ -76,6 +75,7 @@ BAD = {
     '{"f":-1e39}': "f: too large for FLOAT",
     '{"f":1e39,"s":"info"}': "f: too large for FLOAT",
     '{"c":123456789012.3}': "c: not a DECIMAL(10,2)",
+    '{"c":12.345}': "c: more decimals than DECIMAL(10,2) holds",
     '{"b":"true"}': "b: not a BOOLEAN",
     '{"b":1}': "b: not a BOOLEAN",
     '{"t":"2026-13-01"}': "t: not a TIMESTAMP",
@@ -101,8 +101,8 @@ def records(spark: SparkSession, *texts: str | None) -> DataFrame:
 
 
 def parse(spark: SparkSession, *texts: str | None, ddl: str = DDL, fmt: str = "json", **more: Any) -> list[Row]:
-    policy = more.pop("policy", "report")
-    return parse_text(records(spark, *texts), "_raw", fmt, ddl, more, policy).orderBy("number").collect()
+    policy, values = more.pop("policy", "report"), more.pop("values", "exact")
+    return parse_text(records(spark, *texts), "_raw", fmt, ddl, more, policy, values).orderBy("number").collect()
 
 
 def test_good_records_keep_their_values(spark: SparkSession) -> None:
@@ -159,6 +159,32 @@ def test_unknown_fields_by_policy(spark: SparkSession) -> None:
     rescued = [row._rescued for row in parse(spark, *texts, ddl="i INT", policy="rescue")]
     assert rescued[0] is None and rescued[3] is None
     assert json.loads(rescued[1]) == {"x": {"k": [1, "a"]}, "it's": "é"} and json.loads(rescued[2]) == {"I": 3}
+
+
+def test_unknown_fields_inside_are_named_by_path(spark: SparkSession) -> None:
+    ddl = "id INT, a STRUCT<b: INT>, rows ARRAY<STRUCT<p: INT>>, by MAP<STRING, STRUCT<`x y`: INT>>, s STRING"
+    texts = [
+        '{"id":1,"a":{"b":1,"lost":"x"}}',
+        '{"rows":[{"p":1},{"p":2,"lost2":5.10},{"lost2":6}],"top":true,"s":"\\"a\\":1"}',
+        '{"by":{"k":{"x y":1,"z":{"deep":1}}}}',
+        '{"a":{"b":1},"rows":[{"p":1}],"by":{"k":{"x y":1}},"s":{"free":1},"id":2}',
+        '{"a":null,"rows":[null],"by":{"k":null}}',
+    ]
+    wanted = [["a.lost"], ["top", "rows[].lost2"], ["by{}.z"], None, None]
+    for values in ("exact", "as_spark"):
+        assert [row._unknown for row in parse(spark, *texts, ddl=ddl, values=values)] == wanted
+    held = parse(spark, *texts, ddl=ddl, policy="quarantine")
+    assert [row._detail for row in held] == [
+        *(names and f"fields that the schema lacks: {', '.join(names)}" for names in wanted)
+    ]
+    rescued = [row._rescued for row in parse(spark, *texts, ddl=ddl, policy="rescue")]
+    assert [text and json.loads(text, parse_float=str) for text in rescued] == [
+        {"a": {"lost": "x"}},
+        {"top": True, "rows": [None, {"lost2": "5.1"}, {"lost2": 6}]},
+        {"by": {"k": {"z": {"deep": 1}}}},
+        None,
+        None,
+    ]
 
 
 def test_parser_options_hold_for_unknown_fields_and_reasons_too(spark: SparkSession) -> None:

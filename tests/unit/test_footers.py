@@ -1,17 +1,93 @@
-"""What the footers of parquet files tell before Spark has read any of them."""
+"""Footers of parquet and orc files: what is inside columns counts as the columns do."""
 
 from __future__ import annotations
 
 import datetime as dt
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import orc
 
-from tidegate.ingest.columns import find_conflicts, find_misfits, read_footers
+from tidegate.ingest.columns import Footer, find_conflicts, find_misfits, read_footers
+from tidegate.spec.ddl_tree import read_type
 from tidegate.spec.models import FilesSource
+
+INNER = pa.struct([("b", pa.int32()), ("lost", pa.string())])
+ROW = {
+    "id": 1,
+    "a": {"b": 1, "lost": "x"},
+    "rows": [{"b": 1, "lost": "x"}],
+    "by": [("k", {"b": 1, "lost": "x"})],
+    "deep": [[{"b": 1, "lost": "x"}]],
+}
+TYPES = {"id": pa.int32(), "a": INNER, "rows": pa.list_(INNER), "by": pa.map_(pa.string(), INNER),
+         "deep": pa.list_(pa.list_(INNER))}  # fmt: skip
+KNOWN = "id INT, a STRUCT<B: INT>, rows ARRAY<STRUCT<b: INT>>, by MAP<STRING, STRUCT<b: INT>>"
+
+FITS = [
+    (pa.decimal128(10, 2), Decimal("1.25"), "DECIMAL(12,2)", True),
+    (pa.decimal128(10, 4), Decimal("1.2345"), "DECIMAL(12,2)", False),
+    (pa.decimal128(14, 2), Decimal("1.25"), "DECIMAL(12,2)", False),
+    (pa.int64(), 2**40, "INT", False),
+    (pa.int32(), 5, "BIGINT", True),
+    (pa.int64(), 2**60 + 1, "DOUBLE", False),
+    (pa.int32(), 5, "DOUBLE", True),
+    (pa.int32(), 2**24 + 1, "FLOAT", False),
+    (pa.float64(), 0.1, "FLOAT", False),
+    (pa.float32(), 0.5, "DOUBLE", True),
+    (pa.string(), "x", "INT", False),
+    (pa.string(), "x", "STRING", True),
+    (pa.int32(), 5, "STRING", False),
+    (pa.float64(), 0.1, "DECIMAL(12,2)", False),
+    (pa.int8(), 5, "DECIMAL(5,2)", True),
+    (pa.int32(), 5, "DECIMAL(11,2)", False),
+    (pa.date32(), None, "DATE", True),
+    (pa.string(), "2026-01-01", "DATE", False),
+    (pa.bool_(), True, "INT", False),
+    (pa.int32(), 1, "BOOLEAN", False),
+]
+WRAPPED: dict[str, Any] = {
+    "{}": (lambda kind: kind, lambda value: value, "v"),
+    "STRUCT<c: {}>": (lambda kind: pa.struct([("c", kind)]), lambda value: {"c": value}, "v.c"),
+    "ARRAY<{}>": (pa.list_, lambda value: [value], "v[]"),
+    "MAP<STRING, {}>": (lambda kind: pa.map_(pa.string(), kind), lambda value: [("k", value)], "v{}"),
+    "ARRAY<STRUCT<c: {}>>": (lambda k: pa.list_(pa.struct([("c", k)])), lambda value: [{"c": value}], "v[].c"),
+}
+
+
+def _write(folder: Path, kind: str, rows: list[dict[str, Any]], types: dict[str, Any]) -> str:
+    table = pa.Table.from_pylist(rows, schema=pa.schema(list(types.items())))
+    (pq if kind == "parquet" else orc).write_table(table, folder / f"one.{kind}")
+    return f"one.{kind}"
+
+
+def _footer(folder: Path, kind: str, link: str, ddl: str) -> Footer:
+    spec = FilesSource.model_validate({"type": "files", "path": "x", "format": kind, "schema": ddl})
+    return read_footers(folder, [link], spec).get(link, Footer())
+
+
+@pytest.mark.parametrize("kind", ["parquet", "orc"])
+def test_fields_inside_that_the_schema_lacks_are_named_by_path(tmp_path: Path, kind: str) -> None:
+    link = _write(tmp_path, kind, [ROW], TYPES)
+    assert _footer(tmp_path, kind, link, KNOWN) == Footer(("deep", "a.lost", "rows[].lost", "by{}.lost"))
+    nested = f"{KNOWN}, deep ARRAY<ARRAY<STRUCT<b: INT, lost: STRING>>>"
+    assert _footer(tmp_path, kind, link, nested).unknown == ("a.lost", "rows[].lost", "by{}.lost")
+
+
+@pytest.mark.parametrize("kind", ["parquet", "orc"])
+@pytest.mark.parametrize("wrapped", WRAPPED)
+def test_types_that_cannot_be_held_are_named_by_path(tmp_path: Path, kind: str, wrapped: str) -> None:
+    as_type, as_value, path = WRAPPED[wrapped]
+    for actual, value, declared, fits in FITS:
+        link = _write(tmp_path, kind, [{"v": as_value(value)}], {"v": as_type(actual)})
+        fault = _footer(tmp_path, kind, link, f"v {wrapped.format(declared)}").fault
+        wanted = None if fits else f"{path} is {actual}, the schema wants {declared}"
+        assert fault == wanted, (actual, declared)
+
 
 _AT = dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)
 _FIX = "is timestamp[ns]; Spark reads ms and us: write with coerce_timestamps='us'"
@@ -58,10 +134,13 @@ def test_places_inside_a_column() -> None:
     ns = pa.timestamp("ns")
     actual = pa.struct([("b", pa.list_(pa.struct([("c,d", ns), ("e", pa.map_(pa.string(), ns)), ("n", pa.int64())])))])
     declared = "struct<b:array<struct<`c,d`:timestamp,e:map<string,timestamp>,g:decimal(10,2),n:{}>>>"
-    assert find_misfits(actual, declared.format("bigint"), "a", "orc") == []
-    assert find_misfits(actual, declared.format("int"), "a", "parquet") == [
+    assert list(find_misfits(actual, read_type(declared.format("bigint")), "a", "orc")) == []
+    assert list(find_misfits(actual, read_type(declared.format("int")), "a", "parquet")) == [
         f"a.b[].c,d {_FIX}",
-        f"a.b[].e[value] {_FIX}",
+        f"a.b[].e{{}} {_FIX}",
         "a.b[].n is int64, the schema wants INT",
     ]
-    assert find_misfits(pa.int64(), "array<int>", "a", "parquet") == ["a is int64, the schema wants ARRAY<INT>"]
+    misfit = find_misfits(pa.int64(), read_type("array<int>"), "a", "parquet")
+    assert list(misfit) == ["a is int64, the schema wants ARRAY<INT>"]
+    keyed = find_misfits(pa.map_(pa.int64(), pa.string()), read_type("map<int,string>"), "a", "parquet")
+    assert list(keyed) == ["a{key} is int64, the schema wants INT"]

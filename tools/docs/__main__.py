@@ -24,6 +24,7 @@ PAGES: dict[str, Callable[[], str]] = {
 MADE_ELSEWHERE: dict[str, str] = {
     # It takes Spark and minutes, so it is no part of what is compared with every check.
     "streaming.md": "python -m tools.streaming_table",
+    "values.md": "python -m tools.values_table",
 }
 """Pages that belong here and that another command makes."""
 

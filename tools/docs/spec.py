@@ -62,7 +62,7 @@ def render_spec() -> str:
         "# jobs/PIPELINE/pipeline.yaml\n",
         "What a transform may do in each `output_mode`: [streaming.md](streaming.md).\n"
         "Its rows have columns of different names, in any case, with types; names that begin with\n"
-        "`_tidegate` are tidegate's own.\n",
+        "`_tidegate` are tidegate's own. What `values` means for each type: [values.md](values.md).\n",
         *_model(schemas["pipeline.schema.json"]),
         "## Not supported yet\n",
         "These are part of the syntax and refused by this version (`NOT_SUPPORTED_YET`).\n",

@@ -1,4 +1,5 @@
-"""Columns of parquet and orc files, from their footers: those the schema lacks, and those that do not fit it.
+"""Columns of parquet and orc files, and fields inside them, from the footers: what the schema lacks, and what does not
+fit it.
 
 Spark fails on most types that do not fit, with one file at each attempt, but not on all: it cuts a wide integer down to
 TINYINT, takes an unsigned one for signed, and reads a text in an INT column of an orc file as null (each tried on Spark
@@ -8,23 +9,24 @@ TINYINT, takes an unsigned one for signed, and reads a text in an INT column of 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tidegate.spec.ddl import Column, parse_ddl
+from tidegate.spec.ddl import parse_ddl
+from tidegate.spec.ddl_tree import Node, read_columns
 from tidegate.spec.models import FilesSource
 
 _INTEGER_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 _INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
-_QUOTED_NAME = re.compile(r"`((?:[^`]|``)*)`:")
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 
 
 @dataclass(frozen=True)
 class Footer:
-    """What a file's footer says: columns that the schema lacks, and why the file cannot be read as the schema wants."""
+    """What a file's footer says: columns and fields (``a.b``, ``list[].c``) that the schema lacks, and why the file
+    cannot be read as the schema wants."""
 
     unknown: tuple[str, ...] = ()
     fault: str | None = None
@@ -34,16 +36,18 @@ def read_footers(intake: Path, links: Iterable[str], spec: FilesSource) -> dict[
     """{link: its footer} for parquet and orc; files without anything to tell, and other formats, are left out."""
     if spec.format not in ("parquet", "orc") or spec.schema_ is None:
         return {}
-    columns = parse_ddl(spec.schema_)
-    known = {column.name.lower() for column in columns}
+    import pyarrow as pa
+
+    declared = read_columns(parse_ddl(spec.schema_))
     footers = {}
     for link in links:
         found = _read_columns(intake / link, spec.format)
         if isinstance(found, str):
             footers[link] = Footer(fault=found)
             continue
-        unknown = tuple(name for name in found if name.lower() not in known)
-        fault = _describe_misfit(found, columns, spec.format)
+        actual = pa.struct(list(found.items()))
+        unknown = tuple(_unknown_fields(actual, declared, ""))
+        fault = "; ".join(find_misfits(actual, declared, "", spec.format)) or None
         if unknown or fault:
             footers[link] = Footer(unknown, fault)
     return footers
@@ -120,62 +124,51 @@ def _in_microseconds(kind: Any) -> Any:
     return kind
 
 
-def _describe_misfit(found: dict[str, Any], columns: Sequence[Column], format_: str) -> str | None:
-    by_name = {name.lower(): kind for name, kind in found.items()}
-    wrong = [
-        fault
-        for column in columns
-        if column.name.lower() in by_name
-        for fault in find_misfits(by_name[column.name.lower()], column.type, column.name, format_)
-    ]
-    return "; ".join(wrong) or None
-
-
-def find_misfits(actual: Any, declared: str, place: str, format_: str) -> list[str]:
-    """Where in a column, at ``place``, values of the arrow type ``actual`` cannot be read as the DDL type ``declared``
-    says, in words. Fields of a struct that are not declared are not read, and no fault."""
+def _unknown_fields(actual: Any, node: Node, place: str) -> Iterator[str]:
+    """Places of the fields that the declared type lacks, inside a value of the arrow type ``actual``."""
     import pyarrow.types as kinds
 
-    if not fits_type(actual, declared):
-        return [f"{place} is {actual}, the schema wants {declared.upper()}"]
-    if kinds.is_timestamp(actual):
-        is_too_fine = format_ == "parquet" and actual.unit == "ns"  # orc has no other unit
-        why = f"{place} is timestamp[ns]; Spark reads ms and us: write with coerce_timestamps='us'"
-        return [why] if is_too_fine else []
-    inner = declared.partition("<")[2].removesuffix(">")
-    if kinds.is_struct(actual):
-        wanted = {name.lower(): type_ for name, type_ in map(_name_and_type, _split_top(inner))}
-        fields = [field for field in actual if field.name.lower() in wanted]
-        below = [(field.type, wanted[field.name.lower()], f"{place}.{field.name}") for field in fields]
-    elif kinds.is_map(actual):
-        key, value = _split_top(inner)
-        below = [(actual.key_type, key, f"{place}[key]"), (actual.item_type, value, f"{place}[value]")]
-    elif kinds.is_list(actual) or kinds.is_large_list(actual) or kinds.is_fixed_size_list(actual):
-        below = [(actual.value_type, inner, f"{place}[]")]
+    if node.kind == "struct" and kinds.is_struct(actual):
+        declared = {name.lower() for name, _ in node.fields}
+        yield from (_below(place, field.name) for field in actual if field.name.lower() not in declared)
+    for inner in _inside(actual, node, place):
+        yield from _unknown_fields(*inner)
+
+
+def find_misfits(actual: Any, node: Node, place: str, format_: str) -> Iterator[str]:
+    """Where in a value of the arrow type ``actual``, itself at ``place``, something cannot be read unchanged as the
+    declared type says, in words. Fields of a struct that are not declared are not read, and no fault."""
+    import pyarrow.types as kinds
+
+    if not fits_type(actual, node.type or node.kind):
+        yield f"{place} is {actual}, the schema wants {node.type.upper()}"
+    elif kinds.is_timestamp(actual) and actual.unit == "ns" and format_ == "parquet":  # orc has no other unit
+        yield f"{place} is timestamp[ns]; Spark reads ms and us: write with coerce_timestamps='us'"
     else:
-        below = []
-    return [fault for each in below for fault in find_misfits(*each, format_)]
+        for inner in _inside(actual, node, place):
+            yield from find_misfits(*inner, format_)
 
 
-def _split_top(inner: str) -> list[str]:
-    """What stands between the commas of a nested type, as far as they are not inside another one."""
-    parts, depth, quoted = [""], 0, False
-    for letter in inner:
-        quoted ^= letter == "`"
-        depth += 0 if quoted else (letter in "<(") - (letter in ">)")
-        if letter == "," and depth == 0 and not quoted:
-            parts.append("")
-        else:
-            parts[-1] += letter
-    return parts
+def _inside(actual: Any, node: Node, place: str) -> Iterator[tuple[Any, Node, str]]:
+    """The declared parts of a nested type: arrow type, declared type and place of each."""
+    import pyarrow.types as kinds
+
+    if node.kind == "struct" and kinds.is_struct(actual):
+        declared = {name.lower(): (name, inner) for name, inner in node.fields}
+        for field in actual:
+            if field.name.lower() in declared:
+                name, inner = declared[field.name.lower()]
+                yield field.type, inner, _below(place, name)
+    elif node.kind == "map" and kinds.is_map(actual):
+        assert node.key is not None
+        yield actual.key_type, node.key, f"{place}{{key}}"
+        yield actual.item_type, node.item, f"{place}{{}}"
+    elif node.kind == "array" and not kinds.is_null(actual) and fits_type(actual, "array"):
+        yield actual.value_type, node.item, f"{place}[]"
 
 
-def _name_and_type(field: str) -> tuple[str, str]:
-    quoted = _QUOTED_NAME.match(field)
-    if quoted:
-        return quoted[1].replace("``", "`"), field[quoted.end() :]
-    name, _, type_ = field.partition(":")
-    return name, type_
+def _below(place: str, name: str) -> str:
+    return f"{place}.{name}" if place else name
 
 
 def fits_type(actual: Any, declared: str) -> bool:

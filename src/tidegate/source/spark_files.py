@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from tidegate.source.spark_parse import explain_csv_fault, parse_text
+from tidegate.source.exact_csv import checked_columns, describe_row
+from tidegate.source.spark_parse import explain_csv_fault, list_faults, parse_text, separators_of
 from tidegate.spec.ddl import Column, parse_ddl
 from tidegate.spec.models import FilesSource
 from tidegate.spec.reader_options import parser_options
@@ -30,7 +31,7 @@ _LIMITS = ("maxFilesPerTrigger", "maxBytesPerTrigger")
 
 _CORRUPT = "_corrupt_record"
 
-_ROW = "_tidegate_row"
+_ROW, _TYPED = "_tidegate_row", "_tidegate_typed"
 
 JSON_OF_ROWS = {
     "ignoreNullFields": "false",
@@ -40,6 +41,10 @@ JSON_OF_ROWS = {
 """How a row without a text of its own is kept raw: with its nulls, and with every digit of its times."""
 
 _OF_TEXT = ("lineSep", "wholetext")
+_OF_CSV_VALUES = (
+    *("dateFormat", "timestampFormat", "timestampNTZFormat", "enableDateTimeParsingFallback", "timeZone", "locale"),
+    *("nanValue", "positiveInf", "negativeInf"),
+)
 _OF_CSV_FILES = ("header", "multiLine", "encoding", "comment")
 
 
@@ -81,16 +86,10 @@ def _read(reader: Any, path: Any, spec: FilesSource, partition_columns: Sequence
         return parsed.select(*names, *rescued, *FRAMEWORK_COLUMNS)
     position = F.col("_metadata.file_path").alias("_position")
     if spec.format == "csv":
-        options |= {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
-        options["enforceSchema"] = "false"  # or a file with its columns in another order is read wrongly in silence
-        held = [*columns, Column(_CORRUPT, "string", True)]
-        frame = reader.format("csv").options(**options).schema(_ddl(held)).load(path)
-        frame = frame.select("*", F.col("_metadata.file_path").alias("_position"), F.struct(*names).alias(_ROW))
-        of_row = {key: value for key, value in parser_options(spec).items() if key not in (*_OF_TEXT, *_OF_CSV_FILES)}
         in_files = [column for column in columns if column.name not in partition_columns]
-        why = f"CASE WHEN {_CORRUPT} IS NOT NULL THEN {explain_csv_fault(in_files, _CORRUPT, of_row, _ROW)} END"
+        frame, first = _read_csv_files(reader, path, spec, columns, in_files, options)
         raw = F.coalesce(F.col(_CORRUPT), F.to_json(_ROW, JSON_OF_ROWS))
-        detail = _detail(columns, F.expr(why))
+        detail = _detail(columns, first)
         position = F.col("_position")
     else:
         if spec.format == "parquet":
@@ -108,6 +107,51 @@ def _read(reader: Any, path: Any, spec: FilesSource, partition_columns: Sequence
         "_detail",
         F.lit(None).cast("array<string>").alias("_unknown"),
     )
+
+
+def _read_csv_files(
+    reader: Any,
+    path: Any,
+    spec: FilesSource,
+    columns: Sequence[Column],
+    in_files: Sequence[Column],
+    options: dict[str, Any],
+) -> tuple[DataFrame, Any]:
+    """The rows as Spark's own reader of csv files gives them, and why one is malformed (null where it is not).
+
+    With ``values: exact`` the columns whose values Spark would change are read as texts and converted afterwards, so
+    that the texts are at hand; :data:`_ROW` holds them.
+    """
+    of_row = {key: value for key, value in options.items() if key not in (*_OF_TEXT, *_OF_CSV_FILES)}
+    as_texts = checked_columns(in_files) if spec.values == "exact" else []
+    read_as = [column._replace(type="string") if column in as_texts else column for column in columns]
+    options = options | {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    options["enforceSchema"] = "false"  # or a file with its columns in another order is read wrongly in silence
+    frame = (
+        reader.format("csv").options(**options).schema(_ddl([*read_as, Column(_CORRUPT, "string", True)])).load(path)
+    )
+    names = [F.col(_quoted(column.name)) for column in columns]
+    frame = frame.select("*", F.col("_metadata.file_path").alias("_position"), F.struct(*names).alias(_ROW))
+    explained = explain_csv_fault(in_files, _CORRUPT, of_row, _ROW)
+    reasons = [f"CASE WHEN {_CORRUPT} IS NOT NULL THEN {explained} END"]
+    if as_texts:
+        formats = {key: value for key, value in of_row.items() if key in _OF_CSV_VALUES}
+        texts = F.to_csv(F.struct(*(F.col(_quoted(column.name)) for column in as_texts)))
+        typed = F.from_csv(texts, F.lit(_ddl(as_texts)), {**formats, "mode": "PERMISSIVE"})
+        frame = frame.select("*", typed.alias(_TYPED))
+        for column in as_texts:
+            name = _quoted(column.name)
+            text = f"'{column.name}: not a {column.type.upper()}'".replace("\\", "\\\\")
+            reasons.append(f"CASE WHEN {_ROW}.{name} IS NOT NULL AND {_TYPED}.{name} IS NULL THEN {text} END")
+        separators = separators_of(frame.sparkSession, of_row)
+        faults = describe_row(in_files, _ROW, formats, separators)
+        reasons.append(f"CASE WHEN {_CORRUPT} IS NULL THEN {list_faults(str(faults))} END")
+        frame = frame.withColumns({column.name: F.col(f"{_TYPED}.{_quoted(column.name)}") for column in as_texts})
+    if spec.values == "exact":
+        said = f"not valid {options.get('encoding', 'UTF-8')}, or with U+FFFD, which stands for such bytes"
+        texts_of_row = f"coalesce({_CORRUPT}, to_json({_ROW}))"
+        reasons.insert(0, f"CASE WHEN contains({texts_of_row}, '\ufffd') THEN '{said}' END")
+    return frame, F.expr(f"coalesce({', '.join(reasons)})")
 
 
 def is_csv_by_line(spec: FilesSource) -> bool:
@@ -144,7 +188,7 @@ def _read_lines(
     if comment := options.get("comment") if spec.format == "csv" else None:
         frame = frame.where(~F.col("_raw").startswith(comment))
     declared = ", ".join(f"{_quoted(c.name)} {c.type}{'' if c.nullable else ' NOT NULL'}" for c in in_files)
-    return parse_text(frame, "_raw", spec.format, declared, of_parser, spec.unknown_fields)
+    return parse_text(frame, "_raw", spec.format, declared, of_parser, spec.unknown_fields, spec.values)
 
 
 def _detail(columns: Sequence[Column], first: Any) -> Any:

@@ -127,7 +127,7 @@ def shape_records(frame: DataFrame, spec: KafkaSource) -> DataFrame:
     text = frame.select(F.col("value").cast("string").alias("_raw"), position, *metadata)
     schema = spec.schema_ or "value STRING"
     policy = spec.unknown_fields if spec.format == "json" else "report"
-    parsed = parse_text(text, "_raw", spec.format, schema, parser_options(spec), policy)
+    parsed = parse_text(text, "_raw", spec.format, schema, parser_options(spec), policy, spec.values)
     first: list[Column] = [
         F.col("`" + name.replace("`", "``") + "`") for name in parsed.columns if not _is_framework(name, spec.metadata)
     ]

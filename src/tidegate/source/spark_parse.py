@@ -4,8 +4,8 @@ What Spark 4.2's ``from_json`` lets pass in silence, each tried in tests/spark/t
 text after the object, such as a second one (only the first would be read: the record is parsed as the one value of an
 outer object with a second field, which the parser must meet), NULL for an empty text, invalid UTF-8 (replaced by
 U+FFFD), infinity for a number too large for its type, and dates beyond year 9999 (epoch milliseconds read as seconds),
-which no other reader of the table could show. Left as Spark has them: digits beyond a decimal's scale are rounded, a
-number or an object in a STRING column becomes its text, of a key written twice the last one counts.
+which no other reader of the table could show. With ``values: exact`` a value that Spark would change makes the record
+malformed: see :mod:`tidegate.source.exact_json` and :mod:`tidegate.source.exact_csv`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,17 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from tidegate.source import exact_csv, exact_json
+from tidegate.source.exact_values import Separators
 from tidegate.spec.ddl import Column as DdlColumn
 from tidegate.spec.ddl import parse_ddl
+from tidegate.spec.ddl_tree import read_columns
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 _PARSED, _KEYS, _BAD = "_tidegate_parsed", "_tidegate_unknown", "_tidegate_bad"
+_DOUBT, _CLOSE, _FAULTS = "_tidegate_doubt", "_tidegate_close", "_tidegate_faults"
 _RECORD, _END, _CORRUPT = "_tidegate_record", "_tidegate_end", "_tidegate_corrupt"
 _NAMED_AT_MOST, _NAME_CHARACTERS = 64, 256
 """What is told of a record's unknown fields: the record itself, which is kept, has them all."""
@@ -35,41 +39,51 @@ def parse_text(
     ddl_schema: str,
     options: Mapping[str, str],
     unknown_fields_policy: str,
+    values: str = "exact",
 ) -> DataFrame:
     """``df`` with the columns of ``ddl_schema`` parsed from ``value_column`` (STRING), and what is wrong with a record.
 
     ``format`` is json, csv or text (one STRING column). Added: the schema's columns; ``_rescued`` STRING with the
     policy ``rescue`` (JSON object of the unknown fields, or null); ``_malformed`` BOOLEAN, never null; ``_detail``
-    STRING (why: names of fields, never values); ``_unknown`` ARRAY<STRING> (top-level keys that the schema lacks; null
-    when there are none). ``value_column`` becomes base64 where it is not valid UTF-8. Null texts are malformed, and
-    blank ones too, but for ``text``.
+    STRING (why: names of fields, never values); ``_unknown`` ARRAY<STRING> (paths of the keys that the schema lacks,
+    such as ``a.b`` and ``list[].c``; null when there are none). ``value_column`` becomes base64 where it is not valid
+    UTF-8. Null texts are malformed, and blank ones too, but for ``text``. With ``values`` as_spark, values that Spark
+    changes pass.
     """
     columns = parse_ddl(ddl_schema)
     value = _quoted(value_column)
     root = f"{_PARSED}.{_RECORD}" if format == "json" else _PARSED
+    exact = values == "exact"
+    separators = separators_of(df.sparkSession, options)
     if format == "json":
-        parsed = _parse_json(df, value, columns, options)
+        tree = read_columns(columns)
+        doubt = exact_json.doubt(tree, value, options, separators)
+        text = exact_json.keep_numbers(tree, value, f"({_DOUBT} = 2)") if exact else value
+        parsed = _parse_json(df.select("*", F.expr(doubt).alias(_DOUBT)), text, columns, options)
+        close = exact_json.look_closely(tree, value, options, separators, exact=exact)
+        sound = f"{_PARSED}.{_RECORD} IS NOT NULL AND {_PARSED}.{_CORRUPT} IS NULL"
+        at_top = f"WHEN {_DOUBT} = 1 AND {sound} THEN {exact_json.unknown_at_top(tree, value)}"
+        parsed = _look_closely(parsed, f"CASE WHEN {_DOUBT} = 0 THEN NULL {at_top} WHEN {sound} THEN {close} END")
         problems = _range_problems(columns, value, root) + _required_problems(columns, root)
         why_corrupt = _why_json(columns, value, options, root)
     elif format == "csv":
-        parsed = _parse_csv(df, value, columns, options)
+        parsed = _look_closely(
+            _parse_csv(df, value, columns, options), _close_csv(columns, value, options, separators) if exact else None
+        )
         problems = _range_problems(columns, value, root) + _required_problems(columns, root)
         why_corrupt = explain_csv_fault(columns, value, options, root)
     elif format == "text":
         parsed = df.select("*", F.expr(f"named_struct('{_CORRUPT}', CAST(NULL AS STRING))").alias(_PARSED))
+        parsed = _look_closely(parsed, None)
         problems, why_corrupt = [], ""
     else:
         raise ValueError(f"no parser for format {format!r}")
-    if format == "json":
-        unknown = _unknown_fields(columns, value, options)
-        parsed = parsed.select("*", F.expr(unknown).alias(_KEYS))
-    else:
-        parsed = parsed.select("*", F.expr("CAST(NULL AS ARRAY<STRING>)").alias(_KEYS))
-
     reasons = [(f"{value} IS NULL", f"'{TOMBSTONE}'"), (f"NOT is_valid_utf8({value})", "'not valid UTF-8'")]
     if format != "text":
         reasons.append((_is_corrupt(format, value), why_corrupt))
     reasons += [(condition, _literal(text)) for condition, text in problems]
+    if exact and format != "text":
+        reasons.append((f"{_FAULTS} IS NOT NULL", list_faults(_FAULTS)))
     if format == "json" and unknown_fields_policy == "quarantine":
         some = f"array_join(transform(slice({_KEYS}, 1, {_NAMED_AT_MOST}), k -> left(k, {_NAME_CHARACTERS})), ', ')"
         more = f"if(size({_KEYS}) > {_NAMED_AT_MOST}, concat(' and ', size({_KEYS}) - {_NAMED_AT_MOST}, ' more'), '')"
@@ -89,7 +103,8 @@ def parse_text(
     ]
     rescued: list[Column] = []
     if unknown_fields_policy == "rescue":
-        rescued = [F.expr(_rescue(value, options)).alias("_rescued")]
+        picked = exact_json.pick_unknown(read_columns(columns), value, options)
+        rescued = [F.expr(f"CASE WHEN {_KEYS} IS NOT NULL THEN to_json({picked}) END").alias("_rescued")]
     return parsed.select(
         *kept,
         *_data(format, columns, value),
@@ -124,21 +139,52 @@ def _data(format_: str, columns: Sequence[DdlColumn], value: str) -> list[Column
     return [root.getField(column.name).alias(column.name) for column in columns]
 
 
-def _unknown_fields(columns: Sequence[DdlColumn], value: str, options: Mapping[str, str]) -> str:
-    """Keys that the schema lacks. Comparing with the schema's own order first spares most records the set operation."""
-    known = f"array({', '.join(_literal(column.name) for column in columns)})"
-    keys = f"json_object_keys({value})"
-    # json_object_keys knows no parser options: null where from_json, told to, reads comments, NaN or bare names.
-    lenient = f"map_keys({_as_map(value, options)})"
-    found = f"array_except(coalesce({keys}, {lenient}), {known})"
-    sound = f"{_PARSED}.{_RECORD} IS NOT NULL AND {_PARSED}.{_CORRUPT} IS NULL"
-    return f"CASE WHEN {keys} = {known} THEN NULL WHEN {sound} AND size({found}) > 0 THEN {found} END"
+def separators_of(spark: SparkSession, options: Mapping[str, str]) -> Separators:
+    """How the locale of ``options`` writes numbers; without one, a point and no groups."""
+    if "locale" not in options:
+        return Separators()
+    jvm = spark._jvm
+    symbols = jvm.java.text.DecimalFormatSymbols(jvm.java.util.Locale.forLanguageTag(options["locale"]))
+    return Separators(str(symbols.getDecimalSeparator()), str(symbols.getGroupingSeparator()))
 
 
-def _rescue(value: str, options: Mapping[str, str]) -> str:
-    whole = f"from_json({value}, 'map<string,variant>', {_sql_map(options)})"
-    picked = f"map_filter({whole}, (name, field) -> array_contains({_KEYS}, name))"
-    return f"CASE WHEN {_KEYS} IS NOT NULL THEN to_json({picked}) END"
+def _close_csv(
+    columns: Sequence[DdlColumn], value: str, options: Mapping[str, str], separators: Separators
+) -> str | None:
+    strings = ", ".join(f"{_quoted(column.name)} STRING" for column in columns)
+    faults = exact_csv.describe_row(columns, "s", options, separators)
+    if faults is None:
+        return None
+    as_text = f"from_csv({value}, {_literal(strings)}, {_sql_map(options)})"
+    pattern = exact_csv.plain_row(columns, options, separators)
+    plain = "false" if pattern is None else f"{value} RLIKE {_literal(pattern)}"
+    looked = f"transform(array({as_text}), s -> {faults})[0]"
+    return f"CASE WHEN NOT {plain} AND {_PARSED}.{_CORRUPT} IS NULL THEN {looked} END"
+
+
+def _look_closely(parsed: DataFrame, close: str | None) -> DataFrame:
+    """``parsed`` with the unknown keys and the faults that ``close`` (SQL, paths with faults) finds, null when none."""
+    if close is None:
+        return parsed.select(
+            "*",
+            F.expr("CAST(NULL AS ARRAY<STRING>)").alias(_KEYS),
+            F.expr("CAST(NULL AS ARRAY<STRUCT<path: STRING, fault: STRING>>)").alias(_FAULTS),
+        )
+    parsed = parsed.select("*", F.expr(close).alias(_CLOSE))
+    unknown = f"filter({_CLOSE}, e -> e.fault IS NULL)"
+    faults = f"filter({_CLOSE}, e -> e.fault IS NOT NULL)"
+    has = f"{_CLOSE} IS NOT NULL AND exists({_CLOSE}, e -> e.fault IS"
+    return parsed.select(
+        "*",
+        F.expr(f"CASE WHEN {has} NULL) THEN array_distinct({unknown}.path) END").alias(_KEYS),
+        F.expr(f"CASE WHEN {has} NOT NULL) THEN array_distinct({faults}) END").alias(_FAULTS),
+    )
+
+
+def list_faults(faults: str) -> str:
+    """SQL: ``faults`` (ARRAY<STRUCT<path, fault>>) as one text, as many as are told; NULL when there are none."""
+    one = f"concat(if(e.path = '', '', concat(left(e.path, {_NAME_CHARACTERS}), ': ')), e.fault)"
+    return f"nullif(array_join(transform(slice({faults}, 1, {_NAMED_AT_MOST}), e -> {one}), '; '), '')"
 
 
 def _range_problems(columns: Sequence[DdlColumn], value: str, root: str) -> list[tuple[str, str]]:

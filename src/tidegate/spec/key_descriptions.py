@@ -8,8 +8,10 @@ _COMMON = {
     "schema": "The columns in Spark's DDL (id BIGINT, tags ARRAY<STRING>).",
     "event_time": "The TIMESTAMP column that says when a record happened.",
     "watermark": "How late a record may come, for example `20 minutes`.",
-    "unknown_fields": "What happens to JSON fields that the schema does not have: named in the report, set aside with "
-    "their record, or kept in the column _rescued.",
+    "unknown_fields": "What happens to JSON fields, at any depth, that the schema does not have: named in the "
+    "report, set aside with their record, or kept in the column _rescued.",
+    "values": "exact: a record with a value that its type cannot hold exactly is malformed. as_spark: such a value is "
+    "what Spark makes of it.",
     "static": "A batch source, read afresh in each run.",
     "options": "Spark's own reader options, by allow-list.",
     "conf": "Spark settings by their whole names (spark.sql....).",

@@ -50,6 +50,7 @@ class FilesSource(Strict):
     on_change: Literal["report", "fail", "reread_tail"] = "report"
     follow_links: list[str] = []
     unknown_fields: Literal["report", "quarantine", "rescue"] = "report"
+    values: Literal["exact", "as_spark"] = "exact"
     static: bool = False
     options: dict[str, str | int | float | bool] = {}
 
@@ -68,6 +69,7 @@ class KafkaSource(Strict):
     event_time: str | None = None
     watermark: Seconds | None = None
     unknown_fields: Literal["report", "quarantine", "rescue"] = "report"
+    values: Literal["exact", "as_spark"] = "exact"
     static: bool = False
     options: dict[str, str | int | float | bool] = {}
 
