@@ -109,3 +109,24 @@ def test_a_repair_after_a_discard_that_was_only_recorded(world: World) -> None:
     assert edit(world, "rename_query", 3)
     assert world.repair().error is None
     world.settle("release")
+
+
+@pytest.mark.parametrize("successor", ["killed", "asleep", "gone"])
+def test_a_driver_that_slept_over_its_manifest_until_its_files_were_swept(world: World, successor: str) -> None:
+    """Its manifest is the first one for the batch, and names files that are gone: it does not count."""
+    world.offer(0, ["good", "good"])
+    frozen(world, world.run("r1", stop=Stop("manifests/")))
+    other = world.run("r2", stop=Stop("orders/r2", after=True))
+    if successor == "asleep":
+        frozen(world, other)
+    else:
+        world.kill(other)
+    if successor == "gone":
+        world.offer(1, ["good"])
+    world.thaw(0)
+    if successor == "asleep":
+        assert world.thaw(0).error is None
+    process = world.run("r3")
+    assert process.error is None, process.error
+    world.check_all()
+    world.settle("discard")

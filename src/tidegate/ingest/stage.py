@@ -44,7 +44,7 @@ from tidegate.spec.models import FilesSource, PipelineSpec
 from tidegate.staging.birth import name_query
 from tidegate.staging.checkpoint import files_between, read_checkpoint, read_offsets, read_start
 from tidegate.staging.durable import CheckpointSync, sync_files
-from tidegate.staging.files import list_staged_files
+from tidegate.staging.files import is_swept, list_staged_files
 from tidegate.staging.manifest import (
     UNKNOWN_NAMES_AT_MOST,
     BatchManifest,
@@ -127,7 +127,8 @@ class BatchStager:
         ranges = self._ranges(batch_id)
         manifest_path = self.paths.manifest(query_id, batch_id)
         refuse_tombstone(manifest_path)
-        if batch_id <= self.order.settled.get(query_id, -1) or manifest_path.exists():
+        is_settled = batch_id <= self.order.settled.get(query_id, -1)
+        if is_settled or (manifest_path.exists() and not self._drop_swept(manifest_path)):
             self._replay(frame, batch_id, ranges, manifest_path, query)
             return
         self.checks.check_owed(batch_id, ranges)
@@ -247,8 +248,20 @@ class BatchStager:
         if not write_manifest(path, manifest):
             refuse_tombstone(path)
             self.checks.check_same_ranges(path, ranges)
+            if self._drop_swept(path) and write_manifest(path, manifest):
+                return
             if manifest_from_json(path.read_bytes()).attempt != manifest.attempt:
                 storage.remove_tree(self.paths.attempts(manifest.query_id, manifest.batch_id) / manifest.attempt)
+        # What slept before the manifest must not commit the batch: its files may have been swept meanwhile.
+        check_token(self.paths, self.order.token)
+
+    def _drop_swept(self, path: Path) -> bool:
+        """Remove the manifest of an attempt that was swept before it had one; False for any other manifest."""
+        if not is_swept(self.paths, manifest_from_json(path.read_bytes())):
+            return False
+        check_token(self.paths, self.order.token)
+        storage.remove(path)
+        return True
 
     def _paths_of(self, ranges: Ranges) -> list[Path]:
         return [self.paths.intake(name) / link for name, taken in ranges.items() for link in taken.get("links", ())]

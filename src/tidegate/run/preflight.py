@@ -172,7 +172,7 @@ def gather_facts(paths: PipelinePaths, spec: PipelineSpec, *, at_a_glance: bool 
     )
     facts = _look_at_staged_files(paths, facts)
     if facts.untraced_batch is not None:
-        facts = replace(facts, ledger_knows_settled=_is_in_ledger(paths, *facts.untraced_batch))
+        facts = replace(facts, ledger_knows_settled=is_in_ledger(paths, *facts.untraced_batch))
     return facts if at_a_glance else _look_into_checkpoint(paths, facts)
 
 
@@ -236,7 +236,8 @@ def _look_at_staged_files(paths: PipelinePaths, facts: Facts) -> Facts:
     return replace(facts, missing_staged_files=missing, damaged_staged_files=damaged)
 
 
-def _is_in_ledger(paths: PipelinePaths, query_id: str, batch_id: int) -> bool:
+def is_in_ledger(paths: PipelinePaths, query_id: str, batch_id: int) -> bool:
+    """Whether the ledger has a file of the batch; False when it cannot be read."""
     from tidegate.source.ledger import open_ledger
 
     try:

@@ -17,7 +17,7 @@ from tidegate.lease import Lease
 from tidegate.project import PipelinePaths
 from tidegate.run.finish import finish_reports
 from tidegate.run.late_intents import drop_late_intents
-from tidegate.run.preflight import Facts, gather_facts, refuse_another_table
+from tidegate.run.preflight import Facts, gather_facts, is_in_ledger, refuse_another_table
 from tidegate.run.upkeep import tend_tables
 from tidegate.run.verdicts import forget_settled
 from tidegate.source.intake import remove_links
@@ -26,6 +26,7 @@ from tidegate.source.spool import remove_spooled
 from tidegate.spec.as_read import SpooledSource
 from tidegate.spec.models import FilesSource, PipelineSpec
 from tidegate.staging.durable import CheckpointSync
+from tidegate.staging.files import is_swept
 from tidegate.staging.manifest import BatchManifest, end_positions, find_tombstones
 from tidegate.staging.retired import read_retired
 from tidegate.staging.seal import read_seal
@@ -73,7 +74,8 @@ def _recover(paths: PipelinePaths, spec: PipelineSpec, lease: Lease) -> Facts:
     for intent in intents:
         finish_intent(paths, intent, is_current=lease.is_current)
     facts = gather_facts(paths, spec)
-    if sweep_late(paths, facts, lease) | _heal_checkpoint(paths, facts, lease):
+    changed = [sweep(paths, facts, lease) for sweep in (sweep_late, _sweep_swept, _heal_checkpoint)]
+    if any(changed):
         facts = gather_facts(paths, spec)
     sync_ledger(paths, spec, facts.owed, lease)
     return settle(paths, spec, lease, facts)
@@ -110,6 +112,22 @@ def sweep_late(paths: PipelinePaths, facts: Facts, lease: Lease) -> bool:
         storage.remove(path)
     _remove_empty(paths, {path.parent.name for path in tombstones} | {manifest.query_id for manifest in late})
     return True
+
+
+def _sweep_swept(paths: PipelinePaths, facts: Facts, lease: Lease) -> bool:
+    """Remove the manifest of the batch in flight when its driver slept until its files had been swept; whether there
+    was one. Spark has not committed the batch, and computes it again as it was planned."""
+    swept = [
+        manifest
+        for manifest in facts.owed
+        if (manifest.query_id, manifest.batch_id) == (facts.checkpoint.query_id, facts.checkpoint.in_flight)
+        and is_swept(paths, manifest)
+        and not is_in_ledger(paths, manifest.query_id, manifest.batch_id)  # else it was seen with its files
+    ]
+    for manifest in swept:
+        lease.check()
+        storage.remove(paths.manifest(manifest.query_id, manifest.batch_id))
+    return bool(swept)
 
 
 def sync_ledger(paths: PipelinePaths, spec: PipelineSpec, manifests: Sequence[BatchManifest], lease: Lease) -> None:

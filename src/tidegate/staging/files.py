@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import unquote
 
+from tidegate.project import PipelinePaths
 from tidegate.staging.digest import digest_file
 from tidegate.staging.durable import sync_files, sync_folders
-from tidegate.staging.manifest import StagedFile
+from tidegate.staging.manifest import BatchManifest, StagedFile
 
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 """What Spark calls the folder of NULL, of the empty text, and of this very text."""
@@ -40,6 +41,20 @@ def list_staged_files(folder: Path, relative_to: Path) -> list[StagedFile]:
     sync_files(paths)
     sync_folders(paths, relative_to)
     return found
+
+
+def is_swept(paths: PipelinePaths, manifest: BatchManifest) -> bool:
+    """Whether what the manifest names was removed. Of a batch that Spark has not committed, and that is not in the
+    table, this is what a driver leaves that slept before it wrote the manifest: its attempt, which no manifest named,
+    was swept meanwhile. Such a manifest is the first one for its batch and still does not count: the batch is computed
+    again.
+
+    Quarantined rows are published before the others, so their files may be gone and nothing lost.
+    """
+    attempt = paths.attempts(manifest.query_id, manifest.batch_id) / manifest.attempt
+    if not (manifest.files or manifest.quarantine_files):
+        return False
+    return not attempt.exists() or any(not (paths.state / file.path).exists() for file in manifest.files)
 
 
 def partition_value(folder_name: str) -> tuple[str, str | None]:
