@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import functools
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+import typer.main
 import yaml
+from pydantic import ValidationError
 
+from tidegate.cli.main import app
 from tidegate.spec.load import list_pipelines
+from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec, ProjectSpec
 from tools.compose_env import SETTINGS
 from tools.console import REPO_ROOT
 from tools.docs import __main__ as pages
@@ -120,9 +125,29 @@ def test_error_codes_named_in_pages_exist(path):
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(REPO_ROOT)))
-def test_yaml_in_pages_can_be_read(path):
+def test_yaml_in_pages_is_what_a_spec_may_hold(path):
+    """A pipeline or a part of one, tidegate.yaml, the keys of a source, or a suite."""
+    files = {"type": "files", "path": "in", "format": "json", "schema": "a INT"}
+    kafka = {"type": "kafka", "topics": ["t"], "format": "text"}
+    pipeline = {"version": 1, "name": "one", "schedule": None, "sources": {"one": files}}
     for block in re.findall(r"^```yaml\n(.*?)^```", read_page(path), re.MULTILINE | re.DOTALL):
-        yaml.safe_load(block)
+        value = yaml.safe_load(block)
+        if isinstance(value, list) or "expectations" in value:  # of a suite
+            continue
+        faults = []
+        for model, rest in (
+            (PipelineSpec, pipeline),
+            (ProjectSpec, {"version": 1}),
+            (FilesSource, files),
+            (KafkaSource, kafka),
+        ):
+            try:
+                model.model_validate({**rest, **value})
+                break
+            except ValidationError as error:
+                faults.append(str(error))
+        else:
+            raise AssertionError("\n".join([block, *faults]))
 
 
 def test_the_readme_names_every_example():
@@ -154,3 +179,33 @@ def test_the_tutorial_shows_what_the_light_commands_print(tmp_path):
     spec.write_text(spec.read_text().replace("unknown_fields: report", "unknown_field: quarantine"))
     done = run_tidegate(project, "validate")
     assert (done.stdout, done.returncode) == (faulty, 64)
+
+
+_COMMAND = re.compile(r"(?<![\w.-])tidegate ([a-z][^`\n#|]*)")
+
+
+def commands_of(page: str) -> list[list[str]]:
+    """The words behind ``tidegate`` of every command that a page writes as code: inline, or on a line of its own."""
+    inline = re.findall(r"`(tidegate [^`]+)`", page.replace("\n", " ") if "```" not in page else page)
+    lines = [line.strip() for line in page.splitlines() if line.startswith("    ")]
+    found = [match[1] for text in (*inline, *lines) for match in _COMMAND.finditer(text)]
+    return [shlex.split(text.partition("&&")[0].replace("...", "some")) for text in found if text.count('"') % 2 == 0]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(REPO_ROOT)))
+def test_commands_in_pages_exist_with_their_options(path):
+    if path.name == "CHANGELOG.md":
+        pytest.skip("a record of what was")
+    faults = []
+    for words in commands_of(read_page(path)):
+        command = typer.main.get_command(app)
+        while words and hasattr(command, "commands"):
+            if words[0] not in command.commands:
+                faults.append(f"no command {words[0]}")
+                break
+            command, words = command.commands[words[0]], words[1:]
+        else:
+            known = {option for one in command.params for option in (*one.opts, *one.secondary_opts)} | {"-h", "--help"}
+            options = {word.strip("[],;").partition("=")[0] for word in words if word.strip("[").startswith("-")}
+            faults += [f"tidegate {command.name} has no {option}" for option in sorted(options - known)]
+    assert faults == []

@@ -1,0 +1,17 @@
+"""The pages that a newcomer follows word by word print what they show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.pages import Reader, describe
+from tests.recovery.scene import REPOSITORY
+
+
+@pytest.mark.parametrize("page", ["docs/tutorial.md"])
+def test_a_page_that_is_followed_word_by_word(tmp_path: Path, page: str) -> None:
+    reader = Reader(tmp_path)
+    reader.follow(REPOSITORY / page)
+    assert not reader.different, describe(reader.different)
