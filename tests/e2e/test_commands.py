@@ -42,7 +42,8 @@ def _tidegate(folder: Path, *command: str, expect: int = 0, **environment: str) 
 
 
 def test_a_project_from_nothing(tmp_path: Path) -> None:
-    """What ``init`` and ``new`` write runs as it is, from inside the project, away from the repository."""
+    """What ``init`` and ``new`` write is sound as it is, from inside the project, away from the repository. That it runs
+    is seen where the tutorial is followed (test_pages.py)."""
     _tidegate(tmp_path, "init", "demo")
     demo = tmp_path / "demo"
     (name,) = [folder.name for folder in (demo / "jobs").iterdir() if folder.is_dir()]
@@ -50,8 +51,6 @@ def test_a_project_from_nothing(tmp_path: Path) -> None:
         "specs and suites are sound; columns and code were not looked at: `tidegate validate --spark`"
     )
     assert "there is something to do" in _tidegate(demo / "jobs", "plan", name)
-    report = json.loads(_tidegate(demo, "run", name, "--json"))
-    assert report["outcome"] == "published" and report["rows"]["published"] > 0
     _tidegate(demo, "new", "second")
     assert "second" in _tidegate(demo, "status")
     _tidegate(tmp_path, "init", "demo", expect=64)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -155,30 +153,6 @@ def test_the_readme_names_every_example():
 
     text = read_page(REPO_ROOT / "README.md")
     assert [name for name in list_pipelines(load_project(REPO_ROOT)) if f"`{name}`" not in text] == []
-
-
-def blocks_after(command: str) -> list[str]:
-    """What the tutorial shows below each occurrence of a command, up to the end of the fenced block."""
-    page = read_page(REPO_ROOT / "docs" / "tutorial.md")
-    return re.findall(rf"^    {re.escape(command)}\n(?:    .*\n)*\n```text\n((?:(?!```).*\n)*)```", page, re.MULTILINE)
-
-
-def run_tidegate(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tidegate.cli.main", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-
-
-def test_the_tutorial_shows_what_the_light_commands_print(tmp_path):
-    """The commands that start no JVM, for real; the others are the end-to-end tests' matter."""
-    assert [run_tidegate(tmp_path, "init", "demo").stdout] == blocks_after("tidegate init demo")
-    project = tmp_path / "demo"
-    sound, faulty = blocks_after("tidegate validate")
-    assert run_tidegate(project, "validate").stdout == sound
-    assert run_tidegate(project, "plan", "temperatures").stdout == blocks_after("tidegate plan temperatures")[0]
-    spec = project / "jobs" / "temperatures" / "pipeline.yaml"
-    spec.write_text(spec.read_text().replace("unknown_fields: report", "unknown_field: quarantine"))
-    done = run_tidegate(project, "validate")
-    assert (done.stdout, done.returncode) == (faulty, 64)
 
 
 _COMMAND = re.compile(r"(?<![\w.-])tidegate ([a-z][^`\n#|]*)")
