@@ -42,7 +42,7 @@ def _tidegate(folder: Path, *command: str, expect: int = 0, **environment: str) 
 
 
 def test_a_project_from_nothing(tmp_path: Path) -> None:
-    """What ``init`` and ``new`` write is sound as it is, from inside the project, away from the repository. That it runs
+    """What ``init`` and ``new`` write is sound, from inside the project, away from the repository. That it runs, too,
     is seen where the tutorial is followed (test_pages.py)."""
     _tidegate(tmp_path, "init", "demo")
     demo = tmp_path / "demo"
