@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -107,14 +108,15 @@ def test_a_replacement_whose_reply_was_lost_is_done(tmp_path: Path, monkeypatch:
 
 
 class Synced:
-    """What was synced, in order, by path; ``os.rename`` may be made to fail as between two devices."""
+    """What this thread synced, in order, by path: the heartbeat of a test that is over may still be at work."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.paths: list[str] = []
-        real = os.fsync
+        real, thread = os.fsync, threading.get_ident()
 
         def fsync(handle: int) -> None:
-            self.paths.append(os.readlink(f"/proc/self/fd/{handle}"))
+            if threading.get_ident() == thread:
+                self.paths.append(os.readlink(f"/proc/self/fd/{handle}"))
             real(handle)
 
         patch.setattr(os, "fsync", fsync)
