@@ -116,12 +116,12 @@ def test_nothing_of_the_process_changes_and_nothing_set_aside_is_cut(spark: Spar
     try:
         before = list(sys.path)
         rows = [{"id": number, "at": dt.datetime(2026, 1, 1), "price": Decimal("-1.00")} for number in range(1200)]
-        good = {"id": -1, "at": dt.datetime(2026, 1, 1), "price": Decimal("1.00")}
-        [delivery] = run_on_rows("prices", [{"trades": [good, *rows]}], project)
+        good = [{**row, "price": Decimal("1.00")} for row in rows]  # more of them than broken ones, or all are held
+        [delivery] = run_on_rows("prices", [{"trades": [*good, *rows]}], project)
         kept = ctypes.c_int(0)
         prctl(2, ctypes.byref(kept))  # PR_GET_PDEATHSIG
         assert kept.value == signal.SIGTERM
-        assert len(delivery.set_aside) == 1200 and len(delivery.rows) == 1
+        assert len(delivery.set_aside) == len(delivery.rows) == 1200
         assert sys.path == before
     finally:
         prctl(1, 0)
