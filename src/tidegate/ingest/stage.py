@@ -28,6 +28,7 @@ from tidegate.ingest.executors import Executors
 from tidegate.ingest.input_states import InputStates
 from tidegate.ingest.late import describe_watermark
 from tidegate.ingest.look import BatchLook
+from tidegate.ingest.misfits import name_misfits
 from tidegate.ingest.order import IngestOrder, emit
 from tidegate.ingest.partition_names import mark_texts
 from tidegate.ingest.plan import CAPTURED_AT_MOST, SHORT_CHARACTERS, entered_metric, staged_rows
@@ -411,6 +412,7 @@ class BatchStager:
         """Write what the batch sets aside; the files with it."""
         captured.add_rejected(rules)
         if captured.complete:
+            captured.malformed = name_misfits(self.spark, self.spec, captured.malformed)
             self._write_captured(target / "part-captured.parquet", captured.records(self._finder()))
         else:
             rejected = broken_rows(frame, self.rules) if self.keeps_state else self.look.rejected(ranges)
