@@ -114,7 +114,8 @@ def _explain_storage(error: BaseException, causes: Sequence[Cause], name: str, s
     if any("No space left on device" in one.text or "Disk quota exceeded" in one.text for one in causes):
         return disk_full(state)  # the operating system's own words, which Java hands on
     if any(one.kind in _NO_PERMISSION or any(words in one.text for words in _DENIED) for one in causes):
-        return not_permitted(_named_paths(causes, state))
+        # A folder that cannot have its name, Hadoop reports in the words of one that may not be made.
+        return _explain_partition(causes, name) or not_permitted(_named_paths(causes, state))
     if any(one.condition.startswith("CONCURRENT_STREAM_LOG_UPDATE") for one in causes):
         return TryAgainError(
             "CHECKPOINT_BUSY",
