@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tidegate.ingest.look import BatchLook
     from tidegate.ingest.positions import PositionFinder
 
-_SECONDS = 60.0
+SEARCH_SECONDS = 180.0
 _ROW = "_tidegate_row"
 _JOB_GROUP = "tidegate: the failing record"
 _NAMED_AT_MOST = 3
@@ -45,11 +45,11 @@ def find_failing_record(look: BatchLook, ranges: Ranges, finder: PositionFinder,
     A query with state cannot be computed again without another step of its state: there the batch is named.
     """
     parts = _split(ranges)
-    search = _Search(look, parts, time.monotonic() + _SECONDS)
+    search = _Search(look, parts, time.monotonic() + SEARCH_SECONDS)
     if not keeps_state:
         emit("progress", note="the transform failed on a row; looking for its record")
         # Whatever goes wrong with the search must not hide what went wrong with the run.
-        with contextlib.suppress(Exception), _limited(look.spark, _SECONDS):
+        with contextlib.suppress(Exception), _limited(look.spark, SEARCH_SECONDS):
             search.find_part()
             found = search.find_row(finder)
             if found is not None:
