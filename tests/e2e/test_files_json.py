@@ -20,7 +20,7 @@ BAD = {
     '{"id": "overflow", "amount": 2147483648}': "amount: not an INT",
     '{"id": "too many digits", "price": 12345678901.5}': "price: not a DECIMAL(10,2)",
     '{"id": "no object", "nested": 7}': "nested: not a struct<a:int,b:array<string>>",
-    '{"id": "deep inside", "nested": {"a": "x"}}': "nested: a value inside does not fit struct<a:int,b:array<string>>",
+    '{"id": "deep inside", "nested": {"a": "x"}}': "nested.a: not an INT",
     '{"amount": 5}': "id: missing or null, but NOT NULL",
     '{"id": null, "amount": 5}': "id: missing or null, but NOT NULL",
     '{"id": "no such day", "day": "2026-02-30"}': "day: not a DATE",

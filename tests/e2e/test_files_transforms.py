@@ -89,6 +89,7 @@ def test_a_row_that_python_fails_on(make_pipeline: MakePipeline) -> None:
     failed = pipeline.report_failed("run", NAME, expect=64)["error"]
     assert failed["code"] == "TRANSFORM_FAILED" and "ZeroDivisionError" in failed["message"]
     assert failed["where"] == f"{path}:6"
+    assert failed["message"].endswith("; the record: data/inbox/a.json, line 2")
     pipeline.put("b.json", '{"id": "three", "amount": 2}\n')
     # A fault of the data in SQL is the transform's as well.
     pipeline.write_transform(
@@ -96,6 +97,7 @@ def test_a_row_that_python_fails_on(make_pipeline: MakePipeline) -> None:
     )
     failed = pipeline.report_failed("run", NAME, expect=64)["error"]
     assert failed["code"] == "TRANSFORM_FAILED" and "DIVIDE_BY_ZERO" in failed["message"]
+    assert failed["message"].endswith("; the record: data/inbox/a.json, line 2")
     pipeline.write_transform(path.read_text().replace("100 / amount", "100 / nullif(amount, 0)"))
     pipeline.expect_rows([{"id": "one", "half": 20}, {"id": "two", "half": None}, {"id": "three", "half": 50}])
     pipeline.run("run", NAME)

@@ -17,6 +17,7 @@ from tests.model.world import NAME, Shape, World, read_log
 from tidegate.errors import HeldError, SourceLostError, TidegateError, UsageError
 from tidegate.run.outlook import plan_pipeline
 from tidegate.run.report import load_report
+from tidegate.run.reread import look_at_reread
 from tidegate.run.status import project_status
 from tidegate.run.verdicts import Decision, Ruling, load_verdict, save_decision, save_verdict
 
@@ -78,6 +79,25 @@ def test_what_is_held_again_can_be_decided_again(make: Make, shape: Shape) -> No
     assert isinstance(world.decide("reread", "r2").error, HeldError)
     assert world.decide("discard", "r2").error is None
     world.settle("release")
+
+
+@pytest.mark.parametrize("shape", ["kafka", "files"])
+def test_a_dry_run_shows_what_would_be_read_and_decides_nothing(make: Make, shape: Shape) -> None:
+    world = make(shape)
+    before = sorted(str(path) for path in world.paths.state.rglob("*"))
+    shown = look_at_reread(world.project, NAME, "r2")
+    assert (shown["rows"], shown["decided"], shown["hindrance"]) == (3, None, None)
+    [source] = shown["sources"].values()
+    if shape == "files":
+        assert [Path(file).name for file in source["files"]] == ["2.csv", "3.csv"]
+    else:
+        assert source["offsets"] == {"t": {"0": [2, 4], "1": [0, 1]}}
+        world.retain_from(0, 3)
+        assert look_at_reread(world.project, NAME, "r2")["hindrance"]["code"] == "REREAD_LOST"
+    assert sorted(str(path) for path in world.paths.state.rglob("*")) == before
+    with pytest.raises(UsageError, match="no increment"):
+        look_at_reread(world.project, NAME, "r1")
+    world.settle("discard")
 
 
 @pytest.mark.parametrize("fate", ["killed", "frozen"])

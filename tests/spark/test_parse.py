@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tidegate.ingest.misfits import name_misfits
 from tidegate.source.spark_parse import parse_text
+from tidegate.spec.models import PipelineSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -88,10 +90,13 @@ BAD = {
     '{"e":"12024-01-01"}': "e: DATE outside the years 1 to 9999",
     '{"y":"!!"}': "y: not a BINARY",
     '{"n":5}': "n: not a struct<x:int,y:struct<z:int>>",
-    '{"n":{"x":"q"}}': "n: a value inside does not fit struct<x:int,y:struct<z:int>>",
-    '{"n":{"y":{"z":"q"}}}': "n: a value inside does not fit struct<x:int,y:struct<z:int>>",
-    '{"a":[1,"x"]}': "a: not an array<int>",
-    '{"mm":{"a":1,"b":"x"}}': "mm: not a map<string,int>",
+    '{"n":{"x":"q"}}': "n.x: not an INT",
+    '{"n":{"y":{"z":"q"}}}': "n.y.z: not an INT",
+    '{"n":{"x":1.5,"y":[1]}}': "n.x: not an INT; n.y: not a struct<z:int>",
+    '{"a":[1,"x"]}': "a[]: not an INT",
+    '{"a":{}}': "a: not an array<int>",
+    '{"mm":{"a":1,"b":"x"}}': "mm{}: not an INT",
+    '{"n":{"x":99999999999},"i":"z"}': "i: not an INT; n.x: not an INT",
     '{"i":"z","s":"kept","e":"nope"}': "i: not an INT; e: not a DATE",
 }
 
@@ -119,8 +124,42 @@ def test_good_records_keep_their_values(spark: SparkSession) -> None:
 def test_each_fault_is_told_and_the_raw_text_kept(spark: SparkSession) -> None:
     # Python cannot hold the years that some of these have, so the columns stay in Spark.
     frame = parse_text(records(spark, *BAD), "_raw", "json", DDL, {}, "report")
-    told = {row._raw: (row._malformed, row._detail) for row in frame.select("_raw", "_malformed", "_detail").collect()}
-    assert told == {text: (True, detail) for text, detail in BAD.items()}
+    rows = frame.select("_raw", "_malformed", "_detail").collect()
+    told = [{"source": "s", "raw": row._raw, "detail": row._detail} for row in rows]
+    assert all(row._malformed for row in rows)
+    assert {one["raw"]: one["detail"] for one in name_misfits(spark, reads(DDL), told)} == BAD
+
+
+def reads(ddl: str, **options: Any) -> PipelineSpec:
+    """A pipeline with a source ``s`` of JSON files."""
+    source = {"type": "files", "path": "in", "format": "json", "schema": ddl, "options": options}
+    return PipelineSpec.model_validate({"version": 1, "name": "flow", "sources": {"s": source}})
+
+
+def test_a_value_several_levels_down_is_named_by_its_path(spark: SparkSession) -> None:
+    ddl = (
+        "a STRUCT<b: ARRAY<STRUCT<c: STRUCT<d: ARRAY<STRUCT<e: INT, t: TIMESTAMP, day: DATE, m: DECIMAL(4,2)>>>>>>, "
+        "by MAP<STRING, STRUCT<`x y`: DOUBLE>>, s ARRAY<STRING>"
+    )
+
+    def deep(**leaf: Any) -> str:
+        return json.dumps({"a": {"b": [{"c": None}, {"c": {"d": [{"e": 1}, leaf]}}]}})
+
+    wanted = {
+        deep(e="x"): "a.b[].c.d[].e: not an INT",
+        deep(t="soon"): "a.b[].c.d[].t: not a TIMESTAMP",
+        deep(day="2026-12-31", e=1.5): "a.b[].c.d[].e: not an INT; a.b[].c.d[].day: not a DATE",
+        deep(day="31.12.2026", m=12345.6): "a.b[].c.d[].m: not a DECIMAL(4,2)",
+        deep(day=True): "a.b[].c.d[].day: not a DATE",
+        '{"by":{"k":{"x y":"1"},"l":{"x y":2}},"s":[1,{"q":2}]}': "by{}.x y: not a DOUBLE",
+        '{"a":{"b":[5]},"by":7}': "a.b[]: not a struct<c:struct<d:array<struct<"
+        "e:int,t:timestamp,day:date,m:decimal(4,2)>>>>; by: not a map<string,struct<`x y`:double>>",
+    }
+    options = {"dateFormat": "dd.MM.yyyy"}
+    rows = parse(spark, *wanted, ddl=ddl, **options)
+    told = [{"source": "s", "raw": row._raw, "detail": row._detail} for row in rows]
+    named = name_misfits(spark, reads(ddl, **options), told)
+    assert [one["detail"] for one in named] == [*wanted.values()]
 
 
 @pytest.mark.parametrize("policy", ["report", "quarantine", "rescue"])

@@ -178,23 +178,39 @@ def init(folder: Annotated[Path, typer.Argument(metavar="DIR", help="The new pro
 def new(
     name: Name,
     from_: Annotated[
-        Path | None,
-        typer.Option("--from", metavar="FILE", help="A file like those that will come: its columns are inferred."),
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="FILE_OR_TOPIC",
+            help="A file like those that will come, or kafka:TOPIC with JSON records: the columns are inferred.",
+        ),
     ] = None,
     format_: Annotated[
         str | None, typer.Option("--format", help="json, csv, text, parquet or orc (default: by the file's name).")
     ] = None,
     bare: Annotated[bool, typer.Option("--bare", help="Spec and DAG alone, without an example to empty.")] = False,
 ) -> None:
-    """Write a new pipeline: an example that runs as it is, one for a file's columns, or a bare one."""
+    """Write a new pipeline: an example that runs as it is, one for the columns of a file or a topic, or a bare one."""
     from tidegate.cli.show import show_scaffold
-    from tidegate.run.scaffold import new_bare_pipeline, new_pipeline
+    from tidegate.run.scaffold import new_bare_pipeline, new_pipeline, new_topic_pipeline
 
     project = _project()
     if format_ is not None and format_ not in ("json", "csv", "text", "parquet", "orc"):
         raise UsageError("BAD_FORMAT", f"--format: {format_!r} is no format", fix="json, csv, text, parquet or orc")
-    with_example = from_ is None and not bare and format_ is None
-    written = new_pipeline(project, name) if with_example else new_bare_pipeline(project, name, format_, from_)
+    topic = from_.removeprefix("kafka:") if from_ is not None and from_.startswith("kafka:") else None
+    if topic is not None and format_ not in (None, "json"):
+        raise UsageError(
+            "BAD_FORMAT",
+            f"--format {format_}: the columns of a topic are inferred from JSON records only",
+            next_run="is refused again; nothing was written",
+            fix="leave --format out, or write the source by hand: docs/how-to/kafka.md",
+        )
+    if topic is not None:
+        written = new_topic_pipeline(project, name, topic)
+    elif from_ is None and not bare and format_ is None:
+        written = new_pipeline(project, name)
+    else:
+        written = new_bare_pipeline(project, name, format_, None if from_ is None else Path(from_))
     show_scaffold(written, project.root)
 
 
@@ -448,11 +464,28 @@ def discard(name: Name, run_id: HeldRun, reason: Reason, json_: Json = False) ->
 
 
 @app.command(rich_help_panel=DECIDE)
-def reread(name: Name, run_id: HeldRun, reason: Reason, json_: Json = False) -> None:
+def reread(
+    name: Name,
+    run_id: HeldRun,
+    reason: Reason = "",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be read again, and what is in the way; decide nothing.")
+    ] = False,
+    json_: Json = False,
+) -> None:
     """Read a held increment again from the source, with schema, suite and transform as they are now, and go on."""
     from tidegate.run.steps import reread_run
 
     project = _project()
+    if dry_run:
+        from tidegate.cli.show import show_reread
+        from tidegate.run.reread import look_at_reread
+
+        value = look_at_reread(project, name, run_id)
+        _print(value, json_, show_reread)
+        if value["hindrance"] is not None:
+            raise typer.Exit(value["hindrance"]["exit_code"])
+        return
     submit = partial(_submit, then_audit=project.suite_path(name).exists())
     _step(lambda: reread_run(project, name, run_id, reason=reason, submit=submit), project, name, run_id, json_)
 

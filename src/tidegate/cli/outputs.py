@@ -267,6 +267,26 @@ class Repair(TypedDict):
     unreadable_again: list[str]
 
 
+class RereadSource(TypedDict):
+    """What of a source would be read again; files or offsets ({topic: {partition: [from, until]}})."""
+
+    rows: int
+    files: NotRequired[list[str]]
+    offsets: NotRequired[dict[str, dict[str, list[int]]]]
+
+
+class Reread(TypedDict):
+    """What ``reread`` would read again; ``decided`` is an open decision, ``hindrance`` what is in the way."""
+
+    pipeline: str
+    run_id: str
+    held: list[str]
+    rows: int
+    sources: dict[str, RereadSource]
+    decided: dict[str, Any] | None
+    hindrance: Error | None
+
+
 class Acknowledged(TypedDict):
     """The changed files that were acknowledged."""
 
@@ -341,6 +361,7 @@ OUTPUTS: dict[str, tuple[Any, str]] = {
     "validate": (list[Fault], "validate"),
     "try": (Trial, "try"),
     "repair": (Repair, "repair"),
+    "reread": (Reread, "reread --dry-run"),
     "acknowledge": (Acknowledged, "acknowledge"),
     "quarantine-list": (list[QuarantineCount], "quarantine list"),
     "quarantine-show": (list[QuarantinedRecord], "quarantine show"),

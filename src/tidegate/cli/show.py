@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _EXAMPLE_AT_MOST = 200
 """Characters of a record that are shown as an example."""
+_FILES_AT_MOST = 20
+"""Files that are listed by name."""
 _RARE = ("late", "superseded", "duplicates")
 """Counts that are told when there are some."""
 
@@ -317,6 +319,28 @@ def show_repair(value: Mapping[str, Any]) -> None:
         print(f"  {'would' if value['dry_run'] else 'did'}: {line}")
 
 
+def show_reread(value: Mapping[str, Any]) -> None:
+    """What ``reread`` would read again, and what is in the way."""
+    print(f"{value['pipeline']}: run {value['run_id']} is held: {'; '.join(value['held'])}")
+    for name, source in value["sources"].items():
+        files = source.get("files")
+        parts = {**source, "files": len(files)} if files is not None else source
+        print(f"  source {name}: {_source_line(parts)}")
+        for file in (files or ())[:_FILES_AT_MOST]:
+            print(f"    {file}")
+        if files is not None and len(files) > _FILES_AT_MOST:
+            print(f"    and {len(files) - _FILES_AT_MOST:,} more")
+    if value["decided"] is not None:
+        decided = value["decided"]
+        print(f"  decided, and not done yet: {decided['who']} decided at {decided['at']} to {decided['decision']} it")
+    hindrance = value["hindrance"]
+    if hindrance is None:
+        print(f"  would: read {value['rows']:,} records again, check them, and publish what passes")
+        return
+    print(f"  in the way: {hindrance['code']}: {hindrance['message']}")
+    print(f"    fix: {hindrance['fix']}")
+
+
 def show_table(rows: Sequence[Mapping[str, Any]]) -> None:
     """Rows in columns. No line is broken or cut, however narrow the terminal is: run ids are there to be copied."""
     if not rows:
@@ -372,7 +396,7 @@ def show_scaffold(written: Scaffold, folder: Path) -> None:
     for path in written:
         print(f"wrote {folder / path}")
     if written.columns:
-        print(f"columns: {written.columns}")
+        print(f"columns{f' (by {written.told_by})' if written.told_by else ''}: {written.columns}")
     print("next:")
     for command in written.next_commands:
         print(f"  {command}")

@@ -40,12 +40,31 @@ def is_read_fault(error: BaseException) -> bool:
     return any(one.condition.startswith(("FAILED_READ_FILE", "CANNOT_READ_FILE_FOOTER")) for one in causes)
 
 
+def is_row_fault(error: BaseException) -> bool:
+    """Whether the transform failed on a row: its Python code, an error it raises, a value that does not convert."""
+    if explain_python(str(error), "") is not None:
+        return False
+    return any(one.is_of_user or one.sql_state.startswith(_DATA_EXCEPTION) for one in read_causes(error))
+
+
+class RowFailed(Exception):
+    """A fault of a row, its cause; ``record`` says in words which one."""
+
+    def __init__(self, record: str) -> None:
+        super().__init__(record)
+        self.record = record
+
+
 def explain(
     error: BaseException, name: str, job_folder: Path, state: Path, *, on_cluster: bool = False
 ) -> TidegateError:
     """The error to report. A TidegateError stays what it is."""
     if isinstance(error, TidegateError):
         return error
+    if isinstance(error, RowFailed) and error.__cause__ is not None:
+        fault = explain(error.__cause__, name, job_folder, state, on_cluster=on_cluster)
+        fault.message = f"{fault.message}; {error.record}"
+        return fault
     causes = read_causes(error)
     if any(one.is_of_user for one in causes):
         known = explain_python(str(error), name) if on_cluster else None
@@ -95,7 +114,8 @@ def _explain_storage(error: BaseException, causes: Sequence[Cause], name: str, s
     if any("No space left on device" in one.text or "Disk quota exceeded" in one.text for one in causes):
         return disk_full(state)  # the operating system's own words, which Java hands on
     if any(one.kind in _NO_PERMISSION or any(words in one.text for words in _DENIED) for one in causes):
-        return not_permitted(_named_paths(causes, state))
+        # A folder that cannot have its name, Hadoop reports in the words of one that may not be made.
+        return _explain_partition(causes, name) or not_permitted(_named_paths(causes, state))
     if any(one.condition.startswith("CONCURRENT_STREAM_LOG_UPDATE") for one in causes):
         return TryAgainError(
             "CHECKPOINT_BUSY",
@@ -159,9 +179,13 @@ def _explain_value(causes: Sequence[Cause], text: str, name: str, job_folder: Pa
     told = next((one.text for one in causes if one.sql_state.startswith(_DATA_EXCEPTION)), None)
     if told is None:
         return None
-    return _transform_failed(
-        f"a row does not fit the transform: {told.splitlines()[0][:400].strip()}", text, name, job_folder
+    said = re.sub(r" SQLSTATE: \w{5}$", "", told.splitlines()[0][:400].strip())
+    known = _transform_failed(f"a row does not fit the transform: {said}", text, name, job_folder)
+    known.fix = (
+        "let the transform give null for such a value (try_cast, try_to_timestamp, try_divide) and a rule set its row "
+        f"aside (docs/how-to/your-own-data.md), then `tidegate run {name}`"
     )
+    return known
 
 
 def _explain_vanished(error: BaseException, causes: Sequence[Cause]) -> TryAgainError | None:

@@ -222,7 +222,7 @@ def _set_long_lines_aside(paths: PipelinePaths, order: IngestOrder, spec: Pipeli
 def _drain(spark: SparkSession, rows: DataFrame, stager: Any) -> None:
     """Run the query to its end; again when a file changed while it was read, or had to be set aside."""
     from tidegate.ingest.executors import ComputedTwice
-    from tidegate.ingest.failures import executors_lost, is_read_fault
+    from tidegate.ingest.failures import RowFailed, executors_lost, is_read_fault, is_row_fault
     from tidegate.ingest.stage import ReadAgain
     from tidegate.ingest.unreadable import set_aside_unreadable
     from tidegate.spec.models import FilesSource
@@ -267,13 +267,14 @@ def _drain(spark: SparkSession, rows: DataFrame, stager: Any) -> None:
             if is_read_fault(cause):
                 stager.executors.check_storage(again=True)  # a file that an executor cannot see is not unreadable
                 found = []
+                taken = [link for one in stager.current.values() for link in one.get("links", ())]
                 for name, source in stager.spec.streams.items():
                     if isinstance(source, FilesSource):
                         known = stager.order.links.get(name, {})
                         found += set_aside_unreadable(
                             stager.paths.unreadable,
                             stager.paths.intake(name),
-                            [link for link in stager.current_links if link in known] or known,
+                            [link for link in taken if link in known] or known,
                             source,
                             known,
                             str(cause),
@@ -282,6 +283,12 @@ def _drain(spark: SparkSession, rows: DataFrame, stager: Any) -> None:
                     emit("progress", note=f"cannot be read, set aside: {', '.join(found)}")
                     continue
                 stager.executors.check_seen(str(cause))
+            elif is_row_fault(cause):
+                from tidegate.ingest.failing_record import find_failing_record
+
+                finder = stager.finder()
+                record = find_failing_record(stager.look, stager.current, finder, keeps_state=stager.keeps_state)
+                raise RowFailed(record) from cause
             raise cause from error
 
 

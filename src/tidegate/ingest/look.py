@@ -11,7 +11,7 @@ from tidegate.ingest import plan
 from tidegate.ingest.batch_checks import Ranges
 from tidegate.ingest.late import LateRecords, find_late
 from tidegate.ingest.order import IngestOrder
-from tidegate.ingest.second_look import malformed_records, rejected_records, write_set_aside
+from tidegate.ingest.second_look import broken_rows, flagged_rows, malformed_records, write_set_aside
 from tidegate.project import PipelinePaths
 from tidegate.spec.models import PipelineSpec
 
@@ -39,8 +39,12 @@ class BatchLook:
 
     def rejected(self, ranges: Ranges) -> DataFrame:
         """The rows of a batch that rules reject; for a query without state."""
+        return broken_rows(self.rows(self._parsed(ranges)), self.prepared.rules)
+
+    def rows(self, parsed: Mapping[str, DataFrame]) -> DataFrame:
+        """What the transform and the rules make of ``parsed``, {stream: records}; for a query without state."""
         rules, run_id = self.prepared.rules, self.order.run_id
-        return rejected_records(self.spark, self.spec, self.paths, run_id, rules, self._parsed(ranges), self.statics)
+        return flagged_rows(self.spark, self.spec, self.paths, run_id, rules, parsed, self.statics)
 
     def late(self, ranges: Ranges, source: str, late_before_ms: int) -> LateRecords:
         """The records of ``source`` that the watermark ``late_before_ms`` dropped."""

@@ -42,7 +42,7 @@ def malformed_records(parsed: Mapping[str, DataFrame]) -> DataFrame:
     return reduce(lambda one, two: one.unionByName(two), found)
 
 
-def rejected_records(
+def flagged_rows(
     spark: SparkSession,
     spec: PipelineSpec,
     paths: PipelinePaths,
@@ -51,11 +51,11 @@ def rejected_records(
     parsed: Mapping[str, DataFrame],
     statics: Mapping[str, DataFrame],
 ) -> DataFrame:
-    """The rows of a batch that rules reject, by running the transform again: for queries without state alone."""
+    """The rows of a batch with what the rules say of each, by running the transform again: for queries without state
+    alone."""
     good = {name: plan.good_records(frame, name, with_provenance=True) for name, frame in parsed.items()}
     good |= {name: plan.good_records(frame, name, with_provenance=False) for name, frame in statics.items()}
-    out = plan.transformed_rows(spark, spec, Path(paths.job), good, run_id)
-    return broken_rows(plan.flag_rules(out, rules), rules)
+    return plan.flag_rules(plan.transformed_rows(spark, spec, Path(paths.job), good, run_id), rules)
 
 
 def broken_rows(flagged: DataFrame, rules: Sequence[RowRule]) -> DataFrame:

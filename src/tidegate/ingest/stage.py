@@ -28,6 +28,7 @@ from tidegate.ingest.executors import Executors
 from tidegate.ingest.input_states import InputStates
 from tidegate.ingest.late import describe_watermark
 from tidegate.ingest.look import BatchLook
+from tidegate.ingest.misfits import name_misfits
 from tidegate.ingest.order import IngestOrder, emit
 from tidegate.ingest.partition_names import mark_texts
 from tidegate.ingest.plan import CAPTURED_AT_MOST, SHORT_CHARACTERS, entered_metric, staged_rows
@@ -90,7 +91,8 @@ class BatchStager:
     links_so_far: int = 0
     batches: int = 0
     failure: BaseException | None = None
-    current_links: list[str] = field(default_factory=list)
+    current: Ranges = field(default_factory=dict)
+    """What the batch takes that is being staged."""
     inputs: InputStates = field(default_factory=InputStates)
 
     @cached_property
@@ -291,7 +293,6 @@ class BatchStager:
         ends = read_offsets(self.paths.checkpoint, batch_id)
         birth = json.loads(self.paths.birth.read_bytes())
         ranges: Ranges = {}
-        self.current_links = []
         for name, source in self.spec.streams.items():
             start, end = read_start(self.paths.checkpoint, batch_id, name), ends.get(name)
             if isinstance(source, FilesSource):
@@ -300,7 +301,6 @@ class BatchStager:
                 intake = self.paths.intake(name)
                 taken = files_between(self.paths.checkpoint, name, after, until)
                 ranges[name] = {"links": [link_of(path, intake) for path in taken]}
-                self.current_links += ranges[name]["links"]
             else:
                 begin = start if start is not None else birth["sources"][name]["offsets"]
                 ranges[name] = {
@@ -312,6 +312,7 @@ class BatchStager:
                         for topic, partitions in (end or {}).items()
                     }
                 }
+        self.current = ranges
         return ranges
 
     def _tell_late(
@@ -389,9 +390,10 @@ class BatchStager:
     def _readable_position(self, position: str) -> str:
         if position.startswith("{"):
             return position
-        return self._finder().original(position)
+        return self.finder().original(position)
 
-    def _finder(self) -> PositionFinder:
+    def finder(self) -> PositionFinder:
+        """What turns intake links into the user's files and lines."""
         separators = {
             name: str(source.options["lineSep"])
             for name, source in self.spec.streams.items()
@@ -411,11 +413,12 @@ class BatchStager:
         """Write what the batch sets aside; the files with it."""
         captured.add_rejected(rules)
         if captured.complete:
-            self._write_captured(target / "part-captured.parquet", captured.records(self._finder()))
+            captured.malformed = name_misfits(self.spark, self.spec, captured.malformed)
+            self._write_captured(target / "part-captured.parquet", captured.records(self.finder()))
         else:
             rejected = broken_rows(frame, self.rules) if self.keeps_state else self.look.rejected(ranges)
             self.look.write(self.look.malformed(ranges).unionByName(rejected), target / "many")
-            rest = captured.unreadable + self._finder().locate(captured.late)
+            rest = captured.unreadable + self.finder().locate(captured.late)
             self._write_captured(target / "part-files.parquet", rest)
         for number, late_frame in enumerate(late_frames):
             self.look.write(late_frame, target / f"late-{number}")

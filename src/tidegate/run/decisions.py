@@ -19,6 +19,7 @@ from tidegate.run.verdicts import (
 )
 
 if TYPE_CHECKING:
+    from tidegate.project import PipelinePaths
     from tidegate.run.preflight import Facts
     from tidegate.run.steps import RunContext
 
@@ -53,8 +54,12 @@ def carry_out(context: RunContext, facts: Facts, *, for_repair: bool = False) ->
 
 def find_decidable(context: RunContext, facts: Facts) -> StoredVerdict:
     """The verdict of the context's run, on an increment that waits for a decision. Raises UsageError NOT_HELD."""
-    run_id, name = context.report.run_id, context.name
-    verdict = load_verdict(context.paths, run_id)
+    return find_held(context.paths, facts, context.name, context.report.run_id)
+
+
+def find_held(paths: PipelinePaths, facts: Facts, name: str, run_id: str) -> StoredVerdict:
+    """The verdict on a run's increment that waits for a decision. Raises UsageError NOT_HELD."""
+    verdict = load_verdict(paths, run_id)
     if verdict is None or verdict.passed or not verdict.comes_next(facts.owed):
         raise UsageError(
             "NOT_HELD",

@@ -1,4 +1,5 @@
-"""Columns of a file by a look at its first lines, for ``tidegate new --from``: without Spark, in Spark's words.
+"""Columns of a file by a look at its first lines, or of a topic's records, for ``tidegate new --from``: without Spark,
+in Spark's words.
 
 Rather a text too many: what is not one kind of value throughout is STRING, and so is a number that begins with a zero.
 """
@@ -8,7 +9,9 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import json
 import re
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,19 +65,50 @@ def infer_columns(file: Path, kind: str) -> tuple[str, dict[str, Any]]:
         else:
             fields = _read_json(file) if kind == "json" else _read_columnar(file, kind)
         if not fields:
-            raise _cannot(file, kind, "it has no columns")
-        columns = [Column(field.name, _spark_type(field.type), True) for field in fields]
-        refuse_twins([column.name for column in columns], None)
-        return show_ddl(columns), options
+            raise _cannot(file.name, str(file), kind, "it has no columns")
+        return _show(fields), options
     except (OSError, EOFError, UnicodeDecodeError, csv.Error, pa.ArrowException, DdlError) as error:
-        raise _cannot(file, kind, str(error).partition("\n")[0]) from error
+        raise _cannot(file.name, str(file), kind, str(error).partition("\n")[0]) from error
 
 
-def _cannot(file: Path, kind: str, why: str) -> UsageError:
+def infer_record_columns(values: Sequence[bytes], place: str) -> tuple[str, int]:
+    """(columns as DDL, how many records they are told by) of JSON records; others than JSON objects tell nothing.
+
+    ``place`` is where they come from. Raises UsageError CANNOT_INFER.
+    """
+    import pyarrow as pa
+    from pyarrow import json as pa_json
+
+    lines = [line for value in values if _is_object(line := value.replace(b"\n", b" ").replace(b"\r", b" "))]
+    if not lines:
+        raise _cannot(place, place, "json", f"none of {len(values)} records is a JSON object")
+    try:
+        fields = list(pa_json.read_json(io.BytesIO(b"\n".join(lines))).schema)
+        if not fields:
+            raise _cannot(place, place, "json", "no record has a field")
+        return _show(fields), len(lines)
+    except (pa.ArrowException, DdlError) as error:
+        raise _cannot(place, place, "json", str(error).partition("\n")[0]) from error
+
+
+def _is_object(text: bytes) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _show(fields: Sequence[pa.Field]) -> str:
+    columns = [Column(field.name, _spark_type(field.type), True) for field in fields]
+    refuse_twins([column.name for column in columns], None)
+    return show_ddl(columns)
+
+
+def _cannot(name: str, place: str, kind: str, why: str) -> UsageError:
     return UsageError(
         "CANNOT_INFER",
-        f"the columns of {file.name} cannot be told as {kind}: {why}",
-        where=str(file),
+        f"the columns of {name} cannot be told as {kind}: {why}",
+        where=place,
         next_run="is refused again; nothing was written",
         fix="name the right --format, or write the schema by hand: tidegate new NAME --bare",
     )

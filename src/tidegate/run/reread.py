@@ -10,20 +10,30 @@ that has begun, so a process that is killed anywhere is followed by one that goe
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from tidegate import storage
 from tidegate.errors import SourceLostError, TidegateError, UsageError
 from tidegate.machine import name_person, now_text
-from tidegate.run.preflight import Facts, check_agreement, check_table
+from tidegate.project import PipelinePaths, Project
+from tidegate.run.preflight import Facts, check_agreement, check_table, gather_facts
 from tidegate.run.rebuild import needs_rebuild
 from tidegate.run.report import keep_named, load_report, new_report, save_report
-from tidegate.run.verdicts import Decision, StoredVerdict, list_rereads, load_verdict, quote_word, save_decision
+from tidegate.run.verdicts import (
+    Decision,
+    StoredVerdict,
+    list_rereads,
+    load_decision,
+    load_verdict,
+    quote_word,
+    save_decision,
+)
 from tidegate.source.ledger import LedgerRow, shown_path
 from tidegate.spec.load import load_pipeline
-from tidegate.spec.models import FilesSource, KafkaSource
+from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
 from tidegate.staging.birth import as_read
+from tidegate.transform.load import check_transform
 
 if TYPE_CHECKING:
     from tidegate.run.steps import RunContext
@@ -38,7 +48,8 @@ def record_reread(context: RunContext, verdict: StoredVerdict, reason: str) -> N
     Raises UsageError STATE_NEEDED, SourceLostError REREAD_LOST, DisagreementError, TryAgainError BROKER_AWAY.
     """
     assert context.facts is not None
-    _check_possible(context, context.facts, verdict.run_id)
+    check_transform(context.project, context.spec)
+    _check_possible(context.project, context.spec, context.paths, context.facts, verdict.run_id)
     context.lease.check()
     judged, folds = sorted(verdict.batches), list(verdict.folds)
     save_decision(
@@ -97,7 +108,7 @@ def _begin_again(context: RunContext, facts: Facts, decision: Decision) -> list[
     if _is_begun(facts, decision):
         check_table(facts, context.name)
     else:
-        _check_agreement(context, facts)
+        _check_agreement(context.paths, facts, context.name)
     context.paths, lost = read_again(context.project, context.spec, context.paths, context.lease)
     context.spec = as_read(load_pipeline(context.project, context.name), context.paths)
     return lost
@@ -121,19 +132,78 @@ def _tell(context: RunContext, decision: Decision, lost: list[str]) -> None:
     save_report(paths, report)
 
 
-def _check_agreement(context: RunContext, facts: Facts) -> None:
+def look_at_reread(project: Project, name: str, run_id: str) -> dict[str, Any]:
+    """``tidegate reread --dry-run``: what would be read again, and what stands in the way. Nothing is decided.
+
+    Raises UsageError NOT_HELD, and DisagreementError for a torn table log.
+    """
+    from tidegate.run.decisions import find_held
+
+    paths = project.paths(name).pinned()
+    spec = as_read(load_pipeline(project, name), paths)
+    facts = gather_facts(paths, spec)
+    verdict = find_held(paths, facts, name, run_id)
+    hindrance: TidegateError | None = None
+    try:
+        check_transform(project, spec)
+        _check_possible(project, spec, paths, facts, run_id)
+    except TidegateError as error:
+        hindrance = error
+    decided = load_decision(paths, verdict)
+    return {
+        "pipeline": name,
+        "run_id": run_id,
+        "held": verdict.reasons or verdict.failed_critical,
+        "rows": sum(manifest.read for manifest in facts.owed),
+        "sources": _describe_sources(paths, spec, facts),
+        "decided": None if decided is None else decided.to_report(),
+        "hindrance": None if hindrance is None else hindrance.to_dict(),
+    }
+
+
+def _describe_sources(paths: PipelinePaths, spec: PipelineSpec, facts: Facts) -> dict[str, Any]:
+    """What was read of each source, and the files that a new query would read: those that wait for a batch too."""
+    from tidegate.run.repair import list_files_to_read_again
+
+    files: dict[str, list[str]] = {}
+    if any(isinstance(source, FilesSource) for source in spec.streams.values()):
+        for row in list_files_to_read_again(paths, spec):
+            files.setdefault(row.source, []).append(shown_path(row.path))
+    told: dict[str, Any] = {}
+    for name, source in spec.streams.items():
+        taken = [manifest.sources[name] for manifest in facts.owed if name in manifest.sources]
+        told[name] = {"rows": sum(one.rows for one in taken)}
+        if isinstance(source, FilesSource):
+            told[name]["files"] = files.get(name, [])
+        else:
+            told[name]["offsets"] = join_offsets([one.offsets or {} for one in taken])
+    return told
+
+
+def join_offsets(batches: Sequence[Mapping[str, Mapping[str, Sequence[int]]]]) -> dict[str, dict[str, list[int]]]:
+    """{topic: {partition: [from, until]}} over batches in order."""
+    joined: dict[str, dict[str, list[int]]] = {}
+    for batch in batches:
+        for topic, partitions in batch.items():
+            known = joined.setdefault(topic, {})
+            for number, (low, high) in partitions.items():
+                known[number] = [known.get(number, [low])[0], high]
+    return joined
+
+
+def _check_agreement(paths: PipelinePaths, facts: Facts, name: str) -> None:
     from tidegate.run.repair import find_disagreement
 
-    found = find_disagreement(context.paths, facts, context.name)
+    found = find_disagreement(paths, facts, name)
     if found is not None and found.code not in _ALLOWED:
         raise found
 
 
-def _check_possible(context: RunContext, facts: Facts, run_id: str) -> None:
-    _check_agreement(context, facts)
-    name, quoted = context.name, quote_word(run_id)
+def _check_possible(project: Project, spec: PipelineSpec, paths: PipelinePaths, facts: Facts, run_id: str) -> None:
+    name, quoted = spec.name, quote_word(run_id)
+    _check_agreement(paths, facts, name)
     others = f'tidegate release {name} {quoted} --reason "...", or tidegate discard {name} {quoted} --reason "..."'
-    if facts.table is not None and needs_rebuild(facts, context.spec):
+    if facts.table is not None and needs_rebuild(facts, spec):
         raise UsageError(
             "STATE_NEEDED",
             "the query keeps state, in which the records of the held increment are counted already: reading them again "
@@ -142,7 +212,7 @@ def _check_possible(context: RunContext, facts: Facts, run_id: str) -> None:
             next_run="waits for the decision",
             fix=f"{others}; or `tidegate repair {name} --rebuild`: a new table from all that the sources still have",
         )
-    gone = [*_missing_files(context), *_missing_offsets(context, facts)]
+    gone = [*_missing_files(project, spec, paths), *_missing_offsets(project, spec, paths, facts)]
     if gone:
         more = f" and {len(gone) - 3} more" if len(gone) > 3 else ""
         raise SourceLostError(
@@ -154,17 +224,17 @@ def _check_possible(context: RunContext, facts: Facts, run_id: str) -> None:
         )
 
 
-def _missing_files(context: RunContext) -> list[str]:
+def _missing_files(project: Project, spec: PipelineSpec, paths: PipelinePaths) -> list[str]:
     """Files to read again of which neither the link nor the file itself is there."""
     from tidegate.run.repair import list_files_to_read_again
     from tidegate.source.intake import source_path
 
-    if not any(isinstance(source, FilesSource) for source in context.spec.streams.values()):
+    if not any(isinstance(source, FilesSource) for source in spec.streams.values()):
         return []
     missing = []
-    for row in list_files_to_read_again(context.paths, context.spec):
-        link = context.paths.intake(row.source) / row.link
-        if not link.is_file() and not _is_same(source_path(context.project, shown_path(row.path)), row):
+    for row in list_files_to_read_again(paths, spec):
+        link = paths.intake(row.source) / row.link
+        if not link.is_file() and not _is_same(source_path(project, shown_path(row.path)), row):
             missing.append(f"{shown_path(row.path)} is gone")
     return missing
 
@@ -177,9 +247,9 @@ def _is_same(path: str, row: LedgerRow) -> bool:
     return row.until is not None or (there.st_size, there.st_mtime_ns) == (row.size, row.mtime_ns)
 
 
-def _missing_offsets(context: RunContext, facts: Facts) -> list[str]:
+def _missing_offsets(project: Project, spec: PipelineSpec, paths: PipelinePaths, facts: Facts) -> list[str]:
     """Ranges that the brokers no longer have."""
-    if not any(isinstance(source, KafkaSource) for source in context.spec.streams.values()):
+    if not any(isinstance(source, KafkaSource) for source in spec.streams.values()):
         return []
     from tidegate.run.losses import find_losses
     from tidegate.run.pending import Pending
@@ -191,13 +261,13 @@ def _missing_offsets(context: RunContext, facts: Facts) -> list[str]:
         return ["a loss was accepted in the middle of it"]
 
     planned = {}
-    for name, value in kafka_starts(context.project, context.spec, context.paths, facts).items():
-        source = context.spec.streams[name]
+    for name, value in kafka_starts(project, spec, paths, facts).items():
+        source = spec.streams[name]
         assert isinstance(source, KafkaSource)
         start = KafkaBirth.from_dict(value)
-        plan = plan_kafka(context.project.spec.kafka, source, start, {})
-        address = settings_of(context.project.spec.kafka, source).address
-        check_cluster(start.cluster_id, plan.cluster_id, address, pipeline=context.name, source=name)
+        plan = plan_kafka(project.spec.kafka, source, start, {})
+        address = settings_of(project.spec.kafka, source).address
+        check_cluster(start.cluster_id, plan.cluster_id, address, pipeline=spec.name, source=name)
         planned[name] = (start, plan)
     losses = find_losses(Pending({}, kafka=planned, begun={name: {} for name in planned}))
     return [f"source {name}: {loss.to_dict()}" for name, loss in losses.items()]

@@ -50,6 +50,8 @@ class Scaffold:
     next_commands: tuple[str, ...]
     columns: str | None = None
     """The columns that were inferred, as DDL."""
+    told_by: str | None = None
+    """What the columns were inferred from, in words."""
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.files)
@@ -106,7 +108,7 @@ def new_bare_pipeline(project: Project, name: str, format_: str | None = None, s
                 f"{sample} is not a file",
                 where=str(sample),
                 next_run="is refused again; nothing was written",
-                fix="name a file like those that will come",
+                fix="name a file like those that will come, or a topic: --from kafka:orders",
             )
         format_ = format_ or choose_format(sample)
         columns, options = infer_columns(sample, format_)
@@ -117,18 +119,45 @@ def new_bare_pipeline(project: Project, name: str, format_: str | None = None, s
     source["schema"] = columns or ("value STRING" if format_ == "text" else "infer")
     if options:
         source["options"] = options
+    written = _write_bare(project, name, source, f"rename these columns in the file, or: tidegate new {name} --bare")
+    if sample is None:
+        (project.root / inbox).mkdir(parents=True, exist_ok=True)
+    return Scaffold(project.root, name, written, _next_commands(name), columns)
+
+
+def new_topic_pipeline(project: Project, name: str, topic: str) -> Scaffold:
+    """Write a spec and a DAG for a Kafka topic of JSON records, with the columns that its newest records have.
+
+    Raises UsageError: BAD_NAME, FILE_EXISTS, CANNOT_INFER, or what the brokers say; SourceLostError TOPIC_MISSING; a
+    SpecError for columns that no schema may have (nothing was written then).
+    """
+    from tidegate.run.infer_columns import infer_record_columns
+    from tidegate.source.kafka_sample import sample_topic
+
+    check_name(name)
+    values = sample_topic(project.spec.kafka, topic)
+    columns, count = infer_record_columns(values, f"topic {topic}")
+    left = len(values) - count
+    told_by = f"the newest {count:,} records" + (f"; {left:,} others are not JSON objects" if left else "")
+    source = {"type": "kafka", "topics": [topic], "format": "json", "schema": columns}
+    written = _write_bare(project, name, source, "write the source by hand: docs/how-to/kafka.md")
+    return Scaffold(project.root, name, written, _next_commands(name), columns, told_by)
+
+
+def _next_commands(name: str) -> tuple[str, str]:
+    return f"tidegate try {name}", f"tidegate run {name}"
+
+
+def _write_bare(project: Project, name: str, source: dict[str, Any], fix: str) -> tuple[str, ...]:
+    """A spec with the one source, and its DAG; ``fix`` is what helps against columns that no schema may have."""
     document = {"version": 1, "name": name, "schedule": None, "sources": {name: source}}
     text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120)
     found = parse_document(text.encode(), f"jobs/{name}/pipeline.yaml")
     check_document(found, name)
     if found.faults:
-        raise SpecError(found.faults, fix=f"rename these columns in the file, or: tidegate new {name} --bare")
+        raise SpecError(found.faults, fix=fix)
     dag = _render({"pipeline/dag.py.tmpl": _PIPELINE_FILES["pipeline/dag.py.tmpl"]}, name)
-    written = _write(project.root, {**dag, f"jobs/{name}/pipeline.yaml": text})
-    if sample is None:
-        (project.root / inbox).mkdir(parents=True, exist_ok=True)
-    next_commands = (f"tidegate try {name}", f"tidegate run {name}")
-    return Scaffold(project.root, name, written, next_commands, columns)
+    return _write(project.root, {**dag, f"jobs/{name}/pipeline.yaml": text})
 
 
 def _render(paths: dict[str, str], name: str) -> dict[str, str]:

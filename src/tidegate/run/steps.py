@@ -42,7 +42,6 @@ from tidegate.spec.load import load_pipeline
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import as_read
 from tidegate.staging.open_state import describe_open_state, read_open_state, text_of_ms
-from tidegate.transform.load import check_transform
 
 if TYPE_CHECKING:
     from tidegate.run.submit import SubmitPlan
@@ -441,7 +440,6 @@ def reread_run(project: Project, name: str, run_id: str, *, reason: str, submit:
         facts = context.recover()
         has_begun = context.report.mode == "reread" and load_verdict(context.paths, run_id) is None
         if not has_begun:
-            check_transform(project, context.spec)
             record_reread(context, find_decidable(context, facts), reason)
             context.recover()
     return run_pipeline(project, name, run_id, submit=submit)

@@ -10,6 +10,7 @@ malformed: see :mod:`tidegate.source.exact_json` and :mod:`tidegate.source.exact
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -229,12 +230,11 @@ def _why_json(columns: Sequence[DdlColumn], value: str, options: Mapping[str, st
     for name, type_, _ in columns:
         held = f"m[{_literal(name)}]"
         fault = f"{_field(name, root)} IS NULL AND {held} IS NOT NULL"
-        text = f"{name}: not {_article(type_)}"
-        wrong.append(f"CASE WHEN {fault} THEN {_literal(text)} END")
+        wrong.append(f"CASE WHEN {fault} THEN {_literal(does_not_fit(name, type_))} END")
         if type_.startswith(("struct", "array", "map")):
             alone = f"from_json(concat('{{\"c\":', {held}, '}}'), {_literal(f'c {type_}, {_CORRUPT} STRING')}, "
             alone += f"{_sql_map(_permissive(options))}).{_CORRUPT} IS NOT NULL"
-            text = f"{name}: a value inside does not fit {type_}"
+            text = does_not_fit_inside(name, type_)
             wrong.append(f"CASE WHEN {_field(name, root)} IS NOT NULL AND {alone} THEN {_literal(text)} END")
     named = f"array_join(array_compact(array({', '.join(wrong)})), '; ')"
     schema = _literal(f"{_fields(columns, ' ')}, {_CORRUPT} STRING")
@@ -256,7 +256,7 @@ def explain_csv_fault(columns: Sequence[DdlColumn], value: str, options: Mapping
     as_text = f"from_csv({value}, {_literal(strings)}, {_sql_map(_permissive(options))})"
     wrong = [
         f"CASE WHEN {_field(name, root)} IS NULL AND s.{_quoted(name)} IS NOT NULL "
-        f"THEN {_literal(f'{name}: not {_article(type_)}')} END"
+        f"THEN {_literal(does_not_fit(name, type_))} END"
         for name, type_, _ in columns
     ]
     named = f"array_join(array_compact(array({', '.join(wrong)})), '; ')"
@@ -265,6 +265,27 @@ def explain_csv_fault(columns: Sequence[DdlColumn], value: str, options: Mapping
         f"WHEN s IS NULL THEN 'not a CSV row' WHEN s.{_CORRUPT} IS NOT NULL THEN 'not {len(columns)} columns' "
         f"WHEN {named} != '' THEN {named} ELSE 'does not fit the schema' END)[0] END)"
     )
+
+
+def corrupt_tokens(
+    spark: SparkSession, type_: str, tokens: Sequence[str], options: Mapping[str, str]
+) -> frozenset[str]:
+    """Those of some JSON values, each as it is written, that Spark does not take for a value of the type."""
+    schema = _literal(f"c {type_}, {_CORRUPT} STRING")
+    parsed = f"from_json(concat('{{\"c\":', t, '}}'), {schema}, {_sql_map(_permissive(options))})"
+    query = f"SELECT transform(from_json(:tokens, 'array<string>'), t -> {parsed}.{_CORRUPT} IS NOT NULL) AS corrupt"
+    [row] = spark.sql(query, args={"tokens": json.dumps(list(tokens))}).collect()
+    return frozenset(token for token, is_corrupt in zip(tokens, row["corrupt"], strict=True) if is_corrupt)
+
+
+def does_not_fit(path: str, type_: str) -> str:
+    """What is said of a value that is not of its type."""
+    return f"{path}: not {_article(type_)}"
+
+
+def does_not_fit_inside(name: str, type_: str) -> str:
+    """What is said of a nested column that has such a value."""
+    return f"{name}: a value inside does not fit {type_}"
 
 
 def _as_map(value: str, options: Mapping[str, str]) -> str:
