@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.streaming import make_streaming, source
-from tidegate.errors import TryAgainError
+from tidegate.errors import TidegateError, TryAgainError
+from tidegate.run.outlook import plan_pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,3 +82,27 @@ def test_a_sink_that_is_behind_gets_rows_that_were_replaced_since(spark: SparkSe
     flow.run()
     got = [tuple(json.loads(line)) for line in (tmp_path / "jobs/flow/got.jsonl").read_text().split("\n") if line]
     assert got == [("a", "x", 0), ("b", "y=1", 0), ("a", "x", 2), ("b", "y=1", 2), ("c", "x", 3)]
+
+
+def test_columns_that_a_kafka_sink_cannot_take(spark: SparkSession, tmp_path: Path) -> None:
+    """What the transform makes of them is refused before a row is staged; what the table has, by the plan."""
+    sinks = "sinks:\n  - {type: kafka, value: columns, topic: t}\n"
+    spec = "sources:\n" + source("events", "id STRING, n BIGINT") + sinks
+    flow = make_streaming(
+        tmp_path, spark, spec, "def transform(events):\n    return events.withColumn('value', F.col('n'))\n"
+    )
+    flow.offer("events", {"id": "a", "n": 1})
+    said = "sinks[0]: the column value is BIGINT, and a kafka sink with value: columns wants STRING or BINARY"
+    with pytest.raises(TidegateError, match=re.escape(said)) as caught:
+        flow.run()
+    assert (caught.value.code, caught.value.exit_code) == ("BAD_SINK", 64)
+    assert not list(flow.state.rglob("*.parquet"))
+
+    pipeline = tmp_path / "jobs/flow/pipeline.yaml"
+    text = pipeline.read_text()
+    pipeline.write_text(text.replace(sinks, ""))
+    flow.run()
+    flow.expect("id value", [("a", 1)])
+    pipeline.write_text(text)
+    [error] = plan_pipeline(flow.project, flow.name)["errors"]
+    assert error["code"] == "BAD_SINK" and said in error["message"]
