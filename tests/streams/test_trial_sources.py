@@ -19,9 +19,22 @@ def transform(ticks):
 """
 
 
+def test_as_many_partitions_as_are_wanted(spark: SparkSession, tmp_path: Path) -> None:
+    flow = make_streaming(
+        tmp_path, spark, "sources:\n  ticks: {type: rate, options: {rowsPerSecond: 20, numPartitions: 3}}\n"
+    )
+    rows = 0
+    for _ in range(2):
+        report = flow.run()
+        rows += report["rows"]["read"]
+        assert report["table"]["files_added"] == 3 and report["rows"]["published"] == report["rows"]["read"]
+        time.sleep(1)
+    flow.expect("value", [(value,) for value in range(rows)])
+
+
 def test_windows_over_rate(spark: SparkSession, tmp_path: Path) -> None:
     """Each second that is closed has its rows once, also those that two runs received."""
-    options = "{rowsPerSecond: 20}"
+    options = "{rowsPerSecond: 20, numPartitions: 3}"
     source = f"{{type: rate, event_time: timestamp, watermark: 0 seconds, options: {options}}}"
     flow = make_streaming(tmp_path, spark, f"sources:\n  ticks: {source}\n", _COUNTS)
     read = 0
