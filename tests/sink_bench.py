@@ -59,12 +59,19 @@ class Bench:
         """One more version; its number."""
         ids = [self.batches * 100 + number for number in range(rows)]
         content = [{"id": key, "day": f"2026-01-0{1 + key % 2}", **more} for key in ids]
+        version = self.publish_rows(content, outcome)
+        if outcome == "published":
+            self.offered |= dict.fromkeys(ids, version)
+        return version
+
+    def publish_rows(self, content: list[dict[str, Any]], outcome: str = "published") -> int:
+        """One more version with these rows; its number."""
         manifest = self.stager.stage(self.batches, content)
         intent = plan_publish(
             [manifest],
             run_id=f"run-{self.batches}",
             target="table",
-            partition_by=["day"],
+            partition_by=self.stager.partition_by,
             app_version_before=self.batches - 1,
             discard=outcome == "discarded",
             custom_metadata={"tidegate.outcome": outcome},
@@ -72,8 +79,6 @@ class Bench:
         version = finish_intent(self.paths, write_intent(self.paths, intent), is_current=lambda: True).version
         assert version is not None
         self.batches += 1
-        if outcome == "published":
-            self.offered |= dict.fromkeys(ids, version)
         return version
 
     def table(self) -> TableState | None:

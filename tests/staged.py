@@ -26,8 +26,16 @@ _ARROW = {
     "date": pa.date32(),
     "timestamp": pa.timestamp("us", tz="UTC"),
     "boolean": pa.bool_(),
+    "binary": pa.binary(),
+    "headers": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
     "decimal(10,2)": pa.decimal128(10, 2),
 }
+
+_HEADER = [
+    {"name": name, "type": kind, "nullable": True, "metadata": {}}
+    for name, kind in {"key": "string", "value": "binary"}.items()
+]
+_NESTED = {"headers": {"type": "array", "elementType": {"type": "struct", "fields": _HEADER}, "containsNull": True}}
 
 
 def make_paths(root: Path, name: str = "orders") -> PipelinePaths:
@@ -43,7 +51,10 @@ def make_paths(root: Path, name: str = "orders") -> PipelinePaths:
 
 def make_schema(**columns: str) -> str:
     """A schema as Spark's ``df.schema.json()`` has it."""
-    fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in columns.items()]
+    fields = [
+        {"name": name, "type": _NESTED.get(kind, kind), "nullable": True, "metadata": {}}
+        for name, kind in columns.items()
+    ]
     return json.dumps({"type": "struct", "fields": fields})
 
 

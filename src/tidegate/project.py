@@ -160,6 +160,10 @@ class PipelinePaths:
         """What a source that cannot be asked again has sent, for one source of type rate or socket."""
         return self.state / "spool" / source
 
+    def spool_arrivals(self, source: str) -> Path:
+        """What a connection of such a source brings while no run asks for it."""
+        return self.state / "spool" / f"{source}.arriving"
+
     def spool_position(self, source: str) -> Path:
         """How far that source has come: a note numbered like its newest file."""
         return self.state / "spool" / f"{source}.position"

@@ -14,6 +14,8 @@ from tests.sink_bench import Bench
 from tidegate.sink import kafka
 from tidegate.sink.kafka import KafkaFeeder
 from tidegate.sink.kafka_fault import KafkaFaults
+from tidegate.sink.kafka_records import Record
+from tidegate.source.kafka_broker import TopicState
 from tidegate.source.kafka_options import map_settings
 from tidegate.spec.models import KafkaSink, ProjectKafkaSpec
 from tidegate.table.delivery import Delivery, delivered_rows
@@ -42,19 +44,21 @@ class Producer:
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
-        self.note = broker.note
         self.open: list[int] = []
+
+    def read_note(self, home: str) -> str | None:
+        return self.broker.note
 
     def begin(self) -> None:
         self.open = []
 
     def check(self) -> None: ...
 
-    def send(self, value: str, key: str | None, headers: dict[str, str]) -> None:
+    def send(self, record: Record, headers: dict[str, str]) -> None:
         self.broker.step()
         self.open.append(int(headers["row"]))
 
-    def commit(self, note: str, number: int) -> None:
+    def commit(self, home: str, note: str, number: int) -> None:
         self.broker.step()
         self.broker.committed += self.open
         self.broker.note = note
@@ -74,7 +78,8 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
 def make_feeder(bench: Bench, broker: Broker, patch: pytest.MonkeyPatch) -> KafkaFeeder:
     table = bench.table()
     assert table is not None
-    patch.setattr(kafka, "Brokers", lambda settings: type("There", (), {"describe": lambda self, topics: topics})())
+    there = {"t": TopicState(None, (0,), False)}
+    patch.setattr(kafka, "Brokers", lambda settings: type("There", (), {"describe": lambda self, topics: there})())
     patch.setattr(kafka, "TransactionalProducer", lambda faults: Producer(broker))
     return KafkaFeeder(KafkaSink(type="kafka", topic="t"), bench.paths, table.schema_json, ProjectKafkaSpec())
 
@@ -137,7 +142,7 @@ def test_a_delivery_is_known_by_its_run_and_files() -> None:
 def test_what_an_error_means(code: int, message: str, fix: str) -> None:
     options = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "u"}
     told = map_settings("b:9092", options | {"sasl.password": "canary-7a1"}, {}, ())
-    faults = KafkaFaults("t", "tidegate.p.t", told, 900.0, ["no route to canary-7a1"])
+    faults = KafkaFaults(("t",), "tidegate.p.t", told, 900.0, ["no route to canary-7a1"])
     fault = faults.explain(KafkaError(code), "try")
     assert message in fault.message and fix in fault.fix
     assert "canary-7a1" not in json.dumps(fault.to_dict()) and "canary" not in repr(faults.settings)

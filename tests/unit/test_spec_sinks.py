@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.staged import make_schema
 from tidegate.project import Project, load_project
 from tidegate.run.validate_files import validate_project
+from tidegate.spec.faults import SpecError
 from tidegate.spec.load import load_pipeline
 from tidegate.spec.models import ConsoleSink, ForeachBatchSink, ForeachSink, KafkaSink
+from tidegate.table.sinks_fit import check_sinks_fit
 
 _SPEC = """\
 version: 1
@@ -72,7 +75,7 @@ def test_all_four_kinds(project: Project) -> None:
         ),
         ("{type: kafka}", "sinks[0].topic: the key is missing"),
         ("{type: kafka, topic: t, kee: id}", "sinks[0].kee: unknown key 'kee' -> write key; "),
-        ("{type: kafka, topic: t, value: avro}", "sinks[0].value: 'avro' is not allowed -> allowed: json"),
+        ("{type: kafka, topic: t, value: avro}", "sinks[0].value: 'avro' is not allowed -> allowed: json, columns"),
         ("{type: kafka, topic: a b}", "sinks[0].topic: 'a b' cannot be a topic"),
         ("{type: kafka, topic: t, key: strat}", "sinks[0].key: there is no column 'strat' -> write start"),
         ("{type: foreach, writer: Writer}", "sinks[0].writer: 'Writer' does not name a file in the folder of the "),
@@ -92,6 +95,69 @@ def test_all_four_kinds(project: Project) -> None:
 def test_faults(project: Project, sink: str, expected: str) -> None:
     faults = _faults(project, sink)
     assert len(faults) == 1 and expected in faults[0], faults
+
+
+_HEADERS = "headers ARRAY<STRUCT<key STRING, value BINARY>>"
+
+
+@pytest.mark.parametrize(
+    ("columns", "sink"),
+    [
+        ("value STRING", "topic: t"),
+        ("KEY BINARY, Value BINARY, topic STRING, partition INT, day DATE, " + _HEADERS, "topic: t"),
+        ("value STRING, topic STRING", ""),
+    ],
+)
+def test_columns_that_a_kafka_sink_takes(project: Project, columns: str, sink: str) -> None:
+    assert _column_faults(project, columns, sink) == []
+
+
+@pytest.mark.parametrize(
+    ("columns", "sink", "expected"),
+    [
+        (
+            "id STRING",
+            "topic: t",
+            "there is no column value, which a kafka sink with value: columns sends; the columns",
+        ),
+        ("vale STRING", "topic: t", "-> rename vale to value in the transform, or write value: json"),
+        ("value STRING", "", "there is no column topic, and the sink names no topic; the columns are: value -> write"),
+        (
+            "value BIGINT",
+            "topic: t",
+            "the column value is BIGINT, and a kafka sink with value: columns wants STRING or",
+        ),
+        ("value STRING, Key INT", "topic: t", "the column Key is INT, and a kafka sink with value: columns wants STRI"),
+        (
+            "value STRING, topic BINARY",
+            "",
+            "the column topic is BINARY, and a kafka sink with value: columns wants STR",
+        ),
+        (
+            "value STRING, partition BIGINT",
+            "topic: t",
+            "the column partition is BIGINT, and a kafka sink with value: c",
+        ),
+        (
+            "value STRING, headers MAP<STRING, BINARY>",
+            "topic: t",
+            "the column headers is map<string,binary>, and a kafka sink with value: columns wants ARRAY<STRUCT<key: S",
+        ),
+        ("value STRING", "topic: t, key: value", "sinks[0].key: with value: columns the key of a record is the column"),
+    ],
+)
+def test_columns_that_a_kafka_sink_does_not_take(project: Project, columns: str, sink: str, expected: str) -> None:
+    faults = _column_faults(project, columns, sink)
+    assert len(faults) == 1 and expected in faults[0], faults
+
+
+def _column_faults(project: Project, columns: str, sink: str) -> list[str]:
+    source = f"{{type: files, path: data/inbox, format: parquet, schema: '{columns}'}}"
+    more = f", {sink}" if sink else ""
+    spec = f"version: 1\nname: orders\nsources: {{orders: {source}}}\n"
+    spec += f"sinks: [{{type: kafka, value: columns{more}}}]\n"
+    (project.jobs / "orders/pipeline.yaml").write_text(spec)
+    return [f"{fault.key}: {fault.message} -> {fault.fix}" for fault in validate_project(project)]
 
 
 def test_a_sink_that_is_there_twice(project: Project) -> None:
@@ -119,3 +185,16 @@ def test_code_that_is_no_python(project: Project) -> None:
     (project.jobs / "orders/sinks.py").write_text("def write(df, batch_id):\n  x = (\n")
     [fault] = _faults(project, '{type: foreach_batch, function: "sinks.py:write"}')
     assert "jobs/orders/sinks.py:2" in fault and "not Python" in fault
+
+
+def test_what_a_table_lacks_may_come_with_an_edited_transform(project: Project) -> None:
+    (project.jobs / "orders/pipeline.yaml").write_text(_SPEC + "  - {type: kafka, topic: t}\n")
+    spec = load_pipeline(project, "orders")
+    spec = spec.model_copy(update={"sinks": [KafkaSink(type="kafka", topic="t", value="columns")]})
+    with pytest.raises(SpecError, match=r"sinks\[0\]: there is no column value") as caught:
+        check_sinks_fit(spec, make_schema(id="string"))
+    assert caught.value.code == "BAD_SINK"
+    check_sinks_fit(spec, make_schema(id="string"), may_grow=True)
+    with pytest.raises(SpecError, match="the column value is DATE"):
+        check_sinks_fit(spec, make_schema(value="date"), may_grow=True)
+    check_sinks_fit(spec, make_schema(id="string", value="binary", headers="headers"))

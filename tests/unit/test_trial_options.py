@@ -27,7 +27,9 @@ def _spec(source: dict[str, Any]) -> PipelineSpec:
         ({"rowsPerSecond": 2000000}, "write a whole number from 1 to 1000000"),
         ({"rowspersecond": 5}, "'rowspersecond' is not an option of a source of type rate | write rowsPerSecond"),
         ({"rampUpTime": "soon"}, "'soon' is not a value for rampUpTime | write it like \"5 seconds\""),
-        ({"numPartitions": 4}, "numPartitions has no meaning here: what a run receives is one file"),
+        ({"numPartitions": 0}, "0 is not a value for numPartitions | write a whole number from 1 to 1000"),
+        ({"numPartitions": "all"}, "'all' is not a value for numPartitions | write a whole number from 1 to 1000"),
+        ({"rowsPerBatch": 4}, "rowsPerBatch has no meaning here: rows follow from the time that has passed"),
     ],
 )
 def test_options_of_rate_that_are_refused(source: dict[str, Any], expected: str) -> None:
@@ -58,6 +60,8 @@ def test_good_options() -> None:
     rate = {"rowsPerSecond": "10", "rampUpTime": "5s"}
     assert rate_options(RateSource(type="rate", options=dict(rate))) == RateOptions(10, 5)
     assert rate_options(RateSource(type="rate", options={"rampUpTime": "1 minute"})) == RateOptions(1, 60)
+    assert rate_options(RateSource(type="rate", options={"numPartitions": "4"})) == RateOptions(1, 0, partitions=4)
+    assert rate_options(RateSource(type="rate", options={"rampUpTime": "3000000us"})) == RateOptions(1, 3)
     socket: dict[str, Any] = {"host": "localhost", "port": 9999}
     assert socket_options(SocketSource(type="socket", options=socket)) == SocketOptions("localhost", 9999, False, 5.0)
     socket |= {"includeTimestamp": True, "timeout": "500 milliseconds"}

@@ -26,7 +26,8 @@ _FILE_FAULTS = {
     "BAD_SUITE": "`expectations/<pipeline>.yaml` cannot be used: a type that Great Expectations does not know, a wrong "
     "argument, an empty suite; every fault is listed with its line",
     "BAD_TRANSFORM": "`transform.py` or `transform.sql` does not fit the spec; every fault is listed with its line",
-    "BAD_SINK": "a file that a sink names does not fit: it is missing, no Python, or lacks the function or class; "
+    "BAD_SINK": "a file that a sink names does not fit (it is missing, no Python, or lacks the function or class), or "
+    "the rows lack a column that a sink takes, or have it in another type; "
     "every fault is listed with its line",
     "NOT_SUPPORTED_YET": "the spec is sound, but asks for something this version does not do; see spec.md",
     "LITERAL_SECRET": "`validate` alone: a secret is written out in `tidegate.yaml`, or stands in a `pipeline.yaml`, "

@@ -101,7 +101,8 @@ TABLE = {
 }
 SINK = {
     "type": "`kafka`, `foreach_batch`, `foreach` or `console`",
-    "name": "what is fed: `kafka:TOPIC`, `foreach:FILE:NAME`, `foreach_batch:FILE:NAME`, `console`",
+    "name": "what is fed: `kafka:TOPIC` (`kafka:*` where each row names its topic), `foreach:FILE:NAME`, "
+    "`foreach_batch:FILE:NAME`, `console`",
     "version": "the version of the table up to which it was fed; null: none yet",
     "behind": "published versions that it has not had; null when the table's log no longer tells",
     "error": "null, or why it could not be fed",

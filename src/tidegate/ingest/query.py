@@ -16,6 +16,7 @@ from tidegate.project import Project
 from tidegate.spec.models import PipelineSpec, is_static
 from tidegate.table.keys import check_keys
 from tidegate.table.schema import check_partition_columns, check_schema_change
+from tidegate.table.sinks_fit import check_sinks_fit
 from tidegate.transform.operations import keeps_state
 from tidegate.transform.plans import analysed_plan, nodes_of, read_once
 
@@ -52,8 +53,8 @@ def prepare_query(
     """The streaming plan over ``parsed``, {source: records with the framework's columns}. Nothing is started or read.
 
     ``parsed`` has the static sources too. Raises UsageError for a transform that fails, does what a streaming query
-    cannot or gives columns that cannot be written, a suite with columns that the rows lack, and a change that the table
-    does not allow (its schema and partition columns; None: there is no table).
+    cannot or gives columns that cannot be written, a suite with columns that the rows lack, columns that a sink cannot
+    take, and a change that the table does not allow (its schema and partition columns; None: there is no table).
     """
     suite = load_suite(project, spec.name)
     rules = row_rules(suite) if suite is not None else []
@@ -72,6 +73,7 @@ def prepare_query(
         check_keys(spec.table.keys, schema_json)
     if table_schema_json is not None:
         check_schema_change(table_schema_json, schema_json)
+    check_sinks_fit(spec, schema_json)
     _check_every_source_used(spec, project.paths(spec.name).job, out)
     staged = flagged if has_state and rules else rows
     for name in spec.streams:

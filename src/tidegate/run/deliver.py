@@ -19,6 +19,7 @@ from tidegate.sink.fault import SinkFault
 from tidegate.sink.feed import Feeder, feed_sink, list_owed
 from tidegate.sink.progress import begin_sink, last_fed
 from tidegate.spec.models import ConsoleSink, ForeachBatchSink, ForeachSink, KafkaSink, KafkaSource, PipelineSpec
+from tidegate.spec.sink_checks import explain_topic
 from tidegate.table.log import TableState, read_table_state
 
 if TYPE_CHECKING:
@@ -63,7 +64,8 @@ def _make_feeder(context: RunContext, sink: KafkaSink | ForeachSink | ConsoleSin
     if isinstance(sink, KafkaSink):
         from tidegate.sink.kafka import KafkaFeeder
 
-        return KafkaFeeder(sink, context.paths, schema_json, context.project.spec.kafka)
+        explain = partial(explain_topic, spec=context.spec)
+        return KafkaFeeder(sink, context.paths, schema_json, context.project.spec.kafka, explain)
     if isinstance(sink, ForeachSink):
         from tidegate.sink.foreach import ForeachFeeder
 

@@ -222,10 +222,12 @@ def _receive(context: RunContext) -> None:
     """Bring what the sources for trying out have into files, which are read like any others."""
     from tidegate.source.spool import describe_not_replayable, receive
 
+    if context.listeners is not None:
+        context.listeners.keep_only(context.spec.streams.keys())
     for name, source in context.spec.streams.items():
         if isinstance(source, SpooledSource):
             context.lease.check()
-            told = [describe_not_replayable(name, source), *receive(context.paths, name, source)]
+            told = [describe_not_replayable(name, source), *receive(context.paths, name, source, context.listeners)]
             context.report.notes += [note for note in told if note not in context.report.notes]
 
 

@@ -18,8 +18,9 @@ from tidegate.run.verdicts import find_hold, list_decided, list_rereads
 from tidegate.source.spool import describe_not_replayable
 from tidegate.spec.as_read import SpooledSource
 from tidegate.spec.load import load_pipeline
-from tidegate.spec.models import FilesSource, PipelineSpec
+from tidegate.spec.models import FilesSource, KafkaSink, PipelineSpec
 from tidegate.staging.birth import as_read, digest_transform
+from tidegate.table.sinks_fit import check_sinks_fit
 from tidegate.transform.load import check_transform
 
 if TYPE_CHECKING:
@@ -90,6 +91,13 @@ def look_ahead(project: Project, spec: PipelineSpec, facts: Facts, brokers: Open
     sinks = describe_sinks(paths, spec) if spec.sinks else []
     behind = describe_behind(sinks)
     notes += behind
+    if facts.table is not None and any(isinstance(sink, KafkaSink) for sink in spec.sinks):
+        # Whether an edited query brings a column that the table lacks, only Spark can tell.
+        edited = any(change.kind in ("query", "column") for change in list_changes(project, spec, paths)[1])
+        try:
+            check_sinks_fit(spec, facts.table.schema_json, may_grow=edited)
+        except TidegateError as error:
+            errors.append(error)
     sources: dict[str, Any] = {}
     sources_unknown = None
     changed: list[dict[str, Any]] = []

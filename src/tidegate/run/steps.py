@@ -46,6 +46,7 @@ from tidegate.staging.open_state import describe_open_state, read_open_state, te
 if TYPE_CHECKING:
     from tidegate.run.submit import SubmitPlan
     from tidegate.sink.fault import SinkFault
+    from tidegate.source.socket_listener import Listeners
 
 _PARK_AT_LEAST_SECONDS = 60.0
 RUN_ID_AT_MOST = 250
@@ -66,6 +67,8 @@ class RunContext:
     facts: Facts | None = field(default=None)
     sink_faults: dict[str, SinkFault] = field(default_factory=dict)
     """Sinks that failed in this process, by name: they are not tried again until the next one."""
+    listeners: Listeners | None = None
+    """Connections that outlive the run."""
 
     @property
     def name(self) -> str:
@@ -106,11 +109,21 @@ def check_run_id(run_id: str) -> str:
 
 
 def run_pipeline(
-    project: Project, name: str, run_id: str, *, submit: Submit, accept_loss: str | None = None
+    project: Project,
+    name: str,
+    run_id: str,
+    *,
+    submit: Submit,
+    accept_loss: str | None = None,
+    listeners: Listeners | None = None,
 ) -> dict[str, Any]:
-    """``tidegate run``: all steps under one lease. Returns the report; raises TidegateError."""
+    """``tidegate run``: all steps under one lease. Returns the report; raises TidegateError.
+
+    ``listeners`` are the connections that a caller keeps from run to run.
+    """
     check_reason(accept_loss)
     with _open_run(project, name, run_id, "run") as context:
+        context.listeners = listeners
         if context.report.outcome not in FINAL_OUTCOMES:
             _ingest(context, submit, accept_loss)
         if context.report.outcome is None:

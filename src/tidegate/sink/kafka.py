@@ -5,6 +5,9 @@ holds; so a crash between the commit and our own note repeats nothing: the next 
 A version comes again when both notes are lost (the state folder put back; the broker forgets a group that was silent
 for a week). Its records then have the same headers: run_id, table_version and row are the same for one row each time.
 
+With ``value: columns`` a row may name its topic. Then all topics and partitions of a version are looked up before its
+first record is sent, and its transaction spans them.
+
 A version that cannot be sent in ``_PIECE_SECONDS`` comes in several transactions, in order, and goes on where the last
 one ended: brokers limit how long a transaction may take.
 """
@@ -13,15 +16,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
 
 from tidegate.errors import TidegateError
 from tidegate.project import PipelinePaths
 from tidegate.sink.fault import SinkFault
-from tidegate.sink.json_text import encode_row, key_encoder, make_encoders, to_plain
-from tidegate.sink.kafka_fault import KafkaFaults
+from tidegate.sink.json_text import to_plain
+from tidegate.sink.kafka_fault import KafkaFaults, name_topics
 from tidegate.sink.kafka_producer import TransactionalProducer
+from tidegate.sink.kafka_records import ColumnRecords, JsonRecords, Targets
 from tidegate.sink.rows import read_file
 from tidegate.source.kafka_broker import Brokers
 from tidegate.source.kafka_options import map_settings
@@ -31,94 +34,136 @@ from tidegate.table.delivery import Delivery
 _TRANSACTION_SECONDS = 900.0
 """What a broker allows by default, and the longest that readers wait for a process that died."""
 _PIECE_SECONDS = 600.0
+_NAMED_AT_MOST = 5
 
 
 class KafkaFeeder:
-    """Feeds one topic. Raises SinkFault on construction when the topic is missing, the brokers are away, or they do not
-    allow it."""
+    """Feeds the topic of a sink, or those that its rows name. Raises SinkFault on construction when the sink's topic is
+    missing, the columns do not fit, the brokers are away, or they do not allow it.
 
-    def __init__(self, sink: KafkaSink, paths: PipelinePaths, schema_json: str, kafka: ProjectKafkaSpec) -> None:
+    ``explain_topic`` says why a topic that a row names cannot be fed, and what to do instead, or None.
+    """
+
+    def __init__(
+        self,
+        sink: KafkaSink,
+        paths: PipelinePaths,
+        schema_json: str,
+        kafka: ProjectKafkaSpec,
+        explain_topic: Callable[[str], tuple[str, str] | None] = lambda topic: None,
+    ) -> None:
         self._table = paths.table
-        self._schema_json = schema_json
-        self._encoders = make_encoders(schema_json)
-        self._key = _find_key(sink.key, schema_json)
+        self._leave_out = f"to leave out all that the sink is owed: remove {paths.sink(sink.name)}"
+        self._records = (
+            JsonRecords(sink, schema_json)
+            if sink.value == "json"
+            else ColumnRecords(sink, schema_json, explain_topic, self._leave_out)
+        )
+        topics = () if sink.topic is None else (sink.topic,)
+        # The name of a pipeline has no dot in it, so no topic makes the shorter name.
+        name = ".".join(("tidegate", paths.name, *topics))
         try:
-            settings = map_settings(kafka.bootstrap_servers, kafka.options, {}, ())
-            there = Brokers(settings).describe([sink.topic])
+            self._settings = map_settings(kafka.bootstrap_servers, kafka.options, {}, ())
+            self._there = Brokers(self._settings).describe(topics) if topics else {}
         except TidegateError as error:
-            where = f"topic {sink.topic}, kafka brokers {kafka.bootstrap_servers}"
-            fix = error.fix or "look at the brokers"
-            raise SinkFault(f"{error.code}: {error.message}", where=where, fix=fix) from error
-        faults = KafkaFaults(sink.topic, f"tidegate.{paths.name}.{sink.topic}", settings, _TRANSACTION_SECONDS)
-        if not there:
-            raise faults.fault(
-                f"there is no topic {sink.topic!r}",
-                f"kafka-topics.sh --bootstrap-server {kafka.bootstrap_servers} --create --topic {sink.topic}",
-            )
-        self._producer = TransactionalProducer(faults)
+            raise _as_fault(error, topics, kafka.bootstrap_servers) from error
+        self._faults = KafkaFaults(topics, name, self._settings, _TRANSACTION_SECONDS)
+        self._refuse_missing(topics)
+        self._producer = TransactionalProducer(self._faults)
+        self._notes: dict[str, str | None] = {}
 
     def __call__(self, delivery: Delivery, check_lease: Callable[[], None]) -> None:
-        """Send the rows of a version that the topic does not have yet, and wait until readers can see them."""
-        done = self._find_done(delivery)
+        """Send the rows of a version that its topics do not have yet, and wait until readers can see them."""
+        targets = self._records.find_targets(self._table, delivery)
+        home = next(iter(targets.topics))  # where the note is kept: it follows from the version alone
+        done = self._find_done(delivery, home)
         if done is None:
             return
+        self._faults.topics = tuple(targets.topics)
+        self._check(targets)
         headers = {"run_id": delivery.run_id, "table_version": str(delivery.version)}
         number = 0
         self._producer.begin()
         for file in delivery.files:
             check_lease()
-            for batch in read_file(self._table, file, self._schema_json):
+            for batch in read_file(self._table, file, self._records.schema_json):
                 for row in to_plain(batch):
                     if number >= done:
-                        self._send(row, {**headers, "row": str(number)})
+                        self._producer.send(self._records.make(row), {**headers, "row": str(number)})
                     number += 1
                 self._producer.check()
                 if number > done and self._producer.seconds > _PIECE_SECONDS:
                     check_lease()
-                    self._commit(delivery, number, whole=False)
+                    self._commit(delivery, home, number, whole=False)
                     self._producer.begin()
         check_lease()
-        self._commit(delivery, number, whole=True)
+        self._commit(delivery, home, number, whole=True)
 
     def close(self) -> None:
         """Take back what was not committed."""
         self._producer.close()
 
-    def _find_done(self, delivery: Delivery) -> int | None:
-        """How many rows of the version the topic has; None: all of them."""
-        note = {} if self._producer.note is None else json.loads(self._producer.note)
+    def _find_done(self, delivery: Delivery, home: str) -> int | None:
+        """How many rows of the version its topics have; None: all of them."""
+        if home not in self._notes:  # what this process commits afterwards is of no later version
+            self._notes[home] = self._producer.read_note(home)
+        text = self._notes[home]
+        note = {} if text is None else json.loads(text)
         if note.get("delivery") != _mark(delivery):
             return 0
         return None if note["whole"] else int(note["rows"])
 
-    def _commit(self, delivery: Delivery, rows: int, *, whole: bool) -> None:
+    def _commit(self, delivery: Delivery, home: str, rows: int, *, whole: bool) -> None:
         note = {"delivery": _mark(delivery), "version": delivery.version, "rows": rows, "whole": whole}
-        self._producer.commit(json.dumps(note), delivery.version)
+        self._producer.commit(home, json.dumps(note), delivery.version)
 
-    def _send(self, row: dict[str, Any], headers: dict[str, str]) -> None:
-        key = None
-        if self._key is not None:
-            name, encode = self._key
-            key = None if row[name] is None else encode(row[name])
-        self._producer.send(encode_row(row, self._encoders), key, headers)
+    def _check(self, targets: Targets) -> None:
+        """Raise SinkFault when a topic or a partition of the version is not there."""
+        unknown = {
+            topic
+            for topic in targets.topics
+            if topic not in self._there
+            or (topic in targets.partitions and targets.partitions[topic][0] not in self._there[topic].partitions)
+        }
+        if unknown:
+            try:
+                self._there |= Brokers(self._settings).describe(unknown)
+            except TidegateError as error:
+                raise _as_fault(error, self._faults.topics, self._settings.address) from error
+        self._refuse_missing(targets.topics, targets)
+        for topic, (partition, place) in targets.partitions.items():
+            there = self._there[topic].partitions
+            if partition not in there:
+                self._refuse(
+                    f"{place} names partition {partition}; topic {topic!r} has the partitions 0 to {there[-1]}",
+                    f"kafka-topics.sh --bootstrap-server {self._settings.address} --alter --topic {topic} "
+                    f"--partitions {partition + 1}; or have the transform name another partition, or NULL",
+                )
+
+    def _refuse_missing(self, topics: Iterable[str], targets: Targets | None = None) -> None:
+        missing = [topic for topic in topics if topic not in self._there]
+        create = f"kafka-topics.sh --bootstrap-server {self._settings.address} --create --topic"
+        fix = "; ".join(f"{create} {topic}" for topic in missing[:_NAMED_AT_MOST])
+        if missing and targets is None:
+            raise self._faults.fault(f"there is no topic {missing[0]!r}", fix)
+        if missing and targets is not None:
+            told = ", ".join(f"{topic!r}, named by {targets.topics[topic]}" for topic in missing[:_NAMED_AT_MOST])
+            more = f" and {len(missing) - _NAMED_AT_MOST} more" if len(missing) > _NAMED_AT_MOST else ""
+            self._refuse(f"there is no topic {told}{more}", fix)
+        for topic in topics:
+            if self._there[topic].internal:
+                raise self._faults.fault(f"the topic {topic!r} is the brokers' own", "feed another topic")
+
+    def _refuse(self, message: str, fix: str) -> None:
+        raise self._faults.fault(f"{message}; nothing of the version was sent", f"{fix}; {self._leave_out}")
+
+
+def _as_fault(error: TidegateError, topics: Iterable[str], address: str) -> SinkFault:
+    where = f"{name_topics(topics)}kafka brokers {address}"
+    return SinkFault(f"{error.code}: {error.message}", where=where, fix=error.fix or "look at the brokers")
 
 
 def _mark(delivery: Delivery) -> str:
     """What no other delivery has: a table that was put back has other rows under a version's number."""
     parts = [delivery.version, delivery.run_id, [str(file.path) for file in delivery.files]]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-
-
-def _find_key(key: str | None, schema_json: str) -> tuple[str, Any] | None:
-    if key is None:
-        return None
-    fields = json.loads(schema_json)["fields"]
-    for field in fields:
-        if field["name"].lower() == key.lower():
-            return field["name"], key_encoder(field["type"])
-    names = ", ".join(field["name"] for field in fields)
-    raise SinkFault(
-        f"its key {key!r} is not a column of the table; the columns are: {names}",
-        where="sinks in pipeline.yaml",
-        fix="correct the key",
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -12,12 +13,24 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
 
+_NAMED_AT_MOST = 5
+
+
+def name_topics(topics: Iterable[str]) -> str:
+    """The topics as a place begins with them."""
+    names = list(topics)
+    if not names:
+        return ""
+    more = f" and {len(names) - _NAMED_AT_MOST} more" if len(names) > _NAMED_AT_MOST else ""
+    return f"topic{'s' * (len(names) > 1)} {', '.join(names[:_NAMED_AT_MOST])}{more}, "
+
+
 @dataclass
 class KafkaFaults:
-    """Makes the faults of one sink. ``name`` is its transactional id, and its group. ``complaints`` are what the client
-    said in the background, which often names the cause."""
+    """Makes the faults of one sink. ``topics`` are those that it is feeding, ``name`` is its transactional id, and its
+    group. ``complaints`` are what the client said in the background, which often names the cause."""
 
-    topic: str
+    topics: tuple[str, ...]
     name: str
     settings: KafkaSettings = field(repr=False)
     transaction_seconds: float
@@ -25,11 +38,11 @@ class KafkaFaults:
 
     def fault(self, message: str, fix: str = "correct the row, or the topic's settings") -> SinkFault:
         """A fault of this topic."""
-        where = f"topic {self.topic}, kafka brokers {self.settings.address}"
+        where = f"{name_topics(self.topics)}kafka brokers {self.settings.address}"
         return SinkFault(self.settings.scrub(message), where=where, fix=fix)
 
-    def explain(self, error: KafkaError, attempt: str) -> SinkFault:
-        """The fault behind ``error``, which came while the sink tried to ``attempt``."""
+    def explain(self, error: KafkaError, attempt: str, topic: str | None = None) -> SinkFault:
+        """The fault behind ``error``, which came while the sink tried to ``attempt``; ``topic``: that of the record."""
         from confluent_kafka import KafkaError
 
         code, said = error.code(), error.str()
@@ -59,15 +72,16 @@ class KafkaFaults:
             return self.fault(
                 f"the sink could not {attempt}: {said}",
                 f"correct the row, or: kafka-configs.sh --bootstrap-server {self.settings.address} --alter "
-                f"--entity-type topics --entity-name {self.topic} --add-config max.message.bytes=<bytes>",
+                f"--entity-type topics --entity-name {topic or '<topic>'} --add-config max.message.bytes=<bytes>",
             )
         causes = "; ".join(dict.fromkeys([said, *self.complaints[-1:]]))
         return self.fault(f"the sink could not {attempt}: {causes}", "look at the brokers and the topic")
 
     def _grant(self) -> str:
         add = f"kafka-acls.sh --bootstrap-server {self.settings.address} --add --allow-principal User:<name>"
+        topics = " ".join(f"--topic {topic}" for topic in self.topics or ("<topic>",))
         return (
-            f"{add} --operation Read --operation Write --topic {self.topic}; "
+            f"{add} --operation Read --operation Write {topics}; "
             f"{add} --operation Write --transactional-id {self.name}; "
             f"{add} --operation Read --group {self.name}"
         )

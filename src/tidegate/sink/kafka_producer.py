@@ -1,4 +1,4 @@
-"""Records of one topic in transactions, each of which also carries a note of what it holds.
+"""Records of a sink's topics in transactions, each of which also carries a note of what it holds.
 
 The note is an offset with a text that the sink commits, inside the transaction, for a consumer group of its own. So
 records and note are there together or not at all, and whoever comes after a crash reads from the broker how far the
@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tidegate.sink.kafka_fault import KafkaFaults
+from tidegate.sink.kafka_records import Record
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message
@@ -30,16 +31,15 @@ _QUEUE_KBYTES = 16_384
 
 
 class TransactionalProducer:
-    """The one producer of ``faults.name``. Raises SinkFault from every method; after that only ``close`` is left.
-
-    ``note`` is the text that the last committed transaction carried, None when there is none (any more).
-    """
+    """The one producer of ``faults.name``. Raises SinkFault from every method; after that only ``close`` is left."""
 
     def __init__(self, faults: KafkaFaults) -> None:
         from confluent_kafka import Producer
 
         self._faults = faults
-        self._failed: list[KafkaError] = []
+        self._failed: list[tuple[KafkaError, str | None]] = []
+        """Errors of records, with the topic of each."""
+        self._group: Any = None
         self._is_open = False
         self._began = 0.0
         self._settings: dict[str, Any] = {
@@ -54,13 +54,13 @@ class TransactionalProducer:
                 "transactional.id": faults.name,
                 "transaction.timeout.ms": round(faults.transaction_seconds * 1000),
                 "allow.auto.create.topics": False,
+                "partitioner": "murmur2_random",  # keys go where Java's client, and so Spark, sends them
                 "delivery.timeout.ms": _RECORD_SECONDS * 1000,
                 "queue.buffering.max.kbytes": _QUEUE_KBYTES,
                 "linger.ms": 20,
             }
         )
         self._attempt("take up its transactions", self._producer.init_transactions)
-        self.note = self._read_note()
 
     @property
     def seconds(self) -> float:
@@ -73,36 +73,43 @@ class TransactionalProducer:
         self._is_open = True
         self._began = time.monotonic()
 
-    def send(self, value: bytes | str, key: bytes | str | None, headers: Mapping[str, str]) -> None:
-        """Hand over one record; waits while the queue is full."""
+    def send(self, record: Record, headers: Mapping[str, str]) -> None:
+        """Hand over one record, ``headers`` behind its own; waits while the queue is full."""
         from confluent_kafka import KafkaException
 
         while True:
             try:
                 self._producer.produce(
-                    self._faults.topic, value=value, key=key, headers=list(headers.items()), on_delivery=self._hear
+                    record.topic,
+                    value=record.value,
+                    key=record.key,
+                    partition=record.partition,
+                    headers=[*record.headers, *headers.items()],
+                    on_delivery=self._hear,
                 )
                 return
             except BufferError:  # the queue is full: wait until the broker has taken some
                 self._producer.poll(_SLICE_SECONDS)
                 self.check()
             except KafkaException as error:
-                raise self._faults.explain(error.args[0], f"send row {headers['row']}") from None
+                raise self._faults.explain(error.args[0], f"send row {headers['row']}", record.topic) from None
 
     def check(self) -> None:
         """Raise when the broker did not take a record so far."""
         self._producer.poll(0)
         if self._failed:
-            raise self._faults.explain(self._find_cause(self._failed[0]), "send a record")
+            error, topic = self._failed[0]
+            raise self._faults.explain(self._find_cause(error), "send a record", topic)
 
-    def commit(self, note: str, number: int) -> None:
-        """Let readers see the transaction, with the note (under 4,096 bytes); ``number`` is shown as its offset."""
+    def commit(self, home: str, note: str, number: int) -> None:
+        """Let readers see the transaction, with the note (under 4,096 bytes) at the topic ``home``, whose note was read
+        before; ``number`` is shown as its offset."""
         from confluent_kafka import TopicPartition
 
         while self._producer.flush(_SLICE_SECONDS):
             self.check()
         self.check()
-        offsets = [TopicPartition(self._faults.topic, 0, number, metadata=note)]
+        offsets = [TopicPartition(home, 0, number, metadata=note)]
         self._attempt(
             "note what it sent",
             lambda seconds: self._producer.send_offsets_to_transaction(offsets, self._group, seconds),
@@ -120,8 +127,11 @@ class TransactionalProducer:
         self._producer.purge()
         with contextlib.suppress(KafkaException):  # the transaction cannot be ended: the next feeder ends it
             self._producer.flush(1)
+        del self._producer  # its threads end now, not when the last fault that refers to it is forgotten
 
-    def _read_note(self) -> str | None:
+    def read_note(self, home: str) -> str | None:
+        """The text of the last committed transaction with a note at the topic ``home``; None when there is none (any
+        more)."""
         from confluent_kafka import Consumer, KafkaException, TopicPartition
 
         consumer = Consumer(
@@ -134,7 +144,7 @@ class TransactionalProducer:
         )
         try:
             self._group = consumer.consumer_group_metadata()
-            place = TopicPartition(self._faults.topic, 0)
+            place = TopicPartition(home, 0)
 
             def ask(seconds: float) -> Any:
                 (found,) = consumer.committed([place], timeout=seconds)
@@ -184,7 +194,7 @@ class TransactionalProducer:
 
     def _hear(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
-            self._failed.append(error)
+            self._failed.append((error, message.topic()))
 
 
 def _silent() -> logging.Logger:

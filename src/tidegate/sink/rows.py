@@ -16,7 +16,7 @@ BATCH_ROWS = 1000
 
 def read_file(table_path: Path, file: DataFile, schema_json: str) -> Iterator[Any]:
     """Arrow batches of one file with every column of the schema in its order: partition columns get the value of
-    their folder, columns that the file does not have are null."""
+    their folder, columns that the file does not have are null. Other columns of the file are not read."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -31,7 +31,8 @@ def read_file(table_path: Path, file: DataFile, schema_json: str) -> Iterator[An
             fix="bring the file back (it was compacted or removed before the sink had it)",
         ) from None
     with parquet:
-        for batch in parquet.iter_batches(batch_size=BATCH_ROWS):
+        wanted = [name for name in parquet.schema_arrow.names if name in names]
+        for batch in parquet.iter_batches(batch_size=BATCH_ROWS, columns=wanted):
             inside = dict(zip(batch.schema.names, batch.columns, strict=True))
             columns = []
             for field in fields:

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from tidegate.errors import TryAgainError
 from tidegate.spec.trial_options import SocketOptions
 
-_CHUNK_BYTES = 1 << 16
-_BYTES_AT_MOST = 64 << 20
+CHUNK_BYTES = 1 << 16
+BYTES_AT_MOST = 64 << 20
 _SECONDS_AT_MOST = 60.0
 
 
@@ -19,7 +19,7 @@ def listen(
     options: SocketOptions,
     where: str,
     *,
-    bytes_at_most: int = _BYTES_AT_MOST,
+    bytes_at_most: int = BYTES_AT_MOST,
     seconds_at_most: float = _SECONDS_AT_MOST,
 ) -> tuple[list[bytes], list[str]]:
     """What the peer sends: each line as a JSON object, and notes on how it ended.
@@ -32,13 +32,7 @@ def listen(
     try:
         connection = socket.create_connection((options.host, options.port), timeout=options.timeout)
     except OSError as error:
-        raise TryAgainError(
-            "SOCKET_AWAY",
-            f"nobody listens at {address}: {error.strerror or error}",
-            where=where,
-            next_run="connects again; nothing was read",
-            fix=f"start what sends there (to try: nc -l {options.port}), or correct host and port",
-        ) from error
+        raise socket_away(options, where, error) from error
     lines: list[bytes] = []
     notes: list[str] = []
     rest, size, began = b"", 0, time.monotonic()
@@ -51,7 +45,7 @@ def listen(
                 break
             connection.settimeout(min(seconds, options.timeout))
             try:
-                chunk = connection.recv(_CHUNK_BYTES)
+                chunk = connection.recv(CHUNK_BYTES)
             except TimeoutError:
                 if seconds > options.timeout:
                     break
@@ -63,13 +57,25 @@ def listen(
                 break
             size += len(chunk)
             *whole, rest = (rest + chunk).split(b"\n")
-            lines += [_record(line, options) for line in whole]
+            lines += [make_record(line, options) for line in whole]
     if rest:
-        lines.append(_record(rest, options))
+        lines.append(make_record(rest, options))
     return lines, notes
 
 
-def _record(line: bytes, options: SocketOptions) -> bytes:
+def socket_away(options: SocketOptions, where: str, error: OSError) -> TryAgainError:
+    """The error of a run that finds nobody to connect to."""
+    return TryAgainError(
+        "SOCKET_AWAY",
+        f"nobody listens at {options.host}:{options.port}: {error.strerror or error}",
+        where=where,
+        next_run="connects again; nothing was read",
+        fix=f"start what sends there (to try: nc -l {options.port}), or correct host and port",
+    )
+
+
+def make_record(line: bytes, options: SocketOptions) -> bytes:
+    """A line as the JSON object that is kept of it."""
     row = {"value": line.removesuffix(b"\r").decode("utf-8", "surrogateescape")}
     if options.with_timestamp:
         row["timestamp"] = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%f}Z"

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from tidegate.source.exact_csv import checked_columns, describe_row
 from tidegate.source.spark_parse import explain_csv_fault, list_faults, parse_text, separators_of
+from tidegate.spec.as_read import SpooledSource
 from tidegate.spec.ddl import Column, parse_ddl
 from tidegate.spec.models import FilesSource
 from tidegate.spec.reader_options import parser_options
@@ -63,7 +64,9 @@ def stream_files(
     if not unlimited:
         options |= {key: value for key, value in spec.options.items() if key in _LIMITS}
     reader = spark.readStream.name(name).options(**options)
-    return _read(reader, str(intake), spec, partition_columns)
+    frame = _read(reader, str(intake), spec, partition_columns)
+    partitions = spec.partitions if isinstance(spec, SpooledSource) else None
+    return frame if partitions is None else frame.repartition(partitions)
 
 
 def read_links(

@@ -12,13 +12,18 @@ from pathlib import Path
 
 from tidegate.spec.ddl import is_infer
 from tidegate.spec.models import FilesSource, PipelineSpec, RateSource, SocketSource, SourceSpec
-from tidegate.spec.trial_options import gives_timestamp
+from tidegate.spec.trial_options import gives_timestamp, rate_options
 
 
 class SpooledSource(FilesSource):
     """The files into which another source is received: ``origin``, the source as it stands in the spec."""
 
     origin: RateSource | SocketSource
+
+    @property
+    def partitions(self) -> int | None:
+        """Into how many partitions Spark is to divide what a run received; None: as it likes."""
+        return rate_options(self.origin).partitions if isinstance(self.origin, RateSource) else None
 
 
 class KeptSource(FilesSource):

@@ -37,16 +37,21 @@ _BY_MODEL = {
         "metadata": "Adds _key, _topic, _partition, _offset, _timestamp and _headers.",
     },
     "CloseWhen": {"when": "How long nothing new must have come."},
-    "RateSource": {"options": "rowsPerSecond, and rampUpTime: the time until that rate is reached."},
+    "RateSource": {
+        "options": "rowsPerSecond; rampUpTime, the time until that rate is reached; numPartitions, into how many "
+        "partitions Spark divides the rows of a run."
+    },
     "SocketSource": {
         "options": "host and port of the peer; includeTimestamp adds the column timestamp; timeout is the silence "
         "after which a run stops listening.",
     },
     "KafkaSink": {
         "type": "The type of sink.",
-        "topic": "The topic that is fed; it must exist.",
-        "key": "The column that is the record's key, as text; left out, records have none.",
-        "value": "How a row is written: as a JSON object with all its columns.",
+        "topic": "The topic that is fed; it must exist. With value: columns, the topic of rows that name none in their "
+        "column topic; it may be left out where each row does.",
+        "key": "The column that is the record's key, as text; left out, records have none. Not with value: columns.",
+        "value": "How a row is written. json: as a JSON object with all its columns; columns: from the columns value, "
+        "key, topic, partition and headers, as Spark's Kafka sink takes them.",
     },
     "ForeachBatchSink": {
         "type": "The type of sink.",

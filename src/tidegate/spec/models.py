@@ -114,17 +114,20 @@ class CloseWhen(Strict):
 
 
 class KafkaSink(Strict):
-    """A topic that gets each published row as a record; its headers carry run_id, table_version and row."""
+    """A topic that gets each published row as a record; its headers carry run_id, table_version and row.
+
+    Without ``topic`` (``value: columns`` only) each row names its own.
+    """
 
     type: Literal["kafka"]
-    topic: str
+    topic: str | None = None
     key: str | None = None
-    value: Literal["json"] = "json"
+    value: Literal["json", "columns"] = "json"
 
     @property
     def name(self) -> str:
-        """What is fed: the sink's name in reports, and of its progress."""
-        return f"kafka:{self.topic}"
+        """What is fed: the sink's name in reports, and of its progress. No topic can be called ``*``."""
+        return f"kafka:{self.topic or '*'}"
 
 
 class ForeachBatchSink(Strict):

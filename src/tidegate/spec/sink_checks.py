@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 
 from tidegate.spec.faults import name_nearest, show_value
 from tidegate.spec.findings import Finding
 from tidegate.spec.models import ForeachBatchSink, ForeachSink, KafkaSink, KafkaSource, PipelineSpec
+from tidegate.spec.sink_columns import find_misfits
 from tidegate.spec.source_checks import list_columns
 
 USER_CODE = re.compile(r"(?P<file>[A-Za-z0-9_][A-Za-z0-9_.-]*\.py):(?P<name>[A-Za-z_]\w*)")
@@ -24,9 +26,7 @@ def check_sinks(spec: PipelineSpec) -> list[Finding]:
     for index, sink in enumerate(spec.sinks):
         here = ("sinks", index)
         if isinstance(sink, KafkaSink):
-            found += _check_topic((*here, "topic"), sink.topic, spec)
-            if sink.key is not None:
-                found += _check_key((*here, "key"), sink.key, known)
+            found += _check_kafka(here, sink, spec)
         elif isinstance(sink, (ForeachSink, ForeachBatchSink)):
             found += _check_user_code(here, sink)
             for column in known or ():
@@ -41,22 +41,41 @@ def check_sinks(spec: PipelineSpec) -> list[Finding]:
     return found
 
 
-def _known_columns(spec: PipelineSpec) -> list[str] | None:
-    """The columns of the rows; None where the transform decides."""
-    if spec.transform is not None or len(spec.sources) != 1:
-        return None
-    columns = list_columns(next(iter(spec.sources.values())))
-    return None if columns is None else [column.name for column in columns]
-
-
-def _check_topic(here: tuple[str | int, ...], topic: str, spec: PipelineSpec) -> list[Finding]:
+def explain_topic(topic: str, spec: PipelineSpec) -> tuple[str, str] | None:
+    """Why ``topic`` cannot be fed by this pipeline, and what to do instead; None when it can."""
     if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
-        return [Finding(here, f"{show_value(topic)} cannot be a topic", "use 1 to 249 letters, digits, ., _ and -")]
+        return f"{show_value(topic)} cannot be a topic", "use 1 to 249 letters, digits, ., _ and -"
     for name, source in spec.sources.items():
         if isinstance(source, KafkaSource) and _reads(source, topic):
             message = f"the topic {topic} is read by the source {name}: the pipeline would feed itself for ever"
-            return [Finding(here, message, "feed another topic")]
-    return []
+            return message, "feed another topic"
+    return None
+
+
+def _known_columns(spec: PipelineSpec) -> dict[str, str] | None:
+    """The columns of the rows and their types; None where the transform decides."""
+    if spec.transform is not None or len(spec.sources) != 1:
+        return None
+    columns = list_columns(next(iter(spec.sources.values())))
+    return None if columns is None else {column.name: column.type for column in columns}
+
+
+def _check_kafka(here: tuple[str | int, ...], sink: KafkaSink, spec: PipelineSpec) -> list[Finding]:
+    known = _known_columns(spec)
+    found = []
+    if sink.topic is not None and (refused := explain_topic(sink.topic, spec)) is not None:
+        found.append(Finding((*here, "topic"), *refused))
+    if sink.topic is None and sink.value == "json":
+        fix = "add `topic: ...`; only with value: columns can each row name its own"
+        found.append(Finding((*here, "topic"), "the key is missing", fix))
+    if sink.key is not None and sink.value == "columns":
+        message = "with value: columns the key of a record is the column key"
+        found.append(Finding((*here, "key"), message, f"remove it, and name {show_value(sink.key)} key in the rows"))
+    elif sink.key is not None:
+        found += _check_key((*here, "key"), sink.key, known)
+    if known is not None:
+        found += [Finding(here, misfit.message, misfit.fix) for misfit in find_misfits(sink, known)]
+    return found
 
 
 def _reads(source: KafkaSource, topic: str) -> bool:
@@ -68,7 +87,7 @@ def _reads(source: KafkaSource, topic: str) -> bool:
         return False
 
 
-def _check_key(here: tuple[str | int, ...], key: str, known: list[str] | None) -> list[Finding]:
+def _check_key(here: tuple[str | int, ...], key: str, known: Mapping[str, str] | None) -> list[Finding]:
     if known is None or key.lower() in [name.lower() for name in known]:
         return []
     nearest = name_nearest(key, known)

@@ -14,25 +14,29 @@ from tidegate.spec.models import RateSource, SocketSource, parse_duration
 ROWS_AT_MOST = 1_000_000
 """Made-up rows of one run: more would only be a slow start."""
 
-RATE_OPTIONS = {"rowsPerSecond": "whole number", "rampUpTime": "duration"}
+PARTITIONS_AT_MOST = 1000
+"""Each is a task, and a file of the table, in every run."""
+
+RATE_OPTIONS = {"rowsPerSecond": "whole number", "rampUpTime": "duration", "numPartitions": "whole number"}
 SOCKET_OPTIONS = {"host": "text", "port": "whole number", "includeTimestamp": "true or false", "timeout": "duration"}
 
 REFUSED_TRIAL_OPTIONS = {
-    "numPartitions": ("what a run receives is one file, and Spark divides that by itself", "remove it"),
     "rowsPerBatch": ("rows follow from the time that has passed", "write rowsPerSecond"),
 }
 
 _DEFAULT_TIMEOUT = "5 seconds"
-_SHORT = re.compile(r"(\d+)\s*(ms|s|m|min|h|d)?")
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_SHORT = re.compile(r"(\d+)\s*(us|ms|s|m|min|h|d)?")
+_SECONDS = {"us": 0.000_001, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 @dataclass(frozen=True)
 class RateOptions:
-    """``ramp_up``: whole seconds until ``rows_per_second`` is reached."""
+    """``ramp_up``: whole seconds until ``rows_per_second`` is reached. ``partitions``: into how many Spark divides the
+    rows of a run; None leaves that to Spark."""
 
     rows_per_second: int
     ramp_up: int
+    partitions: int | None = None
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,9 @@ def rate_options(source: RateSource) -> RateOptions:
     """The options of a source that was checked."""
     options = source.options
     return RateOptions(
-        rows_per_second=int(options.get("rowsPerSecond", 1)), ramp_up=int(_duration(options.get("rampUpTime", 0)))
+        rows_per_second=int(options.get("rowsPerSecond", 1)),
+        ramp_up=int(_duration(options.get("rampUpTime", 0))),
+        partitions=int(options["numPartitions"]) if "numPartitions" in options else None,
     )
 
 
@@ -99,6 +105,8 @@ def _wanted(key: str, value: Any) -> str | None:
     """What to write instead of ``value``; None when it can be used."""
     if key == "rowsPerSecond" and not _is_whole(value, 1, ROWS_AT_MOST):
         return f"write a whole number from 1 to {ROWS_AT_MOST}"
+    if key == "numPartitions" and not _is_whole(value, 1, PARTITIONS_AT_MOST):
+        return f"write a whole number from 1 to {PARTITIONS_AT_MOST}"
     if key == "port" and not _is_whole(value, 1, 65535):
         return "write a whole number from 1 to 65535"
     if key == "host" and not (isinstance(value, str) and value.strip()):
