@@ -111,7 +111,7 @@ _REFUSED_FILES: dict[str, tuple[str, str]] = {
     "ignoreCorruptFiles": (_LOSES, "remove it: a corrupt file goes to quarantine by itself"),
     "ignoreMissingFiles": (_LOSES, "remove it: a file that vanished is reported by name"),
     "modifiedBefore": ("the time stamps of files do not matter", "remove it, or use settle"),
-    "modifiedAfter": ("the time stamps of files do not matter", "remove it"),
+    "modifiedAfter": ("the time stamps of files do not matter", "remove it; start: TIME says what the first run reads"),
     "maxFileAge": (f"{_LOSES}; {_LINKS}", "remove it"),
     "latestFirst": (f"{_LOSES} together with a file's age; {_LINKS}", "remove it"),
     "fileNameOnly": (_LINKS, "remove it"),
