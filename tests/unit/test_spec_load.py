@@ -139,7 +139,7 @@ BAD_SPEC: 10 faults in jobs/orders/pipeline.yaml
 output_mode, watermark_policy, close_windows, table, quality, sinks, maintenance, spark
   jobs/orders/pipeline.yaml:8: sources.trades.formt: unknown key 'formt'
       fix: write format; allowed: type, path, format, schema, event_time, watermark, settle, on_change, \
-follow_links, unknown_fields, values, static, options
+follow_links, start, unknown_fields, values, static, options
   jobs/orders/pipeline.yaml:9: sources.trades.format: 'jsn' is not allowed
       fix: write json; allowed: json, csv, text, parquet, orc
   jobs/orders/pipeline.yaml:10: sources.trades.schema: not a schema in Spark's DDL: column b: there is no type 'STRNG'

@@ -61,7 +61,7 @@ def test_good_options(source):
         (files("csv", unescapedQuoteHandling="x"), "'x' is not a value for unescapedQuoteHandling | allowed: STOP_AT"),
         (files("parquet", datetimeRebaseMode="corrected"), "write CORRECTED; allowed:"),
         (files("parquet", mergeSchema=True), "it steers how Spark guesses the schema"),
-        (files("json", multiLine=True), "a line is a record, so that each has a position | write one JSON"),
+        (files("json", multiLine=True, lineSep="|"), "with multiLine a line is not a record"),
         (files("json", encoding="utf-16"), "JSON is read as UTF-8"),
         (files("json", mode="DROPMALFORMED"), "tidegate keeps every record that does not parse"),
         (files("json", MODE="DROPMALFORMED"), "tidegate keeps every record that does not parse"),

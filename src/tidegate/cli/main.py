@@ -224,6 +224,7 @@ def validate(
     json_: Json = False,
 ) -> None:
     """Check specs, suites and transforms."""
+    from tidegate.run.starts import list_changed_starts
     from tidegate.run.validate import upgrade_suites, validate_pipelines
 
     project = _project()
@@ -231,6 +232,8 @@ def validate(
         for path, kept in upgrade_suites(project, names or None):
             print(f"rewrote {path}; as it was: {kept}", file=sys.stderr)
     faults = validate_pipelines(project, names or None, with_spark=spark)
+    for note in list_changed_starts(project, names or None):
+        print(f"note: {note}", file=sys.stderr)
     if json_:
         print(json.dumps([fault.to_dict() for fault in faults], indent=1, ensure_ascii=False))
     elif faults:

@@ -104,6 +104,7 @@ def _source_notes(source: Mapping[str, Any]) -> list[str]:
         notes.append(f"columns: {kept}")
     for key, what in (
         ("unknown_fields", "fields the schema does not have"),
+        ("before_start", "there before the start"),
         ("skipped", "left alone"),
         ("settling", "still settling"),
         ("changed", "changed after it was read; not read again"),
@@ -112,6 +113,11 @@ def _source_notes(source: Mapping[str, Any]) -> list[str]:
     ):
         value = source.get(key)
         if not value:
+            continue
+        if key == "before_start":
+            named = ", ".join(value.get("paths", ())[:5])
+            what += f" ({value['start']}), not read: {value['files']:,} files, {value['bytes']:,} bytes"
+            notes.append(f"{what}, first {named}" if named else what)
             continue
         items = list(value.items()) if isinstance(value, Mapping) else list(value)
         shown = ", ".join(_note_item(item) for item in items[:5])

@@ -14,10 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.spec.models import FilesSource
-from tidegate.spec.reader_options import parser_options
+from tidegate.spec.reader_options import has_documents, parser_options
 
 LONGEST_LINE_BYTES = 8 << 20
 """A driver of 1 GiB reads lines of so many bytes, several at a time (docs/how-to/size-it.md)."""
+
+LARGEST_DOCUMENT_BYTES = 16 << 20
+"""The same for a file of JSON over several lines."""
 
 _CHUNK_BYTES = 1 << 20
 _UNPACKED_BYTES = {".gz": 1032, ".bz2": 1 << 30}
@@ -31,6 +34,8 @@ def why_too_long(path: Path, spec: FilesSource) -> str | None:
     size; other files are read once."""
     if spec.format not in ("json", "csv", "text"):
         return None
+    if has_documents(spec):
+        return _why_too_large(path)
     try:
         if path.stat().st_size * _UNPACKED_BYTES.get(path.suffix, 1) <= LONGEST_LINE_BYTES:
             return None
@@ -43,6 +48,23 @@ def why_too_long(path: Path, spec: FilesSource) -> str | None:
     named = ", ".join(f"line {number:,} has {size:,} bytes" for number, size in lines[:_LINES_NAMED])
     more = f", and {len(lines) - _LINES_NAMED:,} more are as long" if len(lines) > _LINES_NAMED else ""
     return f"{named}{more}; the limit is {LONGEST_LINE_BYTES:,} bytes, and the other lines of this file are read"
+
+
+def _why_too_large(path: Path) -> str | None:
+    """The same for JSON over several lines, of which Spark holds a file at once."""
+    try:
+        if path.stat().st_size * _UNPACKED_BYTES.get(path.suffix, 1) <= LARGEST_DOCUMENT_BYTES:
+            return None
+        with _open(path) as stream:
+            left = LARGEST_DOCUMENT_BYTES
+            while left >= 0 and (chunk := stream.read(_CHUNK_BYTES)):
+                left -= len(chunk)
+    except (OSError, EOFError, zlib.error):
+        return None
+    if left >= 0:
+        return None
+    limit = f"{LARGEST_DOCUMENT_BYTES:,} bytes"
+    return f"with multiLine a file is read at once, and it has more than {limit}: split it, or write one object a line"
 
 
 def write_other_lines(path: Path, target: Path, spec: FilesSource) -> None:

@@ -22,6 +22,7 @@ from tidegate.ingest.long_lines import why_too_long, write_other_lines
 from tidegate.ingest.torn import EMPTY_FILES, TornFile, check_compressed, write_readable_part
 from tidegate.source.files import partition_of
 from tidegate.spec.models import FilesSource
+from tidegate.spec.reader_options import has_documents
 
 _CHECKED = (".gz", ".bz2")
 _NAMES_A_FILE = ("FAILED_READ_FILE", "CANNOT_READ_FILE_FOOTER", "Could not read footer", "CSV file: ")
@@ -217,7 +218,7 @@ def _keep(source: Path, kept: Path) -> None:
 
 def _put_stand_in(path: Path, spec: FilesSource) -> None:
     """What Spark reads instead: the whole lines that can be trusted, or no rows."""
-    is_text = spec.format not in ("parquet", "orc")
+    is_text = spec.format not in ("parquet", "orc") and not has_documents(spec)  # whose lines are no records
     too_long = is_text and why_too_long(path, spec) is not None
     if is_text and (too_long or path.suffix in _CHECKED) and _header_fault_or_none(path, spec) is None:
         # Hidden from Spark until it is whole, and beside the link so that the rename is one step.

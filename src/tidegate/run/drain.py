@@ -22,6 +22,7 @@ from tidegate.run.preflight import Facts, check_agreement, gather_facts
 from tidegate.run.renewal import renew_long_checkpoint
 from tidegate.run.report import join_named
 from tidegate.run.settle import sweep_attempts, sync_ledger
+from tidegate.run.starts import describe_start
 from tidegate.run.statics import pin_statics
 from tidegate.run.submit import SubmitPlan, driver_died, plan_submit
 from tidegate.spec.as_read import KeptSource, SpooledSource, is_to_infer
@@ -77,6 +78,8 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
     _receive(context)
     lost, planned = _restore_links(context, ledger) if ledger is not None else ({}, {})
     pending = find_pending(project, paths, spec, facts, ledger)
+    if ledger is not None and _begin_sources(context, ledger, pending):
+        pending = find_pending(project, paths, spec, facts, ledger)
     for name, rows in planned.items():
         _set_aside_vanished(context, name, rows)
     for _ in range(_ACCEPTED_AT_MOST):  # more may be lost, or the batch in flight be staged, while it is accepted
@@ -85,12 +88,16 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
         paths, facts = context.paths, context.facts
         pending = find_pending(project, paths, spec, facts, ledger)
     for name, summary in pending.summaries.items():
+        _note_before_start(context, name, summary)
         if name in lost:
             summary["lost"] = lost[name]
         context.report.sources[name] = join_named(context.report.sources.get(name, {}), {"rows": 0, **summary})
     if ledger is not None:
         if context.report.notes or any(scan.changed or scan.vanished for scan in pending.scans.values()):
             context.save()  # named in a report before they count as reported
+        told = [name for name, scan in pending.scans.items() if scan.began is not None and not scan.began.told]
+        if told:
+            ledger.note_start_told(told)
         for name, scan in pending.scans.items():
             note_scan(ledger, name, scan)
         if (refused := changed_error(spec, paths, list_changed(ledger, pending.scans))) is not None:
@@ -116,6 +123,25 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
         files = {"files": len(version["links"])} if "links" in version else {"offsets": version["offsets"]}
         context.report.sources[name] = {"static": version["version"], **files}
     return _make_order(context, ledger, pending, statics), pending
+
+
+def _begin_sources(context: RunContext, ledger: Ledger, pending: Pending) -> bool:
+    """Where this is the first look at a source, what is there before its ``start`` counts as taken from now on, also
+    when this process ends here. Returns whether anything does."""
+    from tidegate.source.files import note_first_look
+
+    has_passed_over = False
+    for name, scan in pending.scans.items():
+        source = context.spec.streams[name]
+        assert isinstance(source, FilesSource), "only files are listed"
+        has_passed_over |= note_first_look(ledger, name, source, scan)
+    return has_passed_over
+
+
+def _note_before_start(context: RunContext, name: str, summary: dict[str, Any]) -> None:
+    if "paths" in summary.get("before_start", {}):
+        note = describe_start(name, summary["before_start"])
+        context.report.notes += [note] if note not in context.report.notes else []
 
 
 def _restore_links(context: RunContext, ledger: Ledger) -> tuple[dict[str, list[str]], dict[str, list[LedgerRow]]]:

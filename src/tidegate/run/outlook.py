@@ -11,9 +11,10 @@ from tidegate.project import Project
 from tidegate.run.definition import list_changes
 from tidegate.run.deliver import describe_behind, describe_sinks
 from tidegate.run.losses import find_losses, loss_error
-from tidegate.run.pending import find_pending
+from tidegate.run.pending import Pending, find_pending
 from tidegate.run.preflight import Facts, check_agreement, gather_facts
 from tidegate.run.reread import find_hindrance
+from tidegate.run.starts import describe_change, describe_start
 from tidegate.run.verdicts import find_hold, list_decided, list_rereads
 from tidegate.source.spool import describe_not_replayable
 from tidegate.spec.as_read import SpooledSource
@@ -118,6 +119,7 @@ def look_ahead(project: Project, spec: PipelineSpec, facts: Facts, brokers: Open
                     f"{describe_changed(changed)}; when that is known: tidegate acknowledge {name} --reason '...'"
                 )
             notes += _describe_settling(pending.summaries)
+            notes += _describe_starts(spec, pending)
         else:
             pending = find_pending(project, paths, spec, facts, None, brokers)
         losses = find_losses(pending)
@@ -149,6 +151,13 @@ def look_ahead(project: Project, spec: PipelineSpec, facts: Facts, brokers: Open
         "notes": notes,
     }
     return Outlook(value, sinks)
+
+
+def _describe_starts(spec: PipelineSpec, pending: Pending) -> list[str]:
+    changed = [describe_change(name, spec.streams[name], scan.began) for name, scan in pending.scans.items()]
+    earlier = ((name, one["before_start"]) for name, one in pending.summaries.items() if "before_start" in one)
+    told = [describe_start(name, one) for name, one in earlier if one["at"] is None]
+    return [*told, *(note for note in changed if note is not None)]
 
 
 def _describe_settling(sources: Mapping[str, Mapping[str, Any]]) -> list[str]:

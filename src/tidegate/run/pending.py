@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tidegate.project import PipelinePaths, Project
+from tidegate.run.starts import summarise_start
 from tidegate.spec.as_read import KeptSource, SpooledSource, is_to_infer
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
 from tidegate.staging.checkpoint import read_offsets, read_start
@@ -78,6 +79,7 @@ def find_pending(
             source_bytes = sum(entry.size for entry in scan.new) + sum(row.size for row in waiting)
             size += source_bytes
             summaries[name] = summarise_scan(scan, len(waiting), source_bytes)
+            summaries[name] |= summarise_start(name, source, scan, ledger)
             if isinstance(source, KeptSource) or is_to_infer(source):
                 summaries[name]["schema"] = source.schema_
             if is_spooled:

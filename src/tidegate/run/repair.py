@@ -37,6 +37,7 @@ from tidegate.run.rebuild import (
 from tidegate.run.report import new_report
 from tidegate.run.settle import last_taken, recover
 from tidegate.run.staged_files import check_staged
+from tidegate.run.starts import check_starts_known
 from tidegate.run.steps import RunContext, new_run_id
 from tidegate.run.verdicts import list_rereads
 from tidegate.source.ledger import LedgerRow, open_ledger, shown_path
@@ -146,6 +147,8 @@ def _look(
         if not rebuild:
             raise refuse_new_checkpoint(found, spec.name)
     if rebuild:
+        if facts.table is not None:
+            check_starts_known(spec, paths)
         value["actions"].append(f"set table and quarantine aside, as hidden folders beside {paths.table}")
         facts = replace(facts, table=None)
     plan = _plan(project, spec, paths, facts, found, rebuild)
@@ -423,7 +426,8 @@ def _files_to_read_again(paths: PipelinePaths, settled: dict[str, int]) -> list[
         return [
             row
             for row in ledger.rows()
-            if row.state == "linked" or row.batch_id is None or row.batch_id > settled.get(str(row.query_id), -1)
+            if row.state != "before_start"
+            and (row.state == "linked" or row.batch_id is None or row.batch_id > settled.get(str(row.query_id), -1))
         ]
 
 

@@ -164,13 +164,16 @@ def prune_reports(paths: PipelinePaths) -> None:
 
 def keep_named(source: Mapping[str, Any]) -> dict[str, Any]:
     """What a source's part of a report names once and no later look finds again."""
-    return {key: source[key] for key in ("lost", "changed", "vanished") if source.get(key)}
+    return {key: source[key] for key in ("lost", "changed", "vanished", "before_start") if source.get(key)}
 
 
 def join_named(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
     """``now``, with what ``before`` named."""
     joined = dict(now)
     for key, named in keep_named(before).items():
+        if key == "before_start":  # with the paths, which one look alone names
+            joined[key] = named
+            continue
         joined[key] = [*named, *(one for one in now.get(key, ()) if one not in named)]
     return joined
 

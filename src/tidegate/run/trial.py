@@ -107,7 +107,11 @@ def _sample(
     if isinstance(source, FilesSource):
         if source.static:
             return {"path": os.path.join(os.path.abspath(project.root), source.path)}
-        return {"path": str(_sample_files(project, spec, name, source, root, rows)), "settle": "0 seconds"}
+        return {
+            "path": str(_sample_files(project, spec, name, source, root, rows)),
+            "settle": "0 seconds",
+            "start": "all",
+        }
     if isinstance(source, KafkaSource) and not source.static:
         return {"starting_offsets": _last_offsets(project, source, rows)}
     return {}
@@ -122,7 +126,7 @@ def _sample_files(project: Project, spec: PipelineSpec, name: str, source: Files
     folder.mkdir(parents=True)
     never_run = replace(project.paths(spec.name), state=root / "nothing")
     with open_ledger(never_run, read_only=True) as ledger:
-        found = scan_files(project, never_run, name, source, ledger).new
+        found = scan_files(project, never_run, name, source.model_copy(update={"start": "all"}), ledger).new
     top = source_roots(project, source)[0]
     left = rows
     is_pattern = any(sign in source.path for sign in "*?[{")

@@ -7,18 +7,28 @@ nothing is passed over in silence.
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from tidegate.errors import SourceLostError, UsageError
 from tidegate.project import PipelinePaths, Project
-from tidegate.source.content import NotTaken, ends_in_line_break, is_line_format, opened, reopen
+from tidegate.source.content import NotTaken, ends_in_line_break, is_line_format, mark_of, opened, reopen
 from tidegate.source.intake import DEFAULT_PARTITION, unescape_hive
-from tidegate.source.ledger import Acknowledged, Ledger, LedgerRow, piece_number, piece_path, shown_path
+from tidegate.source.ledger import (
+    Acknowledged,
+    Ledger,
+    LedgerRow,
+    NewFile,
+    Start,
+    piece_number,
+    piece_path,
+    shown_path,
+)
 from tidegate.source.listing import Listing, find_roots, list_source
 from tidegate.source.partition_values import fits_value
 from tidegate.source.pieces import GREW, Changed, Piece, compare, first_piece, known_state, next_piece
@@ -64,6 +74,9 @@ class FilesScan:
     [{path, was, now (size and mtime_ns), how, unread_bytes, policy}] and ``vanished`` [path] are named until
     :func:`note_scan` has put them on record; both were taken before, so no record of them is owed. ``same`` are files
     with another time stamp and the content that was read: (row's path, mtime_ns, ctime_ns).
+
+    On a source's first look ``began`` is None, and ``before_start`` are files that were there before its ``start``:
+    they count as taken once :func:`note_first_look` has put them on record.
     """
 
     new: tuple[FileEntry, ...]
@@ -74,6 +87,8 @@ class FilesScan:
     partition_columns: tuple[str, ...]
     """Columns of the schema whose value stands in the ``k=v`` folders of the entries."""
     same: tuple[tuple[str, int, int], ...] = ()
+    before_start: tuple[NewFile, ...] = ()
+    began: Start | None = None
 
     @property
     def bytes(self) -> int:
@@ -88,7 +103,7 @@ class FilesScan:
         return datetime.fromtimestamp(min(entry.ctime_ns for entry in self.new) / 1e9, UTC)
 
 
-EMPTY_SCAN = FilesScan((), (), (), (), (), ())
+EMPTY_SCAN = FilesScan((), (), (), (), (), (), began=Start("all", "", 0, 0, told=1))
 """A folder that is not there yet, and need not be."""
 
 
@@ -104,10 +119,22 @@ def scan_files(
     of files that were just written or have changed.
 
     Raises SourceLostError SOURCE_MISSING when the folder is not there (an empty one is well), SOURCE_UNREADABLE when it
-    may not be listed; UsageError SOURCE_NOT_LOCAL for a URI.
+    may not be listed, or a folder in it may not on a first look that passes over files; UsageError SOURCE_NOT_LOCAL for
+    a URI.
     """
     root = os.path.abspath(project.root)
     listing = _list(project, paths, source_name, spec)
+    began = ledger.start_of(source_name)
+    starts_ns = start_ns(spec.start) if began is None else None
+    if starts_ns is not None and listing.unlisted:
+        raise SourceLostError(
+            "SOURCE_UNREADABLE",
+            f"source {source_name} of pipeline {paths.name} starts at {spec.start}, and what is there before that "
+            f"cannot be told: no permission to list {listing.unlisted[0]}",
+            where=f"{paths.spec}: sources.{source_name}.start",
+            next_run="looks again; nothing was read or passed over",
+            fix=f"give the user of this process read and search permission on {listing.unlisted[0]}",
+        )
     prefix = root.rstrip("/") + "/"
     by_path = {path[len(prefix) :] if path.startswith(prefix) else path: (path, found) for path, found in listing.files}
     known = ledger.known_states(source_name, list(by_path))
@@ -116,7 +143,9 @@ def scan_files(
     differing: list[str] = []
     for path, (abs_path, found) in by_path.items():
         state = known.get(path)
-        if state is None:
+        if state is None and starts_ns is not None and found.st_size and found.st_mtime_ns < starts_ns:
+            look.at_earlier(path, abs_path, found)
+        elif state is None:
             look.at_new(path, abs_path, found)
         elif (found.st_size, found.st_mtime_ns) != state[:2] or state[2] not in (None, found.st_ctime_ns):
             differing.append(path)
@@ -136,7 +165,18 @@ def scan_files(
         vanished=_vanished(source_name, ledger, known, listing, prefix),
         partition_columns=columns,
         same=tuple(look.same),
+        before_start=tuple(look.earlier),
+        began=began,
     )
+
+
+def start_ns(start: str) -> float | None:
+    """A first look passes over files last changed before this many nanoseconds since the epoch; None: over none."""
+    if start == "all":
+        return None
+    if start == "now":
+        return math.inf
+    return (datetime.fromisoformat(start) - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1) * 1000
 
 
 class _Look:
@@ -150,6 +190,27 @@ class _Look:
         self.skipped: list[dict[str, str]] = []
         self.changed: list[dict[str, Any]] = []
         self.same: list[tuple[str, int, int]] = []
+        self.earlier: list[NewFile] = []
+
+    def at_earlier(self, path: str, abs_path: str, found: os.stat_result) -> None:
+        """A file that was there before the source's start: nothing of it is read."""
+        whole = NewFile(path, found.st_size, found.st_mtime_ns, "", ctime_ns=found.st_ctime_ns)
+        if not self._takes_pieces(path):
+            self.earlier.append(whole)
+            return
+        # Lines that are appended later are read from here on, so its beginning must be known again. A line that is
+        # being written was not there yet.
+        try:
+            with opened(abs_path, self.roots) as handle, reopen(handle) as reader:
+                piece = first_piece(reader, found.st_size, self.spec, is_still=not self._may_be_open(found))
+                if piece is None:
+                    self._settle(path, found, _OPEN_LINE)
+                    return
+                mark = mark_of(reader, piece.until)
+        except (NotTaken, OSError):
+            self.earlier.append(whole)
+        else:
+            self.earlier.append(whole._replace(size=piece.until, until=piece.until, mark=mark))
 
     def at_new(self, path: str, abs_path: str, found: os.stat_result) -> None:
         """A file that was never taken."""
@@ -307,6 +368,17 @@ def note_scan(ledger: Ledger, source_name: str, scan: FilesScan) -> None:
         ledger.note_same(source_name, scan.same)
     if scan.vanished:
         ledger.note_vanished(source_name, scan.vanished)
+
+
+def note_first_look(ledger: Ledger, source_name: str, spec: FilesSource, scan: FilesScan) -> bool:
+    """Put on record how the source began, if ``scan`` was the first look at it, and what was there before its start.
+
+    Returns whether anything was: those files count as taken from now on.
+    """
+    if scan.began is not None:
+        return False
+    ledger.note_start(source_name, spec.start, scan.before_start)
+    return bool(scan.before_start)
 
 
 def source_roots(project: Project, spec: FilesSource) -> tuple[str, ...]:

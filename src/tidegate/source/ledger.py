@@ -6,6 +6,8 @@ intake (:mod:`tidegate.source.intake`) without being known. A row's way::
     linked ──mark_staged──> staged (query id, batch id) ──mark_published──> published ──forget_links──> link removed
        ^─────────────────────── untake (repair) ────────────────────────────────┘
 
+A file that was there before the source's ``start`` gets a row of its own state, and never a link.
+
 Of a file that lines are appended to (``on_change: reread_tail``) each further piece has a row of its own, whose path is
 that of the file with the piece's number behind two slashes, which no path of a file has.
 
@@ -29,11 +31,11 @@ from tidegate.project import PipelinePaths
 from tidegate.source.content import Mark
 from tidegate.source.ledger_file import HoldsLease, LedgerFile
 
-State = Literal["linked", "staged", "published"]
+State = Literal["linked", "staged", "published", "before_start"]
 _T = TypeVar("_T")
 
-_STATES: tuple[State, ...] = ("linked", "staged", "published")
-_LINKED, _STAGED, _PUBLISHED = range(3)
+_STATES: tuple[State, ...] = ("linked", "staged", "published", "before_start")
+_LINKED, _STAGED, _PUBLISHED, _BEFORE_START = range(4)
 _CHUNK = 900
 _FILES_PER_TRANSACTION = 50_000
 _COLUMNS = (
@@ -103,6 +105,16 @@ class NewFile(NamedTuple):
     lines: int | None = None
     ctime_ns: int | None = None
     mark: Mark | None = None
+
+
+class Start(NamedTuple):
+    """How a source began: ``start`` as the spec said it then, when that was, and what was there and counts as taken."""
+
+    start: str
+    at: str
+    files: int
+    bytes: int
+    told: int
 
 
 class Acknowledged(NamedTuple):
@@ -218,6 +230,22 @@ class Ledger(LedgerFile):
                     rows[path] = _row(found)
         return rows
 
+    def start_of(self, source: str) -> Start | None:
+        """How a source began; None before its first look."""
+        with self._named_errors():
+            sql = "SELECT start, at, files, bytes, told FROM starts WHERE source = ?"
+            if (found := self._db.execute(sql, (source,)).fetchone()) is not None:
+                return Start(*found)
+            # A ledger of an earlier version: there was no other start.
+            has_read = self._db.execute("SELECT 1 FROM files WHERE source = ? LIMIT 1", (source,)).fetchone()
+        return None if has_read is None else Start("all", "", 0, 0, told=1)
+
+    def before_start(self, source: str, at_most: int) -> list[str]:
+        """Paths, ``at_most`` so many, of the files that were there before a source's start."""
+        with self._named_errors():
+            sql = f"SELECT path FROM files WHERE source = ? AND state = {_BEFORE_START} ORDER BY path LIMIT ?"
+            return [os.fsdecode(path) for (path,) in self._db.execute(sql, (source, at_most))]
+
     def noted_rows(self, source: str | None = None) -> list[LedgerRow]:
         """Files that changed after they were read, as the last run saw them, until they are acknowledged."""
         where, values = ("AND source = ?", [source]) if source is not None else ("", [])
@@ -267,7 +295,7 @@ class Ledger(LedgerFile):
             found = dict(
                 self._db.execute(f"SELECT state, count(*) FROM files {where} GROUP BY state", values).fetchall()
             )
-        return {name: int(found.get(number, 0)) for number, name in enumerate(_STATES)}
+        return {name: int(found.get(number, 0)) for number, name in enumerate(_STATES[:_BEFORE_START])}
 
     def has_batch(self, query_id: str, batch_id: int) -> bool:
         """Whether any file was taken in that batch. Looks at the newest files first."""
@@ -338,6 +366,41 @@ class Ledger(LedgerFile):
                 )
         rows = self.known(source, [file.path for file in files])
         return [rows[file.path] for file in files]
+
+    def note_start(self, source: str, start: str, files: Sequence[NewFile]) -> None:
+        """The first look at a source: ``files`` were there before its ``start`` and count as taken.
+
+        One transaction, whatever their number: in parts, a second look would take what came in between for older than
+        the start. The first look stands.
+        """
+        at = now_text()
+        with self._writing():
+            if self._db.execute("SELECT 1 FROM starts WHERE source = ?", (source,)).fetchone() is not None:
+                return
+            (last,) = self._db.execute(
+                "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'files'"
+            ).fetchone()
+            self._db.executemany(
+                # That one of these vanishes is no news: nobody waits for it.
+                "INSERT INTO files (source, path, size, mtime_ns, link, has_link, state, taken_at, vanished, until, "
+                f"ctime_ns, mark_size, mark) VALUES (?, ?, ?, ?, ?, 0, {_BEFORE_START}, ?, 1, ?, ?, ?, ?)",
+                (
+                    (
+                        *(source, os.fsencode(file.path), file.size, file.mtime_ns, f"{number:010d}-before-start", at),
+                        *(file.until, file.ctime_ns, *(file.mark or (None, None))),
+                    )
+                    for number, file in enumerate(files, start=last + 1)
+                ),
+            )
+            self._db.execute(
+                "INSERT INTO starts (source, start, at, files, bytes, told) VALUES (?, ?, ?, ?, ?, ?)",
+                (source, start, at, len(files), sum(file.size for file in files), not files),
+            )
+
+    def note_start_told(self, sources: Iterable[str]) -> None:
+        """A report names what was there before the start of these sources."""
+        with self._writing():
+            self._db.executemany("UPDATE starts SET told = 1 WHERE source = ?", ((source,) for source in sources))
 
     def note_content(self, source: str, files: Iterable[tuple[str, int, Mark | None]]) -> None:
         """What was linked: (path, ctime_ns once it was, mark)."""

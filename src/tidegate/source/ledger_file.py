@@ -21,7 +21,7 @@ from tidegate.errors import DisagreementError, TryAgainError
 from tidegate.project import PipelinePaths
 
 _APPLICATION_ID = 0x74696465
-_SCHEMA_VERSION = 2
+_SCHEMA_VERSION = 3
 _BUSY_SECONDS = 20.0
 # What version 2 added to version 1. begin, until: the bytes of the original that were taken, when they were copied;
 # line_offset, lines: how many lines stand before the first one in the copy, and before ``until``. mark: a digest of the
@@ -45,7 +45,15 @@ CREATE TABLE acknowledged (
 CREATE INDEX acknowledged_of ON acknowledged (source, path);
 PRAGMA user_version = 2
 """
-# state: 0 linked, 1 staged, 2 published.
+# What version 3 added: how each source began, and how many files were there before it did; told: a report names them.
+_THIRD = """
+CREATE TABLE starts (
+    source TEXT PRIMARY KEY, start TEXT NOT NULL, at TEXT NOT NULL, files INTEGER NOT NULL, bytes INTEGER NOT NULL,
+    told INTEGER NOT NULL DEFAULT 0
+);
+PRAGMA user_version = 3
+"""
+# state: 0 linked, 1 staged, 2 published, 3 there before the source's start, and never read.
 _SCHEMA = f"""
 CREATE TABLE files (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -59,7 +67,8 @@ CREATE INDEX files_owed ON files (state, query_id, batch_id) WHERE state < 2;
 CREATE INDEX files_with_link ON files (source, state) WHERE has_link = 1;
 CREATE INDEX files_present ON files (source) WHERE vanished = 0;
 PRAGMA application_id = {_APPLICATION_ID};
-{_SECOND}
+{_SECOND};
+{_THIRD}
 """
 
 
@@ -154,10 +163,11 @@ class LedgerFile:
             self._db.execute("COMMIT")
             (application_id,) = self._db.execute("PRAGMA application_id").fetchone()
             (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        if (application_id, version) == (_APPLICATION_ID, 1):
+        if application_id == _APPLICATION_ID and version in (1, 2):
             self._db.execute("BEGIN IMMEDIATE")
             (version,) = self._db.execute("PRAGMA user_version").fetchone()
-            for statement in _SECOND.split(";") if version == 1 else ():
+            steps = {1: (_SECOND, _THIRD), 2: (_THIRD,)}.get(version, ())
+            for statement in ";".join(steps).split(";") if steps else ():
                 self._db.execute(statement)
             self._db.execute("COMMIT")
             (version,) = self._db.execute("PRAGMA user_version").fetchone()

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from tidegate.source.exact_csv import checked_columns, describe_row
+from tidegate.source.spark_documents import split_documents
 from tidegate.source.spark_parse import explain_csv_fault, list_faults, parse_text, separators_of
 from tidegate.spec.as_read import SpooledSource
 from tidegate.spec.ddl import Column, parse_ddl
 from tidegate.spec.models import FilesSource
-from tidegate.spec.reader_options import parser_options
+from tidegate.spec.reader_options import has_documents, parser_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -174,6 +175,8 @@ def _read_lines(
     options: Mapping[str, str],
 ) -> DataFrame:
     of_text = {key: value for key, value in options.items() if key in _OF_TEXT}
+    if has_documents(spec):
+        of_text["wholetext"] = "true"
     of_parser = {key: value for key, value in options.items() if key not in (*_OF_TEXT, *_OF_CSV_FILES)}
     in_folders = [column for column in columns if column.name in partition_columns]
     in_files = [column for column in columns if column.name not in partition_columns]
@@ -184,6 +187,8 @@ def _read_lines(
         F.col("_metadata.file_path").alias("_position"),
         *(F.col(_quoted(column.name)) for column in in_folders),
     )
+    if has_documents(spec):
+        frame = split_documents(frame, "_raw")
     if spec.format != "text":
         # A blank line is not a record; Spark's own readers of JSON and csv pass over it too. (Asking for its length
         # would count the characters of every line.)

@@ -25,6 +25,8 @@ _BY_MODEL = {
         "last line has no line break, and none for others.",
         "on_change": "A file that changed after it was read: report (also in status, until it is acknowledged), fail "
         "(66), or reread_tail, which takes the lines that were appended.",
+        "start": "What the first run reads of the files that are there: all, now (none of them), or an ISO time stamp "
+        "with its zone (those changed at or after it). The others count as taken. Later runs read every new file.",
         "follow_links": "Folders outside the source's own that its symbolic links may lead to.",
     },
     "KafkaSource": {

@@ -49,6 +49,7 @@ class FilesSource(Strict):
     settle: Seconds | None = None
     on_change: Literal["report", "fail", "reread_tail"] = "report"
     follow_links: list[str] = []
+    start: str = "all"
     unknown_fields: Literal["report", "quarantine", "rescue"] = "report"
     values: Literal["exact", "as_spark"] = "exact"
     static: bool = False

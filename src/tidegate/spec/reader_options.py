@@ -48,6 +48,7 @@ PARSER_OPTIONS: dict[str, dict[str, Kind]] = {
         "allowUnquotedControlChars": "bool",
         "allowUnquotedFieldNames": "bool",
         "lineSep": "text",
+        "multiLine": "bool",
     },
     "csv": {
         **_TIMES,
@@ -111,7 +112,7 @@ _REFUSED_FILES: dict[str, tuple[str, str]] = {
     "ignoreCorruptFiles": (_LOSES, "remove it: a corrupt file goes to quarantine by itself"),
     "ignoreMissingFiles": (_LOSES, "remove it: a file that vanished is reported by name"),
     "modifiedBefore": ("the time stamps of files do not matter", "remove it, or use settle"),
-    "modifiedAfter": ("the time stamps of files do not matter", "remove it"),
+    "modifiedAfter": ("the time stamps of files do not matter", "remove it; start: TIME says what the first run reads"),
     "maxFileAge": (f"{_LOSES}; {_LINKS}", "remove it"),
     "latestFirst": (f"{_LOSES} together with a file's age; {_LINKS}", "remove it"),
     "fileNameOnly": (_LINKS, "remove it"),
@@ -139,7 +140,6 @@ _REFUSED_KAFKA: dict[str, tuple[str, str]] = {
 }
 _REFUSED_BY_FORMAT: dict[str, dict[str, tuple[str, str]]] = {
     "json": {
-        "multiLine": ("a line is a record, so that each has a position", "write one JSON object a line"),
         "encoding": ("JSON is read as UTF-8", "convert the files to UTF-8"),
         "charset": ("JSON is read as UTF-8", "convert the files to UTF-8"),
     },
@@ -185,6 +185,8 @@ def check_reader_options(path: KeyPath, source: FilesSource | KafkaSource) -> li
     if {"maxFilesPerTrigger", "maxBytesPerTrigger"} <= set(source.options):
         fix = "keep one of the two"
         found.append(Finding((*path, "maxBytesPerTrigger"), "Spark refuses both limits in one stream", fix))
+    if has_documents(source) and "lineSep" in source.options:
+        found.append(Finding((*path, "lineSep"), "with multiLine a line is not a record", "remove it"))
     if {"sep", "delimiter"} <= set(source.options) and source.format == "csv":
         found.append(Finding((*path, "delimiter"), "sep and delimiter are two names of one option", "keep sep"))
     return found
@@ -206,6 +208,12 @@ def parser_options(source: FilesSource | KafkaSource) -> dict[str, str]:
     """The options of ``source`` that are for the parser of its records (json, csv, text, parquet)."""
     names = PARSER_OPTIONS[source.format]
     return {key: show_option(value) for key, value in source.options.items() if key in names}
+
+
+def has_documents(source: FilesSource | KafkaSource) -> bool:
+    """Whether the files of ``source`` hold JSON over several lines."""
+    is_set = show_option(source.options.get("multiLine", False)) == "true"
+    return isinstance(source, FilesSource) and source.format == "json" and is_set
 
 
 def show_option(value: Any) -> str:

@@ -47,6 +47,7 @@ def check_source(name: str, source: SourceSpec, spec: PipelineSpec) -> list[Find
         for number, folder in enumerate(source.follow_links):
             found += _check_path((*here, "follow_links", number), folder)
         found += _check_on_change((*here, "on_change"), source)
+        found += _check_start((*here, "start"), source)
     if isinstance(source, KafkaSource):
         found += _check_topics(name, source)
         found += _check_starting_offsets(name, source)
@@ -177,6 +178,29 @@ def _check_on_change(here: tuple[str | int, ...], source: FilesSource) -> list[F
     return []
 
 
+def _check_start(here: tuple[str | int, ...], source: FilesSource) -> list[Finding]:
+    value = source.start
+    if value == "all":
+        return []
+    if source.static:
+        return [Finding(here, "a static source is read whole in each run", "remove it")]
+    if value == "now":
+        return []
+    return _check_moment(here, value, ("all", "now"), "write all, now, or an ISO time stamp")
+
+
+def _check_moment(here: tuple[str | int, ...], value: str, words: tuple[str, ...], fix: str) -> list[Finding]:
+    """What is wrong with a place to start that is none of ``words``."""
+    nearest = name_nearest(value, words)
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        return [Finding(here, f"{show_value(value)} is not a place to start", f"write {nearest}" if nearest else fix)]
+    if moment.tzinfo is None:
+        return [Finding(here, f"{show_value(value)} has no time zone", f"write {moment.isoformat()}Z for UTC")]
+    return []
+
+
 def _check_topics(name: str, source: KafkaSource) -> list[Finding]:
     here = ("sources", name)
     given = [key for key in ("topics", "topic_pattern", "assign") if getattr(source, key) is not None]
@@ -217,16 +241,7 @@ def _check_starting_offsets(name: str, source: KafkaSource) -> list[Finding]:
     if isinstance(value, str):
         if value in ("earliest", "latest"):
             return []
-        nearest = name_nearest(value, ("earliest", "latest"))
-        try:
-            moment = datetime.fromisoformat(value)
-        except ValueError:
-            return [
-                Finding(here, f"{show_value(value)} is not a place to start", f"write {nearest}" if nearest else fix)
-            ]
-        if moment.tzinfo is None:
-            return [Finding(here, f"{show_value(value)} has no time zone", f"write {moment.isoformat()}Z for UTC")]
-        return []
+        return _check_moment(here, value, ("earliest", "latest"), fix)
     if not value:
         return [Finding(here, "there is no topic in it", fix)]
     found: list[Finding] = []
