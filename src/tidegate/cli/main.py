@@ -188,10 +188,11 @@ def new(
 ) -> None:
     """Write a new pipeline: an example that runs as it is, one for a file's columns, or a bare one."""
     from tidegate.cli.show import show_scaffold
+    from tidegate.run.infer_columns import FORMATS
     from tidegate.run.scaffold import new_bare_pipeline, new_pipeline
 
     project = _project()
-    if format_ is not None and format_ not in ("json", "csv", "text", "parquet", "orc"):
+    if format_ is not None and format_ not in FORMATS.values():
         raise UsageError("BAD_FORMAT", f"--format: {format_!r} is no format", fix="json, csv, text, parquet or orc")
     with_example = from_ is None and not bare and format_ is None
     written = new_pipeline(project, name) if with_example else new_bare_pipeline(project, name, format_, from_)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tidegate.source.listing import is_inside
-from tidegate.spec.models import FilesSource
+from tidegate.spec.models import LINE_FORMATS, FilesSource
 
 _MARKED_BYTES = 16 << 10
 _CHUNK_BYTES = 1 << 20
@@ -83,7 +83,7 @@ def mark_of(reader: int, size: int) -> Mark:
 
 def is_line_format(spec: FilesSource, path: str = "") -> bool:
     """Whether a record ends where its line ends, as far as spec and name tell: not wholetext, not compressed."""
-    if spec.format not in ("json", "csv", "text") or _option(spec, "wholetext") == "true":
+    if spec.format not in LINE_FORMATS or _option(spec, "wholetext") == "true":
         return False
     return not path.lower().endswith(_COMPRESSED)
 
