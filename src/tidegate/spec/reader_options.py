@@ -209,7 +209,7 @@ def parser_options(source: FilesSource | KafkaSource) -> dict[str, str]:
 
 
 def show_option(value: Any) -> str:
-    """An option's value as Spark wants it: text, with ``true`` and ``false`` in lower case."""
+    """The value of an option or a setting as Spark wants it: text, with ``true`` and ``false`` in lower case."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
