@@ -1,4 +1,4 @@
-"""The command line. stdout is the result, stderr everything else; exit codes are those of the contract, section 6."""
+"""The command line. stdout is the result, stderr everything else; exit codes are those of :mod:`tidegate.errors`."""
 
 from __future__ import annotations
 
@@ -545,7 +545,7 @@ def quarantine_list(name: Name, json_: Json = False) -> None:
     from tidegate.quarantine.read import list_quarantine
 
     project = _project()
-    _check(project, name)
+    _refuse_unknown(project, name)
     _print(list_quarantine(project.paths(name).quarantine), json_, show_causes)
 
 
@@ -562,12 +562,13 @@ def quarantine_show(
     from tidegate.quarantine.read import QuarantineFilter, show_quarantine
 
     project = _project()
-    _check(project, name)
+    _refuse_unknown(project, name)
     wanted = QuarantineFilter(run_id=run_id, reason=reason)
     _print(show_quarantine(project.paths(name).quarantine, wanted, limit), json_, show_records)
 
 
-def _check(project: Project, name: str) -> None:
+def _refuse_unknown(project: Project, name: str) -> None:
+    """Raise UsageError when there is no such pipeline, or its spec cannot be read."""
     from tidegate.spec.load import load_pipeline
 
     load_pipeline(project, name)
