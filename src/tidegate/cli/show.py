@@ -153,7 +153,7 @@ def show_plan(value: Mapping[str, Any]) -> None:
         for line in _source_notes(source):
             print(f"    {line}")
     if value["changes"]:
-        print(f"  changed since run {value['changes_since']} has read:")
+        print(f"  changed since run {value['changes_since']}, the last that read something:")
     for change in value["changes"]:
         print(f"    {Change(**change)}")
     _show_errors(value["errors"])
