@@ -225,7 +225,8 @@ def differences(cases: list[Case], as_spark: list[Row], exact: list[Row]) -> lis
     found = []
     for case, theirs, ours in zip(cases, as_spark, exact, strict=True):
         if not theirs._malformed and (ours._malformed or _shown(case, theirs) != _shown(case, ours)):
-            type_ = COLUMNS.get(case.path) or f"{INNER.get(case.path, '')} (`{case.path}`)"
+            inner = INNER.get(case.path) or NESTED.get(case.path, "")
+            type_ = COLUMNS.get(case.path) or f"{inner} (`{case.path}`)".strip()
             fate = f"malformed: {ours._detail}" if ours._malformed else f"`{_shown(case, ours)}`"
             found.append((case.format, type_, case.written, _shown(case, theirs), fate))
     return found

@@ -1,6 +1,6 @@
 """Every error a user can meet: what happened, where, what the next run does, and the command that fixes it.
 
-The tree (exit code in brackets; contract, section 6)::
+The tree (exit code in brackets)::
 
     TidegateError
     ├── UsageError [64]            wrong use, or a bad spec, suite, transform or project file

@@ -365,6 +365,20 @@ def test_a_file_of_the_wrong_kind_is_refused_and_can_be_moved_away(stage: Stage,
     check_all_is_true(held, "discard", "moved away")
 
 
+def test_a_decision_of_an_unknown_kind_publishes_nothing(stage: Stage) -> None:
+    """What is neither discard nor reread would be taken for a release."""
+    held = stage.held
+    held.hold()
+    verdict = load_verdict(held.paths, "R1")
+    assert verdict is not None
+    save_decision(held.paths, Decision("R1", "discard", "ann@host", "half of it", "now", verdict.batches))
+    path = held.paths.decision("R1")
+    path.write_text(path.read_text().replace('"discard"', '"divide"'))
+    with pytest.raises(DisagreementError) as refused:
+        held.run("R2", GOOD)
+    assert refused.value.code == "STATE_FILE_MISPLACED" and held.rows() == []
+
+
 @pytest.mark.parametrize("decision", ["discard", "release"])
 def test_a_reason_that_is_no_unicode_leaves_a_log_that_can_be_read(stage: Stage, decision: Ruling) -> None:
     stage.held.hold()

@@ -20,7 +20,7 @@ from tools.compose_env import SETTINGS
 from tools.console import REPO_ROOT
 from tools.docs import __main__ as pages
 from tools.docs.__main__ import FOLDER, list_stale
-from tools.docs.errors import SOURCES, find_raise_sites
+from tools.docs.errors import FILE_FAULTS, SOURCES, find_raise_sites
 from tools.docs.source_text import Renderer
 
 PAGES = sorted([*REPO_ROOT.glob("*.md"), *(REPO_ROOT / "docs").rglob("*.md")])
@@ -116,10 +116,8 @@ def test_error_codes_named_in_pages_exist(path):
     prefixes = {code.split("_")[0] for code in known if "_" in code}
     named = set(re.findall(r"`([A-Z]+(?:_[A-Z]+)+)`", read_page(path)))
     wrong = {code for code in named if code.split("_")[0] in prefixes and code not in known}
-    page_only = {"NOT_SUPPORTED_YET", "STORAGE_NOT_SUPPORTED", "BAD_SPEC", "BAD_PROJECT", "BAD_SUITE", "BAD_TRANSFORM"}
-    page_only |= {"BAD_SINK"}
     settings = {"SPARK_HOME", "JAVA_HOME", "KAFKA_PORT", *(setting.name for setting in SETTINGS)}
-    assert wrong - page_only - settings == set()
+    assert wrong - set(FILE_FAULTS) - settings == set()
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(REPO_ROOT)))

@@ -44,7 +44,7 @@ def test_a_backlog_that_cannot_be_told(root: Path) -> None:
         assert shown.count(said) == 1, "the reason is said once"
     *heads, summary = [line for line in shown.splitlines() if not line.startswith(" ")]
     assert heads == [f"{name}: no table yet, backlog: unknown ({code})" for name, code in codes.items()]
-    assert summary == "2 that cannot be read of 2 pipelines"
+    assert summary == "2 pipelines: 2 cannot be read"
 
 
 def test_the_lines_of_a_nested_error_stand_under_it(root: Path) -> None:

@@ -7,9 +7,11 @@ import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, get_args, get_type_hints
 
 import jsonschema
 import pytest
+import typer.main
 from typer.testing import CliRunner
 
 from tests.held import GOOD, NAME, Held, commands
@@ -20,8 +22,10 @@ from tidegate.cli.main import app
 from tidegate.errors import TidegateError
 from tidegate.quarantine.rows import write_quarantine_rows
 from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
+from tidegate.run import definition
 from tidegate.run.report import RunReport
 from tidegate.run.steps import decide
+from tidegate.run.trouble import KINDS
 from tidegate.source import kafka_broker
 from tidegate.table.commit import commit_files
 from tidegate.table.log import DataFile
@@ -36,6 +40,25 @@ def test_the_schemas_are_current_and_sound() -> None:
     for schema in outputs.build_schemas().values():
         jsonschema.Draft202012Validator.check_schema(schema)
     assert set(outputs.RunReport.__annotations__) == {field.name for field in dataclasses.fields(RunReport)}
+
+
+def test_every_command_with_json_has_a_schema() -> None:
+    leaves = _leaves("", typer.main.get_command(app))
+    with_json = {name for name, command in leaves if any("--json" in one.opts for one in command.params)}
+    printed = {name.strip() for _, whose in outputs.OUTPUTS.values() for name in whose.partition(";")[0].split(",")}
+    assert with_json - printed == {"stream"}, "that one prints reports, one a line"
+
+
+def _leaves(name: str, command: Any) -> Iterator[tuple[str, Any]]:
+    for one, inner in getattr(command, "commands", {}).items():
+        yield from _leaves(f"{name} {one}".strip(), inner)
+    if not hasattr(command, "commands"):
+        yield name, command
+
+
+def test_kinds_are_those_of_the_code() -> None:
+    assert get_args(get_type_hints(outputs.Trouble)["kind"]) == tuple(KINDS)
+    assert get_args(get_type_hints(outputs.Change)["kind"]) == definition.KINDS
 
 
 def test_what_is_not_in_a_schema_does_not_fit(tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ from datetime import UTC, date, datetime
 import pytest
 
 from tidegate.audit.regex_dialects import find_dialect_difference
-from tidegate.audit.row_rules import quote_column, quote_literal, row_rules
+from tidegate.audit.row_rules import quote_literal, row_rules
 from tidegate.audit.suite import RuleSpec, SuiteSpec
+from tidegate.spec.ddl import quote_column
 
 
 def test_only_quarantine_rules_are_given_in_order() -> None:

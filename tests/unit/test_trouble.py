@@ -67,8 +67,7 @@ def test_rows_by_trouble_and_their_sum() -> None:
     names = [row["pipeline"] for row in sorted(rows, key=rank)]
     assert names == ["also", "waiting", "failing", "refusing", "dark", "late", "changed", "calm"]
     assert summarise(rows) == (
-        "2 held, 1 failed, 1 would refuse, 1 that cannot be read, 1 behind schedule, 1 with changed files of 8"
-        " pipelines"
+        "8 pipelines: 2 held, 1 failed, 1 would refuse, 1 cannot be read, 1 behind schedule, 1 with changed files"
     )
     assert summarise(rows[:1]) == "1 pipeline, nothing needs a person"
     assert rows[3]["trouble"] == [{"kind": "refused", "message": "would refuse: TABLE_GONE: it is gone"}]
@@ -90,7 +89,7 @@ def test_failed_limit_and_check(tmp_path: Path) -> None:
     save_report(project.paths("failing"), report)
     done = ask("--check", expect=1)
     assert "failing: its last run failed (INGEST_FAILED)" in done.stderr
-    assert done.stdout.endswith("1 failed of 2 pipelines\n")
+    assert done.stdout.endswith("2 pipelines: 1 failed\n")
     assert [row["pipeline"] for row in json.loads(ask("--json").stdout)] == ["failing", "calm"]
     (row,) = json.loads(ask("--failed", "--json").stdout)
     assert (row["pipeline"], len(row["runs"])) == ("failing", 3)

@@ -20,7 +20,7 @@ _CLASSES = {
     for kind in vars(errors).values()
     if isinstance(kind, type) and issubclass(kind, errors.TidegateError)
 }
-_FILE_FAULTS = {
+FILE_FAULTS = {
     "BAD_SPEC": "`pipeline.yaml` cannot be used; every fault is listed with its line, the value and what to write",
     "BAD_PROJECT": "`tidegate.yaml` cannot be used; every fault is listed with its line, the value and what to write",
     "BAD_SUITE": "`expectations/<pipeline>.yaml` cannot be used: a type that Great Expectations does not know, a wrong "
@@ -103,9 +103,9 @@ def render_errors() -> str:
 
 def _fault_rows() -> list[list[str]]:
     found = list_fault_codes()
-    if missing := found ^ set(_FILE_FAULTS):
+    if missing := found ^ set(FILE_FAULTS):
         raise KeyError(f"fault codes and their descriptions differ in {sorted(missing)}: correct tools/docs/errors.py")
-    return [[code(name), text] for name, text in _FILE_FAULTS.items()]
+    return [[code(name), text] for name, text in FILE_FAULTS.items()]
 
 
 class _Module:

@@ -18,6 +18,7 @@ from typing import Any
 from tidegate.audit.regex_dialects import JAVA_PREFIX
 from tidegate.audit.rule_values import PAIR_IGNORES, parse_bound
 from tidegate.audit.suite import RuleSpec, SuiteSpec
+from tidegate.spec.ddl import quote_column
 
 _LARGEST_BIGINT = 2**63 - 1
 
@@ -42,11 +43,6 @@ def row_rules(suite: SuiteSpec | None) -> list[RowRule]:
 def build_sql(rule: RuleSpec) -> str:
     """The expression for one rule of a type that can be judged row by row."""
     return BUILDERS[rule.type](rule.kwargs)
-
-
-def quote_column(name: str) -> str:
-    """A top-level column as Spark SQL names it: dots, blanks and backticks are part of the name."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def quote_literal(value: Any) -> str:

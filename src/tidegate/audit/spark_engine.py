@@ -11,6 +11,7 @@ from tidegate.audit.engine_values import EngineRule, prepare_kwargs
 from tidegate.audit.frame import find_use, rename_columns
 from tidegate.audit.pandas_engine import SCHEMA_RULES, judge_schema
 from tidegate.audit.suite import RuleSpec, SuiteSpec, check_columns
+from tidegate.spec.ddl import quote_column
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -57,7 +58,7 @@ def prepare_dataframe(
             form = _choose_form(rule, types[name])
             if (name, form) not in held:
                 held[name, form] = f"c{len(held)}"
-                columns.append(_read_column(F.col(_quote(name)), types[name], form).alias(held[name, form]))
+                columns.append(_read_column(F.col(quote_column(name)), types[name], form).alias(held[name, form]))
             renamed[name] = held[name, form]
         prepared.append(EngineRule(rule, rename_columns(_prepare_kwargs(rule, types), renamed)))
     return data.select(*(columns or [F.lit(1).alias(_ROW)])), prepared
@@ -84,10 +85,6 @@ def _prepare_kwargs(rule: RuleSpec, types: Mapping[str, str]) -> dict[str, Any]:
             if getattr(kwargs.get(name), "tzinfo", None) is not None:
                 kwargs[name] = kwargs[name].replace(tzinfo=None)
     return kwargs
-
-
-def _quote(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _judge(frame: DataFrame, rules: Sequence[EngineRule]) -> list[RuleResult]:

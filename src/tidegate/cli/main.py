@@ -1,4 +1,4 @@
-"""The command line. stdout is the result, stderr everything else; exit codes are those of the contract, section 6."""
+"""The command line. stdout is the result, stderr everything else; exit codes are those of :mod:`tidegate.errors`."""
 
 from __future__ import annotations
 
@@ -192,10 +192,11 @@ def new(
 ) -> None:
     """Write a new pipeline: an example that runs as it is, one for the columns of a file or a topic, or a bare one."""
     from tidegate.cli.show import show_scaffold
+    from tidegate.run.infer_columns import FORMATS
     from tidegate.run.scaffold import new_bare_pipeline, new_pipeline, new_topic_pipeline
 
     project = _project()
-    if format_ is not None and format_ not in ("json", "csv", "text", "parquet", "orc"):
+    if format_ is not None and format_ not in FORMATS.values():
         raise UsageError("BAD_FORMAT", f"--format: {format_!r} is no format", fix="json, csv, text, parquet or orc")
     topic = from_.removeprefix("kafka:") if from_ is not None and from_.startswith("kafka:") else None
     if topic is not None and format_ not in (None, "json"):
@@ -580,7 +581,7 @@ def quarantine_list(name: Name, json_: Json = False) -> None:
     from tidegate.quarantine.read import list_quarantine
 
     project = _project()
-    _check(project, name)
+    _refuse_unknown(project, name)
     _print(list_quarantine(project.paths(name).quarantine), json_, show_causes)
 
 
@@ -597,12 +598,13 @@ def quarantine_show(
     from tidegate.quarantine.read import QuarantineFilter, show_quarantine
 
     project = _project()
-    _check(project, name)
+    _refuse_unknown(project, name)
     wanted = QuarantineFilter(run_id=run_id, reason=reason)
     _print(show_quarantine(project.paths(name).quarantine, wanted, limit), json_, show_records)
 
 
-def _check(project: Project, name: str) -> None:
+def _refuse_unknown(project: Project, name: str) -> None:
+    """Raise UsageError when there is no such pipeline, or its spec cannot be read."""
     from tidegate.spec.load import load_pipeline
 
     load_pipeline(project, name)

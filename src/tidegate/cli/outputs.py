@@ -246,6 +246,31 @@ class Logs(TypedDict):
     logs: list[KeptLog]
 
 
+class StateRow(TypedDict):
+    """What is kept for one key."""
+
+    key: Any
+    value: Any
+    partition: int | None
+
+
+class Store(TypedDict):
+    """Some rows of what an operator keeps, and how many there are."""
+
+    operator: str
+    store: str
+    count: int
+    rows: list[StateRow]
+
+
+class State(TypedDict):
+    """What a query keeps between runs, as of a batch."""
+
+    pipeline: str
+    batch: int
+    operators: list[Store]
+
+
 class Finding(TypedDict):
     """One thing that ``doctor`` looked at."""
 
@@ -351,12 +376,13 @@ class QuarantinedRecord(TypedDict):
 
 OUTPUTS: dict[str, tuple[Any, str]] = {
     "error": (Failed, "any command with --json that fails"),
-    "report": (RunReport, "run, ingest, audit, publish, deliver, release, discard; stream prints one a line"),
+    "report": (RunReport, "run, ingest, audit, publish, deliver, release, discard, reread; stream prints one a line"),
     "reports": (list[RunReport], "run of several pipelines"),
     "plan": (Plan, "plan"),
     "status": (list[Status], "status"),
     "list": (list[CatalogEntry], "list"),
     "logs": (Logs, "logs"),
+    "state": (State, "state"),
     "doctor": (list[Finding], "doctor"),
     "validate": (list[Fault], "validate"),
     "try": (Trial, "try"),

@@ -21,6 +21,8 @@ _EXAMPLE_AT_MOST = 200
 """Characters of a record that are shown as an example."""
 _FILES_AT_MOST = 20
 """Files that are listed by name."""
+_TRIED_AT_MOST = 20
+"""Rows of a try that are shown."""
 _RARE = ("late", "superseded", "duplicates")
 """Counts that are told when there are some."""
 
@@ -159,7 +161,7 @@ def show_plan(value: Mapping[str, Any]) -> None:
         for line in _source_notes(source):
             print(f"    {line}")
     if value["changes"]:
-        print(f"  changed since run {value['changes_since']} has read:")
+        print(f"  changed since run {value['changes_since']}, the last that read something:")
     for change in value["changes"]:
         print(f"    {Change(**change)}")
     _show_errors(value["errors"])
@@ -179,7 +181,7 @@ def _plan_line(source: Mapping[str, Any]) -> str:
 
 
 def show_status(value: Sequence[Mapping[str, Any]]) -> None:
-    """Every pipeline with its last runs, and of several a line that sums them up."""
+    """Every pipeline with what waits, what is wrong, and its last runs."""
     if not value:
         print("no pipelines; `tidegate new NAME` writes one")
     for pipeline in value:
@@ -252,11 +254,8 @@ def show_logs(value: Mapping[str, Any]) -> None:
     print(f"  report: {value['report']}")
     for event in value["progress"]:
         rows = event.get("rows", event.get("numInputRows"))
-        print(
-            f"  {event.get('timestamp', '')} batch {event.get('batchId')} {event['event']}: {rows} rows".replace(
-                "  batch", " batch"
-            )
-        )
+        when = f"{event['timestamp']} " if event.get("timestamp") else ""
+        print(f"  {when}batch {event.get('batchId')} {event['event']}: {rows} rows")
     if value["error"]:
         print(indent(str(TidegateError.from_dict(dict(value["error"]))), "  "))
     for log in value["logs"]:
@@ -264,9 +263,6 @@ def show_logs(value: Mapping[str, Any]) -> None:
         print(log["text"].rstrip())
     if not value["logs"]:
         print("no driver log is kept: a driver's log is removed when its step succeeds, or no driver was started")
-
-
-_TRIED_AT_MOST = 20
 
 
 def show_trial(value: Mapping[str, Any]) -> None:

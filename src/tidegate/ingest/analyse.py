@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from tidegate.errors import TidegateError
 from tidegate.project import Project
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec, SourceSpec
+from tidegate.spec.reader_options import show_option
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -132,5 +133,5 @@ def _session(project: Project, spec: PipelineSpec) -> SparkSession:
         session = builder.getOrCreate().newSession()
     for key, own in {**project.spec.spark.conf, **spec.spark.conf}.items():
         if key.startswith("spark.sql.") and session.conf.isModifiable(key):
-            session.conf.set(key, str(own).lower() if isinstance(own, bool) else str(own))
+            session.conf.set(key, show_option(own))
     return session

@@ -8,19 +8,17 @@ TINYINT, takes an unsigned one for signed, and reads a text in an INT column of 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tidegate.spec.ddl import parse_ddl
-from tidegate.spec.ddl_tree import Node, read_columns
-from tidegate.spec.models import FilesSource
+from tidegate.spec.ddl_tree import Node, digits_of_decimal, read_columns
+from tidegate.spec.models import COLUMNAR_FORMATS, FilesSource
 
 _INTEGER_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 _INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
-_DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 
 
 @dataclass(frozen=True)
@@ -34,14 +32,14 @@ class Footer:
 
 def read_footers(intake: Path, links: Iterable[str], spec: FilesSource) -> dict[str, Footer]:
     """{link: its footer} for parquet and orc; files without anything to tell, and other formats, are left out."""
-    if spec.format not in ("parquet", "orc") or spec.schema_ is None:
+    if spec.format not in COLUMNAR_FORMATS or spec.schema_ is None:
         return {}
     import pyarrow as pa
 
     declared = read_columns(parse_ddl(spec.schema_))
     footers = {}
     for link in links:
-        found = _read_columns(intake / link, spec.format)
+        found = _read_footer(intake / link, spec.format)
         if isinstance(found, str):
             footers[link] = Footer(fault=found)
             continue
@@ -56,11 +54,11 @@ def read_footers(intake: Path, links: Iterable[str], spec: FilesSource) -> dict[
 def find_conflicts(folder: Path, links: Mapping[str, str], kind: str) -> str | None:
     """The columns that files of ``folder`` hold in different types, with a file for each; None for formats whose files
     do not tell. ``links`` maps the files to the paths that the user knows."""
-    if kind not in ("parquet", "orc"):
+    if kind not in COLUMNAR_FORMATS:
         return None
     seen: dict[str, dict[str, str]] = {}
     for link, path in links.items():
-        columns = _read_columns(folder / link, kind)
+        columns = _read_footer(folder / link, kind)
         for name, found in columns.items() if isinstance(columns, dict) else ():
             seen.setdefault(name, {}).setdefault(str(found), path)
     told = [
@@ -71,7 +69,7 @@ def find_conflicts(folder: Path, links: Mapping[str, str], kind: str) -> str | N
     return "; ".join(told) or None
 
 
-def _read_columns(path: Path, kind: str) -> dict[str, Any] | str:
+def _read_footer(path: Path, kind: str) -> dict[str, Any] | str:
     """{name: arrow type} of the top-level columns, or why the footer cannot be read. Empty where only Spark can tell:
     the file is away, or has a type that is unknown here."""
     import pyarrow as pa
@@ -221,8 +219,7 @@ def _integer_bits(actual: Any) -> int | None:
 def _fits_decimal(actual: Any, declared: str) -> bool:
     import pyarrow.types as kinds
 
-    match = _DECIMAL.fullmatch(declared)
-    precision, scale = (int(match[1]), int(match[2])) if match else (10, 0)
+    precision, scale = digits_of_decimal(declared)
     bits = _integer_bits(actual)
     if bits is not None:
         return precision - scale >= _INTEGER_DIGITS.get(bits, 20)

@@ -183,11 +183,11 @@ def _note_drained(paths: PipelinePaths, order: IngestOrder) -> None:
 def _look_at_footers(paths: PipelinePaths, order: IngestOrder, spec: Any) -> dict[str, tuple[str, ...]]:
     """Columns that the schema lacks, by link; files whose columns do not fit the schema are set aside before Spark
     reads them, because it does not fail on all of them."""
-    from tidegate.spec.models import FilesSource
+    from tidegate.spec.models import COLUMNAR_FORMATS, FilesSource
 
     unknown: dict[str, tuple[str, ...]] = {}
     for name, source in spec.streams.items():
-        if not isinstance(source, FilesSource) or source.format not in ("parquet", "orc"):
+        if not isinstance(source, FilesSource) or source.format not in COLUMNAR_FORMATS:
             continue
         from tidegate.ingest.columns import read_footers
         from tidegate.ingest.unreadable import is_set_aside, set_aside
@@ -207,11 +207,11 @@ def _set_long_lines_aside(paths: PipelinePaths, order: IngestOrder, spec: Pipeli
     """Files with lines that are too long for a record, before Spark holds one of them in memory."""
     from tidegate.ingest.long_lines import why_too_long
     from tidegate.ingest.unreadable import is_set_aside, set_aside
-    from tidegate.spec.models import FilesSource
+    from tidegate.spec.models import LINE_FORMATS, FilesSource
 
     for name, source in spec.streams.items():
         owed, intake = order.links.get(name, {}), paths.intake(name)
-        if isinstance(source, FilesSource) and source.format in ("json", "csv", "text"):
+        if isinstance(source, FilesSource) and source.format in LINE_FORMATS:
             whole = [link for link in owed if not is_set_aside(paths.unreadable, intake, link)]
             reasons = {link: why for link in whole if (why := why_too_long(intake / link, source)) is not None}
             found = set_aside(paths.unreadable, intake, reasons, source, owed)

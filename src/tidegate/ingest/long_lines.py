@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tidegate.spec.models import FilesSource
+from tidegate.spec.models import LINE_FORMATS, FilesSource
 from tidegate.spec.reader_options import has_documents, parser_options
 
 LONGEST_LINE_BYTES = 8 << 20
@@ -32,7 +32,7 @@ def why_too_long(path: Path, spec: FilesSource) -> str | None:
     """The lines of a file, plain, .gz or .bz2, that are too long, in words; None where there are none, and for a file
     that cannot be read, of which its reader says why. A file that is not larger than such a line costs a look at its
     size; other files are read once."""
-    if spec.format not in ("json", "csv", "text"):
+    if spec.format not in LINE_FORMATS:
         return None
     if has_documents(spec):
         return _why_too_large(path)

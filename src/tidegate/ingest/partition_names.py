@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
+from tidegate.spec.ddl import quote_column
 from tidegate.staging.files import NULL_PARTITION, TEXT_MARK
 
 if TYPE_CHECKING:
@@ -36,6 +37,6 @@ def _change(frame: DataFrame, partition_by: Sequence[str], change: Callable[[Col
     changed = {}
     for one in frame.schema:
         if one.name.lower() in wanted and isinstance(one.dataType, StringType):
-            text = F.col("`" + one.name.replace("`", "``") + "`")
+            text = F.col(quote_column(one.name))
             changed[one.name] = F.when(text.startswith(NULL_PARTITION), change(text)).otherwise(text)
     return frame.withColumns(changed) if changed else frame

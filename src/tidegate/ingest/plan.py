@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from tidegate.audit.row_rules import RowRule
 from tidegate.errors import UsageError
 from tidegate.source.spark_files import FRAMEWORK_COLUMNS, JSON_OF_ROWS
+from tidegate.spec.ddl import quote_column
 from tidegate.spec.models import PipelineSpec
 from tidegate.transform.apply import TransformContext, apply_transform
 from tidegate.transform.carry import carry_column
@@ -98,14 +99,14 @@ def observe_static(parsed: DataFrame, source: str) -> DataFrame:
 
 def demand_event_time(parsed: DataFrame, event_time: str) -> DataFrame:
     """``parsed`` with records without an event time marked malformed: Spark's windows drop them in silence."""
-    missing = F.col(_quoted(event_time)).isNull() & ~F.col("_malformed")
+    missing = F.col(quote_column(event_time)).isNull() & ~F.col("_malformed")
     detail = F.when(missing, F.lit(f"{event_time}, the event time, is empty")).otherwise(F.col("_detail"))
     return parsed.withColumns({"_detail": detail, "_malformed": F.col("_malformed") | missing})
 
 
 def good_records(parsed: DataFrame, source: str, *, with_provenance: bool) -> DataFrame:
     """The records that enter the transform, with :data:`PROVENANCE` if wanted and no other column of ours."""
-    data = [F.col(_quoted(name)) for name in parsed.columns if name not in FRAMEWORK_COLUMNS]
+    data = [F.col(quote_column(name)) for name in parsed.columns if name not in FRAMEWORK_COLUMNS]
     good = parsed.where(~F.col("_malformed"))
     if with_provenance:
         origin = F.struct(
@@ -123,7 +124,7 @@ def with_watermark(good: DataFrame, source: str, event_time: str, delay_seconds:
     marked = good.withWatermark(event_time, f"{round(delay_seconds * 1000)} milliseconds")
     return marked.observe(
         f"time:{source}",
-        F.max(F.unix_millis(_quoted_column(event_time))).alias("max_ms"),
+        F.max(F.unix_millis(F.col(quote_column(event_time)))).alias("max_ms"),
         F.count(F.lit(1)).alias("entered"),
     )
 
@@ -194,7 +195,7 @@ def without_flags(flagged: DataFrame) -> list[str]:
 
 def staged_rows(flagged: DataFrame) -> DataFrame:
     """The rows for the table: no rule rejected them."""
-    columns = [F.col(_quoted(name)) for name in without_flags(flagged)]
+    columns = [F.col(quote_column(name)) for name in without_flags(flagged)]
     return flagged.where(~F.col(REJECTED)).select(*columns)
 
 
@@ -231,7 +232,7 @@ def _rejected_columns(flagged: DataFrame, rules: Sequence[RowRule]) -> list[Colu
             origin["raw"].alias("_raw"),
             broken.alias("rules"),
         ]
-    own = [F.col(_quoted(name)) for name in without_flags(flagged)]
+    own = [F.col(quote_column(name)) for name in without_flags(flagged)]
     return [
         F.lit(None).cast("string").alias("source"),
         F.lit(None).cast("string").alias("_position"),
@@ -253,11 +254,3 @@ def _captured(condition: Column, raw: Column, record: Column) -> list[Column]:
 def _some(condition: Column, record: Column, at_most: int) -> Column:
     """Up to ``at_most`` of the records that meet ``condition``: max_by with a count is the one bounded collector."""
     return F.call_function("max_by", F.when(condition, record), F.when(condition, F.lit(1)), F.lit(at_most))
-
-
-def _quoted_column(name: str) -> Column:
-    return F.col(_quoted(name))
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

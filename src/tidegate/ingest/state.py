@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark import SparkContext
 from pyspark.sql import functions as F
 
+from tidegate.spec.ddl import quote_column
 from tidegate.transform.operations import is_stateful
 from tidegate.transform.plans import (
     analysed_plan,
@@ -131,7 +132,7 @@ def observe_open(out: DataFrame) -> DataFrame:
             below = frame_of(child, session)
             if [column.lower() for column in below.columns].count(name.lower()) != 1:
                 continue
-            mark = F.col("`" + name.replace("`", "``") + "`")
+            mark = F.col(quote_column(name))
             metrics = [F.max(F.unix_millis(mark["end"] if kind == "struct" else mark)).alias("until_ms")]
             if kind == "struct" and not name.startswith("session"):  # the end of a session moves while it is open
                 window = F.concat_ws(" ", F.unix_millis(mark["start"]), F.unix_millis(mark["end"]))

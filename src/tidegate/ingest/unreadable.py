@@ -21,7 +21,7 @@ from tidegate import storage
 from tidegate.ingest.long_lines import why_too_long, write_other_lines
 from tidegate.ingest.torn import EMPTY_FILES, TornFile, check_compressed, write_readable_part
 from tidegate.source.files import partition_of
-from tidegate.spec.models import FilesSource
+from tidegate.spec.models import COLUMNAR_FORMATS, FilesSource
 from tidegate.spec.reader_options import has_documents
 
 _CHECKED = (".gz", ".bz2")
@@ -49,7 +49,7 @@ def set_aside_unreadable(
     """
     waiting = [link for link in links if not is_set_aside(folder, intake, link)]
     reasons: dict[str, str] = {}
-    if spec.format not in ("parquet", "orc"):
+    if spec.format not in COLUMNAR_FORMATS:
         reasons = {link: reason for link in waiting if (reason := why_unreadable(intake / link, spec)) is not None}
     return set_aside(folder, intake, reasons or _named_by_spark(intake, waiting, spec, error_text), spec, originals)
 
@@ -218,7 +218,7 @@ def _keep(source: Path, kept: Path) -> None:
 
 def _put_stand_in(path: Path, spec: FilesSource) -> None:
     """What Spark reads instead: the whole lines that can be trusted, or no rows."""
-    is_text = spec.format not in ("parquet", "orc") and not has_documents(spec)  # whose lines are no records
+    is_text = spec.format not in COLUMNAR_FORMATS and not has_documents(spec)  # whose lines are no records
     too_long = is_text and why_too_long(path, spec) is not None
     if is_text and (too_long or path.suffix in _CHECKED) and _header_fault_or_none(path, spec) is None:
         # Hidden from Spark until it is whole, and beside the link so that the rename is one step.
@@ -244,7 +244,7 @@ def _header_fault_or_none(path: Path, spec: FilesSource) -> str | None:
 
 
 def _empty_file(path: Path, spec: FilesSource) -> bytes:
-    return _empty_columnar(spec.format) if spec.format in ("parquet", "orc") else EMPTY_FILES.get(path.suffix, b"")
+    return _empty_columnar(spec.format) if spec.format in COLUMNAR_FORMATS else EMPTY_FILES.get(path.suffix, b"")
 
 
 def _empty_columnar(kind: str) -> bytes:

@@ -17,7 +17,8 @@ from tidegate.spec.models import PipelineSpec
 from tidegate.spec.secrets import sounds_secret
 from tidegate.staging.birth import digest_transform
 
-_KINDS = ("column", "rule", "query", "setting")
+KINDS = ("column", "rule", "query", "setting")
+"""Kinds of what can be changed, in the order in which ``plan`` shows them."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def list_changes(project: Project, spec: PipelineSpec, paths: PipelinePaths) -> 
     if run_id is None:
         return None, []
     now = describe_definition(project, spec, paths)
-    return run_id, [change for kind in _KINDS for change in _compare(kind, then.get(kind, {}), now[kind])]
+    return run_id, [change for kind in KINDS for change in _compare(kind, then.get(kind, {}), now[kind])]
 
 
 def _compare(kind: str, then: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Change]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -115,11 +116,14 @@ def _check_application(project: Project) -> Finding:
     return _ask("application", lambda: str(find_application(project)))
 
 
+def _nearest_existing(folder: Path) -> Path:
+    """The folder itself, or the first above it that is there."""
+    return next((place for place in (folder, *folder.parents) if place.exists()), Path(folder.anchor))
+
+
 def _check_folder(name: str, folder: Path) -> Finding:
     """Whether files can be made there; a folder that a run will make is judged by the one it comes into."""
-    place = folder
-    while not place.exists() and place != place.parent:
-        place = place.parent
+    place = _nearest_existing(folder)
     shown = str(folder) if place == folder else f"{folder} (made by the first run)"
     if not place.is_dir():
         return Finding(name, False, f"{place} is not a folder", f"remove it, or set {name} in tidegate.yaml")
@@ -133,11 +137,7 @@ def _check_folder(name: str, folder: Path) -> Finding:
 
 def _check_one_device(folders: dict[str, Path]) -> Finding:
     """A publish renames files from state into the tables, which works within one file system."""
-    devices = {}
-    for name, folder in folders.items():
-        while not folder.exists() and folder != folder.parent:
-            folder = folder.parent
-        devices[name] = folder.stat().st_dev
+    devices = {name: _nearest_existing(folder).stat().st_dev for name, folder in folders.items()}
     if len(set(devices.values())) == 1:
         return Finding("file system", True, "state, warehouse and quarantine are on one")
     others = ", ".join(name for name in folders if devices[name] != devices["state"])
@@ -147,10 +147,7 @@ def _check_one_device(folders: dict[str, Path]) -> Finding:
 
 
 def _check_disk(folder: Path) -> Finding:
-    while not folder.exists() and folder != folder.parent:
-        folder = folder.parent
-    import shutil
-
+    folder = _nearest_existing(folder)
     free = shutil.disk_usage(folder).free
     fix = None if free >= _LOW_DISK_BYTES else f"make room on the file system of {folder}"
     return Finding("disk", fix is None, f"{free / (1 << 30):.1f} GiB free", fix)

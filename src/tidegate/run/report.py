@@ -1,4 +1,4 @@
-"""The run report: one value, one JSON file, one XCom, one table in the terminal (contract, section 7)."""
+"""The run report: one value, one JSON file, one XCom, one table in the terminal (docs/reference/report.md)."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class RunReport:
     notes: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as JSON values, keys in the contract's order."""
+        """The report as JSON values, keys in the order of docs/reference/report.md."""
         return asdict(self)
 
 

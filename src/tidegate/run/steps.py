@@ -415,6 +415,11 @@ def _need_owed(context: RunContext, facts: Facts) -> None:
         )
 
 
+def _need_reason(reason: str) -> None:
+    if not reason.strip():
+        raise UsageError("REASON_MISSING", "a decision needs a reason", fix='add --reason "..."')
+
+
 def decide(
     project: Project, name: str, run_id: str, *, decision: Ruling, reason: str, submit: Submit | None = None
 ) -> dict[str, Any]:
@@ -424,8 +429,7 @@ def decide(
 
     Raises UsageError NOT_HELD when nothing is held under this run id or DECIDED_ALREADY, TryAgainError LEASE_HELD.
     """
-    if not reason.strip():
-        raise UsageError("REASON_MISSING", "a decision needs a reason", fix='add --reason "..."')
+    _need_reason(reason)
     with _open_run(project, name, run_id, decision, note_failure=False) as context:
         began = time.monotonic()
         facts = context.recover()
@@ -447,8 +451,7 @@ def reread_run(project: Project, name: str, run_id: str, *, reason: str, submit:
 
     Raises what :func:`record_reread` raises, UsageError NOT_HELD or REASON_MISSING, and whatever a run does.
     """
-    if not reason.strip():
-        raise UsageError("REASON_MISSING", "a decision needs a reason", fix='add --reason "..."')
+    _need_reason(reason)
     with _open_run(project, name, run_id, "reread", note_failure=False) as context:
         facts = context.recover()
         has_begun = context.report.mode == "reread" and load_verdict(context.paths, run_id) is None

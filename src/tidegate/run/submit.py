@@ -19,6 +19,7 @@ from tidegate.project import Project
 from tidegate.run.process_tree import bind_to_parent, end_tree
 from tidegate.run.progress import parse_marker
 from tidegate.spec.master import parse_master
+from tidegate.spec.reader_options import show_option
 
 _DRIVER_MEMORY = "1g"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -88,7 +89,7 @@ def plan_submit(
 
 def own_settings(project: Project, pipeline_conf: Mapping[str, Any]) -> dict[str, str]:
     """What the project and, over it, the pipeline say under ``spark.conf``, as Spark takes it."""
-    return {str(key): _text(value) for key, value in {**project.spec.spark.conf, **pipeline_conf}.items()}
+    return {str(key): show_option(value) for key, value in {**project.spec.spark.conf, **pipeline_conf}.items()}
 
 
 def _class_archive() -> Path | None:
@@ -221,7 +222,3 @@ def _tail(path: Path, lines: int = 5) -> str:
     except OSError:
         return ""
     return "; its log ends: " + " | ".join(line.strip()[:200] for line in text[-lines:]) if text else ""
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

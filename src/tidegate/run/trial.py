@@ -23,11 +23,10 @@ from tidegate.run.report import load_report
 from tidegate.run.steps import Submit, decide, run_pipeline
 from tidegate.spec.environment import name_variable
 from tidegate.spec.load import load_pipeline
-from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec, SourceSpec
+from tidegate.spec.models import LINE_FORMATS, FilesSource, KafkaSource, PipelineSpec, SourceSpec
 from tidegate.transform.load import check_transform
 
 _RUN_ID = "try"
-_LINE_FORMATS = ("json", "csv", "text")
 _PACKED = (".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate", ".xz")
 
 
@@ -143,7 +142,7 @@ def _sample_files(project: Project, spec: PipelineSpec, name: str, source: Files
 
 def _take_lines(file: Path, target: Path, source: FilesSource, wanted: int) -> int:
     """Copy the file, or its first lines; how many rows that counts for."""
-    whole = source.format not in _LINE_FORMATS or file.name.endswith(_PACKED)
+    whole = source.format not in LINE_FORMATS or file.name.endswith(_PACKED)
     if whole or any(key.lower() in ("multiline", "linesep", "wholetext") for key in source.options):
         shutil.copyfile(file, target)
         return wanted

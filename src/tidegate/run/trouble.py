@@ -14,7 +14,7 @@ KINDS = {
     "held": "held",
     "failed": "failed",
     "refused": "would refuse",
-    "unknown": "that cannot be read",
+    "unknown": "cannot be read",
     "behind": "behind schedule",
     "undone": "with a decision not carried out",
     "changed": "with changed files",
@@ -84,8 +84,8 @@ def rank(row: Mapping[str, Any]) -> tuple[int, str]:
 
 
 def summarise(rows: Sequence[Mapping[str, Any]]) -> str:
-    """``2 held, 1 failed of 22``: each pipeline counts once, for the worst that is wrong with it."""
+    """``22 pipelines: 2 held, 1 failed``: each counts once, for the worst that is wrong with it."""
     worst = [row["trouble"][0]["kind"] for row in rows if row["trouble"]]
     told = [f"{worst.count(kind)} {words}" for kind, words in KINDS.items() if kind in worst]
     count = f"{len(rows)} pipeline{'' if len(rows) == 1 else 's'}"
-    return f"{', '.join(told)} of {count}" if told else f"{count}, nothing needs a person"
+    return f"{count}: {', '.join(told)}" if told else f"{count}, nothing needs a person"

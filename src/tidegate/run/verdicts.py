@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 from tidegate import storage
 from tidegate.errors import DisagreementError, HeldError, TryAgainError
@@ -69,6 +69,10 @@ class Decision:
     at: str
     batches: list[list[Any]]
     folds: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.decision not in get_args(Ruling):  # of another version: it must not be taken for a release
+            raise ValueError(f"{self.decision!r} is no decision")
 
     def is_on(self, verdict: StoredVerdict) -> bool:
         """Whether it was taken on this verdict: a run id whose increment was judged anew is decided on anew."""
@@ -186,8 +190,8 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _read(path: Path, kind: type[_Kind], place: Callable[[str], Path]) -> _Kind | None:
-    """The value in ``path``, None without the file. One of another kind, or of another run, counts for nothing: what
-    it says about the gate must not be guessed."""
+    """The value in ``path``, None without the file. One of another kind, of another run, or with a decision that is
+    unknown here is refused: what it says about the gate must not be guessed."""
     word = "verdict" if kind is StoredVerdict else "decision"
     try:
         value = storage.read_json(path)
@@ -200,7 +204,7 @@ def _read(path: Path, kind: type[_Kind], place: Callable[[str], Path]) -> _Kind 
         pass
     raise DisagreementError(
         "STATE_FILE_MISPLACED",
-        f"{path.name} does not hold the {word} of the run that it is named after",
+        f"{path.name} holds no usable {word} on the run that it is named after",
         where=str(path),
         next_run="stops again; nothing was read or written",
         fix=f"mv {shlex.quote(str(path))} {shlex.quote(str(path))}.aside, then run again: the increment is judged anew",

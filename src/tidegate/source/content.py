@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tidegate.source.listing import is_inside
-from tidegate.spec.models import FilesSource
+from tidegate.spec.models import LINE_FORMATS, FilesSource
 from tidegate.spec.reader_options import has_documents
 
 _MARKED_BYTES = 16 << 10
@@ -85,7 +85,7 @@ def mark_of(reader: int, size: int) -> Mark:
 def is_line_format(spec: FilesSource, path: str = "") -> bool:
     """Whether a record ends where its line ends, as far as spec and name tell: not wholetext, not JSON over several
     lines, not compressed."""
-    if spec.format not in ("json", "csv", "text") or _option(spec, "wholetext") == "true" or has_documents(spec):
+    if spec.format not in LINE_FORMATS or _option(spec, "wholetext") == "true" or has_documents(spec):
         return False
     return not path.lower().endswith(_COMPRESSED)
 

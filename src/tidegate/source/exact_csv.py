@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from tidegate.source.exact_values import CHECKED, Separators, describe_inexact, literal, plain_pattern
-from tidegate.spec.ddl import Column
+from tidegate.spec.ddl import Column, quote_column
 from tidegate.spec.ddl_tree import read_type
 
 
@@ -49,9 +49,7 @@ def describe_row(
         fault = describe_inexact(read_type(type_), f"c{number}.text", options, separators)
         if fault is None:
             continue
-        texts = ", ".join(
-            f"struct({literal(name)} AS path, {root}.`{name.replace('`', '``')}` AS text)" for name in names
-        )
+        texts = ", ".join(f"struct({literal(name)} AS path, {root}.{quote_column(name)} AS text)" for name in names)
         told = f"CASE WHEN c{number}.text IS NOT NULL THEN {fault} END"
         parts.append(
             f"filter(transform(array({texts}), c{number} -> struct(c{number}.path AS path, {told} AS fault)), "

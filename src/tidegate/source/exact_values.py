@@ -46,7 +46,10 @@ def describe_inexact(node: Node, text: str, options: Mapping[str, str], separato
 
 
 def plain_pattern(node: Node, options: Mapping[str, str], separators: Separators) -> str | None:
-    """A regular expression of texts that ``node`` holds exactly, beyond doubt; None when any text is."""
+    """A regular expression of texts that ``node`` holds exactly, beyond doubt; None when it holds every text so.
+
+    What :func:`describe_inexact` finds a fault in must not match: nobody would look at it a second time.
+    """
     if node.kind == "decimal":
         decimals = f"(?:[.][0-9]{{0,{node.scale}}}+)?+" if separators == Separators() else ""
         return f"-?[0-9]++{decimals}"

@@ -15,7 +15,7 @@ from typing import Any
 
 from tidegate.errors import UsageError
 from tidegate.spec.kafka_options import SECURITY_SETTINGS, TUNING_SETTINGS
-from tidegate.spec.reader_options import KAFKA_STREAM_OPTIONS
+from tidegate.spec.reader_options import KAFKA_STREAM_OPTIONS, show_option
 from tidegate.spec.secrets import KAFKA_SECRETS
 
 _FIXED = {
@@ -86,19 +86,19 @@ def map_settings(
     for key, value in project_options.items():
         name = key.removeprefix("kafka.")
         if name in allowed:
-            java[name] = _text(value)
+            java[name] = show_option(value)
         else:
             faults.append(_refusal(f"kafka.options: {key}", name, allowed, _FIXED))
     for key, value in source_options.items():
         name = key.removeprefix("kafka.")
         if key.startswith("kafka.") and name in allowed:
-            java[name] = _text(value)
+            java[name] = show_option(value)
         elif key.startswith("kafka."):
             faults.append(_refusal(key, name, allowed, _FIXED))
         elif key in KAFKA_STREAM_OPTIONS:
-            reader[key] = _text(value)
+            reader[key] = show_option(value)
         elif key in parser_names:
-            parser[key] = _text(value)
+            parser[key] = show_option(value)
         else:
             known = tuple(KAFKA_STREAM_OPTIONS) + parser_names + tuple("kafka." + name for name in allowed)
             faults.append(_refusal(key, key, known, _FIXED_READER))
@@ -119,10 +119,6 @@ def map_settings(
     secrets = {java[name] for name in KAFKA_SECRETS - {"sasl.username"} if java.get(name)}
     secrets |= {client[name] for name in ("sasl.password",) if client.get(name)}
     return KafkaSettings(bootstrap_servers, client, spark, parser, tuple(sorted(secrets, key=len, reverse=True)))
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _refusal(shown: str, name: str, allowed: tuple[str, ...], fixed: Mapping[str, str]) -> str:

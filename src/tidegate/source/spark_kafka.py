@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from tidegate.source.kafka import KafkaBirth, offsets_to_json, settings_of
 from tidegate.source.spark_parse import parse_text
+from tidegate.spec.ddl import quote_column
 from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
 from tidegate.spec.reader_options import parser_options
 
@@ -129,7 +130,7 @@ def shape_records(frame: DataFrame, spec: KafkaSource) -> DataFrame:
     policy = spec.unknown_fields if spec.format == "json" else "report"
     parsed = parse_text(text, "_raw", spec.format, schema, parser_options(spec), policy, spec.values)
     first: list[Column] = [
-        F.col("`" + name.replace("`", "``") + "`") for name in parsed.columns if not _is_framework(name, spec.metadata)
+        F.col(quote_column(name)) for name in parsed.columns if not _is_framework(name, spec.metadata)
     ]
     last = [*(METADATA_COLUMNS if spec.metadata else ()), "_raw", "_position", "_malformed", "_detail", "_unknown"]
     return parsed.select(*first, *last)

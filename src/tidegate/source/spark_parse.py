@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from tidegate.source import exact_csv, exact_json
-from tidegate.source.exact_values import Separators
+from tidegate.source.exact_values import Separators, literal
 from tidegate.spec.ddl import Column as DdlColumn
-from tidegate.spec.ddl import parse_ddl
+from tidegate.spec.ddl import parse_ddl, quote_column
 from tidegate.spec.ddl_tree import read_columns
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def parse_text(
     changes pass.
     """
     columns = parse_ddl(ddl_schema)
-    value = _quoted(value_column)
+    value = quote_column(value_column)
     root = f"{_PARSED}.{_RECORD}" if format == "json" else _PARSED
     exact = values == "exact"
     separators = separators_of(df.sparkSession, options)
@@ -82,7 +82,7 @@ def parse_text(
     reasons = [(f"{value} IS NULL", f"'{TOMBSTONE}'"), (f"NOT is_valid_utf8({value})", "'not valid UTF-8'")]
     if format != "text":
         reasons.append((_is_corrupt(format, value), why_corrupt))
-    reasons += [(condition, _literal(text)) for condition, text in problems]
+    reasons += [(condition, literal(text)) for condition, text in problems]
     if exact and format != "text":
         reasons.append((f"{_FAULTS} IS NOT NULL", list_faults(_FAULTS)))
     if format == "json" and unknown_fields_policy == "quarantine":
@@ -99,7 +99,7 @@ def parse_text(
     kept = [
         F.expr(f"CASE WHEN is_valid_utf8({value}) THEN {value} ELSE base64(CAST({value} AS BINARY)) END").alias(name)
         if name == value_column
-        else F.col(_quoted(name))
+        else F.col(quote_column(name))
         for name in df.columns
     ]
     rescued: list[Column] = []
@@ -152,13 +152,13 @@ def separators_of(spark: SparkSession, options: Mapping[str, str]) -> Separators
 def _close_csv(
     columns: Sequence[DdlColumn], value: str, options: Mapping[str, str], separators: Separators
 ) -> str | None:
-    strings = ", ".join(f"{_quoted(column.name)} STRING" for column in columns)
+    strings = ", ".join(f"{quote_column(column.name)} STRING" for column in columns)
     faults = exact_csv.describe_row(columns, "s", options, separators)
     if faults is None:
         return None
-    as_text = f"from_csv({value}, {_literal(strings)}, {_sql_map(options)})"
+    as_text = f"from_csv({value}, {literal(strings)}, {_sql_map(options)})"
     pattern = exact_csv.plain_row(columns, options, separators)
-    plain = "false" if pattern is None else f"{value} RLIKE {_literal(pattern)}"
+    plain = "false" if pattern is None else f"{value} RLIKE {literal(pattern)}"
     looked = f"transform(array({as_text}), s -> {faults})[0]"
     return f"CASE WHEN NOT {plain} AND {_PARSED}.{_CORRUPT} IS NULL THEN {looked} END"
 
@@ -195,7 +195,7 @@ def _range_problems(columns: Sequence[DdlColumn], value: str, root: str) -> list
         field = _field(name, root)
         if type_ in ("float", "double"):
             # A record may say infinity; 1e400 does not.
-            says = _literal(rf'"{_regex(name)}"\s*:\s*"?[+-]?(?i:inf)')
+            says = literal(rf'"{_regex(name)}"\s*:\s*"?[+-]?(?i:inf)')
             infinite = f"abs({field}) = CAST('Infinity' AS {type_})"
             problems.append((f"{infinite} AND NOT {value} RLIKE {says}", f"{name}: too large for {type_.upper()}"))
         elif type_ in ("date", "timestamp", "timestamp_ntz"):
@@ -210,7 +210,7 @@ def _range_problems(columns: Sequence[DdlColumn], value: str, root: str) -> list
             # Spark multiplies a number by 10^6 = 2^6 * 15625 without a look at the overflow, so epoch microseconds can
             # land anywhere. Only what 64 divides and a whole second does not can be such a value: few are looked at.
             micros = f"unix_micros({field})"
-            digits = _literal(rf'"{_regex(name)}"\s*:\s*-?[0-9]{{13,}}')
+            digits = literal(rf'"{_regex(name)}"\s*:\s*-?[0-9]{{13,}}')
             wrapped = f"{micros} % 64 = 0 AND {micros} % 1000000 != 0 AND {value} RLIKE {digits}"
             problems.append((wrapped, f"{name}: {kind} outside the years 1 to 9999"))
     return problems
@@ -228,16 +228,16 @@ def _why_json(columns: Sequence[DdlColumn], value: str, options: Mapping[str, st
     """SQL that names what is wrong with a corrupt record. Costs several parses, and only corrupt records pay them."""
     wrong = []
     for name, type_, _ in columns:
-        held = f"m[{_literal(name)}]"
+        held = f"m[{literal(name)}]"
         fault = f"{_field(name, root)} IS NULL AND {held} IS NOT NULL"
-        wrong.append(f"CASE WHEN {fault} THEN {_literal(does_not_fit(name, type_))} END")
+        wrong.append(f"CASE WHEN {fault} THEN {literal(does_not_fit(name, type_))} END")
         if type_.startswith(("struct", "array", "map")):
-            alone = f"from_json(concat('{{\"c\":', {held}, '}}'), {_literal(f'c {type_}, {_CORRUPT} STRING')}, "
+            alone = f"from_json(concat('{{\"c\":', {held}, '}}'), {literal(f'c {type_}, {_CORRUPT} STRING')}, "
             alone += f"{_sql_map(_permissive(options))}).{_CORRUPT} IS NOT NULL"
             text = does_not_fit_inside(name, type_)
-            wrong.append(f"CASE WHEN {_field(name, root)} IS NOT NULL AND {alone} THEN {_literal(text)} END")
+            wrong.append(f"CASE WHEN {_field(name, root)} IS NOT NULL AND {alone} THEN {literal(text)} END")
     named = f"array_join(array_compact(array({', '.join(wrong)})), '; ')"
-    schema = _literal(f"{_fields(columns, ' ')}, {_CORRUPT} STRING")
+    schema = literal(f"{_fields(columns, ' ')}, {_CORRUPT} STRING")
     whole = f"from_json({value}, {schema}, {_sql_map(_permissive(options))})"
     told = (
         f"transform(array({_as_map(value, options)}), m -> CASE "
@@ -252,11 +252,11 @@ def _why_json(columns: Sequence[DdlColumn], value: str, options: Mapping[str, st
 
 def explain_csv_fault(columns: Sequence[DdlColumn], value: str, options: Mapping[str, str], root: str) -> str:
     """SQL that names what is wrong with the corrupt csv row in ``value``; ``root`` is the struct of what was parsed."""
-    strings = ", ".join(f"{_quoted(column.name)} STRING" for column in columns) + f", {_CORRUPT} STRING"
-    as_text = f"from_csv({value}, {_literal(strings)}, {_sql_map(_permissive(options))})"
+    strings = ", ".join(f"{quote_column(column.name)} STRING" for column in columns) + f", {_CORRUPT} STRING"
+    as_text = f"from_csv({value}, {literal(strings)}, {_sql_map(_permissive(options))})"
     wrong = [
-        f"CASE WHEN {_field(name, root)} IS NULL AND s.{_quoted(name)} IS NOT NULL "
-        f"THEN {_literal(does_not_fit(name, type_))} END"
+        f"CASE WHEN {_field(name, root)} IS NULL AND s.{quote_column(name)} IS NOT NULL "
+        f"THEN {literal(does_not_fit(name, type_))} END"
         for name, type_, _ in columns
     ]
     named = f"array_join(array_compact(array({', '.join(wrong)})), '; ')"
@@ -271,7 +271,7 @@ def corrupt_tokens(
     spark: SparkSession, type_: str, tokens: Sequence[str], options: Mapping[str, str]
 ) -> frozenset[str]:
     """Those of some JSON values, each as it is written, that Spark does not take for a value of the type."""
-    schema = _literal(f"c {type_}, {_CORRUPT} STRING")
+    schema = literal(f"c {type_}, {_CORRUPT} STRING")
     parsed = f"from_json(concat('{{\"c\":', t, '}}'), {schema}, {_sql_map(_permissive(options))})"
     query = f"SELECT transform(from_json(:tokens, 'array<string>'), t -> {parsed}.{_CORRUPT} IS NOT NULL) AS corrupt"
     [row] = spark.sql(query, args={"tokens": json.dumps(list(tokens))}).collect()
@@ -298,12 +298,12 @@ def _permissive(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _sql_map(options: Mapping[str, str]) -> str:
-    pairs = [_literal(text) for pair in options.items() for text in pair]
+    pairs = [literal(text) for pair in options.items() for text in pair]
     return f"map({', '.join(pairs)})" if pairs else "map('mode', 'PERMISSIVE')"
 
 
 def _fields(columns: Sequence[DdlColumn], between: str) -> str:
-    return ", ".join(f"{_quoted(name)}{between}{type_}" for name, type_, _ in columns)
+    return ", ".join(f"{quote_column(name)}{between}{type_}" for name, type_, _ in columns)
 
 
 def _article(type_: str) -> str:
@@ -312,17 +312,8 @@ def _article(type_: str) -> str:
 
 
 def _field(name: str, root: str) -> str:
-    return f"{root}.{_quoted(name)}"
+    return f"{root}.{quote_column(name)}"
 
 
 def _regex(name: str) -> str:
     return "".join(f"\\{letter}" if letter.isascii() and not letter.isalnum() else letter for letter in name)
-
-
-def _literal(text: str) -> str:
-    """``text`` as a SQL string literal, whatever it holds."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

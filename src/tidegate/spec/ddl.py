@@ -121,9 +121,14 @@ def show_ddl(columns: list[Column]) -> str:
     return ", ".join(f"{quote_name(name)} {kind}{'' if nullable else ' NOT NULL'}" for name, kind, nullable in columns)
 
 
+def quote_column(name: str) -> str:
+    """A top-level column as Spark SQL names it: dots, blanks and backticks are part of the name."""
+    return "`" + name.replace("`", "``") + "`"
+
+
 def quote_name(name: str) -> str:
     """A column's name as DDL wants it: in backticks where it is not a plain word."""
-    return name if _PLAIN.fullmatch(name) else "`" + name.replace("`", "``") + "`"
+    return name if _PLAIN.fullmatch(name) else quote_column(name)
 
 
 def refuse_twins(names: list[str], column: str | None) -> None:

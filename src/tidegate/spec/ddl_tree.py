@@ -28,8 +28,7 @@ class Node(NamedTuple):
     @property
     def scale(self) -> int:
         """The decimals of a DECIMAL."""
-        match = _DECIMAL.fullmatch(self.type)
-        return int(match[2]) if match else 0
+        return digits_of_decimal(self.type)[1]
 
     def leaves(self) -> Iterator[Node]:
         """The types inside that hold no other type."""
@@ -40,6 +39,12 @@ class Node(NamedTuple):
         yield self
         for _, inner in self.fields:
             yield from inner.walk()
+
+
+def digits_of_decimal(type_: str) -> tuple[int, int]:
+    """(digits, of these decimals) of a DECIMAL; Spark's default without them."""
+    match = _DECIMAL.fullmatch(type_)
+    return (int(match[1]), int(match[2])) if match else (10, 0)
 
 
 def read_type(text: str) -> Node:

@@ -37,6 +37,12 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
 
 
+LINE_FORMATS = ("json", "csv", "text")
+"""Formats of files whose records are lines."""
+COLUMNAR_FORMATS = ("parquet", "orc")
+"""Formats of files whose footer names the columns."""
+
+
 class FilesSource(Strict):
     """New files in a folder, or matching a glob."""
 

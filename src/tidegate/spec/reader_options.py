@@ -217,7 +217,7 @@ def has_documents(source: FilesSource | KafkaSource) -> bool:
 
 
 def show_option(value: Any) -> str:
-    """An option's value as Spark wants it: text, with ``true`` and ``false`` in lower case."""
+    """The value of an option or a setting as Spark wants it: text, with ``true`` and ``false`` in lower case."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -9,7 +9,15 @@ from tidegate.spec.ddl import Column, DdlError, is_infer, parse_ddl
 from tidegate.spec.document import names_variable
 from tidegate.spec.faults import STORAGE_NOT_SUPPORTED, name_nearest, show_value
 from tidegate.spec.findings import Finding
-from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec, RateSource, SocketSource, SourceSpec
+from tidegate.spec.models import (
+    COLUMNAR_FORMATS,
+    FilesSource,
+    KafkaSource,
+    PipelineSpec,
+    RateSource,
+    SocketSource,
+    SourceSpec,
+)
 from tidegate.spec.paths import is_uri
 from tidegate.spec.reader_options import check_reader_options
 from tidegate.spec.trial_options import check_trial_options, gives_timestamp
@@ -167,7 +175,7 @@ def _check_on_change(here: tuple[str | int, ...], source: FilesSource) -> list[F
     if source.on_change == "fail":
         return []
     other = "write report or fail"
-    if source.format in ("parquet", "orc"):
+    if source.format in COLUMNAR_FORMATS:
         return [Finding(here, f"reread_tail reads appended lines, and {source.format} has none", other)]
     options = {key: str(value).lower() for key, value in source.options.items()}
     for key in ("wholetext", "multiLine"):

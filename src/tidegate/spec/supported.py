@@ -1,4 +1,4 @@
-"""What the contract's syntax allows and this version does not do yet. This is the one place that says so."""
+"""What the syntax of a spec allows and this version does not do yet. This is the one place that says so."""
 
 from __future__ import annotations
 
