@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from tidegate.source.listing import is_inside
 from tidegate.spec.models import LINE_FORMATS, FilesSource
-from tidegate.spec.reader_options import has_documents
+from tidegate.spec.reader_options import has_documents, is_wide
 
 _MARKED_BYTES = 16 << 10
 _CHUNK_BYTES = 1 << 20
@@ -99,7 +99,7 @@ def ends_in_line_break(reader: int, size: int, spec: FilesSource) -> bool:
     """Whether the last line is complete; one read."""
     ending = line_end(spec)
     last = os.pread(reader, len(ending) + 3, max(0, size - len(ending) - 3))
-    if _option(spec, "encoding").replace("-", "").startswith(("utf16", "utf32")):
+    if is_wide(_option(spec, "encoding")):
         last = last.rstrip(b"\0")
     return last.endswith(ending)
 

@@ -19,7 +19,7 @@ from tidegate.source.spark_parse import explain_csv_fault, list_faults, parse_te
 from tidegate.spec.as_read import SpooledSource
 from tidegate.spec.ddl import Column, parse_ddl
 from tidegate.spec.models import FilesSource
-from tidegate.spec.reader_options import has_documents, parser_options
+from tidegate.spec.reader_options import has_documents, is_wide, parser_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -130,6 +130,8 @@ def _read_csv_files(
     as_texts = checked_columns(in_files) if spec.values == "exact" else []
     read_as = [column._replace(type="string") if column in as_texts else column for column in columns]
     options = options | {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    if is_wide(options.get("encoding", "")) and "lineSep" not in options:
+        options["multiLine"] = "true"  # line by line Spark looks for the one byte of a line break, inside characters
     options["enforceSchema"] = "false"  # or a file with its columns in another order is read wrongly in silence
     frame = (
         reader.format("csv").options(**options).schema(_ddl([*read_as, Column(_CORRUPT, "string", True)])).load(path)

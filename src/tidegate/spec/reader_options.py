@@ -216,6 +216,11 @@ def has_documents(source: FilesSource | KafkaSource) -> bool:
     return isinstance(source, FilesSource) and source.format == "json" and is_set
 
 
+def is_wide(encoding: str) -> bool:
+    """Whether each character of an encoding takes two bytes or four."""
+    return encoding.lower().replace("-", "").replace("_", "").startswith(("utf16", "utf32"))
+
+
 def show_option(value: Any) -> str:
     """The value of an option or a setting as Spark wants it: text, with ``true`` and ``false`` in lower case."""
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -19,7 +19,7 @@ from tidegate.spec.models import (
     SourceSpec,
 )
 from tidegate.spec.paths import is_uri
-from tidegate.spec.reader_options import check_reader_options
+from tidegate.spec.reader_options import check_reader_options, is_wide
 from tidegate.spec.trial_options import check_trial_options, gives_timestamp
 
 KAFKA_METADATA: tuple[Column, ...] = (
@@ -181,7 +181,7 @@ def _check_on_change(here: tuple[str | int, ...], source: FilesSource) -> list[F
     for key in ("wholetext", "multiLine"):
         if options.get(key) == "true":
             return [Finding(here, f"reread_tail reads appended lines, and with {key} a line is not a record", other)]
-    if options.get("encoding", "utf-8").replace("-", "").startswith(("utf16", "utf32")):
+    if is_wide(options.get("encoding", "")):
         return [Finding(here, f"reread_tail cannot tell the lines of {source.options['encoding']}", other)]
     return []
 
