@@ -221,8 +221,10 @@ def test_names_that_mean_something_to_a_pattern(spark: SparkSession) -> None:
 def test_records_that_are_written_otherwise_are_judged_by_what_they_hold(spark: SparkSession) -> None:
     """A key of a map with the name of a STRING column, texts and keys in single quotes, keys with escapes."""
     of_map = '{"id":"a","m":{"id":5},"x":{"a":1,"b":2}}'
-    (row,) = parse(spark, of_map, ddl="id STRING, m MAP<STRING,INT>, x STRUCT<a: INT>")
+    kept = '{"id":1.50,"m":{"k":5}}'
+    row, other = parse(spark, of_map, kept, ddl="id STRING, m MAP<STRING,INT>, x STRUCT<a: INT>")
     assert (row._detail, row._unknown, row.m) == (None, ["x.b"], {"id": 5})
+    assert (other._detail, other.id, other.m) == (None, "1.50", {"k": 5})
     ddl = "id STRING, d DATE, t TIMESTAMP, n DECIMAL(10,2), s STRUCT<a: STRING>"
     good = {
         "{'id':'x1','d':'2024-01-02','t':'2024-01-02T10:00:00Z','n':'1.50'}": "x1",

@@ -363,11 +363,10 @@ def _raw(name: str) -> str:
 
 def _kept_names(root: Node) -> list[str]:
     """Names of STRING fields that are nothing else anywhere: a pattern cannot tell one depth from another. None where a
-    map has other values than texts: its keys may be any."""
-    if any(
-        node.kind == "map" and not node.fields[0][1].fields and node.fields[0][1].kind != "string"
-        for node in root.walk()
-    ):
+    map that is not a field has other values than texts: its keys may be any."""
+    maps = [node for node in root.walk() if _has_other_keys(node)]
+    fields = [inner for node in root.walk() if node.kind == "struct" for _, inner in node.fields]
+    if any(not any(one is field for field in fields) for one in maps):
         return []
     kinds: dict[str, set[str]] = {}
 
@@ -381,9 +380,15 @@ def _kept_names(root: Node) -> list[str]:
     return [_raw(name) for name, found in kinds.items() if found == {"string"} and _raw(name) == name]
 
 
+def _has_other_keys(node: Node) -> bool:
+    """Whether it is a map whose values would not fit any more in quotes."""
+    return node.kind == "map" and not node.fields[0][1].fields and node.fields[0][1].kind != "string"
+
+
 def _cannot_keep(root: Node, value: str) -> str:
     """SQL: whether numbers are left as they are: an object or array stands where a STRING is declared, and its keys may
-    be any, or a key is not written as the schema has it (in single quotes, with an escape)."""
+    be any, or a key is not written as the schema has it (in single quotes, with an escape), or a map has one of the
+    names as a key."""
     direct: list[str] = []
     listed: list[str] = []
 
@@ -400,6 +405,11 @@ def _cannot_keep(root: Node, value: str) -> str:
     if listed:
         inside = r'(?:[^"{}\[\]]++|"(?:[^"\\]++|\\.)*+")*+[{\[]'
         found.append(rf'"{trie_pattern(listed)}"{_BLANK}:{_BLANK}[{{\[]{inside}')
+    maps = [name for node in root.walk() if node.kind == "struct" for name, one in node.fields if _has_other_keys(one)]
+    if maps and (kept := _kept_names(root)):
+        key = rf'"{trie_pattern(kept)}"{_BLANK}:'
+        before = rf'(?:[^"{{}}]++|"(?!{key[1:]})(?:[^"\\]++|\\.)*+")*+'
+        found.append(rf'"{trie_pattern([_raw(name) for name in maps])}"{_BLANK}:{_BLANK}\{{{before}{key}')
     found.append(rf"'{_BLANK}:|\\u[0-9a-fA-F]{{4}}[^\"]*+\"{_BLANK}:")
     return f"{value} RLIKE {literal('|'.join(found))}"
 
