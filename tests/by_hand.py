@@ -24,7 +24,7 @@ from tidegate.run.preflight import check_agreement, gather_facts
 from tidegate.run.rebirth import pin_paths
 from tidegate.run.repair import repair_pipeline
 from tidegate.run.report import fill_from_manifests, load_report, new_report, save_report
-from tidegate.run.settle import sweep_attempts, sync_ledger
+from tidegate.run.settle import sweep_attempts, sync_owed
 from tidegate.run.steps import RunContext
 from tidegate.source.ledger import LedgerRow, NewFile, open_ledger
 from tidegate.spec.load import load_pipeline
@@ -147,7 +147,7 @@ class ByHand:
             new = sorted(self.root.glob("data/inbox/*.csv"))
             files = [NewFile(f"data/inbox/{path.name}", path.stat().st_size, 1, "") for path in new]
             rows = [row for row in ledger.add_links("orders", files) if row.state == "linked"]
-        sweep_attempts(paths, facts)
+        sweep_attempts(paths, facts, context.lease)
         if rows or facts.in_flight is not None:
             context.lease.check()
             self.drive(context, rows)
@@ -155,7 +155,7 @@ class ByHand:
         facts = context.facts = gather_facts(paths, context.spec)
         if facts.query_id is not None:
             name_query(paths, facts.query_id)
-        sync_ledger(paths, context.spec, facts.owed, context.lease)
+        sync_owed(paths, context.spec, facts, context.lease)
 
     def drive(self, context: RunContext, rows: list[LedgerRow]) -> None:
         """One batch of Spark's: planned, staged, committed."""

@@ -83,7 +83,7 @@ class Keyed:
         run_id = run_id or f"run up to {self.next_batch - 1}"
         context = self.context(run_id, holds)
         facts = context.recover()
-        sweep_attempts(self.paths, facts)
+        sweep_attempts(self.paths, facts, context.lease)
         if facts.owed:
             fill_from_manifests(context.report, facts.owed)
             verdict = audit_increment(context, facts)

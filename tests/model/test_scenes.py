@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -10,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.model.edits import edit
+from tests.model.fake_kafka import FakeBrokers
+from tests.model.fake_spark import Driver
 from tests.model.machine import ROOM
-from tests.model.processes import Process, Stop
+from tests.model.processes import Process, Stop, current
 from tests.model.world import Shape, World
-from tidegate.errors import DisagreementError, HeldError
+from tidegate.errors import DisagreementError, HeldError, TryAgainError
 
 
 @pytest.fixture
@@ -130,3 +133,103 @@ def test_a_driver_that_slept_over_its_manifest_until_its_files_were_swept(world:
     assert process.error is None, process.error
     world.check_all()
     world.settle("discard")
+
+
+def test_a_manifest_of_swept_files_that_came_before_the_driver_died(world: World) -> None:
+    """Whoever looks behind the driver does not take it for a batch that was seen with its files."""
+    world.offer(0, ["good", "good"])
+    frozen(world, world.run("r1", stop=Stop("manifests/")))
+    frozen(world, world.run("r2", stop=Stop("orders/r2", after=True)))
+    world.thaw(0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Driver, "submit", lambda self, plan: 137)
+        died = world.thaw(0).error
+    assert isinstance(died, TryAgainError) and died.code == "DRIVER_DIED"
+    assert world.run("r3").error is None
+    world.check_all()
+
+
+@pytest.mark.parametrize("kinds", [["good", "malformed"], ["malformed"]])
+def test_an_attempt_of_which_only_the_quarantined_records_were_swept(world: World, kinds: list[str]) -> None:
+    world.offer(0, kinds)
+    frozen(world, world.run("r1", stop=Stop("manifests/")))
+    other = world.run("r2", stop=Stop("unlink part-captured", after=True))
+    assert other.state == "stopped"
+    world.kill(other)
+    world.thaw(0)
+    assert world.run("r3").error is None
+    world.check_all()
+
+
+def let_the_first_one_come_late(world: World) -> Process:
+    """A process that found a manifest of swept files, and is about to take it away."""
+    frozen(world, world.run("r1", stop=Stop("manifests/")))
+    world.kill(world.run("r2", stop=Stop("orders/r2", after=True)))
+    world.thaw(0)
+    process = world.run("r3", stop=Stop(".swept"))
+    assert process.state == "stopped"
+    return process
+
+
+@pytest.mark.parametrize("by", ["run", "driver"])
+def test_a_sleeper_takes_no_later_manifest_away(world: World, by: str) -> None:
+    world.offer(0, ["poor", "poor"])
+    if by == "run":
+        world.freeze(let_the_first_one_come_late(world))
+    else:
+        frozen(world, world.run("r1", stop=Stop("manifests/")))
+        other = world.run("r2", stop=Stop("orders/r2", after=True))
+        world.freeze(other)
+        world.thaw(0)
+        world.thaw(0, stop=Stop(".swept"))
+        frozen(world, other)
+    assert isinstance(world.run("r4").error, HeldError)
+    world.thaw(0)
+    held = world.run("r5").error
+    assert isinstance(held, HeldError) and held.code == "EARLIER_INCREMENT_HELD"
+    world.settle("discard")
+
+
+@pytest.mark.parametrize("fate", ["killed", "frozen"])
+def test_a_sleeper_that_is_stopped_again_with_a_later_manifest_in_its_hands(world: World, fate: str) -> None:
+    world.offer(0, ["poor", "poor"])
+    process = let_the_first_one_come_late(world)
+    world.freeze(process)
+    assert isinstance(world.run("r4").error, HeldError)
+    world.thaw(0, stop=Stop(".swept", after=True))
+    if fate == "killed":
+        world.kill(process)
+    else:
+        frozen(world, process)
+    held = world.run("r5").error
+    assert isinstance(held, HeldError) and held.code == "EARLIER_INCREMENT_HELD"
+    world.settle("release")
+
+
+@pytest.mark.parametrize("world", ["kafka"], indirect=True)
+def test_a_run_that_slept_over_its_question_to_the_brokers(world: World) -> None:
+    """It knows of no batch that was staged meanwhile, and sweeps none of them away."""
+    ask = FakeBrokers.cluster_id
+
+    def ask_slowly(brokers: FakeBrokers) -> str | None:
+        process = current()
+        with process.at("ask the brokers") if process is not None else contextlib.nullcontext():
+            return ask(brokers)
+
+    world.patch.setattr(FakeBrokers, "cluster_id", ask_slowly)
+    world.offer(0, ["poor"])
+    frozen(world, world.run("r1", stop=Stop("ask the brokers")))
+    assert isinstance(world.run("r2").error, HeldError)
+    world.thaw(0)
+    held = world.run("r3").error
+    assert isinstance(held, HeldError) and held.code == "EARLIER_INCREMENT_HELD"
+    world.settle("release")
+
+
+def test_quarantined_records_that_somebody_removed_before_the_verdict(world: World) -> None:
+    """The verdict does not hang on what most of them were set aside for."""
+    world.offer(0, ["good", "malformed"])
+    world.kill(world.run("r1", stop=Stop("verdicts")))
+    for file in world.paths.quarantine.glob("*.parquet"):
+        file.unlink()
+    assert world.run("r2").error is None

@@ -257,6 +257,29 @@ def test_names_that_mean_something_to_a_pattern(spark: SparkSession) -> None:
         assert details == [f"{name}: too large for DOUBLE", None, None]
 
 
+def test_records_that_are_written_otherwise_are_judged_by_what_they_hold(spark: SparkSession) -> None:
+    """A key of a map with the name of a STRING column, texts and keys in single quotes, keys with escapes."""
+    of_map = '{"id":"a","m":{"id":5},"x":{"a":1,"b":2}}'
+    kept = '{"id":1.50,"m":{"k":5}}'
+    row, other = parse(spark, of_map, kept, ddl="id STRING, m MAP<STRING,INT>, x STRUCT<a: INT>")
+    assert (row._detail, row._unknown, row.m) == (None, ["x.b"], {"id": 5})
+    assert (other._detail, other.id, other.m) == (None, "1.50", {"k": 5})
+    ddl = "id STRING, d DATE, t TIMESTAMP, n DECIMAL(10,2), s STRUCT<a: STRING>"
+    good = {
+        "{'id':'x1','d':'2024-01-02','t':'2024-01-02T10:00:00Z','n':'1.50'}": "x1",
+        """{"id":1.50,"s":{"a":"\\u0041, it's"}}""": "1.50",
+    }
+    bad = {
+        "{'id':1.50}": "id: a number that STRING would not keep as it is written: write it in quotes",
+        '{"\\u0069d":1.50}': "id: a number that STRING would not keep as it is written: write it in quotes",
+        "{'n':1.555}": "n: more decimals than DECIMAL(10,2) holds",
+    }
+    rows = parse(spark, *good, *bad, ddl=ddl)
+    assert [(row._detail, row.id) for row in rows[: len(good)]] == [(None, wanted) for wanted in good.values()]
+    assert rows[0].n == Decimal("1.50") and rows[0].d == dt.date(2024, 1, 2)
+    assert [row._detail for row in rows[len(good) :]] == list(bad.values())
+
+
 def test_csv(spark: SparkSession) -> None:
     wanted = {
         "1,a,2.5": (False, None),

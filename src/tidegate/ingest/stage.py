@@ -45,7 +45,7 @@ from tidegate.spec.models import FilesSource, PipelineSpec
 from tidegate.staging.birth import name_query
 from tidegate.staging.checkpoint import files_between, read_checkpoint, read_offsets, read_start
 from tidegate.staging.durable import CheckpointSync, sync_files
-from tidegate.staging.files import is_swept, list_staged_files
+from tidegate.staging.files import drop_swept, is_swept, list_staged_files
 from tidegate.staging.manifest import (
     UNKNOWN_NAMES_AT_MOST,
     BatchManifest,
@@ -56,6 +56,7 @@ from tidegate.staging.manifest import (
     write_manifest,
 )
 from tidegate.staging.open_state import note_batch
+from tidegate.table.log import holds_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -259,11 +260,14 @@ class BatchStager:
 
     def _drop_swept(self, path: Path) -> bool:
         """Remove the manifest of an attempt that was swept before it had one; False for any other manifest."""
-        if not is_swept(self.paths, manifest_from_json(path.read_bytes())):
+        manifest = manifest_from_json(path.read_bytes())
+        quarantined = holds_batch(self.paths.quarantine, manifest.query_id, manifest.batch_id)
+        if not is_swept(self.paths, manifest, quarantined=quarantined):
             return False
         check_token(self.paths, self.order.token)
-        storage.remove(path)
-        return True
+        is_dropped = drop_swept(self.paths, manifest)
+        check_token(self.paths, self.order.token)
+        return is_dropped
 
     def _paths_of(self, ranges: Ranges) -> list[Path]:
         return [self.paths.intake(name) / link for name, taken in ranges.items() for link in taken.get("links", ())]

@@ -21,7 +21,7 @@ from tidegate.run.pinned import describe_pinned, settings_at_birth
 from tidegate.run.preflight import Facts, check_agreement, gather_facts
 from tidegate.run.renewal import renew_long_checkpoint
 from tidegate.run.report import join_named
-from tidegate.run.settle import sweep_attempts, sync_ledger
+from tidegate.run.settle import sweep_attempts, sync_owed
 from tidegate.run.starts import describe_start
 from tidegate.run.statics import pin_statics
 from tidegate.run.submit import SubmitPlan, driver_died, plan_submit
@@ -116,7 +116,7 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
         paths, facts = context.paths, context.facts
         assert facts is not None
         _admit(context, ledger, pending)
-    sweep_attempts(paths, facts)
+    sweep_attempts(paths, facts, context.lease)
     _forget_returned(context, facts)
     statics = pin_statics(project, paths, spec, facts.checkpoint)
     for name, version in statics.items():
@@ -372,7 +372,7 @@ def _run_driver(context: RunContext, ordered: tuple[IngestOrder, Pending], submi
     facts = context.facts = gather_facts(paths, context.spec)
     if facts.query_id is not None:
         name_query(paths, facts.query_id)
-    sync_ledger(paths, context.spec, facts.owed, context.lease)
+    sync_owed(paths, context.spec, facts, context.lease)
     with contextlib.suppress(DisagreementError):  # the next run says what does not agree
         check_agreement(facts, context.name)
         set_seal(paths, facts.checkpoint, facts.files, facts.seal)

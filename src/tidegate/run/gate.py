@@ -148,7 +148,10 @@ def find_most_frequent(paths: PipelinePaths, owed: Sequence[BatchManifest]) -> s
     if not batches:
         return ""
     files = [paths.quarantine / file.path for file in list_data_files(paths.quarantine)]
-    (reason, detail), count = count_details([file for file in files if parse_file_name(file.name) in batches])[0]
+    counts = count_details([file for file in files if parse_file_name(file.name) in batches and file.exists()])
+    if not counts:
+        return ""
+    (reason, detail), count = counts[0]
     why = detail[:_DETAIL_AT_MOST] or reason
     return f"{f'late: {why}' if reason == 'late' and detail else why} ({count:,})"
 

@@ -26,7 +26,7 @@ from tidegate.source.spool import remove_spooled
 from tidegate.spec.as_read import SpooledSource
 from tidegate.spec.models import FilesSource, PipelineSpec
 from tidegate.staging.durable import CheckpointSync
-from tidegate.staging.files import is_swept
+from tidegate.staging.files import drop_swept, is_swept, put_back_taken
 from tidegate.staging.manifest import BatchManifest, end_positions, find_tombstones
 from tidegate.staging.retired import read_retired
 from tidegate.staging.seal import read_seal
@@ -34,7 +34,7 @@ from tidegate.staging.torn_plan import drop_torn_plan
 from tidegate.table.folded import list_merge_folders, remove_folded
 from tidegate.table.heal import heal_log
 from tidegate.table.intent import pending_intents
-from tidegate.table.log import TableState, read_table_state
+from tidegate.table.log import TableState, holds_batch, read_table_state
 from tidegate.table.publish import finish_intent
 from tidegate.table.retire import drop_late_commits
 
@@ -73,11 +73,12 @@ def _recover(paths: PipelinePaths, spec: PipelineSpec, lease: Lease) -> Facts:
         refuse_another_table(table, before, paths.name)
     for intent in intents:
         finish_intent(paths, intent, is_current=lease.is_current)
+    put_back_taken(paths)
     facts = gather_facts(paths, spec)
     changed = [sweep(paths, facts, lease) for sweep in (sweep_late, _sweep_swept, _heal_checkpoint)]
     if any(changed):
         facts = gather_facts(paths, spec)
-    sync_ledger(paths, spec, facts.owed, lease)
+    sync_owed(paths, spec, facts, lease)
     return settle(paths, spec, lease, facts)
 
 
@@ -119,15 +120,31 @@ def _sweep_swept(paths: PipelinePaths, facts: Facts, lease: Lease) -> bool:
     was one. Spark has not committed the batch, and computes it again as it was planned."""
     swept = [
         manifest
-        for manifest in facts.owed
-        if (manifest.query_id, manifest.batch_id) == (facts.checkpoint.query_id, facts.checkpoint.in_flight)
-        and is_swept(paths, manifest)
-        and not is_in_ledger(paths, manifest.query_id, manifest.batch_id)  # else it was seen with its files
+        for manifest in _find_swept(paths, facts)
+        if not is_in_ledger(paths, manifest.query_id, manifest.batch_id)  # else it was seen with its files
     ]
     for manifest in swept:
         lease.check()
-        storage.remove(paths.manifest(manifest.query_id, manifest.batch_id))
+        drop_swept(paths, manifest)
     return bool(swept)
+
+
+def _find_swept(paths: PipelinePaths, facts: Facts) -> list[BatchManifest]:
+    """The manifest of the batch in flight, when files that it names are gone."""
+    in_flight = (facts.checkpoint.query_id, facts.checkpoint.in_flight)
+    found = [manifest for manifest in facts.owed if (manifest.query_id, manifest.batch_id) == in_flight]
+    return [
+        manifest
+        for manifest in found
+        if is_swept(paths, manifest, quarantined=holds_batch(paths.quarantine, manifest.query_id, manifest.batch_id))
+    ]
+
+
+def sync_owed(paths: PipelinePaths, spec: PipelineSpec, facts: Facts, lease: Lease) -> None:
+    """Mark the files of batches that are staged and owed in the ledger; not of one that was never seen with its files:
+    it does not count, see :func:`_sweep_swept`."""
+    swept = _find_swept(paths, facts)
+    sync_ledger(paths, spec, [manifest for manifest in facts.owed if manifest not in swept], lease)
 
 
 def sync_ledger(paths: PipelinePaths, spec: PipelineSpec, manifests: Sequence[BatchManifest], lease: Lease) -> None:
@@ -241,23 +258,37 @@ def _remove_empty(paths: PipelinePaths, query_ids: set[str]) -> None:
                 folder.rmdir()
 
 
-def sweep_attempts(paths: PipelinePaths, facts: Facts) -> None:
+def sweep_attempts(paths: PipelinePaths, facts: Facts, lease: Lease) -> None:
     """Remove staging that nobody names: attempts that were killed, of batches that are staged or settled, and copies
     made for a publish that was planned anew.
+
+    What is there is listed before the lease is looked at: whoever slept until others have staged something leaves that
+    alone.
     """
     if not paths.staging.is_dir():
         return
+    batches = [batch for query in _list_folders(paths.staging) for batch in _list_folders(query)]
+    attempts = [attempt for batch in batches for attempt in _list(batch)]
+    lease.check()
     manifests = [manifest for found in facts.manifests.values() for manifest in found]
     named = {paths.attempts(m.query_id, m.batch_id) / m.attempt for m in manifests}
     named |= {paths.state / folder for folder in list_merge_folders(paths)}
     for intent in pending_intents(paths):
         named |= {paths.state / Path(*Path(file.source).parts[:4]) for file in intent.files_to_add}
-    for query in paths.staging.iterdir():
-        for batch in query.iterdir() if query.is_dir() else ():
-            for attempt in batch.iterdir() if batch.is_dir() else ():
-                if attempt not in named:
-                    storage.remove_tree(attempt)
-            with contextlib.suppress(OSError):
-                batch.rmdir()
+    for attempt in attempts:
+        if attempt not in named:
+            storage.remove_tree(attempt)
+    for folder in [*batches, *_list_folders(paths.staging)]:
         with contextlib.suppress(OSError):
-            query.rmdir()
+            folder.rmdir()
+
+
+def _list_folders(folder: Path) -> list[Path]:
+    return [path for path in _list(folder) if path.is_dir()]
+
+
+def _list(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except FileNotFoundError:
+        return []

@@ -77,7 +77,7 @@ def keep_numbers(root: Node, value: str, doubtful: str) -> str:
         return value
     pattern = rf'(?<!\\)"({trie_pattern(names)})"({_BLANK}:{_BLANK})({_NUMBER})(?={_BLANK}[,}}])'
     quoted = f'regexp_replace({value}, {literal(pattern)}, \'"$1"$2"$3"\')'
-    return f"CASE WHEN NOT {doubtful} OR {_holds_documents(root, value)} THEN {value} ELSE {quoted} END"
+    return f"CASE WHEN NOT {doubtful} OR {_cannot_keep(root, value)} THEN {value} ELSE {quoted} END"
 
 
 def look_closely(root: Node, value: str, options: Mapping[str, str], separators: Separators, *, exact: bool) -> str:
@@ -151,7 +151,8 @@ class _Look:
         # `\\` is a backslash; written as \u005c it cannot be taken for the beginning of another escape.
         escapes = f"replace({self._value}, {literal(chr(92) * 2)}, {literal(chr(92) + 'u005c')})"
         marked = f"regexp_replace({escapes}, {literal(_LONE)}, '{_LONE_MARK}')"
-        skipped = r'(?:[^"0-9\-]++|-(?![0-9])|"(?:[^"\\]++|\\.)*+")*+'
+        # Spark also reads texts in single quotes.
+        skipped = r"""(?:[^"'0-9\-]++|-(?![0-9])|"(?:[^"\\]++|\\.)*+"|'(?:[^'\\]++|\\.)*+')*+"""
         numbers = literal(rf"\G({skipped})(-?[0-9][0-9.eE+\-]*+)")
         marked = f"regexp_replace({marked}, {numbers}, '$1\"{_NUMBER_MARK}$2\"')"
         lone = f"array(struct('' AS path, {literal(LONE)} AS fault))"
@@ -286,7 +287,7 @@ class _Look:
 
     def _is_rewritten(self, name: str) -> str:
         """Whether Spark, and not the record, gives the digits: see :func:`keep_numbers`."""
-        return _holds_documents(self._root, self._value) if name in self._kept else "true"
+        return _cannot_keep(self._root, self._value) if name in self._kept else "true"
 
     def _changes_inside(self, text: str) -> str:
         one = self._variable()
@@ -361,7 +362,12 @@ def _raw(name: str) -> str:
 
 
 def _kept_names(root: Node) -> list[str]:
-    """Names of STRING fields that are nothing else anywhere: a pattern cannot tell one depth from another."""
+    """Names of STRING fields that are nothing else anywhere: a pattern cannot tell one depth from another. None where a
+    map that is not a field has other values than texts: its keys may be any."""
+    maps = [node for node in root.walk() if _has_other_keys(node)]
+    fields = [inner for node in root.walk() if node.kind == "struct" for _, inner in node.fields]
+    if any(not any(one is field for field in fields) for one in maps):
+        return []
     kinds: dict[str, set[str]] = {}
 
     def note(node: Node) -> None:
@@ -374,8 +380,15 @@ def _kept_names(root: Node) -> list[str]:
     return [_raw(name) for name, found in kinds.items() if found == {"string"} and _raw(name) == name]
 
 
-def _holds_documents(root: Node, value: str) -> str:
-    """SQL: whether an object or array stands where a STRING is declared: its keys may be any, and stay as they are."""
+def _has_other_keys(node: Node) -> bool:
+    """Whether it is a map whose values would not fit any more in quotes."""
+    return node.kind == "map" and not node.fields[0][1].fields and node.fields[0][1].kind != "string"
+
+
+def _cannot_keep(root: Node, value: str) -> str:
+    """SQL: whether numbers are left as they are: an object or array stands where a STRING is declared, and its keys may
+    be any, or a key is not written as the schema has it (in single quotes, with an escape), or a map has one of the
+    names as a key."""
     direct: list[str] = []
     listed: list[str] = []
 
@@ -392,7 +405,13 @@ def _holds_documents(root: Node, value: str) -> str:
     if listed:
         inside = r'(?:[^"{}\[\]]++|"(?:[^"\\]++|\\.)*+")*+[{\[]'
         found.append(rf'"{trie_pattern(listed)}"{_BLANK}:{_BLANK}[{{\[]{inside}')
-    return f"{value} RLIKE {literal('|'.join(found))}" if found else "false"
+    maps = [name for node in root.walk() if node.kind == "struct" for name, one in node.fields if _has_other_keys(one)]
+    if maps and (kept := _kept_names(root)):
+        key = rf'"{trie_pattern(kept)}"{_BLANK}:'
+        before = rf'(?:[^"{{}}]++|"(?!{key[1:]})(?:[^"\\]++|\\.)*+")*+'
+        found.append(rf'"{trie_pattern([_raw(name) for name in maps])}"{_BLANK}:{_BLANK}\{{{before}{key}')
+    found.append(rf"'{_BLANK}:|\\u[0-9a-fA-F]{{4}}[^\"]*+\"{_BLANK}:")
+    return f"{value} RLIKE {literal('|'.join(found))}"
 
 
 def _changes_text(number: str) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import secrets
 from pathlib import Path
 from urllib.parse import unquote
 
+from tidegate import storage
 from tidegate.project import PipelinePaths
 from tidegate.staging.digest import digest_file
 from tidegate.staging.durable import sync_files, sync_folders
@@ -15,6 +18,10 @@ NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 TEXT_MARK = "~"
 """Written behind texts that begin like that name, so that they have another one."""
+
+
+_ASIDE = ".swept"
+"""How a manifest is called while it is taken away."""
 
 
 def list_staged_files(folder: Path, relative_to: Path) -> list[StagedFile]:
@@ -43,18 +50,52 @@ def list_staged_files(folder: Path, relative_to: Path) -> list[StagedFile]:
     return found
 
 
-def is_swept(paths: PipelinePaths, manifest: BatchManifest) -> bool:
-    """Whether what the manifest names was removed. Of a batch that Spark has not committed, and that is not in the
-    table, this is what a driver leaves that slept before it wrote the manifest: its attempt, which no manifest named,
-    was swept meanwhile. Such a manifest is the first one for its batch and still does not count: the batch is computed
-    again.
+def is_swept(paths: PipelinePaths, manifest: BatchManifest, *, quarantined: bool) -> bool:
+    """Whether what the manifest names was removed, or a part of it. Of a batch that Spark has not committed, and that
+    is not in the table, this is what a driver leaves that slept before it wrote the manifest: its attempt, which no
+    manifest named, was swept meanwhile. Such a manifest is the first one for its batch and still does not count: the
+    batch is computed again.
 
-    Quarantined rows are published before the others, so their files may be gone and nothing lost.
+    ``quarantined``: the quarantine table has the batch, so its files there are gone from staging and nothing is lost.
     """
-    attempt = paths.attempts(manifest.query_id, manifest.batch_id) / manifest.attempt
     if not (manifest.files or manifest.quarantine_files):
         return False
-    return not attempt.exists() or any(not (paths.state / file.path).exists() for file in manifest.files)
+    if not (paths.attempts(manifest.query_id, manifest.batch_id) / manifest.attempt).exists():
+        return True
+    needed = manifest.files if quarantined else [*manifest.files, *manifest.quarantine_files]
+    return any(not (paths.state / file.path).exists() for file in needed)
+
+
+def drop_swept(paths: PipelinePaths, manifest: BatchManifest) -> bool:
+    """Remove a manifest that does not count (:func:`is_swept`). False when another one was in its place: who slept here
+    must not take away what was staged meanwhile, so that is put back."""
+    path = paths.manifest(manifest.query_id, manifest.batch_id)
+    aside = path.with_name(f".{path.stem}-{manifest.attempt}-{secrets.token_hex(6)}{_ASIDE}")
+    try:
+        storage.move(path, aside)
+    except FileNotFoundError:
+        return False
+    return _put_back(path, aside, manifest.attempt)
+
+
+def put_back_taken(paths: PipelinePaths) -> None:
+    """Put back manifests that count, which a process had in its hands when it was killed in :func:`drop_swept`."""
+    for aside in sorted(paths.manifests.glob(f"*/.*{_ASIDE}")) if paths.manifests.is_dir() else []:
+        number, _, rest = aside.name.removeprefix(".").partition("-")
+        _put_back(aside.with_name(f"{number}.json"), aside, rest.rpartition("-")[0])
+
+
+def _put_back(path: Path, aside: Path, attempt: str) -> bool:
+    """Whether ``aside`` was the manifest of ``attempt``, and is gone now; any other goes back to ``path``."""
+    try:
+        data = aside.read_bytes()
+    except FileNotFoundError:
+        return False  # another process has done it
+    is_it = bool(json.loads(data).get("attempt") == attempt)
+    if not is_it:
+        storage.put_if_absent(path, data)
+    storage.remove(aside)
+    return is_it
 
 
 def partition_value(folder_name: str) -> tuple[str, str | None]:

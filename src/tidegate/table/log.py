@@ -103,6 +103,12 @@ def open_table(table_path: Path) -> DeltaTable:
         raise _unreadable(table_path, error) from error
 
 
+def holds_batch(table_path: Path, query_id: str, batch_id: int) -> bool:
+    """Whether the table's log has this batch of a query, or a later one."""
+    state = read_table_state(table_path, (query_id,))
+    return state is not None and state.txns.get(query_id, -1) >= batch_id
+
+
 def read_table_state(table_path: Path, app_ids: tuple[str, ...] = ()) -> TableState | None:
     """The table's newest version, or None when there is no table. ``app_ids`` are the query ids whose batch to look up.
 
