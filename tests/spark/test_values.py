@@ -218,7 +218,7 @@ def test_a_value_is_held_exactly_or_malformed(tried: dict[str, tuple[list[Case],
 
 
 CSV_FILE = (
-    b"id,dec,dbl,at,text\n"
+    b"id,d'ec,dbl,at,text\n"
     b'1,1.20,0.5,2026-01-31T10:20:30Z,"two\nlines"\n'
     b'2,"1,23",,,\n'
     b"3,1.2345,,,\n"
@@ -235,7 +235,7 @@ CSV_FILE = (
 
 def test_csv_files_that_are_not_read_by_line(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "one.csv").write_bytes(CSV_FILE)
-    ddl = "id INT, dec DECIMAL(12,2), dbl DOUBLE, at TIMESTAMP, text STRING"
+    ddl = "id INT, `d'ec` DECIMAL(12,2), dbl DOUBLE, at TIMESTAMP, text STRING"
     options = {"header": True, "multiLine": True}
     read = {}
     for values in ("exact", "as_spark"):
@@ -247,22 +247,22 @@ def test_csv_files_that_are_not_read_by_line(spark: SparkSession, tmp_path: Path
     exact = read["exact"]
     assert {number: row._detail for number, row in exact.items()} == {
         1: None,
-        2: "dec: not written as a plain number; with commas or groups it needs the option locale",
-        3: "dec: more decimals than DECIMAL(12,2) holds",
+        2: "d'ec: not written as a plain number; with commas or groups it needs the option locale",
+        3: "d'ec: more decimals than DECIMAL(12,2) holds",
         4: "dbl: a whole number with more digits than DOUBLE holds",
         5: "at: finer than a microsecond",
-        6: "dec: not a DECIMAL(12,2)",
+        6: "d'ec: not a DECIMAL(12,2)",
         7: "not valid UTF-8, or with U+FFFD, which stands for such bytes",
         8: None,
-        9: "dec: not a DECIMAL(12,2)",
+        9: "d'ec: not a DECIMAL(12,2)",
         10: None,
         11: "not 5 columns",
     }
     one = exact[1]
-    assert (one.dec, one.dbl, one.text) == (Decimal("1.20"), 0.5, "two\nlines")
-    assert (exact[10].text, exact[8].dec) == ("café", None)
-    assert json.loads(exact[2]._raw)["dec"] == "1,23", "quarantine has the text as it was written"
-    assert (read["as_spark"][2].dec, read["as_spark"][7]._malformed) == (Decimal("123.00"), False)
+    assert (one["d'ec"], one.dbl, one.text) == (Decimal("1.20"), 0.5, "two\nlines")
+    assert (exact[10].text, exact[8]["d'ec"]) == ("café", None)
+    assert json.loads(exact[2]._raw)["d'ec"] == "1,23", "quarantine has the text as it was written"
+    assert (read["as_spark"][2]["d'ec"], read["as_spark"][7]._malformed) == (Decimal("123.00"), False)
 
 
 def test_the_page_is_what_was_tried(tried: dict[str, tuple[list[Case], list[Row], list[Row]]]) -> None:

@@ -117,8 +117,8 @@ def _any_of(letters: str) -> str:
 
 
 def literal(text: str) -> str:
-    """``text`` as a SQL string literal, whatever it holds."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    """``text`` as a SQL string literal, whatever it holds; Spark fills in ``${...}``, so ``$`` is escaped too."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("$", "\\u0024") + "'"
 
 
 def trie_pattern(names: list[str]) -> str:

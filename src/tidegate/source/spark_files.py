@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from tidegate.source.exact_csv import checked_columns, describe_row
+from tidegate.source.exact_values import literal
 from tidegate.source.spark_documents import split_documents
 from tidegate.source.spark_parse import explain_csv_fault, list_faults, parse_text, separators_of
 from tidegate.spec.as_read import SpooledSource
-from tidegate.spec.ddl import Column, parse_ddl
+from tidegate.spec.ddl import Column, parse_ddl, quote_column
 from tidegate.spec.models import FilesSource
 from tidegate.spec.reader_options import has_documents, is_wide, parser_options
 
@@ -83,7 +84,7 @@ def read_links(
 def _read(reader: Any, path: Any, spec: FilesSource, partition_columns: Sequence[str]) -> DataFrame:
     options = parser_options(spec)  # not the limits, nor what the listing has obeyed already
     columns = parse_ddl(spec.schema_) if spec.schema_ else [Column("value", "string", True)]
-    names = [F.col(_quoted(column.name)) for column in columns]
+    names = [F.col(quote_column(column.name)) for column in columns]
     if spec.format in ("json", "text") or is_csv_by_line(spec):
         parsed = _read_lines(reader, path, spec, columns, partition_columns, options)
         rescued = ["_rescued"] if spec.unknown_fields == "rescue" else []
@@ -136,23 +137,23 @@ def _read_csv_files(
     frame = (
         reader.format("csv").options(**options).schema(_ddl([*read_as, Column(_CORRUPT, "string", True)])).load(path)
     )
-    names = [F.col(_quoted(column.name)) for column in columns]
+    names = [F.col(quote_column(column.name)) for column in columns]
     frame = frame.select("*", F.col("_metadata.file_path").alias("_position"), F.struct(*names).alias(_ROW))
     explained = explain_csv_fault(in_files, _CORRUPT, of_row, _ROW)
     reasons = [f"CASE WHEN {_CORRUPT} IS NOT NULL THEN {explained} END"]
     if as_texts:
         formats = {key: value for key, value in of_row.items() if key in _OF_CSV_VALUES}
-        texts = F.to_csv(F.struct(*(F.col(_quoted(column.name)) for column in as_texts)))
+        texts = F.to_csv(F.struct(*(F.col(quote_column(column.name)) for column in as_texts)))
         typed = F.from_csv(texts, F.lit(_ddl(as_texts)), {**formats, "mode": "PERMISSIVE"})
         frame = frame.select("*", typed.alias(_TYPED))
         for column in as_texts:
-            name = _quoted(column.name)
-            text = f"'{column.name}: not a {column.type.upper()}'".replace("\\", "\\\\")
+            name = quote_column(column.name)
+            text = literal(f"{column.name}: not a {column.type.upper()}")
             reasons.append(f"CASE WHEN {_ROW}.{name} IS NOT NULL AND {_TYPED}.{name} IS NULL THEN {text} END")
         separators = separators_of(frame.sparkSession, of_row)
         faults = describe_row(in_files, _ROW, formats, separators)
         reasons.append(f"CASE WHEN {_CORRUPT} IS NULL THEN {list_faults(str(faults))} END")
-        frame = frame.withColumns({column.name: F.col(f"{_TYPED}.{_quoted(column.name)}") for column in as_texts})
+        frame = frame.withColumns({column.name: F.col(f"{_TYPED}.{quote_column(column.name)}") for column in as_texts})
     if spec.values == "exact":
         said = f"not valid {options.get('encoding', 'UTF-8')}, or with U+FFFD, which stands for such bytes"
         texts_of_row = f"coalesce({_CORRUPT}, to_json({_ROW}))"
@@ -187,7 +188,7 @@ def _read_lines(
     frame = frame.load(path).select(
         F.col("value").alias("_raw"),
         F.col("_metadata.file_path").alias("_position"),
-        *(F.col(_quoted(column.name)) for column in in_folders),
+        *(F.col(quote_column(column.name)) for column in in_folders),
     )
     if has_documents(spec):
         frame = split_documents(frame, "_raw")
@@ -197,7 +198,7 @@ def _read_lines(
         frame = frame.where(F.trim("_raw") != "")
     if comment := options.get("comment") if spec.format == "csv" else None:
         frame = frame.where(~F.col("_raw").startswith(comment))
-    declared = ", ".join(f"{_quoted(c.name)} {c.type}{'' if c.nullable else ' NOT NULL'}" for c in in_files)
+    declared = ", ".join(f"{quote_column(c.name)} {c.type}{'' if c.nullable else ' NOT NULL'}" for c in in_files)
     return parse_text(frame, "_raw", spec.format, declared, of_parser, spec.unknown_fields, spec.values)
 
 
@@ -205,7 +206,7 @@ def _detail(columns: Sequence[Column], first: Any) -> Any:
     """Why a row that Spark has read is malformed, or null: ``first``, a missing value, a date that no reader shows."""
     reasons = [] if first is None else [first]
     for column in columns:
-        value = F.col(_quoted(column.name))
+        value = F.col(quote_column(column.name))
         if not column.nullable:
             reasons.append(F.when(value.isNull(), F.lit(f"{column.name}: missing or null, but NOT NULL")))
         if column.type in ("date", "timestamp", "timestamp_ntz"):
@@ -216,8 +217,4 @@ def _detail(columns: Sequence[Column], first: Any) -> Any:
 
 
 def _ddl(columns: Sequence[Column]) -> str:
-    return ", ".join(f"{_quoted(column.name)} {column.type}" for column in columns)
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
+    return ", ".join(f"{quote_column(column.name)} {column.type}" for column in columns)
