@@ -68,8 +68,8 @@ def read_steps(page: str) -> Iterator[Step]:
             block, number = _take_block(lines, number)
             named = list(_FILE.finditer(paragraph))
             if named and line != "```text":
-                how = "append" if named[-1]["how"] == "to the end of" else "write"
-                yield Step("append" if how == "append" else "write", block, here, path=named[-1]["path"])
+                is_more = named[-1]["how"] == "to the end of"
+                yield Step("append" if is_more else "write", block, here, path=named[-1]["path"])
             paragraph = ""
         elif line.startswith("    ") and (number == 0 or not lines[number - 1].strip()):
             commands = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import shlex
+from collections import Counter
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -13,6 +14,7 @@ import typer.main
 import yaml
 from pydantic import ValidationError
 
+from tests.pages import read_steps
 from tidegate.cli.main import app
 from tidegate.spec.load import list_pipelines
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec, ProjectSpec
@@ -181,3 +183,9 @@ def test_commands_in_pages_exist_with_their_options(path):
             options = {word.strip("[],;").partition("=")[0] for word in words if word.strip("[").startswith("-")}
             faults += [f"tidegate {command.name} has no {option}" for option in sorted(options - known)]
     assert faults == []
+
+
+def test_no_step_of_the_tutorial_is_taken_for_an_example():
+    """A sentence that is written otherwise could make a file to write into an example that nobody writes."""
+    kinds = Counter(step.kind for step in read_steps(read_page(REPO_ROOT / "docs" / "tutorial.md")))
+    assert (kinds["write"], kinds["append"], kinds["edit"]) == (3, 1, 3) and kinds["command"] > 15
