@@ -65,7 +65,8 @@ class JsonRecords:
 
 
 class ColumnRecords:
-    """A record from the columns key, value, topic, partition and headers of a row; other columns are not sent.
+    """A record from the columns key, value, topic, partition and headers of a row; other columns are not sent. As in
+    Spark's sink, the topic that the sink names goes over the column.
 
     ``explain_topic`` says why a topic cannot be fed, and what to do, or None. ``left_out_by`` is what a person does who
     wants the sink to go on without the rows it is owed. Raises SinkFault when the columns do not fit.
@@ -81,7 +82,8 @@ class ColumnRecords:
         fields = json.loads(schema_json)["fields"]
         for misfit in find_misfits(sink, {one["name"]: type_text(one["type"]) for one in fields}):
             raise SinkFault(misfit.message, where=_IN_PIPELINE, fix=misfit.fix)
-        fields = [one for one in fields if one["name"].lower() in WANTED]
+        sent = [column for column in WANTED if sink.topic is None or column != "topic"]
+        fields = [one for one in fields if one["name"].lower() in sent]
         self.schema_json = json.dumps({"type": "struct", "fields": fields})
         self._fields = {one["name"].lower(): one for one in fields}
         self._topic = sink.topic
@@ -110,7 +112,7 @@ class ColumnRecords:
         topic, partition = self._get(row, "topic"), self._get(row, "partition")
         headers = tuple((one["key"], one["value"]) for one in self._get(row, "headers") or ())
         return Record(
-            self._topic or "" if topic is None else topic,
+            topic or "" if self._topic is None else self._topic,
             self._get(row, "value"),
             self._get(row, "key"),
             ANY_PARTITION if partition is None else partition,
@@ -125,9 +127,7 @@ class ColumnRecords:
         return row[self._fields[column]["name"]] if column in self._fields else None
 
     def _look_at(self, row: dict[str, Any], place: str, targets: Targets) -> None:
-        topic = self._get(row, "topic")
-        if topic is None:
-            topic = self._topic
+        topic = self._get(row, "topic") if self._topic is None else self._topic
         if topic is None:
             what = "has no topic: its column topic is NULL, and the sink names none"
             raise self.refuse(place, what, "have the transform give each row a topic")

@@ -29,10 +29,10 @@ class Misfit(NamedTuple):
 
 def find_misfits(sink: KafkaSink, types: Mapping[str, str]) -> list[Misfit]:
     """What keeps rows with columns of these types, {name: type in Spark's DDL}, from ``sink``; [] for one that takes
-    them, and for one that does not take columns."""
+    them, and for one that does not take columns. Where the sink names its topic, a column of that name is not sent."""
     if sink.value != "columns":
         return []
-    spelt = {name.lower(): name for name in types}
+    spelt = {name.lower(): name for name in types if sink.topic is None or name.lower() != "topic"}
     found = []
     for column, wanted in WANTED.items():
         name = spelt.get(column)
