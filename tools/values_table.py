@@ -66,9 +66,11 @@ FLOATS = (
     *("0", "-0.0", "1", "0.1", "2.5", "-1.5e3", "1e308", "1.7976931348623157e308", "5e-324", "0.30000000000000004"),
     *("1e-400", "-1e-400", "2e-324", "1e400", "-1e400", "9007199254740992", "9007199254740993", "-9007199254740993"),
     *("123456789012345678", "999999999999999999", "100000000000000000", "16777217"),
+    *("1234567890123456789", "18446744073709551615", "-18446744073709551614", "100000000000000000000"),
+    *("123456789012345" + "0" * 22, "1234567890123456" + "0" * 4, "1" + "0" * 23),
 )
 FLOAT_TEXTS = ("NaN", "1d", "1.5f", "0x1p3", "1,5", "1_000", "", "abc", "1.5e", "१")
-SINGLES = ("0", "0.1", "1.5", "16777216", "16777217", "-16777217", "1e-50", "1e38", "1e39", "33554433", "123456789")
+SINGLES = ("0", "0.1", "1.5", "16777216", "16777217", "-16777217", "1e-50", "1e38", "1e39", "33554433", "123456789", "1" + "0" * 20)
 NUMBERS_AS_TEXT = (
     *("1", "-1", "0", "-0", "1.10", "1.0", "10.00", "1e5", "1E5", "1E+2", "1e-7", "0.1", "123.456", "-0.0"),
     *("12345678901234567890", "12345678901234567890.10", "123456789012345678901234567890123456789012345.6", "1e400"),
@@ -255,7 +257,8 @@ path of the value and the reason. `values: as_spark` on a source lets such value
 has every difference of the two among the {count} records that were tried; `python -m tools.values_table` wrote it.
 
 - DOUBLE and FLOAT hold the nearest value to a number with decimals or an exponent, as in every other program: `0.1`
-  is exact here. A whole number of up to 18 digits must be held as it is.
+  is exact here. A whole number must be held as it is; one of more than 18
+  digits is malformed, unless it has at most 15 digits (FLOAT: 7) and then at most 22 zeros (10).
 - A number of JSON in a STRING column keeps its digits, unless the same name has another type elsewhere in the schema,
   the number stands in an array or a map of STRING, or the record has an object in a STRING column; then it is
   malformed where Spark would write it anew.

@@ -80,6 +80,12 @@ def _double(text: str, *, single: bool) -> Any:
     lost = math.isinf(value) or (value == 0 and Decimal(text, _MANY) != 0)
     if lost or (re.fullmatch("-?[0-9]{1,18}", text) and int(value) != int(text)):
         return REFUSED
+    if re.fullmatch("-?[0-9]{19,}", text):
+        digits = text.strip("-0")
+        zeros = len(text) - len(text.rstrip("0"))
+        if len(digits) > (7 if single else 15) or zeros > (10 if single else 22):
+            return REFUSED
+        assert int(value) == int(text), "what is taken is exact"
     return value
 
 

@@ -14,6 +14,7 @@ from tidegate.spec.faults import describe_allowed, name_nearest, show_value
 from tidegate.spec.findings import Finding
 from tidegate.spec.kafka_options import check_kafka_option
 from tidegate.spec.models import FilesSource, KafkaSource
+from tidegate.spec.place_options import describe_wrong_place
 
 Kind = Literal["text", "letter", "bool", "count", "bytes"]
 
@@ -260,7 +261,7 @@ def _describe_wrong_value(key: str, value: Any, kind: Kind) -> str | None:
             return "write a whole number of bytes, from 1" if kind == "bytes" else "write a whole number from 1"
     if kind == "letter" and len(text) > 1:
         return "write one character"
-    return None
+    return describe_wrong_place(key, text)
 
 
 _WIDE = "maxOffsetsPerTrigger"
