@@ -89,14 +89,14 @@ class TransactionalProducer:
                 )
                 return
             except BufferError:  # the queue is full: wait until the broker has taken some
-                self._producer.poll(_SLICE_SECONDS)
+                self._listen(self._producer.poll, _SLICE_SECONDS)
                 self.check()
             except KafkaException as error:
                 raise self._faults.explain(error.args[0], f"send row {headers['row']}", record.topic) from None
 
     def check(self) -> None:
         """Raise when the broker did not take a record so far."""
-        self._producer.poll(0)
+        self._listen(self._producer.poll, 0)
         if self._failed:
             error, topic = self._failed[0]
             raise self._faults.explain(self._find_cause(error), "send a record", topic)
@@ -106,7 +106,7 @@ class TransactionalProducer:
         before; ``number`` is shown as its offset."""
         from confluent_kafka import TopicPartition
 
-        while self._producer.flush(_SLICE_SECONDS):
+        while self._listen(self._producer.flush, _SLICE_SECONDS):
             self.check()
         self.check()
         offsets = [TopicPartition(home, 0, number, metadata=note)]
@@ -125,7 +125,7 @@ class TransactionalProducer:
             with contextlib.suppress(KafkaException):
                 self._producer.abort_transaction(_ABORT_SECONDS)
         self._producer.purge()
-        with contextlib.suppress(KafkaException):  # the transaction cannot be ended: the next feeder ends it
+        with contextlib.suppress(KafkaException, SystemError):  # the transaction cannot be ended: the next feeder does
             self._producer.flush(1)
         del self._producer  # its threads end now, not when the last fault that refers to it is forgotten
 
@@ -156,6 +156,25 @@ class TransactionalProducer:
             return str(found.metadata) if found.offset >= 0 and found.metadata else None
         finally:
             consumer.close()
+
+    def _listen(self, call: Callable[[float], int], seconds: float) -> int:
+        """Let the client hear what the brokers say; what ``call`` returns.
+
+        A fatal error is raised in the midst of that, and as one of Python's own when records fail with it: the client's
+        library (confluent-kafka 2.16) calls ``_hear`` while the exception is already set. Then the producer is asked.
+        """
+        from confluent_kafka import KafkaException
+
+        try:
+            return call(seconds)
+        except KafkaException as error:
+            raise self._faults.explain(error.args[0], "send its records") from None
+        except SystemError as error:
+            try:
+                self._producer.begin_transaction()  # refused in any case: one is open, or nothing works any more
+            except KafkaException as failed:
+                raise self._faults.explain(failed.args[0], "send its records") from error
+            raise
 
     def _find_cause(self, error: KafkaError) -> KafkaError:
         """What is behind a record that the client dropped because the transaction has failed: it says so to whoever
