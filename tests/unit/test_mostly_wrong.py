@@ -95,14 +95,24 @@ def test_a_wrong_schema_is_held_with_what_most_records_have(held: Held) -> None:
             held.run("R1")
         assert told.value.message == (
             "the gate holds this increment: max_quarantine_share: 101 of 103 records malformed (98.1%), more than "
-            f"half: {DATE} (100)"
+            f"half: {DATE} (100); {AMOUNT} (1)"
         ), step
     assert held.rows() == []
     assert told.value.fix == (
         'tidegate release orders R1 --reason "..."   or   tidegate discard orders R1 --reason "..."   or, after '
-        'a correction:   tidegate reread orders R1 --reason "..."'
+        'a correction:   tidegate reread orders R1 --reason "..."   every cause, with an example:   '
+        "tidegate quarantine list orders"
     )
     assert held.decide("release")["rows"]["published"] == 2
+
+
+def test_of_many_causes_three_are_named_and_the_others_counted(held: Held) -> None:
+    stage(held, 0, {f"{name}: not an INT": 25 for name in "abcde"})
+    with pytest.raises(HeldError) as told:
+        held.run("R1")
+    three = "a: not an INT (25); b: not an INT (25); c: not an INT (25); and 2 more causes"
+    assert told.value.message.endswith(f"more than half: {three}")
+    assert "tidegate quarantine list orders" in str(told.value.fix)
 
 
 def test_after_a_rebuild_the_held_records_are_read_again(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:

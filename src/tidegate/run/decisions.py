@@ -99,8 +99,8 @@ def not_held(name: str, run_id: str, report: RunReport | None) -> UsageError:
         fix = f"tidegate status {name}"
     else:
         fix = (
-            f"to have its records read again: send a corrected copy under a new name; or see what `tidegate repair {name} "
-            "--rebuild --dry-run` says of a new table from all that the sources still have"
+            "to have its records read again: send a corrected copy under a new name; or see what `tidegate repair "
+            f"{name} --rebuild --dry-run` says of a new table from all that the sources still have"
         )
     return UsageError(
         "NOT_HELD",

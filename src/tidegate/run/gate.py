@@ -37,6 +37,7 @@ from tidegate.table.publish import finish_intent
 
 _PLANS_AT_MOST = 3
 _DETAIL_AT_MOST = 200
+_CAUSES_AT_MOST = 3
 
 if TYPE_CHECKING:
     from tidegate.audit.engine import RuleResult
@@ -140,8 +141,8 @@ def publish_quarantine(context: RunContext, owed: Sequence[BatchManifest]) -> No
 
 
 def find_most_frequent(paths: PipelinePaths, owed: Sequence[BatchManifest]) -> str:
-    """What most of the records that these batches set aside are malformed, late or rejected for, with how many they
-    are; "" when there are none. Their files are in the quarantine table."""
+    """What most of the records that these batches set aside are malformed, late or rejected for: up to three causes,
+    each with its count; "" when there are none. Their files are in the quarantine table."""
     from tidegate.quarantine.read import count_details
 
     batches = {(manifest.query_id[:8], manifest.batch_id) for manifest in owed if manifest.quarantine_files}
@@ -151,9 +152,13 @@ def find_most_frequent(paths: PipelinePaths, owed: Sequence[BatchManifest]) -> s
     counts = count_details([file for file in files if parse_file_name(file.name) in batches and file.exists()])
     if not counts:
         return ""
-    (reason, detail), count = counts[0]
-    why = detail[:_DETAIL_AT_MOST] or reason
-    return f"{f'late: {why}' if reason == 'late' and detail else why} ({count:,})"
+    told = []
+    for (reason, detail), count in counts[:_CAUSES_AT_MOST]:
+        why = detail[:_DETAIL_AT_MOST] or reason
+        told.append(f"{f'late: {why}' if reason == 'late' and detail else why} ({count:,})")
+    if more := len(counts) - len(told):
+        told.append(f"and {more:,} more cause{'' if more == 1 else 's'}")
+    return "; ".join(told)
 
 
 def publish_increment(
