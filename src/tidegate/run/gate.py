@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 def audit_increment(context: RunContext, facts: Facts) -> StoredVerdict:
     """The verdict on the owed batches; one that this run gave on them before stands while it is judged by the same."""
-    from tidegate.audit.verdict import SetAside, decide_verdict
+    from tidegate.audit.verdict import SetAside, WholeFiles, decide_verdict
 
     owed = facts.owed
     context.lease.check()
@@ -63,7 +63,9 @@ def audit_increment(context: RunContext, facts: Facts) -> StoredVerdict:
         return known
     results = _judge(context, suite, owed, folded) if suite is not None else []
     most_frequent = find_most_frequent(context.paths, owed)
-    verdict = decide_verdict(suite, results, SetAside.of(count_rows(owed)), context.spec.quality, most_frequent)
+    whole = WholeFiles.of(file for one in owed for source in one.sources.values() for file in source.whole_files)
+    aside = SetAside.of(count_rows(owed))
+    verdict = decide_verdict(suite, results, aside, context.spec.quality, most_frequent, whole)
     stored = StoredVerdict(
         run_id=context.report.run_id,
         batches=batch_keys(owed),

@@ -165,7 +165,7 @@ def held_error(name: str, verdict: StoredVerdict, *, earlier: bool) -> HeldError
     what = "; ".join(verdict.reasons) or ", ".join(verdict.failed_critical)
     quoted = quote_word(verdict.run_id)
     is_share = "max_quarantine_share" in verdict.failed_critical
-    causes = f"   every cause, with an example:   tidegate quarantine list {name}" if is_share else ""
+    causes = f"; every cause, with an example: tidegate quarantine list {name}" if is_share else ""
     return HeldError(
         "EARLIER_INCREMENT_HELD" if earlier else "INCREMENT_HELD",
         f"{'an earlier increment waits for a decision: ' if earlier else 'the gate holds this increment: '}{what}",
