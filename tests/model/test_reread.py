@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -312,14 +313,69 @@ def test_a_sleeper_takes_no_note_of_a_publish_back(make: Make, shape: Shape, oth
     world.settle("discard")
 
 
-def test_a_file_rewritten_while_its_increment_is_held_is_named(make: Make) -> None:
+def rewrite_in_place(world: World, change: str) -> None:
+    """Change 2.csv, of which f2-0 and f2-1 were read; the intake's link is to the same inode."""
+    file = world.root / "data" / "inbox" / "2.csv"
+    held = file.read_text()
+    lines = held.splitlines(keepends=True)
+    text = {
+        "rewritten": held.replace("f2-", "f9-"),
+        "rewritten, and longer": "f9-0,good\n" * 4,
+        "shrunk": lines[0],
+        "emptied": "",
+    }[change]
+    before = file.stat().st_ino
+    file.write_text(text)
+    assert file.stat().st_ino == before
+
+
+@pytest.mark.parametrize("change", ["rewritten", "rewritten, and longer", "shrunk", "emptied"])
+def test_a_file_that_no_longer_holds_what_was_read_is_not_read_again(make: Make, change: str) -> None:
     world = make("files")
-    (world.root / "data" / "inbox" / "2.csv").write_text("f2-9,good\n")
-    world.offered |= {"f2-9": "good"}
-    world.offer(0, ["good"] * 4)
-    if not isinstance(world.decide("reread", "r2").error, SourceLostError):
-        world.run("r3")
-        assert any("2.csv" in report.read_text() for report in world.paths.runs.glob("r*.json"))
+    rewrite_in_place(world, change)
+    hindrance = look_at_reread(world.project, NAME, "r2")["hindrance"]
+    assert hindrance is not None and hindrance["code"] == "REREAD_LOST"
+    reads = world.reads
+    refused = world.decide("reread", "r2").error
+    assert isinstance(refused, SourceLostError) and (refused.code, refused.exit_code) == ("REREAD_LOST", 66)
+    size = (world.root / "data" / "inbox" / "2.csv").stat().st_size
+    assert "2.csv " in refused.message and f"bytes then, {size} now" in refused.message
+    assert "2 rows of the 3 records" in str(refused.where) and "tidegate release" in str(refused.fix)
+    assert world.reads == reads and not list(world.paths.decisions.glob("*.json"))
+    assert world.decide("release", "r2").error is None
+    assert {"f2-0", "f3-0"} <= set(read_log(world.paths.table)), "what is staged is still there"
+
+
+@pytest.mark.parametrize("change", ["appended", "touched", "replaced"])
+def test_a_file_that_still_holds_what_was_read_is_read_again(make: Make, change: str) -> None:
+    world = make("files")
+    file = world.root / "data" / "inbox" / "2.csv"
+    if change == "appended":
+        with file.open("a") as handle:
+            handle.write("f2-2,good\n")
+        world.offered |= {"f2-2": "good"}
+    elif change == "touched":
+        os.utime(file, (0, 0))
+    else:  # under its name stands another file now, the link has what was read
+        other = file.with_name(".other")
+        other.write_text("f9-0,good\n")
+        other.replace(file)
+    world.offer(1, ["good"] * 4)
+    assert look_at_reread(world.project, NAME, "r2")["hindrance"] is None
+    assert world.decide("reread", "r2").error is None
+    assert "f2-0" in read_log(world.paths.table)
+
+
+def test_a_file_rewritten_between_decision_and_reading_is_named_with_what_became_of_its_records(make: Make) -> None:
+    world = make("files")
+    world.kill(world.decide("reread", "r2", stop=Stop("decisions/r2.json", after=True)))
+    rewrite_in_place(world, "rewritten")
+    world.run("r3")
+    report = load_report(world.paths, "r2")
+    assert report is not None
+    [note] = [note for note in report.notes if "2.csv" in note and "neither table nor quarantine" in note]
+    assert str(world.paths.set_aside) in note
+    assert list(world.paths.set_aside.rglob("*.parquet"))
 
 
 def test_two_at_once_on_one_increment(make: Make) -> None:

@@ -202,6 +202,7 @@ def test_columns_of_a_suite_must_exist(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="reads the column 'order_id'") as caught:
         check_columns(suite, ["amount", "order_ids"])
     assert "write order_ids" in str(caught.value)
+    assert caught.value.fix == "correct it, then: tidegate validate orders --spark"
     check_columns(_suite(tmp_path, "expect_column_to_exist", "{column: x}"), ["a"])
 
 

@@ -20,6 +20,7 @@ from tidegate.run import decisions, gate, steps
 from tidegate.run.gate import publish_increment
 from tidegate.run.preflight import gather_facts
 from tidegate.run.report import load_report
+from tidegate.run.reread import look_at_reread
 from tidegate.run.status import project_status
 from tidegate.run.trouble import needs_a_person
 from tidegate.run.verdicts import Decision, Ruling, load_decision, load_verdict, save_decision, save_verdict
@@ -232,6 +233,27 @@ def test_deciding_again(stage: Stage) -> None:
     with pytest.raises(UsageError) as never_held:
         held.decide("release", "R2")
     assert never_held.value.code == "NOT_HELD"
+
+
+def test_a_decision_on_a_run_that_was_published_is_told_how_it_ended_and_what_reads_its_records_again(
+    stage: Stage,
+) -> None:
+    held = stage.held
+    held.hold()
+    held.decide("discard")
+    held.run("R2", GOOD)
+    outcomes = {"R1": "discarded", "R2": "published"}
+    for run_id, outcome in outcomes.items():
+        with pytest.raises(UsageError) as refused:
+            look_at_reread(held.project, NAME, run_id)
+        error = refused.value
+        assert (error.code, error.exit_code) == ("NOT_HELD", 64)
+        assert error.message.startswith(f"run {run_id} of {NAME} is not held, it is {outcome}: ")
+        assert "corrected copy under a new name" in str(error.fix)
+        assert f"tidegate repair {NAME} --rebuild --dry-run" in str(error.fix)
+    with pytest.raises(UsageError) as unknown:
+        look_at_reread(held.project, NAME, "nosuch")
+    assert unknown.value.message.startswith("no increment of")
 
 
 def test_the_report_says_what_the_commit_says(stage: Stage) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +13,7 @@ import pytest
 from tests.fake_kafka import FakeBroker
 from tests.held import COLUMNS, NAME, Held, commands
 from tests.staged import QUERY, Stager
-from tidegate.audit.verdict import SetAside, decide_verdict
+from tidegate.audit.verdict import SetAside, WholeFiles, decide_verdict
 from tidegate.cli.show import show_report, show_status
 from tidegate.errors import HeldError
 from tidegate.quarantine.rows import write_quarantine_rows
@@ -63,6 +63,41 @@ def test_an_explicit_limit_is_the_only_one() -> None:
     assert refused.failed_critical[0].reason == "3 of 10 records set aside (30.0%), allowed: 20.0%: why (9)"
 
 
+@pytest.mark.parametrize(
+    ("read", "malformed", "files", "limit", "is_held", "said"),
+    [
+        # one parquet file of 5,000 rows beside 200 good records
+        (201, 1, [(900, 5000)], None, True, "5,000 of 5,200 records malformed (96.2%), more than half: why (9)"),
+        (201, 1, [(900, 5000)], 0.5, True, "5,000 of 5,200 records malformed (96.2%), allowed: 50.0%: why (9)"),
+        (201, 1, [(900, 5000)], 1.0, False, "1 file is in quarantine whole (900 bytes, 5,000 rows by their footers)"),
+        (201, 1, [(900, 10)], None, False, "1 file is in quarantine whole (900 bytes, 10 rows by their footers)"),
+        (201, 1, [(900, 0)], None, False, "1 file is in quarantine whole (900 bytes, 0 rows by their footers)"),
+        # nothing else came
+        (1, 1, [(900, 99)], None, False, "1 file is in quarantine whole (900 bytes, 99 rows by their footers)"),
+        (1, 1, [(900, 100)], None, True, "100 of 100 records malformed (100.0%), more than half: why (9)"),
+        (1, 1, [(900, None)], None, True, "1 of 1 records malformed (100.0%), nothing of the increment could be read"),
+        (1, 1, [(900, None)], 1.0, False, "1 file is in quarantine whole (900 bytes, rows unknown)"),
+        # a line was read as well
+        (2, 1, [(900, None)], None, False, "1 file is in quarantine whole (900 bytes, rows unknown)"),
+        (2, 2, [(900, None), (100, 7)], None, True, "nothing of the increment could be read"),
+        (
+            *(300, 2, [(900, None), (100, 7)], None, False),
+            "2 files are in quarantine whole (1,000 bytes, 7 rows by their footers, 1 of them with unknown rows)",
+        ),
+    ],
+)
+def test_files_that_are_in_quarantine_whole(
+    read: int, malformed: int, files: list[tuple[int, int | None]], limit: float | None, is_held: bool, said: str
+) -> None:
+    whole = WholeFiles.of({"size": size, "rows": rows} for size, rows in files)
+    aside = SetAside(read, malformed, transformed=read - malformed)
+    decided = decide_verdict(None, [], aside, QualitySpec(max_quarantine_share=limit), "why (9)", whole)
+    told = [*(failed.reason for failed in decided.failed_critical), *decided.warnings]
+    assert (decided.verdict == "failed") == is_held
+    assert any(said in one for one in told), told
+    assert any(whole.describe() in warning for warning in decided.warnings), "always a warning"
+
+
 @pytest.fixture
 def held(tmp_path: Path) -> Iterator[Held]:
     held = Held(tmp_path)
@@ -71,7 +106,7 @@ def held(tmp_path: Path) -> Iterator[Held]:
         yield held
 
 
-def stage(held: Held, good: int, malformed: Mapping[str, int]) -> None:
+def stage(held: Held, good: int, malformed: Mapping[str, int], whole: Sequence[Mapping[str, Any]] = ()) -> None:
     """A batch of good records and of malformed ones, {detail: how many}."""
     manifest = Stager(held.paths, COLUMNS, []).stage(held.next_batch, [{"id": n, "n": n} for n in range(good)])
     path = held.paths.staging / QUERY / f"{held.next_batch:012d}" / "a1" / "quarantine" / "part-0.parquet"
@@ -81,7 +116,10 @@ def stage(held: Held, good: int, malformed: Mapping[str, int]) -> None:
     name = str(path.relative_to(held.paths.state))
     file = StagedFile(name, count, path.stat().st_size, {}, digest_file(path))
     manifest = replace(
-        manifest, sources={"orders": SourceRange(good + count, count)}, quarantine_files=[file], quarantined=count
+        manifest,
+        sources={"orders": SourceRange(good + count, count, whole_files=[dict(one) for one in whole])},
+        quarantine_files=[file],
+        quarantined=count,
     )
     write_manifest(held.paths.manifest(QUERY, held.next_batch), manifest)
     held.next_batch += 1
@@ -95,14 +133,24 @@ def test_a_wrong_schema_is_held_with_what_most_records_have(held: Held) -> None:
             held.run("R1")
         assert told.value.message == (
             "the gate holds this increment: max_quarantine_share: 101 of 103 records malformed (98.1%), more than "
-            f"half: {DATE} (100)"
+            f"half: {DATE} (100); {AMOUNT} (1)"
         ), step
     assert held.rows() == []
     assert told.value.fix == (
         'tidegate release orders R1 --reason "..."   or   tidegate discard orders R1 --reason "..."   or, after '
-        'a correction:   tidegate reread orders R1 --reason "..."'
+        'a correction:   tidegate reread orders R1 --reason "..."; every cause, with an example: '
+        "tidegate quarantine list orders"
     )
     assert held.decide("release")["rows"]["published"] == 2
+
+
+def test_of_many_causes_three_are_named_and_the_others_counted(held: Held) -> None:
+    stage(held, 0, {f"{name}: not an INT": 25 for name in "abcde"})
+    with pytest.raises(HeldError) as told:
+        held.run("R1")
+    three = "a: not an INT (25); b: not an INT (25); c: not an INT (25); and 2 more causes"
+    assert told.value.message.endswith(f"more than half: {three}")
+    assert "tidegate quarantine list orders" in str(told.value.fix)
 
 
 def test_after_a_rebuild_the_held_records_are_read_again(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,3 +174,24 @@ def test_less_is_a_warning_in_run_status_and_task_log(held: Held, capsys: pytest
     assert f" | {line}" in describe_report(report)
     show_status([{**row, "sinks": []} for row in project_status(held.project, NAME)])
     assert f"\n    {line}\n" in capsys.readouterr().out
+
+
+def test_a_file_in_quarantine_whole_is_told_in_run_status_and_task_log(
+    held: Held, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage(held, 2, {"not a readable parquet file": 1}, [{"size": 900, "rows": 60}])
+    report: dict[str, Any] = held.run("R1")
+    assert (report["outcome"], report["rows"]["read"], report["rows"]["malformed"]) == ("published", 3, 1)
+    line = "warning: 1 file is in quarantine whole (900 bytes, 60 rows by their footers)"
+    show_report(report)
+    assert f"\n    {line}\n" in capsys.readouterr().out
+    assert f" | {line}" in describe_report(report)
+    show_status([{**row, "sinks": []} for row in project_status(held.project, NAME)])
+    assert f"\n    {line}\n" in capsys.readouterr().out
+
+
+def test_a_file_of_many_rows_holds_the_increment(held: Held) -> None:
+    stage(held, 2, {"price is double, the schema wants INT": 1}, [{"size": 900, "rows": 1000}])
+    with pytest.raises(HeldError, match="1,000 of 1,002 records malformed"):
+        held.run("R1")
+    assert held.decide("release")["rows"]["published"] == 2

@@ -84,6 +84,9 @@ def test_failed_limit_and_check(tmp_path: Path) -> None:
         return done
 
     assert ask("--check").stdout.endswith("2 pipelines, nothing needs a person\n")
+    assert ask("--failed").stdout == "2 pipelines, nothing needs a person\n"
+    assert ask("calm", "--failed").stdout == "calm: nothing needs a person\n"
+    assert json.loads(ask("--failed", "--json").stdout) == []
     report = new_report("failing", "manual__2026-02-01T00:00:00_x")
     report.outcome, report.error = "failed", {"code": "INGEST_FAILED", "message": "m"}
     save_report(project.paths("failing"), report)

@@ -126,7 +126,8 @@ def check_columns(suite: SuiteSpec, columns: Iterable[str] | Mapping[str, str]) 
             for message, fix in find_type_faults(rule.type, rule.kwargs, types):
                 faults.append(Fault(suite.file, rule.line, "kwargs", f"rule {rule.rule!r}: {message}", fix, _CODE))
     if faults:
-        raise SpecError(faults, fix=f"tidegate validate {suite.name}")
+        # Only Spark knows which columns a transform makes: without it the file is sound.
+        raise SpecError(faults, fix=f"correct it, then: tidegate validate {suite.name} --spark")
 
 
 def _check_suite(document: Document, name: str) -> list[RuleSpec]:

@@ -5,12 +5,14 @@
   what it called offending: that fails the increment whatever the rule's severity;
 - more set aside than ``quality.max_quarantine_share`` allows is a failed critical of its own;
 - without that limit, more than half of many records malformed or rejected is one too: a wrong schema or rule, not a bad
-  record. Fewer are a warning.
+  record. Fewer are a warning. So is an increment of files that cannot be read, when nobody knows how many records they
+  hold;
+- each file that is in quarantine whole counts with its rows where a footer tells them, and is always a warning.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal
@@ -126,17 +128,52 @@ class SetAside:
         return of_many and replace(self, late=0).share > Fraction(1, 2)
 
 
+@dataclass(frozen=True)
+class WholeFiles:
+    """Files of an increment that are in quarantine whole, each counted as one malformed record: how many, their bytes,
+    their ``rows`` by the footers that can be read, and how many files have none (``untold``)."""
+
+    files: int = 0
+    bytes: int = 0
+    rows: int = 0
+    untold: int = 0
+    more: int = 0
+    """Rows that the count of malformed records does not have: each file is one of it."""
+
+    @staticmethod
+    def of(files: Iterable[Mapping[str, Any]]) -> WholeFiles:
+        """From the ``whole_files`` of manifests."""
+        every = list(files)
+        rows = [int(file["rows"]) for file in every if file["rows"] is not None]
+        more = sum(max(count - 1, 0) for count in rows)
+        return WholeFiles(len(every), sum(file["size"] for file in every), sum(rows), len(every) - len(rows), more)
+
+    def describe(self) -> str:
+        """``2 files are in quarantine whole (3,400 bytes, 1,200 rows by their footers)``."""
+        told = [f"{self.bytes:,} bytes"]
+        if self.untold < self.files:
+            told.append(f"{self.rows:,} rows by their footers")
+        if self.untold:
+            told.append("rows unknown" if self.untold == self.files else f"{self.untold:,} of them with unknown rows")
+        return f"{self.files:,} {'file is' if self.files == 1 else 'files are'} in quarantine whole ({', '.join(told)})"
+
+
+NO_FILES = WholeFiles()
+
+
 def decide_verdict(
     suite: SuiteSpec | None,
     results: Sequence[RuleResult],
     aside: SetAside,
     quality: QualitySpec,
     most_frequent: str = "",
+    whole: WholeFiles = NO_FILES,
 ) -> Verdict:
     """The verdict on an increment.
 
     ``results`` are the answers of Great Expectations, one per rule of ``suite``, on the staged rows; ``most_frequent``
-    says what most records were set aside for. Raises DefectError when a rule has no result or a result no rule.
+    says what most records were set aside for. Of the files in ``whole`` the rows count, where a footer tells them;
+    ``aside`` has one record of each. Raises DefectError when a rule has no result or a result no rule.
     """
     rules = suite.rules if suite else ()
     if [result.rule for result in results] != [rule.rule for rule in rules]:
@@ -157,15 +194,21 @@ def decide_verdict(
             )
         elif not result.success and result.severity == "critical":
             failed.append(FailedCritical(result.rule, _describe(result), result.unexpected_count))
-    share = judge_share(aside, quality)
+    is_nothing_read = whole.files > 0 and aside.read == aside.malformed == whole.files and whole.untold > 0
+    aside = replace(aside, read=aside.read + whole.more, malformed=aside.malformed + whole.more)
+    share = judge_share(aside, quality, is_unknown=is_nothing_read)
     every = (*results, *([share] if share else []))
     limit, because = quality.max_quarantine_share, f": {most_frequent}" if most_frequent else ""
     warnings = []
     if share and not share.success:
         allowed = f"allowed: {limit:.1%}" if limit is not None else "more than half"
+        if limit is None and is_nothing_read:
+            allowed = f"nothing of the increment could be read, and nobody knows how much it is: {whole.describe()}"
         failed.append(FailedCritical(SHARE_RULE, f"{aside.describe()}, {allowed}{because}", aside.count))
     elif limit is None and aside.malformed + aside.rejected:
         warnings.append(f"{aside.describe()}{because}")
+    if whole.files:
+        warnings.append(f"{whole.describe()}{because}" if not warnings else whole.describe())
     if failed:
         verdict: VerdictName = "failed"
     elif suite is None:
@@ -177,11 +220,12 @@ def decide_verdict(
     return Verdict(verdict, suite.name if suite else None, every, tuple(failed), tuple(warnings))
 
 
-def judge_share(aside: SetAside, quality: QualitySpec) -> RuleResult | None:
-    """The pseudo rule on the share of records set aside; None without a limit in the spec, unless most are wrong."""
+def judge_share(aside: SetAside, quality: QualitySpec, *, is_unknown: bool = False) -> RuleResult | None:
+    """The pseudo rule on the share of records set aside; None without a limit in the spec, unless most are wrong, or
+    all is, and how much that is nobody knows (``is_unknown``)."""
     limit, share = quality.max_quarantine_share, float(aside.share)
     if limit is None:
-        if not aside.is_mostly_wrong:
+        if not aside.is_mostly_wrong and not is_unknown:
             return None
         limit = 0.5
         share = float(replace(aside, late=0).share)

@@ -412,7 +412,11 @@ def status(
     from tidegate.run.trouble import needs_a_person, summarise
 
     rows = project_status(_project(), name, limit)
-    _print([row for row in rows if row["trouble"]] if failed else rows, json_, show_status)
+    shown = [row for row in rows if row["trouble"]] if failed else rows
+    if shown or json_ or not rows:
+        _print(shown, json_, show_status)
+    elif name is not None:
+        print(f"{name}: nothing needs a person")
     if name is None and rows and not json_:
         print(summarise(rows))
     if check and (found := needs_a_person(rows)):

@@ -37,7 +37,7 @@ from tidegate.ingest.progress_log import ProgressLog
 from tidegate.ingest.second_look import broken_rows, late_rows
 from tidegate.ingest.state import read_batch_state, read_open
 from tidegate.ingest.topics import TopicWatch
-from tidegate.ingest.unreadable import unreadable_record
+from tidegate.ingest.unreadable import count_kept_rows, unreadable_record
 from tidegate.lease import check_token
 from tidegate.project import PipelinePaths
 from tidegate.quarantine.rows import write_quarantine_rows
@@ -358,6 +358,7 @@ class BatchStager:
             files, size = None, None
             unknown = self._unknown_fields(metric)
             unreadable = 0
+            whole_files: list[dict[str, Any]] = []
             if "links" in taken:
                 files, sound = [], list[str]()
                 for link in taken["links"]:
@@ -370,6 +371,9 @@ class BatchStager:
                     if record is not None:
                         unreadable += 1
                         captured.add_unreadable(name, self.order.original(link), record)
+                        if record["kept"]:
+                            rows = count_kept_rows(self.paths.unreadable / record["kept"], self.spec.streams[name])
+                            whole_files.append({"size": known["size"], "rows": rows})
                 size = sum(file["size"] for file in files)
                 for link in sound:
                     for column in self.unknown_columns.get(link, ()):
@@ -385,6 +389,7 @@ class BatchStager:
                 unknown_records=int(metric.get("with_unknown") or 0),
                 max_event_time_ms=(metrics.get(f"time:{name}") or {}).get("max_ms"),
                 entered=int(metrics[entered_metric(self.spec, name)]["entered"]),
+                whole_files=whole_files,
             )
         return sources, captured
 

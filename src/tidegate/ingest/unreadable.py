@@ -21,7 +21,7 @@ from tidegate import storage
 from tidegate.ingest.long_lines import why_too_long, write_other_lines
 from tidegate.ingest.torn import EMPTY_FILES, TornFile, check_compressed, write_readable_part
 from tidegate.source.files import partition_of
-from tidegate.spec.models import COLUMNAR_FORMATS, FilesSource
+from tidegate.spec.models import COLUMNAR_FORMATS, FilesSource, SourceSpec
 from tidegate.spec.reader_options import has_documents
 
 _CHECKED = (".gz", ".bz2")
@@ -88,6 +88,24 @@ def unreadable_record(folder: Path, link: str) -> dict[str, Any] | None:
     for a file that vanished."""
     value = storage.read_json(_record_path(folder, link))
     return dict(value) if value is not None else None
+
+
+def count_kept_rows(kept: Path, spec: SourceSpec) -> int | None:
+    """The rows of a kept file by its footer; None where it has none, or none that can be read."""
+    if not isinstance(spec, FilesSource) or spec.format not in COLUMNAR_FORMATS:
+        return None
+    import pyarrow as pa
+
+    try:
+        if spec.format == "parquet":
+            import pyarrow.parquet as pq
+
+            return int(pq.read_metadata(kept).num_rows)
+        from pyarrow import orc
+
+        return int(orc.ORCFile(str(kept)).nrows)
+    except (pa.ArrowException, OSError):
+        return None
 
 
 def why_unreadable(path: Path, spec: FilesSource) -> str | None:

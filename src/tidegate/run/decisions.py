@@ -8,6 +8,7 @@ from tidegate import storage
 from tidegate.errors import TryAgainError, UsageError
 from tidegate.machine import name_person, now_text
 from tidegate.run.preflight import check_agreement, check_table
+from tidegate.run.report import RunReport, load_report
 from tidegate.run.verdicts import (
     Decision,
     Ruling,
@@ -61,13 +62,7 @@ def find_held(paths: PipelinePaths, facts: Facts, name: str, run_id: str) -> Sto
     """The verdict on a run's increment that waits for a decision. Raises UsageError NOT_HELD."""
     verdict = load_verdict(paths, run_id)
     if verdict is None or verdict.passed or not verdict.comes_next(facts.owed):
-        raise UsageError(
-            "NOT_HELD",
-            f"no increment of {name} is held under the run id {run_id!r}",
-            where=f"pipeline {name}",
-            next_run="is not touched",
-            fix=f"tidegate status {name} shows what is held",
-        )
+        raise not_held(name, run_id, load_report(paths, run_id))
     return verdict
 
 
@@ -76,13 +71,7 @@ def check_decided(context: RunContext, ruling: Ruling) -> None:
     report, name = context.report, context.name
     before: dict[str, Any] = report.decision or {}
     if not before or report.published_by is not None:
-        raise UsageError(
-            "NOT_HELD",
-            f"run {report.run_id} of {name} is {report.outcome}; there is nothing to decide",
-            where=f"run {report.run_id} of pipeline {name}",
-            next_run="is not touched",
-            fix=f"tidegate status {name}",
-        )
+        raise not_held(name, report.run_id, report)
     if before["decision"] != ruling:
         raise UsageError(
             "DECIDED_ALREADY",
@@ -91,6 +80,36 @@ def check_decided(context: RunContext, ruling: Ruling) -> None:
             next_run="is not touched",
             fix=f"tidegate status {name}",
         )
+
+
+def not_held(name: str, run_id: str, report: RunReport | None) -> UsageError:
+    """The error of a decision on a run whose increment does not wait for one: how the run ended, and what leads to
+    having the records of one that is over read again."""
+    if report is None or report.outcome in (None, "held"):
+        return UsageError(
+            "NOT_HELD",
+            f"no increment of {name} is held under the run id {run_id!r}",
+            where=f"pipeline {name}",
+            next_run="is not touched",
+            fix=f"tidegate status {name} shows what is held",
+        )
+    rows = report.rows
+    aside = rows["malformed"] + rows["late"] + rows["rejected"]
+    if report.outcome not in ("published", "discarded"):
+        fix = f"tidegate status {name}"
+    else:
+        fix = (
+            "to have its records read again: send a corrected copy under a new name; or see what `tidegate repair "
+            f"{name} --rebuild --dry-run` says of a new table from all that the sources still have"
+        )
+    return UsageError(
+        "NOT_HELD",
+        f"run {run_id} of {name} is not held, it is {report.outcome.replace('_', ' ')}: {rows['read']:,} records read, "
+        f"{rows['published']:,} rows published, {aside:,} in quarantine; there is nothing to decide",
+        where=f"run {run_id} of pipeline {name}",
+        next_run="is not touched",
+        fix=fix,
+    )
 
 
 def record(context: RunContext, verdict: StoredVerdict, ruling: Ruling, reason: str) -> None:

@@ -37,6 +37,7 @@ from tidegate.table.publish import finish_intent
 
 _PLANS_AT_MOST = 3
 _DETAIL_AT_MOST = 200
+_CAUSES_AT_MOST = 3
 
 if TYPE_CHECKING:
     from tidegate.audit.engine import RuleResult
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 
 def audit_increment(context: RunContext, facts: Facts) -> StoredVerdict:
     """The verdict on the owed batches; one that this run gave on them before stands while it is judged by the same."""
-    from tidegate.audit.verdict import SetAside, decide_verdict
+    from tidegate.audit.verdict import SetAside, WholeFiles, decide_verdict
 
     owed = facts.owed
     context.lease.check()
@@ -62,7 +63,9 @@ def audit_increment(context: RunContext, facts: Facts) -> StoredVerdict:
         return known
     results = _judge(context, suite, owed, folded) if suite is not None else []
     most_frequent = find_most_frequent(context.paths, owed)
-    verdict = decide_verdict(suite, results, SetAside.of(count_rows(owed)), context.spec.quality, most_frequent)
+    whole = WholeFiles.of(file for one in owed for source in one.sources.values() for file in source.whole_files)
+    aside = SetAside.of(count_rows(owed))
+    verdict = decide_verdict(suite, results, aside, context.spec.quality, most_frequent, whole)
     stored = StoredVerdict(
         run_id=context.report.run_id,
         batches=batch_keys(owed),
@@ -140,8 +143,8 @@ def publish_quarantine(context: RunContext, owed: Sequence[BatchManifest]) -> No
 
 
 def find_most_frequent(paths: PipelinePaths, owed: Sequence[BatchManifest]) -> str:
-    """What most of the records that these batches set aside are malformed, late or rejected for, with how many they
-    are; "" when there are none. Their files are in the quarantine table."""
+    """What most of the records that these batches set aside are malformed, late or rejected for: up to three causes,
+    each with its count; "" when there are none. Their files are in the quarantine table."""
     from tidegate.quarantine.read import count_details
 
     batches = {(manifest.query_id[:8], manifest.batch_id) for manifest in owed if manifest.quarantine_files}
@@ -151,9 +154,13 @@ def find_most_frequent(paths: PipelinePaths, owed: Sequence[BatchManifest]) -> s
     counts = count_details([file for file in files if parse_file_name(file.name) in batches and file.exists()])
     if not counts:
         return ""
-    (reason, detail), count = counts[0]
-    why = detail[:_DETAIL_AT_MOST] or reason
-    return f"{f'late: {why}' if reason == 'late' and detail else why} ({count:,})"
+    told = []
+    for (reason, detail), count in counts[:_CAUSES_AT_MOST]:
+        why = detail[:_DETAIL_AT_MOST] or reason
+        told.append(f"{f'late: {why}' if reason == 'late' and detail else why} ({count:,})")
+    if more := len(counts) - len(told):
+        told.append(f"and {more:,} more cause{'' if more == 1 else 's'}")
+    return "; ".join(told)
 
 
 def publish_increment(

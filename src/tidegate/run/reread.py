@@ -9,6 +9,7 @@ that has begun, so a process that is killed anywhere is followed by one that goe
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -29,7 +30,10 @@ from tidegate.run.verdicts import (
     quote_word,
     save_decision,
 )
+from tidegate.source.content import NotTaken, mark_of, opened, reopen
+from tidegate.source.intake import source_path
 from tidegate.source.ledger import LedgerRow, shown_path
+from tidegate.source.pieces import GREW, REWRITTEN, Changed, Known, compare
 from tidegate.spec.load import load_pipeline
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
 from tidegate.staging.birth import as_read
@@ -102,16 +106,17 @@ def find_hindrance(facts: Facts, name: str, decisions: Sequence[Decision]) -> Ti
 
 
 def _begin_again(context: RunContext, facts: Facts, decision: Decision) -> list[str]:
-    """End the query and begin the next one; the files that are gone in spite of everything."""
+    """End the query and begin the next one; the files that changed or went away since it was decided."""
     from tidegate.run.repair import read_again
 
     if _is_begun(facts, decision):
         check_table(facts, context.name)
     else:
         _check_agreement(context.paths, facts, context.name)
+    changed = _missing_files(context.project, context.spec, context.paths)
     context.paths, lost = read_again(context.project, context.spec, context.paths, context.lease)
     context.spec = as_read(load_pipeline(context.project, context.name), context.paths)
-    return lost
+    return changed + [f"{path} is gone" for path in lost if f"{path} is gone" not in changed]
 
 
 def _tell(context: RunContext, decision: Decision, lost: list[str]) -> None:
@@ -127,7 +132,10 @@ def _tell(context: RunContext, decision: Decision, lost: list[str]) -> None:
         report.accepted_loss, report.notes = before.accepted_loss, list(before.notes)
         report.sources = {name: named for name, one in before.sources.items() if (named := keep_named(one))}
     if lost:
-        report.notes.append(f"these files are gone and could not be read again: {', '.join(lost)}")
+        report.notes.append(
+            f"not all of the increment could be read again: {'; '.join(lost)}. What was read of these files before is "
+            f"in neither table nor quarantine; the rows that were staged of it are kept below {paths.set_aside}"
+        )
     context.lease.check()
     save_report(paths, report)
 
@@ -218,33 +226,75 @@ def _check_possible(project: Project, spec: PipelineSpec, paths: PipelinePaths, 
         raise SourceLostError(
             "REREAD_LOST",
             f"not all of the increment can be read again: {'; '.join(gone[:3])}{more}",
-            where=f"run {run_id} of pipeline {name}; its rows are still staged",
+            where=f"run {run_id} of pipeline {name}; {sum(one.staged for one in facts.owed):,} rows of the "
+            f"{sum(one.read for one in facts.owed):,} records that it read are staged, and stay",
             next_run="waits for the decision",
-            fix=others,
+            fix=f"{others}; release publishes the staged rows",
         )
 
 
 def _missing_files(project: Project, spec: PipelineSpec, paths: PipelinePaths) -> list[str]:
-    """Files to read again of which neither the link nor the file itself is there."""
+    """Files of the increment that no longer hold what was read of them, each with how it differs."""
     from tidegate.run.repair import list_files_to_read_again
-    from tidegate.source.intake import source_path
+    from tidegate.source.files import source_roots
 
-    if not any(isinstance(source, FilesSource) for source in spec.streams.values()):
+    roots = {
+        name: source_roots(project, source) for name, source in spec.streams.items() if isinstance(source, FilesSource)
+    }
+    if not roots:
         return []
     missing = []
     for row in list_files_to_read_again(paths, spec):
-        link = paths.intake(row.source) / row.link
-        if not link.is_file() and not _is_same(source_path(project, shown_path(row.path)), row):
-            missing.append(f"{shown_path(row.path)} is gone")
+        why = _find_difference(project, paths, row, roots[row.source]) if row.source in roots else None
+        if why is not None:
+            missing.append(f"{shown_path(row.path)} {why}")
     return missing
 
 
-def _is_same(path: str, row: LedgerRow) -> bool:
+def _find_difference(project: Project, paths: PipelinePaths, row: LedgerRow, roots: Sequence[str]) -> str | None:
+    """How what would be read differs from what was read: the link, else the file itself. None when all of it is there,
+    with or without lines that were appended."""
+    from tidegate.ingest.unreadable import unreadable_record
+
+    link = paths.intake(row.source) / row.link
+    has_link = link.is_file()
+    is_copy = row.until is not None
+    # A stand-in holds what was read of a file that cannot be read.
+    if has_link and (is_copy or unreadable_record(paths.unreadable, row.link) is not None):
+        return None
     try:
-        there = os.stat(path)
-    except OSError:
-        return False
-    return row.until is not None or (there.st_size, there.st_mtime_ns) == (row.size, row.mtime_ns)
+        with contextlib.ExitStack() as stack:
+            if has_link:
+                reader = os.open(link, os.O_RDONLY | os.O_CLOEXEC)
+                stack.callback(os.close, reader)
+            else:
+                handle = stack.enter_context(opened(source_path(project, shown_path(row.path)), roots))
+                reader = stack.enter_context(reopen(handle))
+            return _describe_difference(reader, row)
+    except (FileNotFoundError, NotADirectoryError):
+        return "is gone"
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    except NotTaken as error:
+        return f"cannot be read: {error}"
+
+
+def _describe_difference(reader: int, row: LedgerRow) -> str | None:
+    there, mark = os.fstat(reader), row.mark
+    if mark is not None and mark.size > row.read_until:
+        mark = None  # it was cut between linking and reading
+    if row.state == "linked" and row.until is None:
+        return None  # it waits for its first batch: nothing of it was read yet
+    if row.until is not None:
+        is_same = there.st_size >= row.until and (mark is None or mark_of(reader, mark.size) == mark)
+        changed = None if is_same else Changed(REWRITTEN, 0)
+    else:
+        changed = compare(reader, there, Known(row.size, row.mtime_ns, None, mark))
+        if changed is not None and changed.how == GREW and mark is not None:
+            return None
+    if changed is None:
+        return None
+    return f"{changed.how} after it was read: {row.read_until:,} bytes then, {there.st_size:,} now"
 
 
 def _missing_offsets(project: Project, spec: PipelineSpec, paths: PipelinePaths, facts: Facts) -> list[str]:

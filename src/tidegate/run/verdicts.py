@@ -164,13 +164,15 @@ def held_error(name: str, verdict: StoredVerdict, *, earlier: bool) -> HeldError
     """The error of a held increment: which rule, how many rows, and the three commands."""
     what = "; ".join(verdict.reasons) or ", ".join(verdict.failed_critical)
     quoted = quote_word(verdict.run_id)
+    is_share = "max_quarantine_share" in verdict.failed_critical
+    causes = f"; every cause, with an example: tidegate quarantine list {name}" if is_share else ""
     return HeldError(
         "EARLIER_INCREMENT_HELD" if earlier else "INCREMENT_HELD",
         f"{'an earlier increment waits for a decision: ' if earlier else 'the gate holds this increment: '}{what}",
         where=f"run {verdict.run_id} of pipeline {name}; the table is untouched",
         next_run="waits for the decision",
         fix=f'tidegate release {name} {quoted} --reason "..."   or   tidegate discard {name} {quoted} --reason "..."   '
-        f'or, after a correction:   tidegate reread {name} {quoted} --reason "..."',
+        f'or, after a correction:   tidegate reread {name} {quoted} --reason "..."{causes}',
     )
 
 

@@ -64,6 +64,9 @@ class SourceRange:
     """The greatest event time of the batch, where the source has a watermark."""
     entered: int | None = None
     """Records counted in front of the transform; None of a batch that an earlier version of tidegate staged."""
+    whole_files: list[dict[str, Any]] = field(default_factory=list)
+    """Files that could not be read and are in quarantine whole, each as one malformed record: {"size", "rows"}, the
+    rows by its footer, or None."""
 
 
 @dataclass(frozen=True)
