@@ -95,11 +95,10 @@ def new_bare_pipeline(project: Project, name: str, format_: str | None = None, s
     Raises UsageError: BAD_NAME, FILE_EXISTS, NO_SUCH_FILE, FORMAT_UNKNOWN, CANNOT_INFER, or a SpecError for columns
     that no schema may have (nothing was written then).
     """
-    from tidegate.run.infer_columns import choose_format, infer_columns
+    from tidegate.run.infer_columns import Inferred, choose_format, infer_columns
 
     check_name(name)
-    columns: str | None = None
-    options: dict[str, Any] = {}
+    found: Inferred | None = None
     inbox = f"data/inbox/{name}"
     if sample is not None:
         if not sample.is_file():
@@ -111,18 +110,19 @@ def new_bare_pipeline(project: Project, name: str, format_: str | None = None, s
                 fix="name a file like those that will come, or a topic: --from kafka:orders",
             )
         format_ = format_ or choose_format(sample)
-        columns, options = infer_columns(sample, format_)
+        found = infer_columns(sample, format_)
         folder = os.path.abspath(sample.parent)
         root = os.path.abspath(project.root)
         inbox = os.path.relpath(folder, root) if os.path.commonpath([folder, root]) == root else folder
     source: dict[str, Any] = {"type": "files", "path": inbox, "format": format_ or "json"}
-    source["schema"] = columns or ("value STRING" if format_ == "text" else "infer")
-    if options:
-        source["options"] = options
+    source["schema"] = found.columns if found else "value STRING" if format_ == "text" else "infer"
+    if found and found.options:
+        source["options"] = found.options
     written = _write_bare(project, name, source, f"rename these columns in the file, or: tidegate new {name} --bare")
     if sample is None:
         (project.root / inbox).mkdir(parents=True, exist_ok=True)
-    return Scaffold(project.root, name, written, _next_commands(name), columns)
+    columns, told_by = (found.columns, found.told_by) if found else (None, None)
+    return Scaffold(project.root, name, written, _next_commands(name), columns, told_by)
 
 
 def new_topic_pipeline(project: Project, name: str, topic: str) -> Scaffold:
