@@ -272,6 +272,29 @@ def test_a_pipeline_for_a_parquet_file(project):
     assert kinds == ["int", "decimal(10,2)", "map<string,bigint>", "binary"]
 
 
+def test_types_of_parquet_that_spark_has_otherwise_or_not_at_all(project):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    kinds = {"a": pa.uint8(), "b": pa.uint16(), "c": pa.uint32(), "d": pa.uint64(), "at": pa.timestamp("ns")}
+    path = project.root / "in" / "x.parquet"
+    pq.write_table(pa.schema(list(kinds.items())).empty_table(), path)
+    written = new_bare_pipeline(project, "mine", sample=path)
+    source = load_pipeline(project, "mine").sources["mine"]
+    assert [one.type for one in parse_ddl(source.schema_)] == [
+        "smallint",
+        "int",
+        "bigint",
+        "decimal(20,0)",
+        "timestamp",
+    ]
+    how = "at is timestamp[ns]; Spark reads ms and us: write with coerce_timestamps='us'"
+    assert written.notes == (f"Spark cannot read a file such as this: {how}",)
+    assert f"    # {written.notes[0]}\n    schema: " in (project.root / "jobs/mine/pipeline.yaml").read_text()
+    pq.write_table(pa.schema(list(kinds.items())).empty_table(), path, coerce_timestamps="us")
+    assert new_bare_pipeline(project, "other", sample=path).notes == ()
+
+
 @pytest.mark.parametrize(
     ("file", "content", "code"),
     [

@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidegate.errors import UsageError
+from tidegate.ingest.columns import read_footers
 from tidegate.run.csv_sample import UnreadableSample, read_csv_sample
 from tidegate.run.value_kinds import Kinds, note_all
 from tidegate.spec.ddl import Column, DdlError, quote_name, refuse_twins, show_ddl
+from tidegate.spec.models import FilesSource
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -173,7 +175,15 @@ def _infer_columnar(file: Path, kind: str) -> Inferred:
         from pyarrow import orc
 
         fields = list(orc.ORCFile(file).schema)
-    return Inferred(_show([Column(one.name, _spark_type(one.type), True) for one in fields]))
+    columns = _show([Column(one.name, _spark_type(one.type), True) for one in fields])
+    return Inferred(columns, notes=_find_unreadable(file, kind, columns)) if fields else Inferred("")
+
+
+def _find_unreadable(file: Path, kind: str, columns: str) -> tuple[str, ...]:
+    """What a run would say of the file's types, and how to write them."""
+    spec = FilesSource.model_validate({"type": "files", "path": file.name, "format": kind, "schema": columns})
+    fault = next((footer.fault for footer in read_footers(file.parent, [file.name], spec).values()), None)
+    return (f"Spark cannot read a file such as this: {fault}",) if fault else ()
 
 
 def _spark_type(kind: pa.DataType) -> str:
@@ -195,7 +205,10 @@ def _spark_type(kind: pa.DataType) -> str:
         (types.is_boolean, "BOOLEAN"),
         (types.is_int8, "TINYINT"),
         (types.is_int16, "SMALLINT"),
+        (types.is_uint8, "SMALLINT"),
         (types.is_int32, "INT"),
+        (types.is_uint16, "INT"),
+        (types.is_uint64, "DECIMAL(20, 0)"),
         (types.is_integer, "BIGINT"),
         (types.is_float32, "FLOAT"),
         (types.is_floating, "DOUBLE"),

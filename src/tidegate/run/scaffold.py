@@ -52,6 +52,8 @@ class Scaffold:
     """The columns that were inferred, as DDL."""
     told_by: str | None = None
     """What the columns were inferred from, in words."""
+    notes: tuple[str, ...] = ()
+    """What to know about these columns."""
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.files)
@@ -118,11 +120,13 @@ def new_bare_pipeline(project: Project, name: str, format_: str | None = None, s
     source["schema"] = found.columns if found else "value STRING" if format_ == "text" else "infer"
     if found and found.options:
         source["options"] = found.options
-    written = _write_bare(project, name, source, f"rename these columns in the file, or: tidegate new {name} --bare")
+    fix = f"rename these columns in the file, or: tidegate new {name} --bare"
+    written = _write_bare(project, name, source, fix, found.notes if found else ())
     if sample is None:
         (project.root / inbox).mkdir(parents=True, exist_ok=True)
-    columns, told_by = (found.columns, found.told_by) if found else (None, None)
-    return Scaffold(project.root, name, written, _next_commands(name), columns, told_by)
+    if found is None:
+        return Scaffold(project.root, name, written, _next_commands(name))
+    return Scaffold(project.root, name, written, _next_commands(name), found.columns, found.told_by, found.notes)
 
 
 def new_topic_pipeline(project: Project, name: str, topic: str) -> Scaffold:
@@ -148,10 +152,15 @@ def _next_commands(name: str) -> tuple[str, str]:
     return f"tidegate try {name}", f"tidegate run {name}"
 
 
-def _write_bare(project: Project, name: str, source: dict[str, Any], fix: str) -> tuple[str, ...]:
-    """A spec with the one source, and its DAG; ``fix`` is what helps against columns that no schema may have."""
+def _write_bare(
+    project: Project, name: str, source: dict[str, Any], fix: str, notes: tuple[str, ...] = ()
+) -> tuple[str, ...]:
+    """A spec with the one source, and its DAG; ``fix`` is what helps against columns that no schema may have, and
+    ``notes`` stand above the schema."""
     document = {"version": 1, "name": name, "schedule": None, "sources": {name: source}}
     text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120)
+    for note in notes:
+        text = text.replace("    schema: ", f"    # {' '.join(note.split())}\n    schema: ", 1)
     found = parse_document(text.encode(), f"jobs/{name}/pipeline.yaml")
     check_document(found, name)
     if found.faults:
