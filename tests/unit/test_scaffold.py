@@ -317,6 +317,26 @@ def test_a_file_of_which_nothing_can_be_told_writes_nothing(project, file, conte
     assert list_pipelines(project) == [] and not (project.root / "dags").exists()
 
 
+@pytest.mark.parametrize("kind", ["json", "csv", "text", "parquet", "orc"])
+def test_a_bare_pipeline_of_each_format_is_sound(project, kind):
+    new_bare_pipeline(project, "mine", kind)
+    assert validate_pipelines(project, ["mine"], with_spark=False) == []
+
+
+def test_the_advice_where_columns_cannot_be_told_works(project):
+    path = project.root / "in" / "a.csv"
+    path.write_text("a,b\n1,2,3\n4,5,6,7\n")
+    with pytest.raises(UsageError) as refused:
+        new_bare_pipeline(project, "mine", sample=path)
+    advice = "tidegate new NAME --bare --format csv, and write path and columns in jobs/NAME/pipeline.yaml"
+    assert advice in str(refused.value.fix)
+    new_bare_pipeline(project, "mine", "csv")
+    spec = project.root / "jobs/mine/pipeline.yaml"
+    spec.write_text(spec.read_text().replace("data/inbox/mine", "in").replace("schema: infer", "schema: a INT, b INT"))
+    source = load_pipeline(project, "mine").sources["mine"]
+    assert (source.path, source.schema_) == ("in", "a INT, b INT")
+
+
 def test_a_bare_pipeline(project):
     new_bare_pipeline(project, "mine", "csv")
     source = load_pipeline(project, "mine").sources["mine"]

@@ -38,6 +38,7 @@ FORMATS = {
 """The format that a file's name speaks of."""
 _LINES_AT_MOST = 10_000
 _LONGEST_INTEGER = 40
+_BY_HAND = "write the source by hand: docs/how-to/kafka.md"
 
 
 def choose_format(file: Path) -> str:
@@ -89,23 +90,24 @@ def infer_record_columns(values: Sequence[bytes], place: str) -> tuple[str, int]
     """
     objects = [one for value in values if isinstance(one := _parse_json(value), dict)]
     if not objects:
-        raise _cannot(place, place, "json", f"none of {len(values)} records is a JSON object")
+        raise _cannot(place, place, "json", f"none of {len(values)} records is a JSON object", _BY_HAND)
     try:
         columns = _show_objects(objects)
         if not columns:
-            raise _cannot(place, place, "json", "no record has a field")
+            raise _cannot(place, place, "json", "no record has a field", _BY_HAND)
         return columns, len(objects)
     except (UnreadableSample, DdlError) as error:
-        raise _cannot(place, place, "json", str(error)) from error
+        raise _cannot(place, place, "json", str(error), _BY_HAND) from error
 
 
-def _cannot(name: str, place: str, kind: str, why: str) -> UsageError:
+def _cannot(name: str, place: str, kind: str, why: str, fix: str | None = None) -> UsageError:
+    by_hand = f"tidegate new NAME --bare --format {kind}, and write path and columns in jobs/NAME/pipeline.yaml"
     return UsageError(
         "CANNOT_INFER",
         f"the columns of {name} cannot be told as {kind}: {why}",
         where=place,
         next_run="is refused again; nothing was written",
-        fix="name the right --format, or write the schema by hand: tidegate new NAME --bare",
+        fix=fix or f"name the right --format, or write the schema by hand: {by_hand}",
     )
 
 

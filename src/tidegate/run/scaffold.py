@@ -120,7 +120,8 @@ def new_bare_pipeline(project: Project, name: str, format_: str | None = None, s
     source["schema"] = found.columns if found else "value STRING" if format_ == "text" else "infer"
     if found and found.options:
         source["options"] = found.options
-    fix = f"rename these columns in the file, or: tidegate new {name} --bare"
+    by_hand = f"tidegate new {name} --bare --format {format_}, and write path and columns in jobs/{name}/pipeline.yaml"
+    fix = f"rename these columns in the file, or write the schema by hand: {by_hand}"
     written = _write_bare(project, name, source, fix, found.notes if found else ())
     if sample is None:
         (project.root / inbox).mkdir(parents=True, exist_ok=True)
