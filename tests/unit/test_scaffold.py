@@ -168,7 +168,8 @@ def test_a_pipeline_for_a_file(project, file, content, columns, options):
     found = ", ".join(f"{quote_name(one.name)} {one.type}" for one in parse_ddl(source.schema_))
     assert found == columns and written.columns is not None
     assert validate_pipelines(project, ["mine"], with_spark=False) == []
-    assert sorted(written) == ["dags/mine.py", "jobs/mine/pipeline.yaml"]
+    renames = ["jobs/mine/transform.py"] if " No`" in columns or "`a b`" in columns else []
+    assert sorted(written) == ["dags/mine.py", "jobs/mine/pipeline.yaml", *renames]
 
 
 @pytest.mark.parametrize(
@@ -270,6 +271,17 @@ def test_a_pipeline_for_a_parquet_file(project):
     new_bare_pipeline(project, "mine", sample=project.root / "in" / "x.parquet")
     kinds = [one.type for one in parse_ddl(load_pipeline(project, "mine").sources["mine"].schema_)]
     assert kinds == ["int", "decimal(10,2)", "map<string,bigint>", "binary"]
+
+
+def test_names_that_the_table_cannot_have_are_renamed_by_a_transform(project):
+    path = project.root / "in" / "b.csv"
+    path.write_text('Order No,order_no,"He said ""(x)""",2 b,plain-name,=\n1,2,3,4,5,6\n')
+    new_bare_pipeline(project, "mine", sample=path)
+    spec = load_pipeline(project, "mine")
+    assert spec.transform == "transform.py" and read_transform(project, spec)[1] == []
+    text = (project.root / "jobs/mine/transform.py").read_text()
+    renames = ast.literal_eval(text[text.index("{") : text.index("}") + 1])
+    assert renames == {"Order No": "order_no_2", 'He said "(x)"': "he_said_x", "2 b": "c_2_b", "=": "column"}
 
 
 def test_types_of_parquet_that_spark_has_otherwise_or_not_at_all(project):

@@ -13,6 +13,8 @@ import yaml
 
 from tidegate.errors import UsageError
 from tidegate.project import PROJECT_FILE, Project
+from tidegate.run.plain_names import write_renames
+from tidegate.spec.ddl import is_infer, parse_ddl
 from tidegate.spec.document import parse_document
 from tidegate.spec.faults import SpecError
 from tidegate.spec.load import check_document, check_name
@@ -156,9 +158,14 @@ def _next_commands(name: str) -> tuple[str, str]:
 def _write_bare(
     project: Project, name: str, source: dict[str, Any], fix: str, notes: tuple[str, ...] = ()
 ) -> tuple[str, ...]:
-    """A spec with the one source, and its DAG; ``fix`` is what helps against columns that no schema may have, and
-    ``notes`` stand above the schema."""
-    document = {"version": 1, "name": name, "schedule": None, "sources": {name: source}}
+    """A spec with the one source, its DAG, and a transform where columns need other names in the table.
+
+    ``fix`` is what helps against columns that no schema may have, and ``notes`` stand above the schema.
+    """
+    document: dict[str, Any] = {"version": 1, "name": name, "schedule": None, "sources": {name: source}}
+    renames = None if is_infer(source["schema"]) else write_renames(name, parse_ddl(source["schema"]))
+    if renames is not None:
+        document["transform"] = "transform.py"
     text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120)
     for note in notes:
         text = text.replace("    schema: ", f"    # {' '.join(note.split())}\n    schema: ", 1)
@@ -167,7 +174,8 @@ def _write_bare(
     if found.faults:
         raise SpecError(found.faults, fix=fix)
     dag = _render({"pipeline/dag.py.tmpl": _PIPELINE_FILES["pipeline/dag.py.tmpl"]}, name)
-    return _write(project.root, {**dag, f"jobs/{name}/pipeline.yaml": text})
+    transform = {} if renames is None else {f"jobs/{name}/transform.py": renames}
+    return _write(project.root, {**dag, f"jobs/{name}/pipeline.yaml": text, **transform})
 
 
 def _render(paths: dict[str, str], name: str) -> dict[str, str]:
