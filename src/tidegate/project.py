@@ -368,7 +368,7 @@ def _find_root(folder: Path | str | None) -> Path:
         f"there is no {PROJECT_FILE} in {start}{reach}",
         where=str(start),
         next_run="is refused again",
-        fix="go to the project's folder, use --project DIR, or make one: tidegate init DIR",
+        fix="make a project first: tidegate init DIR; where there is one, go to its folder or use --project DIR",
     )
 
 

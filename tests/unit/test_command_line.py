@@ -140,3 +140,20 @@ def test_doctor_names_what_is_wrong_with_its_fix(root: Path, monkeypatch: pytest
     assert "Java 11.0.2" in wrong["java"]["found"] and wrong["pipelines"]["fix"] == "tidegate validate"
     shown = ask(root, "doctor").stdout
     assert shown.count("fix: ") == len(wrong) and f"{len(wrong)} of" in shown
+
+
+def test_new_from_a_file_has_no_example_with_and_without_bare(root: Path) -> None:
+    (root / "in" / "a.csv").write_text("id,name\n1,x\n")
+    told = []
+    for name, more in (("plain", []), ("sparse", ["--bare"])):
+        done = ask(root, "new", name, "--from", str(root / "in" / "a.csv"), *more)
+        assert done.exit_code == 0 and "columns: id BIGINT, name STRING" in done.stdout
+        told.append((root / "jobs" / name / "pipeline.yaml").read_text().replace(name, "x"))
+    assert told[0] == told[1]
+
+
+def test_new_outside_a_project_names_init_first(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id\n1\n")
+    done = ask(tmp_path, "new", "orders", "--from", str(tmp_path / "a.csv"))
+    assert isinstance(done.exception, TidegateError) and done.exception.code == "NO_PROJECT"
+    assert str(done.exception.fix).startswith("make a project first: tidegate init DIR;")

@@ -10,6 +10,7 @@ import pytest
 
 from tidegate.errors import UsageError
 from tidegate.project import load_project
+from tidegate.run.infer_columns import infer_record_columns
 from tidegate.run.scaffold import EXAMPLE, init_project, new_bare_pipeline, new_pipeline
 from tidegate.run.validate import validate_pipelines
 from tidegate.spec.ddl import parse_ddl, quote_name
@@ -136,6 +137,26 @@ def project(tmp_path):
             {"header": True, "sep": ";"},
         ),
         ("c.log", "anything\n", "value string", {}),
+        ("d.csv", 'id,said\n1,"say ""hi"""\n', "id bigint, said string", {"header": True, "escape": '"'}),
+        ("e.csv", 'id,dir\n1,"C:\\x\\"\n', "id bigint, dir string", {"header": True, "escape": '"'}),
+        ("f.csv", 'id,said\n1,"say \\"hi\\""\n', "id bigint, said string", {"header": True}),
+        (
+            "g.csv",
+            'id\tsaid\n1\t"two\nlines"\n',
+            "id bigint, said string",
+            {"header": True, "sep": "\t", "escape": '"', "multiLine": True},
+        ),
+        ("h.csv", "1,2.5\n2,3\n", "f0 bigint, f1 double", {"header": False}),
+        ("i.csv", "id\n12345678901234567890\n", "id decimal(38,0)", {"header": True}),
+        ("j.csv", "name,town\nAnn,Rome\nBob\nEve,Bonn\n", "name string, town string", {"header": True}),
+        (
+            "k.csv",
+            "id,2024,at\n1,NA,2026-03-09 18:00:00.5\n",
+            "id bigint, `2024` string, at timestamp",
+            {"header": True},
+        ),
+        ("l.csv", "\ufeffid,b\n1,true\n", "id bigint, b boolean", {"header": True}),
+        ("m.json", '[\n{"a": 1},\n{"a": 2.5}\n]\n', "a double", {"multiLine": True}),
     ],
 )
 def test_a_pipeline_for_a_file(project, file, content, columns, options):
@@ -147,7 +168,97 @@ def test_a_pipeline_for_a_file(project, file, content, columns, options):
     found = ", ".join(f"{quote_name(one.name)} {one.type}" for one in parse_ddl(source.schema_))
     assert found == columns and written.columns is not None
     assert validate_pipelines(project, ["mine"], with_spark=False) == []
-    assert sorted(written) == ["dags/mine.py", "jobs/mine/pipeline.yaml"]
+    renames = ["jobs/mine/transform.py"] if " No`" in columns or "`a b`" in columns else []
+    assert sorted(written) == ["dags/mine.py", "jobs/mine/pipeline.yaml", *renames]
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (["1", '"one"'], "string"),
+        (["1", "true"], "string"),
+        (["{}", "1"], "string"),
+        (["1", "null", "-9223372036854775808"], "bigint"),
+        (["1", "9223372036854775808"], "decimal(38,0)"),
+        (["12345678901234567890123456789012345678"], "decimal(38,0)"),
+        (["123456789012345678901234567890123456789"], "string"),
+        (["1" + "0" * 5000], "string"),
+        (["1", "0.1"], "double"),
+        (["0.30000000000000004", "1e300"], "double"),
+        (["12345678901234.567", "1"], "decimal(38,18)"),
+        (["0.1", "9007199254740993"], "decimal(38,18)"),
+        (["1234567890123456789012345678.123456"], "decimal(38,6)"),
+        (["1234567890123456789012345678.12345678901"], "string"),
+        (["1e400"], "string"),
+        (["NaN", "1.5"], "double"),
+        (['"2026-03-09"'], "date"),
+        (['"2026-02-31"'], "string"),
+        (['"2026-03-09T18:00:00.123456Z"', '"2026-03-09 18:00:00+01:00"'], "timestamp"),
+        (['"2026-03-09T18:00:00.1234567Z"'], "string"),
+        (['"2026-03-09"', '"2026-03-09T18:00:00"'], "timestamp"),
+        (['"2026-03-09"', '"soon"'], "string"),
+        (["null"], "string"),
+        (["[]"], "array<string>"),
+        (["[1]", "[2.5, null]"], "array<double>"),
+        (['{"a b": 1}', '{"c": {"d": true}}'], "struct<`a b`:bigint,c:struct<d:boolean>>"),
+        (['{"a": 1, "A": 2}'], "string"),
+        (['{"x": 1}', '{"y": 2}', '{"z": 3.5}'], "map<string,double>"),
+        (['{"x": 1, "u": 1}', '{"x": 2, "v": 1}', '{"x": 3, "u": 1}'], "struct<x:bigint,u:bigint,v:bigint>"),
+        ([json.dumps({f"k{n}": n, f"k{n + 1}": "x"}) for n in range(60)], "map<string,string>"),
+        (
+            [json.dumps({f"k{n}": n for n in range(60)})] * 2,
+            "struct<" + ",".join(f"k{n}:bigint" for n in range(60)) + ">",
+        ),
+    ],
+)
+def test_the_type_of_a_field_of_json(project, values, kind):
+    path = project.root / "in" / "a.json"
+    path.write_text("".join(f'{{"v": {value}}}\n' for value in values))
+    new_bare_pipeline(project, "mine", sample=path)
+    assert [one.type for one in parse_ddl(load_pipeline(project, "mine").sources["mine"].schema_)] == [kind]
+
+
+def test_records_of_a_topic_are_told_in_the_same_way():
+    values = [b'{"v": 1,\n "w": 12345678901234567890}', b'{"v": "x"}', b"torn"]
+    assert infer_record_columns(values, "topic x") == ("v STRING, w DECIMAL(38, 0)", 2)
+
+
+def test_torn_lines_are_counted(project):
+    path = project.root / "in" / "a.json"
+    path.write_text('{"a": 1}\n{"a": \n\n{"a": 2}\n')
+    written = new_bare_pipeline(project, "mine", sample=path)
+    assert (written.columns, written.told_by) == ("a BIGINT", "2 objects; 1 lines are not JSON objects")
+
+
+@pytest.mark.parametrize(
+    ("content", "encoding", "spark"),
+    [("id,town\n1,Zürich\n", "latin-1", "ISO-8859-1"), ("id,town\n1,Zürich\n", "utf-16", "UTF-16")],
+)
+def test_the_encoding_of_a_csv_file(project, content, encoding, spark):
+    path = project.root / "in" / "a.csv"
+    path.write_bytes(content.encode(encoding))
+    new_bare_pipeline(project, "mine", sample=path)
+    source = load_pipeline(project, "mine").sources["mine"]
+    assert (source.schema_, source.options) == ("id BIGINT, town STRING", {"header": True, "encoding": spark})
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "it is empty"),
+        (b"\n\n", "it is empty"),
+        (b"a,b\n1,2,3\n4,5,6,7\n", "row 1 has 2, row 2 has 3"),
+        (b",b\n1,2\n", "column 1 has no name in the header"),
+        (b"a,a\n1,2\n", "'a' is there twice"),
+        (b"a\0,\0b\0\n\0", "UTF-16 without a byte order mark"),
+    ],
+)
+def test_a_csv_file_that_tells_nothing_says_why(project, content, says):
+    path = project.root / "in" / "a.csv"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=says) as refused:
+        new_bare_pipeline(project, "mine", sample=path)
+    assert refused.value.code == "CANNOT_INFER" and list_pipelines(project) == []
 
 
 def test_a_pipeline_for_a_parquet_file(project):
@@ -160,6 +271,40 @@ def test_a_pipeline_for_a_parquet_file(project):
     new_bare_pipeline(project, "mine", sample=project.root / "in" / "x.parquet")
     kinds = [one.type for one in parse_ddl(load_pipeline(project, "mine").sources["mine"].schema_)]
     assert kinds == ["int", "decimal(10,2)", "map<string,bigint>", "binary"]
+
+
+def test_names_that_the_table_cannot_have_are_renamed_by_a_transform(project):
+    path = project.root / "in" / "b.csv"
+    path.write_text('Order No,order_no,"He said ""(x)""",2 b,plain-name,=\n1,2,3,4,5,6\n')
+    new_bare_pipeline(project, "mine", sample=path)
+    spec = load_pipeline(project, "mine")
+    assert spec.transform == "transform.py" and read_transform(project, spec)[1] == []
+    text = (project.root / "jobs/mine/transform.py").read_text()
+    renames = ast.literal_eval(text[text.index("{") : text.index("}") + 1])
+    assert renames == {"Order No": "order_no_2", 'He said "(x)"': "he_said_x", "2 b": "c_2_b", "=": "column"}
+
+
+def test_types_of_parquet_that_spark_has_otherwise_or_not_at_all(project):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    kinds = {"a": pa.uint8(), "b": pa.uint16(), "c": pa.uint32(), "d": pa.uint64(), "at": pa.timestamp("ns")}
+    path = project.root / "in" / "x.parquet"
+    pq.write_table(pa.schema(list(kinds.items())).empty_table(), path)
+    written = new_bare_pipeline(project, "mine", sample=path)
+    source = load_pipeline(project, "mine").sources["mine"]
+    assert [one.type for one in parse_ddl(source.schema_)] == [
+        "smallint",
+        "int",
+        "bigint",
+        "decimal(20,0)",
+        "timestamp",
+    ]
+    how = "at is timestamp[ns]; Spark reads ms and us: write with coerce_timestamps='us'"
+    assert written.notes == (f"Spark cannot read a file such as this: {how}",)
+    assert f"    # {written.notes[0]}\n    schema: " in (project.root / "jobs/mine/pipeline.yaml").read_text()
+    pq.write_table(pa.schema(list(kinds.items())).empty_table(), path, coerce_timestamps="us")
+    assert new_bare_pipeline(project, "other", sample=path).notes == ()
 
 
 @pytest.mark.parametrize(
@@ -182,6 +327,26 @@ def test_a_file_of_which_nothing_can_be_told_writes_nothing(project, file, conte
         new_bare_pipeline(project, "mine", sample=path)
     assert refused.value.code == code and refused.value.fix
     assert list_pipelines(project) == [] and not (project.root / "dags").exists()
+
+
+@pytest.mark.parametrize("kind", ["json", "csv", "text", "parquet", "orc"])
+def test_a_bare_pipeline_of_each_format_is_sound(project, kind):
+    new_bare_pipeline(project, "mine", kind)
+    assert validate_pipelines(project, ["mine"], with_spark=False) == []
+
+
+def test_the_advice_where_columns_cannot_be_told_works(project):
+    path = project.root / "in" / "a.csv"
+    path.write_text("a,b\n1,2,3\n4,5,6,7\n")
+    with pytest.raises(UsageError) as refused:
+        new_bare_pipeline(project, "mine", sample=path)
+    advice = "tidegate new NAME --bare --format csv, and write path and columns in jobs/NAME/pipeline.yaml"
+    assert advice in str(refused.value.fix)
+    new_bare_pipeline(project, "mine", "csv")
+    spec = project.root / "jobs/mine/pipeline.yaml"
+    spec.write_text(spec.read_text().replace("data/inbox/mine", "in").replace("schema: infer", "schema: a INT, b INT"))
+    source = load_pipeline(project, "mine").sources["mine"]
+    assert (source.path, source.schema_) == ("in", "a INT, b INT")
 
 
 def test_a_bare_pipeline(project):

@@ -188,7 +188,14 @@ def new(
     format_: Annotated[
         str | None, typer.Option("--format", help="json, csv, text, parquet or orc (default: by the file's name).")
     ] = None,
-    bare: Annotated[bool, typer.Option("--bare", help="Spec and DAG alone, without an example to empty.")] = False,
+    bare: Annotated[
+        bool,
+        typer.Option(
+            "--bare",
+            help="No example to empty: spec and DAG alone, whose columns the first run infers, or you write. "
+            "--from writes no example either; its columns are the inferred ones.",
+        ),
+    ] = False,
 ) -> None:
     """Write a new pipeline: an example that runs as it is, one for the columns of a file or a topic, or a bare one."""
     from tidegate.cli.show import show_scaffold

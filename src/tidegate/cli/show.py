@@ -399,6 +399,8 @@ def show_scaffold(written: Scaffold, folder: Path) -> None:
         print(f"wrote {folder / path}")
     if written.columns:
         print(f"columns{f' (by {written.told_by})' if written.told_by else ''}: {written.columns}")
+    for note in written.notes:
+        print(f"note: {note}")
     print("next:")
     for command in written.next_commands:
         print(f"  {command}")

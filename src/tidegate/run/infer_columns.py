@@ -1,23 +1,25 @@
 """Columns of a file by a look at its first lines, or of a topic's records, for ``tidegate new --from``: without Spark,
 in Spark's words.
-
-Rather a text too many: what is not one kind of value throughout is STRING, and so is a number that begins with a zero.
 """
 
 from __future__ import annotations
 
-import csv
+import codecs
 import gzip
-import io
 import json
-import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidegate.errors import UsageError
+from tidegate.ingest.columns import read_footers
+from tidegate.run.csv_sample import UnreadableSample, read_csv_sample
+from tidegate.run.value_kinds import Kinds, note_all
 from tidegate.spec.ddl import Column, DdlError, quote_name, refuse_twins, show_ddl
+from tidegate.spec.models import FilesSource
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,7 +37,8 @@ FORMATS = {
 }
 """The format that a file's name speaks of."""
 _LINES_AT_MOST = 10_000
-_CODE_LIKE = re.compile(r"[+-]?0\d")
+_LONGEST_INTEGER = 40
+_BY_HAND = "write the source by hand: docs/how-to/kafka.md"
 
 
 def choose_format(file: Path) -> str:
@@ -52,22 +55,31 @@ def choose_format(file: Path) -> str:
     )
 
 
-def infer_columns(file: Path, kind: str) -> tuple[str, dict[str, Any]]:
-    """(columns as DDL, reader options) of a file of format ``kind``. Raises UsageError CANNOT_INFER."""
+@dataclass(frozen=True)
+class Inferred:
+    """What a sample tells: columns as DDL, reader options, by what they are told, and what to know about columns."""
+
+    columns: str
+    options: dict[str, Any] = field(default_factory=dict)
+    told_by: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+def infer_columns(file: Path, kind: str) -> Inferred:
+    """The columns of a file of format ``kind``. Raises UsageError CANNOT_INFER."""
     import pyarrow as pa
 
-    options: dict[str, Any] = {}
     try:
         if kind == "text":
-            return "value STRING", options
-        if kind == "csv":
-            fields, options = _read_csv(file)
+            return Inferred("value STRING")
+        if kind in ("csv", "json"):
+            found = (_infer_csv if kind == "csv" else _infer_json)(*_read_head(file))
         else:
-            fields = _read_json(file) if kind == "json" else _read_columnar(file, kind)
-        if not fields:
+            found = _infer_columnar(file, kind)
+        if not found.columns:
             raise _cannot(file.name, str(file), kind, "it has no columns")
-        return _show(fields), options
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error, pa.ArrowException, DdlError) as error:
+        return found
+    except (OSError, EOFError, UnreadableSample, pa.ArrowException, DdlError) as error:
         raise _cannot(file.name, str(file), kind, str(error).partition("\n")[0]) from error
 
 
@@ -76,85 +88,104 @@ def infer_record_columns(values: Sequence[bytes], place: str) -> tuple[str, int]
 
     ``place`` is where they come from. Raises UsageError CANNOT_INFER.
     """
-    import pyarrow as pa
-    from pyarrow import json as pa_json
-
-    lines = [line for value in values if _is_object(line := value.replace(b"\n", b" ").replace(b"\r", b" "))]
-    if not lines:
-        raise _cannot(place, place, "json", f"none of {len(values)} records is a JSON object")
+    objects = [one for value in values if isinstance(one := _parse_json(value), dict)]
+    if not objects:
+        raise _cannot(place, place, "json", f"none of {len(values)} records is a JSON object", _BY_HAND)
     try:
-        fields = list(pa_json.read_json(io.BytesIO(b"\n".join(lines))).schema)
-        if not fields:
-            raise _cannot(place, place, "json", "no record has a field")
-        return _show(fields), len(lines)
-    except (pa.ArrowException, DdlError) as error:
-        raise _cannot(place, place, "json", str(error).partition("\n")[0]) from error
+        columns = _show_objects(objects)
+        if not columns:
+            raise _cannot(place, place, "json", "no record has a field", _BY_HAND)
+        return columns, len(objects)
+    except (UnreadableSample, DdlError) as error:
+        raise _cannot(place, place, "json", str(error), _BY_HAND) from error
 
 
-def _is_object(text: bytes) -> bool:
-    try:
-        return isinstance(json.loads(text), dict)
-    except (ValueError, RecursionError):
-        return False
-
-
-def _show(fields: Sequence[pa.Field]) -> str:
-    columns = [Column(field.name, _spark_type(field.type), True) for field in fields]
-    refuse_twins([column.name for column in columns], None)
-    return show_ddl(columns)
-
-
-def _cannot(name: str, place: str, kind: str, why: str) -> UsageError:
+def _cannot(name: str, place: str, kind: str, why: str, fix: str | None = None) -> UsageError:
+    by_hand = f"tidegate new NAME --bare --format {kind}, and write path and columns in jobs/NAME/pipeline.yaml"
     return UsageError(
         "CANNOT_INFER",
         f"the columns of {name} cannot be told as {kind}: {why}",
         where=place,
         next_run="is refused again; nothing was written",
-        fix="name the right --format, or write the schema by hand: tidegate new NAME --bare",
+        fix=fix or f"name the right --format, or write the schema by hand: {by_hand}",
     )
 
 
-def _head(file: Path) -> bytes:
+def _show(columns: list[Column]) -> str:
+    refuse_twins([column.name for column in columns], None)
+    return show_ddl(columns)
+
+
+def _read_head(file: Path) -> tuple[bytes, bool]:
+    """(the first lines of a file, whether it goes on behind them)."""
     with gzip.open(file) if file.name.lower().endswith(".gz") else open(file, "rb") as reader:
-        return b"".join(islice(reader, _LINES_AT_MOST)).removeprefix(b"\xef\xbb\xbf")
+        head = b"".join(islice(reader, _LINES_AT_MOST))
+        return head, bool(reader.read(1))
 
 
-def _read_json(file: Path) -> list[pa.Field]:
-    from pyarrow import json as pa_json
+def _parse_json(text: bytes) -> Any:
+    """A value of JSON whose numbers keep their digits; None for what is not JSON."""
+    try:
+        return json.loads(text, parse_float=Decimal, parse_int=_parse_integer)
+    except (ValueError, ArithmeticError, RecursionError):
+        return None
 
-    return list(pa_json.read_json(io.BytesIO(_head(file))).schema)
+
+def _parse_integer(text: str) -> int | Decimal:
+    return int(text) if len(text) <= _LONGEST_INTEGER else Decimal(text)
 
 
-def _read_columnar(file: Path, kind: str) -> list[pa.Field]:
+def _show_objects(objects: Iterable[dict[str, Any]]) -> str:
+    fields = note_all(objects).fields
+    if "" in fields:
+        raise UnreadableSample("a field has an empty name")
+    return _show([Column(name, kinds.show_type(), True) for name, kinds in fields.items()])
+
+
+def _infer_json(head: bytes, _: bool) -> Inferred:
+    head = head.removeprefix(codecs.BOM_UTF8)
+    lines = [line for line in head.split(b"\n") if line.strip()]
+    objects = [one for line in lines if isinstance(one := _parse_json(line), dict)]
+    options: dict[str, Any] = {}
+    left = len(lines) - len(objects)
+    if left > len(objects) and (document := _parse_json(head)) is not None:
+        objects = [one for one in (document if isinstance(document, list) else [document]) if isinstance(one, dict)]
+        options, left = {"multiLine": True}, 0
+    if not objects:
+        raise UnreadableSample(f"none of {len(lines)} lines is a JSON object" if lines else "it is empty")
+    told_by = f"{len(objects):,} objects; {left:,} lines are not JSON objects" if left else None
+    return Inferred(_show_objects(objects), options, told_by)
+
+
+def _infer_csv(head: bytes, goes_on: bool) -> Inferred:
+    sample = read_csv_sample(head, goes_on)
+    columns = []
+    for number, name in enumerate(sample.names):
+        kinds = Kinds()
+        for row in sample.rows:
+            kinds.add_text(row[number])
+        columns.append(Column(name, kinds.show_type(), True))
+    return Inferred(_show(columns), sample.options, sample.told_by)
+
+
+def _infer_columnar(file: Path, kind: str) -> Inferred:
     if kind == "parquet":
         import pyarrow.parquet as pq
 
-        return list(pq.read_schema(file))
-    from pyarrow import orc
+        fields = list(pq.read_schema(file))
+    else:
+        from pyarrow import orc
 
-    return list(orc.ORCFile(file).schema)
+        fields = list(orc.ORCFile(file).schema)
+    columns = _show([Column(one.name, _spark_type(one.type), True) for one in fields])
+    return Inferred(columns, notes=_find_unreadable(file, kind, columns)) if fields else Inferred("")
 
 
-def _read_csv(file: Path) -> tuple[list[pa.Field], dict[str, Any]]:
-    import pyarrow as pa
-    from pyarrow import csv as pa_csv
-
-    head = _head(file)
-    text = head.decode("utf-8")
-    dialect = csv.Sniffer().sniff(text[:65536], delimiters=",;\t|")
-    header = csv.Sniffer().has_header(text[:65536])
-    read = pa_csv.ReadOptions(autogenerate_column_names=not header)
-    parse = pa_csv.ParseOptions(delimiter=dialect.delimiter, newlines_in_values=True)
-    table = pa_csv.read_csv(io.BytesIO(head), read_options=read, parse_options=parse)
-    as_text = pa_csv.ConvertOptions(column_types=dict.fromkeys(table.column_names, pa.string()))
-    texts = pa_csv.read_csv(io.BytesIO(head), read_options=read, parse_options=parse, convert_options=as_text)
-    fields = [
-        pa.field(field.name, pa.string())
-        if pa.types.is_integer(field.type) and any(_CODE_LIKE.match(one or "") for one in column.to_pylist())
-        else field
-        for field, column in zip(table.schema, texts.columns, strict=True)
-    ]
-    return fields, {"header": header, **({} if dialect.delimiter == "," else {"sep": dialect.delimiter})}
+def _find_unreadable(file: Path, kind: str, columns: str) -> tuple[str, ...]:
+    """What a run would say of the file's types, and how to write them."""
+    spec = FilesSource.model_validate({"type": "files", "path": file.name, "format": kind, "schema": columns})
+    fault = next((footer.fault for footer in read_footers(file.parent, [file.name], spec).values()), None)
+    return (f"Spark cannot read a file such as this: {fault}",) if fault else ()
 
 
 def _spark_type(kind: pa.DataType) -> str:
@@ -176,7 +207,10 @@ def _spark_type(kind: pa.DataType) -> str:
         (types.is_boolean, "BOOLEAN"),
         (types.is_int8, "TINYINT"),
         (types.is_int16, "SMALLINT"),
+        (types.is_uint8, "SMALLINT"),
         (types.is_int32, "INT"),
+        (types.is_uint16, "INT"),
+        (types.is_uint64, "DECIMAL(20, 0)"),
         (types.is_integer, "BIGINT"),
         (types.is_float32, "FLOAT"),
         (types.is_floating, "DOUBLE"),

@@ -13,6 +13,8 @@ import yaml
 
 from tidegate.errors import UsageError
 from tidegate.project import PROJECT_FILE, Project
+from tidegate.run.plain_names import write_renames
+from tidegate.spec.ddl import is_infer, parse_ddl
 from tidegate.spec.document import parse_document
 from tidegate.spec.faults import SpecError
 from tidegate.spec.load import check_document, check_name
@@ -52,6 +54,8 @@ class Scaffold:
     """The columns that were inferred, as DDL."""
     told_by: str | None = None
     """What the columns were inferred from, in words."""
+    notes: tuple[str, ...] = ()
+    """What to know about these columns."""
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.files)
@@ -95,11 +99,10 @@ def new_bare_pipeline(project: Project, name: str, format_: str | None = None, s
     Raises UsageError: BAD_NAME, FILE_EXISTS, NO_SUCH_FILE, FORMAT_UNKNOWN, CANNOT_INFER, or a SpecError for columns
     that no schema may have (nothing was written then).
     """
-    from tidegate.run.infer_columns import choose_format, infer_columns
+    from tidegate.run.infer_columns import Inferred, choose_format, infer_columns
 
     check_name(name)
-    columns: str | None = None
-    options: dict[str, Any] = {}
+    found: Inferred | None = None
     inbox = f"data/inbox/{name}"
     if sample is not None:
         if not sample.is_file():
@@ -111,18 +114,22 @@ def new_bare_pipeline(project: Project, name: str, format_: str | None = None, s
                 fix="name a file like those that will come, or a topic: --from kafka:orders",
             )
         format_ = format_ or choose_format(sample)
-        columns, options = infer_columns(sample, format_)
+        found = infer_columns(sample, format_)
         folder = os.path.abspath(sample.parent)
         root = os.path.abspath(project.root)
         inbox = os.path.relpath(folder, root) if os.path.commonpath([folder, root]) == root else folder
     source: dict[str, Any] = {"type": "files", "path": inbox, "format": format_ or "json"}
-    source["schema"] = columns or ("value STRING" if format_ == "text" else "infer")
-    if options:
-        source["options"] = options
-    written = _write_bare(project, name, source, f"rename these columns in the file, or: tidegate new {name} --bare")
+    source["schema"] = found.columns if found else "value STRING" if format_ == "text" else "infer"
+    if found and found.options:
+        source["options"] = found.options
+    by_hand = f"tidegate new {name} --bare --format {format_}, and write path and columns in jobs/{name}/pipeline.yaml"
+    fix = f"rename these columns in the file, or write the schema by hand: {by_hand}"
+    written = _write_bare(project, name, source, fix, found.notes if found else ())
     if sample is None:
         (project.root / inbox).mkdir(parents=True, exist_ok=True)
-    return Scaffold(project.root, name, written, _next_commands(name), columns)
+    if found is None:
+        return Scaffold(project.root, name, written, _next_commands(name))
+    return Scaffold(project.root, name, written, _next_commands(name), found.columns, found.told_by, found.notes)
 
 
 def new_topic_pipeline(project: Project, name: str, topic: str) -> Scaffold:
@@ -148,16 +155,27 @@ def _next_commands(name: str) -> tuple[str, str]:
     return f"tidegate try {name}", f"tidegate run {name}"
 
 
-def _write_bare(project: Project, name: str, source: dict[str, Any], fix: str) -> tuple[str, ...]:
-    """A spec with the one source, and its DAG; ``fix`` is what helps against columns that no schema may have."""
-    document = {"version": 1, "name": name, "schedule": None, "sources": {name: source}}
+def _write_bare(
+    project: Project, name: str, source: dict[str, Any], fix: str, notes: tuple[str, ...] = ()
+) -> tuple[str, ...]:
+    """A spec with the one source, its DAG, and a transform where columns need other names in the table.
+
+    ``fix`` is what helps against columns that no schema may have, and ``notes`` stand above the schema.
+    """
+    document: dict[str, Any] = {"version": 1, "name": name, "schedule": None, "sources": {name: source}}
+    renames = None if is_infer(source["schema"]) else write_renames(name, parse_ddl(source["schema"]))
+    if renames is not None:
+        document["transform"] = "transform.py"
     text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120)
+    for note in notes:
+        text = text.replace("    schema: ", f"    # {' '.join(note.split())}\n    schema: ", 1)
     found = parse_document(text.encode(), f"jobs/{name}/pipeline.yaml")
     check_document(found, name)
     if found.faults:
         raise SpecError(found.faults, fix=fix)
     dag = _render({"pipeline/dag.py.tmpl": _PIPELINE_FILES["pipeline/dag.py.tmpl"]}, name)
-    return _write(project.root, {**dag, f"jobs/{name}/pipeline.yaml": text})
+    transform = {} if renames is None else {f"jobs/{name}/transform.py": renames}
+    return _write(project.root, {**dag, f"jobs/{name}/pipeline.yaml": text, **transform})
 
 
 def _render(paths: dict[str, str], name: str) -> dict[str, str]:

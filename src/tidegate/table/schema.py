@@ -66,11 +66,16 @@ def normalise_schema(schema_json: str, *, of_table: bool = False) -> str:
     return json.dumps({"type": "struct", "fields": fields}, ensure_ascii=False)
 
 
+def is_table_name(name: str) -> bool:
+    """Whether a column, or a field inside one, can have this name."""
+    return bool(name) and not any(char in _FORBIDDEN_IN_NAMES for char in name)
+
+
 def _normalise_fields(fields: list[dict[str, Any]], prefix: str, faults: list[str]) -> list[dict[str, Any]]:
     result = []
     for field in fields:
         name = prefix + field["name"]
-        if not field["name"] or any(char in _FORBIDDEN_IN_NAMES for char in field["name"]):
+        if not is_table_name(field["name"]):
             faults.append(f"column name {name!r} has one of the characters {_FORBIDDEN_IN_NAMES!r}")
         comment = (field.get("metadata") or {}).get("comment")
         result.append(
