@@ -336,11 +336,21 @@ class TriedRecord(TypedDict):
     raw: str | None
 
 
+class TriedLook(TypedDict):
+    """What a source of files has: ``path`` as the spec says it, and how many files there are to read."""
+
+    path: str
+    files: int
+    settling: list[dict[str, Any]]
+    skipped: list[dict[str, Any]]
+
+
 class Trial(TypedDict):
     """What would become of some records; ``held`` says why the gate would hold them, or null."""
 
     pipeline: str
     sources: dict[str, TriedSource]
+    looked: dict[str, TriedLook]
     counts: Rows
     quality: Quality
     held: str | None

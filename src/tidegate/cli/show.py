@@ -21,6 +21,7 @@ _EXAMPLE_AT_MOST = 200
 """Characters of a record that are shown as an example."""
 _FILES_AT_MOST = 20
 """Files that are listed by name."""
+_WAITING_AT_MOST = 5
 _TRIED_AT_MOST = 20
 """Rows of a try that are shown."""
 _RARE = ("late", "superseded", "duplicates")
@@ -284,7 +285,22 @@ def show_trial(value: Mapping[str, Any]) -> None:
         print(f"set aside, {len(records)} as {reason}: {detail or ''}")
         print(f"  like {records[0]['position']}: {str(records[0]['raw'])[:_EXAMPLE_AT_MOST]}")
     _show_quality(value["quality"])
-    print(f"the gate would hold this: {value['held']}" if value["held"] else "the gate would let this pass")
+    if value["held"]:
+        print(f"the gate would hold this: {value['held']}")
+    elif counts["read"]:
+        print("the gate would let this pass")
+    else:
+        print("no record was read, so nothing can be said of schema, transform and gate")
+        for name, source in value["looked"].items():
+            waiting = [*source["settling"], *source["skipped"]]
+            print(
+                f"  source {name}: {source['files']:,} files to read in {source['path']}, "
+                f"{len(source['settling']):,} settling, {len(source['skipped']):,} skipped"
+            )
+            for file in waiting[:_WAITING_AT_MOST]:
+                print(f"    {file['path']}: {file['why']}")
+            if len(waiting) > _WAITING_AT_MOST:
+                print(f"    and {len(waiting) - _WAITING_AT_MOST:,} more (--json has them)")
     print("nothing was written")
 
 

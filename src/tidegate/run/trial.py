@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from tidegate.errors import HeldError
+from tidegate.errors import HeldError, TryAgainError
 from tidegate.project import PROJECT_FILE, Project, load_project
 from tidegate.run.report import load_report
 from tidegate.run.steps import Submit, decide, run_pipeline
@@ -39,12 +39,23 @@ def try_pipeline(project: Project, name: str, *, rows: int, submit: Submit) -> d
     spec = load_pipeline(project, name)
     check_transform(project, spec)
     with tempfile.TemporaryDirectory(prefix="tidegate-try-") as folder, _settings_of(project, Path(folder)):
-        copy = _copy(project, spec, Path(folder), rows)
+        looked: dict[str, dict[str, Any]] = {}
+        copy = _copy(project, spec, Path(folder), rows, looked)
         held = None
         try:
             run_pipeline(copy, name, _RUN_ID, submit=submit)
         except HeldError as error:
             held = error.message
+        except TryAgainError as error:
+            if error.code != "DRIVER_DIED":
+                raise
+            raise TryAgainError(  # the log that it names goes with the folder; its last lines are in the message
+                error.code,
+                error.message,
+                where=f"pipeline {name}, tried in a folder that is removed",
+                next_run="is not touched; nothing was written",
+                fix=f"tidegate doctor, which looks at Java and all else that Spark needs; then `tidegate try {name}`",
+            ) from None
         report = load_report(copy.paths(name), _RUN_ID)
         assert report is not None, "a run that ends without an error leaves its report"
         counts, quality = dict(report.rows), dict(report.quality)
@@ -53,6 +64,7 @@ def try_pipeline(project: Project, name: str, *, rows: int, submit: Submit) -> d
         return {
             "pipeline": name,
             "sources": {source: {"rows": one.get("rows", 0)} for source, one in report.sources.items()},
+            "looked": looked,
             "counts": counts,
             "quality": quality,
             "held": held,
@@ -80,8 +92,9 @@ def _settings_of(project: Project, folder: Path) -> Iterator[None]:
                 os.environ[key] = value
 
 
-def _copy(project: Project, spec: PipelineSpec, root: Path, rows: int) -> Project:
-    """The project's settings, and the one pipeline, whose sources are samples."""
+def _copy(project: Project, spec: PipelineSpec, root: Path, rows: int, looked: dict[str, dict[str, Any]]) -> Project:
+    """The project's settings, and the one pipeline, whose sources are samples. ``looked`` is filled in with what each
+    source of files has."""
     name = spec.name
     shutil.copytree(project.jobs / name, root / "jobs" / name)
     shutil.copy(project.root / PROJECT_FILE, root / PROJECT_FILE)
@@ -93,21 +106,28 @@ def _copy(project: Project, spec: PipelineSpec, root: Path, rows: int) -> Projec
         shutil.copy(project.suite_path(name), root / "expectations")
     document = yaml.safe_load(project.paths(name).spec.read_text(encoding="utf-8"))
     for source, one in spec.sources.items():
-        document["sources"][source] |= _sample(project, spec, source, one, root, rows)
+        document["sources"][source] |= _sample(project, spec, source, one, root, rows, looked)
     document.pop("sinks", None)
     (root / "jobs" / name / "pipeline.yaml").write_text(json.dumps(document), encoding="utf-8")
     return load_project(root)
 
 
 def _sample(
-    project: Project, spec: PipelineSpec, name: str, source: SourceSpec, root: Path, rows: int
+    project: Project,
+    spec: PipelineSpec,
+    name: str,
+    source: SourceSpec,
+    root: Path,
+    rows: int,
+    looked: dict[str, dict[str, Any]],
 ) -> dict[str, Any]:
     """The keys of a source by which it reads a sample."""
     if isinstance(source, FilesSource):
         if source.static:
             return {"path": os.path.join(os.path.abspath(project.root), source.path)}
+        folder, looked[name] = _sample_files(project, spec, name, source, root, rows)
         return {
-            "path": str(_sample_files(project, spec, name, source, root, rows)),
+            "path": str(folder),
             "settle": "0 seconds",
             "start": "all",
         }
@@ -116,8 +136,11 @@ def _sample(
     return {}
 
 
-def _sample_files(project: Project, spec: PipelineSpec, name: str, source: FilesSource, root: Path, rows: int) -> Path:
-    """A folder with the newest files, up to ``rows`` lines of those that have lines."""
+def _sample_files(
+    project: Project, spec: PipelineSpec, name: str, source: FilesSource, root: Path, rows: int
+) -> tuple[Path, dict[str, Any]]:
+    """A folder with the newest files, up to ``rows`` lines of those that have lines, and what the source has: {"path",
+    "files" to read, "settling", "skipped" [{"path", "why"}]}."""
     from tidegate.source.files import scan_files, source_roots
     from tidegate.source.ledger import open_ledger
 
@@ -125,7 +148,10 @@ def _sample_files(project: Project, spec: PipelineSpec, name: str, source: Files
     folder.mkdir(parents=True)
     never_run = replace(project.paths(spec.name), state=root / "nothing")
     with open_ledger(never_run, read_only=True) as ledger:
-        found = scan_files(project, never_run, name, source.model_copy(update={"start": "all"}), ledger).new
+        scan = scan_files(project, never_run, name, source.model_copy(update={"start": "all"}), ledger)
+    found = scan.new
+    looked: dict[str, Any] = {"path": source.path, "files": len(found), "settling": list(scan.settling)}
+    looked["skipped"] = list(scan.skipped)
     top = source_roots(project, source)[0]
     left = rows
     is_pattern = any(sign in source.path for sign in "*?[{")
@@ -137,7 +163,7 @@ def _sample_files(project: Project, spec: PipelineSpec, name: str, source: Files
         target = folder / (f"{number:06d}-{os.path.basename(entry.abs_path)}" if flat else inner)
         target.parent.mkdir(parents=True, exist_ok=True)
         left -= _take_lines(Path(entry.abs_path), target, source, left)
-    return folder
+    return folder, looked
 
 
 def _take_lines(file: Path, target: Path, source: FilesSource, wanted: int) -> int:
