@@ -227,7 +227,14 @@ def test_torn_lines_are_counted(project):
     path = project.root / "in" / "a.json"
     path.write_text('{"a": 1}\n{"a": \n\n{"a": 2}\n')
     written = new_bare_pipeline(project, "mine", sample=path)
-    assert (written.columns, written.told_by) == ("a BIGINT", "2 objects; 1 lines are not JSON objects")
+    assert (written.columns, written.told_by) == ("a BIGINT", "2 objects; lines that are not JSON objects: 1")
+
+
+def test_rows_of_another_width_are_counted(project):
+    path = project.root / "in" / "a.csv"
+    path.write_text("a,b\n1,2\n3\n4,5\n")
+    written = new_bare_pipeline(project, "mine", sample=path)
+    assert (written.columns, written.told_by) == ("a BIGINT, b BIGINT", "2 rows; rows without 2 fields: 1")
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def read_csv_sample(head: bytes, goes_on: bool) -> CsvSample:
         options["encoding"] = encoding
     names = whole[0] if header else [f"f{number}" for number in range(width)]
     left = len(rows) - len(whole)
-    told_by = f"{len(whole):,} rows; {left:,} others do not have {width} fields" if left else None
+    told_by = f"{len(whole) - header:,} rows; rows without {width} fields: {left:,}" if left else None
     return CsvSample(names, whole[1:] if header else whole, options, told_by)
 
 

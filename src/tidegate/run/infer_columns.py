@@ -153,7 +153,7 @@ def _infer_json(head: bytes, _: bool) -> Inferred:
         options, left = {"multiLine": True}, 0
     if not objects:
         raise UnreadableSample(f"none of {len(lines)} lines is a JSON object" if lines else "it is empty")
-    told_by = f"{len(objects):,} objects; {left:,} lines are not JSON objects" if left else None
+    told_by = f"{len(objects):,} objects; lines that are not JSON objects: {left:,}" if left else None
     return Inferred(_show_objects(objects), options, told_by)
 
 
