@@ -204,7 +204,7 @@ MUTANTS = (
     ),
     Mutant(
         "torn plans stay",
-        (Change("run/settle.py", " | _heal_checkpoint(paths, facts, lease):", ":"),),
+        (Change("run/settle.py", "(sweep_late, _sweep_swept, _heal_checkpoint)", "(sweep_late, _sweep_swept)"),),
         cut=True,
     ),
     Mutant(

@@ -212,7 +212,8 @@ def test_copies_are_on_disk_before_they_are_noted(
     noted = []
 
     def replace(path: Path, data: bytes) -> None:
-        noted.append(synced.missing(paths.static("classes")))
+        if path.is_relative_to(paths.state):  # the heartbeat of a test that is over may still be at work
+            noted.append(synced.missing(paths.static("classes")))
         real(path, data)
 
     monkeypatch.setattr(storage, "replace", replace)
