@@ -48,6 +48,7 @@ _OF_CSV_VALUES = (
     *("dateFormat", "timestampFormat", "timestampNTZFormat", "enableDateTimeParsingFallback", "timeZone", "locale"),
     *("nanValue", "positiveInf", "negativeInf"),
 )
+_OF_CSV_LINES = ("sep", "delimiter", "quote", "escape", "charToEscapeQuoteEscaping", "nullValue", "emptyValue")
 _OF_CSV_FILES = ("header", "multiLine", "encoding", "comment")
 
 
@@ -93,7 +94,7 @@ def _read(reader: Any, path: Any, spec: FilesSource, partition_columns: Sequence
     if spec.format == "csv":
         in_files = [column for column in columns if column.name not in partition_columns]
         frame, first = _read_csv_files(reader, path, spec, columns, in_files, options)
-        raw = F.coalesce(F.col(_CORRUPT), F.to_json(_ROW, JSON_OF_ROWS))
+        raw = F.coalesce(F.col(_CORRUPT), _written_anew(spec, in_files))
         detail = _detail(columns, first)
         position = F.col("_position")
     else:
@@ -159,6 +160,19 @@ def _read_csv_files(
         texts_of_row = f"coalesce({_CORRUPT}, to_json({_ROW}))"
         reasons.insert(0, f"CASE WHEN contains({texts_of_row}, '\ufffd') THEN '{said}' END")
     return frame, F.expr(f"coalesce({', '.join(reasons)})")
+
+
+def _written_anew(spec: FilesSource, in_files: Sequence[Column]) -> Any:
+    """A row of a csv file as its line most likely was: Spark keeps the text only of rows that it cannot read itself.
+    With ``values: exact`` the values that matter are there as they were written, and where the line comes out as it
+    was, its number is found by it."""
+    if spec.values != "exact":
+        return F.to_json(_ROW, JSON_OF_ROWS)
+    kept = {key: value for key, value in parser_options(spec).items() if key in _OF_CSV_LINES}
+    blanks = {"ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}
+    return F.to_csv(
+        F.struct(*(F.col(f"{_ROW}.{quote_column(column.name)}") for column in in_files)), {**kept, **blanks}
+    )
 
 
 def is_csv_by_line(spec: FilesSource) -> bool:
