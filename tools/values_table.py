@@ -270,8 +270,8 @@ path of the value and the reason. `values: as_spark` on a source lets such value
 has every difference of the two among the {count} records that were tried; `python -m tools.values_table` wrote it.
 
 - DOUBLE and FLOAT hold the nearest value to a number with decimals or an exponent, as in every other program: `0.1`
-  is exact here. A whole number must be held as it is; one of more than 18
-  digits is malformed, unless it has at most 15 digits (FLOAT: 7) and then at most 22 zeros (10).
+  is exact here. A whole number of up to 18 digits must be held as it is; a longer one may
+  have 15 digits (FLOAT: 6) and zeros behind them.
 - A number of JSON in a STRING column keeps its digits, unless the same name has another type elsewhere in the schema,
   the number stands in an array or a map of STRING, or the record has an object in a STRING column; then it is
   malformed where Spark would write it anew.

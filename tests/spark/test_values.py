@@ -81,11 +81,9 @@ def _double(text: str, *, single: bool) -> Any:
     if lost or (re.fullmatch("-?[0-9]{1,18}", text) and int(value) != int(text)):
         return REFUSED
     if re.fullmatch("-?[0-9]{19,}", text):
-        digits = text.strip("-0")
-        zeros = len(text) - len(text.rstrip("0"))
-        if len(digits) > (7 if single else 15) or zeros > (10 if single else 22):
+        if len(text.strip("-0")) > (6 if single else 15):
             return REFUSED
-        assert int(value) == int(text), "what is taken is exact"
+        assert single or Decimal(repr(value)) == Decimal(text), "what is taken comes out as it went in"
     return value
 
 

@@ -16,8 +16,8 @@ CHECKED = ("decimal", "float", "double", "date", "timestamp", "timestamp_ntz")
 """Types whose values Spark changes when it reads them from text."""
 
 _WHOLE_DIGITS = {"float": 7, "double": 15}
-_ZEROS = {"float": 10, "double": 22}
-"""So many zeros may follow these digits: 5 to that power still fits into the bits of the fraction."""
+_DIGITS_KEPT = {"float": 6, "double": 15}
+"""Any number with so many digits comes out as it went in (FLT_DIG and DBL_DIG of C)."""
 _DATE = "[+-]?[0-9]{4,}-[0-9]{1,2}-[0-9]{1,2}"
 _TIME = "[0-9]{1,2}:[0-9]{1,2}(?::[0-9]{1,2}(?:[.][0-9]{0,6}0*)?)?"
 _FORMATS = {"date": "dateFormat", "timestamp": "timestampFormat", "timestamp_ntz": "timestampNTZFormat"}
@@ -92,9 +92,8 @@ def _floating(kind: str, text: str) -> str:
     has_digit = r"'^\\s*[+-]?[0.]*[1-9]'"
     odd = literal(r"^\s*[+-]?(?:0[xX].*|[0-9.].*[dDfF]\s*)$")
     changed = f"CAST({number} AS BIGINT) != try_cast({text} AS BIGINT)"
-    # Of more digits than BIGINT has only those that are exact beyond doubt are taken.
-    long = f"(?:[1-9][0-9]{{0,{_WHOLE_DIGITS[kind] - 1}}}0{{0,{_ZEROS[kind]}}})?"
-    unsure = f"{text} RLIKE '^-?[0-9]{{19,}}$' AND NOT {text} RLIKE '^-?0*{long}$'"
+    kept = f"(?:[1-9][0-9]{{0,{_DIGITS_KEPT[kind] - 1}}}0*)?"
+    unsure = f"{text} RLIKE '^-?[0-9]{{19,}}$' AND NOT {text} RLIKE '^-?0*{kept}$'"
     return (
         f"CASE WHEN {text} RLIKE '^-?[0-9]{{{_WHOLE_DIGITS[kind]},18}}$' AND {changed} OR {unsure} "
         f"THEN {literal(f'a whole number with more digits than {kind.upper()} holds')} "
