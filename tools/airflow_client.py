@@ -77,7 +77,7 @@ class AirflowClient:
     def wait_for_dags(self, dag_ids: list[str], timeout_seconds: float = 120) -> None:
         """Until all of ``dag_ids`` are known; raises with Airflow's import errors when they do not come.
 
-        A file that cannot be read has half a minute to be mended: it may still be being written.
+        A file that cannot be read has half a minute to become readable: it may still be being written.
         """
         started = time.monotonic()
         while missing := set(dag_ids) - {dag["dag_id"] for dag in self.list_dags()}:

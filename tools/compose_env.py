@@ -98,7 +98,7 @@ def read_env(path: Path) -> dict[str, str]:
         if match is None:
             # Not the line itself: half a secret is one as well.
             raise ToolError(
-                f"{path.name}:{number} is not NAME=value", f"mend that line, or put # before it: {path.name}"
+                f"{path.name}:{number} is not NAME=value", f"correct that line, or put # before it: {path.name}"
             )
         values[match[1]] = match[2].strip().strip("\"'")
     return values

@@ -9,11 +9,12 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.kafka.conftest import Topics
+from tests.kafka.topic_reader import read_topic
 from tests.sink_bench import Bench
 from tidegate.errors import TryAgainError
 from tidegate.sink.fault import SinkFault
@@ -22,35 +23,19 @@ from tidegate.sink.kafka import KafkaFeeder
 from tidegate.sink.progress import begin_sink, last_fed
 from tidegate.spec.models import KafkaSink, ProjectKafkaSpec
 
-if TYPE_CHECKING:
-    from confluent_kafka import Message
-
 Record = tuple[str | None, dict[str, Any] | None, dict[str, str]]
 
 
-def read_topic(topics: Topics, topic: str, isolation: str = "read_committed") -> list[Record]:
+def read_json(topics: Topics, topic: str, isolation: str = "read_committed") -> list[Record]:
     """Every record that a reader sees now: key, value and headers."""
-    from confluent_kafka import Consumer, KafkaError, TopicPartition
-
-    settings = {"bootstrap.servers": topics.address, "group.id": "reader", "log_level": 0, "enable.auto.commit": False}
-    consumer = Consumer({**settings, "isolation.level": isolation, "enable.partition.eof": True})
-    try:
-        found: list[Record] = []
-        for number in consumer.list_topics(topic, timeout=10).topics[topic].partitions:
-            consumer.assign([TopicPartition(topic, number, 0)])
-            while True:
-                message: Message | None = consumer.poll(10)
-                assert message is not None
-                error = message.error()
-                if error is not None:
-                    assert error.code() == KafkaError._PARTITION_EOF
-                    break
-                key, value = message.key(), message.value()
-                headers = {name: text.decode() for name, text in message.headers() or []}
-                found.append((key.decode() if key else None, json.loads(value) if value else None, headers))
-        return found
-    finally:
-        consumer.close()
+    return [
+        (
+            one.key.decode() if one.key else None,
+            json.loads(one.value) if one.value else None,
+            {name: (text or b"").decode() for name, text in one.headers},
+        )
+        for one in read_topic(topics, topic, isolation)
+    ]
 
 
 @pytest.fixture
@@ -82,7 +67,7 @@ def test_every_row_is_a_record(bench: Bench, feed: Feed, topics: Topics) -> None
     bench.publish(2500)  # more than one batch of rows
     feed(sink)
     feed(sink)
-    records = read_topic(topics, sink.topic)
+    records = read_json(topics, sink.topic)
     assert sorted(value["id"] for _, value, _ in records if value) == sorted(bench.offered)
     for key, value, headers in records:
         assert value is not None and list(value) == ["id", "day"] and key == value["day"]
@@ -94,7 +79,7 @@ def test_every_row_is_a_record(bench: Bench, feed: Feed, topics: Topics) -> None
 
 def check_whole_and_once(bench: Bench, topics: Topics, topic: str, *, whole_table: bool = True) -> None:
     """Who reads committed records only has each row once, and each version whole or not at all."""
-    records = read_topic(topics, topic)
+    records = read_json(topics, topic)
     ids = sorted(value["id"] for _, value, _ in records if value)
     assert len(set(ids)) == len(ids)
     versions = {bench.offered[key] for key in ids}
@@ -163,8 +148,8 @@ def test_killed_in_the_middle_of_a_version_nothing_of_it_is_seen(
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None and child.stdout.readline() == "halfway\n"
         child.kill()
-    assert len(read_topic(topics, sink.topic, "read_uncommitted")) == 50
-    assert read_topic(topics, sink.topic) == []
+    assert len(read_json(topics, sink.topic, "read_uncommitted")) == 50
+    assert read_json(topics, sink.topic) == []
     feed(sink)
     check_whole_and_once(bench, topics, sink.topic)
 
@@ -203,9 +188,9 @@ def test_a_version_too_large_for_one_transaction_comes_in_pieces(
 
     with pytest.raises(TryAgainError):
         feed(sink, die)
-    assert len(read_topic(topics, sink.topic)) == 1000
+    assert len(read_json(topics, sink.topic)) == 1000
     feed(sink)
-    rows = [int(headers["row"]) for _, _, headers in read_topic(topics, sink.topic)]
+    rows = [int(headers["row"]) for _, _, headers in read_json(topics, sink.topic)]
     assert rows == list(range(2500))
 
 
@@ -225,7 +210,7 @@ def test_a_version_of_a_restored_table_is_not_taken_for_the_one_of_its_number(
     monkeypatch.setattr(bench.stager, "stage", partial(bench.stager.stage, attempt="a2"))  # no two attempts are one
     bench.publish()
     feed(sink)
-    versions = [headers["table_version"] for _, _, headers in read_topic(topics, sink.topic)]
+    versions = [headers["table_version"] for _, _, headers in read_json(topics, sink.topic)]
     assert versions == ["0"] * 4 + ["1"] * 8
 
 
@@ -267,7 +252,7 @@ def test_a_missing_topic_is_named_and_not_made(bench: Bench, feed: Feed, topics:
     assert "--create --topic" in failed.value.fix and topics.address in str(failed.value.where)
     topics.create(sink.topic)
     feed(sink)
-    assert len(read_topic(topics, sink.topic)) == 4
+    assert len(read_json(topics, sink.topic)) == 4
 
 
 def test_a_key_that_is_no_column(bench: Bench, feed: Feed, topics: Topics) -> None:

@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from tests.kafka.conftest import Topics
+from tests.kafka.topic_reader import read_topic
 from tests.sink_bench import Bench
 from tests.staged import Stager
 from tidegate.errors import TryAgainError
@@ -21,42 +22,8 @@ from tidegate.sink.progress import begin_sink, last_fed
 from tidegate.spec.models import KafkaSink, KafkaSource, PipelineSpec, ProjectKafkaSpec
 from tidegate.spec.sink_checks import explain_topic
 
-if TYPE_CHECKING:
-    from confluent_kafka import Message
-
 OURS = ("run_id", "table_version", "row")
 ALL = {"key": "string", "value": "binary", "topic": "string", "partition": "integer", "headers": "headers"}
-
-
-class Record(NamedTuple):
-    key: bytes | None
-    value: bytes | None
-    partition: int
-    headers: list[tuple[str, bytes | None]]
-
-
-def read(topics: Topics, topic: str, isolation: str = "read_committed") -> list[Record]:
-    """Every record of a topic as a reader sees it now."""
-    from confluent_kafka import Consumer, KafkaError, TopicPartition
-
-    settings = {"bootstrap.servers": topics.address, "group.id": "reader", "log_level": 0, "enable.auto.commit": False}
-    consumer = Consumer({**settings, "isolation.level": isolation, "enable.partition.eof": True})
-    try:
-        found: list[Record] = []
-        for number in consumer.list_topics(topic, timeout=10).topics[topic].partitions:
-            consumer.assign([TopicPartition(topic, number, 0)])
-            while True:
-                message: Message | None = consumer.poll(10)
-                assert message is not None
-                error = message.error()
-                if error is not None:
-                    assert error.code() == KafkaError._PARTITION_EOF
-                    break
-                headers: Any = message.headers() or []
-                found.append(Record(message.key(), message.value(), number, headers))
-        return found
-    finally:
-        consumer.close()
 
 
 class Columns(Bench):
@@ -103,7 +70,7 @@ def test_a_row_is_what_its_columns_say(tmp_path: Path, kafka: ProjectKafkaSpec, 
     )
     bench.deliver()
     bench.deliver()
-    records = read(topics, topic)
+    records = read_topic(topics, topic)
     assert len(records) == 3 + len(MURMUR2)
     assert all([name for name, _ in one.headers[-3:]] == list(OURS) for one in records)
     by_row = {dict(one.headers)["row"]: one for one in records}
@@ -122,8 +89,8 @@ def test_the_topic_of_the_sink_goes_over_the_column(tmp_path: Path, kafka: Proje
     bench = Columns(tmp_path, kafka, sinks, topic="long", value="string")
     bench.publish_columns({"value": "a", "topic": 1}, {"value": "b"})
     bench.deliver()
-    assert sorted(one.value or b"" for one in read(topics, sinks)) == [b"a", b"b"]
-    assert read(topics, own) == []
+    assert sorted(one.value or b"" for one in read_topic(topics, sinks)) == [b"a", b"b"]
+    assert read_topic(topics, own) == []
 
 
 def test_a_version_over_several_topics_arrives_whole_or_not_at_all(
@@ -140,7 +107,7 @@ def test_a_version_over_several_topics_arrives_whole_or_not_at_all(
             wanted[row["topic"]].append(row["value"].encode())
 
     def found() -> dict[str, list[bytes | None]]:
-        return {name: [one.value for one in read(topics, name)] for name in names}
+        return {name: [one.value for one in read_topic(topics, name)] for name in names}
 
     def stop_at(number: int, act: Callable[[], None]) -> Callable[[], None]:
         asked = iter(range(1, 100))
@@ -201,7 +168,7 @@ def test_a_row_that_can_go_nowhere_keeps_its_version_from_being_sent(
     told = caught.value
     assert said.format(there=there) in told.message and fix in told.fix, told.to_dict()
     assert told.message.startswith("version 0: ") and "other" not in told.message
-    assert read(topics, there, "read_uncommitted") == []
+    assert read_topic(topics, there, "read_uncommitted") == []
     table = bench.table()
     assert table is not None and last_fed(bench.paths, bench.sink.name, table) == -1
 
@@ -213,7 +180,7 @@ def test_a_topic_that_is_made_afterwards(tmp_path: Path, kafka: ProjectKafkaSpec
     assert later in bench.refused().message
     topics.create(later)
     bench.deliver()
-    assert [one.value for one in read(topics, later)] == [b"a"]
+    assert [one.value for one in read_topic(topics, later)] == [b"a"]
 
 
 def test_columns_of_a_living_table_that_do_not_fit(tmp_path: Path, kafka: ProjectKafkaSpec, topics: Topics) -> None:

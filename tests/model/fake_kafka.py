@@ -68,7 +68,7 @@ class FakeBrokers:
         return {topic: {number: len(self.kafka.sent[number]) for number in some} for topic, some in partitions.items()}
 
     def offsets_at(self, partitions: Mapping[str, Iterable[int]], at: datetime) -> Offsets:
-        raise NotImplementedError("no scene starts at a time")
+        raise AssertionError("its records have no time stamps: no scene starts at a time")
 
     def cluster_id(self) -> str:
         return "cluster-1"

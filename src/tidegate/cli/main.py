@@ -204,7 +204,7 @@ def new(
 
     project = _project()
     if format_ is not None and format_ not in FORMATS.values():
-        raise UsageError("BAD_FORMAT", f"--format: {format_!r} is no format", fix="json, csv, text, parquet or orc")
+        raise UsageError("BAD_FORMAT", f"--format: {format_!r} is not a format", fix="json, csv, text, parquet or orc")
     topic = from_.removeprefix("kafka:") if from_ is not None and from_.startswith("kafka:") else None
     if topic is not None and format_ not in (None, "json"):
         raise UsageError(

@@ -43,7 +43,7 @@ class Change:
 
 
 def describe_definition(project: Project, spec: PipelineSpec, paths: PipelinePaths) -> dict[str, dict[str, str]]:
-    """Columns, rules, query and settings by kind and name, as text; no value whose name sounds like a secret."""
+    """Columns, rules, query and settings by kind and name, as text, without values named like secrets."""
     return {
         "column": dict(_list_columns(spec)),
         "rule": _list_rules(project, spec.name),

@@ -189,7 +189,7 @@ def _find_unreadable(file: Path, kind: str, columns: str) -> tuple[str, ...]:
 
 
 def _spark_type(kind: pa.DataType) -> str:
-    """Spark's name for an Arrow type; STRING for what has none, and for what had no value to tell by."""
+    """Spark's name for an Arrow type; STRING for a type without one, and for a column that holds only nulls."""
     from pyarrow import types
 
     if types.is_struct(kind):

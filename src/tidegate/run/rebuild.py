@@ -67,7 +67,7 @@ def aside_name(folder: Path, stamp: str) -> Path:
 
 def first_offsets(paths: PipelinePaths, source: str) -> dict[str, Any] | None:
     """What a Kafka source began with when its pipeline was new, by the oldest birth record there is."""
-    # Births that an earlier version of tidegate set aside, in folders named by their time; a late one is no beginning.
+    # Births that an earlier version of tidegate set aside, in folders named by their time; a late one is not the first.
     births = sorted(paths.set_aside.glob("[0-9]*/birth.json")) if paths.set_aside.is_dir() else []
     births += [replace(paths, generation=number).birth for number in range(paths.newest_generation() + 1)]
     for path in births:

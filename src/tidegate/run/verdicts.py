@@ -72,7 +72,7 @@ class Decision:
 
     def __post_init__(self) -> None:
         if self.decision not in get_args(Ruling):  # of another version: it must not be taken for a release
-            raise ValueError(f"{self.decision!r} is no decision")
+            raise ValueError(f"{self.decision!r} is not a decision")
 
     def is_on(self, verdict: StoredVerdict) -> bool:
         """Whether it was taken on this verdict: a run id whose increment was judged anew is decided on anew."""

@@ -37,7 +37,7 @@ _ENTRIES = "ARRAY<STRUCT<path: STRING, fault: STRING>>"
 PERMISSIVE = "map('mode', 'PERMISSIVE')"
 
 TWICE = "this key is there twice"
-LONE = "half of a surrogate pair, which is no character"
+LONE = "half of a surrogate pair, which is not a character"
 REWRITTEN = "a number that STRING would not keep as it is written: write it in quotes"
 INSIDE = "a number inside that STRING would not keep"
 

@@ -381,7 +381,7 @@ class Ledger(LedgerFile):
                 "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'files'"
             ).fetchone()
             self._db.executemany(
-                # That one of these vanishes is no news: nobody waits for it.
+                # If one of these vanishes, nothing is lost: nobody waits for it.
                 "INSERT INTO files (source, path, size, mtime_ns, link, has_link, state, taken_at, vanished, until, "
                 f"ctime_ns, mark_size, mark) VALUES (?, ?, ?, ?, ?, 0, {_BEFORE_START}, ?, 1, ?, ?, ?, ?)",
                 (
