@@ -6,7 +6,8 @@ thing it speaks of:
 - ``put_if_absent``, ``replace``, ``write_note``: the bytes, the name, and every folder that had to be made for it;
 - ``move``: the names, the new one before the old one goes. The bytes are as durable as they were before: whoever wrote
   them syncs them first (``fsync_file``);
-- ``remove``, ``remove_tree``: nothing. After a power loss what was removed may be there again, and must do no harm.
+- ``remove``, ``take_away``, ``remove_tree``: nothing. After a power loss what was removed may be there again, and must
+  do no harm.
 
 On NFS a request can be carried out and its reply lost; sent again it fails with EEXIST or ENOENT. So a link, a rename
 or a replacement that fails that way is looked at: what it was to bring about may be there.
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import json
 import os
 import pwd
@@ -54,6 +56,11 @@ def disk_full(path: Path | str) -> TryAgainError:
         fix=f"free space (df -h {Path(path).parent}), then run again",
     )
 
+
+_TAKEN = ".taken"
+"""How the name of a file ends while it is taken away; before it stand digits of the digest of what should go."""
+
+_WANTED_DIGITS = 16
 
 _NOT_WHAT_IT_SHOULD_BE = (errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG)
 
@@ -249,6 +256,42 @@ def _rename(source: Path, target: Path) -> None:
 def remove(path: Path) -> None:
     """Remove a file, or nothing when it is gone already."""
     path.unlink(missing_ok=True)
+
+
+def take_away(path: Path, data: bytes) -> bool:
+    """Remove ``path`` if it holds ``data``. False for anything else that is there, which stays, and for nothing.
+
+    Whoever slept between reading a file and this call must not remove what took its place. So the file is renamed
+    first, looked at, and put back if it is another one; :func:`put_back_taken` does that for a process that was killed
+    in between.
+    """
+    wanted = hashlib.sha256(data).hexdigest()[:_WANTED_DIGITS]
+    aside = path.with_name(f".{path.name}.{wanted}.{secrets.token_hex(6)}{_TAKEN}")
+    try:
+        move(path, aside)
+    except FileNotFoundError:
+        return False
+    return _put_back(path, aside, wanted)
+
+
+def put_back_taken(folder: Path) -> None:
+    """Complete each :func:`take_away` of a file of ``folder`` whose process was killed."""
+    for aside in sorted(folder.glob(f".*{_TAKEN}")) if folder.is_dir() else []:
+        name, wanted, _ = aside.name.removeprefix(".").removesuffix(_TAKEN).rsplit(".", 2)
+        _put_back(folder / name, aside, wanted)
+
+
+def _put_back(path: Path, aside: Path, wanted: str) -> bool:
+    """Whether ``aside`` was what should go, and is gone now; anything else goes back to ``path``."""
+    try:
+        data = aside.read_bytes()
+    except FileNotFoundError:
+        return False  # another process has done it
+    is_it = hashlib.sha256(data).hexdigest()[:_WANTED_DIGITS] == wanted
+    if not is_it:
+        put_if_absent(path, data)
+    remove(aside)
+    return is_it
 
 
 def remove_tree(path: Path) -> None:

@@ -166,7 +166,7 @@ def let_the_first_one_come_late(world: World) -> Process:
     frozen(world, world.run("r1", stop=Stop("manifests/")))
     world.kill(world.run("r2", stop=Stop("orders/r2", after=True)))
     world.thaw(0)
-    process = world.run("r3", stop=Stop(".swept"))
+    process = world.run("r3", stop=Stop(".taken"))
     assert process.state == "stopped"
     return process
 
@@ -181,7 +181,7 @@ def test_a_sleeper_takes_no_later_manifest_away(world: World, by: str) -> None:
         other = world.run("r2", stop=Stop("orders/r2", after=True))
         world.freeze(other)
         world.thaw(0)
-        world.thaw(0, stop=Stop(".swept"))
+        world.thaw(0, stop=Stop(".taken"))
         frozen(world, other)
     assert isinstance(world.run("r4").error, HeldError)
     world.thaw(0)
@@ -196,7 +196,7 @@ def test_a_sleeper_that_is_stopped_again_with_a_later_manifest_in_its_hands(worl
     process = let_the_first_one_come_late(world)
     world.freeze(process)
     assert isinstance(world.run("r4").error, HeldError)
-    world.thaw(0, stop=Stop(".swept", after=True))
+    world.thaw(0, stop=Stop(".taken", after=True))
     if fate == "killed":
         world.kill(process)
     else:

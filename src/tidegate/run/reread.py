@@ -14,7 +14,6 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tidegate import storage
 from tidegate.errors import SourceLostError, TidegateError, UsageError
 from tidegate.machine import name_person, now_text
 from tidegate.project import PipelinePaths, Project
@@ -24,6 +23,7 @@ from tidegate.run.report import keep_named, load_report, new_report, save_report
 from tidegate.run.verdicts import (
     Decision,
     StoredVerdict,
+    forget,
     list_rereads,
     load_decision,
     load_verdict,
@@ -75,9 +75,9 @@ def carry_out_rereads(context: RunContext, facts: Facts) -> bool:
         _tell(context, decision, lost)
         if verdict is not None:
             context.lease.check()
-            storage.remove(context.paths.verdict(decision.run_id))
+            forget(context.paths, verdict)
     context.lease.check()
-    storage.remove(context.paths.decision(decision.run_id))  # last: without it nobody would tell the report
+    forget(context.paths, decision)  # last: without it nobody would tell the report
     return True
 
 

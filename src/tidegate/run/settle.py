@@ -26,7 +26,7 @@ from tidegate.source.spool import remove_spooled
 from tidegate.spec.as_read import SpooledSource
 from tidegate.spec.models import FilesSource, PipelineSpec
 from tidegate.staging.durable import CheckpointSync
-from tidegate.staging.files import drop_swept, is_swept, put_back_taken
+from tidegate.staging.files import drop_swept, is_swept
 from tidegate.staging.manifest import BatchManifest, end_positions, find_tombstones
 from tidegate.staging.retired import read_retired
 from tidegate.staging.seal import read_seal
@@ -73,7 +73,8 @@ def _recover(paths: PipelinePaths, spec: PipelineSpec, lease: Lease) -> Facts:
         refuse_another_table(table, before, paths.name)
     for intent in intents:
         finish_intent(paths, intent, is_current=lease.is_current)
-    put_back_taken(paths)
+    for folder in (*paths.manifests.glob("*/"), paths.verdicts, paths.decisions):
+        storage.put_back_taken(folder)
     facts = gather_facts(paths, spec)
     changed = [sweep(paths, facts, lease) for sweep in (sweep_late, _sweep_swept, _heal_checkpoint)]
     if any(changed):

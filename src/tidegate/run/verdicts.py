@@ -7,6 +7,8 @@ batches: it counts for the verdict that it was taken on, and for no other of the
 
 from __future__ import annotations
 
+import contextlib
+import json
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -141,10 +143,19 @@ def forget_settled(paths: PipelinePaths, settled_up_to: Callable[[str], int]) ->
     for path in _files(paths.decisions):
         decision = _read(path, Decision, paths.decision)
         if decision is not None and are_settled(decision.batches, settled_up_to):
-            storage.remove(path)
+            forget(paths, decision)
     for verdict in list_verdicts(paths):
         if are_settled(verdict.batches, settled_up_to):
-            storage.remove(paths.verdict(verdict.run_id))
+            forget(paths, verdict)
+
+
+def forget(paths: PipelinePaths, one: _Kind) -> None:
+    """Remove this verdict or decision; a later one of the same run id stays."""
+    path = (paths.verdict if isinstance(one, StoredVerdict) else paths.decision)(one.run_id)
+    with contextlib.suppress(FileNotFoundError):
+        data = path.read_bytes()
+        if _parse(data, type(one)) == one:
+            storage.take_away(path, data)
 
 
 def are_settled(batches: Sequence[Sequence[Any]], settled_up_to: Callable[[str], int]) -> bool:
@@ -196,12 +207,11 @@ def _read(path: Path, kind: type[_Kind], place: Callable[[str], Path]) -> _Kind 
     unknown here is refused: what it says about the gate must not be guessed."""
     word = "verdict" if kind is StoredVerdict else "decision"
     try:
-        value = storage.read_json(path)
-        if value is None:
-            return None
-        found = kind(**{key: one for key, one in value.items() if key != "kind"})
-        if value.get("kind", word) == word and place(found.run_id) == path:
+        found = _parse(path.read_bytes(), kind)
+        if found is not None and place(found.run_id) == path:
             return found
+    except (FileNotFoundError, NotADirectoryError):
+        return None
     except (ValueError, TypeError, AttributeError):
         pass
     raise DisagreementError(
@@ -210,6 +220,15 @@ def _read(path: Path, kind: type[_Kind], place: Callable[[str], Path]) -> _Kind 
         where=str(path),
         next_run="stops again; nothing was read or written",
         fix=f"mv {shlex.quote(str(path))} {shlex.quote(str(path))}.aside, then run again: the increment is judged anew",
+    )
+
+
+def _parse(data: bytes, kind: type[_Kind]) -> _Kind | None:
+    """The value in a file; None for one of another kind. Raises ValueError, TypeError, AttributeError."""
+    word = "verdict" if kind is StoredVerdict else "decision"
+    value = json.loads(data)
+    return (
+        kind(**{key: one for key, one in value.items() if key != "kind"}) if value.get("kind", word) == word else None
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import secrets
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -18,10 +17,6 @@ NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 TEXT_MARK = "~"
 """Written behind texts that begin like that name, so that they have another one."""
-
-
-_ASIDE = ".swept"
-"""How a manifest is called while it is taken away."""
 
 
 def list_staged_files(folder: Path, relative_to: Path) -> list[StagedFile]:
@@ -67,35 +62,14 @@ def is_swept(paths: PipelinePaths, manifest: BatchManifest, *, quarantined: bool
 
 
 def drop_swept(paths: PipelinePaths, manifest: BatchManifest) -> bool:
-    """Remove a manifest that does not count (:func:`is_swept`). False when another one was in its place: who slept here
-    must not take away what was staged meanwhile, so that is put back."""
+    """Remove a manifest that does not count (:func:`is_swept`). False when another one is in its place: who slept here
+    must not take away what was staged meanwhile."""
     path = paths.manifest(manifest.query_id, manifest.batch_id)
-    aside = path.with_name(f".{path.stem}-{manifest.attempt}-{secrets.token_hex(6)}{_ASIDE}")
     try:
-        storage.move(path, aside)
+        data = path.read_bytes()
     except FileNotFoundError:
         return False
-    return _put_back(path, aside, manifest.attempt)
-
-
-def put_back_taken(paths: PipelinePaths) -> None:
-    """Put back manifests that count, which a process had in its hands when it was killed in :func:`drop_swept`."""
-    for aside in sorted(paths.manifests.glob(f"*/.*{_ASIDE}")) if paths.manifests.is_dir() else []:
-        number, _, rest = aside.name.removeprefix(".").partition("-")
-        _put_back(aside.with_name(f"{number}.json"), aside, rest.rpartition("-")[0])
-
-
-def _put_back(path: Path, aside: Path, attempt: str) -> bool:
-    """Whether ``aside`` was the manifest of ``attempt``, and is gone now; any other goes back to ``path``."""
-    try:
-        data = aside.read_bytes()
-    except FileNotFoundError:
-        return False  # another process has done it
-    is_it = bool(json.loads(data).get("attempt") == attempt)
-    if not is_it:
-        storage.put_if_absent(path, data)
-    storage.remove(aside)
-    return is_it
+    return bool(json.loads(data).get("attempt") == manifest.attempt) and storage.take_away(path, data)
 
 
 def partition_value(folder_name: str) -> tuple[str, str | None]:
