@@ -190,6 +190,19 @@ def test_a_sleeper_takes_no_later_manifest_away(world: World, by: str) -> None:
     world.settle("discard")
 
 
+def test_the_quarantine_folder_was_deleted_while_a_publish_was_under_way(world: World) -> None:
+    """Its records are neither staged nor quarantined: refused, and the named command reads them again."""
+    world.offer(0, ["good", "malformed"])
+    world.kill(world.run("r1", stop=Stop("verdicts/")))
+    shutil.rmtree(world.paths.quarantine)
+    refused = world.run("r2").error
+    assert isinstance(refused, DisagreementError) and refused.code == "STAGED_FILES_LOST"
+    assert refused.fix is not None and "tidegate repair orders" in refused.fix
+    assert world.repair().error is None
+    assert world.run("r3").error is None
+    world.check_all()
+
+
 @pytest.mark.parametrize("fate", ["killed", "frozen"])
 def test_a_sleeper_that_is_stopped_again_with_a_later_manifest_in_its_hands(world: World, fate: str) -> None:
     world.offer(0, ["poor", "poor"])

@@ -18,7 +18,7 @@ from tests.readers import read_agreed, read_with_deltalake, read_with_duckdb
 from tests.staged import QUERY, Stager, make_paths, make_schema
 from tests.storage_calls import KilledHere, kill, split_devices
 from tidegate import storage
-from tidegate.errors import DefectError, DisagreementError, TryAgainError, UsageError
+from tidegate.errors import DisagreementError, TryAgainError, UsageError
 from tidegate.staging.manifest import BatchManifest
 from tidegate.table.log import list_data_files, open_table, read_table_state
 from tidegate.table.plan import parse_file_name, plan_publish
@@ -252,7 +252,7 @@ def test_a_file_of_an_earlier_version_has_no_digest(stager: Stager) -> None:
 def test_a_staged_file_that_vanished_is_named(stager: Stager) -> None:
     manifest = stager.stage(0, rows(1))
     (stager.paths.state / manifest.files[0].path).unlink()
-    with pytest.raises(DefectError, match="STAGED_FILES_LOST"):
+    with pytest.raises(DisagreementError, match="STAGED_FILES_LOST"):
         publish(stager, plan(stager, [manifest]))
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tidegate import storage
-from tidegate.errors import DefectError, DisagreementError, TidegateError
+from tidegate.errors import DisagreementError, TidegateError
 from tidegate.project import PipelinePaths
 from tidegate.staging.retired import read_retired
 from tidegate.table.commit import AlreadyCommittedError, commit_files, sync_log
@@ -73,7 +73,7 @@ def finish_intent(paths: PipelinePaths, intent: PublishIntent, *, is_current: Ca
     ``is_current`` says whether the caller still holds the pipeline's lease; it is asked before each step that a reader
     sees, and the commit itself is refused by the log when another process was faster. Raises TryAgainError LEASE_LOST,
     DISK_FULL or COMMIT_FAILED (the intent stays), DisagreementError when table and intent do not belong together or a
-    staged file is damaged, DefectError when one is gone.
+    staged file is damaged or gone.
     """
     table_path = intent.table_path(paths)
     state = read_table_state(table_path, (intent.app_id, retired_mark(intent.app_id)))
@@ -188,12 +188,13 @@ def _move_files(
         storage.fsync_dir(folder)
 
 
-def _files_lost(error: Exception, intent: PublishIntent) -> DefectError:
-    return DefectError(
+def _files_lost(error: Exception, intent: PublishIntent) -> DisagreementError:
+    return DisagreementError(
         "STAGED_FILES_LOST",
-        f"a file of the increment is neither staged nor in the table, and the table's log does not have batch "
-        f"{intent.app_version}: {error}",
+        f"a file of the increment is neither staged nor in the {intent.target} folder, and the log there does not have "
+        f"batch {intent.app_version}: {error}",
         where=f"intent {intent.intent_id}",
-        next_run="stops again",
-        fix=f"tidegate repair {intent.pipeline} --dry-run",
+        next_run="stops again; nothing more was published",
+        fix=f"restore the file, or `tidegate repair {intent.pipeline}`: what the table lacks is read again from the "
+        "source",
     )
