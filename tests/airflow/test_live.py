@@ -281,7 +281,7 @@ def test_no_secret_is_written_down_anywhere(live: Live) -> None:
     run_id, tree = start_slow_run(live, "secret", 300)
     commands = [read_command(mark.pid) for mark in tree]
     driver = next(mark.pid for mark in tree if "SparkSubmit" in read_command(mark.pid))
-    settings = next(path for path in Path(f"/proc/{driver}/fd").iterdir() if "tidegate" in os.readlink(path))
+    settings = next(path for path in Path(f"/proc/{driver}/fd").iterdir() if "spark-settings" in os.readlink(path))
     assert CANARY in settings.read_text(), "the secret must be in use, or its absence proves nothing"
     live.hold.unlink()
     assert live.client.wait_for_dag_run("slow", run_id)["state"] == "success"
