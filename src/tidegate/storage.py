@@ -276,7 +276,7 @@ def take_away(path: Path, data: bytes) -> bool:
 
 def put_back_taken(folder: Path) -> None:
     """Complete each :func:`take_away` of a file of ``folder`` whose process was killed."""
-    for aside in sorted(folder.glob(f".*{_TAKEN}")) if folder.is_dir() else []:
+    for aside in sorted(folder.glob(f".*.*.*{_TAKEN}")) if folder.is_dir() else []:
         name, wanted, _ = aside.name.removeprefix(".").removesuffix(_TAKEN).rsplit(".", 2)
         _put_back(folder / name, aside, wanted)
 

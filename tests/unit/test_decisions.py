@@ -24,6 +24,9 @@ from tidegate.run.reread import look_at_reread
 from tidegate.run.status import project_status
 from tidegate.run.trouble import needs_a_person
 from tidegate.run.verdicts import Decision, Ruling, load_decision, load_verdict, save_decision, save_verdict
+from tidegate.spec.load import load_pipeline
+from tidegate.table.intent import write_intent
+from tidegate.table.plan import plan_publish
 
 OUTCOMES = {"discard": ("discarded", 0), "release": ("published", 3)}
 AFTER = {"discard": [4, 5, 6, 7], "release": [1, 2, 3, 4, 5, 6, 7]}
@@ -43,6 +46,21 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     with commands(lambda: stage.held) as leases:
         stage.leases = leases
         yield stage
+
+
+def test_a_verdict_that_a_killed_process_had_in_its_hands_counts(stage: Stage) -> None:
+    """Under the name by which it is taken away nobody sees it; the plan of another sleeper comes late."""
+    held = stage.held
+    held.hold()
+    spec, verdict = load_pipeline(held.project, NAME), held.paths.verdict("R1")
+    planned = plan_publish(
+        gather_facts(held.paths, spec).owed, run_id="R0", target="table", partition_by=[], app_version_before=-1
+    )
+    write_intent(held.paths, planned)
+    verdict.rename(verdict.with_name(f".{verdict.name}.{'0' * 16}.{'a' * 12}.taken"))
+    with pytest.raises(HeldError):
+        held.run("R2", GOOD)
+    assert held.rows() == [] and verdict.exists()
 
 
 def check_all_is_true(held: Held, decision: str, said: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tidegate import storage
 from tidegate.errors import TryAgainError, UsageError
 from tidegate.machine import name_person, now_text
 from tidegate.run.preflight import check_agreement, check_table
@@ -13,6 +12,7 @@ from tidegate.run.verdicts import (
     Decision,
     Ruling,
     StoredVerdict,
+    forget,
     list_decided,
     list_rereads,
     load_verdict,
@@ -49,7 +49,7 @@ def carry_out(context: RunContext, facts: Facts, *, for_repair: bool = False) ->
             raise
         # What was decided on is no longer there as it was: the increment is judged, and decided on, anew.
         context.lease.check()
-        storage.remove(context.paths.decision(verdict.run_id))
+        forget(context.paths, ruling)
     return True
 
 

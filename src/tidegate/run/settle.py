@@ -45,6 +45,9 @@ def recover(paths: PipelinePaths, spec: PipelineSpec, lease: Lease) -> Facts:
     What a power cut has torn in a table's log is put right first where it can be made again. Raises DisagreementError
     TABLE_REPLACED before anything is published to another table.
     """
+    # First: a verdict that a killed process had in its hands says whether a plan that came late is carried out.
+    for folder in (*paths.manifests.glob("*/"), paths.verdicts, paths.decisions):
+        storage.put_back_taken(folder)
     try:
         return _recover(paths, spec, lease)
     except DisagreementError as error:
@@ -73,8 +76,6 @@ def _recover(paths: PipelinePaths, spec: PipelineSpec, lease: Lease) -> Facts:
         refuse_another_table(table, before, paths.name)
     for intent in intents:
         finish_intent(paths, intent, is_current=lease.is_current)
-    for folder in (*paths.manifests.glob("*/"), paths.verdicts, paths.decisions):
-        storage.put_back_taken(folder)
     facts = gather_facts(paths, spec)
     changed = [sweep(paths, facts, lease) for sweep in (sweep_late, _sweep_swept, _heal_checkpoint)]
     if any(changed):

@@ -109,12 +109,18 @@ def list_verdicts(paths: PipelinePaths) -> list[StoredVerdict]:
 
 
 def save_decision(paths: PipelinePaths, decision: Decision) -> None:
-    """Record a decision. The first one on a verdict stands; one on an earlier verdict of the run id is written over."""
+    """Record a decision. The first one on a verdict stands; one on an earlier verdict of the run id gives way."""
     path, data = paths.decision(decision.run_id), storage.dump_json({"kind": "decision", **asdict(decision)})
-    if not storage.put_if_absent(path, data):
-        found = _read(path, Decision, paths.decision)
-        if found is None or (sorted(found.batches), found.folds) != (sorted(decision.batches), decision.folds):
-            storage.replace(path, data)
+    while not storage.put_if_absent(path, data):
+        with contextlib.suppress(FileNotFoundError):
+            there = path.read_bytes()
+            found = _read(path, Decision, paths.decision)
+            if found is not None and (sorted(found.batches), found.folds) == (
+                sorted(decision.batches),
+                decision.folds,
+            ):
+                return
+            storage.take_away(path, there)  # not what another process has recorded since
 
 
 def load_decision(paths: PipelinePaths, verdict: StoredVerdict) -> Decision | None:
