@@ -54,9 +54,9 @@ MUTANTS = (
         "a recorded decision waits for the command that took it",
         (
             Change(
-                "run/steps.py",
-                "while carry_out(self, self.facts) or",
-                "while (load_verdict(self.paths, self.report.run_id) and carry_out(self, self.facts)) or",
+                "run/decisions.py",
+                'if one[1].decision != "reread"]',
+                'if one[1].decision != "reread" and one[1].run_id == context.report.run_id]',
             ),
             Change(
                 "run/gate.py",

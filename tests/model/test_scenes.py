@@ -114,6 +114,22 @@ def test_a_repair_after_a_discard_that_was_only_recorded(world: World) -> None:
     world.settle("release")
 
 
+@pytest.mark.parametrize("nth", range(1, 8))
+@pytest.mark.parametrize("decision", ["release", "discard"])
+def test_a_decision_killed_while_it_is_recorded_before_better_records_come(
+    world: World, decision: str, nth: int
+) -> None:
+    """The next run could pass the gate with both: what was decided on the first ones counts as soon as it is there."""
+    world.offer(0, ["poor"])
+    assert isinstance(world.run("r1").error, HeldError)
+    world.kill(world.decide(decision, "r1", stop=Stop("decision", nth, after=True)))
+    world.offer(0, ["good"] * 4)
+    world.offer(1, ["good"] * 4)
+    world.run("r2")
+    world.check()
+    world.settle(decision)
+
+
 @pytest.mark.parametrize("successor", ["killed", "asleep", "gone"])
 def test_a_driver_that_slept_over_its_manifest_until_its_files_were_swept(world: World, successor: str) -> None:
     """Its manifest is the first one for the batch, and names files that are gone: it does not count."""

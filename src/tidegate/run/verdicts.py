@@ -233,9 +233,9 @@ def _parse(data: bytes, kind: type[_Kind]) -> _Kind | None:
     """The value in a file; None for one of another kind. Raises ValueError, TypeError, AttributeError."""
     word = "verdict" if kind is StoredVerdict else "decision"
     value = json.loads(data)
-    return (
-        kind(**{key: one for key, one in value.items() if key != "kind"}) if value.get("kind", word) == word else None
-    )
+    if value.get("kind", word) != word:
+        return None
+    return kind(**{key: one for key, one in value.items() if key != "kind"})
 
 
 def quote_word(text: str) -> str:
