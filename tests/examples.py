@@ -6,10 +6,43 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import duckdb
+import pyarrow as pa
+
 from tidegate.examples.make_ad_clicks import Delivery
 from tidegate.examples.outcome import dump
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+
+_TIME = pa.timestamp("us", "UTC")
+TABLE_TYPES = {
+    "bitcoin_prices": {
+        "start": _TIME,
+        "end": _TIME,
+        "average_price": pa.float64(),
+        "trades": pa.int64(),
+        "amount": pa.int64(),
+    },
+    "word_count": {"word": pa.string(), "count": pa.int64()},
+    "students": {"name": pa.string(), "age": pa.int32(), "score": pa.float64(), "class": pa.string()},
+    "ad_clicks": {
+        "impression_id": pa.string(),
+        "ad": pa.string(),
+        "impression_time": _TIME,
+        "click_id": pa.string(),
+        "click_time": _TIME,
+    },
+    "device_sessions": {"device": pa.string(), "session_start": _TIME, "session_end": _TIME, "events": pa.int64()},
+}
+"""The columns of the tables of the examples with memory."""
+
+
+def has_types(folder: Path, types: Mapping[str, pa.DataType]) -> bool:
+    """Whether DuckDB finds the same columns in the parquet files of a table as in Arrow data of these types."""
+    with duckdb.connect() as connection:
+        found = connection.read_parquet(str(folder / "**/*.parquet"))
+        wanted = connection.from_arrow(pa.schema(dict(types)).empty_table())
+        return (found.columns, found.types) == (wanted.columns, wanted.types)
 
 
 def copy_example(root: Path, name: str, topics: Mapping[str, str] | None = None, schedule: str | None = None) -> None:

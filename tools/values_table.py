@@ -27,6 +27,7 @@ DECIMALS = (
 )
 DECIMAL_TEXTS = (
     *(
+        "00012.50",
         "1,23",
         "1.234,56",
         "-1,5",
@@ -126,7 +127,7 @@ WHOLES = (
     *("0", "-0", "1", "-2147483648", "2147483647", "2147483648", "-2147483649", "1.0", "1.5", "1e2", "1e-400"),
     *("12345678901234567890", "9223372036854775807", "9223372036854775808", "9007199254740993"),
 )
-WHOLE_TEXTS = ("1,000", "1 000", "+5", " 5", "5 ", "1_000", "0x10", "٣", "1L", "--1", "", "true")
+WHOLE_TEXTS = ("1,000", "1 000", "+5", " 5", "5 ", "1_000", "0x10", "٣", "1L", "--1", "", "true", "007", "-007")
 
 COLUMNS = {
     "dec": "DECIMAL(12,2)", "whole": "DECIMAL(5,0)", "dbl": "DOUBLE", "flt": "FLOAT", "text": "STRING", "day": "DATE",
@@ -277,6 +278,7 @@ has every difference of the two among the {count} records that were tried; `pyth
   malformed where Spark would write it anew.
 - An object or array of JSON in a STRING column is the same document, written without blanks. Its numbers keep their
   value, not their spelling (`1.10` becomes `1.1`); one that would lose digits is malformed.
+- Whole numbers of csv may have leading zeros (`007` is 7), a sign, and digits of any script.
 - With `dateFormat`, `timestampFormat` or `timestampNTZFormat` the format decides what is read, and digits beyond
   microseconds are cut off.
 - With an option that begins with `allow`, numbers of JSON cannot be told from texts: unknown fields and repeated keys
@@ -284,6 +286,8 @@ has every difference of the two among the {count} records that were tried; `pyth
 - parquet and orc: the footer of a file tells the types, also inside structs, arrays and maps. A file with a type
   whose values the declared one cannot all hold is set aside whole. Not seen: nanoseconds in orc files, which Spark
   cuts to microseconds.
+- parquet, orc and avro: with `as_spark` too, a text that is not UTF-8 and a date or time outside the years 1 to 9999
+  are malformed, also inside structs, arrays and maps: other readers would refuse the whole file of the table.
 - csv with `header` or `multiLine`, and in other encodings than UTF-8, is checked as plain csv is. A text with U+FFFD
   is malformed there: Spark puts that character in place of bytes that the encoding does not have.
 

@@ -18,6 +18,7 @@ from tidegate.spec.kafka_options import check_client_options
 from tidegate.spec.master import parse_master
 from tidegate.spec.model_faults import build_model
 from tidegate.spec.models import ProjectSpec
+from tidegate.spec.packages import check_packages
 from tidegate.spec.paths import describe_unusable_path, is_uri
 from tidegate.spec.spark_conf import check_spark_conf
 
@@ -55,6 +56,11 @@ class Project:
     def jobs(self) -> Path:
         """Folder of the pipelines' specs and transforms."""
         return self.root / "jobs"
+
+    @property
+    def fetched_jars(self) -> Path:
+        """Folder of the jars of ``spark.packages``."""
+        return self.root / ".tools" / "packages"
 
     def suite_path(self, name: str) -> Path:
         """The Great Expectations suite of pipeline ``name``; it need not exist."""
@@ -414,6 +420,7 @@ def _find_faults(document: Document, root: Path, spec: ProjectSpec) -> list[Find
         found.append(Finding(path, f"{document.show(path)} cannot be the name of a pool", fix))
     if not spec.kafka.bootstrap_servers.strip():
         found.append(Finding(("kafka", "bootstrap_servers"), "the list of brokers is empty", "write host:port"))
+    found += check_packages(("spark", "packages"), spec.spark.packages)
     return [*found, *check_spark_conf(("spark", "conf"), spec.spark.conf), *check_client_options(spec.kafka.options)]
 
 

@@ -29,6 +29,7 @@ import yaml
 
 from tidegate.errors import TidegateError, UsageError
 from tidegate.project import PipelinePaths, Project, load_project
+from tidegate.run.packages import find_packages
 from tidegate.run.steps import run_pipeline
 from tidegate.sink.rows import read_file
 from tidegate.spec.environment import PREFIX
@@ -63,6 +64,7 @@ def run_on_rows(
     working folder. Raises TidegateError as ``tidegate run`` would: HeldError when the gate holds a delivery.
     """
     found = load_project(project)
+    _session(find_packages(found))
     with tempfile.TemporaryDirectory(prefix="tidegate-test-") as folder, _without_settings():
         bench = _Bench(found, name, Path(folder))
         return [bench.deliver(number, rows) for number, rows in enumerate(deliveries)]
@@ -172,11 +174,13 @@ class _Bench:
             return drain_order(Path(order_path))
 
 
-def _session() -> SparkSession:
-    """The process's one session."""
+def _session(jars: Sequence[Path] = ()) -> SparkSession:
+    """The process's one session; who asks first says which jars it has."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    if jars:
+        builder = builder.config("spark.jars", ",".join(map(str, jars)))
     return builder.config("spark.sql.session.timeZone", "UTC").getOrCreate()
 
 

@@ -1,4 +1,4 @@
-"""Parquet and orc files: other columns than declared, types that do not fit, and files that are broken."""
+"""Parquet, orc and avro files: other columns than declared, types that do not fit, and files that are broken."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
 
+from tests import avro_files
 from tests.e2e.conftest import MakePipeline, Pipeline
 from tests.recovery.scene import NAME
 
@@ -19,12 +20,31 @@ _SEEN = datetime.datetime(2026, 1, 31, 12, 0, 0, 123456, tzinfo=datetime.UTC)
 
 
 def _pack(kind: str, table: pa.Table, **options: Any) -> bytes:
+    if kind == "avro":
+        return _pack_avro(table)
     sink = io.BytesIO()
     if kind == "parquet":
         pq.write_table(table, sink, **options)
     else:
         orc.write_table(table, sink)
     return sink.getvalue()
+
+
+def _pack_avro(table: pa.Table) -> bytes:
+    micros = {"type": "long", "logicalType": "timestamp-micros"}
+    kinds: dict[pa.DataType, Any] = {
+        pa.string(): "string",
+        pa.int32(): "int",
+        pa.int64(): "long",
+        pa.float64(): "double",
+        pa.list_(pa.int64()): {"type": "array", "items": "long"},
+        pa.timestamp("us", "UTC"): micros,
+    }
+    schema = avro_files.record({field.name: ["null", kinds[field.type]] for field in table.schema})
+    seen = [field.name for field in table.schema if pa.types.is_timestamp(field.type)]
+    numbers = table.cast(pa.schema([(one.name, pa.int64() if one.name in seen else one.type) for one in table.schema]))
+    pairs = [{key: (value is not None, value) for key, value in row.items()} for row in numbers.to_pylist()]
+    return avro_files.pack(schema, pairs, "deflate")
 
 
 def _table(keys: list[str], **more: Any) -> pa.Table:
@@ -73,8 +93,8 @@ def _offer_broken(pipeline: Pipeline, kind: str) -> dict[str, str]:
         "wrong type": _pack(kind, wrong),
         "wrong type again": _pack(kind, wrong),
     }
-    if kind == "orc":
-        del files["flipped"]  # orc keeps no checksums: what can still be decoded cannot be told from what was written
+    if kind != "parquet":
+        del files["flipped"]  # they keep no checksums: what can still be decoded cannot be told from what was written
     told = {}
     for name, content in files.items():
         path = pipeline.put(f"{name}.{kind}", content)
@@ -85,7 +105,7 @@ def _offer_broken(pipeline: Pipeline, kind: str) -> dict[str, str]:
     return told
 
 
-@pytest.mark.parametrize("kind", ["parquet", "orc"])
+@pytest.mark.parametrize("kind", ["parquet", "orc", "avro"])
 def test_columns_types_and_broken_files(make_pipeline: MakePipeline, kind: str) -> None:
     pipeline = make_pipeline(f"path: data/inbox\nformat: {kind}\nschema: '{SCHEMA}'")
     _offer_sound(pipeline, kind)

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
+
+import pyarrow as pa
+from deltalake import write_deltalake
+
+from tests.page_outputs import shown
 
 _SPEC = """\
 version: 1
@@ -29,6 +35,8 @@ _FILES = {
     "jobs/rules/pipeline.yaml": _SPEC.format(name="rules", transform="transform.sql"),
     "jobs/rules/transform.sql": "SELECT * FROM readings\n",
     "expectations/rules.yaml": _SUITE,
+    "jobs/doors/pipeline.yaml": _SPEC.format(name="doors", transform="transform.sql"),
+    "jobs/doors/transform.sql": "SELECT id, id AS measured_at FROM readings\n",
     "jobs/query/pipeline.yaml": _SPEC.format(name="query", transform="transform.sql"),
     "jobs/query/transform.sql": "SELECT id, celsuis FROM readings\n",
     "jobs/code/pipeline.yaml": _SPEC.format(name="code", transform="transform.py"),
@@ -40,6 +48,7 @@ TOLD = """\
 function parameter with name `celsuis` cannot be resolved. Did you mean one of the following? [`celsius`, `id`]. \
 SQLSTATE: 42703;
     fix: correct transform.py, then `tidegate validate code`
+{doors}
 {root}/jobs/query/transform.sql: Spark refuses the query: [UNRESOLVED_COLUMN.WITH_SUGGESTION] A column, variable, or \
 function parameter with name `celsuis` cannot be resolved. Did you mean one of the following? [`celsius`, `id`]. \
 SQLSTATE: 42703; line 1 pos 11;
@@ -60,6 +69,11 @@ def test_columns_that_do_not_exist(tmp_path: Path) -> None:
     for name, text in _FILES.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
+    # The table's column is a TIMESTAMP, as docs/how-to/schema-changes.md has it.
+    table = pa.table(
+        {"id": ["a"], "measured_at": pa.array([datetime(2026, 3, 2, tzinfo=UTC)], pa.timestamp("us", "UTC"))}
+    )
+    write_deltalake(tmp_path / "data/warehouse/doors", table)
     code, told, noise = _tidegate(tmp_path, "validate", "--spark")
-    assert told == TOLD.format(root=tmp_path)
+    assert told == TOLD.format(root=tmp_path, doors=shown("validate --spark"))
     assert (code, noise) == (64, "")

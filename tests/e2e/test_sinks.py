@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import yaml
 
 from tests.e2e.conftest import MakePipeline, Pipeline
 from tests.recovery.scene import NAME
@@ -50,6 +54,27 @@ def write(df, batch_id):
     for row in df.collect():
         say("foreach_batch.jsonl", [row.id, row.amount, row.kind, row._run_id, row._version])
         assert row._version == batch_id
+"""
+_JDBC_SINK = """\
+sinks:
+  - {type: foreach_batch, function: "sinks.py:write"}
+"""
+_JDBC_CODE = """\
+import json
+from pathlib import Path
+
+HERE = Path(__file__).parent
+DRIVER = {"driver": "org.apache.derby.iapi.jdbc.AutoloadedDriver"}
+
+def write(df, batch_id):
+    url = f"jdbc:derby:{HERE / 'database'};create=true"
+    df.select("id", "amount").coalesce(1).write.mode("append").jdbc(url, "orders", properties=DRIVER)
+    spark = df.sparkSession
+    written = spark.read.jdbc(url, "orders", properties=DRIVER).count()
+    loader = spark._jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    found = loader.getResource("of_the_project.txt") is not None
+    with (HERE / "counted.jsonl").open("a") as out:
+        out.write(json.dumps([written, found]) + "\\n")
 """
 _KINDS = ["a", "01", "x{y}*", ""]
 
@@ -212,3 +237,27 @@ def test_a_topic_is_fed_and_no_log_holds_the_login(make_pipeline: MakePipeline, 
     assert found == sorted(offered)
     assert {message.key() for message in messages} == {b"a", b"01", b"x{y}*", None}
     assert all(dict(message.headers())["run_id"] == b"one" for message in messages)
+
+
+def test_a_jar_of_the_project_is_there_for_a_sink_that_writes_by_jdbc(make_pipeline: MakePipeline) -> None:
+    """The jar holds one file, which no jar of Spark has; Derby's driver is among those of Spark."""
+    pipeline = Fed(make_pipeline(_SOURCE, more=_JDBC_SINK).root)
+    (pipeline.root / "jobs" / NAME / "sinks.py").write_text(_JDBC_CODE)
+    settings = pipeline.root / "tidegate.yaml"
+    written = yaml.safe_load(settings.read_text())
+    packages = [{"jar": "org.example:marked:1.0", "sha256": "0" * 64}]
+    written.setdefault("spark", {})["packages"] = packages
+    settings.write_text(json.dumps(written))
+    _offer(pipeline, 1)
+    error = pipeline.report_failed("run", NAME, "--run-id", "refused", expect=64)["error"]
+    assert error["code"] == "PACKAGE_MISSING" and error["fix"].startswith("tidegate jars")
+
+    jar = pipeline.root / ".tools" / "packages" / "marked-1.0.jar"
+    jar.parent.mkdir(parents=True)
+    with zipfile.ZipFile(jar, "w") as archive:
+        archive.writestr("of_the_project.txt", "here")
+    packages[0]["sha256"] = hashlib.sha256(jar.read_bytes()).hexdigest()
+    settings.write_text(json.dumps(written))
+    report = pipeline.report("run", NAME, "--run-id", "one")
+    assert [(sink["version"], sink["behind"]) for sink in report["sinks"]] == [(0, 0)]
+    assert pipeline.said("counted") == [[len(_KINDS), True]]

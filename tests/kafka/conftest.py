@@ -49,8 +49,21 @@ class Topics:
                 if attempt == 49:
                     raise
                 time.sleep(0.1)
-        self._wait(lambda: len(self._partitions(topic)) == partitions)
+        self._wait(lambda: self._has_leaders(topic, partitions))
         return topic
+
+    def _has_leaders(self, topic: str, partitions: int) -> bool:
+        """Whether offsets can be looked up: a broker lists partitions before it leads them."""
+        from confluent_kafka import KafkaException, TopicPartition
+        from confluent_kafka.admin import OffsetSpec
+
+        if len(self._partitions(topic)) != partitions:
+            return False
+        asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(partitions)}
+        try:
+            return all(found.result() for found in self.admin.list_offsets(asked).values())
+        except KafkaException:
+            return False
 
     def delete(self, topic: str) -> None:
         """Delete a topic and wait until it is gone."""
@@ -62,7 +75,7 @@ class Topics:
         from confluent_kafka.admin import NewPartitions
 
         self.admin.create_partitions([NewPartitions(topic, partitions)])[topic].result()
-        self._wait(lambda: len(self._partitions(topic)) == partitions)
+        self._wait(lambda: self._has_leaders(topic, partitions))
 
     def cut(self, topic: str, partition: int, before: int) -> None:
         """Lose what retention would lose: every record before an offset."""

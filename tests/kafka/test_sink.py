@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,11 @@ from tidegate.errors import TryAgainError
 from tidegate.sink.fault import SinkFault
 from tidegate.sink.feed import feed_sink
 from tidegate.sink.kafka import KafkaFeeder
+from tidegate.sink.kafka_fault import KafkaFaults
+from tidegate.sink.kafka_producer import TransactionalProducer
+from tidegate.sink.kafka_records import Record as KafkaRecord
 from tidegate.sink.progress import begin_sink, last_fed
+from tidegate.source.kafka_options import map_settings
 from tidegate.spec.models import KafkaSink, ProjectKafkaSpec
 
 Record = tuple[str | None, dict[str, Any] | None, dict[str, str]]
@@ -116,6 +121,10 @@ from pathlib import Path
 from tests.staged import make_paths
 from tidegate.sink.feed import feed_sink
 from tidegate.sink.kafka import KafkaFeeder
+from tidegate.sink.kafka_fault import KafkaFaults
+from tidegate.sink.kafka_producer import TransactionalProducer
+from tidegate.sink.kafka_records import Record as KafkaRecord
+from tidegate.source.kafka_options import map_settings
 from tidegate.spec.models import KafkaSink, ProjectKafkaSpec
 from tidegate.table.log import read_table_state
 root, topic, address = sys.argv[1:]
@@ -227,6 +236,19 @@ def test_what_is_missing_of_the_users_rights_is_named(bench: Bench, feed: Feed, 
     assert f"--operation {right} --{kind} {name}" in failed.value.fix
     feed(sink)
     check_whole_and_once(bench, topics, sink.topic)
+
+
+def test_a_record_after_the_one_that_was_refused_names_the_cause_too(topics: Topics, kafka: ProjectKafkaSpec) -> None:
+    topic = topics.create()
+    faults = KafkaFaults((topic,), "tidegate.late", map_settings(kafka.bootstrap_servers, {}, {}, ()), 60.0)
+    producer = TransactionalProducer(faults)
+    producer.begin()
+    with topics.forbidden("topic", topic, "write"), pytest.raises(SinkFault) as failed:
+        for number in range(600):  # nobody asks how the earlier ones fared
+            producer.send(KafkaRecord(topic, b"x", None), {"row": str(number)})
+            time.sleep(0.05)
+    producer.close()
+    assert "does not allow this user to send row" in failed.value.message
 
 
 def test_brokers_with_shorter_transactions(

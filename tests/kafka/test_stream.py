@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import functions as F
 
+from tidegate.source.bounds import CUT_CHARACTERS, LONGEST_RECORD_BYTES
 from tidegate.source.kafka import (
     Offsets,
     extend_birth,
@@ -170,6 +172,41 @@ def test_metadata_columns_and_raw_values(
         *("_raw", "_position", "_malformed", "_detail", "_unknown"),
     ]
     assert frame.collect()[0]._detail == "not valid UTF-8"
+
+
+@pytest.mark.parametrize("format_", ["json", "raw"])
+def test_a_record_too_large_is_malformed_and_cut(
+    format_: str, topics: Topics, kafka: ProjectKafkaSpec, spark: SparkSession
+) -> None:
+    from confluent_kafka import Producer
+
+    topic = topics.create(**{"max.message.bytes": str(2 * LONGEST_RECORD_BYTES)})
+    head, tail = '{"name": "' + "ä" * CUT_CHARACTERS, '"}'
+    fits = f"{head}{'x' * (LONGEST_RECORD_BYTES - len(head.encode()) - len(tail))}{tail}".encode()
+    settings = {"bootstrap.servers": topics.address, "message.max.bytes": 2 * LONGEST_RECORD_BYTES}
+    producer = Producer({**settings, "compression.type": "lz4"})
+    for key, value in ((b"k", fits), (b"k", fits + b" "), (fits + b" ", b"{}")):
+        producer.produce(topic, value=value, key=key, partition=0)
+    half = b"x" * (LONGEST_RECORD_BYTES // 2)
+    producer.produce(topic, value=b"{}", partition=0, headers=[("a", half[1:]), ("b", half[1:])])
+    producer.produce(topic, value=b"{}", partition=0, headers=[("a", half), ("none", None), ("b", half)])
+    assert producer.flush(30) == 0
+    schema = {"schema": "name STRING"} if format_ == "json" else {}
+    spec = source(topics=[topic], format=format_, metadata=True, **schema)
+    frame = read_range(spark, kafka, "s", spec, {topic: {"0": [0, 5]}}).withColumn("_size", F.octet_length("_raw"))
+    frame = frame.withColumn("_count", F.size("_headers")).drop("_headers")
+    whole, value, key, some, headers = frame.withColumn("_raw", F.left("_raw", F.lit(5000))).collect()
+    assert not whole._malformed and whole._detail is None and whole._size >= LONGEST_RECORD_BYTES
+    assert value._malformed and key._malformed and len(key._key) == CUT_CHARACTERS
+    limit = "8,388,609 bytes; the limit is 8,388,608 bytes, and only the topic has all of it"
+    assert not some._malformed and some._count == 2 and headers._malformed and headers._count == 0
+    assert headers._detail == f"headers of {limit}".replace("8,388,609", "8,388,614")
+    unit = "bytes" if format_ == "raw" else "characters"
+    assert value._detail == f"value of {limit}; raw has its first 1,000 {unit}" and key._detail == f"key of {limit}"
+    if format_ == "raw":
+        assert base64.b64decode(value._raw) == fits[:CUT_CHARACTERS] and base64.b64decode(key._raw) == b"{}"
+    else:
+        assert value._raw == fits.decode()[:CUT_CHARACTERS] and key._raw == "{}"
 
 
 def test_a_limit_makes_batches_and_once_takes_all(

@@ -30,9 +30,10 @@ from tidegate.ingest.order import IngestOrder, read_order, write_result
 from tidegate.ingest.progress_log import ProgressLog
 from tidegate.ingest.stage import BatchStager
 from tidegate.ingest.topics import watch_topics
+from tidegate.ingest.unreadable import is_set_aside, set_aside
 from tidegate.lease import check_token
 from tidegate.project import PipelinePaths, Project
-from tidegate.spec.models import KafkaSource, PipelineSpec
+from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
 from tidegate.staging.birth import keep_state, read_birth
 
 SCHEMA_JSON = make_schema(id="string", kind="string")
@@ -94,6 +95,8 @@ class Driver:
     kafka: FakeKafka
     batch_size: int = 1000
     on_read: Callable[[list[Row]], None] = lambda rows: None
+    cannot_read: Callable[[str], bool] = lambda text: False
+    """Whether a file with this content goes to quarantine whole."""
 
     def submit(self, plan: Any) -> int:
         """Carry out the order in ``plan``; the exit code."""
@@ -146,6 +149,7 @@ class _Query:
 
     def drain(self) -> dict[str, Any]:
         """All batches that are owed, up to what is there now (AvailableNow)."""
+        self._quarantine_whole_files()
         self.stager.note_inputs()
         offsets, commits = self._numbers("offsets"), self._numbers("commits")
         if offsets and (not commits or offsets[-1] > commits[-1]):
@@ -159,6 +163,14 @@ class _Query:
             number += 1
         self.stager.sync_checkpoint()
         return {"batches": self.stager.batches, "rows": self.stager.rows_so_far}
+
+    def _quarantine_whole_files(self) -> None:
+        for name, source in self.driver.spec.streams.items():
+            owed, intake, folder = self.order.links.get(name, {}), self.paths.intake(name), self.paths.unreadable
+            if isinstance(source, FilesSource):
+                whole = [link for link in owed if not is_set_aside(folder, intake, link)]
+                found = {link: "broken" for link in whole if self.driver.cannot_read((intake / link).read_text())}
+                set_aside(folder, intake, found, source, owed)
 
     def _run(self, number: int) -> None:
         starts, ends = self._ends(number - 1), self._ends(number)

@@ -14,7 +14,7 @@ import pytest
 from tests.model.fake_kafka import FakeBrokers
 from tests.model.machine import ROOM
 from tests.model.processes import Stop
-from tests.model.world import NAME, Shape, World, read_log
+from tests.model.world import NAME, WHOLE_FILE, Shape, World, read_log, read_plain
 from tidegate.errors import HeldError, SourceLostError, TidegateError, UsageError
 from tidegate.run.outlook import plan_pipeline
 from tidegate.run.report import load_report
@@ -443,3 +443,78 @@ def test_a_change_that_was_named_is_not_open_once_the_file_was_read_again(make: 
     world.check_all()
     (row,) = project_status(world.project, NAME)
     assert row["changed"] == []
+
+
+# -- a file that is in quarantine whole --
+
+
+def with_a_whole_file(make: Make) -> World:
+    """Increment r3 is held, and one of its files is in quarantine whole."""
+    world = with_nothing_held(make, "files")
+    world.offer(0, ["poor"])
+    world.broken = world.files + 1
+    world.offer(1, ["good"] * 6)
+    assert isinstance(world.run("r3").error, HeldError)
+    world.runs = 3
+    assert read_log(world.paths.quarantine)[WHOLE_FILE] == 1
+    return world
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_whole_file_that_can_be_read_by_now_is_read_again(make: Make, is_there: bool) -> None:
+    world = with_a_whole_file(make)
+    if not is_there:  # then what is kept of it is read
+        (world.root / "data" / "inbox" / f"{world.broken}.csv").unlink()
+    world.is_readable = True
+    process = world.decide("reread", "r3")
+    assert process.error is None and process.value["rows"]["published"] == 7
+    assert process.value["rows"]["malformed"] == 0
+    assert WHOLE_FILE not in read_plain(world.paths.quarantine) and list(world.paths.unreadable.iterdir()) == []
+    world.check_all()
+    assert world.paths.state.is_dir() and not list(world.paths.intake("orders").rglob(".*")), "no copy is left"
+    world.settle("discard")
+
+
+def test_a_whole_file_that_still_cannot_be_read_is_quarantined_once(make: Make) -> None:
+    world = with_a_whole_file(make)
+    world.offer(0, ["good"])
+    process = world.decide("reread", "r3")
+    assert process.error is None and process.value["rows"]["malformed"] == 1
+    assert read_log(world.paths.quarantine)[WHOLE_FILE] == 1
+    assert len(list(world.paths.unreadable.glob("*.csv"))) == 1, "kept once"
+    world.check_all()
+    world.settle("discard")
+
+
+@pytest.mark.parametrize("fate", ["killed", "frozen"])
+def test_stopped_anywhere_with_a_whole_file(make: Make, fate: str) -> None:
+    stopped = 0
+    for at in range(1, 1000, 4 * _EVERY):
+        world = with_a_whole_file(make)
+        world.is_readable = True
+        process = world.decide("reread", "r3", stop=Stop(nth=at, after=at % 2 == 0))
+        if process.state != "stopped":
+            break
+        stopped += 1
+        (world.kill if fate == "killed" else world.freeze)(process)
+        world.run(world.new_run_id("x"))
+        world.settle("discard")
+    assert stopped > 2
+
+
+@pytest.mark.parametrize("where", ["transaction ledger", ".copy", "unreadable/"])
+def test_stopped_while_a_whole_file_is_put_back(make: Make, where: str) -> None:
+    for nth in range(1, 30):
+        world = with_a_whole_file(make)
+        (world.root / "data" / "inbox" / f"{world.broken}.csv").unlink()
+        world.is_readable = True
+        process = world.decide("reread", "r3", stop=Stop(where, nth))
+        if process.state != "stopped":
+            break
+        world.kill(process)
+        world.decide("reread", "r3")
+        world.run(world.new_run_id())
+        assert WHOLE_FILE not in read_plain(world.paths.quarantine)
+        assert {f"f{world.broken}-{n}" for n in range(6)} <= set(read_log(world.paths.table))
+        world.settle("discard")
+    assert nth > 1

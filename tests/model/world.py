@@ -73,6 +73,9 @@ class World:
     batch_size: int = 1000
     kafka: FakeKafka = field(default_factory=FakeKafka)
     files: int = 0
+    broken: int | None = None
+    """The number of the one file that goes to quarantine whole, as long as it is not readable."""
+    is_readable: bool = False
     runs: int = 0
     offered: dict[str, str] = field(default_factory=dict)
     """Kind of each record by its id."""
@@ -289,8 +292,14 @@ class World:
         assert not isinstance(error, DefectError), f"{process.name} ended with a defect of ours: {error}"
 
     def _submit(self, plan: Any) -> int:
-        driver = Driver(self.project, self.spec, self.kafka, self.batch_size, self._on_read)
+        driver = Driver(self.project, self.spec, self.kafka, self.batch_size, self._on_read, self._cannot_read)
         return driver.submit(plan)
+
+    def _cannot_read(self, text: str) -> bool:
+        return not self.is_readable and self._is_of_broken(text)
+
+    def _is_of_broken(self, text: str) -> bool:
+        return self.broken is not None and text.startswith(f"f{self.broken}-")
 
     def _on_read(self, rows: list[Row]) -> None:
         self.reads += len(rows)
@@ -402,6 +411,7 @@ class World:
                     ("table or quarantine", place[one]),
                     ("discarded", one in self.discarded),
                     ("recorded as lost", one in lost),
+                    ("in quarantine whole", self._is_of_broken(one) and aside[WHOLE_FILE]),
                 )
                 if is_there
             ]
@@ -483,6 +493,10 @@ def read_rows(path: Path) -> list[Row]:
             _rows.clear()
         _rows[key] = pq.read_table(path, partitioning=None).to_pylist()
     return _rows[key]
+
+
+WHOLE_FILE = "None"
+"""The id of a file that is in quarantine whole: it has no text there."""
 
 
 def _id_of(row: dict[str, Any]) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tidegate.ingest.misfits import name_misfits
+from tidegate.source.bounds import MANY_VALUES
 from tidegate.source.spark_parse import parse_text
 from tidegate.spec.models import PipelineSpec
 
@@ -98,6 +99,13 @@ BAD = {
     '{"mm":{"a":1,"b":"x"}}': "mm{}: not an INT",
     '{"n":{"x":99999999999},"i":"z"}': "i: not an INT; n.x: not an INT",
     '{"i":"z","s":"kept","e":"nope"}': "i: not an INT; e: not a DATE",
+    '{"d":1e400,"f":1e39}': "d: too large for DOUBLE; f: too large for FLOAT",
+    '{"d":1e400,"t":1700000000000}': "d: too large for DOUBLE; t: TIMESTAMP outside the years 1 to 9999",
+    '{"i":"z","d":1e400}': "i: not an INT; d: too large for DOUBLE",
+    '{"c":12.345,"d":1e400}': "c: more decimals than DECIMAL(10,2) holds; d: too large for DOUBLE",
+    '{"e":"20260105"}': "e: not a date alone (year-month-day)",
+    '{"e":"365"}': "e: not a date alone (year-month-day)",
+    '{"d":1e400': "not valid JSON",
 }
 
 
@@ -237,6 +245,43 @@ def test_parser_options_hold_for_unknown_fields_and_reasons_too(spark: SparkSess
 def test_not_null_columns_must_be_there(spark: SparkSession) -> None:
     rows = parse(spark, '{"i":1}', '{"i":null}', "{}", ddl="i INT NOT NULL, s STRING")
     assert [row._detail for row in rows] == [None, *["i: missing or null, but NOT NULL"] * 2]
+    texts = ('{"i":"x"}', '{"i":1}', '{"i":"x","d":1e400,"new":1}', "{}", '{"i"')
+    rows = parse(spark, *texts, ddl="i INT NOT NULL, j INT NOT NULL, d DOUBLE", policy="quarantine")
+    assert [row._detail for row in rows] == [
+        "i: not an INT; j: missing or null, but NOT NULL",
+        "j: missing or null, but NOT NULL",
+        "i: not an INT; d: too large for DOUBLE; j: missing or null, but NOT NULL",
+        "i: missing or null, but NOT NULL; j: missing or null, but NOT NULL",
+        "not valid JSON",
+    ]
+    rows = parse(spark, "x,,1e400", "1,", ddl="i INT, j INT NOT NULL, d DOUBLE", fmt="csv")
+    assert [row._detail for row in rows] == [
+        "i: not an INT; d: too large for DOUBLE; j: missing or null, but NOT NULL",
+        "not 3 columns",
+    ]
+
+
+def test_of_many_faults_some_are_named(spark: SparkSession) -> None:
+    ddl = ", ".join(f"c{n} INT, d{n} DOUBLE NOT NULL" for n in range(70))
+    as_text = json.dumps({f"c{n}": "x" for n in range(70)} | {f"d{n}": 1 for n in range(70)})
+    for text, fmt in ((as_text, "json"), ("x,1," * 69 + "x,1", "csv")):
+        (row,) = parse(spark, text, ddl=ddl, fmt=fmt)
+        assert row._detail.startswith("c0: not an INT; c1: not an INT; ")
+        assert row._detail.endswith("; c63: not an INT; and 6 more")
+    (row,) = parse(spark, "{}", ddl=ddl)
+    assert row._detail.endswith("; d63: missing or null, but NOT NULL; and 6 more")
+
+
+def test_a_record_of_too_many_values_is_not_parsed(spark: SparkSession) -> None:
+    inside, beyond = (f'{{"n": [{",".join("1" * count)}]}}' for count in (MANY_VALUES + 1, MANY_VALUES + 2))
+    text = json.dumps({"n": [], "t": "x" * MANY_VALUES})
+    rows = parse(spark, inside, beyond, text, ddl="n ARRAY<INT>, t STRING")
+    assert [(row._malformed, row.n and len(row.n)) for row in rows] == [
+        (False, MANY_VALUES + 1),
+        (True, None),
+        (False, []),
+    ]
+    assert rows[1]._detail == "2,000,001 commas, too many values for one record; the limit is 2,000,000"
 
 
 def test_odd_names(spark: SparkSession) -> None:

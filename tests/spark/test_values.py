@@ -234,6 +234,8 @@ CSV_FILE = (
     b"9,99999999999.1,,,\n"
     b"10,,,,caf\xc3\xa9\n"
     b"11,1,2\n"
+    b"12,one,x,2026-01-31T10:20:30.1234567Z,\n"
+    b"x,one,0.5,,\n"
 )
 
 
@@ -261,6 +263,8 @@ def test_csv_files_that_are_not_read_by_line(spark: SparkSession, tmp_path: Path
         9: "d'ec: not a DECIMAL(12,2)",
         10: None,
         11: "not 5 columns",
+        12: "d'ec: not a DECIMAL(12,2); dbl: not a DOUBLE; at: finer than a microsecond",
+        None: "id: not an INT; d'ec: not a DECIMAL(12,2)",
     }
     one = exact[1]
     assert (one["d'ec"], one.dbl, one.text) == (Decimal("1.20"), 0.5, "two\nlines")
@@ -271,3 +275,14 @@ def test_csv_files_that_are_not_read_by_line(spark: SparkSession, tmp_path: Path
 
 def test_the_page_is_what_was_tried(tried: dict[str, tuple[list[Case], list[Row], list[Row]]]) -> None:
     assert PAGE.read_text(encoding="utf-8") == render([row for found in tried.values() for row in differences(*found)])
+
+
+def test_csv_files_whose_texts_the_options_explain(spark: SparkSession, tmp_path: Path) -> None:
+    """With a format for each column that is looked at closely nothing is inexact."""
+    (tmp_path / "one.csv").write_text("id,d,e\n1,31.12.2026,30.12.2026\n2,2026-12-31,x\n3,,\n")
+    options = {"header": True, "dateFormat": "dd.MM.yyyy"}
+    spec = FilesSource.model_validate(
+        {"type": "files", "path": "x", "format": "csv", "schema": "id INT, d DATE, e DATE", "options": options}
+    )
+    rows = read_links(spark, tmp_path, ["one.csv"], spec, []).collect()
+    assert {row.id: row._detail for row in rows} == {1: None, 2: "d: not a DATE; e: not a DATE", 3: None}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import bz2
+import gzip
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +14,7 @@ import pytest
 
 from tests.readers import read_agreed
 from tests.streaming import make_streaming, source
+from tidegate.ingest import long_lines
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,3 +58,74 @@ def test_compressed_files(spark: SparkSession, tmp_path: Path, more: dict[str, A
     flow.expect("id", [("a",), ("b",), ("c",), ("d",)])
     (aside,) = read_agreed(tmp_path / "data/quarantine/flow", spark)
     assert json.loads(aside["position"]) == {"file": "data/in/docs/torn.json.zst"}
+
+
+def test_json_and_text_in_other_encodings(spark: SparkSession, tmp_path: Path) -> None:
+    """U+0A0D, U+010A and U+0A00 U+4E00 hold the bytes of line breaks; what an encoding does not have is malformed."""
+    made: dict[str, tuple[str, dict[str, Any]]] = {
+        "le": ("UTF-16LE", {}),
+        "bars": ("UTF-32", {"lineSep": "|"}),
+        "docs": ("UTF-16", {"multiLine": True}),
+        "old": ("windows-1252", {}),
+    }
+    names = ", ".join(made)
+    specs = "".join(
+        source(name, "id STRING, n INT", settle="0 seconds", options={"encoding": encoding, **more})
+        for name, (encoding, more) in made.items()
+    )
+    specs += source("lines", "value STRING", format="text", settle="0 seconds", options={"encoding": "utf-16le"})
+    specs += source("guess", "infer", settle="0 seconds", options={"encoding": "UTF-16", "timeZone": "UTC"})
+    union = f"lines.select(F.col('value').alias('id'), F.lit(0).alias('n')), guess, {names}"
+    transform = f"def transform({names}, lines, guess):\n    first, *rest = [{union}]\n"
+    transform += "    for one in rest:\n        first = first.unionByName(one)\n    return first\n"
+    flow = make_streaming(tmp_path, spark, "sources:\n" + specs, transform)
+    rows, bad = [], {}
+    for name, (encoding, more) in made.items():
+        folder = tmp_path / "data/in" / name
+        folder.mkdir(parents=True)
+        odd = "€é" if name == "old" else "\u0a0d\u010a\u0a00\u4e00\U0001f600"
+        end = more.get("lineSep", "\r\n")
+        mark = "\ufeff" if name == "le" else ""  # Python's UTF-16 and UTF-32 write one
+        lines = [mark + json.dumps({"id": f"{name}{odd}", "n": 1}, ensure_ascii=False), "", '{"id": "x", "n": "x"}']
+        (folder / "a.json").write_bytes((end.join(lines) + end).encode(encoding))
+        rows += [(f"{name}{odd}", 1)]
+        bad[f"{name}/a.json", lines[2]] = 3
+        if name in ("le", "old"):
+            wrong = b"{\0}\0\0\xd8" if name == "le" else b'{"id": "\x81"}'
+            (folder / "b.json").write_bytes(wrong + "\n{}\n".encode(encoding) + (b"{" if name == "le" else b""))
+            rows += [(None, None)]
+            bad[f"{name}/b.json", base64.b64encode(wrong).decode()] = 1
+            if name == "le":
+                bad[f"{name}/b.json", base64.b64encode(b"{").decode()] = 3
+    for name, content in {
+        "lines/a.txt": "\ufefft\u0a0d\n\nu\rv".encode("utf-16-le"),
+        "guess/a.json": '{"id": "g", "n": 7}\n{"id": "h"}'.encode("utf-16"),
+    }.items():
+        (tmp_path / "data/in" / name).parent.mkdir()
+        (tmp_path / "data/in" / name).write_bytes(content)
+    rows += [("t\u0a0d", 0), ("", 0), ("u", 0), ("v", 0), ("g", 7), ("h", None)]
+    report = flow.run()["rows"]
+    assert (report["read"], report["malformed"]) == (len(rows) + len(bad), len(bad))
+    flow.expect("id n", rows)
+    aside = read_agreed(tmp_path / "data/quarantine/flow", spark)
+    places = [(json.loads(row["position"]), row) for row in aside]
+    found = {(place["file"].removeprefix("data/in/"), row["raw"]): place.get("line") for place, row in places}
+    assert found == bad
+    told = {row["detail"] for row in aside}
+    assert told == {"n: not an INT", "not valid UTF-16LE", "not valid windows-1252"}
+
+
+def test_a_wide_file_is_bounded(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(long_lines, "LARGEST_DOCUMENT_BYTES", 400)
+    flow = make_streaming(tmp_path, spark, "sources:\n" + source("docs", "id STRING", options={"encoding": "UTF-16"}))
+    folder = tmp_path / "data/in/docs"
+    folder.mkdir(parents=True)
+    (folder / "large.json").write_bytes(("{}\n" * 100).encode("utf-16"))
+    packed = gzip.compress('{"id": "a"}\n{"id": "b"}\n'.encode("utf-16"))
+    (folder / "packed.json.gz").write_bytes(packed)
+    (folder / "torn.json.gz").write_bytes(packed[:-9])
+    rows = flow.run()["rows"]
+    assert (rows["read"], rows["malformed"], rows["published"]) == (4, 2, 2)
+    flow.expect("id", [("a",), ("b",)])
+    details = {row["detail"] for row in read_agreed(tmp_path / "data/quarantine/flow", spark)}
+    assert any("in UTF-16 a file is read as a whole, and it has more than 400 bytes" in detail for detail in details)

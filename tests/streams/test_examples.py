@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.examples import REPOSITORY, SILENT_TOPICS, copy_example
+from tests.examples import REPOSITORY, SILENT_TOPICS, TABLE_TYPES, copy_example, has_types
 from tests.streaming import Streaming
 from tidegate.examples import make_ad_clicks
 from tidegate.examples.kafka import create_topic, send_records
@@ -130,6 +130,7 @@ def test_run_by_run(start: Callable[[str], Example], name: str) -> None:
     assert all(any(getattr(outcome, way) for outcome in outcomes) for way in ("rows", "rejected", "malformed"))
     assert any(outcome.late for outcome in outcomes) == (outcomes[0].watermark is not None)
     assert example.flow.run()["outcome"] == "nothing_new"
+    assert has_types(example.flow.project.paths(name).table, TABLE_TYPES[name]), "README.md shows them"
 
 
 def test_a_silent_topic_does_not_hold_the_watermark_back(start: Callable[[str], Example]) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.page_outputs import shown
 from tests.streaming import Streaming, make_streaming, source
 from tidegate.errors import UsageError
 from tidegate.ingest import failing_record
@@ -60,9 +61,15 @@ def test_the_record_is_named_and_nothing_is_lost(spark: SparkSession, tmp_path: 
     Path(bad).write_text("torn\n" + Path(bad).read_text())
     offer(flow, "1")
     error = fails(flow)
-    assert error.message.startswith("a row does not fit the transform: [CAST_INVALID_INPUT]")
+    begins, ends = shown("a row fails").split("...")
+    begins = begins.replace("'n/a'", "'soon'").replace('"DOUBLE"', '"INT"')
+    assert f"{error.code}: {error.message}".startswith(begins)
+    assert error.message.endswith(
+        ends.replace("orders/2026-03-09.csv, line 17", "events/0002.json, line 5").replace("data/inbox", "data/in")
+    )
     assert error.message.endswith("; the record: data/in/events/0002.json, line 5")
     assert "try_cast" in str(error.fix)
+    assert str(error.fix).endswith("`on_row_error: quarantine` in pipeline.yaml sends such records to quarantine")
     # What docs/how-to/your-own-data.md says to do about it.
     converts = 'try_cast(at AS INT) IS NOT NULL OR at IS NULL AS converts"'
     flow.write(
@@ -88,9 +95,9 @@ def test_with_state_the_files_are_named(spark: SparkSession, tmp_path: Path) -> 
     flow = make_streaming(tmp_path, spark, SOURCES, transform)
     offer(flow, "1")
     offer(flow, "soon")
-    assert fails(flow).message.endswith(
-        "; the record is among those of data/in/events/0001.json; data/in/events/0002.json"
-    )
+    error = fails(flow)
+    assert error.message.endswith("; the record is among those of data/in/events/0001.json; data/in/events/0002.json")
+    assert "on_row_error" not in str(error.fix)  # it is refused in a query with state
 
 
 def test_records_of_topics_are_named_by_offset() -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import gzip
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.streaming import Streaming, make_streaming, source
 from tests.streams.test_windows import at
 from tidegate.errors import DefectError, SourceLostError, UsageError
+from tidegate.source.bounds import LONGEST_RECORD_BYTES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -200,6 +205,45 @@ def test_a_malformed_record_of_a_static_source(spark: SparkSession, tmp_path: Pa
     with pytest.raises(UsageError, match="1 records of the static source names do not fit its schema"):
         flow.run()
     replace_names(flow, a="Ann")
+    flow.run()
+    flow.expect("id n name", [("a", 1, "Ann")])
+
+
+def test_a_file_of_a_static_source_that_cannot_be_read(spark: SparkSession, tmp_path: Path) -> None:
+    """Refused before a batch is planned, so that the corrected file is read, not the copy of the other one."""
+    flow = static(tmp_path, spark, "inner")
+    flow.offer("orders", {"id": "a", "n": 1})
+    names = tmp_path / "data/in/names"
+    names.mkdir(parents=True)
+    torn = names / "names.json.gz"
+    torn.write_bytes(gzip.compress(b'{"id": "a", "name": "Ann"}\n' * 100)[:-12])
+    with pytest.raises(UsageError, match=r"names.json.gz of the static source names cannot be read: .*gzip") as caught:
+        flow.run()
+    assert caught.value.code == "STATIC_UNREADABLE" and not (flow.state / "checkpoint").exists()
+    torn.unlink()
+    (names / "names.json").write_text('{"id": "a", "name": "%s"}\n' % ("x" * LONGEST_RECORD_BYTES))
+    with pytest.raises(UsageError, match=r"line 1 has 8,388,\d+ bytes; the limit is 8,388,608 bytes"):
+        flow.run()
+    replace_names(flow, a="Ann")
+    flow.run()
+    flow.expect("id n name", [("a", 1, "Ann")])
+
+
+def test_a_file_of_a_static_source_that_spark_alone_cannot_read(spark: SparkSession, tmp_path: Path) -> None:
+    """The batch is planned by then, and takes the corrected file."""
+    sources = source("orders", "id STRING, n INT") + source(
+        "names", "id STRING, name STRING", format="parquet", static=True
+    )
+    flow = make_streaming(tmp_path, spark, f"sources:\n{sources}", _STATIC.replace("{how}", "inner"))
+    flow.offer("orders", {"id": "a", "n": 1})
+    names = tmp_path / "data/in/names/names.parquet"
+    names.parent.mkdir(parents=True)
+    pq.write_table(pa.table({"id": ["a"], "name": [date(2026, 1, 1)]}), names)
+    with pytest.raises(UsageError, match=r"names.parquet of the static source names cannot be read: Spark") as caught:
+        flow.run()
+    assert "/state/" not in caught.value.message, caught.value.message
+    assert (flow.state / "checkpoint").exists()
+    pq.write_table(pa.table({"id": ["a"], "name": ["Ann"]}), names)
     flow.run()
     flow.expect("id n name", [("a", 1, "Ann")])
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.readers import read_agreed
 from tests.streaming import make_streaming, source
 from tidegate.ingest.long_lines import LONGEST_LINE_BYTES
@@ -13,8 +15,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_a_line_without_an_end(spark: SparkSession, tmp_path: Path) -> None:
-    flow = make_streaming(tmp_path, spark, f"sources:\n{source('events', 'id STRING, n INT')}", None)
+@pytest.mark.parametrize("schema", ["id STRING, n INT", "infer"])
+def test_a_line_without_an_end(spark: SparkSession, tmp_path: Path, schema: str) -> None:
+    """Also where Spark reads the file twice, the first time to infer its columns."""
+    flow = make_streaming(tmp_path, spark, f"sources:\n{source('events', schema)}", None)
     path = flow.offer("events", {"id": "before", "n": 1})
     with open(path, "ab") as file:
         file.write(b'{"id": "' + b"x" * (10 * LONGEST_LINE_BYTES) + b'"}\n{"id": "after", "n": 3}\ntorn\n')

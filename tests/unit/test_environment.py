@@ -33,6 +33,7 @@ VALUES = {
     "TIDEGATE__SPARK__CONNECTION": ("spark_team", "spark_team"),
     "TIDEGATE__SPARK__MASTER": ("spark://m:7077", "spark://m:7077"),
     "TIDEGATE__SPARK__CONF": ('{"spark.executor.memory": "2g"}', {"spark.executor.memory": "2g"}),
+    "TIDEGATE__SPARK__PACKAGES": ('[{"jar": "a.b:c:1"}]', [{"jar": "a.b:c:1", "sha256": None}]),
     "TIDEGATE__KAFKA__BOOTSTRAP_SERVERS": ("k:9092", "k:9092"),
     "TIDEGATE__KAFKA__OPTIONS": ('{"client.rack": "r"}', {"client.rack": "r"}),
     "TIDEGATE__LEASE__EXPIRES_AFTER": ("2 minutes", 120.0),
@@ -52,6 +53,13 @@ def test_every_setting_has_a_variable_and_it_works(tmp_path: Path) -> None:
             value = value[part]
         assert value == VALUES[name][1], name
     assert made["version"] == 1
+
+
+@pytest.mark.parametrize("value", ["sqlite-jdbc", '{"jar": "a.b:c:1"}'])
+def test_a_list_is_written_as_a_json_array(tmp_path: Path, value: str) -> None:
+    told = refuse(tmp_path, "version: 1\n", TIDEGATE__SPARK__PACKAGES=value)
+    [fault] = told.faults
+    assert fault.key == "spark.packages" and fault.message == "the value is not a JSON array" and value not in str(told)
 
 
 def test_the_environment_goes_over_the_file_key_by_key(tmp_path: Path) -> None:

@@ -40,6 +40,16 @@ def test_as_a_plain_split_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert found.rstrip(b"\n") == b"\n".join(wanted).rstrip(b"\n")
 
 
+@pytest.mark.parametrize("chunk", range(1, 9))
+def test_a_separator_is_looked_for_from_the_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
+    """The first two of three bars are the separator, wherever a chunk ends."""
+    monkeypatch.setattr(long_lines, "LONGEST_LINE_BYTES", 8)
+    monkeypatch.setattr(long_lines, "_CHUNK_BYTES", chunk)
+    (tmp_path / "a.txt").write_bytes(b"one|||two||" + b"|" + b"x" * 9 + b"||three")
+    write_other_lines(tmp_path / "a.txt", tmp_path / "b.txt", source("json", lineSep="||"))
+    assert (tmp_path / "b.txt").read_bytes() == b"one|||two||||three"
+
+
 def test_text_keeps_no_empty_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """There it would be a record."""
     monkeypatch.setattr(long_lines, "LONGEST_LINE_BYTES", 10)

@@ -77,7 +77,7 @@ format: json, schema: id STRING}}`
 jobs/orders/pipeline.yaml:5: sources.s.type: 'file' is not a type of source
     fix: write files; allowed: files, kafka, rate, socket
 jobs/orders/pipeline.yaml:5: sources.s.format: 'jsn' is not allowed
-    fix: write json; allowed: json, csv, text, parquet, orc
+    fix: write json; allowed: json, csv, text, xml, parquet, orc, avro
 """,
     ),
     "another name than the folder's": (

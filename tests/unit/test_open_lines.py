@@ -70,6 +70,16 @@ def test_wide_characters(inbox: Inbox, encoding: str) -> None:
     assert names(inbox)[1] == ["inbox/a.csv"]
 
 
+@pytest.mark.parametrize("encoding", ["UTF-16", "utf-16le", "UTF-16BE", "UTF-32", "UTF-32BE"])
+@pytest.mark.parametrize("last", ["\u0a00", "\u010a", "\u0a0d", "\n"])
+def test_wide_characters_with_the_bytes_of_a_line_break(inbox: Inbox, encoding: str, last: str) -> None:
+    inbox.keys |= {"format": "text", "options": {"encoding": encoding}}
+    inbox.write("a.txt", f"a{last}".encode(encoding))
+    assert names(inbox)[1] == ([] if last == "\n" else ["inbox/a.txt"])
+    inbox.write("a.txt", b"\n", append=True)
+    assert names(inbox)[1] == ["inbox/a.txt"], "half a character"
+
+
 def test_what_has_no_lines_does_not_wait(inbox: Inbox) -> None:
     inbox.write("a.json.gz", gzip.compress(b"{}"))
     assert names(inbox) == (["inbox/a.json.gz"], [])

@@ -109,7 +109,7 @@ BAD_SPEC: 8 faults in tidegate.yaml
   tidegate.yaml:4: quarantine: the environment variable NOT_SET is not set
       fix: export NOT_SET=..., or write ${NOT_SET:-default}
   tidegate.yaml:5: spark.conection: unknown key 'conection'
-      fix: write connection; allowed: connection, master, conf
+      fix: write connection; allowed: connection, master, conf, packages
   tidegate.yaml:5: spark.conf.spark.master: this setting is not yours to make: the master comes from tidegate.yaml \
 (spark.master) or the Airflow connection
       fix: remove it

@@ -157,6 +157,17 @@ def project(tmp_path):
         ),
         ("l.csv", "\ufeffid,b\n1,true\n", "id bigint, b boolean", {"header": True}),
         ("m.json", '[\n{"a": 1},\n{"a": 2.5}\n]\n', "a double", {"multiLine": True}),
+        ("n.json", '[{"a": 1}, {"a": 2}]', "a bigint", {"multiLine": True}),
+        (
+            "o.json",
+            '{\n  "a": 1,\n  "b": {\n    "c": "x"\n  }\n}\n',
+            "a bigint, b struct<c:string>",
+            {"multiLine": True},
+        ),
+        ("p.json", '{\n  "a": 1\n}\n{\n  "a": 2.5\n}\n', "a double", {"multiLine": True}),
+        ("q.json", "[\n" + '{\n"a": 1\n},\n' * 4_000 + '{\n"a": 2\n}\n]\n', "a bigint", {"multiLine": True}),
+        ("r.json", '{\n"a": 1\n}\n' * 4_000, "a bigint", {"multiLine": True}),
+        ("s.json", '[\n{"a": 1},\n7,\n{"a": 2}\n]', "a bigint", {"multiLine": True}),
     ],
 )
 def test_a_pipeline_for_a_file(project, file, content, columns, options):
@@ -220,7 +231,8 @@ def test_the_type_of_a_field_of_json(project, values, kind):
 
 def test_records_of_a_topic_are_told_in_the_same_way():
     values = [b'{"v": 1,\n "w": 12345678901234567890}', b'{"v": "x"}', b"torn"]
-    assert infer_record_columns(values, "topic x") == ("v STRING, w DECIMAL(38, 0)", 2)
+    found, count = infer_record_columns(values, "topic x")
+    assert (found.columns, count) == ("v STRING, w DECIMAL(38, 0)", 2)
 
 
 def test_torn_lines_are_counted(project):
@@ -239,14 +251,59 @@ def test_rows_of_another_width_are_counted(project):
 
 @pytest.mark.parametrize(
     ("content", "encoding", "spark"),
-    [("id,town\n1,Zürich\n", "latin-1", "ISO-8859-1"), ("id,town\n1,Zürich\n", "utf-16", "UTF-16")],
+    [
+        ("id,town\n1,Zürich\n", "latin-1", "ISO-8859-1"),
+        ("id,town\n1,Zürich €1\n", "cp1252", "windows-1252"),
+        ("id,town\n1,Zürich\n", "utf-16", "UTF-16"),
+    ],
 )
 def test_the_encoding_of_a_csv_file(project, content, encoding, spark):
     path = project.root / "in" / "a.csv"
     path.write_bytes(content.encode(encoding))
-    new_bare_pipeline(project, "mine", sample=path)
+    notes = new_bare_pipeline(project, "mine", sample=path).notes
     source = load_pipeline(project, "mine").sources["mine"]
     assert (source.schema_, source.options) == ("id BIGINT, town STRING", {"header": True, "encoding": spark})
+    # Bytes do not say which of the 8-bit encodings it is, a byte order mark does.
+    assert len(notes) == (spark != "UTF-16") and all(
+        f"{spark} is a guess" in note and "Zürich" in note for note in notes
+    )
+
+
+def test_it_is_said_why_a_column_is_text_although_most_of_its_values_are_not(project):
+    path = project.root / "in" / "a.json"
+    lines = ['{"n": 1, "at": {"zip": 7}, "tags": [1], "t": "a"}'] * 9
+    lines.append('{"n": "many", "at": {"zip": {"code": 1}}, "tags": ["x"], "t": null}')
+    path.write_text("\n".join(lines))
+    assert new_bare_pipeline(project, "mine", sample=path).notes == (
+        'n is STRING: a whole number 9 times, a text once ("many")',
+        'at.zip is STRING: a whole number 9 times, an object once ({"code": 1})',
+        'tags[] is STRING: a whole number 9 times, a text once ("x")',
+    )
+    text = (project.root / "jobs/mine/pipeline.yaml").read_text()
+    assert '# n is STRING: a whole number 9 times, a text once ("many")' in text
+
+
+def test_it_is_said_of_csv_too(project):
+    path = project.root / "in" / "a.csv"
+    path.write_text("id,zip\n" + "1,70173\n" * 3 + "2,01067\n")
+    assert new_bare_pipeline(project, "mine", sample=path).notes == (
+        'zip is STRING: a whole number 3 times, a text once ("01067")',
+    )
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "utf-16-le"])
+@pytest.mark.parametrize("ending", ["json", "csv"])
+def test_a_file_in_a_wide_encoding_is_told_by_its_byte_order_mark(project, encoding, ending):
+    path = project.root / "in" / f"a.{ending}"
+    text = '{"id": 1, "town": "Zürich"}\n{"id": 2, "town": "鿿"}\n' if ending == "json" else "id,town\n1,Zürich\n2,鿿\n"
+    path.write_bytes(text.encode(encoding))
+    if encoding == "utf-16-le" or (ending, encoding) == ("csv", "utf-32"):
+        with pytest.raises(UsageError, match="zero bytes"):
+            new_bare_pipeline(project, "mine", sample=path)
+        return
+    assert new_bare_pipeline(project, "mine", sample=path).told_by is None
+    source = load_pipeline(project, "mine").sources["mine"]
+    assert (source.schema_, source.options["encoding"]) == ("id BIGINT, town STRING", encoding.upper())
 
 
 @pytest.mark.parametrize(
@@ -322,6 +379,7 @@ def test_types_of_parquet_that_spark_has_otherwise_or_not_at_all(project):
         ("x.json", "torn", "CANNOT_INFER"),
         ("x.csv", '{"a": 1}\n', "CANNOT_INFER"),
         ("x.parquet", "no", "CANNOT_INFER"),
+        ("x.xml", "<a><r/></a>", "CANNOT_INFER"),
         ("x.json", '{"a": 1, "A": 2}\n', "CANNOT_INFER"),
         (None, "", "NO_SUCH_FILE"),
     ],
@@ -362,3 +420,23 @@ def test_a_bare_pipeline(project):
     assert (source.path, source.format, source.schema_) == ("data/inbox/mine", "csv", "infer")
     assert (project.root / "data/inbox/mine").is_dir()
     assert validate_pipelines(project, ["mine"], with_spark=False) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ('[\n  {"a": 1},\n  {"a": 2}\n', "the array does not end (line 4, column 1)"),
+        ('{\n  "a": 1,\n  "b"\n}\n', "Expecting ':' delimiter (line 4, column 1)"),
+        ('[\n  {"a": 1}\n  {"a": 2}\n]\n', "a comma or ] is missing (line 3, column 3)"),
+        ('[\n  {\n"a": 1}\n]\nmore\n', "text after the array (line 5, column 1)"),
+        ("[\n  1,\n  2\n]\n", "there is no object in it"),
+        ("id,name\n1,Ann\n", "Expecting value (line 1, column 1)"),
+    ],
+)
+def test_json_over_several_lines_that_cannot_be_taken_apart(project, content, told):
+    path = project.root / "in" / "x.json"
+    path.write_text(content)
+    with pytest.raises(UsageError) as refused:
+        new_bare_pipeline(project, "mine", sample=path)
+    assert refused.value.code == "CANNOT_INFER" and told in refused.value.message
+    assert "--format" in refused.value.fix and not (project.jobs / "mine").exists()

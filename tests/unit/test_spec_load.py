@@ -135,13 +135,13 @@ BAD_SPEC: 10 faults in jobs/orders/pipeline.yaml
   jobs/orders/pipeline.yaml:2: name: the folder is named 'orders', the pipeline 'orderz'
       fix: write name: orders
   jobs/orders/pipeline.yaml:3: schedul: unknown key 'schedul'
-      fix: write schedule; allowed: version, name, description, owner, tags, schedule, sources, transform, trigger, \
-output_mode, watermark_policy, close_windows, table, quality, sinks, maintenance, spark
+      fix: write schedule; allowed: version, name, description, owner, tags, schedule, sources, transform, \
+on_row_error, trigger, output_mode, watermark_policy, close_windows, table, quality, sinks, maintenance, spark
   jobs/orders/pipeline.yaml:8: sources.trades.formt: unknown key 'formt'
       fix: write format; allowed: type, path, format, schema, event_time, watermark, settle, on_change, \
 follow_links, start, unknown_fields, values, static, options
   jobs/orders/pipeline.yaml:9: sources.trades.format: 'jsn' is not allowed
-      fix: write json; allowed: json, csv, text, parquet, orc
+      fix: write json; allowed: json, csv, text, xml, parquet, orc, avro
   jobs/orders/pipeline.yaml:10: sources.trades.schema: not a schema in Spark's DDL: column b: there is no type 'STRNG'
       fix: write STRING
   jobs/orders/pipeline.yaml:11: sources.trades.options.maxFilesPerTriger: 'maxFilesPerTriger' is not a reader option \
@@ -243,7 +243,10 @@ def test_yaml_is_read_as_version_1_2(tmp_path):
             "csv cannot hold array<int>",
         ),
         (("format: json", "format: text"), "8: sources.orders.schema: text gives its lines in the column value"),
-        (("format: json", "format: csv\n    unknown_fields: rescue"), "unknown_fields: rescue is for json; csv has no"),
+        (
+            ("format: json", "format: csv\n    unknown_fields: rescue"),
+            "unknown_fields: rescue is for json and xml; csv",
+        ),
         (
             ("format: json", "format: json\n    event_time: att"),
             "8: sources.orders.event_time: there is no column 'att' |",
@@ -577,6 +580,7 @@ def test_loading_stays_light(tmp_path):
         (("format: json", "format: text\n    options: {wholetext: true}"), "with wholetext a line is not a record"),
         (("format: json", "format: csv\n    options: {multiLine: true}"), "with multiLine a line is not a record"),
         (("format: json", "format: csv\n    options: {encoding: UTF-16LE}"), "cannot tell the lines of UTF-16LE"),
+        (("format: json", "format: xml\n    options: {rowTag: o}"), "in xml a line is not a record"),
         (("format: json", "format: json\n    static: true"), "read afresh in each run"),
     ],
 )

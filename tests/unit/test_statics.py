@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import shutil
 from pathlib import Path
@@ -11,10 +12,11 @@ import pytest
 
 from tests.synced import Synced
 from tidegate import storage
-from tidegate.errors import SourceLostError, TryAgainError
+from tidegate.errors import SourceLostError, TryAgainError, UsageError
 from tidegate.project import PipelinePaths, Project
 from tidegate.run import statics
 from tidegate.run.statics import pin_statics
+from tidegate.source.bounds import LONGEST_RECORD_BYTES
 from tidegate.spec.models import PipelineSpec, ProjectSpec
 from tidegate.staging.checkpoint import CheckpointState
 from tidegate.table.commit import commit_files
@@ -263,6 +265,28 @@ def test_an_empty_source(project: Project, paths: PipelinePaths, names: list[str
     assert not paths.static("classes").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "why"),
+    [
+        ("a.csv.gz", gzip.compress(b"one\n" * 500)[:-9], "gzip data"),
+        ("a.csv", b"one\n" + b"x" * (LONGEST_RECORD_BYTES + 1) + b"\ntwo\n", "line 2 has 8,388,609 bytes; the limit"),
+    ],
+)
+def test_a_file_that_cannot_be_read(
+    project: Project, paths: PipelinePaths, name: str, content: bytes, why: str
+) -> None:
+    """No version is noted, so the next run takes the corrected file."""
+    file = write(project, name, "")
+    file.write_bytes(content)
+    with pytest.raises(UsageError, match=f"the file classes/{name} of the static source classes .*: {why}") as caught:
+        pin(project, paths)
+    assert caught.value.code == "STATIC_UNREADABLE"
+    assert not paths.static_version("classes").exists() and not folders(paths)
+    file.unlink()
+    write(project, "a.csv", "one")
+    assert texts(pin(project, paths)) == {"000000.csv": "one"}
+
+
 def test_a_file_that_is_taken_away_while_it_is_copied(
     project: Project, paths: PipelinePaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -316,15 +340,21 @@ def test_a_file_exchanged_for_a_link_while_it_is_pinned(
 
 
 def test_names_that_spark_would_take_for_patterns_stay_outside(project: Project, paths: PipelinePaths) -> None:
-    for name in ("a.v[1].csv", "b.{x,y}.CSV", "c.*", "d.csv.GZ", "e"):
-        write(project, name, name)
-    assert texts(pin(project, paths)) == {
+    names = {
         "000000.csv": "a.v[1].csv",
         "000001.csv": "b.{x,y}.CSV",
         "000002": "c.*",
         "000003.gz": "d.csv.GZ",
         "000004": "e",
     }
+    for name in names.values():
+        packed = gzip.compress(name.encode()) if name.endswith(".GZ") else name.encode()
+        (project.root / "classes" / name).write_bytes(packed)
+    version = pin(project, paths)
+    for link, name in names.items():
+        found = (Path(version["folder"]) / link).read_bytes()
+        assert (gzip.decompress(found) if link.endswith(".gz") else found).decode() == name
+    assert version["links"] == list(names)
 
 
 def test_partition_folders_are_kept(project: Project, paths: PipelinePaths) -> None:

@@ -54,6 +54,16 @@ def test_a_tear_keeps_the_lines_before_it(tmp_path: Path, suffix: str) -> None:
             assert len(lines) > len(text) * 0.4
 
 
+def test_a_line_ends_where_the_source_says(tmp_path: Path) -> None:
+    path, target = tmp_path / "a.gz", tmp_path / "part.gz"
+    # Other bytes than the pieces have in which a file is read, and line breaks across their edges.
+    text = b"".join(b"%d\n%s;\r\n" % (number, random.randbytes(40).hex().encode()) for number in range(5_000))
+    path.write_bytes(gzip.compress(text)[:-9])
+    write_readable_part(path, target, b";\r\n")
+    found = gzip.decompress(target.read_bytes())
+    assert text.startswith(found) and found.endswith(b";\r\n") and len(found) > len(text) - 200
+
+
 @pytest.mark.parametrize("suffix", [".gz", ".bz2"])
 def test_nothing_unverified_is_trusted_when_a_checksum_fails(tmp_path: Path, suffix: str) -> None:
     """Every letter of what is kept was written so: a flipped bit gives wrong letters long before the checksum."""

@@ -30,6 +30,7 @@ _SECTIONS = {
     "ConsoleSink": "sinks[], type: console",
     "SparkSpec": "spark",
     "ProjectSparkSpec": "spark",
+    "PackageSpec": "spark.packages[]",
     "ProjectKafkaSpec": "kafka",
     "LeaseSpec": "lease",
     "MaintenanceSpec": "maintenance",
@@ -55,9 +56,9 @@ def render_spec() -> str:
         "The folder that holds it is the project. Relative paths are relative to it. `${VAR}` and `${VAR:-default}` "
         "are filled in from the environment, in this file only.\n",
         "Each setting can also be made by a variable of its own, which goes over the file: text as it is, numbers and "
-        "durations as in the file, mappings as a JSON object, whose entries go over the file's one by one. An empty "
-        "variable counts as not set; `null` is nothing where that is allowed. A variable that begins with "
-        f"`{PREFIX}` and sets nothing is refused, like an unknown key.\n",
+        "durations as in the file, mappings as a JSON object, whose entries go over the file's one by one, lists as a "
+        "JSON array. An empty variable counts as not set; `null` is nothing where that is allowed. A variable that "
+        f"begins with `{PREFIX}` and sets nothing is refused, like an unknown key.\n",
         *_model(schemas["tidegate.schema.json"], _VARIABLES),
         "# jobs/PIPELINE/pipeline.yaml\n",
         "What a transform may do in each `output_mode`: [streaming.md](streaming.md).\n"

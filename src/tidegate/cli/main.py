@@ -186,7 +186,8 @@ def new(
         ),
     ] = None,
     format_: Annotated[
-        str | None, typer.Option("--format", help="json, csv, text, parquet or orc (default: by the file's name).")
+        str | None,
+        typer.Option("--format", help="json, csv, text, parquet, orc or avro (default: by the file's name)."),
     ] = None,
     bare: Annotated[
         bool,
@@ -204,7 +205,9 @@ def new(
 
     project = _project()
     if format_ is not None and format_ not in FORMATS.values():
-        raise UsageError("BAD_FORMAT", f"--format: {format_!r} is not a format", fix="json, csv, text, parquet or orc")
+        raise UsageError(
+            "BAD_FORMAT", f"--format: {format_!r} is not a format", fix="json, csv, text, parquet, orc or avro"
+        )
     topic = from_.removeprefix("kafka:") if from_ is not None and from_.startswith("kafka:") else None
     if topic is not None and format_ not in (None, "json"):
         raise UsageError(
@@ -281,6 +284,24 @@ def doctor(json_: Json = False) -> None:
     _print(findings, json_, show_findings)
     if not all(finding["ok"] for finding in findings):
         raise typer.Exit(1)
+
+
+@app.command(rich_help_panel=START)
+def jars() -> None:
+    """Fetch the jars of spark.packages that are missing, and compare each with its checksum."""
+    from tidegate.run.packages import choose_mirror, describe_misfits, fetch_packages, write_line
+
+    def say(message: str) -> None:
+        print(message, file=sys.stderr, flush=True)
+
+    project = _project()
+    for package, path, sha256 in fetch_packages(project, say, choose_mirror()):
+        if package.sha256 is None:
+            print(f"{write_line(package, sha256)}  # tidegate.yaml, spark.packages: no run starts without the checksum")
+        else:
+            print(f"{package.jar}: {path}")
+    for misfit in describe_misfits(project):
+        print(f"note: {misfit}; take the version of this Spark if there is one", file=sys.stderr)
 
 
 @app.command(rich_help_panel=START)

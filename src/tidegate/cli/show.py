@@ -8,6 +8,7 @@ from pathlib import Path
 from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
+from tidegate.cli.log_text import fold_log
 from tidegate.errors import TidegateError
 from tidegate.run.definition import Change
 from tidegate.run.report import ENDED_WITHOUT_REPORT
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
 
 _EXAMPLE_AT_MOST = 200
 """Characters of a record that are shown as an example."""
+_OPTIONS_FOR = {
+    "not a DATE": "options: {dateFormat: dd/MM/yyyy}, in the form that they have",
+    "not a TIMESTAMP": "options: {timestampFormat: dd/MM/yyyy HH:mm}, in the form that they have",
+    "not valid UTF-8": "options: {encoding: ...}, such as UTF-16 or windows-1252",
+}
+"""What a source may lack where its records are malformed for this."""
 _FILES_AT_MOST = 20
 """Files that are listed by name."""
 _WAITING_AT_MOST = 5
@@ -261,7 +268,10 @@ def show_logs(value: Mapping[str, Any]) -> None:
         print(indent(str(TidegateError.from_dict(dict(value["error"]))), "  "))
     for log in value["logs"]:
         print(f"--- {log['step']}: {log['path']}")
-        print(log["text"].rstrip())
+        text, is_cut = fold_log(log["text"])
+        print(text)
+        if is_cut:
+            print(f"parts were left out; the whole log: {log['path']}")
     if not value["logs"]:
         print("no driver log is kept: a driver's log is removed when its step succeeds, or no driver was started")
 
@@ -284,6 +294,7 @@ def show_trial(value: Mapping[str, Any]) -> None:
     for (reason, detail), records in causes.items():
         print(f"set aside, {len(records)} as {reason}: {detail or ''}")
         print(f"  like {records[0]['position']}: {str(records[0]['raw'])[:_EXAMPLE_AT_MOST]}")
+        _show_options(detail)
     _show_quality(value["quality"])
     if value["held"]:
         print(f"the gate would hold this: {value['held']}")
@@ -302,6 +313,13 @@ def show_trial(value: Mapping[str, Any]) -> None:
             if len(waiting) > _WAITING_AT_MOST:
                 print(f"    and {len(waiting) - _WAITING_AT_MOST:,} more (--json has them)")
     print("nothing was written")
+
+
+def _show_options(detail: str | None) -> None:
+    """The options of the source by which records that are malformed for ``detail`` may be read as they are."""
+    for fault, options in _OPTIONS_FOR.items():
+        if fault in (detail or ""):
+            print(f"  if they are right as they are: {options} (docs/how-to/your-own-data.md)")
 
 
 def _cell(value: Any) -> Any:
@@ -382,7 +400,9 @@ def show_causes(rows: Sequence[Mapping[str, Any]]) -> None:
         times = f"{row['first_at'][:19]} to {row['last_at'][:19]}"
         print(f"  run {row['run_id']}, source {row['source'] or 'unknown'}, {times}")
         if row["example"] is not None:
-            print(f"  like: {row['example']}")
+            is_seen = any(char.isprintable() and not char.isspace() for char in row["example"])
+            print(f"  like: {row['example'] if is_seen else repr(row['example'])}")
+        _show_options(row["detail"])
 
 
 def show_records(records: Sequence[Mapping[str, Any]]) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,9 +29,10 @@ _KAFKA_COLUMNS = (
 )
 
 
-def analyse_pipeline(project: Project, name: str) -> None:
+def analyse_pipeline(project: Project, name: str, jars: Sequence[Path] = ()) -> None:
     """Build the streaming query of ``name`` in a local session: transform, rules, suite and change of the table's
-    schema are checked as in a run. No source is read and no broker is asked.
+    schema are checked as in a run. No source is read and no broker is asked. The first pipeline of a process says which
+    ``jars`` its session has.
 
     Raises UsageError (or its SpecError) for what an ingest would refuse, with the user's file and line, and
     DisagreementError STATE_CHANGED when the state kept so far is for another query.
@@ -46,7 +47,7 @@ def analyse_pipeline(project: Project, name: str) -> None:
     paths = project.paths(name)
     spec = as_read(load_pipeline(project, name), paths)
     table = read_table_state(project.paths(name).table)
-    spark = _session(project, spec)
+    spark = _session(project, spec, jars)
     with tempfile.TemporaryDirectory(prefix="tidegate-analyse-") as empty:
         (Path(empty) / "none").mkdir()
         foreseen = foresee_schemas(spark, project, paths, spec, Path(empty) / "waiting")
@@ -119,7 +120,7 @@ def _kept_from_stderr() -> Iterator[None]:
             os.close(kept)
 
 
-def _session(project: Project, spec: PipelineSpec) -> SparkSession:
+def _session(project: Project, spec: PipelineSpec, jars: Sequence[Path]) -> SparkSession:
     """One small session for all pipelines of a command, each with its own SQL settings, as a run sets them."""
     from pyspark.sql import SparkSession
 
@@ -129,6 +130,8 @@ def _session(project: Project, spec: PipelineSpec) -> SparkSession:
     options = " ".join(jvm_options(0, None))
     for key, value in {**driver_conf(0, 0, 1), **PINNED, "spark.driver.extraJavaOptions": options}.items():
         builder = builder.config(key, value)
+    if jars:
+        builder = builder.config("spark.jars", ",".join(map(str, jars)))
     with _kept_from_stderr():
         session = builder.getOrCreate().newSession()
     for key, own in {**project.spec.spark.conf, **spec.spark.conf}.items():

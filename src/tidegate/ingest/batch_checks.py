@@ -10,7 +10,9 @@ from urllib.parse import unquote
 from tidegate import storage
 from tidegate.errors import DisagreementError, UsageError
 from tidegate.ingest.order import IngestOrder
+from tidegate.ingest.unreadable import is_passing, reason_of
 from tidegate.project import PipelinePaths
+from tidegate.source.files import static_is_unreadable
 from tidegate.spec.models import FilesSource, PipelineSpec
 from tidegate.staging.manifest import BatchManifest, manifest_from_json
 
@@ -112,8 +114,7 @@ class BatchChecks:
                 first, pinned = metric["first"], self.order.statics[name]
                 link = str(first.get("_position")).partition(f"/{pinned.get('version')}/")[2]
                 files = dict(zip(pinned.get("links", ()), pinned.get("files", ()), strict=True))
-                # This version never gave a row: the batch may see the corrected one.
-                storage.remove(self.paths.static_version(name))
+                self._forget_version(name)
                 raise UsageError(
                     "STATIC_MALFORMED",
                     f"{metric['malformed']} records of the static source {name} do not fit its schema; the first: "
@@ -123,3 +124,19 @@ class BatchChecks:
                     fix=f"correct the record in {place} (or, of a topic, let starting_offsets begin behind it), then "
                     f"`tidegate run {self.spec.name}`",
                 )
+
+    def check_statics_readable(self, cause: str) -> None:
+        """Raise STATIC_UNREADABLE where ``cause``, an error of Spark's, names a file of a static source."""
+        if is_passing(cause):
+            return
+        named = unquote(cause)
+        for name in self.spec.statics:
+            pinned = self.order.statics[name]
+            for link, file in zip(pinned.get("links", ()), pinned.get("files", ()), strict=True):
+                if f"{pinned['folder']}/{unquote(link)}" in named:
+                    self._forget_version(name)
+                    raise static_is_unreadable(self.spec.name, name, file, reason_of(cause))
+
+    def _forget_version(self, name: str) -> None:
+        """This version never gave a row: the batch may see the corrected one."""
+        storage.remove(self.paths.static_version(name))

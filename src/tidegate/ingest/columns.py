@@ -1,5 +1,5 @@
-"""Columns of parquet and orc files, and fields inside them, from the footers: what the schema lacks, and what does not
-fit it.
+"""Columns of parquet, orc and avro files, and fields inside them, from the footers (of avro the header): what the
+schema lacks, and what does not fit it.
 
 Spark fails on most types that do not fit, with one file at each attempt, but not on all: it cuts a wide integer down to
 TINYINT, takes an unsigned one for signed, and reads a text in an INT column of an orc file as null (each tried on Spark
@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tidegate.source import avro_file
 from tidegate.spec.ddl import parse_ddl
 from tidegate.spec.ddl_tree import Node, digits_of_decimal, read_columns
-from tidegate.spec.models import COLUMNAR_FORMATS, FilesSource
+from tidegate.spec.models import SELF_DESCRIBING_FORMATS, FilesSource
 
 _INTEGER_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 _INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
@@ -31,8 +32,8 @@ class Footer:
 
 
 def read_footers(intake: Path, links: Iterable[str], spec: FilesSource) -> dict[str, Footer]:
-    """{link: its footer} for parquet and orc; files without anything to tell, and other formats, are left out."""
-    if spec.format not in COLUMNAR_FORMATS or spec.schema_ is None:
+    """{link: its footer} for parquet, orc and avro; files without anything to tell, and other formats, are left out."""
+    if spec.format not in SELF_DESCRIBING_FORMATS or spec.schema_ is None:
         return {}
     import pyarrow as pa
 
@@ -54,7 +55,7 @@ def read_footers(intake: Path, links: Iterable[str], spec: FilesSource) -> dict[
 def find_conflicts(folder: Path, links: Mapping[str, str], kind: str) -> str | None:
     """The columns that files of ``folder`` hold in different types, with a file for each; None for formats whose files
     do not tell. ``links`` maps the files to the paths that the user knows."""
-    if kind not in COLUMNAR_FORMATS:
+    if kind not in SELF_DESCRIBING_FORMATS:
         return None
     seen: dict[str, dict[str, str]] = {}
     for link, path in links.items():
@@ -81,12 +82,18 @@ def _read_footer(path: Path, kind: str) -> dict[str, Any] | str:
 
             with pq.ParquetFile(path) as file:
                 return _columns_of_parquet(file)
+        elif kind == "avro":
+            columns = avro_file.read_columns(avro_file.read_header(path))
+            avro_file.count_records(path)  # Spark takes some files that are cut off for whole ones
+            return columns
         else:
             from pyarrow import orc
 
             schema = orc.ORCFile(str(path)).schema
     except pa.ArrowNotImplementedError:
         return {}
+    except avro_file.NotAvro as error:
+        return f"not a readable avro file: {error}"
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             return {}
@@ -142,9 +149,26 @@ def find_misfits(actual: Any, node: Node, place: str, format_: str) -> Iterator[
         yield f"{place} is {actual}, the schema wants {node.type.upper()}"
     elif kinds.is_timestamp(actual) and actual.unit == "ns" and format_ == "parquet":  # orc has no other unit
         yield f"{place} is timestamp[ns]; Spark reads ms and us: write with coerce_timestamps='us'"
+    elif format_ == "avro" and not _spark_converts_avro(actual, node.kind):
+        yield f"{place} is {actual}, which Spark does not read as {node.type.upper()} from avro"
     else:
         for inner in _inside(actual, node, place):
             yield from find_misfits(*inner, format_)
+
+
+def _spark_converts_avro(actual: Any, word: str) -> bool:
+    """Whether Spark's reader of avro gives a value of ``actual``, which would fit, as ``word``: it converts less than
+    its readers of parquet and orc do."""
+    import pyarrow.types as kinds
+
+    if kinds.is_null(actual):
+        return True
+    if kinds.is_timestamp(actual):
+        return (actual.tz is None) == (word == "timestamp_ntz")
+    if kinds.is_integer(actual):
+        return word != "decimal"
+    is_bytes = kinds.is_binary(actual) or kinds.is_fixed_size_binary(actual)
+    return not (is_bytes or kinds.is_string(actual)) or is_bytes == (word == "binary")
 
 
 def _inside(actual: Any, node: Node, place: str) -> Iterator[tuple[Any, Node, str]]:
@@ -192,13 +216,18 @@ def fits_type(actual: Any, declared: str) -> bool:
         return _fits_decimal(actual, declared)
     if word in ("string", "char", "varchar", "binary"):
         texts = (kinds.is_string, kinds.is_large_string, kinds.is_binary, kinds.is_large_binary)
-        return any(test(actual) for test in (*texts, kinds.is_fixed_size_binary))
+        return any(
+            test(actual) for test in (*texts, kinds.is_string_view, kinds.is_binary_view, kinds.is_fixed_size_binary)
+        )
     tests: dict[str, tuple[Any, ...]] = {
         "boolean": (kinds.is_boolean,),
         "date": (kinds.is_date,),
         "timestamp": (kinds.is_timestamp,),
         "timestamp_ntz": (kinds.is_timestamp,),
-        "array": (kinds.is_list, kinds.is_large_list, kinds.is_fixed_size_list),
+        "array": (
+            *(kinds.is_list, kinds.is_large_list, kinds.is_fixed_size_list, kinds.is_list_view),
+            kinds.is_large_list_view,
+        ),
         "map": (kinds.is_map,),
         "struct": (kinds.is_struct,),
     }

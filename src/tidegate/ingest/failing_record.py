@@ -1,8 +1,13 @@
-"""Which record the transform failed on.
+"""Which record the transform failed on, or which records.
 
 Spark's error names a value, and no record. So the batch is read once more, in batch mode, by halves, with the query as
 it is: first its files or partitions, then the rows of the one that is left, which are kept for that. It works for SQL
-and for Python code alike. What bounds it is time: the run has failed already, and a person waits for the message.
+and for Python code alike. What bounds the search for one record is time: the run has failed already, and a person waits
+for the message. What bounds the search for all of them (``on_row_error: quarantine``) is their number.
+
+A record is to blame only when the query fails on it alone, with no other record of any stream, and does not fail
+without it. Forms of expressions that cannot fail (``try_cast``) would not show that: Spark moves filters below
+projections, so that a row may never meet the expression that fails on it elsewhere.
 """
 
 from __future__ import annotations
@@ -16,8 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from tidegate.ingest.failures import is_row_fault
+from tidegate.ingest.failures import RowFailed, is_row_fault, name_row_fault
 from tidegate.ingest.order import emit
+from tidegate.ingest.row_failures import FailingRecord, record_key
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -27,7 +33,12 @@ if TYPE_CHECKING:
     from tidegate.ingest.positions import PositionFinder
 
 SEARCH_SECONDS = 180.0
+FAILING_AT_MOST = 100
+"""More records of one batch on which the transform fails speak against the transform."""
+SEARCH_ALL_SECONDS = 900.0
+_WITHOUT_RECORDS = "it fails without any record of the streams too"
 _ROW = "_tidegate_row"
+_KEY = "_tidegate_key"
 _JOB_GROUP = "tidegate: the failing record"
 _NAMED_AT_MOST = 3
 
@@ -36,66 +47,123 @@ Part = tuple[str, dict[str, Any]]
 
 
 class _GivenUp(Exception):
-    """The time is over, or Spark fails for another reason."""
+    """The time is over, or Spark fails for another reason than a row."""
+
+
+class _RowFault(Exception):
+    """A row failed."""
+
+
+class _NotByRecord(Exception):
+    """The query fails without any record."""
 
 
 def find_failing_record(look: BatchLook, ranges: Ranges, finder: PositionFinder, *, keeps_state: bool) -> str:
-    """In words: the record of a batch on which its transform fails, or among which records it is.
+    """In words: a record of a batch on which its transform fails, or among which records it is.
 
     A query with state cannot be computed again without another step of its state: there the batch is named.
     """
-    parts = _split(ranges)
-    search = _Search(look, parts, time.monotonic() + SEARCH_SECONDS)
+    search = _Search(look, _split(ranges), time.monotonic() + SEARCH_SECONDS)
     if not keeps_state:
         emit("progress", note="the transform failed on a row; looking for its record")
-        # Whatever goes wrong with the search must not hide what went wrong with the run.
-        with contextlib.suppress(Exception), _limited(look.spark, SEARCH_SECONDS):
-            search.find_part()
-            found = search.find_row(finder)
-            if found is not None:
-                return f"the record: {_describe_position(found)}"
-            search.suspects = parts
+        try:
+            with _limited(look.spark, SEARCH_SECONDS):
+                for one, raw in search.find_all():
+                    return f"the record: {_describe(finder, one, raw)}"
+        except _NotByRecord:
+            return _WITHOUT_RECORDS
+        except Exception as error:  # whatever goes wrong with the search must not hide what went wrong with the run
+            emit("progress", note=f"the search was given up: {type(error).__name__}")
     return f"the record is among those of {_describe_parts(search.suspects, look.order.original)}"
 
 
+def find_failing_records(
+    look: BatchLook, ranges: Ranges, finder: PositionFinder, known: Sequence[FailingRecord]
+) -> list[FailingRecord]:
+    """All records of a batch on which its transform, which has no state, fails; ``known`` are those that are marked
+    already.
+
+    Raises RowFailed where they are too many, and where the batch fails on no record alone.
+    """
+    emit("progress", note="the transform failed on a row; looking for all records that it fails on")
+    search = _Search(look, _split(ranges), time.monotonic() + SEARCH_ALL_SECONDS)
+    found: list[tuple[FailingRecord, str | None]] = []
+    left = FAILING_AT_MOST - sum(one.count for one in known)
+    try:
+        with _limited(look.spark, SEARCH_ALL_SECONDS):
+            for one in search.find_all():
+                found.append(one)
+                left -= one[0].count
+                if left < 0:
+                    break
+    except _NotByRecord:
+        raise RowFailed(f"{_WITHOUT_RECORDS}, so no record is put in quarantine") from None
+    except Exception as error:  # as above
+        among = _describe_parts(search.suspects, look.order.original)
+        why = "the search for the records that it fails on was given up, so none is put in quarantine"
+        raise RowFailed(f"{why}; they are among those of {among}") from error
+    if left < 0:
+        raise RowFailed(
+            f"more than {FAILING_AT_MOST} records of the batch fail, which is more than on_row_error: quarantine "
+            f"takes; the first that was found: {_describe(finder, *found[0])}"
+        )
+    if not found:
+        among = _describe_parts(search.suspects, look.order.original)
+        raise RowFailed(f"no record fails alone, so none is put in quarantine; it fails among those of {among}")
+    return [one for one, _ in found]
+
+
 class _Search:
-    """``suspects`` are the parts that are left."""
+    """``suspects`` are the parts of the batch among which the failing records are."""
 
     def __init__(self, look: BatchLook, parts: Sequence[Part], deadline: float) -> None:
         self.suspects = list(parts)
         self._look, self._deadline = look, deadline
         self._sources = list(dict.fromkeys(name for name, _ in parts))
+        self._fault: BaseException | None = None
 
-    def find_part(self) -> None:
-        """Halve the suspects until one is left."""
-        while len(self.suspects) > 1:
-            middle = len(self.suspects) // 2
-            first, rest = self.suspects[:middle], self.suspects[middle:]
-            self.suspects = first if self._fails(self._read(first)) else rest
+    def find_all(self) -> Iterator[tuple[FailingRecord, str | None]]:
+        """Each record on which the query fails alone, with its text; equal ones of a file as one."""
+        parts = self.suspects
+        for number in _failing(0, len(parts), lambda low, high: self._fails(self._read(parts[low:high]))):
+            yield from self._find_all_of(parts[number])
 
-    def find_row(self, finder: PositionFinder) -> dict[str, Any] | None:
-        """The position of the row in the one part that is left; None when no single row fails alone."""
-        [(source, _)] = self.suspects
-        frames = self._read(self.suspects)
-        rows = frames[source].where("NOT _malformed").withColumn(_ROW, F.monotonically_increasing_id()).persist()
+    def _find_all_of(self, part: Part) -> Iterator[tuple[FailingRecord, str | None]]:
+        source = part[0]
+        read = self._read([part])
+        numbered = {_ROW: F.monotonically_increasing_id(), _KEY: record_key()}
+        rows = read[source].where("NOT _malformed").withColumns(numbered)
+        # Many small queries follow: without the plan that parsed the rows, Spark has little to think about in each.
+        with self._as_given_up():
+            rows = rows.localCheckpoint()
+            frames = {name: frame.localCheckpoint() for name, frame in read.items() if name != source}
+        found: list[str] = []
 
         def fails(low: int, high: int) -> bool:
-            chosen = rows.where(F.col(_ROW).between(low, high - 1)).drop(_ROW)
-            return self._fails({**frames, source: chosen})
+            chosen = rows.where(F.col(_ROW).between(low, high - 1))
+            if found:
+                chosen = chosen.where(~F.col(_KEY).isin(found))
+            return self._fails({**frames, source: chosen.drop(_ROW, _KEY)})
 
-        try:
-            spans = self._spans(rows)
-            if not spans:
-                return None
-            at = _halve(0, len(spans), lambda low, high: fails(spans[low][0], spans[high - 1][1] + 1))
-            row = _halve(spans[at][0], spans[at][1] + 1, fails)
-            if not fails(row, row + 1):
-                return None
-            [found] = rows.where(F.col(_ROW) == row).select("_position", "_raw").collect()
-        finally:
-            rows.unpersist()
-        [located] = finder.locate([{"position": found["_position"], "raw": found["_raw"]}])
-        return dict(json.loads(located["position"]))
+        def spans_fail(low: int, high: int) -> bool:
+            return fails(spans[low][0], spans[high - 1][1] + 1)
+
+        spans = self._spans(rows)
+        if not spans:
+            return
+        with _not_adaptive(self._look.spark):
+            if fails(-1, 0):  # no row has such a number
+                raise _NotByRecord
+        for at in _failing(0, len(spans), spans_fail):
+            for row in _failing(spans[at][0], spans[at][1] + 1, fails):
+                assert self._fault is not None, "the row was seen to fail last"
+                detail = f"the transform fails on it: {name_row_fault(self._fault, self._look.paths.job)}"
+                with self._as_given_up():
+                    [one] = rows.where(F.col(_ROW) == row).select("_position", "_raw", _KEY).collect()
+                    count = rows.where(F.col(_KEY) == one[_KEY]).count()
+                found.append(one[_KEY])
+                digest = one[_KEY].rpartition(" ")[2]
+                yield FailingRecord(source, one["_position"], digest, detail, count), one["_raw"]
 
     def _spans(self, rows: DataFrame) -> list[tuple[int, int]]:
         """The first and the last number of each of Spark's partitions."""
@@ -109,7 +177,8 @@ class _Search:
         try:
             with self._as_given_up():
                 self._look.rows(parsed).write.format("noop").mode("overwrite").save()
-        except _RowFault:
+        except _RowFault as fault:
+            self._fault = fault.__cause__
             return True
         return False
 
@@ -129,10 +198,6 @@ class _Search:
             yield
         except Exception as error:
             raise (_RowFault if is_row_fault(error) else _GivenUp) from error
-
-
-class _RowFault(_GivenUp):
-    """A row failed."""
 
 
 @contextlib.contextmanager
@@ -159,12 +224,37 @@ def _limited(spark: SparkSession, seconds: float) -> Iterator[None]:
         context.setLocalProperty("spark.jobGroup.id", None)
 
 
-def _halve(low: int, high: int, fails: Callable[[int, int], bool]) -> int:
-    """The number in [low, high) that fails, if one does."""
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if fails(low, middle) else (middle, high)
-    return low
+def _failing(low: int, high: int, fails: Callable[[int, int], bool], *, seen: bool = False) -> Iterator[int]:
+    """The numbers in [low, high) that fail alone. Each is given right after it was seen to fail, and what the caller
+    does with it may change what fails. ``seen``: whether the whole was seen to fail."""
+    if high - low < 2:
+        if high > low and (seen or fails(low, high)):
+            yield low
+        return
+    middle = (low + high) // 2
+    if fails(low, middle):
+        yield from _failing(low, middle, fails, seen=True)
+        if fails(middle, high):
+            yield from _failing(middle, high, fails, seen=True)
+    else:
+        yield from _failing(middle, high, fails)
+
+
+@contextlib.contextmanager
+def _not_adaptive(spark: SparkSession) -> Iterator[None]:
+    """Within it, Spark computes both sides of a join, also where one of them turns out to be empty."""
+    name = "spark.sql.adaptive.enabled"
+    before = spark.conf.get(name)
+    spark.conf.set(name, "false")
+    try:
+        yield
+    finally:
+        spark.conf.set(name, str(before))
+
+
+def _describe(finder: PositionFinder, record: FailingRecord, raw: str | None) -> str:
+    [located] = finder.locate([{"position": record.position, "raw": raw}])
+    return _describe_position(json.loads(located["position"]))
 
 
 def _split(ranges: Ranges) -> list[Part]:

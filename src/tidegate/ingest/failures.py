@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tidegate.errors import DefectError, DisagreementError, SourceLostError, TidegateError, TryAgainError, UsageError
 from tidegate.ingest.causes import Cause, read_causes
+from tidegate.source.readable_values import NOT_UTF8
 from tidegate.storage import disk_full, name_cause, not_permitted
 from tidegate.transform.text import first_lines
 
@@ -47,12 +48,27 @@ def is_row_fault(error: BaseException) -> bool:
     return any(one.is_of_user or one.sql_state.startswith(_DATA_EXCEPTION) for one in read_causes(error))
 
 
-class RowFailed(Exception):
-    """A fault of a row, its cause; ``record`` says in words which one."""
+def name_row_fault(error: BaseException, job_folder: Path) -> str:
+    """A fault of a row in few words, the same for all rows that fail alike: Spark's error condition, or the exception
+    that Python code raised, with the line of the transform where it is known. The value is left to the record."""
+    causes, text = read_causes(error), str(error)
+    if any(one.is_of_python_code for one in causes):
+        told = _PYTHON_ERROR.match(_last_python_error(text))
+        what = told[0] if told else "PYTHON_EXCEPTION"
+    else:
+        cause = next(one for one in causes if one.is_of_user or one.sql_state.startswith(_DATA_EXCEPTION))
+        raised = _text_raised(cause.text)
+        what = raised if raised.endswith(NOT_UTF8) else f"[{cause.condition}]"
+    line = _line_of_transform(text, job_folder)
+    return what if line is None else f"{what} at {Path(line).name}"
 
-    def __init__(self, record: str) -> None:
+
+class RowFailed(Exception):
+    """A fault of a row, its cause; ``record`` says in words which one, ``remedy`` what else the fix may be."""
+
+    def __init__(self, record: str, remedy: str = "") -> None:
         super().__init__(record)
-        self.record = record
+        self.record, self.remedy = record, remedy
 
 
 def explain(
@@ -64,6 +80,7 @@ def explain(
     if isinstance(error, RowFailed) and error.__cause__ is not None:
         fault = explain(error.__cause__, name, job_folder, state, on_cluster=on_cluster)
         fault.message = f"{fault.message}; {error.record}"
+        fault.fix = "; ".join(filter(None, (fault.fix, error.remedy)))
         return fault
     causes = read_causes(error)
     if any(one.is_of_user for one in causes):
@@ -167,12 +184,26 @@ def _explain_kafka(
 def _explain_transform(causes: Sequence[Cause], text: str, name: str, job_folder: Path) -> UsageError:
     """Python code of the transform that failed, or an error that the transform raises on purpose."""
     if any(one.is_of_python_code for one in causes):
-        lines = [line.strip() for line in text.splitlines() if line.strip()]
-        told = next((line for line in reversed(lines) if _PYTHON_ERROR.match(line)), lines[-1] if lines else "")
+        told = _last_python_error(text)
         return _transform_failed(f"Python code of the transform failed on a row: {told[:400]}", text, name, job_folder)
     raised = next(one.text for one in causes if one.is_of_user)
-    told = re.sub(r"^\[USER_RAISED_EXCEPTION[^\]]*\] | SQLSTATE: \w{5}\s*$", "", raised.split("\n==", 1)[0].strip())
-    return _transform_failed(f"the transform raised an error for a row: {told.strip()[:400]}", text, name, job_folder)
+    told = _text_raised(raised)
+    if told.endswith(NOT_UTF8):
+        said = f"the transform makes text that other readers of the table cannot decode: {told}"
+    else:
+        said = f"the transform raised an error for a row: {told[:400]}"
+    return _transform_failed(said, text, name, job_folder)
+
+
+def _text_raised(text: str) -> str:
+    return re.sub(
+        r"^\[USER_RAISED_EXCEPTION[^\]]*\] | SQLSTATE: \w{5}\s*$", "", text.split("\n==", 1)[0].strip()
+    ).strip()
+
+
+def _last_python_error(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return next((line for line in reversed(lines) if _PYTHON_ERROR.match(line)), lines[-1] if lines else "")
 
 
 def _explain_value(causes: Sequence[Cause], text: str, name: str, job_folder: Path) -> UsageError | None:
@@ -205,10 +236,10 @@ def _explain_vanished(error: BaseException, causes: Sequence[Cause]) -> TryAgain
 def _explain_partition(causes: Sequence[Cause], name: str) -> UsageError | None:
     """A value of a partition column that cannot be the name of a folder: too long (255 bytes), or with a NUL in it."""
     found = [folder for one in causes for folder in _PARTITION_FOLDER.findall(one.text)]
-    unfit = [one for one in found if len(one[1].encode()) > _LONGEST_VALUE or "%00" in one[1] or "\0" in one[1]]
-    if not unfit:
+    failing = [one for one in found if len(one[1].encode()) > _LONGEST_VALUE or "%00" in one[1] or "\0" in one[1]]
+    if not failing:
         return None
-    column, value = unfit[-1]
+    column, value = failing[-1]
     return UsageError(
         "PARTITION_VALUE",
         f"a value of the partition column {column} cannot be the name of a folder: it has {len(value.encode())} bytes "
@@ -310,11 +341,16 @@ def _line_with(word: str, text: str) -> str:
 
 
 def _transform_failed(message: str, text: str, name: str, job_folder: Path) -> UsageError:
-    named = re.findall(rf"({re.escape(str(job_folder))}/[^\s\":]+)(?:\", line |:)(\d+)", text)
     return UsageError(
         "TRANSFORM_FAILED",
         message,
-        where=":".join(named[-1]) if named else str(job_folder),
+        where=_line_of_transform(text, job_folder) or str(job_folder),
         next_run="reads the same batch again and fails; nothing is lost",
         fix=f"correct the transform, then `tidegate run {name}`",
     )
+
+
+def _line_of_transform(text: str, job_folder: Path) -> str | None:
+    """The last file and line of the pipeline's folder that ``text`` names."""
+    named = re.findall(rf"({re.escape(str(job_folder))}/[^\s\":]+)(?:\", line |:)(\d+)", text)
+    return ":".join(named[-1]) if named else None

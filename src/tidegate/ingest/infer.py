@@ -5,6 +5,7 @@ It is kept in the birth record before the first batch, so every later run reads 
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,12 +21,14 @@ from tidegate.source.partition_values import infer_value_type
 from tidegate.spec.as_read import is_to_infer
 from tidegate.spec.checks import check_pipeline
 from tidegate.spec.ddl import quote_name
+from tidegate.spec.encodings import encoding_of
 from tidegate.spec.models import FilesSource, PipelineSpec
 from tidegate.spec.reader_options import parser_options
 from tidegate.staging.birth import as_read, keep_schemas
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
 
 
 def infer_missing(spark: SparkSession, paths: PipelinePaths, order: IngestOrder, spec: PipelineSpec) -> PipelineSpec:
@@ -66,7 +69,10 @@ def infer_schema(
     try:
         if not links:
             raise _not_inferred(paths, name, "there is no file yet")
-        found = spark.read.format(source.format).options(**options).load(str(folder)).schema
+        if encoding_of(source) == "UTF-8":
+            found = spark.read.format(source.format).options(**options).load(str(folder)).schema
+        else:
+            found = _infer_from_texts(spark, folder, source, options)
     except TidegateError:
         raise
     except Exception as error:
@@ -81,6 +87,20 @@ def infer_schema(
     if findings := check_pipeline(inferred):
         raise _not_inferred(paths, name, f"{ddl}: {'; '.join(finding.message for finding in findings)}")
     return ddl
+
+
+def _infer_from_texts(spark: SparkSession, folder: Path, source: FilesSource, options: Mapping[str, str]) -> StructType:
+    """The columns of JSON in another encoding than UTF-8, which Spark infers from its texts."""
+    from pyspark.sql.types import StructType
+
+    from tidegate.source.spark_files import read_json_texts
+
+    told = {key: value for key, value in options.items() if key not in ("encoding", "lineSep", "multiLine")}
+    texts = getattr(read_json_texts(spark, folder, source)._jdf, "as")(
+        spark._jvm.org.apache.spark.sql.Encoders.STRING()
+    )
+    found = spark.read.options(**told)._jreader.json(texts).schema().json()
+    return StructType.fromJson(json.loads(found))
 
 
 def _infer_from_folders(links: Mapping[str, str]) -> dict[str, str]:

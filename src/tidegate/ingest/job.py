@@ -7,7 +7,7 @@ import ctypes
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,10 +23,13 @@ if TYPE_CHECKING:
 
     from tidegate.ingest.executors import Executors
     from tidegate.ingest.progress_log import ProgressLog
-    from tidegate.spec.models import PipelineSpec
+    from tidegate.ingest.query import PreparedQuery
+    from tidegate.ingest.row_failures import FailingRecord
+    from tidegate.spec.models import FilesSource, PipelineSpec
 
 _READ_AGAIN_AT_MOST = 3
 _POLL_SECONDS = 2.0
+_TO_QUARANTINE = "or `on_row_error: quarantine` in pipeline.yaml sends such records to quarantine"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -112,17 +115,22 @@ def _drain_into_staging(
     from tidegate.staging.birth import keep_state
     from tidegate.transform.fingerprint import describe_state
 
+    check_token(paths, order.token)
+    _keep_too_large(paths, order, {name: one for name, one in _files(spec) if not _describes_itself(one)})
     spec = infer_missing(spark, paths, order, spec)
     reader = SourceReader(spark, project, paths, order, spec)
-    parsed, statics = reader.streams(), reader.statics()
-    prepared = prepare_query(
-        spark, project, spec, parsed | statics, order.run_id, order.table_schema_json, order.table_partition_by
-    )
+    statics = reader.statics()
+    table = order.table_schema_json, order.table_partition_by
+
+    def prepare() -> PreparedQuery:
+        return prepare_query(spark, project, spec, reader.streams() | statics, order.run_id, *table)
+
+    prepared = prepare()
     check_token(paths, order.token)
     keep_state(paths, spec, describe_state(prepared.out), spark.version)
     if prepared.keeps_state:
         set_state_conf(spark, prepared.out, spec.watermark_policy)
-    _set_long_lines_aside(paths, order, spec)
+    _keep_too_large(paths, order, {name: one for name, one in _files(spec) if _describes_itself(one)})
     stager = BatchStager(
         spark=spark,
         spec=spec,
@@ -137,10 +145,10 @@ def _drain_into_staging(
         topics=watch_topics(project, paths, spec),
         unknown_columns=_look_at_footers(paths, order, spec),
     )
-    _drain(spark, prepared.rows, stager)
+    _drain(spark, prepared.rows, stager, reader.failing, prepare)
     if prepared.keeps_state:
         if _plan_closing(paths, order, spec):
-            _drain(spark, prepared.rows, stager)
+            _drain(spark, prepared.rows, stager, reader.failing, prepare)
         _note_drained(paths, order)
     judge_if_large(spark, paths, order, prepared.suite, spec)
     return {
@@ -183,11 +191,9 @@ def _note_drained(paths: PipelinePaths, order: IngestOrder) -> None:
 def _look_at_footers(paths: PipelinePaths, order: IngestOrder, spec: Any) -> dict[str, tuple[str, ...]]:
     """Columns that the schema lacks, by link; files whose columns do not fit the schema are set aside before Spark
     reads them, because it does not fail on all of them."""
-    from tidegate.spec.models import COLUMNAR_FORMATS, FilesSource
-
     unknown: dict[str, tuple[str, ...]] = {}
-    for name, source in spec.streams.items():
-        if not isinstance(source, FilesSource) or source.format not in COLUMNAR_FORMATS:
+    for name, source in _files(spec):
+        if not _describes_itself(source):
             continue
         from tidegate.ingest.columns import read_footers
         from tidegate.ingest.unreadable import is_set_aside, set_aside
@@ -203,24 +209,40 @@ def _look_at_footers(paths: PipelinePaths, order: IngestOrder, spec: Any) -> dic
     return unknown
 
 
-def _set_long_lines_aside(paths: PipelinePaths, order: IngestOrder, spec: PipelineSpec) -> None:
-    """Files with lines that are too long for a record, before Spark holds one of them in memory."""
-    from tidegate.ingest.long_lines import why_too_long
-    from tidegate.ingest.unreadable import is_set_aside, set_aside
-    from tidegate.spec.models import LINE_FORMATS, FilesSource
+def _files(spec: PipelineSpec) -> list[tuple[str, FilesSource]]:
+    from tidegate.spec.models import FilesSource
 
-    for name, source in spec.streams.items():
+    return [(name, one) for name, one in spec.streams.items() if isinstance(one, FilesSource)]
+
+
+def _describes_itself(source: FilesSource) -> bool:
+    from tidegate.spec.models import SELF_DESCRIBING_FORMATS
+
+    return source.format in SELF_DESCRIBING_FORMATS
+
+
+def _keep_too_large(paths: PipelinePaths, order: IngestOrder, sources: Mapping[str, FilesSource]) -> None:
+    """Files with lines or values that are too large for a record, before Spark holds one of them in memory."""
+    from tidegate.ingest.unreadable import is_set_aside, set_aside, why_too_large
+
+    for name, source in sources.items():
         owed, intake = order.links.get(name, {}), paths.intake(name)
-        if isinstance(source, FilesSource) and source.format in LINE_FORMATS:
-            whole = [link for link in owed if not is_set_aside(paths.unreadable, intake, link)]
-            reasons = {link: why for link in whole if (why := why_too_long(intake / link, source)) is not None}
-            found = set_aside(paths.unreadable, intake, reasons, source, owed)
-            if found:
-                emit("progress", note=f"lines too long for a record, set aside: {', '.join(found)}")
+        whole = [link for link in owed if not is_set_aside(paths.unreadable, intake, link)]
+        reasons = {link: why for link in whole if (why := why_too_large(intake / link, source)) is not None}
+        found = set_aside(paths.unreadable, intake, reasons, source, owed)
+        if found:
+            emit("progress", note=f"too large for a record, kept and named in quarantine: {', '.join(found)}")
 
 
-def _drain(spark: SparkSession, rows: DataFrame, stager: Any) -> None:
-    """Run the query to its end; again when a file changed while it was read, or had to be set aside."""
+def _drain(
+    spark: SparkSession,
+    rows: DataFrame,
+    stager: Any,
+    failing: list[FailingRecord],
+    prepare: Callable[[], PreparedQuery],
+) -> None:
+    """Run the query to its end; again when a file changed while it was read, or had to be set aside, or when records on
+    which the transform fails go to quarantine. ``prepare`` makes the query with those of ``row_failures`` marked."""
     from tidegate.ingest.executors import ComputedTwice
     from tidegate.ingest.failures import RowFailed, executors_lost, is_read_fault, is_row_fault
     from tidegate.ingest.stage import ReadAgain
@@ -247,6 +269,7 @@ def _drain(spark: SparkSession, rows: DataFrame, stager: Any) -> None:
             cause = stager.failure or error
             if stager.batches > staged:  # it is another batch that changes now
                 again, staged = 0, stager.batches
+                failing.clear()
             if isinstance(cause, ReadAgain):
                 again += 1
                 if again < _READ_AGAIN_AT_MOST:
@@ -283,12 +306,23 @@ def _drain(spark: SparkSession, rows: DataFrame, stager: Any) -> None:
                     emit("progress", note=f"cannot be read, set aside: {', '.join(found)}")
                     continue
                 stager.executors.check_seen(str(cause))
+                stager.checks.check_statics_readable(str(cause))
             elif is_row_fault(cause):
-                from tidegate.ingest.failing_record import find_failing_record
+                from tidegate.ingest.failing_record import find_failing_record, find_failing_records
 
-                finder = stager.finder()
-                record = find_failing_record(stager.look, stager.current, finder, keeps_state=stager.keeps_state)
-                raise RowFailed(record) from cause
+                finder, ranges = stager.finder(), stager.planned()
+                if stager.spec.on_row_error == "quarantine":
+                    try:
+                        failing += find_failing_records(stager.look, ranges, finder, failing)
+                    except RowFailed as told:
+                        raise told from cause
+                    count = sum(one.count for one in failing)
+                    emit("progress", note=f"the transform fails on {count} records: they go to quarantine")
+                    prepared = prepare()
+                    rows, stager.look = prepared.rows, replace(stager.look, prepared=prepared)
+                    continue
+                record = find_failing_record(stager.look, ranges, finder, keeps_state=stager.keeps_state)
+                raise RowFailed(record, "" if stager.keeps_state else _TO_QUARANTINE) from cause
             raise cause from error
 
 

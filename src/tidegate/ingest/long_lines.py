@@ -13,14 +13,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tidegate.source.bounds import LONGEST_RECORD_BYTES
+from tidegate.spec.encodings import encoding_of
 from tidegate.spec.models import LINE_FORMATS, FilesSource
-from tidegate.spec.reader_options import has_documents, parser_options
+from tidegate.spec.reader_options import has_documents, has_line_records, is_read_whole, parser_options
 
-LONGEST_LINE_BYTES = 8 << 20
-"""A driver of 1 GiB reads lines of so many bytes, several at a time (docs/how-to/size-it.md)."""
+LONGEST_LINE_BYTES = LONGEST_RECORD_BYTES
 
 LARGEST_DOCUMENT_BYTES = 16 << 20
-"""The same for a file of JSON over several lines."""
+"""The same for a file that is read as a whole: JSON over several lines, XML, json and text in UTF-16 or UTF-32."""
 
 _CHUNK_BYTES = 1 << 20
 _UNPACKED_BYTES = {".gz": 1032, ".bz2": 1 << 30}
@@ -32,10 +33,10 @@ def why_too_long(path: Path, spec: FilesSource) -> str | None:
     """The lines of a file, plain, .gz or .bz2, that are too long, in words; None where there are none, and for a file
     that cannot be read, of which its reader says why. A file that is not larger than such a line costs a look at its
     size; other files are read once."""
+    if is_read_whole(spec):
+        return _why_too_large(path, spec)
     if spec.format not in LINE_FORMATS:
         return None
-    if has_documents(spec):
-        return _why_too_large(path)
     try:
         if path.stat().st_size * _UNPACKED_BYTES.get(path.suffix, 1) <= LONGEST_LINE_BYTES:
             return None
@@ -47,11 +48,16 @@ def why_too_long(path: Path, spec: FilesSource) -> str | None:
         return None
     named = ", ".join(f"line {number:,} has {size:,} bytes" for number, size in lines[:_LINES_NAMED])
     more = f", and {len(lines) - _LINES_NAMED:,} more are as long" if len(lines) > _LINES_NAMED else ""
-    return f"{named}{more}; the limit is {LONGEST_LINE_BYTES:,} bytes, and the other lines of this file are read"
+    rest = (
+        "and the other lines of this file are read"
+        if has_line_records(spec)
+        else "and in this file a line is not a record"
+    )
+    return f"{named}{more}; the limit is {LONGEST_LINE_BYTES:,} bytes, {rest}"
 
 
-def _why_too_large(path: Path) -> str | None:
-    """The same for JSON over several lines, of which Spark holds a file at once."""
+def _why_too_large(path: Path, spec: FilesSource) -> str | None:
+    """The same for files that Spark holds at once."""
     try:
         if path.stat().st_size * _UNPACKED_BYTES.get(path.suffix, 1) <= LARGEST_DOCUMENT_BYTES:
             return None
@@ -63,8 +69,13 @@ def _why_too_large(path: Path) -> str | None:
         return None
     if left >= 0:
         return None
-    limit = f"{LARGEST_DOCUMENT_BYTES:,} bytes"
-    return f"with multiLine a file is read at once, and it has more than {limit}: split it, or write one object a line"
+    if spec.format == "xml":
+        which, way = "an xml file", "split it"
+    elif has_documents(spec):
+        which, way = "with multiLine a file", "split it, or write one object a line"
+    else:
+        which, way = f"in {encoding_of(spec)} a file", "split it, or convert it to UTF-8"
+    return f"{which} is read as a whole, and it has more than {LARGEST_DOCUMENT_BYTES:,} bytes: {way}"
 
 
 def write_other_lines(path: Path, target: Path, spec: FilesSource) -> None:
@@ -137,8 +148,8 @@ def _first_break(text: bytes, separator: bytes | None) -> int | None:
 
 def _last_break(text: bytes, separator: bytes | None) -> int | None:
     if separator is not None:
-        found = text.rfind(separator)
-        return None if found < 0 else found + len(separator)
+        # From the left, as Spark looks for it: the first two of `|||` are `||`.
+        return len(text) - len(text.split(separator)[-1]) or None
     found = max(text.rfind(b"\n"), text.rfind(b"\r"))
     return None if found < 0 else found + 1
 

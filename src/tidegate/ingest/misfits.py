@@ -54,7 +54,9 @@ def name_misfits(spark: SparkSession, spec: PipelineSpec, records: list[dict[str
             nested = [column for column in parse_ddl(source.schema_) if column.type.endswith(">")]
             of_source = [number for number, record in enumerate(told) if record["source"] == name]
             details = [(str(told[number]["raw"]), str(told[number]["detail"])) for number in of_source]
-            for number, detail in zip(of_source, _name(spark, nested, parser_options(source), details), strict=True):
+            # The records are texts, however their files are written.
+            options = {key: value for key, value in parser_options(source).items() if key != "encoding"}
+            for number, detail in zip(of_source, _name(spark, nested, options, details), strict=True):
                 if detail != str(told[number]["detail"]):
                     told[number] = {**told[number], "detail": detail}
     return told

@@ -15,8 +15,10 @@ from pyspark.sql import functions as F
 
 from tidegate.audit.row_rules import RowRule
 from tidegate.errors import UsageError
+from tidegate.source.readable_values import find_broken_text
 from tidegate.source.spark_files import FRAMEWORK_COLUMNS, JSON_OF_ROWS
 from tidegate.spec.ddl import quote_column
+from tidegate.spec.ddl_tree import read_json
 from tidegate.spec.models import PipelineSpec
 from tidegate.transform.apply import TransformContext, apply_transform
 from tidegate.transform.carry import carry_column
@@ -160,7 +162,22 @@ def transformed_rows(
                 next_run="fails again; nothing was read",
                 fix=fix,
             )
-    return out
+    return _refuse_broken_text(out) if any(_holds_bytes(frame.schema) for frame in visible.values()) else out
+
+
+def _holds_bytes(schema: StructType) -> bool:
+    return any(node.kind == "binary" for node in read_json(schema.jsonValue()).walk())
+
+
+def _refuse_broken_text(out: DataFrame) -> DataFrame:
+    """``out``, failing at a text that is not UTF-8: Spark casts bytes to one, and writes it, without a look at them."""
+    columns = []
+    for name, node in read_json(out.schema.jsonValue()).fields:
+        value = quote_column(name)
+        broken = None if name == PROVENANCE else find_broken_text(node, value, name)
+        checked = value if broken is None else f"CASE WHEN {broken} IS NULL THEN {value} ELSE raise_error({broken}) END"
+        columns.append(F.expr(checked).alias(name))
+    return out.select(*columns)
 
 
 def flag_rules(out: DataFrame, rules: Sequence[RowRule]) -> DataFrame:

@@ -16,16 +16,18 @@ _SEARCH_AT_MOST_BYTES = 512 << 20
 
 class PositionFinder:
     """Positions of records from files: ``links`` maps source -> link -> {"path", ...}; ``separators`` maps a source to
-    what ends its lines, where that is not a line break."""
+    what ends its lines, where that is not a line break, ``encodings`` to how it is written, where not in UTF-8."""
 
     def __init__(
         self,
         links: Mapping[str, Mapping[str, Mapping[str, Any]]],
         paths: PipelinePaths,
         separators: Mapping[str, str] | None = None,
+        encodings: Mapping[str, str] | None = None,
     ) -> None:
         self._paths = paths
         self._separators = separators or {}
+        self._encodings = encodings or {}
         self._by_name = {
             link.rsplit("/", 1)[-1]: (source, link, entry)
             for source, entries in links.items()
@@ -60,6 +62,7 @@ class PositionFinder:
                     [records[number]["raw"] for number in with_raw],
                     limit_bytes=_SEARCH_AT_MOST_BYTES,
                     line_separator=self._separators.get(source),
+                    encoding=self._encodings.get(source, "UTF-8"),
                 )
                 lines = {number: line for number, line in zip(with_raw, found, strict=True) if line is not None}
                 lines = {number: line + offset for number, line in lines.items()}

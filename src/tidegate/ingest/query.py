@@ -64,6 +64,7 @@ def prepare_query(
         check_columns(suite, {name: kind for name, kind in out.dtypes if name != plan.PROVENANCE})
     has_state = keeps_state(out)
     if has_state:
+        _check_row_errors(spec, project.paths(spec.name).job)
         out = observe_open(out)
     flagged = plan.observe_rules(plan.flag_rules(out, rules), rules)
     rows = plan.staged_rows(flagged)
@@ -100,6 +101,20 @@ def _good_records(spec: PipelineSpec, name: str, parsed: DataFrame, *, with_prov
     whole = plan.demand_event_time(parsed, event_time)
     good = plan.good_records(plan.observe_source(whole, name), name, with_provenance=True)
     return plan.with_watermark(good, name, event_time, delay)
+
+
+def _check_row_errors(spec: PipelineSpec, job_folder: Path) -> None:
+    """A record cannot be taken out of a state that may have seen it."""
+    if spec.on_row_error == "quarantine":
+        raise UsageError(
+            "UNSUPPORTED_OPERATION",
+            "on_row_error: quarantine, but the query keeps state (windows, duplicates, joins of streams): a record on "
+            "which it fails cannot be taken out of what the state has seen",
+            where=str(job_folder / "pipeline.yaml"),
+            next_run="fails again; nothing was started or read",
+            fix="remove on_row_error and let the transform give null for such values (try_cast, try_divide: "
+            "docs/how-to/your-own-data.md), or convert them in a pipeline of its own before this one",
+        )
 
 
 def _check_every_source_used(spec: PipelineSpec, job_folder: Path, out: DataFrame) -> None:

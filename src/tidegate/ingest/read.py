@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidegate.ingest.order import IngestOrder
 from tidegate.ingest.plan import demand_event_time
+from tidegate.ingest.row_failures import FailingRecord, mark_failing
 from tidegate.project import PipelinePaths, Project
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
 
@@ -24,10 +25,12 @@ class SourceReader:
     paths: PipelinePaths
     order: IngestOrder
     spec: PipelineSpec
+    failing: list[FailingRecord] = field(default_factory=list)
+    """Records on which the transform fails: every frame that is asked for from now on has them as malformed."""
 
     def streams(self) -> dict[str, DataFrame]:
         """The streams, by source."""
-        return {name: self._demand_event_time(name, self._stream(name)) for name in self.spec.streams}
+        return {name: self._checked(name, self._stream(name)) for name in self.spec.streams}
 
     def statics(self) -> dict[str, DataFrame]:
         """The static sources, each at the version that the order pins."""
@@ -46,12 +49,12 @@ class SourceReader:
 
             assert isinstance(source, KafkaSource)
             frame = read_range(self.spark, self.project.spec.kafka, name, source, taken["offsets"])
-        return self._demand_event_time(name, frame)
+        return self._checked(name, frame)
 
-    def _demand_event_time(self, name: str, frame: DataFrame) -> DataFrame:
-        if name not in self.spec.watermarks:
-            return frame
-        return demand_event_time(frame, str(getattr(self.spec.streams[name], "event_time", None)))
+    def _checked(self, name: str, frame: DataFrame) -> DataFrame:
+        if name in self.spec.watermarks:
+            frame = demand_event_time(frame, str(getattr(self.spec.streams[name], "event_time", None)))
+        return mark_failing(frame, name, self.failing)
 
     def _stream(self, name: str) -> DataFrame:
         source = self.spec.streams[name]

@@ -52,8 +52,11 @@ def flagged_rows(
     statics: Mapping[str, DataFrame],
 ) -> DataFrame:
     """The rows of a batch with what the rules say of each, by running the transform again: for queries without state
-    alone."""
-    good = {name: plan.good_records(frame, name, with_provenance=True) for name, frame in parsed.items()}
+    alone. As in the stream, the transform gets no record before it is known to be a good one."""
+    good = {
+        name: plan.observe_entered(plan.good_records(frame, name, with_provenance=True), name)
+        for name, frame in parsed.items()
+    }
     good |= {name: plan.good_records(frame, name, with_provenance=False) for name, frame in statics.items()}
     return plan.flag_rules(plan.transformed_rows(spark, spec, Path(paths.job), good, run_id), rules)
 

@@ -41,6 +41,7 @@ from tidegate.ingest.unreadable import count_kept_rows, unreadable_record
 from tidegate.lease import check_token
 from tidegate.project import PipelinePaths
 from tidegate.quarantine.rows import write_quarantine_rows
+from tidegate.spec.encodings import encoding_of
 from tidegate.spec.models import FilesSource, PipelineSpec
 from tidegate.staging.birth import name_query
 from tidegate.staging.checkpoint import files_between, read_checkpoint, read_offsets, read_start
@@ -292,6 +293,12 @@ class BatchStager:
             **left,
         )
 
+    def planned(self) -> Ranges:
+        """What the batch takes that Spark planned last: the one that failed, also where it failed before it was given
+        to be staged, as the side of a join does that Spark broadcasts first."""
+        last = read_checkpoint(self.paths.checkpoint).last_offset
+        return {} if last is None else self._ranges(last)
+
     def _ranges(self, batch_id: int) -> Ranges:
         """What this batch takes from each source, by the checkpoint."""
         ends = read_offsets(self.paths.checkpoint, batch_id)
@@ -408,7 +415,10 @@ class BatchStager:
             for name, source in self.spec.streams.items()
             if isinstance(source, FilesSource) and "lineSep" in source.options
         }
-        return PositionFinder(self.order.links, self.paths, separators)
+        encodings = {
+            name: encoding_of(source) for name, source in self.spec.streams.items() if isinstance(source, FilesSource)
+        }
+        return PositionFinder(self.order.links, self.paths, separators, encodings)
 
     def _set_aside(
         self,

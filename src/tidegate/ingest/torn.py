@@ -34,9 +34,10 @@ def check_compressed(path: Path) -> None:
         pass
 
 
-def write_readable_part(path: Path, target: Path) -> None:
-    """Write the whole lines of ``path`` that can be trusted to ``target``, compressed as it is."""
-    trusted = _count_trusted_bytes(path)
+def write_readable_part(path: Path, target: Path, ending: bytes = b"\n") -> None:
+    """Write the whole lines of ``path`` that can be trusted to ``target``, compressed as it is; a line ends with
+    ``ending``."""
+    trusted = _count_trusted_bytes(path, ending)
     left = trusted
     packer: Any = bz2.BZ2Compressor() if path.suffix == ".bz2" else zlib.compressobj(6, zlib.DEFLATED, _GZIP)
     with open(target, "wb") as out:
@@ -51,15 +52,18 @@ def write_readable_part(path: Path, target: Path) -> None:
         os.fsync(out.fileno())
 
 
-def _count_trusted_bytes(path: Path) -> int:
+def _count_trusted_bytes(path: Path, ending: bytes) -> int:
     """Length of the text up to the last line break that can be trusted."""
     seen = line_end = verified = 0
+    before = b""  # the begin of a line break may stand at the end of a piece
     try:
         for text, is_verified in _pieces(path):
-            found = text.rfind(b"\n")
+            looked_at = before + text
+            found = looked_at.rfind(ending)
             if found >= 0:
-                line_end = seen + found + 1
+                line_end = seen - len(before) + found + len(ending)
             seen += len(text)
+            before = looked_at[max(0, len(looked_at) - len(ending) + 1) :]
             if is_verified:
                 verified = line_end
     except TornFile as error:

@@ -18,11 +18,17 @@ from pathlib import Path
 from typing import Any
 
 from tidegate import storage
+from tidegate.ingest import large_values
 from tidegate.ingest.long_lines import why_too_long, write_other_lines
 from tidegate.ingest.torn import EMPTY_FILES, TornFile, check_compressed, write_readable_part
+from tidegate.project import PipelinePaths
+from tidegate.source import avro_file
+from tidegate.source.content import line_end
 from tidegate.source.files import partition_of
-from tidegate.spec.models import COLUMNAR_FORMATS, FilesSource, SourceSpec
-from tidegate.spec.reader_options import has_documents
+from tidegate.source.intake import relink
+from tidegate.source.ledger import Ledger
+from tidegate.spec.models import SELF_DESCRIBING_FORMATS, FilesSource, SourceSpec
+from tidegate.spec.reader_options import has_line_records
 
 _CHECKED = (".gz", ".bz2")
 _NAMES_A_FILE = ("FAILED_READ_FILE", "CANNOT_READ_FILE_FOOTER", "Could not read footer", "CSV file: ")
@@ -31,6 +37,9 @@ _PASSING = (
     *("Input/output error", "No space left", "OutOfMemoryError", "Too many open files", "Permission denied"),
     *("Stale file handle", "FILE_NOT_EXIST", "FileNotFoundException"),  # it is there when it is asked about here
 )
+# What univocity, Spark's parser of csv, says of a field beyond maxCharsPerColumn.
+_TOO_LONG = re.compile(r"Length of parsed input \(\d+\) exceeds the maximum number of characters .*?\((\d+)\)")
+_RECORD = re.compile(r"Internal state when error was thrown: line=\d+, column=(?P<column>\d+), record=(?P<record>\d+)")
 _LINK_NAME = re.compile(r"\d{10}-[0-9a-f]{8}[\w.+-]*")
 
 
@@ -49,7 +58,7 @@ def set_aside_unreadable(
     """
     waiting = [link for link in links if not is_set_aside(folder, intake, link)]
     reasons: dict[str, str] = {}
-    if spec.format not in COLUMNAR_FORMATS:
+    if spec.format not in SELF_DESCRIBING_FORMATS:
         reasons = {link: reason for link in waiting if (reason := why_unreadable(intake / link, spec)) is not None}
     return set_aside(folder, intake, reasons or _named_by_spark(intake, waiting, spec, error_text), spec, originals)
 
@@ -83,6 +92,39 @@ def set_aside_vanished(folder: Path, path: Path, link: str, spec: FilesSource, o
     storage.replace(path, _empty_file(path, spec))
 
 
+def read_whole_again(paths: PipelinePaths, source_name: str, ledger: Ledger) -> None:
+    """Files in quarantine whole that wait to be read again get new links to what is kept of them, and are as if they
+    had never been read. A file that vanished, or is no longer kept, keeps its stand-in. May be repeated after a crash.
+
+    To be called between :meth:`Ledger.untake` and :func:`tidegate.source.intake.restore_links`.
+    """
+    folder = paths.unreadable
+    names = {name.removesuffix(".json") for name in os.listdir(folder)} if folder.is_dir() else set()
+    if not names:
+        return
+    found = {
+        row: kept
+        for row in ledger.rows(source_name, state="linked")
+        if _flat_name(row.link) in names and (kept := kept_file(folder, row.link)) is not None
+    }
+    relink(paths, source_name, found, ledger)
+    for row in found:
+        storage.remove(_record_path(folder, row.link))
+        storage.remove(found[row])
+
+
+def kept_file(folder: Path, link: str) -> Path | None:
+    """What is kept of a file that is in quarantine whole; None for any other, and for one that vanished."""
+    record = unreadable_record(folder, link)
+    kept = folder / record["kept"] if record is not None and record["kept"] else None
+    return kept if kept is not None and kept.is_file() else None
+
+
+def has_rows(path: Path, spec: FilesSource) -> bool:
+    """Whether the stand-in at ``path`` has rows of the file it stands for."""
+    return spec.format not in SELF_DESCRIBING_FORMATS and path.stat().st_size != len(_empty_file(path, spec))
+
+
 def unreadable_record(folder: Path, link: str) -> dict[str, Any] | None:
     """{"link", "path", "size", "mtime_ns", "reason", "kept"} of a link that was set aside, else None; ``kept`` is None
     for a file that vanished."""
@@ -92,11 +134,13 @@ def unreadable_record(folder: Path, link: str) -> dict[str, Any] | None:
 
 def count_kept_rows(kept: Path, spec: SourceSpec) -> int | None:
     """The rows of a kept file by its footer; None where it has none, or none that can be read."""
-    if not isinstance(spec, FilesSource) or spec.format not in COLUMNAR_FORMATS:
+    if not isinstance(spec, FilesSource) or spec.format not in SELF_DESCRIBING_FORMATS:
         return None
     import pyarrow as pa
 
     try:
+        if spec.format == "avro":
+            return avro_file.count_records(kept)
         if spec.format == "parquet":
             import pyarrow.parquet as pq
 
@@ -104,7 +148,7 @@ def count_kept_rows(kept: Path, spec: SourceSpec) -> int | None:
         from pyarrow import orc
 
         return int(orc.ORCFile(str(kept)).nrows)
-    except (pa.ArrowException, OSError):
+    except (pa.ArrowException, OSError, avro_file.NotAvro):
         return None
 
 
@@ -115,6 +159,8 @@ def why_unreadable(path: Path, spec: FilesSource) -> str | None:
             return _parquet_fault(path)
         if spec.format == "orc":
             return _orc_fault(path)
+        if spec.format == "avro":
+            return _avro_fault(path)
         if path.suffix in _CHECKED:
             check_compressed(path)
         return _header_fault(path, spec) or why_too_long(path, spec)
@@ -126,8 +172,20 @@ def why_unreadable(path: Path, spec: FilesSource) -> str | None:
         return f"{type(error).__name__}: {error.strerror or error}"
 
 
+def why_too_large(path: Path, spec: FilesSource) -> str | None:
+    """The lines or values of the file that are too large for a record, in words; None where there are none."""
+    if spec.format in SELF_DESCRIBING_FORMATS:
+        return large_values.why_too_large(path, spec)
+    return why_too_long(path, spec)
+
+
+def is_passing(error_text: str) -> bool:
+    """Whether an error of Spark's is the machine's fault, not that of the file it names."""
+    return any(word in error_text for word in _PASSING)
+
+
 def _named_by_spark(intake: Path, links: list[str], spec: FilesSource, error_text: str) -> dict[str, str]:
-    if any(word in error_text for word in _PASSING):
+    if is_passing(error_text):
         return {}
     named = {
         name.rstrip(".")
@@ -136,11 +194,17 @@ def _named_by_spark(intake: Path, links: list[str], spec: FilesSource, error_tex
         for name in _LINK_NAME.findall(line)
     }
     found = [link for link in links if _flat_name(link) in named and (intake / link).exists()]
-    return {link: why_unreadable(intake / link, spec) or _reason_of(error_text) for link in found}
+    return {link: why_unreadable(intake / link, spec) or reason_of(error_text) for link in found}
 
 
-def _reason_of(error_text: str) -> str:
-    """The last cause that Spark gives, one line, without the file's name in the intake."""
+def reason_of(error_text: str) -> str:
+    """Why Spark cannot read a file: the last cause it gives, one line, without the file's name in the intake."""
+    if (limit := _TOO_LONG.search(error_text)) and (place := _RECORD.search(error_text, limit.end())):
+        before, field = int(place["record"]), int(place["column"]) + 1
+        return (
+            f"after {before:,} records (a header is one), field {field:,} of the next has more than {int(limit[1]):,} "
+            "characters: is its quote closed?"
+        )
     causes = [line.split(": ", 1)[-1] for line in error_text.splitlines() if line.startswith("Caused by: ")]
     told = next((cause for cause in reversed(causes) if not _LINK_NAME.search(cause)), "")
     return f"Spark cannot read it: {told[:300] or 'its content does not fit the schema'}"
@@ -169,6 +233,14 @@ def _orc_fault(path: Path) -> str | None:
             file.read_stripe(stripe)
     except (pa.ArrowException, OSError) as error:
         return f"not a readable orc file: {str(error).splitlines()[0]}"
+    return None
+
+
+def _avro_fault(path: Path) -> str | None:
+    try:
+        avro_file.count_records(path)
+    except avro_file.NotAvro as error:
+        return f"not a readable avro file: {error}"
     return None
 
 
@@ -236,7 +308,7 @@ def _keep(source: Path, kept: Path) -> None:
 
 def _put_stand_in(path: Path, spec: FilesSource) -> None:
     """What Spark reads instead: the whole lines that can be trusted, or no rows."""
-    is_text = spec.format not in COLUMNAR_FORMATS and not has_documents(spec)  # whose lines are no records
+    is_text = spec.format not in SELF_DESCRIBING_FORMATS and has_line_records(spec)
     too_long = is_text and why_too_long(path, spec) is not None
     if is_text and (too_long or path.suffix in _CHECKED) and _header_fault_or_none(path, spec) is None:
         # Hidden from Spark until it is whole, and beside the link so that the rename is one step.
@@ -245,7 +317,7 @@ def _put_stand_in(path: Path, spec: FilesSource) -> None:
             if too_long:
                 write_other_lines(path, part, spec)
             else:
-                write_readable_part(path, part)
+                write_readable_part(path, part, line_end(spec))
             os.replace(part, path)
             storage.fsync_dir(path.parent)
         finally:
@@ -262,11 +334,13 @@ def _header_fault_or_none(path: Path, spec: FilesSource) -> str | None:
 
 
 def _empty_file(path: Path, spec: FilesSource) -> bytes:
-    return _empty_columnar(spec.format) if spec.format in COLUMNAR_FORMATS else EMPTY_FILES.get(path.suffix, b"")
+    return _empty_columnar(spec.format) if spec.format in SELF_DESCRIBING_FORMATS else EMPTY_FILES.get(path.suffix, b"")
 
 
 def _empty_columnar(kind: str) -> bytes:
     """A file of no rows. One column is enough: Spark fills the missing ones with nulls, of which there are none."""
+    if kind == "avro":
+        return avro_file.make_empty()
     import io
 
     import pyarrow as pa

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import csv
 import io
 import re
@@ -15,6 +16,8 @@ from tidegate.run.value_kinds import Kinds
 _DELIMITERS = ",;\t|"
 _BACKSLASH_BEFORE_QUOTE = re.compile(r'(?<!\\)\\"(?=[^,;\t|\r\n])')
 """Not the end of a field such as ``"C:\\"``."""
+_OF_WINDOWS = re.compile(rb"[\x80-\x9f]")
+_BEYOND_ASCII = re.compile(r"\w*[^\x00-\x7f]\w*")
 
 
 class UnreadableSample(ValueError):
@@ -29,6 +32,8 @@ class CsvSample:
     rows: list[list[str]]
     options: dict[str, Any]
     told_by: str | None = None
+    note: str | None = None
+    """What to know about a guess."""
 
 
 def read_csv_sample(head: bytes, goes_on: bool) -> CsvSample:
@@ -63,20 +68,38 @@ def read_csv_sample(head: bytes, goes_on: bool) -> CsvSample:
     names = whole[0] if header else [f"f{number}" for number in range(width)]
     left = len(rows) - len(whole)
     told_by = f"{len(whole) - header:,} rows; rows without {width} fields: {left:,}" if left else None
-    return CsvSample(names, whole[1:] if header else whole, options, told_by)
+    note = None if encoding.startswith("UTF") else _describe_guess(text, encoding)
+    return CsvSample(names, whole[1:] if header else whole, options, told_by, note)
 
 
 def _decode(head: bytes) -> tuple[str, str]:
     """(text, the name of its encoding to Spark); a character that the sample cuts is left out."""
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return _decode_as(head, "utf-16"), "UTF-16"
-    try:
-        text, encoding = _decode_as(head.removeprefix(codecs.BOM_UTF8), "utf-8"), "UTF-8"
-    except UnicodeDecodeError:
-        text, encoding = head.decode("latin-1"), "ISO-8859-1"
+        text, encoding = _decode_as(head, "utf-16"), "UTF-16"
+    else:
+        try:
+            text, encoding = _decode_as(head.removeprefix(codecs.BOM_UTF8), "utf-8"), "UTF-8"
+        except UnicodeDecodeError:
+            text, encoding = _decode_bytes(head)
     if "\0" in text:
-        raise UnreadableSample("it holds zero bytes: it is not csv, or UTF-16 without a byte order mark")
+        raise UnreadableSample("it holds zero bytes: it is not csv, or in UTF-32, or UTF-16 without a byte order mark")
     return text, encoding
+
+
+def _decode_bytes(head: bytes) -> tuple[str, str]:
+    """(text, the name of its encoding to Spark) where each byte is a character. Between ISO-8859-1's control characters
+    Windows has the euro sign, quotation marks and dashes: a file that has such bytes was written by Windows."""
+    if _OF_WINDOWS.search(head):
+        with contextlib.suppress(UnicodeDecodeError):
+            return head.decode("cp1252"), "windows-1252"
+    return head.decode("latin-1"), "ISO-8859-1"
+
+
+def _describe_guess(text: str, encoding: str) -> str:
+    """What to know about an encoding that nothing in the file names."""
+    found = _BEYOND_ASCII.search(text)
+    word = f": it makes {found[0]!r} of a word in the file" if found else ""
+    return f"encoding {encoding} is a guess, since the file is not UTF-8{word}; if that is wrong, correct the option"
 
 
 def _decode_as(head: bytes, encoding: str) -> str:

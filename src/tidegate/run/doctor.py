@@ -39,7 +39,7 @@ class Finding:
 
 
 def examine(project: Project) -> list[Finding]:
-    """Versions, Java, folders, specs, and where a pipeline reads Kafka its jars and brokers."""
+    """Versions, Java, folders, specs, listed jars, and where a pipeline reads Kafka its jars and brokers."""
     specs, faulty = _load_specs(project)
     findings = [*_check_packages(), _check_java(), _check_application(project)]
     folders = {"warehouse": project.warehouse, "state": project.state, "quarantine": project.quarantine}
@@ -49,6 +49,8 @@ def examine(project: Project) -> list[Finding]:
     findings += [Finding("secrets", False, str(fault), fault.fix) for fault in find_in_project(project.root)]
     if any(isinstance(source, KafkaSource) for spec in specs for source in spec.sources.values()):
         findings += [_check_kafka_jars(project), *_check_brokers(project, specs)]
+    if project.spec.spark.packages:
+        findings.append(_check_jars(project))
     if project.spec.spark.master.startswith("spark://"):
         findings.append(_check_master(project))
     return findings
@@ -163,6 +165,16 @@ def _check_kafka_jars(project: Project) -> Finding:
     from tidegate.run.submit import find_kafka_jars
 
     return _ask("kafka jars", lambda: str(find_kafka_jars(project)[0].parent))
+
+
+def _check_jars(project: Project) -> Finding:
+    from tidegate.run.packages import describe_misfits, find_packages
+
+    def describe() -> str:
+        jars = f"{len(find_packages(project))} of spark.packages, with the checksums of tidegate.yaml"
+        return "; ".join([jars, *(f"but {misfit}" for misfit in describe_misfits(project))])
+
+    return _ask("jars", describe)
 
 
 def _check_brokers(project: Project, specs: list[PipelineSpec]) -> Iterator[Finding]:

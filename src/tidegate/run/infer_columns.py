@@ -8,7 +8,7 @@ import codecs
 import gzip
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from itertools import islice
 from pathlib import Path
@@ -18,6 +18,7 @@ from tidegate.errors import UsageError
 from tidegate.ingest.columns import read_footers
 from tidegate.run.csv_sample import UnreadableSample, read_csv_sample
 from tidegate.run.value_kinds import Kinds, note_all
+from tidegate.source import avro_file
 from tidegate.spec.ddl import Column, DdlError, quote_name, refuse_twins, show_ddl
 from tidegate.spec.models import FilesSource
 
@@ -32,12 +33,15 @@ FORMATS = {
     ".tsv": "csv",
     ".txt": "text",
     ".log": "text",
+    ".xml": "xml",
     ".parquet": "parquet",
     ".orc": "orc",
+    ".avro": "avro",
 }
 """The format that a file's name speaks of."""
 _LINES_AT_MOST = 10_000
 _LONGEST_INTEGER = 40
+_NOTES_AT_MOST = 10
 _BY_HAND = "write the source by hand: docs/how-to/kafka.md"
 
 
@@ -51,7 +55,7 @@ def choose_format(file: Path) -> str:
         f"the name of {file.name} does not tell its format",
         where=str(file),
         next_run="is refused again; nothing was written",
-        fix="add --format json, csv, text, parquet or orc",
+        fix="add --format json, csv, text, parquet, orc or avro",
     )
 
 
@@ -72,6 +76,8 @@ def infer_columns(file: Path, kind: str) -> Inferred:
     try:
         if kind == "text":
             return Inferred("value STRING")
+        if kind == "xml":
+            raise UnreadableSample("which element is a record is not guessed")
         if kind in ("csv", "json"):
             found = (_infer_csv if kind == "csv" else _infer_json)(*_read_head(file))
         else:
@@ -79,12 +85,12 @@ def infer_columns(file: Path, kind: str) -> Inferred:
         if not found.columns:
             raise _cannot(file.name, str(file), kind, "it has no columns")
         return found
-    except (OSError, EOFError, UnreadableSample, pa.ArrowException, DdlError) as error:
+    except (OSError, EOFError, UnreadableSample, pa.ArrowException, DdlError, avro_file.NotAvro) as error:
         raise _cannot(file.name, str(file), kind, str(error).partition("\n")[0]) from error
 
 
-def infer_record_columns(values: Sequence[bytes], place: str) -> tuple[str, int]:
-    """(columns as DDL, how many records they are told by) of JSON records; others than JSON objects tell nothing.
+def infer_record_columns(values: Sequence[bytes], place: str) -> tuple[Inferred, int]:
+    """(the columns, how many records they are told by) of JSON records; others than JSON objects tell nothing.
 
     ``place`` is where they come from. Raises UsageError CANNOT_INFER.
     """
@@ -92,16 +98,18 @@ def infer_record_columns(values: Sequence[bytes], place: str) -> tuple[str, int]
     if not objects:
         raise _cannot(place, place, "json", f"none of {len(values)} records is a JSON object", _BY_HAND)
     try:
-        columns = _show_objects(objects)
-        if not columns:
+        found = _infer_objects(objects)
+        if not found.columns:
             raise _cannot(place, place, "json", "no record has a field", _BY_HAND)
-        return columns, len(objects)
+        return found, len(objects)
     except (UnreadableSample, DdlError) as error:
         raise _cannot(place, place, "json", str(error), _BY_HAND) from error
 
 
 def _cannot(name: str, place: str, kind: str, why: str, fix: str | None = None) -> UsageError:
     by_hand = f"tidegate new NAME --bare --format {kind}, and write path and columns in jobs/NAME/pipeline.yaml"
+    if kind == "xml":
+        by_hand = "tidegate new NAME --bare, then format: xml, options: {rowTag: ...} and schema: docs/how-to/files.md"
     return UsageError(
         "CANNOT_INFER",
         f"the columns of {name} cannot be told as {kind}: {why}",
@@ -135,41 +143,112 @@ def _parse_integer(text: str) -> int | Decimal:
     return int(text) if len(text) <= _LONGEST_INTEGER else Decimal(text)
 
 
-def _show_objects(objects: Iterable[dict[str, Any]]) -> str:
+def _infer_objects(objects: Iterable[dict[str, Any]]) -> Inferred:
     fields = note_all(objects).fields
     if "" in fields:
         raise UnreadableSample("a field has an empty name")
-    return _show([Column(name, kinds.show_type(), True) for name, kinds in fields.items()])
+    return _infer_kinds(fields.items())
 
 
-def _infer_json(head: bytes, _: bool) -> Inferred:
+def _infer_kinds(columns: Iterable[tuple[str, Kinds]]) -> Inferred:
+    """The columns of values of known kinds, and why some are STRING."""
+    named = list(columns)
+    notes = [note for name, kinds in named for note in kinds.describe_mixed(name)]
+    if (more := len(notes) - _NOTES_AT_MOST) > 0:
+        notes[_NOTES_AT_MOST:] = [f"{more:,} more are STRING for such reasons"]
+    return Inferred(_show([Column(name, kinds.show_type(), True) for name, kinds in named]), notes=tuple(notes))
+
+
+def _infer_json(head: bytes, goes_on: bool) -> Inferred:
+    options: dict[str, Any] = {}
+    if encoding := _wide_encoding(head):
+        head, options = head.decode(encoding, "replace").encode(), {"encoding": encoding}
     head = head.removeprefix(codecs.BOM_UTF8)
+    if b"\0" in head:
+        raise UnreadableSample("it holds zero bytes: it is not JSON, or UTF-16 or UTF-32 without a byte order mark")
     lines = [line for line in head.split(b"\n") if line.strip()]
     objects = [one for line in lines if isinstance(one := _parse_json(line), dict)]
-    options: dict[str, Any] = {}
     left = len(lines) - len(objects)
-    if left > len(objects) and (document := _parse_json(head)) is not None:
-        objects = [one for one in (document if isinstance(document, list) else [document]) if isinstance(one, dict)]
-        options, left = {"multiLine": True}, 0
+    begins_an_array = bool(lines) and lines[0].strip() == b"["
+    if left > len(objects) or begins_an_array:
+        values, why_not = _cut_apart(head.decode(errors="replace"), goes_on)
+        found = [one for one in values if isinstance(one, dict)]
+        if found and why_not is None:
+            objects, left = found, len(values) - len(found)
+            options["multiLine"] = True
+        elif begins_an_array or (lines and not objects):
+            raise UnreadableSample(
+                "it is neither one JSON object a line, nor objects or one array of objects over several lines: "
+                + (why_not or "there is no object in it")
+            )
     if not objects:
-        raise UnreadableSample(f"none of {len(lines)} lines is a JSON object" if lines else "it is empty")
-    told_by = f"{len(objects):,} objects; lines that are not JSON objects: {left:,}" if left else None
-    return Inferred(_show_objects(objects), options, told_by)
+        raise UnreadableSample("it is empty")
+    what = "elements" if "multiLine" in options else "lines"
+    told_by = f"{len(objects):,} objects; {what} that are not JSON objects: {left:,}" if left else None
+    return replace(_infer_objects(objects), options=options, told_by=told_by)
+
+
+def _wide_encoding(head: bytes) -> str | None:
+    """UTF-16 or UTF-32 where the file begins with its byte order mark."""
+    if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+        return "UTF-32"
+    return "UTF-16" if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else None
+
+
+def _cut_apart(text: str, goes_on: bool) -> tuple[list[Any], str | None]:
+    """The elements of an array of JSON, or values that follow each other, and why not all of the text is that. With
+    ``goes_on`` the file has more lines: then the last value need not be whole."""
+    decoder = json.JSONDecoder(parse_float=Decimal, parse_int=_parse_integer)
+    at = len(text) - len(text.lstrip())
+    is_array = text.startswith("[", at)
+    at += is_array
+    found: list[Any] = []
+    try:
+        while (at := _skip(text, at)) < len(text) and not (is_array and text[at] == "]"):
+            value, at = decoder.raw_decode(text, at)
+            found.append(value)
+            at = _skip(text, at)
+            if is_array and text[at : at + 1] == ",":
+                at += 1
+            elif is_array and at < len(text) and text[at] != "]":
+                raise json.JSONDecodeError("a comma or ] is missing", text, at)
+        if is_array and at >= len(text) and not goes_on:
+            raise json.JSONDecodeError("the array does not end", text, at)
+        if is_array and (at := _skip(text, at + 1)) < len(text):
+            raise json.JSONDecodeError("text after the array", text, at)
+    except json.JSONDecodeError as error:
+        if goes_on and not text[error.pos + 1 :].strip():
+            return found, None
+        return found, f"{error.msg} (line {error.lineno}, column {error.colno})"
+    except (ValueError, ArithmeticError, RecursionError) as error:
+        return found, str(error)
+    return found, None
+
+
+def _skip(text: str, at: int) -> int:
+    """The next place that is not blank."""
+    while at < len(text) and text[at] in " \t\r\n":
+        at += 1
+    return at
 
 
 def _infer_csv(head: bytes, goes_on: bool) -> Inferred:
     sample = read_csv_sample(head, goes_on)
-    columns = []
-    for number, name in enumerate(sample.names):
-        kinds = Kinds()
-        for row in sample.rows:
-            kinds.add_text(row[number])
-        columns.append(Column(name, kinds.show_type(), True))
-    return Inferred(_show(columns), sample.options, sample.told_by)
+    columns = [(name, Kinds()) for name in sample.names]
+    for row in sample.rows:
+        for (_, kinds), text in zip(columns, row, strict=True):
+            kinds.add_text(text)
+    found = _infer_kinds(columns)
+    notes = (*filter(None, [sample.note]), *found.notes)
+    return replace(found, options=sample.options, told_by=sample.told_by, notes=notes)
 
 
 def _infer_columnar(file: Path, kind: str) -> Inferred:
-    if kind == "parquet":
+    import pyarrow as pa
+
+    if kind == "avro":
+        fields = list(pa.schema(avro_file.read_columns(avro_file.read_header(file))))
+    elif kind == "parquet":
         import pyarrow.parquet as pq
 
         fields = list(pq.read_schema(file))
@@ -177,7 +256,8 @@ def _infer_columnar(file: Path, kind: str) -> Inferred:
         from pyarrow import orc
 
         fields = list(orc.ORCFile(file).schema)
-    columns = _show([Column(one.name, _spark_type(one.type), True) for one in fields])
+    local = "TIMESTAMP_NTZ" if kind == "avro" else "TIMESTAMP"
+    columns = _show([Column(one.name, _spark_type(one.type, local), True) for one in fields])
     return Inferred(columns, notes=_find_unreadable(file, kind, columns)) if fields else Inferred("")
 
 
@@ -188,21 +268,22 @@ def _find_unreadable(file: Path, kind: str, columns: str) -> tuple[str, ...]:
     return (f"Spark cannot read a file such as this: {fault}",) if fault else ()
 
 
-def _spark_type(kind: pa.DataType) -> str:
-    """Spark's name for an Arrow type; STRING for a type without one, and for a column that holds only nulls."""
+def _spark_type(kind: pa.DataType, local: str) -> str:
+    """Spark's name for an Arrow type; STRING for a type without one, and for a column that holds only nulls. ``local``
+    is that of a time without a time zone."""
     from pyarrow import types
 
     if types.is_struct(kind):
-        inner = ", ".join(f"{quote_name(field.name)}: {_spark_type(field.type)}" for field in kind)
+        inner = ", ".join(f"{quote_name(field.name)}: {_spark_type(field.type, local)}" for field in kind)
         return f"STRUCT<{inner}>" if inner else "STRING"
     if types.is_list(kind) or types.is_large_list(kind):
-        return f"ARRAY<{_spark_type(kind.value_type)}>"
+        return f"ARRAY<{_spark_type(kind.value_type, local)}>"
     if types.is_map(kind):
-        return f"MAP<{_spark_type(kind.key_type)}, {_spark_type(kind.item_type)}>"
+        return f"MAP<{_spark_type(kind.key_type, local)}, {_spark_type(kind.item_type, local)}>"
     if types.is_decimal(kind):
         return f"DECIMAL({kind.precision}, {kind.scale})"
     if types.is_timestamp(kind):
-        return "TIMESTAMP"
+        return "TIMESTAMP" if kind.tz else local
     names = [
         (types.is_boolean, "BOOLEAN"),
         (types.is_int8, "TINYINT"),

@@ -435,6 +435,7 @@ def _put_back(
     project: Project, spec: PipelineSpec, paths: PipelinePaths, settled: dict[str, int], lease: Lease
 ) -> list[str]:
     """Give the files that must be read again their links; the paths of those that are gone."""
+    from tidegate.ingest.unreadable import read_whole_again
     from tidegate.source.intake import restore_links, sweep_intake
 
     gone: list[str] = []
@@ -443,6 +444,7 @@ def _put_back(
         for name, source in spec.streams.items():
             lease.check()
             if isinstance(source, FilesSource):
+                read_whole_again(paths, name, ledger)
                 lost = list(restore_links(project, paths, name, source, ledger).lost)
                 sweep_intake(paths, name, ledger, keep_staged=False)
                 gone += [shown_path(path) for path in lost]

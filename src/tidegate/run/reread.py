@@ -245,23 +245,30 @@ def _missing_files(project: Project, spec: PipelineSpec, paths: PipelinePaths) -
         return []
     missing = []
     for row in list_files_to_read_again(paths, spec):
-        why = _find_difference(project, paths, row, roots[row.source]) if row.source in roots else None
+        source = spec.streams.get(row.source)
+        if not isinstance(source, FilesSource):
+            continue
+        why = _find_difference(project, paths, row, source, roots[row.source])
         if why is not None:
             missing.append(f"{shown_path(row.path)} {why}")
     return missing
 
 
-def _find_difference(project: Project, paths: PipelinePaths, row: LedgerRow, roots: Sequence[str]) -> str | None:
-    """How what would be read differs from what was read: the link, else the file itself. None when all of it is there,
-    with or without lines that were appended."""
-    from tidegate.ingest.unreadable import unreadable_record
+def _find_difference(
+    project: Project, paths: PipelinePaths, row: LedgerRow, source: FilesSource, roots: Sequence[str]
+) -> str | None:
+    """How what would be read differs from what was read: the link, else the file itself; of a file that is in
+    quarantine whole what is kept of it. None when all of it is there, with or without lines that were appended."""
+    from tidegate.ingest.unreadable import has_rows, kept_file, unreadable_record
 
     link = paths.intake(row.source) / row.link
+    is_whole = unreadable_record(paths.unreadable, row.link) is not None
+    kept = kept_file(paths.unreadable, row.link)
     has_link = link.is_file()
-    is_copy = row.until is not None
-    # A stand-in holds what was read of a file that cannot be read.
-    if has_link and (is_copy or unreadable_record(paths.unreadable, row.link) is not None):
-        return None
+    if has_link and (row.until is not None or (is_whole and (kept is None or not has_rows(link, source)))):
+        return None  # a copy, or nothing was read of the file
+    if kept is not None:
+        link, has_link = kept, True
     try:
         with contextlib.ExitStack() as stack:
             if has_link:

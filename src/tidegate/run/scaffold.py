@@ -143,12 +143,12 @@ def new_topic_pipeline(project: Project, name: str, topic: str) -> Scaffold:
 
     check_name(name)
     values = sample_topic(project.spec.kafka, topic)
-    columns, count = infer_record_columns(values, f"topic {topic}")
+    found, count = infer_record_columns(values, f"topic {topic}")
     left = len(values) - count
     told_by = f"the newest {count:,} records" + (f"; {left:,} others are not JSON objects" if left else "")
-    source = {"type": "kafka", "topics": [topic], "format": "json", "schema": columns}
-    written = _write_bare(project, name, source, "write the source by hand: docs/how-to/kafka.md")
-    return Scaffold(project.root, name, written, _next_commands(name), columns, told_by)
+    source = {"type": "kafka", "topics": [topic], "format": "json", "schema": found.columns}
+    written = _write_bare(project, name, source, "write the source by hand: docs/how-to/kafka.md", found.notes)
+    return Scaffold(project.root, name, written, _next_commands(name), found.columns, told_by, found.notes)
 
 
 def _next_commands(name: str) -> tuple[str, str]:

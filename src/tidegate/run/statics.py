@@ -19,9 +19,10 @@ from typing import Any
 
 from tidegate import storage
 from tidegate.errors import SourceLostError, TryAgainError
+from tidegate.ingest.unreadable import why_too_large, why_unreadable
 from tidegate.project import PipelinePaths, Project
 from tidegate.source.content import NotTaken, opened, reopen
-from tidegate.source.files import FileEntry, list_static, static_is_empty
+from tidegate.source.files import FileEntry, list_static, static_is_empty, static_is_unreadable
 from tidegate.source.intake import partition_folder
 from tidegate.source.ledger import link_suffix
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
@@ -37,8 +38,8 @@ def pin_statics(
 
     Files: {"folder", "links", "files" (as the user knows them), "copies" ([size, mtime_ns] of each link),
     "partition_columns", "version"}; Kafka: {"offsets", "version"}. Copies that are not what was made are made again.
-    Raises SourceLostError when a source is missing or empty, TryAgainError when a file changes or goes away while it is
-    copied.
+    Raises SourceLostError when a source is missing or empty, UsageError STATIC_UNREADABLE, TryAgainError when a file
+    changes or goes away while it is copied.
     """
     pinned = {}
     for name, source in spec.statics.items():
@@ -93,6 +94,8 @@ def _pin_files(
             target = making / link
             target.parent.mkdir(parents=True, exist_ok=True)
             _take(project, name, source, entry, target, is_table=is_table)
+            if not is_table and (why := why_unreadable(target, source) or why_too_large(target, source)) is not None:
+                raise static_is_unreadable(paths.name, name, entry.path, why)
             storage.fsync_file(target)
             links.append(link)
         sync_folders((making / link for link in links), making)

@@ -16,6 +16,7 @@ from typing import Any
 
 from tidegate.errors import TryAgainError, UsageError
 from tidegate.project import Project
+from tidegate.run.packages import find_packages
 from tidegate.run.process_tree import bind_to_parent, end_tree
 from tidegate.run.progress import parse_marker
 from tidegate.spec.master import parse_master
@@ -73,7 +74,7 @@ def plan_submit(
         application=str(find_application(project)),
         application_args=[str(order_path)],
         conf=conf,
-        jars=[str(path) for path in find_kafka_jars(project)] if needs_kafka else [],
+        jars=_list_jars(project, needs_kafka=needs_kafka),
         env_vars={
             **pythons,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
@@ -85,6 +86,12 @@ def plan_submit(
         log_path=str(log_path),
         pending_bytes=pending_bytes,
     )
+
+
+def _list_jars(project: Project, *, needs_kafka: bool) -> list[str]:
+    """The Kafka source's jars and those of ``spark.packages``; a file of one name is given once, as the listed one."""
+    found = {path.name: str(path) for path in (find_kafka_jars(project) if needs_kafka else ())}
+    return list((found | {path.name: str(path) for path in find_packages(project)}).values())
 
 
 def own_settings(project: Project, pipeline_conf: Mapping[str, Any]) -> dict[str, str]:

@@ -21,6 +21,7 @@ from tidegate.errors import HeldError, TryAgainError
 from tidegate.project import PROJECT_FILE, Project, load_project
 from tidegate.run.report import load_report
 from tidegate.run.steps import Submit, decide, run_pipeline
+from tidegate.spec.encodings import is_wide
 from tidegate.spec.environment import name_variable
 from tidegate.spec.load import load_pipeline
 from tidegate.spec.models import LINE_FORMATS, FilesSource, KafkaSource, PipelineSpec, SourceSpec
@@ -34,7 +35,8 @@ def try_pipeline(project: Project, name: str, *, rows: int, submit: Submit) -> d
     """Run ``name`` on about ``rows`` of the newest records of each source, and say what would become of them.
 
     A file that cannot be cut at a line (parquet, a packed one) is read whole; static sources are read as they are.
-    Raises what a run does, but HeldError: the verdict says it.
+    Raises what a run does, but HeldError: the verdict says it. So rows that do not fit the table that is there are
+    refused as a run would refuse them.
     """
     spec = load_pipeline(project, name)
     check_transform(project, spec)
@@ -61,6 +63,7 @@ def try_pipeline(project: Project, name: str, *, rows: int, submit: Submit) -> d
         counts, quality = dict(report.rows), dict(report.quality)
         if held is not None:  # only so that its rows can be shown
             decide(copy, name, _RUN_ID, decision="release", reason="it is thrown away")
+        _check_fits_table(project, copy, spec)
         return {
             "pipeline": name,
             "sources": {source: {"rows": one.get("rows", 0)} for source, one in report.sources.items()},
@@ -101,6 +104,10 @@ def _copy(project: Project, spec: PipelineSpec, root: Path, rows: int, looked: d
     application = project.jobs / "tidegate_job.py"
     if application.is_file():
         shutil.copy(application, root / "jobs")
+    if project.fetched_jars.is_dir():
+        copied = root / project.fetched_jars.relative_to(project.root)
+        copied.parent.mkdir()
+        copied.symlink_to(project.fetched_jars.absolute())
     if project.suite_path(name).exists():
         (root / "expectations").mkdir()
         shutil.copy(project.suite_path(name), root / "expectations")
@@ -169,6 +176,7 @@ def _sample_files(
 def _take_lines(file: Path, target: Path, source: FilesSource, wanted: int) -> int:
     """Copy the file, or its first lines; how many rows that counts for."""
     whole = source.format not in LINE_FORMATS or file.name.endswith(_PACKED)
+    whole = whole or is_wide(str(source.options.get("encoding", "")))
     if whole or any(key.lower() in ("multiline", "linesep", "wholetext") for key in source.options):
         shutil.copyfile(file, target)
         return wanted
@@ -194,6 +202,16 @@ def _last_offsets(project: Project, source: KafkaSource, rows: int) -> dict[str,
         topic: {str(number): max(begin[topic][number], until - share) for number, until in numbers.items()}
         for topic, numbers in end.items()
     }
+
+
+def _check_fits_table(project: Project, copy: Project, spec: PipelineSpec) -> None:
+    """Raise what a run would: UsageError where such rows cannot be added to the table that is there."""
+    from tidegate.table.fit import check_rows_fit
+    from tidegate.table.log import read_table_state
+
+    there, tried = (read_table_state(one.paths(spec.name).table) for one in (project, copy))
+    if there is not None and tried is not None:
+        check_rows_fit(tried.schema_json, spec.table.partition_by, there)
 
 
 def _published(copy: Project, name: str, limit: int) -> list[dict[str, Any]]:

@@ -56,20 +56,22 @@ def _name_pipeline(file: str) -> str | None:
 def analyse_with_spark(project: Project, names: Sequence[str]) -> list[Fault]:
     """What Spark's analyser says of each pipeline's query: nothing is read, nothing started but a session."""
     from tidegate.ingest.analyse import analyse_pipeline
+    from tidegate.run.packages import find_packages
     from tidegate.run.submit import find_spark_submit
 
     if names:
         find_spark_submit()  # Spark's own word for a missing Java is a traceback
+    jars = find_packages(project)
     faults = []
     for name in names:
         try:
-            analyse_pipeline(project, name)
+            analyse_pipeline(project, name, jars)
         except SpecError as error:
             faults += list(error.faults)
         except (UsageError, DisagreementError) as error:
             file, _, line = (error.where or "").rpartition(":")
             number = int(line) if line.isdigit() else None
-            faults.append(
-                Fault(file if number else (error.where or name), number, "", error.message, error.fix or "", error.code)
-            )
+            # Of several pipelines "the rows that leave the transform" would name none.
+            place = file if number else (error.where if "/" in (error.where or "") else name)
+            faults.append(Fault(str(place), number, "", error.message, error.fix or "", error.code))
     return faults

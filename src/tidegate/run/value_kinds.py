@@ -5,8 +5,9 @@ Rather a text too many: what is not one kind of value throughout is STRING, and 
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from decimal import Decimal
 from itertools import combinations
@@ -27,6 +28,18 @@ _DEEPEST = 30
 _FIELDS_AT_MOST = 50
 _OBJECTS_TO_COMPARE = 60
 _FEWEST_OBJECTS = 3
+_LONGEST_EXAMPLE = 30
+_WORDS = {
+    "integer": "a whole number",
+    "fraction": "a number with a fraction",
+    "nan": "no finite number",
+    "boolean": "true or false",
+    "date": "a date",
+    "timestamp": "a time",
+    "array": "an array",
+    "object": "an object",
+    "text": "a text",
+}
 
 
 class Kinds:
@@ -34,6 +47,8 @@ class Kinds:
 
     def __init__(self) -> None:
         self.kinds: set[str] = set()
+        self._seen: dict[str, tuple[int, Any]] = {}
+        """{kind: how many, the first}."""
         self.fields: dict[str, Kinds] = {}
         self._elements: Kinds | None = None
         self._whole_digits = 0
@@ -49,38 +64,43 @@ class Kinds:
         if value is None:
             return
         if isinstance(value, (dict, list)) and depth >= _DEEPEST:
-            self.kinds.add("text")
+            self._note("text", value)
         elif isinstance(value, dict):
             self._add_object(value, depth)
         elif isinstance(value, list):
-            self.kinds.add("array")
+            self._note("array", value)
             self._elements = self._elements or Kinds()
             for one in value:
                 self._elements.add(one, depth + 1)
         elif isinstance(value, bool):
-            self.kinds.add("boolean")
+            self._note("boolean", value)
         elif isinstance(value, (int, Decimal)):
             self._add_number(value)
         elif isinstance(value, float):  # NaN and the infinite
-            self.kinds.add("nan")
+            self._note("nan", value)
         else:
-            self.kinds.add(_kind_of_time(value) or "text")
+            self._note(_kind_of_time(value) or "text", value)
 
     def add_text(self, text: str) -> None:
         """Note a field of csv, whose kind is in its spelling; an empty one says nothing."""
         if not text:
             return
         if text.lower() in ("true", "false"):
-            self.kinds.add("boolean")
+            self._note("boolean", text)
         elif _NUMBER.fullmatch(text) is None or _CODE_LIKE.match(text):
-            self.kinds.add(_kind_of_time(text) or "text")
+            self._note(_kind_of_time(text) or "text", text)
         elif _INTEGER.fullmatch(text) and len(text) <= _MOST_DIGITS + 1:
             self._add_number(int(text))
         else:
             self._add_number(Decimal(text))
 
+    def _note(self, kind: str, value: Any) -> None:
+        self.kinds.add(kind)
+        count, first = self._seen.get(kind, (0, value))
+        self._seen[kind] = (count + 1, first)
+
     def _add_object(self, value: dict[str, Any], depth: int) -> None:
-        self.kinds.add("object")
+        self._note("object", value)
         self._objects += 1
         self._keys += len(value)
         if len(self._key_sets) < _OBJECTS_TO_COMPARE:
@@ -92,7 +112,7 @@ class Kinds:
 
     def _add_number(self, value: int | Decimal) -> None:
         whole = isinstance(value, int)
-        self.kinds.add("integer" if whole else "fraction")
+        self._note("integer" if whole else "fraction", value)
         sign_digits_power = Decimal(value).as_tuple()
         power = int(sign_digits_power.exponent)
         digits = len(sign_digits_power.digits)
@@ -117,6 +137,22 @@ class Kinds:
             return "TIMESTAMP"
         kind = next(iter(self.kinds)) if len(self.kinds) == 1 else "text"
         return {"boolean": "BOOLEAN", "date": "DATE", "timestamp": "TIMESTAMP"}.get(kind, "STRING")
+
+    def describe_mixed(self, place: str) -> Iterator[str]:
+        """Why this place, or one inside it, is STRING although most of its values are of another kind."""
+        if len(self.kinds) > 1 and self.show_type() == "STRING":
+            seen = sorted(self._seen.items(), key=lambda one: -one[1][0])
+            told = [
+                f"{_WORDS[kind]} {_times(count)}" + f" ({_shorten(first)})" * (n > 0)
+                for n, (kind, (count, first)) in enumerate(seen)
+            ]
+            yield f"{place} is STRING: {', '.join(told)}"
+            return
+        if "object" in self.kinds and not self._has_keys_like_data():
+            for name, inner in self.fields.items():
+                yield from inner.describe_mixed(f"{place}.{name}" if place else name)
+        if self._elements is not None and self.kinds == {"array"}:
+            yield from self._elements.describe_mixed(f"{place}[]")
 
     def _show_number(self) -> str:
         if self._in_double and self.kinds != {"integer"}:
@@ -153,6 +189,9 @@ class Kinds:
     def merge(self, other: Kinds) -> None:
         """Note all that ``other`` has seen."""
         self.kinds |= other.kinds
+        for kind, (count, first) in other._seen.items():
+            before, known = self._seen.get(kind, (0, first))
+            self._seen[kind] = (before + count, known)
         self._whole_digits = max(self._whole_digits, other._whole_digits)
         self._decimals = max(self._decimals, other._decimals)
         self._in_bigint = self._in_bigint and other._in_bigint
@@ -173,6 +212,16 @@ def note_all(objects: Iterable[dict[str, Any]]) -> Kinds:
     for one in objects:
         seen.add(one)
     return seen
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count:,} times"
+
+
+def _shorten(value: Any) -> str:
+    """A value as JSON, its beginning."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= _LONGEST_EXAMPLE else f"{text[:_LONGEST_EXAMPLE]}..."
 
 
 def _is_same_as_double(value: int | Decimal) -> bool:

@@ -92,7 +92,8 @@ class TransactionalProducer:
                 self._listen(self._producer.poll, _SLICE_SECONDS)
                 self.check()
             except KafkaException as error:
-                raise self._faults.explain(error.args[0], f"send row {headers['row']}", record.topic) from None
+                cause = self._find_cause(error.args[0])
+                raise self._faults.explain(cause, f"send row {headers['row']}", record.topic) from None
 
     def check(self) -> None:
         """Raise when the broker did not take a record so far."""
@@ -177,11 +178,11 @@ class TransactionalProducer:
             raise
 
     def _find_cause(self, error: KafkaError) -> KafkaError:
-        """What is behind a record that the client dropped because the transaction has failed: it says so to whoever
-        wants to commit that."""
+        """What is behind a record that the client dropped, or does not take, because the transaction has failed: it
+        says so to whoever wants to commit that."""
         from confluent_kafka import KafkaError, KafkaException
 
-        if error.code() in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
+        if error.code() in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._STATE):
             try:
                 self._producer.commit_transaction(_SLICE_SECONDS)
             except KafkaException as failed:

@@ -14,8 +14,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tidegate.source.listing import is_inside
+from tidegate.spec.encodings import is_wide, unit_bytes, wide_codec
 from tidegate.spec.models import LINE_FORMATS, FilesSource
-from tidegate.spec.reader_options import has_documents, is_wide
+from tidegate.spec.reader_options import has_documents
 
 _MARKED_BYTES = 16 << 10
 _CHUNK_BYTES = 1 << 20
@@ -98,10 +99,13 @@ def line_end(spec: FilesSource) -> bytes:
 def ends_in_line_break(reader: int, size: int, spec: FilesSource) -> bool:
     """Whether the last line is complete; one read."""
     ending = line_end(spec)
-    last = os.pread(reader, len(ending) + 3, max(0, size - len(ending) - 3))
-    if is_wide(_option(spec, "encoding")):
-        last = last.rstrip(b"\0")
-    return last.endswith(ending)
+    if is_wide(encoding := _option(spec, "encoding")):
+        codec, _ = wide_codec(encoding, os.pread(reader, 4, 0))
+        ending = ending.decode().encode(codec)
+        # A character that is not whole, or only has the bytes of a line break, is none.
+        if size % unit_bytes(codec):
+            return False
+    return os.pread(reader, len(ending), max(0, size - len(ending))) == ending
 
 
 def last_line_end(reader: int, begin: int, end: int, ending: bytes) -> int:

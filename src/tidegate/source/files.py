@@ -356,6 +356,18 @@ def static_is_empty(paths: PipelinePaths, source_name: str, spec: FilesSource) -
     )
 
 
+def static_is_unreadable(pipeline: str, source_name: str, file: str, why: str) -> UsageError:
+    """The error for a file of a static source that cannot be read, or holds what is too large: rows of it that were
+    left out would be missing from a join."""
+    return UsageError(
+        "STATIC_UNREADABLE",
+        f"the file {file} of the static source {source_name} cannot be read: {why}",
+        where=file,
+        next_run="reads the source as it is then; nothing is lost",
+        fix=f"correct or replace the file, or take it away, then `tidegate run {pipeline}`",
+    )
+
+
 def note_scan(ledger: Ledger, source_name: str, scan: FilesScan) -> None:
     """Put the changes and absences of ``scan`` on record; to be called once a report names them."""
     if scan.changed:

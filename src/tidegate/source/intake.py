@@ -47,6 +47,8 @@ DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 _NO_HARD_LINK = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES}
 _GONE = (FileNotFoundError, NotADirectoryError)
+_TOKEN = slice(11, 19)
+"""Where the random part stands in a link's name."""
 # What Hive escapes in a k=v folder name, and what Spark reads back; bytes that are not Unicode are escaped with them.
 _HIVE_SPECIAL = re.compile("[\x01-\x1f\x7f\"#%'*/:=?\\\\{}\\[\\]^\udc80-\udcff]")
 
@@ -190,8 +192,7 @@ def restore_links(
 
 
 def _restore(project: Project, intake: Path, row: LedgerRow, spec: FilesSource, roots: Sequence[str]) -> None:
-    token = row.link.rsplit("/", 1)[-1][11:19]
-    if row.until is not None and _bring_in(intake, row.link, token):
+    if _bring_in(intake, row.link, row.link.rsplit("/", 1)[-1][_TOKEN]):
         return
     with opened(source_path(project, shown_path(row.path)), roots) as handle:
         if row.until is None:
@@ -204,6 +205,30 @@ def _restore(project: Project, intake: Path, row: LedgerRow, spec: FilesSource, 
         token = secrets.token_hex(4)
         copy_piece(handle, Piece(row.begin, row.until, header), _aside(intake, token), line_end(spec))
     _bring_in(intake, row.link, token)
+
+
+def relink(paths: PipelinePaths, source_name: str, rows: Mapping[LedgerRow, Path], ledger: Ledger) -> None:
+    """Each of these rows, which wait to be read, gets a new link: to the file given for it, not to what its link holds.
+
+    A new name, since a process that sleeps over the old one may still put something there.
+    To be followed by :func:`restore_links`.
+    """
+    intake = paths.intake(source_name)
+    intake.mkdir(parents=True, exist_ok=True)
+    moved = []
+    for row, file in rows.items():
+        folder, slash, name = row.link.rpartition("/")
+        token = secrets.token_hex(4)
+        hidden = Path(_aside(intake, token))  # known to nobody until the ledger speaks of its name
+        handle = os.open(file, os.O_PATH | os.O_CLOEXEC)
+        try:
+            _link(handle, hidden)
+        finally:
+            os.close(handle)
+        moved.append((row.path, row.link, f"{folder}{slash}{name[: _TOKEN.start]}{token}{name[_TOKEN.stop :]}"))
+    if moved:
+        storage.fsync_dir(intake)
+        ledger.relink(source_name, moved)
 
 
 def link_file(entry: FileEntry, target: Path) -> None:

@@ -5,6 +5,7 @@ intake (:mod:`tidegate.source.intake`) without being known. A row's way::
 
     linked ──mark_staged──> staged (query id, batch id) ──mark_published──> published ──forget_links──> link removed
        ^─────────────────────── untake (repair) ────────────────────────────────┘
+     relink
 
 A file that was there before the source's ``start`` gets a row of its own state, and never a link.
 
@@ -519,6 +520,14 @@ class Ledger(LedgerFile):
             )
             found = [self._db.execute(f"SELECT {_COLUMNS} FROM files WHERE id = ?", one).fetchone() for one in ids]
         return [_row(row) for row in found]
+
+    def relink(self, source: str, links: Iterable[tuple[str, str, str]]) -> None:
+        """Files that wait to be read get another link: (row's path, link so far, link from now on)."""
+        with self._writing():
+            self._db.executemany(
+                f"UPDATE files SET link = ?3 WHERE source = ?4 AND path = ?1 AND link = ?2 AND state = {_LINKED}",
+                ((os.fsencode(path), before, after, source) for path, before, after in links),
+            )
 
     # -- what was reported --
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import os
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
+
+from tidegate.spec.encodings import is_wide, line_pattern, wide_codec
 
 _CHUNK_BYTES = 1 << 20
 _BOM = b"\xef\xbb\xbf"
@@ -25,12 +29,14 @@ def line_numbers(
     start: int = 1,
     limit_bytes: int = 64 << 20,
     line_separator: str | None = None,
+    encoding: str = "UTF-8",
 ) -> list[int | None]:
     """The lines of a text file, plain, .gz or .bz2, at which the records stand, in one pass.
 
     Equal records get successive lines. None where a record is not found, the file is gone, torn or compressed in a way
     that cannot be read here, or stands behind the first ``limit_bytes`` of text: the work is bounded. Lines end as
-    Spark ends them, at \\n, \\r\\n or \\r, unless ``line_separator`` is given.
+    Spark ends them, at \\n, \\r\\n or \\r, unless ``line_separator`` is given. In another ``encoding`` than UTF-8 a
+    line that cannot be decoded is found by its base64.
     """
     import zlib
 
@@ -44,7 +50,7 @@ def line_numbers(
     if not left:
         return found
     try:
-        for number, line in enumerate(_lines(path, limit_bytes, line_separator), start=1):
+        for number, line in enumerate(_lines_in(path, encoding, limit_bytes, line_separator), start=1):
             if number < start:
                 continue
             indexes = waiting.get(line)
@@ -66,6 +72,30 @@ def _comparable(raw: str) -> bytes:
         while "\ufffd\ufffd" in raw:
             raw = raw.replace("\ufffd\ufffd", "\ufffd")
     return raw.encode("utf-8", "surrogateescape")
+
+
+def _lines_in(
+    path: str | os.PathLike[str], encoding: str, limit_bytes: int, line_separator: str | None
+) -> Iterator[bytes]:
+    """The lines as UTF-8."""
+    if encoding == "UTF-8":
+        yield from _lines(path, limit_bytes, line_separator)
+        return
+    codec, lines = encoding, _lines(path, limit_bytes, line_separator)
+    suffix = os.path.splitext(os.fspath(path))[1].lower()
+    if is_wide(encoding):
+        if suffix in _UNREADABLE_SUFFIXES:
+            return
+        with _open(path, suffix) as handle:
+            text = handle.read(limit_bytes)  # such files are bounded
+        codec, mark = wide_codec(encoding, text[:4])
+        found = re.finditer(line_pattern(codec, line_separator).encode("latin-1"), text[mark:])
+        lines = (one[1] for one in found)
+    for line in lines:
+        try:
+            yield line.decode(codec).encode()
+        except UnicodeDecodeError:
+            yield base64.b64encode(line)
 
 
 def _lines(path: str | os.PathLike[str], limit_bytes: int, line_separator: str | None) -> Iterator[bytes]:

@@ -13,14 +13,22 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
+from tidegate.source import avro_file
+from tidegate.source.bounds import LONGEST_RECORD_BYTES
 from tidegate.source.exact_csv import checked_columns, describe_row
 from tidegate.source.exact_values import literal
+from tidegate.source.readable_values import find_unreadable
 from tidegate.source.spark_documents import split_documents
+from tidegate.source.spark_encodings import UNDECODED, decode_texts
 from tidegate.source.spark_parse import explain_csv_fault, list_faults, parse_text, separators_of
+from tidegate.source.spark_xml import OPTIONS as OF_XML
+from tidegate.source.spark_xml import OUTSIDE, VALUES, split_xml
 from tidegate.spec.as_read import SpooledSource
 from tidegate.spec.ddl import Column, parse_ddl, quote_column
+from tidegate.spec.ddl_tree import read_type
+from tidegate.spec.encodings import encoding_of, is_wide
 from tidegate.spec.models import FilesSource
-from tidegate.spec.reader_options import has_documents, is_wide, parser_options
+from tidegate.spec.reader_options import has_documents, is_read_whole, parser_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,7 +42,7 @@ _LIMITS = ("maxFilesPerTrigger", "maxBytesPerTrigger")
 
 _CORRUPT = "_corrupt_record"
 
-_ROW, _TYPED = "_tidegate_row", "_tidegate_typed"
+_ROW, _TYPED, _MISFITS = "_tidegate_row", "_tidegate_typed", "_tidegate_misfits"
 
 JSON_OF_ROWS = {
     "ignoreNullFields": "false",
@@ -86,7 +94,7 @@ def _read(reader: Any, path: Any, spec: FilesSource, partition_columns: Sequence
     options = parser_options(spec)  # not the limits, nor what the listing has obeyed already
     columns = parse_ddl(spec.schema_) if spec.schema_ else [Column("value", "string", True)]
     names = [F.col(quote_column(column.name)) for column in columns]
-    if spec.format in ("json", "text") or is_csv_by_line(spec):
+    if spec.format in ("json", "text", "xml") or is_csv_by_line(spec):
         parsed = _read_lines(reader, path, spec, columns, partition_columns, options)
         rescued = ["_rescued"] if spec.unknown_fields == "rescue" else []
         return parsed.select(*names, *rescued, *FRAMEWORK_COLUMNS)
@@ -101,7 +109,8 @@ def _read(reader: Any, path: Any, spec: FilesSource, partition_columns: Sequence
         if spec.format == "parquet":
             # Writers put a checksum on each page that Spark, left alone, does not look at.
             options["parquet.page.verify-checksum.enabled"] = "true"
-        frame = reader.format(spec.format).options(**options).schema(_ddl(columns)).load(path)
+        reader = reader.format(avro_file.SPARK_FORMAT if spec.format == "avro" else spec.format)
+        frame = reader.options(**options).schema(_ddl(columns)).load(path)
         raw = F.to_json(F.struct(*names), JSON_OF_ROWS)
         detail = _detail(columns, None)
     frame = frame.select(*names, raw.alias("_raw"), position, detail.alias("_detail"))
@@ -134,32 +143,41 @@ def _read_csv_files(
     options = options | {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     if is_wide(options.get("encoding", "")) and "lineSep" not in options:
         options["multiLine"] = "true"  # line by line Spark looks for the one byte of a line break, inside characters
+    options.setdefault("maxCharsPerColumn", str(LONGEST_RECORD_BYTES))  # or a quote that is not closed takes the memory
     options["enforceSchema"] = "false"  # or a file with its columns in another order is read wrongly in silence
     frame = (
         reader.format("csv").options(**options).schema(_ddl([*read_as, Column(_CORRUPT, "string", True)])).load(path)
     )
     names = [F.col(quote_column(column.name)) for column in columns]
     frame = frame.select("*", F.col("_metadata.file_path").alias("_position"), F.struct(*names).alias(_ROW))
-    explained = explain_csv_fault(in_files, _CORRUPT, of_row, _ROW)
+    explained = explain_csv_fault(
+        in_files, _CORRUPT, of_row, _ROW, dict.fromkeys((one.name for one in as_texts), _TYPED)
+    )
     reasons = [f"CASE WHEN {_CORRUPT} IS NOT NULL THEN {explained} END"]
     if as_texts:
         formats = {key: value for key, value in of_row.items() if key in _OF_CSV_VALUES}
         texts = F.to_csv(F.struct(*(F.col(quote_column(column.name)) for column in as_texts)))
         typed = F.from_csv(texts, F.lit(_ddl(as_texts)), {**formats, "mode": "PERMISSIVE"})
         frame = frame.select("*", typed.alias(_TYPED))
+        misfits = []
         for column in as_texts:
             name = quote_column(column.name)
             text = literal(f"{column.name}: not a {column.type.upper()}")
-            reasons.append(f"CASE WHEN {_ROW}.{name} IS NOT NULL AND {_TYPED}.{name} IS NULL THEN {text} END")
-        separators = separators_of(frame.sparkSession, of_row)
-        faults = describe_row(in_files, _ROW, formats, separators)
-        reasons.append(f"CASE WHEN {_CORRUPT} IS NULL THEN {list_faults(str(faults))} END")
+            misfits.append(f"CASE WHEN {_ROW}.{name} IS NOT NULL AND {_TYPED}.{name} IS NULL THEN {text} END")
+        frame = frame.select("*", F.expr(f"concat_ws('; ', {', '.join(misfits)})").alias(_MISFITS))
+        wrong = f"nullif({_MISFITS}, '')"
+        faults = describe_row(in_files, _ROW, formats, separators_of(frame.sparkSession, of_row))
+        if faults is not None:  # a value that is not of its type is no inexact one too
+            is_told = f"contains(concat('; ', {_MISFITS}), concat('; ', e.path, ': '))"
+            wrong = f"nullif(concat_ws('; ', {wrong}, {list_faults(f'filter({faults}, e -> NOT {is_told})')}), '')"
+        reasons.append(f"CASE WHEN {_CORRUPT} IS NULL THEN {wrong} END")
         frame = frame.withColumns({column.name: F.col(f"{_TYPED}.{quote_column(column.name)}") for column in as_texts})
+    listed = f"coalesce({', '.join(reasons)})"
     if spec.values == "exact":
         said = f"not valid {options.get('encoding', 'UTF-8')}, or with U+FFFD, which stands for such bytes"
         texts_of_row = f"coalesce({_CORRUPT}, to_json({_ROW}))"
-        reasons.insert(0, f"CASE WHEN contains({texts_of_row}, '\ufffd') THEN '{said}' END")
-    return frame, F.expr(f"coalesce({', '.join(reasons)})")
+        listed = f"CASE WHEN contains({texts_of_row}, '\ufffd') THEN '{said}' ELSE {listed} END"
+    return frame, F.expr(listed)
 
 
 def _written_anew(spec: FilesSource, in_files: Sequence[Column]) -> Any:
@@ -191,21 +209,10 @@ def _read_lines(
     partition_columns: Sequence[str],
     options: Mapping[str, str],
 ) -> DataFrame:
-    of_text = {key: value for key, value in options.items() if key in _OF_TEXT}
-    if has_documents(spec):
-        of_text["wholetext"] = "true"
     of_parser = {key: value for key, value in options.items() if key not in (*_OF_TEXT, *_OF_CSV_FILES)}
     in_folders = [column for column in columns if column.name in partition_columns]
     in_files = [column for column in columns if column.name not in partition_columns]
-    # The column of the text source must not meet a declared column of the same name.
-    frame = reader.format("text").options(**of_text).schema(_ddl([Column("value", "string", True), *in_folders]))
-    frame = frame.load(path).select(
-        F.col("value").alias("_raw"),
-        F.col("_metadata.file_path").alias("_position"),
-        *(F.col(quote_column(column.name)) for column in in_folders),
-    )
-    if has_documents(spec):
-        frame = split_documents(frame, "_raw")
+    frame = _read_texts(reader, path, spec, in_folders)
     if spec.format != "text":
         # A blank line is not a record; Spark's own readers of JSON and csv pass over it too. (Asking for its length
         # would count the characters of every line.)
@@ -213,21 +220,57 @@ def _read_lines(
     if comment := options.get("comment") if spec.format == "csv" else None:
         frame = frame.where(~F.col("_raw").startswith(comment))
     declared = ", ".join(f"{quote_column(c.name)} {c.type}{'' if c.nullable else ' NOT NULL'}" for c in in_files)
-    return parse_text(frame, "_raw", spec.format, declared, of_parser, spec.unknown_fields, spec.values)
+    if spec.format == "xml":
+        frame = split_xml(frame, "_raw", in_files, options)
+        of_values = {key: value for key, value in of_parser.items() if key not in OF_XML}
+        policy = spec.unknown_fields
+        parsed = parse_text(frame, VALUES, "json", declared, of_values, policy, spec.values, undecoded=UNDECODED)
+        unknown = f"concat(coalesce(_unknown, array()), {OUTSIDE})"
+        return parsed.withColumn("_unknown", F.expr(f"CASE WHEN size({OUTSIDE}) > 0 THEN {unknown} ELSE _unknown END"))
+    undecoded = UNDECODED if encoding_of(spec) != "UTF-8" else None
+    return parse_text(
+        frame, "_raw", spec.format, declared, of_parser, spec.unknown_fields, spec.values, undecoded=undecoded
+    )
+
+
+def _read_texts(reader: Any, path: Any, spec: FilesSource, in_folders: Sequence[Column]) -> DataFrame:
+    """A row for each record, of xml each file: ``_raw``, ``_position``, columns of folders, perhaps UNDECODED."""
+    of_text = {key: value for key, value in parser_options(spec).items() if key in _OF_TEXT}
+    is_whole = has_documents(spec) or of_text.get("wholetext") == "true"
+    if is_read_whole(spec):
+        of_text["wholetext"] = "true"
+    # The column of the text source must not meet a declared column of the same name.
+    frame = reader.format("text").options(**of_text).schema(_ddl([Column("value", "string", True), *in_folders]))
+    frame = frame.load(path).select(
+        F.col("value").alias("_raw"),
+        F.col("_metadata.file_path").alias("_position"),
+        *(F.col(quote_column(column.name)) for column in in_folders),
+    )
+    if spec.format == "xml":
+        return frame
+    if (encoding := encoding_of(spec)) != "UTF-8":
+        frame = decode_texts(frame, "_raw", encoding, of_text.get("lineSep"), is_whole=is_whole)
+    return split_documents(frame, "_raw") if has_documents(spec) else frame
+
+
+def read_json_texts(spark: SparkSession, folder: Path, spec: FilesSource) -> DataFrame:
+    """The texts of all records in ``folder`` that can be decoded, as ``_raw``."""
+    frame = _read_texts(spark.read, str(folder), spec, [])
+    return frame.where(F.col(UNDECODED).isNull()).select("_raw")
 
 
 def _detail(columns: Sequence[Column], first: Any) -> Any:
-    """Why a row that Spark has read is malformed, or null: ``first``, a missing value, a date that no reader shows."""
-    reasons = [] if first is None else [first]
+    """Why a row that Spark has read is malformed, or null: ``first``, else missing values and those no reader shows."""
+    reasons = []
     for column in columns:
-        value = F.col(quote_column(column.name))
+        name = quote_column(column.name)
         if not column.nullable:
-            reasons.append(F.when(value.isNull(), F.lit(f"{column.name}: missing or null, but NOT NULL")))
-        if column.type in ("date", "timestamp", "timestamp_ntz"):
-            year = F.year(value)
-            text = f"{column.name}: {column.type.upper()} outside the years 1 to 9999"
-            reasons.append(F.when((year < 1) | (year > 9999), F.lit(text)))
-    return F.coalesce(*reasons) if reasons else F.lit(None).cast("string")
+            text = f"{column.name}: missing or null, but NOT NULL"
+            reasons.append(f"CASE WHEN {name} IS NULL THEN {literal(text)} END")
+        if (unreadable := find_unreadable(read_type(column.type), name, column.name)) is not None:
+            reasons.append(unreadable)
+    found = F.expr(f"nullif(concat_ws('; ', {', '.join(reasons)}), '')" if reasons else "CAST(NULL AS STRING)")
+    return found if first is None else F.coalesce(first, found)
 
 
 def _ddl(columns: Sequence[Column]) -> str:

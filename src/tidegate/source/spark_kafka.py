@@ -2,6 +2,9 @@
 
 Every frame carries, beside the declared columns, what the accounting needs: ``_raw`` (the value as text; base64 where
 it is none), ``_position`` ({"topic", "partition", "offset"} as JSON), ``_malformed``, ``_detail`` and ``_unknown``.
+
+A record that is too large (:mod:`tidegate.source.bounds`) is malformed, and only its first characters go on: the parser
+would hold it many times over, and the next run would meet it again.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
+from tidegate.source.bounds import CUT_CHARACTERS, LONGEST_RECORD_BYTES
 from tidegate.source.kafka import KafkaBirth, offsets_to_json, settings_of
 from tidegate.source.spark_parse import parse_text
 from tidegate.spec.ddl import quote_column
@@ -24,6 +28,11 @@ if TYPE_CHECKING:
 METADATA_COLUMNS = ("_key", "_topic", "_partition", "_offset", "_timestamp", "_headers")
 """The columns of ``metadata: true``: _key BINARY, _topic STRING, _partition INT, _offset BIGINT, _timestamp TIMESTAMP,
 _headers ARRAY<STRUCT<key: STRING, value: BINARY>>."""
+
+_TOO_LARGE = "_tidegate_too_large"
+_HEADERS_SIZE = (
+    "aggregate(headers, 0L, (sum, one) -> sum + octet_length(one.key) + coalesce(octet_length(one.value), 0))"
+)
 
 _LIMITS = ("maxOffsetsPerTrigger",)
 
@@ -110,6 +119,7 @@ def _subscription(spec: KafkaSource, birth: KafkaBirth) -> dict[str, str]:
 
 def shape_records(frame: DataFrame, spec: KafkaSource) -> DataFrame:
     """Kafka's own columns (value, topic, partition, offset, and those of ``metadata: true``) as this module's frame."""
+    frame = _cut(frame, spec)
     position = F.expr(
         """concat('{"topic":"', topic, '","partition":', CAST(partition AS STRING), ',"offset":', """
         """CAST(offset AS STRING), '}')"""
@@ -121,20 +131,52 @@ def shape_records(frame: DataFrame, spec: KafkaSource) -> DataFrame:
             *metadata,
             F.base64("value").alias("_raw"),
             position,
-            F.lit(False).alias("_malformed"),
-            F.lit(None).cast("string").alias("_detail"),
+            F.col(_TOO_LARGE).isNotNull().alias("_malformed"),
+            F.col(_TOO_LARGE).alias("_detail"),
             F.lit(None).cast("array<string>").alias("_unknown"),
         )
-    text = frame.select(F.col("value").cast("string").alias("_raw"), position, *metadata)
+    text = frame.select(F.col("value").cast("string").alias("_raw"), position, *metadata, _TOO_LARGE)
     schema = spec.schema_ or "value STRING"
     policy = spec.unknown_fields if spec.format == "json" else "report"
     parsed = parse_text(text, "_raw", spec.format, schema, parser_options(spec), policy, spec.values)
     first: list[Column] = [
         F.col(quote_column(name)) for name in parsed.columns if not _is_framework(name, spec.metadata)
     ]
-    last = [*(METADATA_COLUMNS if spec.metadata else ()), "_raw", "_position", "_malformed", "_detail", "_unknown"]
-    return parsed.select(*first, *last)
+    too_large = F.col(_TOO_LARGE).isNotNull()
+    return parsed.select(
+        *first,
+        *(METADATA_COLUMNS if spec.metadata else ()),
+        "_raw",
+        "_position",
+        (F.col("_malformed") | too_large).alias("_malformed"),
+        F.coalesce(F.col(_TOO_LARGE), F.col("_detail")).alias("_detail"),
+        F.when(~too_large, F.col("_unknown")).alias("_unknown"),
+    )
+
+
+def _cut(frame: DataFrame, spec: KafkaSource) -> DataFrame:
+    """``frame`` with :data:`_TOO_LARGE`, why a record is too large (null where it is not), and no more of such a value
+    or key than its begin; headers that are too large together are left out."""
+    begin = f"substring(value, 1, {CUT_CHARACTERS})"
+    unit = "bytes"
+    if spec.format != "raw":  # no character is cut in two
+        begin, unit = f"CAST(left(CAST(value AS STRING), {CUT_CHARACTERS}) AS BINARY)", "characters"
+    cuts = {"value": (begin, f"; raw has its first {CUT_CHARACTERS:,} {unit}")}
+    if spec.metadata:
+        cuts["key"] = (f"substring(key, 1, {CUT_CHARACTERS})", "")
+        cuts["headers"] = ("filter(headers, one -> false)", "")
+    sizes = {name: _HEADERS_SIZE if name == "headers" else f"octet_length({name})" for name in cuts}
+    large = {name: f"coalesce({sizes[name]} > {LONGEST_RECORD_BYTES}, false)" for name in cuts}
+    limit = f"the limit is {LONGEST_RECORD_BYTES:,} bytes, and only the topic has all of it"
+    why = " ".join(
+        f"WHEN {large[name]} THEN concat('{name} of ', format_number({sizes[name]}, 0), ' bytes; {limit}{kept}')"
+        for name, (_, kept) in cuts.items()
+    )
+    frame = frame.withColumn(_TOO_LARGE, F.expr(f"CASE {why} END"))
+    cut = {name: F.expr(f"CASE WHEN {large[name]} THEN {begin} ELSE {name} END") for name, (begin, _) in cuts.items()}
+    return frame.withColumns(cut)
 
 
 def _is_framework(name: str, metadata: bool) -> bool:
-    return name in ("_raw", "_position", "_malformed", "_detail", "_unknown") or (metadata and name in METADATA_COLUMNS)
+    ours = ("_raw", "_position", "_malformed", "_detail", "_unknown", _TOO_LARGE)
+    return name in ours or (metadata and name in METADATA_COLUMNS)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from tidegate.source import exact_csv, exact_json
+from tidegate.source import bounds, exact_csv, exact_json
 from tidegate.source.exact_values import Separators, literal
 from tidegate.spec.ddl import Column as DdlColumn
 from tidegate.spec.ddl import parse_ddl, quote_column
@@ -41,6 +41,8 @@ def parse_text(
     options: Mapping[str, str],
     unknown_fields_policy: str,
     values: str = "exact",
+    *,
+    undecoded: str | None = None,
 ) -> DataFrame:
     """``df`` with the columns of ``ddl_schema`` parsed from ``value_column`` (STRING), and what is wrong with a record.
 
@@ -49,7 +51,7 @@ def parse_text(
     STRING (why: names of fields, never values); ``_unknown`` ARRAY<STRING> (paths of the keys that the schema lacks,
     such as ``a.b`` and ``list[].c``; null when there are none). ``value_column`` becomes base64 where it is not valid
     UTF-8. Null texts are malformed, and blank ones too, but for ``text``. With ``values`` as_spark, values that Spark
-    changes pass.
+    changes pass. The column ``undecoded``, which is not kept, says why a text is none at all, or is null.
     """
     columns = parse_ddl(ddl_schema)
     value = quote_column(value_column)
@@ -60,6 +62,7 @@ def parse_text(
         tree = read_columns(columns)
         doubt = exact_json.doubt(tree, value, options, separators)
         text = exact_json.keep_numbers(tree, value, f"({_DOUBT} = 2)") if exact else value
+        text = f"CASE WHEN NOT ({_has_too_many_values(value)}) THEN {text} END"
         parsed = _parse_json(df.select("*", F.expr(doubt).alias(_DOUBT)), text, columns, options)
         close = exact_json.look_closely(tree, value, options, separators, exact=exact)
         sound = f"{_PARSED}.{_RECORD} IS NOT NULL AND {_PARSED}.{_CORRUPT} IS NULL"
@@ -79,28 +82,47 @@ def parse_text(
         problems, why_corrupt = [], ""
     else:
         raise ValueError(f"no parser for format {format!r}")
-    reasons = [(f"{value} IS NULL", f"'{TOMBSTONE}'"), (f"NOT is_valid_utf8({value})", "'not valid UTF-8'")]
+    no_text, no_utf8 = f"{value} IS NULL", f"NOT is_valid_utf8({value})"
+    wrong = [no_text, no_utf8, *(condition for condition, _ in problems)]
+    why = f"WHEN {no_text} THEN '{TOMBSTONE}' WHEN {no_utf8} THEN 'not valid UTF-8'"
+    if undecoded is not None:
+        wrong.append(f"{undecoded} IS NOT NULL")
+        why = f"WHEN {undecoded} IS NOT NULL THEN {undecoded} {why}"
+    if format == "json":
+        limit = f"too many values for one record; the limit is {bounds.MANY_VALUES:,}"
+        why += (
+            f" WHEN {_has_too_many_values(value)} THEN concat(format_number({_commas(value)}, 0), ' commas, {limit}')"
+        )
+    first, more = ["NULL"], list[str]()
     if format != "text":
-        reasons.append((_is_corrupt(format, value), why_corrupt))
-    reasons += [(condition, literal(text)) for condition, text in problems]
-    if exact and format != "text":
-        reasons.append((f"{_FAULTS} IS NOT NULL", list_faults(_FAULTS)))
+        is_corrupt = _is_corrupt(format, value)
+        wrong.append(is_corrupt)
+        first.append(f"CASE WHEN {is_corrupt} THEN {why_corrupt} END")
+        if problems:
+            # What was not read at all says nothing of single values.
+            more.append(f"CASE WHEN NOT ({is_corrupt}) OR contains(b, ': ') THEN {_list_problems(problems, 'b')} END")
+        if exact:
+            wrong.append(f"{_FAULTS} IS NOT NULL")
+            first.append(list_faults(_FAULTS))
     if format == "json" and unknown_fields_policy == "quarantine":
         some = f"array_join(transform(slice({_KEYS}, 1, {_NAMED_AT_MOST}), k -> left(k, {_NAME_CHARACTERS})), ', ')"
-        more = f"if(size({_KEYS}) > {_NAMED_AT_MOST}, concat(' and ', size({_KEYS}) - {_NAMED_AT_MOST}, ' more'), '')"
-        named = f"concat('fields that the schema lacks: ', {some}, {more})"
-        reasons.append((f"{_KEYS} IS NOT NULL", named))
+        rest = f"if(size({_KEYS}) > {_NAMED_AT_MOST}, concat(' and ', size({_KEYS}) - {_NAMED_AT_MOST}, ' more'), '')"
+        wrong.append(f"{_KEYS} IS NOT NULL")
+        more.append(f"CASE WHEN {_KEYS} IS NOT NULL THEN concat('fields that the schema lacks: ', {some}, {rest}) END")
     # The reasons hold lambdas, which neither whole-stage code nor the search for common expressions takes in: good
     # records must not meet them.
-    bad = " OR ".join(f"({condition})" for condition, _ in reasons)
+    bad = " OR ".join(f"({condition})" for condition in wrong)
     parsed = parsed.select("*", F.expr(f"coalesce({bad}, false)").alias(_BAD))
-    why = " ".join(f"WHEN {condition} THEN {text}" for condition, text in reasons)
-    detail = F.expr(f"CASE WHEN {_BAD} THEN CASE {why} ELSE 'does not fit the schema' END END")
+    all_of_it = ", ".join(["nullif(b, '')", *more])
+    named = f"transform(array(concat_ws('; ', {', '.join(first)})), b -> concat_ws('; ', {all_of_it}))[0]"
+    why += f" ELSE coalesce(nullif({named}, ''), 'does not fit the schema')"
+    detail = F.expr(f"CASE WHEN {_BAD} THEN CASE {why} END END")
     kept = [
         F.expr(f"CASE WHEN is_valid_utf8({value}) THEN {value} ELSE base64(CAST({value} AS BINARY)) END").alias(name)
         if name == value_column
         else F.col(quote_column(name))
         for name in df.columns
+        if name != undecoded
     ]
     rescued: list[Column] = []
     if unknown_fields_policy == "rescue":
@@ -114,6 +136,16 @@ def parse_text(
         detail.alias("_detail"),
         F.col(_KEYS).alias("_unknown"),
     )
+
+
+def _commas(value: str) -> str:
+    """SQL: the commas of a text."""
+    return f"(octet_length({value}) - octet_length(replace({value}, ',', '')))"
+
+
+def _has_too_many_values(value: str) -> str:
+    """SQL: whether a JSON text may be an array too large to parse; commas are counted in long texts only."""
+    return f"coalesce(octet_length({value}) > {bounds.MANY_VALUES} AND {_commas(value)} > {bounds.MANY_VALUES}, false)"
 
 
 def _parse_json(df: DataFrame, value: str, columns: Sequence[DdlColumn], options: Mapping[str, str]) -> DataFrame:
@@ -188,6 +220,21 @@ def list_faults(faults: str) -> str:
     return f"nullif(array_join(transform(slice({faults}, 1, {_NAMED_AT_MOST}), e -> {one}), '; '), '')"
 
 
+def _list_problems(problems: Sequence[tuple[str, str]], told: str) -> str:
+    """SQL: those of ``problems`` (condition, what is said) that are so, but for columns of which ``told`` (SQL, a text)
+    speaks already; NULL when there are none."""
+    cases = ", ".join(f"CASE WHEN {condition} THEN {literal(text)} END" for condition, text in problems)
+    is_told = f"contains(concat('; ', {told}), concat('; ', substring_index(p, ': ', 1), ': '))"
+    return _name_some(f"filter(array_distinct(array_compact(array({cases}))), p -> NOT {is_told})")
+
+
+def _name_some(texts: str) -> str:
+    """SQL: ``texts`` (ARRAY<STRING>) as one text, as many as are told; NULL when there are none."""
+    rest = f"if(size(a) > {_NAMED_AT_MOST}, concat('; and ', size(a) - {_NAMED_AT_MOST}, ' more'), '')"
+    some = f"nullif(concat(array_join(slice(a, 1, {_NAMED_AT_MOST}), '; '), {rest}), '')"
+    return f"transform(array({texts}), a -> {some})[0]"
+
+
 def _range_problems(columns: Sequence[DdlColumn], value: str, root: str) -> list[tuple[str, str]]:
     """Values that Spark reads and no other reader can show, or that are not what was written: (condition, text)."""
     problems = []
@@ -236,13 +283,13 @@ def _why_json(columns: Sequence[DdlColumn], value: str, options: Mapping[str, st
             alone += f"{_sql_map(_permissive(options))}).{_CORRUPT} IS NOT NULL"
             text = does_not_fit_inside(name, type_)
             wrong.append(f"CASE WHEN {_field(name, root)} IS NOT NULL AND {alone} THEN {literal(text)} END")
-    named = f"array_join(array_compact(array({', '.join(wrong)})), '; ')"
+    named = _name_some(f"array_compact(array({', '.join(wrong)}))")
     schema = literal(f"{_fields(columns, ' ')}, {_CORRUPT} STRING")
     whole = f"from_json({value}, {schema}, {_sql_map(_permissive(options))})"
     told = (
         f"transform(array({_as_map(value, options)}), m -> CASE "
         f"WHEN m IS NULL THEN 'not valid JSON' WHEN {whole}.{_CORRUPT} IS NULL THEN 'text after the JSON object' "
-        f"WHEN {named} != '' THEN {named} ELSE 'does not fit the schema' END)[0]"
+        f"ELSE coalesce({named}, 'does not fit the schema') END)[0]"
     )
     return (
         f"(CASE WHEN trim({value}) = '' THEN 'empty' "
@@ -250,20 +297,28 @@ def _why_json(columns: Sequence[DdlColumn], value: str, options: Mapping[str, st
     )
 
 
-def explain_csv_fault(columns: Sequence[DdlColumn], value: str, options: Mapping[str, str], root: str) -> str:
-    """SQL that names what is wrong with the corrupt csv row in ``value``; ``root`` is the struct of what was parsed."""
+def explain_csv_fault(
+    columns: Sequence[DdlColumn],
+    value: str,
+    options: Mapping[str, str],
+    root: str,
+    roots: Mapping[str, str] | None = None,
+) -> str:
+    """SQL that names what is wrong with the corrupt csv row in ``value``; ``root`` is the struct of what was parsed,
+    but for the columns of ``roots`` {name: struct}."""
+    roots = roots or {}
     strings = ", ".join(f"{quote_column(column.name)} STRING" for column in columns) + f", {_CORRUPT} STRING"
     as_text = f"from_csv({value}, {literal(strings)}, {_sql_map(_permissive(options))})"
     wrong = [
-        f"CASE WHEN {_field(name, root)} IS NULL AND s.{quote_column(name)} IS NOT NULL "
+        f"CASE WHEN {_field(name, roots.get(name, root))} IS NULL AND s.{quote_column(name)} IS NOT NULL "
         f"THEN {literal(does_not_fit(name, type_))} END"
         for name, type_, _ in columns
     ]
-    named = f"array_join(array_compact(array({', '.join(wrong)})), '; ')"
+    named = _name_some(f"array_compact(array({', '.join(wrong)}))")
     return (
         f"(CASE WHEN trim({value}) = '' THEN 'empty' ELSE transform(array({as_text}), s -> CASE "
         f"WHEN s IS NULL THEN 'not a CSV row' WHEN s.{_CORRUPT} IS NOT NULL THEN 'not {len(columns)} columns' "
-        f"WHEN {named} != '' THEN {named} ELSE 'does not fit the schema' END)[0] END)"
+        f"ELSE coalesce({named}, 'does not fit the schema') END)[0] END)"
     )
 
 

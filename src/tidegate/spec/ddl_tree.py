@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tidegate.spec.ddl import Column
 
@@ -57,6 +57,19 @@ def read_type(text: str) -> Node:
         named = [_name_and_type(part) for part in parts]
         return Node(kind, text, tuple((name, read_type(inner)) for name, inner in named))
     return Node(kind, text, (("", read_type(parts[-1])),), read_type(parts[0]) if kind == "map" else None)
+
+
+def read_json(kind: Any) -> Node:
+    """The tree of a type as Spark writes it in JSON: a word, or an object with ``type`` and what is inside."""
+    if isinstance(kind, str):
+        return Node(kind.partition("(")[0], kind)
+    if kind["type"] == "struct":
+        return Node("struct", "", tuple((field["name"], read_json(field["type"])) for field in kind["fields"]))
+    if kind["type"] == "array":
+        return Node("array", "", (("", read_json(kind["elementType"])),))
+    if kind["type"] == "map":
+        return Node("map", "", (("", read_json(kind["valueType"])),), read_json(kind["keyType"]))
+    return Node(kind["type"], "")
 
 
 def read_columns(columns: Sequence[Column]) -> Node:

@@ -2,6 +2,7 @@
 
 What the environment says goes over the file, key by key. The value of a mapping is a JSON object, because a variable's
 name can hold neither the dots nor the lower case of ``spark.executor.memory``; its keys go over the file's one by one.
+That of a list is a JSON array, which replaces the file's.
 """
 
 from __future__ import annotations
@@ -75,14 +76,23 @@ def _read_overlay(document: Document, environment: Mapping[str, str], code: str)
             document.faults.append(Fault(f"environment variable {variable}", None, "", message, fix, code))
         elif value == "":
             continue
-        elif _is_mapping(path):
-            entries = _read_object(value)
+        elif _is_a(dict, path):
+            entries = _read_json(value, dict)
             if entries is None:
                 message, fix = "the value is not a JSON object", f'write it like {variable}=\'{{"name": "value"}}\''
                 fault = Fault(f"environment variable {variable}", None, name_path(path), message, fix, code)
                 document.faults.append(fault)
             else:
                 overlay |= {(*path, key): (variable, one) for key, one in entries.items()}
+        elif _is_a(list, path):
+            items = _read_json(value, list)
+            if items is None:
+                message, fix = "the value is not a JSON array", f"write it like {variable}='[...]'"
+                document.faults.append(
+                    Fault(f"environment variable {variable}", None, name_path(path), message, fix, code)
+                )
+            else:
+                overlay[path] = (variable, items)
         else:
             is_null = value == "null" and type(None) in get_args(_annotation(path))
             overlay[path] = (variable, None if is_null else value)
@@ -92,17 +102,18 @@ def _read_overlay(document: Document, environment: Mapping[str, str], code: str)
 def _explain_entry(variable: str, known: Mapping[str, KeyPath]) -> str | None:
     """What to write instead of a variable for one entry of a mapping."""
     for name, path in known.items():
-        if variable.startswith(f"{name}__") and _is_mapping(path):
+        if variable.startswith(f"{name}__") and _is_a(dict, path):
             return f'write the entry as JSON: {name}=\'{{"name": "value"}}\''
     return None
 
 
-def _read_object(text: str) -> dict[str, Any] | None:
+def _read_json(text: str, kind: type) -> Any:
+    """The value, or None when it is no JSON of that kind."""
     try:
         value = json.loads(text)
     except ValueError:
         return None
-    return value if isinstance(value, dict) else None
+    return value if isinstance(value, kind) else None
 
 
 def _annotation(path: KeyPath) -> Any:
@@ -114,8 +125,8 @@ def _annotation(path: KeyPath) -> Any:
     return model.model_fields[str(path[-1])].annotation
 
 
-def _is_mapping(path: KeyPath) -> bool:
-    return getattr(_annotation(path), "__origin__", None) is dict
+def _is_a(kind: type, path: KeyPath) -> bool:
+    return getattr(_annotation(path), "__origin__", None) is kind
 
 
 def _take_out(data: dict[str, Any], path: KeyPath) -> None:

@@ -82,6 +82,9 @@ _BY_MODEL = {
         "schedule": "Cron with five fields, or null for manual runs only.",
         "sources": "Where rows come from; the names are the argument names of the transform.",
         "transform": "transform.py or transform.sql in the folder of the pipeline; left out, rows pass unchanged.",
+        "on_row_error": "What becomes of a record on which the transform fails (a cast, a division by zero, Python "
+        "code). fail: it ends the run. quarantine: it goes to quarantine as malformed, and the others go on; up to 100 "
+        "records of a batch, and not in a query with state.",
         "trigger": "available_now: batches within the sources' limits; once: one batch without limits.",
         "output_mode": "append: rows are added; update: a row replaces the one with its keys; complete: the result "
         "replaces the table.",
@@ -108,6 +111,12 @@ _BY_MODEL = {
     "ProjectSparkSpec": {
         "connection": "The Airflow connection of type Spark that the DAGs use.",
         "master": "The Spark master that the command line uses.",
+        "packages": "Jars for Spark, which `tidegate jars` fetches: `{jar: group:name:version, sha256: ...}` for each. "
+        "Every driver of the project gets them; what a jar depends on is listed too.",
+    },
+    "PackageSpec": {
+        "jar": "The coordinates of one jar: group:name:version.",
+        "sha256": "The SHA-256 checksum of the file. Left out, `tidegate jars` prints it, and runs are refused.",
     },
     "ProjectKafkaSpec": {
         "bootstrap_servers": "host:port of the brokers, with commas between.",

@@ -39,8 +39,8 @@ class Strict(BaseModel):
 
 LINE_FORMATS = ("json", "csv", "text")
 """Formats of files whose records are lines."""
-COLUMNAR_FORMATS = ("parquet", "orc")
-"""Formats of files whose footer names the columns."""
+SELF_DESCRIBING_FORMATS = ("parquet", "orc", "avro")
+"""Formats of files that tell their own columns, in a footer or a header."""
 
 
 class FilesSource(Strict):
@@ -48,7 +48,7 @@ class FilesSource(Strict):
 
     type: Literal["files"]
     path: str
-    format: Literal["json", "csv", "text", "parquet", "orc"]
+    format: Literal["json", "csv", "text", "xml", "parquet", "orc", "avro"]
     schema_: Annotated[str | None, Field(alias="schema")] = None
     event_time: str | None = None
     watermark: Seconds | None = None
@@ -198,6 +198,7 @@ class PipelineSpec(Strict):
     schedule: str | None = None
     sources: Annotated[dict[Annotated[str, Field(pattern=SOURCE_NAME_PATTERN)], SourceSpec], Field(min_length=1)]
     transform: str | None = None
+    on_row_error: Literal["fail", "quarantine"] = "fail"
     trigger: Literal["available_now", "once"] = "available_now"
     output_mode: Literal["append", "update", "complete"] = "append"
     watermark_policy: Literal["min", "max"] = "min"
@@ -230,12 +231,20 @@ def is_static(source: FilesSource | KafkaSource | RateSource | SocketSource) -> 
     return bool(getattr(source, "static", False))
 
 
+class PackageSpec(Strict):
+    """A jar that Spark is given: ``group:name:version``, and the checksum of the file."""
+
+    jar: str
+    sha256: str | None = None
+
+
 class ProjectSparkSpec(Strict):
     """How Spark is reached: DAGs use the connection, the command line the master."""
 
     connection: str = "spark_default"
     master: str = "local[*]"
     conf: dict[str, str | int | float | bool] = {}
+    packages: list[PackageSpec] = []
 
 
 class ProjectKafkaSpec(Strict):

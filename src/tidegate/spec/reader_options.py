@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from tidegate.spec.document import KeyPath, names_variable
+from tidegate.spec.encodings import ENCODINGS, encoding_of, find_encoding, is_decoded, is_wide
 from tidegate.spec.faults import describe_allowed, name_nearest, show_value
 from tidegate.spec.findings import Finding
 from tidegate.spec.kafka_options import check_kafka_option
@@ -48,6 +49,7 @@ PARSER_OPTIONS: dict[str, dict[str, Kind]] = {
         "allowSingleQuotes": "bool",
         "allowUnquotedControlChars": "bool",
         "allowUnquotedFieldNames": "bool",
+        "encoding": "text",
         "lineSep": "text",
         "multiLine": "bool",
     },
@@ -74,9 +76,21 @@ PARSER_OPTIONS: dict[str, dict[str, Kind]] = {
         "sep": "text",
         "unescapedQuoteHandling": "text",
     },
-    "text": {"lineSep": "text", "wholetext": "bool"},
+    "text": {"encoding": "text", "lineSep": "text", "wholetext": "bool"},
+    "xml": {
+        **_TIMES,
+        "attributePrefix": "text",
+        "encoding": "text",
+        "excludeAttribute": "bool",
+        "ignoreNamespace": "bool",
+        "ignoreSurroundingSpaces": "bool",
+        "nullValue": "text",
+        "rowTag": "text",
+        "valueTag": "text",
+    },
     "parquet": {"datetimeRebaseMode": "text", "int96RebaseMode": "text"},
     "orc": {},
+    "avro": {"datetimeRebaseMode": "text"},
     "raw": {},
 }
 
@@ -140,15 +154,11 @@ _REFUSED_KAFKA: dict[str, tuple[str, str]] = {
     "groupIdPrefix": ("tidegate names the consumer group itself", "remove it"),
 }
 _REFUSED_BY_FORMAT: dict[str, dict[str, tuple[str, str]]] = {
-    "json": {
-        "encoding": ("JSON is read as UTF-8", "convert the files to UTF-8"),
-        "charset": ("JSON is read as UTF-8", "convert the files to UTF-8"),
-    },
+    "json": {"charset": ("it is another name of encoding", "write encoding")},
     "csv": {
         "charset": ("it is another name of encoding", "write encoding"),
         "enforceSchema": ("where there is a header, it is always checked against the schema", "remove it"),
     },
-    "text": {"encoding": ("text is read as UTF-8", "convert the files to UTF-8")},
 }
 
 _VALUES: dict[str, tuple[str, ...]] = {
@@ -186,11 +196,37 @@ def check_reader_options(path: KeyPath, source: FilesSource | KafkaSource) -> li
     if {"maxFilesPerTrigger", "maxBytesPerTrigger"} <= set(source.options):
         fix = "keep one of the two"
         found.append(Finding((*path, "maxBytesPerTrigger"), "Spark refuses both limits in one stream", fix))
-    if has_documents(source) and "lineSep" in source.options:
+    if source.format == "json" and has_documents(source) and "lineSep" in source.options:
         found.append(Finding((*path, "lineSep"), "with multiLine a line is not a record", "remove it"))
+    found += _check_encoding(path, source)
+    if isinstance(source, FilesSource) and source.format == "xml":
+        found += _check_row_tag(path, str(source.options.get("rowTag", "")))
     if {"sep", "delimiter"} <= set(source.options) and source.format == "csv":
         found.append(Finding((*path, "delimiter"), "sep and delimiter are two names of one option", "keep sep"))
     return found
+
+
+def _check_row_tag(path: KeyPath, tag: str) -> list[Finding]:
+    fix = "name the element that is a record: options: {rowTag: order}"
+    if not tag:
+        return [Finding(path, "xml needs the option rowTag", fix)]
+    if any(letter.isspace() or letter in "<>/&='\"" for letter in tag):
+        return [Finding((*path, "rowTag"), f"{show_value(tag)} is not the name of an element", fix)]
+    return []
+
+
+def _check_encoding(path: KeyPath, source: FilesSource | KafkaSource) -> list[Finding]:
+    if not is_decoded(source) or "encoding" not in source.options:
+        return []
+    told = str(source.options["encoding"])
+    if find_encoding(told) is None:
+        message = f"{show_value(told, 'encoding')} is not an encoding that {source.format} files are read in"
+        fix = f"{describe_allowed(told, ENCODINGS)}; or convert the files to UTF-8"
+        return [Finding((*path, "encoding"), message, fix)]
+    if encoding_of(source) != "UTF-8" and not str(source.options.get("lineSep", "")).isascii():
+        message = f"a lineSep beyond ASCII cannot be told in {told}"
+        return [Finding((*path, "lineSep"), message, "write another lineSep, or convert the files to UTF-8")]
+    return []
 
 
 def list_allowed(source: FilesSource | KafkaSource) -> dict[str, Kind]:
@@ -212,14 +248,24 @@ def parser_options(source: FilesSource | KafkaSource) -> dict[str, str]:
 
 
 def has_documents(source: FilesSource | KafkaSource) -> bool:
-    """Whether the files of ``source`` hold JSON over several lines."""
+    """Whether the files of ``source`` hold JSON over several lines, or XML."""
+    if source.format == "xml":
+        return True
     is_set = show_option(source.options.get("multiLine", False)) == "true"
     return isinstance(source, FilesSource) and source.format == "json" and is_set
 
 
-def is_wide(encoding: str) -> bool:
-    """Whether each character of an encoding takes two bytes or four."""
-    return encoding.lower().replace("-", "").replace("_", "").startswith(("utf16", "utf32"))
+def is_read_whole(source: FilesSource | KafkaSource) -> bool:
+    """Whether Spark takes a file of ``source`` as one text, which tidegate takes apart."""
+    return has_documents(source) or is_wide(encoding_of(source))
+
+
+def has_line_records(source: FilesSource) -> bool:
+    """Whether a line of a text file of ``source`` is a record: one that is left out leaves the others as they are."""
+    options = {key: show_option(value) for key, value in source.options.items()}
+    if is_read_whole(source) or "true" in (options.get("multiLine"), options.get("wholetext")):
+        return False
+    return not is_wide(options.get("encoding", ""))
 
 
 def show_option(value: Any) -> str:

@@ -7,10 +7,11 @@ from datetime import datetime
 
 from tidegate.spec.ddl import Column, DdlError, is_infer, parse_ddl
 from tidegate.spec.document import names_variable
+from tidegate.spec.encodings import is_wide
 from tidegate.spec.faults import STORAGE_NOT_SUPPORTED, name_nearest, show_value
 from tidegate.spec.findings import Finding
 from tidegate.spec.models import (
-    COLUMNAR_FORMATS,
+    SELF_DESCRIBING_FORMATS,
     FilesSource,
     KafkaSource,
     PipelineSpec,
@@ -19,7 +20,7 @@ from tidegate.spec.models import (
     SourceSpec,
 )
 from tidegate.spec.paths import is_uri
-from tidegate.spec.reader_options import check_reader_options, is_wide
+from tidegate.spec.reader_options import check_reader_options
 from tidegate.spec.trial_options import check_trial_options, gives_timestamp
 
 KAFKA_METADATA: tuple[Column, ...] = (
@@ -47,8 +48,10 @@ def check_source(name: str, source: SourceSpec, spec: PipelineSpec) -> list[Find
         found += _check_schema(name, source)
         found += check_reader_options((*here, "options"), source)
         found += _check_once(name, source, spec)
-        if source.unknown_fields != "report" and source.format != "json":
-            message = f"unknown_fields: {source.unknown_fields} is for json; {source.format} has no unknown fields"
+        if source.unknown_fields != "report" and source.format not in ("json", "xml"):
+            message = (
+                f"unknown_fields: {source.unknown_fields} is for json and xml; {source.format} has no unknown fields"
+            )
             found.append(Finding((*here, "unknown_fields"), message, "remove it"))
     if isinstance(source, FilesSource):
         found += _check_path((*here, "path"), source.path)
@@ -95,6 +98,9 @@ def _check_schema(name: str, source: FilesSource | KafkaSource) -> list[Finding]
         if source.format in ("text", "raw"):
             return []
         return [Finding(here, f"{source.format} needs a schema", "add `schema: id BIGINT, name STRING`")]
+    if is_infer(text) and source.format in ("xml", "avro"):
+        fix = "write the columns: schema: id BIGINT, name STRING"
+        return [Finding(here, f"schema: infer is not for {source.format}", fix)]
     if is_infer(text) and isinstance(source, FilesSource) and source.format != "text":
         return []
     if is_infer(text) and source.format in ("json", "csv"):
@@ -175,8 +181,10 @@ def _check_on_change(here: tuple[str | int, ...], source: FilesSource) -> list[F
     if source.on_change == "fail":
         return []
     other = "write report or fail"
-    if source.format in COLUMNAR_FORMATS:
+    if source.format in SELF_DESCRIBING_FORMATS:
         return [Finding(here, f"reread_tail reads appended lines, and {source.format} has none", other)]
+    if source.format == "xml":
+        return [Finding(here, "reread_tail reads appended lines, and in xml a line is not a record", other)]
     options = {key: str(value).lower() for key, value in source.options.items()}
     for key in ("wholetext", "multiLine"):
         if options.get(key) == "true":

@@ -32,8 +32,8 @@ _OWNED: dict[str, str] = {
     "spark.sql.streaming.offsetLog.formatVersion": "the checkpoint is read without Spark as well",
     "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "a late task could change what was checked",
     "spark.hadoop.fs.defaultFS": "tidegate's folders are folders, on storage that all machines see",
-    "spark.jars": "tidegate passes checked jars",
-    "spark.jars.packages": "jars are never resolved while a pipeline runs",
+    "spark.jars": "tidegate passes checked jars: spark.packages in tidegate.yaml lists them",
+    "spark.jars.packages": "jars are never resolved while a pipeline runs: spark.packages in tidegate.yaml lists them",
 }
 _INSTEAD = {
     "spark.sql.streaming.multipleWatermarkPolicy": "remove it; with watermarks on several sources write "

@@ -1,0 +1,13 @@
+"""How large a record may be: Spark holds each several times over, and one that is too large would end every driver."""
+
+from __future__ import annotations
+
+LONGEST_RECORD_BYTES = 8 << 20
+"""A driver of 1 GiB reads records of so many bytes, several at a time (docs/how-to/size-it.md)."""
+
+CUT_CHARACTERS = 1000
+"""What quarantine keeps of the text of a Kafka record that is longer: the topic has the whole."""
+
+MANY_VALUES = 2_000_000
+"""A JSON record with more commas is not parsed: Spark takes some hundred bytes for each element of an array while it
+parses, and two tasks with arrays of 4 million numbers each, 8 MiB of text, end a driver of 1 GiB. 2 million passed."""

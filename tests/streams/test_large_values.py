@@ -1,0 +1,61 @@
+"""Values of parquet and orc files that no driver could hold: the file is kept and named, the others are read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import orc
+
+from tests.readers import read_agreed
+from tests.streaming import make_streaming, source
+from tidegate.source.bounds import LONGEST_RECORD_BYTES
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def test_a_giant_array_in_a_small_file(spark: SparkSession, tmp_path: Path) -> None:
+    """[7, 7, ...] of 8 Mi numbers takes a few hundred bytes in a file and 32 MiB wherever it is read."""
+    kinds = ("parquet", "orc")
+    sources = "".join(source(kind, "id STRING, numbers ARRAY<INT>", format=kind) for kind in kinds)
+    (tmp_path / "jobs/flow").mkdir(parents=True, exist_ok=True)
+    flow = make_streaming(
+        tmp_path,
+        spark,
+        f"transform: transform.sql\nsources:\n{sources}",
+    )
+    flow.write("jobs/flow/transform.sql", "SELECT * FROM parquet UNION ALL SELECT * FROM orc\n")
+    for kind in kinds:
+        folder = tmp_path / "data/in" / kind
+        folder.mkdir(parents=True)
+        for name, numbers in (("fits", [[1], None]), ("giant", [[1], [7] * LONGEST_RECORD_BYTES])):
+            table = pa.table({"id": [kind, "last"], "numbers": pa.array(numbers, pa.list_(pa.int32()))})
+            path = folder / f"{name}.{kind}"
+            pq.write_table(table, path) if kind == "parquet" else orc.write_table(table, str(path))
+    report = flow.run()
+    assert (report["rows"]["read"], report["rows"]["malformed"], report["rows"]["published"]) == (6, 2, 4)
+    flow.expect("id", [("parquet",), ("last",), ("orc",), ("last",)])
+    rows = read_agreed(tmp_path / "data/quarantine/flow", spark)
+    why = "row 2: column numbers has 33,554,432 bytes; the limit is 8,388,608 bytes; the file is kept as unreadable/"
+    assert len(rows) == 2 and all(row["detail"].startswith(why) and "/giant." in row["position"] for row in rows)
+
+
+def test_a_quote_that_is_not_closed(spark: SparkSession, tmp_path: Path) -> None:
+    options = {"header": "true", "multiLine": "true"}
+    sources = source("events", "id STRING, n INT", format="csv", options=options)
+    flow = make_streaming(tmp_path, spark, f"sources:\n{sources}")
+    lines = "swallowed,1\n" * (LONGEST_RECORD_BYTES // 12 + 1)
+    flow.write("data/in/events/open.csv", f'id,n\nbefore,1\n"open,2\n{lines}')
+    flow.write("data/in/events/good.csv", 'id,n\n"two\nlines",3\n')
+    report = flow.run()
+    assert (report["rows"]["read"], report["rows"]["malformed"], report["rows"]["published"]) == (2, 1, 1)
+    flow.expect("id n", [("two\nlines", 3)])
+    [row] = read_agreed(tmp_path / "data/quarantine/flow", spark)
+    why = "after 2 records (a header is one), field 1 of the next has more than 8,388,608 characters: "
+    assert (
+        row["detail"].startswith(f"{why}is its quote closed?; the file is kept as unreadable/")
+        and "open.csv" in row["position"]
+    )
