@@ -70,6 +70,8 @@ def _main(
 def main() -> NoReturn:
     """Entry point: runs a command, prints an error as people read it, and exits with its code."""
     signal.signal(signal.SIGTERM, _stop)
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as a shell starts what runs in the background
+        signal.signal(signal.SIGINT, _stop)  # typer would end a command without a word
     try:
         code = app(standalone_mode=False)  # what typer.Exit carried is returned here, not raised
     except TidegateError as error:
@@ -78,8 +80,6 @@ def main() -> NoReturn:
         raise SystemExit(leaving.exit_code) from None
     except typer.Abort:
         raise SystemExit(75) from None
-    except KeyboardInterrupt:
-        _fail(_stopped("SIGINT"))
     except Exception as error:
         if hasattr(error, "exit_code") and hasattr(error, "show"):  # click's own: wrong use
             error.show()
