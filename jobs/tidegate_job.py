@@ -5,10 +5,10 @@
 
 import sys
 
-from tidegate.ingest.light_start import start_light
+from tidegate.session.light_start import start_light
 
 if __name__ == "__main__":
     start_light()  # before the first import of pyspark
-    from tidegate.run.application import main
+    from tidegate.application import main
 
     sys.exit(main())

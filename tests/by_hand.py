@@ -15,19 +15,19 @@ import pytest
 
 from tests.readers import read_agreed
 from tests.staged import Stager
+from tidegate.driver.jvm import PINNED
 from tidegate.errors import TryAgainError
-from tidegate.ingest.jvm import PINNED
+from tidegate.gate.increment import audit_increment, publish_increment
 from tidegate.lease import Lease
+from tidegate.pipeline import load_pipeline
+from tidegate.preflight.agreement import check_agreement, gather_facts
 from tidegate.project import PipelinePaths, Project, load_project
-from tidegate.run.gate import audit_increment, publish_increment
-from tidegate.run.preflight import check_agreement, gather_facts
-from tidegate.run.rebirth import pin_paths
-from tidegate.run.repair import repair_pipeline
-from tidegate.run.report import fill_from_manifests, load_report, new_report, save_report
-from tidegate.run.settle import sweep_attempts, sync_owed
+from tidegate.recovery.recover import sweep_attempts, sync_owed
+from tidegate.reports.report import fill_from_manifests, load_report, new_report, save_report
+from tidegate.restart.rebirth import pin_paths
+from tidegate.restart.repair import repair_pipeline
 from tidegate.run.steps import RunContext
-from tidegate.source.ledger import LedgerRow, NewFile, open_ledger
-from tidegate.spec.load import load_pipeline
+from tidegate.sources.files.ledger import LedgerRow, NewFile, open_ledger
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import name_query, new_birth, read_birth, replace_birth, write_birth
 from tidegate.staging.checkpoint import read_checkpoint
@@ -88,7 +88,7 @@ class ByHand:
         (self.root / "data" / "inbox").mkdir(parents=True, exist_ok=True)
         (self.root / "tidegate.yaml").write_text("version: 1\n")
         self.write_spec("data/inbox")
-        self.patch.setattr("tidegate.run.repair.acquire", self.leases.take)
+        self.patch.setattr("tidegate.restart.repair.acquire", self.leases.take)
 
     def write_spec(self, path: str) -> None:
         """The spec with another source path: under a living checkpoint a disagreement, SPEC_CHANGED."""

@@ -15,10 +15,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from tidegate.ingest.order import read_order, write_result
+from tidegate.driver.order import read_order, write_result
+from tidegate.driver.submit import SubmitPlan
 from tidegate.project import PipelinePaths, Project, load_project
-from tidegate.run.submit import SubmitPlan
-from tidegate.source.kafka_broker import Offsets, TopicState
+from tidegate.sources.kafka.brokers import Offsets, TopicState
 from tidegate.staging.birth import read_birth
 from tidegate.staging.checkpoint import read_checkpoint, read_given, read_offsets, read_start
 from tidegate.staging.manifest import BatchManifest, SourceRange, write_manifest

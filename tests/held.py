@@ -15,13 +15,13 @@ import pytest
 from tests.staged import QUERY, Stager
 from tidegate.audit.engine import RuleResult
 from tidegate.errors import HeldError, TryAgainError
+from tidegate.preflight.agreement import gather_facts
 from tidegate.project import PipelinePaths, Project, load_project
+from tidegate.reports.report import load_report
+from tidegate.reports.verdicts import Ruling
 from tidegate.run import steps
-from tidegate.run.preflight import gather_facts
-from tidegate.run.report import load_report
-from tidegate.run.verdicts import Ruling
 from tidegate.staging.manifest import write_manifest
-from tidegate.table.log import open_table, read_table_state
+from tidegate.table.log.state import open_table, read_table_state
 
 NAME = "orders"
 _SPEC = f"""version: 1

@@ -9,16 +9,16 @@ from typing import Any, cast
 
 from tests.staged import QUERY, Stager, make_paths
 from tidegate.errors import TryAgainError
+from tidegate.gate.increment import audit_increment, publish_increment
 from tidegate.lease import Lease
 from tidegate.project import Project
-from tidegate.run.gate import audit_increment, publish_increment
-from tidegate.run.report import RunReport, fill_from_manifests, load_report, new_report, save_report
-from tidegate.run.settle import sweep_attempts
+from tidegate.recovery.recover import sweep_attempts
+from tidegate.reports.report import RunReport, fill_from_manifests, load_report, new_report, save_report
 from tidegate.run.steps import RunContext
 from tidegate.spec.models import PipelineSpec, ProjectSpec
 from tidegate.staging.manifest import BatchManifest, write_manifest
-from tidegate.table.intent import pending_intents
-from tidegate.table.log import read_table_state
+from tidegate.table.log.state import read_table_state
+from tidegate.table.publish.intent import pending_intents
 
 
 @dataclass

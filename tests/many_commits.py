@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from tests.staged import QUERY, make_schema
-from tidegate.table.commit import commit_files
-from tidegate.table.log import DataFile, read_log
+from tidegate.table.log.commit import commit_files
+from tidegate.table.log.state import DataFile, read_log
 
 SCHEMA = make_schema(id="long")
 

@@ -14,9 +14,9 @@ from tidegate.sink.feed import Feeder, feed_sink
 from tidegate.sink.foreach import ForeachFeeder
 from tidegate.sink.progress import begin_sink
 from tidegate.spec.models import ForeachSink
-from tidegate.table.log import TableState, read_table_state
-from tidegate.table.plan import plan_publish
-from tidegate.table.publish import finish_intent, write_intent
+from tidegate.table.log.state import TableState, read_table_state
+from tidegate.table.publish.plan import plan_publish
+from tidegate.table.publish.publish import finish_intent, write_intent
 
 SINK = ForeachSink(type="foreach", writer="sinks.py:Writer")
 WRITER = """\

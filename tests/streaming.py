@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.readers import read_agreed
+from tidegate.delivery.job import DeliveryOrder
+from tidegate.delivery.job import main as deliver
+from tidegate.driver.submit import SubmitPlan
 from tidegate.ingest.job import drain_order
 from tidegate.project import Project, load_project
 from tidegate.run.steps import run_pipeline
-from tidegate.run.submit import SubmitPlan
-from tidegate.sink.job import DeliveryOrder
-from tidegate.sink.job import main as deliver
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

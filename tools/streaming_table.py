@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidegate.catalyst.state import set_state_conf
+from tidegate.driver.order import IngestOrder
 from tidegate.errors import UsageError
-from tidegate.ingest.order import IngestOrder
 from tidegate.ingest.query import PreparedQuery, prepare_query
 from tidegate.ingest.read import SourceReader
-from tidegate.ingest.state import set_state_conf
+from tidegate.pipeline import load_pipeline
 from tidegate.project import load_project
-from tidegate.spec.load import load_pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tidegate.source.spark_parse import parse_text
+from tidegate.reading.records import parse_text
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession

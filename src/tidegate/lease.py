@@ -43,7 +43,7 @@ from typing import Any, Literal, Self
 
 from tidegate import storage
 from tidegate.errors import TryAgainError
-from tidegate.machine import find_whereabouts, is_dead, now_text, read_boot_id, read_clock, read_process_start
+from tidegate.process.machine import find_whereabouts, is_dead, now_text, read_boot_id, read_clock, read_process_start
 from tidegate.project import PipelinePaths
 
 _TOKEN_FILE = re.compile(r"^(\d{12})(\.state)?\.json$")

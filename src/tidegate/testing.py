@@ -27,21 +27,21 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from tidegate.driver.packages import find_packages
 from tidegate.errors import TidegateError, UsageError
+from tidegate.pipeline import load_pipeline
 from tidegate.project import PipelinePaths, Project, load_project
-from tidegate.run.packages import find_packages
 from tidegate.run.steps import run_pipeline
 from tidegate.sink.rows import read_file
 from tidegate.spec.environment import PREFIX
-from tidegate.spec.load import load_pipeline
 from tidegate.spec.source_checks import list_columns
 from tidegate.table.delivery import delivered_rows
-from tidegate.table.log import read_table_state
+from tidegate.table.log.state import read_table_state
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tidegate.run.submit import SubmitPlan
+    from tidegate.driver.submit import SubmitPlan
 
 Rows = Sequence[Mapping[str, Any]]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tidegate.run.process_tree import ProcessMark, list_tree
+from tidegate.process.tree import ProcessMark, list_tree
 
 
 def read_command(pid: int) -> str:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.run.process_tree import ProcessMark, list_tree
-from tidegate.run.submit import SubmitPlan  # noqa: F401  (the stand-in builds one: fail here, not in there)
+from tidegate.driver.submit import SubmitPlan  # noqa: F401  (the stand-in builds one: fail here, not in there)
+from tidegate.process.tree import ProcessMark, list_tree
 
 STAND_INS = Path(__file__).parent / "stand_ins"
 CANARIES = ("canary-in-conf", "canary-in-env")

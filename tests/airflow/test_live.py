@@ -25,8 +25,8 @@ from tests.airflow.live_project import (
 )
 from tests.airflow.processes import DriverWatch, list_drivers, read_command, wait_until_gone
 from tidegate.lease import acquire
+from tidegate.process.tree import ProcessMark, list_tree
 from tidegate.project import load_project
-from tidegate.run.process_tree import ProcessMark, list_tree
 from tidegate.run.steps import decide
 from tools.airflow_client import AirflowClient
 from tools.airflow_local import start_airflow

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tidegate.run.progress import describe_event, describe_report, parse_marker
+from tidegate.driver.progress import describe_event, describe_report, parse_marker
 
 
 def test_progress_is_readable() -> None:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tidegate.driver.failures import explain
 from tidegate.errors import TryAgainError
-from tidegate.ingest.failures import explain
-from tidegate.source.kafka import offsets_from_json, plan_kafka, resolve_birth
-from tidegate.source.spark_kafka import read_kafka
+from tidegate.reading.kafka import read_kafka
+from tidegate.sources.kafka.offsets import offsets_from_json, plan_kafka, resolve_birth
 from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
 from tidegate.staging.checkpoint import read_checkpoint, read_offsets
 

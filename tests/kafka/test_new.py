@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tidegate.errors import SourceLostError, TryAgainError, UsageError
+from tidegate.pipeline import list_pipelines, load_pipeline
 from tidegate.project import Project, load_project
-from tidegate.run.scaffold import new_topic_pipeline
-from tidegate.run.validate import validate_pipelines
-from tidegate.spec.load import list_pipelines, load_pipeline
+from tidegate.scaffold.write import new_topic_pipeline
 from tidegate.spec.models import KafkaSource
+from tidegate.validate.command import validate_pipelines
 
 if TYPE_CHECKING:
     from tests.kafka.conftest import Topics

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tidegate.errors import SourceLostError, TryAgainError, UsageError
-from tidegate.source.kafka import KafkaBirth, extend_birth, plan_kafka, resolve_birth
-from tidegate.source.kafka_loss import (
+from tidegate.sources.kafka.loss import (
     KafkaLoss,
     birth_after_loss,
     find_loss,
     offsets_after_loss,
 )
+from tidegate.sources.kafka.offsets import KafkaBirth, extend_birth, plan_kafka, resolve_birth
 from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
 
 if TYPE_CHECKING:
@@ -283,7 +283,7 @@ def test_an_idle_look_costs_little(topics: Topics, kafka: ProjectKafkaSpec) -> N
     topic = topics.create(partitions=6)
     code = (
         "import resource, sys\n"
-        "from tidegate.source.kafka import plan_kafka, resolve_birth\n"
+        "from tidegate.sources.kafka.offsets import plan_kafka, resolve_birth\n"
         "from tidegate.spec.models import KafkaSource, ProjectKafkaSpec\n"
         "before = resource.getrusage(resource.RUSAGE_SELF)\n"
         f"spec = KafkaSource(type='kafka', format='text', topics=[{topic!r}], starting_offsets='latest')\n"

@@ -25,7 +25,7 @@ from tidegate.sink.kafka_fault import KafkaFaults
 from tidegate.sink.kafka_producer import TransactionalProducer
 from tidegate.sink.kafka_records import Record as KafkaRecord
 from tidegate.sink.progress import begin_sink, last_fed
-from tidegate.source.kafka_options import map_settings
+from tidegate.sources.kafka.settings import map_settings
 from tidegate.spec.models import KafkaSink, ProjectKafkaSpec
 
 Record = tuple[str | None, dict[str, Any] | None, dict[str, str]]
@@ -124,9 +124,9 @@ from tidegate.sink.kafka import KafkaFeeder
 from tidegate.sink.kafka_fault import KafkaFaults
 from tidegate.sink.kafka_producer import TransactionalProducer
 from tidegate.sink.kafka_records import Record as KafkaRecord
-from tidegate.source.kafka_options import map_settings
+from tidegate.sources.kafka.settings import map_settings
 from tidegate.spec.models import KafkaSink, ProjectKafkaSpec
-from tidegate.table.log import read_table_state
+from tidegate.table.log.state import read_table_state
 root, topic, address = sys.argv[1:]
 paths, sink = make_paths(Path(root)), KafkaSink(type="kafka", topic=topic)
 table = read_table_state(paths.table)

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F
 
-from tidegate.source.bounds import CUT_CHARACTERS, LONGEST_RECORD_BYTES
-from tidegate.source.kafka import (
+from tidegate.reading.kafka import METADATA_COLUMNS, read_kafka, read_range
+from tidegate.sources.bounds import CUT_CHARACTERS, LONGEST_RECORD_BYTES
+from tidegate.sources.kafka.loss import birth_after_loss, find_loss
+from tidegate.sources.kafka.offsets import (
     Offsets,
     extend_birth,
     offsets_from_json,
     plan_kafka,
     resolve_birth,
 )
-from tidegate.source.kafka_loss import birth_after_loss, find_loss
-from tidegate.source.spark_kafka import METADATA_COLUMNS, read_kafka, read_range
 from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
 from tidegate.staging.checkpoint import read_offsets
 

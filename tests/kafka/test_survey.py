@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tidegate.errors import SourceLostError, TryAgainError
-from tidegate.source import kafka_broker
-from tidegate.source.kafka import plan_kafka, resolve_birth
-from tidegate.source.kafka_broker import Brokers
-from tidegate.source.kafka_survey import survey_brokers
+from tidegate.sources.kafka import brokers as kafka_broker
+from tidegate.sources.kafka.brokers import Brokers
+from tidegate.sources.kafka.offsets import plan_kafka, resolve_birth
+from tidegate.sources.kafka.survey import survey_brokers
 from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from tidegate.source.kafka_broker import Offsets, TopicState
+from tidegate.sources.kafka.brokers import Offsets, TopicState
 
 Row = dict[str, str]
 
@@ -44,7 +44,7 @@ class FakeKafka:
         return self.sent[partition][start:until]
 
     def open_brokers(self, settings: Any) -> FakeBrokers:
-        """What :class:`tidegate.source.kafka_broker.Brokers` is replaced by."""
+        """What :class:`tidegate.sources.kafka.brokers.Brokers` is replaced by."""
         return FakeBrokers(self)
 
 

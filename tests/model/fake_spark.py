@@ -24,15 +24,15 @@ import pyarrow.parquet as pq
 
 from tests.model.fake_kafka import FakeKafka, Row, SparkError
 from tests.staged import make_schema
+from tidegate.driver.failures import explain
+from tidegate.driver.order import IngestOrder, read_order, write_result
 from tidegate.errors import TidegateError
-from tidegate.ingest.failures import explain
-from tidegate.ingest.order import IngestOrder, read_order, write_result
 from tidegate.ingest.progress_log import ProgressLog
 from tidegate.ingest.stage import BatchStager
-from tidegate.ingest.topics import watch_topics
-from tidegate.ingest.unreadable import is_set_aside, set_aside
 from tidegate.lease import check_token
 from tidegate.project import PipelinePaths, Project
+from tidegate.sources.files.unreadable import is_set_aside, set_aside
+from tidegate.sources.kafka.topics import watch_topics
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
 from tidegate.staging.birth import keep_state, read_birth
 

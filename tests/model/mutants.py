@@ -47,19 +47,23 @@ class Mutant:
 MUTANTS = (
     Mutant(
         "what is owed begins behind the batch in flight",
-        (Change("run/pending.py", "    begun = facts.in_flight\n    following", "    begun = None\n    following"),),
+        (
+            Change(
+                "preflight/pending.py", "    begun = facts.in_flight\n    following", "    begun = None\n    following"
+            ),
+        ),
         "edit,decide,endings,retry,cut",
     ),
     Mutant(
         "a recorded decision waits for the command that took it",
         (
             Change(
-                "run/decisions.py",
+                "gate/decisions.py",
                 'if one[1].decision != "reread"]',
                 'if one[1].decision != "reread" and one[1].run_id == context.report.run_id]',
             ),
             Change(
-                "run/gate.py",
+                "gate/increment.py",
                 '        raise TryAgainError(\n            "DECISION',
                 '        continue\n        raise TryAgainError(\n            "DECISION',
             ),
@@ -75,7 +79,7 @@ MUTANTS = (
                 'return self.verdicts / f"{encode_run_id(run_id)}.decision.json"',
             ),
             Change(
-                "run/verdicts.py",
+                "reports/verdicts.py",
                 'return sorted(folder.glob("[!.]*.json")) if folder.is_dir() else []',
                 'found = sorted(folder.glob("[!.]*.json")) if folder.is_dir() else []\n'
                 '    return [path for path in found if not path.name.endswith(".decision.json")]',
@@ -87,12 +91,12 @@ MUTANTS = (
         "a batch that was staged after its query was over counts",
         (
             Change(
-                "run/preflight.py",
+                "preflight/agreement.py",
                 "return last is not None and manifest.batch_id > max(last, self.settled_up_to(manifest.query_id))",
                 "return False",
             ),
             Change(
-                "table/retire.py",
+                "table/log/retire.py",
                 "if first_refused is not None and batch_id >= first_refused:",
                 "if not table:",
             ),
@@ -103,7 +107,7 @@ MUTANTS = (
         "an accepted loss leaves no tombstone for the batch in flight",
         (
             Change(
-                "run/rebirth.py",
+                "restart/rebirth.py",
                 "in_flight):\n        return None\n",
                 "in_flight) and False:\n        return None\n",
             ),
@@ -113,12 +117,12 @@ MUTANTS = (
                 "    return bool(tombstone)",
             ),
             Change(
-                "run/preflight.py",
+                "preflight/agreement.py",
                 "return last is not None and manifest.batch_id > max(last, self.settled_up_to(manifest.query_id))",
                 "return False",
             ),
             Change(
-                "table/retire.py",
+                "table/log/retire.py",
                 "if first_refused is not None and batch_id >= first_refused:",
                 "if not table:",
             ),
@@ -127,7 +131,7 @@ MUTANTS = (
     ),
     Mutant(
         "the content of the checkpoint is believed",
-        (Change("run/preflight.py", "    _check_content(facts, name)\n    _check_spec", "    _check_spec"),),
+        (Change("preflight/agreement.py", "    _check_content(facts, name)\n    _check_spec", "    _check_spec"),),
         "decide,endings,accept,retain,retry,cut",
     ),
     Mutant(
@@ -145,12 +149,12 @@ MUTANTS = (
         "the log takes a batch twice",
         (
             Change(
-                "table/commit.py",
+                "table/log/commit.py",
                 "            if _txn(table, app_id) != app_version_before:",
                 "            if not table:",
             ),
             Change(
-                "table/publish.py",
+                "table/publish/publish.py",
                 "    current = -1 if state is None else state.txns.get(intent.app_id, -1)\n",
                 "    current = intent.app_version_before\n",
             ),
@@ -172,7 +176,7 @@ MUTANTS = (
         "a publish that was planned late is carried out",
         (
             Change(
-                "run/settle.py",
+                "recovery/recover.py",
                 "drop_late_intents(paths, pending_intents(paths), lease.check)",
                 "pending_intents(paths)",
             ),
@@ -182,7 +186,11 @@ MUTANTS = (
     ),
     Mutant(
         "a decision counts for one of two verdicts on the same batches",
-        (Change("run/gate.py", "        if decision is not None and (theirs", "        if not verdict and (theirs"),),
+        (
+            Change(
+                "gate/increment.py", "        if decision is not None and (theirs", "        if not verdict and (theirs"
+            ),
+        ),
         "edit,endings,accept,retain,retry,cut",
         seconds=900.0,
     ),
@@ -204,12 +212,16 @@ MUTANTS = (
     ),
     Mutant(
         "torn plans stay",
-        (Change("run/settle.py", "(sweep_late, _sweep_swept, _heal_checkpoint)", "(sweep_late, _sweep_swept)"),),
+        (Change("recovery/recover.py", "(sweep_late, _sweep_swept, _heal_checkpoint)", "(sweep_late, _sweep_swept)"),),
         cut=True,
     ),
     Mutant(
         "a first publish does not sync the folders above its table",
-        (Change("table/publish.py", "storage.make_folder(folder)", "folder.mkdir(parents=True, exist_ok=True)"),),
+        (
+            Change(
+                "table/publish/publish.py", "storage.make_folder(folder)", "folder.mkdir(parents=True, exist_ok=True)"
+            ),
+        ),
         cut=True,
     ),
 )

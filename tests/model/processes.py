@@ -23,7 +23,7 @@ import deltalake.transaction
 import pytest
 
 from tests.storage_calls import KilledHere
-from tidegate.source.ledger_file import LedgerFile
+from tidegate.sources.files.ledger_file import LedgerFile
 
 _OS_CALLS = ("rename", "replace", "link", "symlink", "unlink", "mkdir", "rmdir", "fsync")
 _here = threading.local()

@@ -13,8 +13,8 @@ from tests.model.machine import ROOM
 from tests.model.processes import Stop
 from tests.model.world import NAME, Shape, World, read_log
 from tidegate.errors import HeldError, SourceLostError
-from tidegate.run.report import load_report
-from tidegate.run.status import project_status
+from tidegate.operate.status import project_status
+from tidegate.reports.report import load_report
 
 Make = Callable[[Shape], World]
 

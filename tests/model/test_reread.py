@@ -16,11 +16,11 @@ from tests.model.machine import ROOM
 from tests.model.processes import Stop
 from tests.model.world import NAME, WHOLE_FILE, Shape, World, read_log, read_plain
 from tidegate.errors import HeldError, SourceLostError, TidegateError, UsageError
-from tidegate.run.outlook import plan_pipeline
-from tidegate.run.report import load_report
-from tidegate.run.reread import look_at_reread
-from tidegate.run.status import project_status
-from tidegate.run.verdicts import Decision, Ruling, load_verdict, save_decision, save_verdict
+from tidegate.operate.outlook import plan_pipeline
+from tidegate.operate.status import project_status
+from tidegate.reports.report import load_report
+from tidegate.reports.verdicts import Decision, Ruling, load_verdict, save_decision, save_verdict
+from tidegate.restart.reread import look_at_reread
 
 _EVERY = 7
 """Each so many calls the command is stopped; a sweep over seeds stops it at others (tests/model/machine.py)."""

@@ -28,14 +28,15 @@ from tests.model.processes import Process, Stop, patch_storage
 from tests.model.unsynced import Cut, Disk
 from tidegate import storage
 from tidegate.audit.engine import RuleResult
+from tidegate.driver.submit import SubmitPlan
 from tidegate.errors import DefectError, DisagreementError, HeldError, SourceLostError, TidegateError, TryAgainError
+from tidegate.gate import increment
 from tidegate.lease import Lease
+from tidegate.pipeline import load_pipeline
 from tidegate.project import PipelinePaths, Project, load_project
-from tidegate.run import drain, gate, steps
-from tidegate.run.repair import repair_pipeline
-from tidegate.run.report import FINAL_OUTCOMES, load_report
-from tidegate.run.submit import SubmitPlan
-from tidegate.spec.load import load_pipeline
+from tidegate.reports.report import FINAL_OUTCOMES, load_report
+from tidegate.restart.repair import repair_pipeline
+from tidegate.run import drain, steps
 from tidegate.spec.models import PipelineSpec
 
 NAME = "orders"
@@ -113,14 +114,14 @@ class World:
     def _patch_all(self) -> None:
         spec, suite = self.spec, gate_suite(self.project)
         self.patch.setattr("tidegate.run.steps.load_pipeline", lambda project, name: spec)
-        self.patch.setattr("tidegate.run.repair.load_pipeline", lambda project, name: spec)
+        self.patch.setattr("tidegate.restart.repair.load_pipeline", lambda project, name: spec)
         self.patch.setattr("tidegate.audit.suite.load_suite", lambda project, name: suite)
         for module in ("kafka", "kafka_broker"):
             self.patch.setattr(f"tidegate.source.{module}.Brokers", self.kafka.open_brokers)
         self.patch.setattr("tidegate.ingest.stage.batch_metrics", lambda query: query.metrics)
         self.patch.setattr("tidegate.ingest.stage.emit", lambda event, **values: None)
         self.patch.setattr(drain, "plan_submit", lambda project, **plan: SubmitPlan("", [str(plan["order_path"])], {}))
-        self.patch.setattr(gate, "_judge", self._judge)
+        self.patch.setattr(increment, "_judge", self._judge)
         # Whoever asks for the lease finds its holder dead or silent for long: only one process runs at a time.
         self.patch.setattr("tidegate.lease.threading", SimpleNamespace(**{**vars(threading), "Thread": NoThread}))
         self.patch.setattr("tidegate.lease.is_dead", lambda *holder: True)

@@ -24,12 +24,12 @@ from tests.staged import QUERY
 from tests.storage_calls import KilledHere, StorageCalls, kill, split_devices
 from tidegate import storage
 from tidegate.errors import TidegateError
-from tidegate.run.gate import audit_increment
-from tidegate.run.merging import load_judged, plan_merge
-from tidegate.run.report import load_report
+from tidegate.gate.increment import audit_increment
+from tidegate.gate.merging import load_judged, plan_merge
+from tidegate.reports.report import load_report
 from tidegate.staging.manifest import write_manifest
-from tidegate.table.intent import PublishIntent, write_intent
-from tidegate.table.replace import bring_back, list_set_aside, set_aside
+from tidegate.table.publish.intent import PublishIntent, write_intent
+from tidegate.table.publish.replace import bring_back, list_set_aside, set_aside
 
 ROWS = ("published", "superseded", "staged")
 TABLE = ("files_added", "files_removed", "rows_added", "rows_removed")

@@ -17,9 +17,9 @@ from tests.staged import QUERY, Stager, make_paths
 from tests.storage_calls import KilledHere, StorageCalls, kill, split_devices
 from tidegate.errors import TidegateError
 from tidegate.staging.manifest import BatchManifest
-from tidegate.table.log import list_data_files, read_table_state
-from tidegate.table.plan import plan_publish
-from tidegate.table.publish import FileToRemove, PublishIntent, finish_intent, pending_intents, write_intent
+from tidegate.table.log.state import list_data_files, read_table_state
+from tidegate.table.publish.plan import plan_publish
+from tidegate.table.publish.publish import FileToRemove, PublishIntent, finish_intent, pending_intents, write_intent
 
 
 class Bench:

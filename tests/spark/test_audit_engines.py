@@ -14,9 +14,9 @@ import pytest
 
 from tidegate.audit.engine import RuleResult
 from tidegate.audit.pandas_engine import judge_files
-from tidegate.audit.spark_engine import judge_dataframe
 from tidegate.audit.suite import RuleSpec, SuiteSpec
 from tidegate.errors import UsageError
+from tidegate.ingest.spark_engine import judge_dataframe
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -11,9 +11,9 @@ from tests.keyed import Keyed
 from tests.readers import canonical
 from tidegate import storage
 from tidegate.audit.engine import RuleResult
+from tidegate.driver.order import IngestOrder
+from tidegate.gate import increment
 from tidegate.ingest import judge
-from tidegate.ingest.order import IngestOrder
-from tidegate.run import gate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,7 +39,7 @@ def test_a_large_increment_is_judged_folded(
         judged.extend(frame.toArrow().to_pylist())
         return [RuleResult("r", "t", "critical", True)]
 
-    monkeypatch.setattr("tidegate.audit.spark_engine.judge_dataframe", judge_dataframe)
+    monkeypatch.setattr("tidegate.ingest.spark_engine.judge_dataframe", judge_dataframe)
     monkeypatch.setattr(judge, "choose_engine", lambda *_: "spark")
     monkeypatch.setattr(judge, "check_token", lambda *_: None)
     order = IngestOrder(str(tmp_path), "orders", "run", 1, {}, {}, {}, None, None, {})
@@ -49,7 +49,7 @@ def test_a_large_increment_is_judged_folded(
 
     context = keyed.context("run")
     facts = context.recover()
-    folded = gate.fold_owed(keyed.paths, facts.owed, keyed.spec)
-    (result,) = gate._judge(context, Suite(), facts.owed, folded)  # type: ignore[arg-type]
+    folded = increment.fold_owed(keyed.paths, facts.owed, keyed.spec)
+    (result,) = increment._judge(context, Suite(), facts.owed, folded)  # type: ignore[arg-type]
     assert result.rule == "r" and storage.read_json(keyed.paths.driver_results("run"))["folds"]
     assert keyed.run("run").rows["superseded"] == 2

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tidegate.ingest.misfits import name_misfits
-from tidegate.source.bounds import MANY_VALUES
-from tidegate.source.spark_parse import parse_text
+from tidegate.reading.misfits import name_misfits
+from tidegate.reading.records import parse_text
+from tidegate.sources.bounds import MANY_VALUES
 from tidegate.spec.models import PipelineSpec
 
 if TYPE_CHECKING:

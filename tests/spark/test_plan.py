@@ -15,7 +15,7 @@ from tidegate.errors import UsageError
 from tidegate.ingest import plan
 from tidegate.ingest.capture import batch_metrics, unknown_places
 from tidegate.project import load_project
-from tidegate.source.spark_files import stream_files
+from tidegate.reading.files import stream_files
 from tidegate.spec.models import FilesSource, PipelineSpec
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from tidegate.audit.frame import prepare_frame, read_table
 from tidegate.audit.gx_judge import build_expectation, open_gx_context
 from tidegate.audit.row_rules import BUILDERS, build_sql
 from tidegate.audit.rule_values import find_kwarg_faults
-from tidegate.audit.spark_engine import prepare_dataframe
 from tidegate.audit.suite import RuleSpec, SuiteSpec, check_columns
+from tidegate.ingest.spark_engine import prepare_dataframe
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

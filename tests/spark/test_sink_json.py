@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.sink.json_text import encode_row, key_encoder, make_encoders, to_plain
 from tidegate.sink.rows import read_file
-from tidegate.table.log import DataFile
+from tidegate.table.log.state import DataFile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -26,12 +26,12 @@ from tidegate.examples import (
     make_word_count,
 )
 from tidegate.examples.outcome import Outcome, Row, dump
+from tidegate.ingest.apply import TransformContext, apply_transform
 from tidegate.ingest.plan import REJECTED, flag_rules
 from tidegate.project import load_project
-from tidegate.source.spark_parse import parse_text
+from tidegate.reading.records import parse_text
 from tidegate.spec.models import PipelineSpec
 from tidegate.spec.source_checks import list_columns
-from tidegate.transform.apply import TransformContext, apply_transform
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -17,14 +17,14 @@ from tests.nasty_values import NASTY_TEXTS
 from tests.readers import canonical, read_agreed
 from tests.staged import QUERY, make_paths
 from tidegate.lease import Lease
-from tidegate.run.upkeep import tend_tables
+from tidegate.recovery.upkeep import tend_tables
 from tidegate.staging.files import list_staged_files
 from tidegate.staging.manifest import BatchManifest, write_manifest
-from tidegate.table.log import read_table_state
-from tidegate.table.log_files import LOG_FOLDER, compactions_of, list_names
-from tidegate.table.plan import plan_publish
-from tidegate.table.publish import finish_intent, write_intent
-from tidegate.table.snapshot import read_snapshot
+from tidegate.table.log.files import LOG_FOLDER, compactions_of, list_names
+from tidegate.table.log.snapshot import read_snapshot
+from tidegate.table.log.state import read_table_state
+from tidegate.table.publish.plan import plan_publish
+from tidegate.table.publish.publish import finish_intent, write_intent
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tidegate.source.spark_files import read_links
+from tidegate.reading.files import read_links
 from tidegate.spec.models import FilesSource
 from tools.values_table import (
     COLUMNS,

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tidegate.audit.row_rules import RowRule
+from tidegate.driver.jvm import driver_conf
 from tidegate.ingest import plan
-from tidegate.ingest.jvm import driver_conf
 from tidegate.ingest.second_look import malformed_records
-from tidegate.source.spark_files import read_links
+from tidegate.reading.files import read_links
 from tidegate.spec.models import FilesSource
 
 if TYPE_CHECKING:

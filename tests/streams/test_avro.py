@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tests import avro_files
 from tests.readers import read_agreed
 from tests.streaming import make_streaming, source
-from tidegate.source.avro_file import SPARK_FORMAT, read_header
+from tidegate.sources.files.avro_file import SPARK_FORMAT, read_header
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

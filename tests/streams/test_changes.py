@@ -9,8 +9,8 @@ import pytest
 
 from tests.streaming import Streaming, make_streaming, source
 from tidegate.errors import DisagreementError
-from tidegate.run.outlook import plan_pipeline
-from tidegate.run.repair import repair_pipeline
+from tidegate.operate.outlook import plan_pipeline
+from tidegate.restart.repair import repair_pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tests.readers import read_agreed
 from tests.streaming import make_streaming, source
-from tidegate.ingest import long_lines
+from tidegate.sources.files import long_lines
 
 if TYPE_CHECKING:
     import pytest

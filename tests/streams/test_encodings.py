@@ -14,7 +14,7 @@ import pytest
 
 from tests.readers import read_agreed
 from tests.streaming import make_streaming, source
-from tidegate.ingest import long_lines
+from tidegate.sources.files import long_lines
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

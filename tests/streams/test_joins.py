@@ -14,7 +14,7 @@ import pytest
 from tests.streaming import Streaming, make_streaming, source
 from tests.streams.test_windows import at
 from tidegate.errors import DefectError, SourceLostError, UsageError
-from tidegate.source.bounds import LONGEST_RECORD_BYTES
+from tidegate.sources.bounds import LONGEST_RECORD_BYTES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,7 +11,7 @@ from pyarrow import orc
 
 from tests.readers import read_agreed
 from tests.streaming import make_streaming, source
-from tidegate.source.bounds import LONGEST_RECORD_BYTES
+from tidegate.sources.bounds import LONGEST_RECORD_BYTES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

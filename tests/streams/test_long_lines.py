@@ -9,7 +9,7 @@ import pytest
 
 from tests.readers import read_agreed
 from tests.streaming import make_streaming, source
-from tidegate.ingest.long_lines import LONGEST_LINE_BYTES
+from tidegate.sources.files.long_lines import LONGEST_LINE_BYTES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

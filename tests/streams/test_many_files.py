@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.streaming import make_streaming, source
-from tidegate.run import renewal
+from tidegate.restart import renewal
 from tidegate.staging.checkpoint import count_files
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from tests.streaming import REPOSITORY, Streaming, in_session, make_streaming, s
 from tidegate.errors import UsageError
 from tidegate.ingest import failing_record, plan
 from tidegate.ingest.failing_record import _failing
-from tidegate.run.trial import try_pipeline
+from tidegate.operate.trial import try_pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,7 +12,7 @@ import pytest
 
 from tests.streaming import make_streaming, source
 from tidegate.errors import TidegateError, TryAgainError
-from tidegate.run.outlook import plan_pipeline
+from tidegate.operate.outlook import plan_pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.streaming import make_streaming, source
-from tidegate.run.repair import repair_pipeline
+from tidegate.restart.repair import repair_pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

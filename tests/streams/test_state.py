@@ -10,11 +10,11 @@ import pytest
 
 from tests.streaming import make_streaming, source
 from tests.streams.test_joins import event
+from tidegate.catalyst.state import StateStores, find_missing_state
 from tidegate.errors import DisagreementError, UsageError
-from tidegate.ingest.executors import Executors
-from tidegate.ingest.show_state import read_state
-from tidegate.ingest.state import StateStores, find_missing_state
-from tidegate.run.repair import repair_pipeline
+from tidegate.inspection.show_state import read_state
+from tidegate.restart.repair import repair_pipeline
+from tidegate.session.executors import Executors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

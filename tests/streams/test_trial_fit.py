@@ -9,7 +9,7 @@ import pytest
 
 from tests.streaming import in_session, make_streaming, source
 from tidegate.errors import UsageError
-from tidegate.run.trial import try_pipeline
+from tidegate.operate.trial import try_pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.streaming import in_session, make_streaming
+from tidegate.driver.submit import SubmitPlan
 from tidegate.errors import TryAgainError
-from tidegate.ingest.show_state import read_state
-from tidegate.run.stream import stream_pipeline
-from tidegate.run.submit import SubmitPlan
+from tidegate.inspection.show_state import read_state
+from tidegate.operate.stream import stream_pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

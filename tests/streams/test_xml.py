@@ -97,11 +97,11 @@ def test_workers_need_no_tidegate() -> None:
     """On a cluster executors have Spark alone."""
     from pyspark import cloudpickle
 
-    from tidegate.source import spark_xml
+    from tidegate.reading import xml
 
-    assert spark_xml.read_records.__module__ == "tidegate.source.xml_records"
-    rules = spark_xml.rules_of({"rowTag": "r"}, (("a", ("int", ())),))
-    pickled = cloudpickle.dumps((spark_xml.read_records, rules))
+    assert xml.read_records.__module__ == "tidegate.sources.files.xml_records"
+    rules = xml.rules_of({"rowTag": "r"}, (("a", ("int", ())),))
+    pickled = cloudpickle.dumps((xml.read_records, rules))
     program = (
         "import sys; sys.modules['tidegate'] = None; from pyspark import cloudpickle\n"
         "read, rules = cloudpickle.loads(sys.stdin.buffer.read())\n"

@@ -9,9 +9,9 @@ from typing import Any
 
 from tests.unit.taken_files import take_stats, taken_files
 from tidegate.project import PipelinePaths, Project
-from tidegate.source import intake
-from tidegate.source.files import FilesScan, note_scan, scan_files
-from tidegate.source.ledger import Ledger, open_ledger
+from tidegate.sources.files import intake
+from tidegate.sources.files.ledger import Ledger, open_ledger
+from tidegate.sources.files.scan import FilesScan, note_scan, scan_files
 from tidegate.spec.models import FilesSource, ProjectSpec
 
 SOURCE = "trades"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tidegate.source.ledger import Ledger
+from tidegate.sources.files.ledger import Ledger
 
 
 def take_stats(intake: Path, links: Sequence[str]) -> dict[str, tuple[int, int]]:

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 from tests import avro_files
-from tidegate.ingest.columns import read_footers
-from tidegate.ingest.large_values import why_too_large
-from tidegate.ingest.unreadable import count_kept_rows, why_unreadable
-from tidegate.run.infer_columns import infer_columns
-from tidegate.source import avro_file
+from tidegate.scaffold.infer_columns import infer_columns
+from tidegate.sources.files import avro_file
+from tidegate.sources.files.columns import read_footers
+from tidegate.sources.files.large_values import why_too_large
+from tidegate.sources.files.unreadable import count_kept_rows, why_unreadable
 from tidegate.spec.models import FilesSource
 
 ROW = avro_files.record({"id": "long", "name": ["null", "string"]})

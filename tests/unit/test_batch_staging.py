@@ -12,8 +12,8 @@ import pytest
 from tests.staged import make_paths
 from tidegate.errors import UsageError
 from tidegate.ingest.batch_checks import describe_imbalance
-from tidegate.ingest.executors import Executors
 from tidegate.ingest.stage import BatchStager
+from tidegate.session.executors import Executors
 from tidegate.staging.manifest import BatchManifest, SourceRange
 
 

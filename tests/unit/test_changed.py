@@ -12,16 +12,16 @@ from typer.testing import CliRunner
 
 from tests.unit.inbox import SOURCE, Inbox
 from tidegate.cli.main import app
+from tidegate.driver.submit import SubmitPlan
 from tidegate.errors import SourceLostError, UsageError
+from tidegate.operate.acknowledge import acknowledge_changes
+from tidegate.operate.outlook import plan_pipeline
+from tidegate.operate.status import project_status
+from tidegate.operate.trouble import needs_a_person
 from tidegate.project import load_project
-from tidegate.run.acknowledge import acknowledge_changes
-from tidegate.run.outlook import plan_pipeline
-from tidegate.run.report import load_report
-from tidegate.run.status import project_status
+from tidegate.reports.report import load_report
 from tidegate.run.steps import run_pipeline
-from tidegate.run.submit import SubmitPlan
-from tidegate.run.trouble import needs_a_person
-from tidegate.source.ledger import open_ledger
+from tidegate.sources.files.ledger import open_ledger
 
 
 class Bench:

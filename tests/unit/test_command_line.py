@@ -14,9 +14,9 @@ from tidegate import __version__
 from tidegate.cli.grouped import GROUPS, group_names
 from tidegate.cli.main import app
 from tidegate.errors import TidegateError
+from tidegate.operate import doctor as doctor_module
 from tidegate.project import load_project
-from tidegate.run import doctor as doctor_module
-from tidegate.run.report import new_report, save_report
+from tidegate.reports.report import new_report, save_report
 
 _SPEC = (
     "version: 1\nname: {}\nschedule: null\nsources:\n"

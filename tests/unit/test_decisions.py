@@ -16,17 +16,18 @@ from tests.held import BAD, GOOD, NAME, Held, Leases, commands
 from tests.staged import QUERY
 from tests.storage_calls import KilledHere, StorageCalls, kill
 from tidegate.errors import DisagreementError, HeldError, TryAgainError, UsageError
-from tidegate.run import decisions, gate, steps
-from tidegate.run.gate import publish_increment
-from tidegate.run.preflight import gather_facts
-from tidegate.run.report import load_report
-from tidegate.run.reread import look_at_reread
-from tidegate.run.status import project_status
-from tidegate.run.trouble import needs_a_person
-from tidegate.run.verdicts import Decision, Ruling, load_decision, load_verdict, save_decision, save_verdict
-from tidegate.spec.load import load_pipeline
-from tidegate.table.intent import write_intent
-from tidegate.table.plan import plan_publish
+from tidegate.gate import decisions, increment
+from tidegate.gate.increment import publish_increment
+from tidegate.operate.status import project_status
+from tidegate.operate.trouble import needs_a_person
+from tidegate.pipeline import load_pipeline
+from tidegate.preflight.agreement import gather_facts
+from tidegate.reports.report import load_report
+from tidegate.reports.verdicts import Decision, Ruling, load_decision, load_verdict, save_decision, save_verdict
+from tidegate.restart.reread import look_at_reread
+from tidegate.run import steps
+from tidegate.table.publish.intent import write_intent
+from tidegate.table.publish.plan import plan_publish
 
 OUTCOMES = {"discard": ("discarded", 0), "release": ("published", 3)}
 AFTER = {"discard": [4, 5, 6, 7], "release": [1, 2, 3, 4, 5, 6, 7]}
@@ -159,7 +160,7 @@ def freeze_and_thaw(held: Held, at: int, decision: Ruling) -> str:
 def test_a_failed_run_after_the_kill_chains_nothing_to_the_bad_rows(stage: Stage) -> None:
     stage.held.hold()
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KilledHere):
-        patch.setattr("tidegate.run.gate.publish_increment", lambda *a, **k: kill("publish"))
+        patch.setattr("tidegate.gate.increment.publish_increment", lambda *a, **k: kill("publish"))
         stage.held.decide("discard")
     with pytest.raises(HeldError) as held:
         stage.held.run("R2", GOOD, BAD)
@@ -173,7 +174,7 @@ def test_status_names_a_decision_that_was_not_carried_out(stage: Stage) -> None:
     held = stage.held
     held.hold()
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KilledHere):
-        patch.setattr("tidegate.run.gate.publish_increment", lambda *a, **k: kill("publish"))
+        patch.setattr("tidegate.gate.increment.publish_increment", lambda *a, **k: kill("publish"))
         held.decide("release")
     (row,) = project_status(held.project, NAME)
     assert "orders: the decision to release run R1 was not carried out" in needs_a_person([row])
@@ -188,7 +189,7 @@ def test_each_step_carries_a_decision_out_first(stage: Stage, step: Callable[...
     held = stage.held
     held.hold()
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KilledHere):
-        patch.setattr("tidegate.run.gate.publish_increment", lambda *a, **k: kill("publish"))
+        patch.setattr("tidegate.gate.increment.publish_increment", lambda *a, **k: kill("publish"))
         held.decide("release")
     assert step(held.project, NAME, "R1")["outcome"] == "published"
     assert held.rows() == [1, 2, 3]
@@ -218,7 +219,7 @@ def test_an_increment_of_two_queries_is_carried_out_and_reported_whole(stage: St
     first.unlink()
     with pytest.raises(HeldError):
         held.run("R1", [{"id": None, "n": 8}])
-    real, done = gate.finish_intent, []
+    real, done = increment.finish_intent, []
 
     def finish_one(*args: Any, **more: Any) -> Any:
         if done:
@@ -227,7 +228,7 @@ def test_an_increment_of_two_queries_is_carried_out_and_reported_whole(stage: St
         return done[0]
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KilledHere):
-        patch.setattr(gate, "finish_intent", finish_one)
+        patch.setattr(increment, "finish_intent", finish_one)
         held.decide(decision)
     assert held.rows() == ([1, 2, 3] if decision == "release" else [])
     held.run("R2", GOOD)
@@ -279,7 +280,7 @@ def test_the_report_says_what_the_commit_says(stage: Stage) -> None:
     held = stage.held
     held.hold()
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KilledHere):
-        patch.setattr("tidegate.run.finish.save_report", lambda *a: kill("report"))
+        patch.setattr("tidegate.recovery.finish.save_report", lambda *a: kill("report"))
         held.decide("discard")
     held.paths.decision("R1").unlink()
     held.run("R2", GOOD)
@@ -342,7 +343,7 @@ def test_a_released_increment_is_published_under_the_keys_it_was_judged_by(tmp_p
     with commands(lambda: held):
         held.hold()
         with pytest.MonkeyPatch.context() as patch, pytest.raises(KilledHere):
-            patch.setattr("tidegate.run.gate.publish_increment", lambda *a, **k: kill("publish"))
+            patch.setattr("tidegate.gate.increment.publish_increment", lambda *a, **k: kill("publish"))
             held.decide("release")
         spec = held.paths.spec
         spec.write_text(spec.read_text().replace("keys: [n]", "keys: [n, id]"))
@@ -355,7 +356,7 @@ def test_a_decision_on_rows_that_are_gone_is_taken_anew(tmp_path: Path) -> None:
     with commands(lambda: held):
         held.hold()
         with pytest.MonkeyPatch.context() as patch, pytest.raises(KilledHere):
-            patch.setattr("tidegate.run.gate.publish_increment", lambda *a, **k: kill("publish"))
+            patch.setattr("tidegate.gate.increment.publish_increment", lambda *a, **k: kill("publish"))
             held.decide("release")
         for note in held.paths.manifests.glob("*/folded-*"):
             note.unlink()
@@ -376,7 +377,7 @@ def test_nothing_is_carried_out_into_another_table(stage: Stage, tmp_path: Path)
     held.run("R0", GOOD)
     held.hold()
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KilledHere):
-        patch.setattr("tidegate.run.gate.publish_increment", lambda *a, **k: kill("publish"))
+        patch.setattr("tidegate.gate.increment.publish_increment", lambda *a, **k: kill("publish"))
         held.decide("release")
     held.paths.table.rename(tmp_path / "away")
     with pytest.raises(DisagreementError) as refused:

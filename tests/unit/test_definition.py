@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 
 from tests.outputs import check_output
 from tidegate.cli.main import app
+from tidegate.pipeline import load_pipeline
+from tidegate.preflight.definition import note_definition
 from tidegate.project import Project, load_project
-from tidegate.run.definition import note_definition
-from tidegate.spec.load import load_pipeline
 
 NAME = "orders"
 _SPEC = """version: 1

@@ -27,9 +27,9 @@ from tests.examples import TABLE_TYPES
 from tests.page_outputs import shown
 from tidegate.examples import make_ad_clicks, make_clicks, make_orders, make_word_count
 from tidegate.examples.truth import REPORTED, Fault, Truth
+from tidegate.pipeline import load_pipeline
 from tidegate.project import load_project
 from tidegate.spec.ddl import parse_ddl
-from tidegate.spec.load import load_pipeline
 from tools import demo
 from tools.deliveries import STATEFUL, list_outcomes, list_rows
 

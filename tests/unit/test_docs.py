@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from tests.pages import read_steps
 from tidegate.cli.main import app
-from tidegate.spec.load import list_pipelines
+from tidegate.pipeline import list_pipelines
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec, ProjectSpec
 from tools.compose_env import SETTINGS
 from tools.console import REPO_ROOT

@@ -20,12 +20,12 @@ from tests.fake_kafka import NAME, FakeBroker, FakeSpark, make_project
 from tests.staged import make_paths
 from tidegate import storage
 from tidegate.errors import DisagreementError, TryAgainError
+from tidegate.pipeline import load_pipeline
+from tidegate.preflight.agreement import Facts, check_agreement, gather_facts
 from tidegate.project import PipelinePaths, Project
-from tidegate.run.preflight import Facts, check_agreement, gather_facts
-from tidegate.run.repair import repair_pipeline
+from tidegate.restart.repair import repair_pipeline
 from tidegate.run.steps import run_pipeline
-from tidegate.source import kafka
-from tidegate.spec.load import load_pipeline
+from tidegate.sources.kafka import offsets as kafka
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import read_birth, replace_birth
 from tidegate.staging.checkpoint import CheckpointState, files_between, hadoop_checksum, read_given

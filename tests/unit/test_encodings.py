@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.source.line_numbers import line_numbers
+from tidegate.sources.files.line_numbers import line_numbers
 from tidegate.spec.encodings import ENCODINGS, find_encoding, line_pattern, wide_codec
 
 LETTERS = "a\n\r\u0a0d\u0d0a\u010a\u0a00\u4e00\u0100\u2028\x85\x0c|é\U0001f600"

@@ -16,9 +16,9 @@ import pytest
 from tests.unit.taken_files import take_stats, taken_files
 from tidegate.errors import SourceLostError, UsageError
 from tidegate.project import PipelinePaths, Project
-from tidegate.source import intake
-from tidegate.source.files import FilesScan, note_scan, scan_files
-from tidegate.source.ledger import Ledger, open_ledger
+from tidegate.sources.files import intake
+from tidegate.sources.files.ledger import Ledger, open_ledger
+from tidegate.sources.files.scan import FilesScan, note_scan, scan_files
 from tidegate.spec.models import FilesSource, ProjectSpec
 
 ODD_NAMES = ["a b.json", "100%25.json", "k=v.json", "x[y].json", "x{y}.json", "日本 ü.json", "new\nline.json",
@@ -251,7 +251,7 @@ def test_a_folder_that_cannot_be_listed_has_not_vanished(folder: Folder, monkeyp
             raise PermissionError(13, "Permission denied", path)
         return listed(path)
 
-    monkeypatch.setattr("tidegate.source.listing.os.scandir", refuse)
+    monkeypatch.setattr("tidegate.sources.files.listing.os.scandir", refuse)
     scan = folder.scan()
     assert scan.vanished == ()
     assert skipped(scan) == {"inbox/day=1": "cannot be listed: Permission denied"}

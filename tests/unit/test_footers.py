@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
 
-from tidegate.ingest.columns import Footer, find_conflicts, find_misfits, read_footers
+from tidegate.sources.files.columns import Footer, find_conflicts, find_misfits, read_footers
 from tidegate.spec.ddl_tree import read_type
 from tidegate.spec.models import FilesSource
 

@@ -12,8 +12,8 @@ from tidegate import storage
 from tidegate.audit.engine import RuleResult
 from tidegate.audit.suite import digest_suite, load_suite
 from tidegate.errors import HeldError, TidegateError, TryAgainError
+from tidegate.preflight.agreement import gather_facts
 from tidegate.run import steps
-from tidegate.run.preflight import gather_facts
 from tidegate.staging.manifest import batch_keys
 
 MORE = "  - {type: expect_column_values_to_not_be_null, kwargs: {column: n}, severity: warning, meta: {rule: more}}\n"

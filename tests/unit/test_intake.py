@@ -16,9 +16,9 @@ import pytest
 from tests.unit.taken_files import take_stats, taken_files
 from tidegate.ingest.stage import link_of
 from tidegate.project import PipelinePaths, Project
-from tidegate.source import intake
-from tidegate.source.files import FileEntry, scan_files
-from tidegate.source.ledger import Ledger, NewFile, open_ledger
+from tidegate.sources.files import intake
+from tidegate.sources.files.ledger import Ledger, NewFile, open_ledger
+from tidegate.sources.files.scan import FileEntry, scan_files
 from tidegate.spec.models import FilesSource, ProjectSpec
 from tidegate.staging.checkpoint import files_between
 
@@ -193,7 +193,7 @@ def test_where_no_hard_link_can_be_had_the_file_is_copied(
         raise OSError(number, os.strerror(number))
 
     write(project, "a.json", "text")
-    monkeypatch.setattr("tidegate.source.intake.os.link", refuse)
+    monkeypatch.setattr("tidegate.sources.files.intake.os.link", refuse)
     admitted, _ = admit_all(project, paths, ledger)
     link = paths.intake("trades") / admitted.links[0]
     assert not link.is_symlink()

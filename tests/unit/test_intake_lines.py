@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.source.intake import line_number, line_numbers
+from tidegate.sources.files.intake import line_number, line_numbers
 
 TEXT = b'{"a": 1}\n\n{"a": oops}\r\n{"a": 1}\n\xc3\xa9\xe2\x80\xa8x\nlast'
 
@@ -35,7 +35,7 @@ def test_lines_over_the_borders_of_chunks(tmp_path: Path, monkeypatch: pytest.Mo
     path = tmp_path / "a.txt"
     path.write_bytes(b"one\r\ntwo\rthree\n\r\nfive\r")
     for size in range(1, 12):
-        monkeypatch.setattr("tidegate.source.line_numbers._CHUNK_BYTES", size)
+        monkeypatch.setattr("tidegate.sources.files.line_numbers._CHUNK_BYTES", size)
         assert line_numbers(path, ["one", "two", "three", "five", ""]) == [1, 2, 3, 5, 4], size
     assert line_numbers(path, ["one\r\ntwo\rthree\n\r\nfive\r"], line_separator="|") == [1]
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.ingest import jvm_archive
-from tidegate.ingest.jvm import C1_AT_MOST_BYTES, driver_conf, jvm_options
+from tidegate.driver import jvm_archive
+from tidegate.driver.jvm import C1_AT_MOST_BYTES, driver_conf, jvm_options
 
 MIB = 1 << 20
 
@@ -162,7 +162,7 @@ def test_the_driver_starts_without_the_zipped_pyspark_and_without_pandas() -> No
         "from pathlib import Path\n"
         "zips = Path(find_spec('pyspark').origin).parent / 'python' / 'lib'\n"
         "sys.path[:0] = [str(path) for path in zips.glob('*.zip')]\n"
-        "from tidegate.ingest.light_start import start_light\n"
+        "from tidegate.session.light_start import start_light\n"
         "start_light()\n"
         "import pyspark, pyspark.testing.utils\n"
         "assert not pyspark.__file__.count('.zip'), pyspark.__file__\n"

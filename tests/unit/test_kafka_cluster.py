@@ -9,13 +9,13 @@ import pytest
 
 from tests.fake_kafka import NAME, FakeBroker, FakeSpark, make_project
 from tidegate.errors import UsageError
+from tidegate.operate.outlook import plan_pipeline
+from tidegate.operate.status import project_status
+from tidegate.operate.trouble import needs_a_person
 from tidegate.project import Project
-from tidegate.run.outlook import plan_pipeline
-from tidegate.run.repair import repair_pipeline
-from tidegate.run.status import project_status
+from tidegate.restart.repair import repair_pipeline
 from tidegate.run.steps import run_pipeline
-from tidegate.run.trouble import needs_a_person
-from tidegate.source import kafka, kafka_survey
+from tidegate.sources.kafka import offsets, survey
 from tidegate.staging.birth import read_birth, replace_birth
 
 TOLD = """\
@@ -41,8 +41,8 @@ class Bench:
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("KAFKA_BOOTSTRAP_SERVERS", raising=False)
         self.broker = FakeBroker({"t": {0: 0, 1: 0}}, {"t": {0: 100, 1: 100}})
-        monkeypatch.setattr(kafka, "Brokers", self.broker)
-        monkeypatch.setattr(kafka_survey, "Brokers", self.broker)
+        monkeypatch.setattr(offsets, "Brokers", self.broker)
+        monkeypatch.setattr(survey, "Brokers", self.broker)
         self.project: Project = make_project(root)
         self.spark = FakeSpark(self.broker)
         self.runs = 0

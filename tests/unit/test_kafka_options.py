@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tidegate.errors import UsageError
-from tidegate.source.kafka_options import KafkaSettings, map_settings
+from tidegate.sources.kafka.settings import KafkaSettings, map_settings
 
 CANARY = 'can"ary\\S3cret'
 LOGIN = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512"}

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
 
-from tidegate.ingest.unreadable import count_kept_rows
+from tidegate.sources.files.unreadable import count_kept_rows
 from tidegate.spec.models import FilesSource
 
 

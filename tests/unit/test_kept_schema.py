@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tidegate.project import PipelinePaths, Project
-from tidegate.source.files import FilesScan, scan_files
-from tidegate.source.ledger import open_ledger
-from tidegate.source.partition_values import fits_value, infer_value_type
+from tidegate.sources.files.ledger import open_ledger
+from tidegate.sources.files.partition_values import fits_value, infer_value_type
+from tidegate.sources.files.scan import FilesScan, scan_files
 from tidegate.spec.as_read import KeptSource, is_to_infer
 from tidegate.spec.checks import check_pipeline
 from tidegate.spec.models import FilesSource, PipelineSpec, ProjectSpec

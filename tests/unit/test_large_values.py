@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
 
-from tidegate.ingest import large_values
-from tidegate.ingest.columns import read_footers
-from tidegate.ingest.large_values import why_too_large
-from tidegate.source.bounds import LONGEST_RECORD_BYTES
+from tidegate.sources.bounds import LONGEST_RECORD_BYTES
+from tidegate.sources.files import large_values
+from tidegate.sources.files.columns import read_footers
+from tidegate.sources.files.large_values import why_too_large
 from tidegate.spec.models import FilesSource
 
 _ROWS = pa.list_(pa.struct([("name", pa.string()), ("n", pa.int64())]))

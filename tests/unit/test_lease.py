@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from tidegate.errors import TryAgainError
 from tidegate.lease import Lease, acquire, check_token, is_current_token, read_lease
-from tidegate.machine import is_local_disk
+from tidegate.process.machine import is_local_disk
 from tidegate.project import PipelinePaths
 
 CHILD = """
@@ -110,7 +110,7 @@ def token_of(paths: PipelinePaths, number: int) -> str:
 @pytest.fixture
 def shared(monkeypatch: pytest.MonkeyPatch) -> None:
     """The state folder lies on storage that machines share."""
-    monkeypatch.setattr("tidegate.machine.is_local_disk", lambda folder: False)
+    monkeypatch.setattr("tidegate.process.machine.is_local_disk", lambda folder: False)
 
 
 def test_a_second_writer_is_refused_and_told_who_holds_it(paths: PipelinePaths, start: Starter) -> None:
@@ -371,7 +371,7 @@ def test_a_dead_holder_elsewhere_is_replaced_when_it_gave_no_sign_of_life_for_a_
     rewrite_token(paths, 1, boot_id="another-boot", pid=2**22 + 1)
     os.utime(paths.lease / f"{1:012d}.json", (time.time() - silent, time.time() - silent))
     monkeypatch.undo()
-    monkeypatch.setattr("tidegate.machine.is_local_disk", lambda folder: False)
+    monkeypatch.setattr("tidegate.process.machine.is_local_disk", lambda folder: False)
     began = time.monotonic()
     assert take(paths).number == 2
     assert (time.monotonic() - began >= 0.4) == waits

@@ -16,7 +16,7 @@ import pytest
 
 from tidegate.errors import DisagreementError
 from tidegate.project import PipelinePaths, Project
-from tidegate.source.ledger import Ledger, LedgerRow, NewFile, open_ledger
+from tidegate.sources.files.ledger import Ledger, LedgerRow, NewFile, open_ledger
 from tidegate.spec.models import ProjectSpec
 
 ODD_NAMES = [
@@ -148,7 +148,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from tidegate.project import Project
-from tidegate.source.ledger import NewFile, open_ledger
+from tidegate.sources.files.ledger import NewFile, open_ledger
 from tidegate.spec.models import ProjectSpec
 ledger = open_ledger(Project(Path(sys.argv[1]), ProjectSpec()).paths("orders"))
 for number in range(10**6):
@@ -245,7 +245,7 @@ FROZEN = """
 import sys
 from pathlib import Path
 from tidegate.project import Project
-from tidegate.source.ledger import NewFile, open_ledger
+from tidegate.sources.files.ledger import NewFile, open_ledger
 from tidegate.spec.models import ProjectSpec
 ledger = open_ledger(Project(Path(sys.argv[1]), ProjectSpec()).paths("orders"))
 ledger._db.execute("PRAGMA cache_size = 5")  # so that it writes pages, and keeps readers out, before it commits
@@ -267,7 +267,7 @@ except Exception as error:
 def test_a_process_frozen_in_a_transaction_does_not_block_the_next_one(
     paths: PipelinePaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lock: str
 ) -> None:
-    monkeypatch.setattr("tidegate.source.ledger_file._BUSY_SECONDS", 0.3)
+    monkeypatch.setattr("tidegate.sources.files.ledger_file._BUSY_SECONDS", 0.3)
     with open_ledger(paths) as ledger:
         take(ledger, *(f"file-{number}" for number in range(2000)))
     child = subprocess.Popen(

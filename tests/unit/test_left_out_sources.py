@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.fake_kafka import NAME, FakeBroker, FakeSpark, make_project
-from tidegate.run.repair import repair_pipeline
+from tidegate.restart.repair import repair_pipeline
 from tidegate.run.steps import run_pipeline
-from tidegate.source import kafka
+from tidegate.sources.kafka import offsets
 
 
 class Bench:
@@ -18,7 +18,7 @@ class Bench:
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("KAFKA_BOOTSTRAP_SERVERS", raising=False)
         self.broker = FakeBroker({"t": {0: 0, 1: 0}}, {"t": {0: 100, 1: 100}})
-        monkeypatch.setattr(kafka, "Brokers", self.broker)
+        monkeypatch.setattr(offsets, "Brokers", self.broker)
         self.project = make_project(root)
         self.spark = FakeSpark(self.broker)
         self.runs = 0

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.inbox import SOURCE, Inbox, make_inbox
-from tidegate.source.files import list_static
-from tidegate.source.ledger import NewFile
+from tidegate.sources.files.ledger import NewFile
+from tidegate.sources.files.scan import list_static
 
 
 @pytest.fixture

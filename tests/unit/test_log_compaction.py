@@ -19,9 +19,9 @@ from tests.readers import read_agreed
 from tests.staged import QUERY, make_schema
 from tidegate.errors import DisagreementError
 from tidegate.lease import Lease
-from tidegate.table.compaction import compact_log, is_compaction_due, put_compaction
-from tidegate.table.log import DataFile, find_commit, list_data_files, read_log, read_table_state
-from tidegate.table.log_files import LOG_FOLDER, commit_name, list_names
+from tidegate.table.log.compaction import compact_log, is_compaction_due, put_compaction
+from tidegate.table.log.files import LOG_FOLDER, commit_name, list_names
+from tidegate.table.log.state import DataFile, find_commit, list_data_files, read_log, read_table_state
 
 LEASE = cast(Lease, FakeLease())
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.ingest import long_lines
-from tidegate.ingest.long_lines import LONGEST_LINE_BYTES, why_too_long, write_other_lines
+from tidegate.sources.files import long_lines
+from tidegate.sources.files.long_lines import LONGEST_LINE_BYTES, why_too_long, write_other_lines
 from tidegate.spec.models import FilesSource
 
 

@@ -17,11 +17,11 @@ from tests.fake_kafka import NAME, FakeBroker, FakeSpark, make_project
 from tests.storage_calls import KilledHere, StorageCalls, kill
 from tidegate import storage
 from tidegate.errors import DisagreementError, SourceLostError, TidegateError, TryAgainError, UsageError
+from tidegate.operate.outlook import plan_pipeline
 from tidegate.project import PipelinePaths, Project, load_project
-from tidegate.run.outlook import plan_pipeline
-from tidegate.run.repair import repair_pipeline
+from tidegate.restart.repair import repair_pipeline
 from tidegate.run.steps import ingest_run, run_pipeline
-from tidegate.source import kafka
+from tidegate.sources.kafka import offsets
 from tidegate.staging.birth import read_birth, replace_birth
 from tidegate.staging.checkpoint import read_checkpoint, read_offsets
 
@@ -82,7 +82,7 @@ class Flow:
 @pytest.fixture
 def flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Flow:
     broker = FakeBroker({"t": {0: 0, 1: 0}}, {"t": {0: 100, 1: 100}})
-    monkeypatch.setattr(kafka, "Brokers", broker)
+    monkeypatch.setattr(offsets, "Brokers", broker)
     flow = Flow(make_project(tmp_path), broker, FakeSpark(broker))
     assert flow.run()["outcome"] == "published"
     return flow
@@ -228,7 +228,7 @@ def test_a_loss_is_accepted_with_a_reason(flow: Flow, reason: str) -> None:
 
 def test_the_batch_turns_out_to_be_staged(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver that was believed dead stages it while the loss is accepted: nothing of it is lost, or read again."""
-    from tidegate.run import losses
+    from tidegate.restart import losses
 
     flow.plan_batch(500, 500)
     flow.broker.begin["t"][0] = 300

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.examples import REPOSITORY
+from tidegate.driver.cluster import OUTPUT_COMMITTER
+from tidegate.driver.failures import explain
+from tidegate.driver.master import check_master, explain_end
+from tidegate.driver.submit import SubmitPlan, plan_submit
 from tidegate.errors import TidegateError, TryAgainError, UsageError
-from tidegate.ingest.cluster import OUTPUT_COMMITTER
-from tidegate.ingest.failures import explain
 from tidegate.project import load_project
-from tidegate.run.master import check_master, explain_end
-from tidegate.run.submit import SubmitPlan, plan_submit
 from tidegate.spec.master import parse_master
 from tools.processes import choose_free_port
 

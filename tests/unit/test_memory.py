@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tidegate.driver.memory import describe_batch, out_of_memory, ran_out
+from tidegate.driver.order import IngestOrder
 from tidegate.errors import TryAgainError, UsageError
-from tidegate.ingest.order import IngestOrder
-from tidegate.run.memory import describe_batch, out_of_memory, ran_out
 
 _FILES = {
     "1-a.json": {"path": "data/in/a.json", "size": 10, "mtime_ns": 1},

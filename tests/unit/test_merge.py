@@ -19,14 +19,14 @@ from tests.readers import Rows, canonical, read_agreed
 from tests.staged import QUERY, make_schema
 from tidegate import storage
 from tidegate.errors import DefectError, TidegateError, TryAgainError, UsageError
-from tidegate.run import gate, merging
-from tidegate.run.verdicts import Decision, StoredVerdict, load_verdict, save_decision, save_verdict
+from tidegate.gate import increment, merging
+from tidegate.reports.verdicts import Decision, StoredVerdict, load_verdict, save_decision, save_verdict
 from tidegate.staging.manifest import StagedFile, batch_keys
-from tidegate.table import merge
-from tidegate.table.intent import write_intent
-from tidegate.table.keys import KeyIndex, arrow_type, check_keys, find_repeated
-from tidegate.table.log import DataFile, list_data_files, open_table, read_table_state
-from tidegate.table.merge import replace_rows
+from tidegate.table.log.state import DataFile, list_data_files, open_table, read_table_state
+from tidegate.table.publish.intent import write_intent
+from tidegate.table.upsert import merge
+from tidegate.table.upsert.keys import KeyIndex, arrow_type, check_keys, find_repeated
+from tidegate.table.upsert.merge import replace_rows
 
 
 def row(id_: int | None, n: int = 0, city: str | None = "Oslo") -> dict[str, Any]:
@@ -305,12 +305,12 @@ def test_the_audit_judges_what_becomes_visible(keyed: Keyed, monkeypatch: pytest
     monkeypatch.setattr("tidegate.audit.pandas_engine.judge_files", judge_files)
     context = keyed.context("r")
     facts = context.recover()
-    folded = gate.fold_owed(keyed.paths, facts.owed, keyed.spec)
-    gate._judge(context, None, facts.owed, folded)  # type: ignore[arg-type]
+    folded = increment.fold_owed(keyed.paths, facts.owed, keyed.spec)
+    increment._judge(context, None, facts.owed, folded)  # type: ignore[arg-type]
     assert canonical(judged) == canonical([row(1), row(2, 1)])
     stored = {"batches": [[QUERY, 0], [QUERY, 1]], "results": []}
     storage.replace(keyed.paths.driver_results("r"), storage.dump_json(stored))
-    gate._judge(context, None, facts.owed, folded)  # type: ignore[arg-type]
+    increment._judge(context, None, facts.owed, folded)  # type: ignore[arg-type]
     assert len(judged) == 4, "what a driver judged unfolded was taken for it"
 
 
@@ -318,13 +318,13 @@ def test_what_was_judged_is_published_and_nothing_else(keyed: Keyed) -> None:
     keyed.stage([row(1, 0, "Bonn"), row(2)], [row(1, 1)])
     context = keyed.context("r")
     facts = context.recover()
-    gate.audit_increment(context, facts)
+    increment.audit_increment(context, facts)
     keyed.keys = ["id", "city"]
     context.spec = keyed.spec
     verdict = load_verdict(keyed.paths, "r")
     assert verdict is not None
     with pytest.raises(TryAgainError, match="NOT_AUDITED"):
-        gate.publish_increment(context, facts, verdict)
+        increment.publish_increment(context, facts, verdict)
     assert read_agreed(keyed.paths.table) == []
     assert keyed.run("r").rows["published"] == 3
     assert len(read_agreed(keyed.paths.table)) == 3
@@ -380,7 +380,7 @@ def test_an_outdated_intent_of_a_dead_run_is_dropped(keyed: Keyed) -> None:
     keyed.stage([row(2, 1), row(3, 1)])
     context = keyed.context("second")
     facts = context.recover()
-    verdict = gate.audit_increment(context, facts)
+    verdict = increment.audit_increment(context, facts)
     folded = merging.load_judged(context, facts.owed, verdict)
     assert folded is not None
     write_intent(

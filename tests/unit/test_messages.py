@@ -14,12 +14,12 @@ from tests.staged import make_schema
 from tidegate.cli.show import show_repair, show_status
 from tidegate.errors import DisagreementError, TidegateError, UsageError
 from tidegate.lease import acquire, read_lease
+from tidegate.operate.outlook import plan_pipeline
+from tidegate.operate.status import project_status
 from tidegate.project import PipelinePaths
-from tidegate.run.outlook import plan_pipeline
-from tidegate.run.repair import repair_pipeline
-from tidegate.run.status import project_status
+from tidegate.restart.repair import repair_pipeline
 from tidegate.run.steps import decide, run_pipeline
-from tidegate.source import kafka, kafka_survey
+from tidegate.sources.kafka import offsets, survey
 from tidegate.table.schema import check_schema_change
 
 
@@ -34,8 +34,8 @@ class Bench:
         (root / "data/inbox").mkdir(parents=True)
         (root / "data/inbox/a.csv").write_text("a\n")
         self.broker = FakeBroker({"t": {0: 0}}, {"t": {0: 100}})
-        monkeypatch.setattr(kafka, "Brokers", self.broker)
-        monkeypatch.setattr(kafka_survey, "Brokers", self.broker)
+        monkeypatch.setattr(offsets, "Brokers", self.broker)
+        monkeypatch.setattr(survey, "Brokers", self.broker)
         self.spark = FakeSpark(self.broker)
         for number in range(runs):
             assert self.run(f"r{number}") == "published"

@@ -16,13 +16,13 @@ from tests.page_outputs import shown
 from tests.staged import QUERY, Stager
 from tidegate.audit.verdict import SetAside, WholeFiles, decide_verdict
 from tidegate.cli.show import show_report, show_status
+from tidegate.driver.progress import describe_report
 from tidegate.errors import HeldError
+from tidegate.operate.outlook import plan_pipeline
+from tidegate.operate.status import project_status
 from tidegate.quarantine.rows import write_quarantine_rows
-from tidegate.run.outlook import plan_pipeline
-from tidegate.run.progress import describe_report
-from tidegate.run.repair import repair_pipeline
-from tidegate.run.status import project_status
-from tidegate.source import kafka
+from tidegate.restart.repair import repair_pipeline
+from tidegate.sources.kafka import offsets
 from tidegate.spec.models import QualitySpec
 from tidegate.staging.digest import digest_file
 from tidegate.staging.manifest import SourceRange, StagedFile, write_manifest
@@ -154,7 +154,7 @@ def test_of_many_causes_three_are_named_and_the_others_counted(held: Held) -> No
 
 
 def test_after_a_rebuild_the_held_records_are_read_again(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka, "Brokers", FakeBroker({"orders": {0: 0}}, {"orders": {0: 101}}))
+    monkeypatch.setattr(offsets, "Brokers", FakeBroker({"orders": {0: 0}}, {"orders": {0: 101}}))
     stage(held, 0, {DATE: 101})
     with pytest.raises(HeldError):
         held.run("R1")

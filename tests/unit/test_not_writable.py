@@ -14,10 +14,10 @@ import pytest
 from tests.held import GOOD, NAME, Held, commands
 from tests.no_rights import not_writable
 from tidegate.cli.main import main
+from tidegate.driver.failures import explain
 from tidegate.errors import TidegateError, TryAgainError
-from tidegate.ingest.failures import explain
+from tidegate.reports.report import load_report
 from tidegate.run import steps
-from tidegate.run.report import load_report
 from tidegate.storage import name_cause
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from tests.unit.inbox import Inbox, make_inbox
+from tidegate.driver.submit import SubmitPlan
+from tidegate.operate.outlook import plan_pipeline
 from tidegate.project import Project, load_project
-from tidegate.run.outlook import plan_pipeline
 from tidegate.run.steps import run_pipeline
-from tidegate.run.submit import SubmitPlan
-from tidegate.source import files
+from tidegate.sources.files import scan as files
 
 
 @pytest.fixture

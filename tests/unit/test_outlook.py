@@ -9,13 +9,13 @@ import pytest
 from typer.testing import CliRunner
 
 from tidegate.cli.main import app
-from tidegate.source import kafka_broker
+from tidegate.sources.kafka import brokers
 
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A Kafka pipeline whose broker is away, and one whose spec is bad."""
-    monkeypatch.setattr(kafka_broker, "_PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(brokers, "_PATIENCE_SECONDS", 0.2)
     (tmp_path / "tidegate.yaml").write_text('version: 1\nkafka: {bootstrap_servers: "127.0.0.1:9"}\n')
     for name, source in (("clicks", "{type: kafka, topics: [t], format: text}"), ("misspelt", "{tipe: kafka}")):
         (tmp_path / "jobs" / name).mkdir(parents=True)

@@ -20,15 +20,15 @@ from tests.unit.test_status import make_project, make_settled, write_spec
 from tidegate.cli import outputs
 from tidegate.cli.main import app
 from tidegate.errors import TidegateError
+from tidegate.operate.trouble import KINDS
+from tidegate.preflight import definition
 from tidegate.quarantine.rows import write_quarantine_rows
 from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
-from tidegate.run import definition
-from tidegate.run.report import RunReport
+from tidegate.reports.report import RunReport
 from tidegate.run.steps import decide
-from tidegate.run.trouble import KINDS
-from tidegate.source import kafka_broker
-from tidegate.table.commit import commit_files
-from tidegate.table.log import DataFile
+from tidegate.sources.kafka import brokers
+from tidegate.table.log.commit import commit_files
+from tidegate.table.log.state import DataFile
 
 
 def ask(root: Path, *command: str) -> str:
@@ -70,7 +70,7 @@ def test_what_is_not_in_a_schema_does_not_fit(tmp_path: Path) -> None:
 
 
 def test_a_project_with_sound_and_faulty_pipelines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka_broker, "_PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(brokers, "_PATIENCE_SECONDS", 0.2)
     project = make_project(tmp_path, 'version: 1\nkafka: {bootstrap_servers: "127.0.0.1:9"}\n')
     make_settled(project, "sound", waiting=2)
     make_settled(project, "gone")

@@ -12,11 +12,11 @@ import pytest
 from typer.testing import CliRunner
 
 from tidegate.cli.main import app
+from tidegate.driver.packages import choose_mirror, fetch_packages, find_packages, is_whole_jar
+from tidegate.driver.submit import plan_submit
 from tidegate.errors import UsageError
+from tidegate.operate.doctor import examine
 from tidegate.project import Project, load_project
-from tidegate.run.doctor import examine
-from tidegate.run.packages import choose_mirror, fetch_packages, find_packages, is_whole_jar
-from tidegate.run.submit import plan_submit
 from tidegate.spec.faults import SpecError
 
 REPOSITORY = Path(__file__).parents[2]

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from tidegate.errors import DisagreementError
-from tidegate.run.preflight import Facts, check_agreement
+from tidegate.preflight.agreement import Facts, check_agreement
 from tidegate.staging.birth import Birth
 from tidegate.staging.checkpoint import CheckpointState
 from tidegate.staging.manifest import BatchManifest
-from tidegate.table.log import TableState
+from tidegate.table.log.state import TableState
 
 QUERY = "aaaaaaaa-0000-0000-0000-000000000001"
 OTHER = "bbbbbbbb-0000-0000-0000-000000000002"

@@ -20,9 +20,9 @@ from tests.storage_calls import KilledHere, kill, split_devices
 from tidegate import storage
 from tidegate.errors import DisagreementError, TryAgainError, UsageError
 from tidegate.staging.manifest import BatchManifest
-from tidegate.table.log import list_data_files, open_table, read_table_state
-from tidegate.table.plan import parse_file_name, plan_publish
-from tidegate.table.publish import (
+from tidegate.table.log.state import list_data_files, open_table, read_table_state
+from tidegate.table.publish.plan import parse_file_name, plan_publish
+from tidegate.table.publish.publish import (
     CommitResult,
     FileToRemove,
     PublishIntent,
@@ -209,7 +209,7 @@ def test_a_file_that_was_changed_after_it_was_moved_in_is_not_committed(
 ) -> None:
     intent = plan(stager, [stager.stage(0, rows(1, 2))])
     with monkeypatch.context() as patch:
-        patch.setattr("tidegate.table.publish.remove_copies", kill)
+        patch.setattr("tidegate.table.publish.publish.remove_copies", kill)
         with pytest.raises(KilledHere):
             publish(stager, intent)
     flip(stager.paths.table / intent.files_to_add[0].path)

@@ -19,9 +19,9 @@ from tidegate.quarantine.read import QuarantineFilter, list_quarantine, show_qua
 from tidegate.quarantine.rows import write_quarantine_rows
 from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
 from tidegate.staging.manifest import BatchManifest, StagedFile
-from tidegate.table.log import read_table_state
-from tidegate.table.plan import plan_publish
-from tidegate.table.publish import finish_intent, write_intent
+from tidegate.table.log.state import read_table_state
+from tidegate.table.publish.plan import plan_publish
+from tidegate.table.publish.publish import finish_intent, write_intent
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 

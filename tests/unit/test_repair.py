@@ -14,17 +14,17 @@ import pytest
 from tests.staged import QUERY
 from tests.storage_calls import KilledHere, StorageCalls, kill
 from tidegate import storage
-from tidegate.ingest.jvm import PINNED
+from tidegate.driver.jvm import PINNED
+from tidegate.pipeline import load_pipeline
+from tidegate.preflight.agreement import gather_facts
 from tidegate.project import Project, load_project
 from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
-from tidegate.run.preflight import gather_facts
-from tidegate.run.rebuild import first_offsets
-from tidegate.run.repair import find_disagreement, repair_pipeline
-from tidegate.source.ledger import NewFile, open_ledger
-from tidegate.spec.load import load_pipeline
+from tidegate.restart.rebuild import first_offsets
+from tidegate.restart.repair import find_disagreement, repair_pipeline
+from tidegate.sources.files.ledger import NewFile, open_ledger
 from tidegate.staging.birth import new_birth, read_birth, replace_birth, write_birth
-from tidegate.table.commit import commit_files
-from tidegate.table.log import DataFile, list_data_files
+from tidegate.table.log.commit import commit_files
+from tidegate.table.log.state import DataFile, list_data_files
 
 NAME = "orders"
 

@@ -11,7 +11,7 @@ import pytest
 from tests.staged import make_paths
 from tidegate.errors import DefectError, UsageError
 from tidegate.project import PipelinePaths
-from tidegate.run.report import (
+from tidegate.reports.report import (
     ROW_KEYS,
     check_balance,
     fill_from_manifests,
@@ -172,8 +172,8 @@ def test_newest_first(tmp_path: Path) -> None:
 
 def prune(paths: PipelinePaths, monkeypatch: pytest.MonkeyPatch, reports: int, kept: int = 3) -> list[str]:
     """Prune so many final reports with their progress events down to ``kept``; the names that are left."""
-    monkeypatch.setattr("tidegate.run.report.KEPT_REPORTS", kept)
-    monkeypatch.setattr("tidegate.run.report._PRUNED_AT_ONCE", 2)
+    monkeypatch.setattr("tidegate.reports.report.KEPT_REPORTS", kept)
+    monkeypatch.setattr("tidegate.reports.report._PRUNED_AT_ONCE", 2)
     for number in range(reports):
         report = new_report("orders", f"r{number}")
         report.outcome = "published"

@@ -22,22 +22,21 @@ from tests.recovery.conftest import sweep
 from tests.staged import QUERY, make_schema
 from tests.storage_calls import KilledHere, StorageCalls, kill
 from tidegate import storage
+from tidegate.driver.jvm import PINNED
 from tidegate.errors import DisagreementError, TidegateError, TryAgainError
-from tidegate.ingest.jvm import PINNED
 from tidegate.lease import Lease
-from tidegate.run.preflight import gather_facts
-from tidegate.run.rebirth import begin_anew, pin_paths, replace_query, retire_query
-from tidegate.run.rebuild import first_offsets
-from tidegate.run.repair import repair_pipeline
-from tidegate.source.ledger import NewFile, open_ledger
+from tidegate.preflight.agreement import gather_facts
+from tidegate.restart.rebirth import begin_anew, pin_paths, replace_query, retire_query
+from tidegate.restart.rebuild import first_offsets
+from tidegate.restart.repair import repair_pipeline
+from tidegate.sources.files.ledger import NewFile, open_ledger
 from tidegate.staging.birth import new_birth, read_birth
 from tidegate.staging.manifest import find_tombstones, put_tombstone, read_all_manifests, refuse_tombstone
 from tidegate.staging.retired import read_retired
-from tidegate.table import commit
-from tidegate.table.commit import commit_files, rename_files, retire_in_log
-from tidegate.table.intent import pending_intents
-from tidegate.table.log import DataFile, find_commit, list_data_files, read_table_state
-from tidegate.table.retire import retired_mark
+from tidegate.table.log.commit import commit_files, rename_files, retire_in_log
+from tidegate.table.log.retire import retired_mark
+from tidegate.table.log.state import DataFile, commit, find_commit, list_data_files, read_table_state
+from tidegate.table.publish.intent import pending_intents
 
 
 def in_a_thread(work: Callable[[], Any]) -> None:
@@ -390,7 +389,7 @@ def test_repair_after_a_mere_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     scene.ingest(context)
     facts = context.recover()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tidegate.table.publish.commit_files", lambda *_, **__: kill("commit"))
+        patch.setattr("tidegate.table.publish.publish.commit_files", lambda *_, **__: kill("commit"))
         with contextlib.suppress(KilledHere):
             scene.publish(context)
     assert pending_intents(scene.paths) and facts.owed
@@ -409,7 +408,7 @@ def test_nothing_is_finished_into_another_table(tmp_path: Path, monkeypatch: pyt
     context = scene.open()
     scene.ingest(context)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tidegate.table.publish.place_file", kill)
+        patch.setattr("tidegate.table.publish.publish.place_file", kill)
         with contextlib.suppress(KilledHere, TypeError):
             scene.publish(context)
     assert pending_intents(scene.paths)

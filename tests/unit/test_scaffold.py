@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from tidegate.errors import UsageError
+from tidegate.pipeline import list_pipelines, load_pipeline
 from tidegate.project import load_project
-from tidegate.run.infer_columns import infer_record_columns
-from tidegate.run.scaffold import EXAMPLE, init_project, new_bare_pipeline, new_pipeline
-from tidegate.run.validate import validate_pipelines
+from tidegate.scaffold.infer_columns import infer_record_columns
+from tidegate.scaffold.write import EXAMPLE, init_project, new_bare_pipeline, new_pipeline
 from tidegate.spec.ddl import parse_ddl, quote_name
-from tidegate.spec.load import list_pipelines, load_pipeline
 from tidegate.transform.load import read_transform
+from tidegate.validate.command import validate_pipelines
 
 REPOSITORY = Path(__file__).parents[2]
 

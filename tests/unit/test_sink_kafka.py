@@ -15,11 +15,11 @@ from tidegate.sink import kafka
 from tidegate.sink.kafka import KafkaFeeder
 from tidegate.sink.kafka_fault import KafkaFaults
 from tidegate.sink.kafka_records import Record
-from tidegate.source.kafka_broker import TopicState
-from tidegate.source.kafka_options import map_settings
+from tidegate.sources.kafka.brokers import TopicState
+from tidegate.sources.kafka.settings import map_settings
 from tidegate.spec.models import KafkaSink, ProjectKafkaSpec
 from tidegate.table.delivery import Delivery, delivered_rows
-from tidegate.table.log import DataFile
+from tidegate.table.log.state import DataFile
 
 
 class Broker:

@@ -16,9 +16,9 @@ import pytest
 
 from tidegate.errors import TryAgainError
 from tidegate.project import PipelinePaths, Project
-from tidegate.source import socket_listener, spool
-from tidegate.source.socket_arrivals import Arrivals
-from tidegate.source.socket_listener import Listeners
+from tidegate.sources.generators import socket_listener, spool
+from tidegate.sources.generators.socket_arrivals import Arrivals
+from tidegate.sources.generators.socket_listener import Listeners
 from tidegate.spec.as_read import SpooledSource, as_files
 from tidegate.spec.models import ProjectSpec, SocketSource
 
@@ -142,7 +142,7 @@ from pathlib import Path
 from tests.unit.test_socket_listener import _source
 from tidegate.project import Project
 from tidegate.source import spool
-from tidegate.source.socket_listener import Listeners
+from tidegate.sources.generators.socket_listener import Listeners
 from tidegate.spec.models import ProjectSpec
 
 paths = Project(Path(sys.argv[1]), ProjectSpec()).paths("trial")

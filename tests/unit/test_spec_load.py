@@ -10,9 +10,9 @@ from textwrap import dedent
 import pytest
 
 from tidegate.errors import UsageError
+from tidegate.pipeline import check_name, list_pipelines, load_pipeline, read_pipeline
 from tidegate.project import Project
 from tidegate.spec.faults import SpecError, name_nearest, show_value
-from tidegate.spec.load import check_name, list_pipelines, load_pipeline, read_pipeline
 from tidegate.spec.models import CloseWhen, FilesSource, KafkaSource, PipelineSpec, ProjectSpec
 from tidegate.spec.supported import list_unsupported
 
@@ -562,7 +562,7 @@ def test_loading_stays_light(tmp_path):
     (tmp_path / "tidegate.yaml").write_text("version: 1\n")
     program = (
         "import sys; from pathlib import Path; from tidegate.project import load_project; "
-        "from tidegate.spec.load import load_pipeline; from tidegate.run.validate_files import validate_project; "
+        "from tidegate.pipeline import load_pipeline; from tidegate.validate.files import validate_project; "
         "p = load_project(Path(sys.argv[1])); load_pipeline(p, 'orders'); assert validate_project(p) == []; "
         "heavy = {'pyspark', 'pandas', 'pyarrow', 'great_expectations', 'airflow', 'croniter', 'deltalake'}; "
         "print(sorted(heavy & set(sys.modules)))"

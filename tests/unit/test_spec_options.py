@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.source import kafka_options as broker_side
+from tidegate.sources.kafka import settings as broker_side
 from tidegate.spec.kafka_options import check_client_options
 from tidegate.spec.models import FilesSource, KafkaSource
 from tidegate.spec.reader_options import (

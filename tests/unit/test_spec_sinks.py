@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from tests.staged import make_schema
+from tidegate.pipeline import load_pipeline
 from tidegate.project import Project, load_project
-from tidegate.run.validate_files import validate_project
 from tidegate.spec.faults import SpecError
-from tidegate.spec.load import load_pipeline
 from tidegate.spec.models import ConsoleSink, ForeachBatchSink, ForeachSink, KafkaSink
 from tidegate.table.sinks_fit import check_sinks_fit
+from tidegate.validate.files import validate_project
 
 _SPEC = """\
 version: 1

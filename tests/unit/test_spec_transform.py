@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from tidegate.pipeline import load_pipeline
 from tidegate.project import Project
-from tidegate.run.validate_files import validate_project
 from tidegate.spec.faults import Fault, SpecError
-from tidegate.spec.load import load_pipeline
 from tidegate.spec.models import PipelineSpec, ProjectSpec
 from tidegate.transform.load import Transform, read_transform
+from tidegate.validate.files import validate_project
 
 SPEC = """\
 version: 1

@@ -16,12 +16,12 @@ from tests.unit.taken_files import take_stats, taken_files
 from tidegate import storage
 from tidegate.errors import TryAgainError
 from tidegate.project import PipelinePaths, Project
-from tidegate.source import spool
-from tidegate.source.files import scan_files
-from tidegate.source.intake import admit, remove_links
-from tidegate.source.ledger import open_ledger
-from tidegate.source.rate import Clock, clock_after, make_rows
-from tidegate.source.socket_lines import listen
+from tidegate.sources.files.intake import admit, remove_links
+from tidegate.sources.files.ledger import open_ledger
+from tidegate.sources.files.scan import scan_files
+from tidegate.sources.generators import spool
+from tidegate.sources.generators.rate import Clock, clock_after, make_rows
+from tidegate.sources.generators.socket_lines import listen
 from tidegate.spec.as_read import SpooledSource, as_files
 from tidegate.spec.models import ProjectSpec, RateSource, SocketSource
 from tidegate.spec.trial_options import RateOptions, SocketOptions

@@ -14,18 +14,18 @@ from tests.readers import read_agreed
 from tests.staged import QUERY, Stager, make_paths
 from tests.synced import Synced
 from tidegate.errors import DisagreementError
+from tidegate.gate import increment
+from tidegate.pipeline import load_pipeline
+from tidegate.preflight.agreement import check_agreement, gather_facts
 from tidegate.project import Project, load_project
 from tidegate.quarantine.rows import write_quarantine_rows
-from tidegate.run import gate
-from tidegate.run.preflight import check_agreement, gather_facts
-from tidegate.run.repair import find_disagreement, repair_pipeline
-from tidegate.source.ledger import NewFile, open_ledger
-from tidegate.spec.load import load_pipeline
+from tidegate.restart.repair import find_disagreement, repair_pipeline
+from tidegate.sources.files.ledger import NewFile, open_ledger
 from tidegate.staging.birth import new_birth, replace_birth, write_birth
 from tidegate.staging.files import list_staged_files
 from tidegate.staging.manifest import BatchManifest, SourceRange, StagedFile, write_manifest
-from tidegate.table import publish
-from tidegate.table.merge import replace_rows
+from tidegate.table.publish.publish import publish
+from tidegate.table.upsert.merge import replace_rows
 
 NAME = "orders"
 
@@ -64,7 +64,7 @@ def test_a_damaged_file_is_not_judged(keyed: Keyed, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr("tidegate.audit.pandas_engine.judge_files", judge_files)
     with pytest.raises(DisagreementError, match="STAGED_FILE_DAMAGED"):
-        gate._judge(keyed.context("r"), None, [manifest], None)  # type: ignore[arg-type]
+        increment._judge(keyed.context("r"), None, [manifest], None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("mode", ["append", "update", "complete"])
@@ -88,7 +88,7 @@ def test_a_damaged_copy_is_made_again(keyed: Keyed) -> None:
     keyed.stage([row(1), row(2)], [row(2, 1)])
     context = keyed.context("r")
     facts = context.recover()
-    gate.audit_increment(context, facts)
+    increment.audit_increment(context, facts)
     [copy] = keyed.paths.staging.glob("*/*/merge-*/**/*.parquet")
     flip(copy)
     assert find_disagreement(keyed.paths, gather_facts(keyed.paths, keyed.spec), NAME) is None
@@ -109,7 +109,7 @@ def test_a_damaged_copy_of_the_tables_rows_is_made_again(keyed: Keyed, monkeypat
         made.append(found)
         return found
 
-    monkeypatch.setattr("tidegate.run.merging.replace_rows", damage_first)
+    monkeypatch.setattr("tidegate.gate.merging.replace_rows", damage_first)
     keyed.run()
     assert len(made) == 2
     assert sorted((value["id"], value["n"]) for value in read_agreed(keyed.paths.table)) == [(1, 0), (2, 1)]
@@ -203,7 +203,7 @@ def test_records_that_reached_quarantine_are_not_missed(tmp_path: Path) -> None:
     paths = project.paths(NAME)
     context = Keyed(tmp_path).context("r")
     context.paths = paths
-    gate.publish_quarantine(context, [manifest])
+    increment.publish_quarantine(context, [manifest])
     assert not (paths.state / manifest.quarantine_files[0].path).exists()
     assert repair_pipeline(project, NAME, dry_run=True)["code"] is None
 

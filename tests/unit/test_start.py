@@ -19,18 +19,18 @@ from tests.storage_calls import KilledHere, StorageCalls, kill
 from tests.unit.inbox import SOURCE, Inbox, make_inbox
 from tests.unit.taken_files import take_stats, taken_files
 from tidegate.cli.main import app
+from tidegate.driver.submit import SubmitPlan
 from tidegate.errors import DisagreementError, SourceLostError
+from tidegate.operate.outlook import plan_pipeline
+from tidegate.pipeline import load_pipeline, read_pipeline
+from tidegate.preflight.starts import check_starts_known
 from tidegate.project import Project, load_project
+from tidegate.reports.report import load_report
+from tidegate.restart.repair import repair_pipeline
 from tidegate.run import drain
-from tidegate.run.outlook import plan_pipeline
-from tidegate.run.repair import repair_pipeline
-from tidegate.run.report import load_report
-from tidegate.run.starts import check_starts_known
 from tidegate.run.steps import run_pipeline
-from tidegate.run.submit import SubmitPlan
-from tidegate.source.files import note_first_look
-from tidegate.source.ledger import open_ledger
-from tidegate.spec.load import load_pipeline, read_pipeline
+from tidegate.sources.files.ledger import open_ledger
+from tidegate.sources.files.scan import note_first_look
 
 NAME = "orders"
 

@@ -16,11 +16,11 @@ from tidegate.errors import SourceLostError, TryAgainError, UsageError
 from tidegate.project import PipelinePaths, Project
 from tidegate.run import statics
 from tidegate.run.statics import pin_statics
-from tidegate.source.bounds import LONGEST_RECORD_BYTES
+from tidegate.sources.bounds import LONGEST_RECORD_BYTES
 from tidegate.spec.models import PipelineSpec, ProjectSpec
 from tidegate.staging.checkpoint import CheckpointState
-from tidegate.table.commit import commit_files
-from tidegate.table.log import DataFile
+from tidegate.table.log.commit import commit_files
+from tidegate.table.log.state import DataFile
 
 NAME = "students"
 SETTLED = CheckpointState(True, "q", last_offset=3, last_commit=3)

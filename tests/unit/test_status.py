@@ -16,19 +16,18 @@ from typer.testing import CliRunner
 from tests.staged import QUERY
 from tidegate import storage
 from tidegate.cli.main import app
+from tidegate.operate.status import project_status
+from tidegate.pipeline import load_pipeline
+from tidegate.preflight.agreement import gather_facts
 from tidegate.project import Project, load_project
 from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
-from tidegate.run.preflight import gather_facts
-from tidegate.run.report import new_report, read_newest, save_report
-from tidegate.run.status import project_status
-from tidegate.source import kafka_broker
-from tidegate.source.kafka_broker import Brokers
-from tidegate.source.ledger import NewFile, open_ledger
-from tidegate.spec.load import load_pipeline
+from tidegate.reports.report import new_report, read_newest, save_report
+from tidegate.sources.files.ledger import NewFile, open_ledger
+from tidegate.sources.kafka import brokers
+from tidegate.sources.kafka.brokers import Brokers
 from tidegate.staging.birth import new_birth, write_birth
-from tidegate.table import log
-from tidegate.table.commit import commit_files
-from tidegate.table.log import DataFile, read_table_state
+from tidegate.table.log.commit import commit_files
+from tidegate.table.log.state import DataFile, read_table_state, state
 
 MANY = 12
 
@@ -134,7 +133,7 @@ def test_each_pipeline_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.Mon
     for number, name in enumerate(names):
         make_settled(project, name, waiting=number)
     opened: list[Path] = []
-    monkeypatch.setattr(log, "open_table", lambda path: opened.append(path) or pytest.fail(f"log of {path} read"))
+    monkeypatch.setattr(state, "open_table", lambda path: opened.append(path) or pytest.fail(f"log of {path} read"))
     with count_opened(tmp_path) as seen:
         rows = project_status(project, None)
     assert [row["pipeline"] for row in rows] == names
@@ -255,7 +254,7 @@ def test_the_glance_tells_what_the_whole_log_tells(tmp_path: Path) -> None:
 def test_one_client_for_all_on_a_broker_and_its_silence_costs_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kafka_broker, "_PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(brokers, "_PATIENCE_SECONDS", 0.2)
     made: list[str] = []
     asked: list[str] = []
     make, describe = Brokers.__init__, Brokers.describe

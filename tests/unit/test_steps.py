@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from tidegate.driver.submit import SubmitPlan
 from tidegate.errors import SourceLostError, TryAgainError, UsageError
 from tidegate.lease import acquire
 from tidegate.project import Project, load_project
-from tidegate.run.report import load_report
+from tidegate.reports.report import load_report
 from tidegate.run.steps import decide, ingest_run, run_pipeline
-from tidegate.run.submit import SubmitPlan
 
 NAME = "orders"
 

@@ -16,9 +16,11 @@ from deltalake import DeltaTable
 from tests.staged import QUERY, make_schema
 from tidegate import storage
 from tidegate.errors import DisagreementError, TryAgainError, UsageError
-from tidegate.table.commit import AlreadyCommittedError, commit_files
 from tidegate.table.delivery import list_deliveries
-from tidegate.table.log import (
+from tidegate.table.log.commit import AlreadyCommittedError, commit_files
+from tidegate.table.log.files import torn_versions
+from tidegate.table.log.snapshot import read_snapshot
+from tidegate.table.log.state import (
     DataFile,
     find_commit,
     has_log,
@@ -26,8 +28,6 @@ from tidegate.table.log import (
     read_commit_metadata,
     read_table_state,
 )
-from tidegate.table.log_files import torn_versions
-from tidegate.table.snapshot import read_snapshot
 
 SCHEMA = make_schema(id="long")
 
@@ -179,9 +179,9 @@ def test_a_folder_whose_name_deltalake_misreads_is_refused_at_once(tmp_path: Pat
 def test_reading_a_state_stays_light(tmp_path: Path) -> None:
     commit(tmp_path / "t", 0, -1)
     code = (
-        "import sys, json; from pathlib import Path; import tidegate.table.publish, tidegate.quarantine.rows;"
+        "import sys, json; from pathlib import Path; import tidegate.table.publish.publish, tidegate.quarantine.rows;"
         "before = 'deltalake' in sys.modules;"
-        "from tidegate.table.log import read_table_state; read_table_state(Path(sys.argv[1]), ('q',));"
+        "from tidegate.table.log.state import read_table_state; read_table_state(Path(sys.argv[1]), ('q',));"
         "print(json.dumps([before, [m for m in ('pyarrow', 'pandas', 'pyspark') if m in sys.modules]]))"
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "t")], capture_output=True, text=True, check=True)

@@ -13,8 +13,8 @@ from tests.readers import read_agreed
 from tests.staged import Stager, make_paths, make_schema
 from tidegate.staging.files import partition_value
 from tidegate.table.partition import partition_folder
-from tidegate.table.plan import plan_publish
-from tidegate.table.publish import finish_intent, write_intent
+from tidegate.table.publish.plan import plan_publish
+from tidegate.table.publish.publish import finish_intent, write_intent
 
 
 @pytest.mark.parametrize("text", NASTY_TEXTS, ids=[f"{number}-{text!a}" for number, text in enumerate(NASTY_TEXTS)])

@@ -13,8 +13,8 @@ from tests.storage_calls import KilledHere, StorageCalls, kill
 from tests.unit.inbox import SOURCE, Inbox, make_inbox
 from tidegate.ingest.positions import PositionFinder
 from tidegate.run.drain import _owed_links
-from tidegate.source import intake
-from tidegate.source.files import scan_files
+from tidegate.sources.files import intake
+from tidegate.sources.files.scan import scan_files
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 
 from tests.fake_kafka import FakeBroker
 from tidegate.errors import SourceLostError, UsageError
-from tidegate.ingest.topics import TopicWatch
+from tidegate.sources.kafka.topics import TopicWatch
 
 
 def test_a_topic_that_is_another_one_now() -> None:

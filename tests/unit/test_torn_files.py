@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tidegate.ingest.columns import fits_type
-from tidegate.ingest.torn import EMPTY_FILES, TornFile, check_compressed, write_readable_part
+from tidegate.sources.files.columns import fits_type
+from tidegate.sources.files.torn import EMPTY_FILES, TornFile, check_compressed, write_readable_part
 
 _PACK = {".gz": gzip.compress, ".bz2": bz2.compress}
 _UNPACK = {".gz": gzip.decompress, ".bz2": bz2.decompress}

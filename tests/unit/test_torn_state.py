@@ -8,8 +8,8 @@ import pytest
 
 from tests.by_hand import NAME, ByHand
 from tidegate.errors import DisagreementError
-from tidegate.run.preflight import check_agreement, gather_facts
-from tidegate.run.repair import repair_pipeline
+from tidegate.preflight.agreement import check_agreement, gather_facts
+from tidegate.restart.repair import repair_pipeline
 
 FILES = ["birth.json", "published/*.json", "manifests/*/*.json", "retired/*.json"]
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from tidegate.driver.submit import SubmitPlan
+from tidegate.operate.outlook import plan_pipeline
 from tidegate.project import Project, load_project
-from tidegate.run.outlook import plan_pipeline
-from tidegate.run.report import load_report
+from tidegate.reports.report import load_report
 from tidegate.run.steps import run_pipeline
-from tidegate.run.submit import SubmitPlan
-from tidegate.source.ledger import open_ledger
+from tidegate.sources.files.ledger import open_ledger
 from tidegate.spec.faults import SpecError
 
 NAME = "orders"

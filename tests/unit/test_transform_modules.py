@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tidegate.errors import UsageError
-from tidegate.transform.modules import pack_modules
+from tidegate.ingest.user_modules import pack_modules
 
 
 def make(folder: Path, *names: str) -> Path:

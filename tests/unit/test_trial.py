@@ -11,8 +11,8 @@ import pytest
 
 from tidegate.cli.show import show_trial
 from tidegate.errors import TryAgainError
+from tidegate.operate.trial import try_pipeline
 from tidegate.project import Project, load_project
-from tidegate.run.trial import try_pipeline
 
 NAME = "orders"
 _SPEC = f"""version: 1
@@ -36,7 +36,7 @@ def project(tmp_path: Path) -> Project:
 def test_a_driver_that_cannot_start_is_told_with_the_end_of_its_log(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tidegate.run.submit import run_spark_submit
+    from tidegate.driver.submit import run_spark_submit
 
     file = project.root / "data" / "inbox" / "a.csv"
     file.write_text("1\n")

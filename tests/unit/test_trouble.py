@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from tests.unit.test_status import make_project, make_settled
 from tidegate.cli.main import app
-from tidegate.run.report import new_report, save_report
-from tidegate.run.trouble import find_behind, find_trouble, rank, summarise
+from tidegate.operate.trouble import find_behind, find_trouble, rank, summarise
+from tidegate.reports.report import new_report, save_report
 
 NOW = datetime(2026, 3, 2, 12, 5, tzinfo=UTC)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.ingest import long_lines
-from tidegate.ingest.unreadable import set_aside_unreadable, unreadable_record
+from tidegate.sources.files import long_lines
+from tidegate.sources.files.unreadable import set_aside_unreadable, unreadable_record
 from tidegate.spec.models import FilesSource
 
 LINK = "0000000001-0123abcd.csv"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tidegate.project import load_project
-from tidegate.run.validate import validate_pipelines
+from tidegate.validate.command import validate_pipelines
 
 _SPEC = (
     "version: 1\nname: {}\nschedule: null\nsources:\n  s: {{type: files, path: in, format: csv, schema: id STRING}}\n"
@@ -23,7 +23,9 @@ def test_spark_looks_at_sound_pipelines_only(tmp_path: Path, monkeypatch: pytest
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
     analysed: list[str] = []
-    monkeypatch.setattr("tidegate.ingest.analyse.analyse_pipeline", lambda project, name, jars: analysed.append(name))
+    monkeypatch.setattr(
+        "tidegate.inspection.analyse.analyse_pipeline", lambda project, name, jars: analysed.append(name)
+    )
     faults = validate_pipelines(load_project(tmp_path, {}), None, with_spark=True)
     assert {fault.file for fault in faults} == {"jobs/bad_transform/transform.sql", "expectations/bad_suite.yaml"}
     assert analysed == ["sound"]

@@ -10,7 +10,7 @@ import pytest
 from tests.staged import make_paths
 from tests.unit.test_preflight import OTHER, QUERY, manifest
 from tidegate.project import PipelinePaths
-from tidegate.run.verdicts import (
+from tidegate.reports.verdicts import (
     Decision,
     StoredVerdict,
     find_hold,

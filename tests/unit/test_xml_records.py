@@ -10,7 +10,7 @@ from xml.sax.saxutils import escape, quoteattr
 import pytest
 
 from tests.page_outputs import shown
-from tidegate.source.xml_records import Type, read_records, rules_of
+from tidegate.sources.files.xml_records import Type, read_records, rules_of
 
 TEXT: Type = ("string", ())
 PRICE: Type = ("struct", (("_cur", TEXT), ("_VALUE", ("decimal", ()))))

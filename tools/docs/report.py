@@ -10,10 +10,10 @@ from tidegate.audit.engine import RuleResult
 from tidegate.audit.verdict import Verdict
 from tidegate.errors import TidegateError
 from tidegate.project import PipelinePaths
-from tidegate.run.commits import Increment
+from tidegate.recovery.commits import Increment
+from tidegate.recovery.finish import table_figures
+from tidegate.reports.report import ROW_KEYS, RunReport
 from tidegate.run.deliver import describe_sink
-from tidegate.run.finish import table_figures
-from tidegate.run.report import ROW_KEYS, RunReport
 from tidegate.spec.models import ConsoleSink
 from tools.docs.markdown import MADE, code, table
 

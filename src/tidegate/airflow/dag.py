@@ -17,8 +17,8 @@ from tidegate.airflow.form import describe_form
 from tidegate.airflow.locate import find_project
 from tidegate.airflow.operators import AuditOperator, DeliverOperator, IngestOperator, PublishOperator
 from tidegate.errors import TidegateError, TryAgainError
+from tidegate.pipeline import load_pipeline
 from tidegate.project import load_project
-from tidegate.spec.load import load_pipeline
 
 if TYPE_CHECKING:
     from tidegate.spec.models import PipelineSpec

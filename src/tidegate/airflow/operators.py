@@ -13,8 +13,8 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from tidegate.airflow.form import read_form
 from tidegate.airflow.supervision import bind_to_supervisor, stop_python_step
+from tidegate.driver.progress import describe_report
 from tidegate.errors import TidegateError
-from tidegate.run.progress import describe_report
 
 if TYPE_CHECKING:
     from airflow.sdk import Asset, Context

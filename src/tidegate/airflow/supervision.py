@@ -7,7 +7,7 @@ import signal
 import threading
 
 from tidegate.errors import TryAgainError
-from tidegate.run.process_tree import die_with_parent
+from tidegate.process.tree import die_with_parent
 
 STOP_SECONDS = 3.5
 

@@ -18,8 +18,8 @@ from tidegate.cli.grouped import DECIDE, LOOK, REPAIR, START, STEPS, GroupedComm
 from tidegate.errors import TidegateError, TryAgainError, UsageError
 
 if TYPE_CHECKING:
+    from tidegate.driver.submit import SubmitPlan
     from tidegate.project import Project
-    from tidegate.run.submit import SubmitPlan
 
 app = typer.Typer(
     name="tidegate",
@@ -133,7 +133,7 @@ def _print(value: Any, as_json: bool, show: Callable[[Any], None]) -> None:
 def _submit(plan: SubmitPlan, *, then_audit: bool = False) -> int:
     from tidegate.audit.gx_import import AHEAD_AT_MOST_BYTES, import_gx_ahead
     from tidegate.cli.progress import ProgressLine
-    from tidegate.run.submit import run_spark_submit
+    from tidegate.driver.submit import run_spark_submit
 
     with ProgressLine() as line:
 
@@ -153,7 +153,7 @@ def _finish_run(report: dict[str, Any], as_json: bool) -> None:
 
 def _step(act: Callable[[], dict[str, Any]], project: Project, name: str, run_id: str, as_json: bool) -> None:
     """Run a step; when it fails, the report is printed anyway, and the error after it."""
-    from tidegate.run.report import load_report
+    from tidegate.reports.report import load_report
 
     try:
         report = act()
@@ -169,7 +169,7 @@ def _step(act: Callable[[], dict[str, Any]], project: Project, name: str, run_id
 def init(folder: Annotated[Path, typer.Argument(metavar="DIR", help="The new project's folder.")]) -> None:
     """Write a new project that runs as it is."""
     from tidegate.cli.show import show_scaffold
-    from tidegate.run.scaffold import init_project
+    from tidegate.scaffold.write import init_project
 
     show_scaffold(init_project(folder), folder)
 
@@ -200,8 +200,8 @@ def new(
 ) -> None:
     """Write a new pipeline: an example that runs as it is, one for the columns of a file or a topic, or a bare one."""
     from tidegate.cli.show import show_scaffold
-    from tidegate.run.infer_columns import FORMATS
-    from tidegate.run.scaffold import new_bare_pipeline, new_pipeline, new_topic_pipeline
+    from tidegate.scaffold.infer_columns import FORMATS
+    from tidegate.scaffold.write import new_bare_pipeline, new_pipeline, new_topic_pipeline
 
     project = _project()
     if format_ is not None and format_ not in FORMATS.values():
@@ -235,8 +235,8 @@ def validate(
     json_: Json = False,
 ) -> None:
     """Check specs, suites and transforms."""
-    from tidegate.run.starts import list_changed_starts
-    from tidegate.run.validate import upgrade_suites, validate_pipelines
+    from tidegate.preflight.starts import list_changed_starts
+    from tidegate.validate.command import upgrade_suites, validate_pipelines
 
     project = _project()
     if upgrade_suite:
@@ -266,7 +266,7 @@ def try_(
 ) -> None:
     """Read, transform and check the newest records: rows, rejects and verdict. Nothing is written; exit 65: held."""
     from tidegate.cli.show import show_trial
-    from tidegate.run.trial import try_pipeline
+    from tidegate.operate.trial import try_pipeline
 
     value = try_pipeline(_project(), name, rows=rows, submit=_submit)
     _print(value, json_, show_trial)
@@ -278,7 +278,7 @@ def try_(
 def doctor(json_: Json = False) -> None:
     """Is everything there that a run needs? Java, versions, jars, brokers, folders; exit 1 when something is not."""
     from tidegate.cli.show import show_findings
-    from tidegate.run.doctor import examine
+    from tidegate.operate.doctor import examine
 
     findings = [finding.to_dict() for finding in examine(_project())]
     _print(findings, json_, show_findings)
@@ -289,7 +289,7 @@ def doctor(json_: Json = False) -> None:
 @app.command(rich_help_panel=START)
 def jars() -> None:
     """Fetch the jars of spark.packages that are missing, and compare each with its checksum."""
-    from tidegate.run.packages import choose_mirror, describe_misfits, fetch_packages, write_line
+    from tidegate.driver.packages import choose_mirror, describe_misfits, fetch_packages, write_line
 
     def say(message: str) -> None:
         print(message, file=sys.stderr, flush=True)
@@ -341,7 +341,7 @@ def _run_one(project: Project, name: str, run_id: str, accept_loss: str | None =
 def _run_several(project: Project, names: list[str], run_id: str, as_json: bool) -> int:
     """Run each, whatever became of the one before; the exit code of the worst."""
     from tidegate.cli.show import show_report
-    from tidegate.run.report import failed_report, load_report
+    from tidegate.reports.report import failed_report, load_report
 
     reports, codes = [], [0]
     for name in names:
@@ -376,7 +376,7 @@ def stream(
 ) -> None:
     """The same pipeline as a long-running command: a run after the other, until it is stopped."""
     from tidegate.cli.show import show_report
-    from tidegate.run.stream import stream_pipeline
+    from tidegate.operate.stream import stream_pipeline
     from tidegate.spec.models import parse_duration
 
     if continuous is not None:
@@ -408,7 +408,7 @@ def stream(
 def list_(json_: Json = False) -> None:
     """The pipelines, with schedule and sources."""
     from tidegate.cli.show import show_catalog
-    from tidegate.run.catalog import catalog_pipelines
+    from tidegate.operate.catalog import catalog_pipelines
 
     _print(catalog_pipelines(_project()), json_, show_catalog)
 
@@ -417,7 +417,7 @@ def list_(json_: Json = False) -> None:
 def plan(name: Name, json_: Json = False) -> None:
     """What the next run would read, and what is held. No JVM, nothing written."""
     from tidegate.cli.show import show_plan
-    from tidegate.run.outlook import plan_pipeline
+    from tidegate.operate.outlook import plan_pipeline
 
     _print(plan_pipeline(_project(), name), json_, show_plan)
 
@@ -436,8 +436,8 @@ def status(
 ) -> None:
     """Last runs, backlog, held increments, changed files, table version, the worst first. No JVM."""
     from tidegate.cli.show import show_status
-    from tidegate.run.status import project_status
-    from tidegate.run.trouble import needs_a_person, summarise
+    from tidegate.operate.status import project_status
+    from tidegate.operate.trouble import needs_a_person, summarise
 
     rows = project_status(_project(), name, limit)
     shown = [row for row in rows if row["trouble"]] if failed else rows
@@ -460,7 +460,7 @@ def logs(
 ) -> None:
     """What a run printed: the progress of its batches, and the Spark driver's log, which is kept until it succeeds."""
     from tidegate.cli.show import show_logs
-    from tidegate.run.logs import read_logs
+    from tidegate.operate.logs import read_logs
 
     _print(read_logs(_project(), name, run_id), json_, show_logs)
 
@@ -473,7 +473,7 @@ def state(
 ) -> None:
     """What the query keeps between runs: keys and values, read from its checkpoint (starts Spark)."""
     from tidegate.cli.show import show_state
-    from tidegate.ingest.show_state import read_state
+    from tidegate.inspection.show_state import read_state
 
     _print(read_state(_project(), name, limit=limit), json_, show_state)
 
@@ -515,7 +515,7 @@ def reread(
     project = _project()
     if dry_run:
         from tidegate.cli.show import show_reread
-        from tidegate.run.reread import look_at_reread
+        from tidegate.restart.reread import look_at_reread
 
         value = look_at_reread(project, name, run_id)
         _print(value, json_, show_reread)
@@ -537,7 +537,7 @@ def acknowledge(
 ) -> None:
     """Say that it is known which files changed after they were read: what is new in them stays unread."""
     from tidegate.cli.show import show_acknowledged
-    from tidegate.run.acknowledge import acknowledge_changes
+    from tidegate.operate.acknowledge import acknowledge_changes
 
     _print(acknowledge_changes(_project(), name, files or (), reason=reason), json_, show_acknowledged)
 
@@ -553,7 +553,7 @@ def repair(
 ) -> None:
     """Where checkpoint, table and spec disagree: a new checkpoint that starts exactly where the table's log ends."""
     from tidegate.cli.show import show_repair
-    from tidegate.run.repair import repair_pipeline
+    from tidegate.restart.repair import repair_pipeline
 
     _print(repair_pipeline(_project(), name, dry_run=dry_run, rebuild=rebuild), json_, show_repair)
 
@@ -637,7 +637,7 @@ def quarantine_show(
 
 def _refuse_unknown(project: Project, name: str) -> None:
     """Raise UsageError when there is no such pipeline, or its spec cannot be read."""
-    from tidegate.spec.load import load_pipeline
+    from tidegate.pipeline import load_pipeline
 
     load_pipeline(project, name)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from tidegate.run.progress import describe_event
+from tidegate.driver.progress import describe_event
 
 
 class ProgressLine:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.cli.log_text import fold_log
 from tidegate.errors import TidegateError
-from tidegate.run.definition import Change
-from tidegate.run.report import ENDED_WITHOUT_REPORT
+from tidegate.preflight.definition import Change
+from tidegate.reports.report import ENDED_WITHOUT_REPORT
 from tidegate.staging.manifest import UNKNOWN_NAMES_AT_MOST
 
 if TYPE_CHECKING:
-    from tidegate.run.scaffold import Scaffold
+    from tidegate.scaffold.write import Scaffold
 
 
 _EXAMPLE_AT_MOST = 200

@@ -8,11 +8,11 @@ from typing import Any
 from urllib.parse import unquote
 
 from tidegate import storage
+from tidegate.driver.order import IngestOrder
 from tidegate.errors import DisagreementError, UsageError
-from tidegate.ingest.order import IngestOrder
-from tidegate.ingest.unreadable import is_passing, reason_of
 from tidegate.project import PipelinePaths
-from tidegate.source.files import static_is_unreadable
+from tidegate.sources.files.scan import static_is_unreadable
+from tidegate.sources.files.unreadable import is_passing, reason_of
 from tidegate.spec.models import FilesSource, PipelineSpec
 from tidegate.staging.manifest import BatchManifest, manifest_from_json
 

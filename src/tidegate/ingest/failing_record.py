@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from tidegate.ingest.failures import RowFailed, is_row_fault, name_row_fault
-from tidegate.ingest.order import emit
+from tidegate.driver.failures import RowFailed, is_row_fault, name_row_fault
+from tidegate.driver.order import emit
 from tidegate.ingest.row_failures import FailingRecord, record_key
 
 if TYPE_CHECKING:

@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidegate.driver.order import IngestOrder, emit
 from tidegate.errors import TidegateError, UsageError
-from tidegate.ingest.columns import find_conflicts
-from tidegate.ingest.order import IngestOrder, emit
 from tidegate.lease import check_token
 from tidegate.project import PipelinePaths
-from tidegate.source.files import partition_of
-from tidegate.source.partition_values import infer_value_type
+from tidegate.sources.files.columns import find_conflicts
+from tidegate.sources.files.partition_values import infer_value_type
+from tidegate.sources.files.scan import partition_of
 from tidegate.spec.as_read import is_to_infer
 from tidegate.spec.checks import check_pipeline
 from tidegate.spec.ddl import quote_name
@@ -93,7 +93,7 @@ def _infer_from_texts(spark: SparkSession, folder: Path, source: FilesSource, op
     """The columns of JSON in another encoding than UTF-8, which Spark infers from its texts."""
     from pyspark.sql.types import StructType
 
-    from tidegate.source.spark_files import read_json_texts
+    from tidegate.reading.files import read_json_texts
 
     told = {key: value for key, value in options.items() if key not in ("encoding", "lineSep", "multiLine")}
     texts = getattr(read_json_texts(spark, folder, source)._jdf, "as")(

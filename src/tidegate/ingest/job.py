@@ -12,19 +12,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tidegate.driver.order import IngestOrder, emit, read_order, write_result
 from tidegate.errors import TidegateError, TryAgainError
-from tidegate.ingest.light_start import start_light
-from tidegate.ingest.order import IngestOrder, emit, read_order, write_result
 from tidegate.project import PipelinePaths, Project, load_project
+from tidegate.session.light_start import start_light
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-    from tidegate.ingest.executors import Executors
     from tidegate.ingest.progress_log import ProgressLog
     from tidegate.ingest.query import PreparedQuery
     from tidegate.ingest.row_failures import FailingRecord
+    from tidegate.session.executors import Executors
     from tidegate.spec.models import FilesSource, PipelineSpec
 
 _READ_AGAIN_AT_MOST = 3
@@ -51,7 +51,7 @@ def drain_order(order_path: Path) -> int:
     try:
         figures = _ingest(project, paths, order)
     except BaseException as error:
-        from tidegate.ingest.failures import explain
+        from tidegate.driver.failures import explain
         from tidegate.spec.master import parse_master
 
         on_cluster = parse_master(order.master).is_cluster
@@ -78,8 +78,8 @@ def _die_with_parent() -> None:
 def _ingest(project: Project, paths: PipelinePaths, order: IngestOrder) -> dict[str, Any]:
     from pyspark.sql import SparkSession
 
-    from tidegate.ingest.executors import Executors
-    from tidegate.spec.load import load_pipeline
+    from tidegate.pipeline import load_pipeline
+    from tidegate.session.executors import Executors
     from tidegate.staging.birth import as_read
 
     spec = as_read(load_pipeline(project, order.pipeline), paths)
@@ -102,6 +102,8 @@ def _drain_into_staging(
     executors: Executors,
     started: float,
 ) -> dict[str, Any]:
+    from tidegate.catalyst.fingerprint import describe_state
+    from tidegate.catalyst.state import set_state_conf
     from tidegate.ingest.infer import infer_missing
     from tidegate.ingest.judge import judge_if_large
     from tidegate.ingest.look import BatchLook
@@ -109,11 +111,9 @@ def _drain_into_staging(
     from tidegate.ingest.query import prepare_query
     from tidegate.ingest.read import SourceReader
     from tidegate.ingest.stage import BatchStager
-    from tidegate.ingest.state import set_state_conf
-    from tidegate.ingest.topics import watch_topics
     from tidegate.lease import check_token
+    from tidegate.sources.kafka.topics import watch_topics
     from tidegate.staging.birth import keep_state
-    from tidegate.transform.fingerprint import describe_state
 
     check_token(paths, order.token)
     _keep_too_large(paths, order, {name: one for name, one in _files(spec) if not _describes_itself(one)})
@@ -195,8 +195,8 @@ def _look_at_footers(paths: PipelinePaths, order: IngestOrder, spec: Any) -> dic
     for name, source in _files(spec):
         if not _describes_itself(source):
             continue
-        from tidegate.ingest.columns import read_footers
-        from tidegate.ingest.unreadable import is_set_aside, set_aside
+        from tidegate.sources.files.columns import read_footers
+        from tidegate.sources.files.unreadable import is_set_aside, set_aside
 
         owed, intake = order.links.get(name, {}), paths.intake(name)
         whole = [link for link in owed if not is_set_aside(paths.unreadable, intake, link)]
@@ -223,7 +223,7 @@ def _describes_itself(source: FilesSource) -> bool:
 
 def _keep_too_large(paths: PipelinePaths, order: IngestOrder, sources: Mapping[str, FilesSource]) -> None:
     """Files with lines or values that are too large for a record, before Spark holds one of them in memory."""
-    from tidegate.ingest.unreadable import is_set_aside, set_aside, why_too_large
+    from tidegate.sources.files.unreadable import is_set_aside, set_aside, why_too_large
 
     for name, source in sources.items():
         owed, intake = order.links.get(name, {}), paths.intake(name)
@@ -243,10 +243,10 @@ def _drain(
 ) -> None:
     """Run the query to its end; again when a file changed while it was read, or had to be set aside, or when records on
     which the transform fails go to quarantine. ``prepare`` makes the query with those of ``row_failures`` marked."""
-    from tidegate.ingest.executors import ComputedTwice
-    from tidegate.ingest.failures import RowFailed, executors_lost, is_read_fault, is_row_fault
+    from tidegate.driver.failures import RowFailed, executors_lost, is_read_fault, is_row_fault
     from tidegate.ingest.stage import ReadAgain
-    from tidegate.ingest.unreadable import set_aside_unreadable
+    from tidegate.session.executors import ComputedTwice
+    from tidegate.sources.files.unreadable import set_aside_unreadable
     from tidegate.spec.models import FilesSource
 
     again = staged = 0

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 from tidegate import storage
 from tidegate.audit.engine import choose_engine
 from tidegate.audit.suite import SuiteSpec, digest_suite
-from tidegate.ingest.order import IngestOrder, emit
+from tidegate.driver.order import IngestOrder, emit
 from tidegate.ingest.partition_names import unmark_texts
 from tidegate.lease import check_token
 from tidegate.project import PipelinePaths
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.digest import check_whole
 from tidegate.staging.manifest import StagedFile, batch_keys, read_all_manifests
-from tidegate.table.folded import fold_owed
+from tidegate.table.upsert.folded import fold_owed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,7 +41,7 @@ def judge_if_large(
     files = [file for part in (owed if folded is None else folded) for file in part.files]
     if _fits_pandas(suite, files):
         return
-    from tidegate.audit.spark_engine import judge_dataframe
+    from tidegate.ingest.spark_engine import judge_dataframe
 
     check_whole(paths.state, files, spec.name)
     emit("progress", note=f"judging {sum(file.rows for file in files):,} rows with Spark")

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tidegate.catalyst.late import LateRecords, find_late
+from tidegate.driver.order import IngestOrder
 from tidegate.ingest import plan
 from tidegate.ingest.batch_checks import Ranges
-from tidegate.ingest.late import LateRecords, find_late
-from tidegate.ingest.order import IngestOrder
 from tidegate.ingest.second_look import broken_rows, flagged_rows, malformed_records, write_set_aside
 from tidegate.project import PipelinePaths
 from tidegate.spec.models import PipelineSpec

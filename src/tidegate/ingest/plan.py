@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from tidegate.audit.row_rules import RowRule
+from tidegate.catalyst.carry import carry_column
 from tidegate.errors import UsageError
-from tidegate.source.readable_values import find_broken_text
-from tidegate.source.spark_files import FRAMEWORK_COLUMNS, JSON_OF_ROWS
+from tidegate.ingest.apply import TransformContext, apply_transform
+from tidegate.reading.files import FRAMEWORK_COLUMNS, JSON_OF_ROWS
+from tidegate.sources.values.readable_values import find_broken_text
 from tidegate.spec.ddl import quote_column
 from tidegate.spec.ddl_tree import read_json
 from tidegate.spec.models import PipelineSpec
-from tidegate.transform.apply import TransformContext, apply_transform
-from tidegate.transform.carry import carry_column
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

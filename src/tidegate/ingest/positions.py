@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlparse
 
 from tidegate.ingest.capture import file_position
 from tidegate.project import PipelinePaths
-from tidegate.source.line_numbers import line_numbers
+from tidegate.sources.files.line_numbers import line_numbers
 
 _SEARCH_AT_MOST_BYTES = 512 << 20
 

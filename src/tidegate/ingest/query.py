@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 from tidegate.audit.row_rules import RowRule, row_rules
 from tidegate.audit.suite import SuiteSpec, check_columns, load_suite
+from tidegate.catalyst.operations import keeps_state
+from tidegate.catalyst.plans import analysed_plan, nodes_of, read_once
+from tidegate.catalyst.state import observe_open
 from tidegate.errors import UsageError
 from tidegate.ingest import plan
-from tidegate.ingest.state import observe_open
 from tidegate.project import Project
 from tidegate.spec.models import PipelineSpec, is_static
-from tidegate.table.keys import check_keys
 from tidegate.table.schema import check_partition_columns, check_schema_change
 from tidegate.table.sinks_fit import check_sinks_fit
-from tidegate.transform.operations import keeps_state
-from tidegate.transform.plans import analysed_plan, nodes_of, read_once
+from tidegate.table.upsert.keys import check_keys
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tidegate.ingest.order import IngestOrder
+from tidegate.driver.order import IngestOrder
 from tidegate.ingest.plan import demand_event_time
 from tidegate.ingest.row_failures import FailingRecord, mark_failing
 from tidegate.project import PipelinePaths, Project
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SourceReader:
-    """Every frame has the source's columns and what the accounting needs (see :mod:`tidegate.source.spark_files`)."""
+    """Every frame has the source's columns and what the accounting needs (see :mod:`tidegate.reading.files`)."""
 
     spark: SparkSession
     project: Project
@@ -40,12 +40,12 @@ class SourceReader:
         """What a batch took of a stream ({"links": [...]} or {"offsets": ...}), in batch mode."""
         source = self.spec.streams[name]
         if isinstance(source, FilesSource):
-            from tidegate.source.spark_files import read_links
+            from tidegate.reading.files import read_links
 
             columns = self.order.partition_columns.get(name, [])
             frame = read_links(self.spark, self.paths.intake(name), taken["links"], source, columns)
         else:
-            from tidegate.source.spark_kafka import read_range
+            from tidegate.reading.kafka import read_range
 
             assert isinstance(source, KafkaSource)
             frame = read_range(self.spark, self.project.spec.kafka, name, source, taken["offsets"])
@@ -60,12 +60,12 @@ class SourceReader:
         source = self.spec.streams[name]
         unlimited = self.spec.trigger == "once"
         if isinstance(source, FilesSource):
-            from tidegate.source.spark_files import stream_files
+            from tidegate.reading.files import stream_files
 
             columns = self.order.partition_columns.get(name, [])
             return stream_files(self.spark, self.paths.intake(name), source, columns, name=name, unlimited=unlimited)
-        from tidegate.source.kafka import KafkaBirth
-        from tidegate.source.spark_kafka import read_kafka
+        from tidegate.reading.kafka import read_kafka
+        from tidegate.sources.kafka.offsets import KafkaBirth
         from tidegate.staging.birth import read_birth
 
         assert isinstance(source, KafkaSource)
@@ -77,9 +77,9 @@ class SourceReader:
     def _static(self, name: str) -> DataFrame:
         source, pinned = self.spec.statics[name], self.order.statics[name]
         if isinstance(source, FilesSource):
-            from tidegate.source.spark_files import read_links
+            from tidegate.reading.files import read_links
 
             return read_links(self.spark, Path(pinned["folder"]), pinned["links"], source, pinned["partition_columns"])
-        from tidegate.source.spark_kafka import read_range
+        from tidegate.reading.kafka import read_range
 
         return read_range(self.spark, self.project.spec.kafka, name, source, pinned["offsets"])

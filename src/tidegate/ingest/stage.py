@@ -21,26 +21,26 @@ from pyspark.sql import functions as F
 
 from tidegate import storage
 from tidegate.audit.row_rules import RowRule
+from tidegate.catalyst.late import describe_watermark
+from tidegate.catalyst.state import read_batch_state, read_open
+from tidegate.driver.order import IngestOrder, emit
 from tidegate.errors import DefectError
 from tidegate.ingest.batch_checks import BatchChecks, Ranges, describe_imbalance
 from tidegate.ingest.capture import Captured, batch_metrics, quarantine_row, unknown_places
-from tidegate.ingest.executors import Executors
 from tidegate.ingest.input_states import InputStates
-from tidegate.ingest.late import describe_watermark
 from tidegate.ingest.look import BatchLook
-from tidegate.ingest.misfits import name_misfits
-from tidegate.ingest.order import IngestOrder, emit
 from tidegate.ingest.partition_names import mark_texts
 from tidegate.ingest.plan import CAPTURED_AT_MOST, SHORT_CHARACTERS, entered_metric, staged_rows
 from tidegate.ingest.positions import PositionFinder
 from tidegate.ingest.progress_log import ProgressLog
 from tidegate.ingest.second_look import broken_rows, late_rows
-from tidegate.ingest.state import read_batch_state, read_open
-from tidegate.ingest.topics import TopicWatch
-from tidegate.ingest.unreadable import count_kept_rows, unreadable_record
 from tidegate.lease import check_token
 from tidegate.project import PipelinePaths
 from tidegate.quarantine.rows import write_quarantine_rows
+from tidegate.reading.misfits import name_misfits
+from tidegate.session.executors import Executors
+from tidegate.sources.files.unreadable import count_kept_rows, unreadable_record
+from tidegate.sources.kafka.topics import TopicWatch
 from tidegate.spec.encodings import encoding_of
 from tidegate.spec.models import FilesSource, PipelineSpec
 from tidegate.staging.birth import name_query
@@ -57,7 +57,7 @@ from tidegate.staging.manifest import (
     write_manifest,
 )
 from tidegate.staging.open_state import note_batch
-from tidegate.table.log import holds_batch
+from tidegate.table.log.state import holds_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

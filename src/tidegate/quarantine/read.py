@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.quarantine.schema import TIME_COLUMN
-from tidegate.table.log import has_log, list_data_files
+from tidegate.table.log.state import has_log, list_data_files
 
 _NUMBER = "number"
 _EXAMPLE_AT_MOST = 200

@@ -11,16 +11,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tidegate import storage
+from tidegate.driver.master import check_master, explain_end
+from tidegate.driver.submit import SubmitPlan, driver_died, plan_submit
 from tidegate.errors import TidegateError, TryAgainError
 from tidegate.project import PipelinePaths
-from tidegate.run.master import check_master, explain_end
-from tidegate.run.submit import SubmitPlan, driver_died, plan_submit
 from tidegate.sink.fault import SinkFault
 from tidegate.sink.feed import Feeder, feed_sink, list_owed
 from tidegate.sink.progress import begin_sink, last_fed
 from tidegate.spec.models import ConsoleSink, ForeachBatchSink, ForeachSink, KafkaSink, KafkaSource, PipelineSpec
 from tidegate.spec.sink_checks import explain_topic
-from tidegate.table.log import TableState, read_table_state
+from tidegate.table.log.state import TableState, read_table_state
 
 if TYPE_CHECKING:
     from tidegate.run.steps import RunContext
@@ -79,7 +79,7 @@ def _run_driver(
     context: RunContext, sinks: list[tuple[ForeachBatchSink, int]], submit: Callable[[SubmitPlan], int]
 ) -> None:
     """One spark-submit for all versions owed to all these sinks."""
-    from tidegate.sink.job import DeliveryOrder, write_delivery_order
+    from tidegate.delivery.job import DeliveryOrder, write_delivery_order
 
     paths, run_id = context.paths, context.report.run_id
     order_path, result_path = paths.delivery_order(run_id), paths.delivery_result(run_id)

@@ -10,21 +10,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tidegate import storage
+from tidegate.driver.master import check_master, explain_end
+from tidegate.driver.memory import describe_batch, out_of_memory, ran_out
+from tidegate.driver.order import IngestOrder, write_order
+from tidegate.driver.submit import SubmitPlan, driver_died, plan_submit
 from tidegate.errors import DisagreementError, SourceLostError, TidegateError
-from tidegate.ingest.order import IngestOrder, write_order
-from tidegate.run.definition import note_definition
-from tidegate.run.losses import accept_losses, left_behind
-from tidegate.run.master import check_master, explain_end
-from tidegate.run.memory import describe_batch, out_of_memory, ran_out
-from tidegate.run.pending import Pending, find_pending
-from tidegate.run.pinned import describe_pinned, settings_at_birth
-from tidegate.run.preflight import Facts, check_agreement, gather_facts
-from tidegate.run.renewal import renew_long_checkpoint
-from tidegate.run.report import join_named
-from tidegate.run.settle import sweep_attempts, sync_owed
-from tidegate.run.starts import describe_start
+from tidegate.preflight.agreement import Facts, check_agreement, gather_facts
+from tidegate.preflight.definition import note_definition
+from tidegate.preflight.pending import Pending, find_pending
+from tidegate.preflight.pinned import describe_pinned, settings_at_birth
+from tidegate.preflight.starts import describe_start
+from tidegate.recovery.recover import sweep_attempts, sync_owed
+from tidegate.reports.report import join_named
+from tidegate.restart.losses import accept_losses, left_behind
+from tidegate.restart.renewal import renew_long_checkpoint
 from tidegate.run.statics import pin_statics
-from tidegate.run.submit import SubmitPlan, driver_died, plan_submit
 from tidegate.spec.as_read import KeptSource, SpooledSource, is_to_infer
 from tidegate.spec.master import parse_master
 from tidegate.spec.models import CloseWhen, FilesSource, KafkaSource
@@ -42,7 +42,7 @@ from tidegate.transform.load import check_transform
 
 if TYPE_CHECKING:
     from tidegate.run.steps import RunContext
-    from tidegate.source.ledger import Ledger, LedgerRow
+    from tidegate.sources.files.ledger import Ledger, LedgerRow
 
 _ROOM_FOR_AN_ANSWER_BYTES = 1 << 20
 _ACCEPTED_AT_MOST = 3
@@ -55,7 +55,7 @@ def drain_sources(context: RunContext, submit: Callable[[SubmitPlan], int], acce
     Raises SourceLostError when records are gone (``accept_loss``, a reason, goes on without them and puts it on
     record).
     """
-    from tidegate.source.ledger import open_ledger
+    from tidegate.sources.files.ledger import open_ledger
 
     has_files = any(isinstance(source, FilesSource) for source in context.spec.streams.values())
     if has_files:
@@ -69,8 +69,8 @@ def drain_sources(context: RunContext, submit: Callable[[SubmitPlan], int], acce
 
 def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None) -> tuple[IngestOrder, Pending] | None:
     """What to order from Spark, or None when there is nothing to read."""
-    from tidegate.run.acknowledge import changed_error, list_changed
-    from tidegate.source.files import note_scan
+    from tidegate.operate.acknowledge import changed_error, list_changed
+    from tidegate.sources.files.scan import note_scan
 
     assert context.facts is not None
     project, spec, paths, facts = context.project, context.spec, context.paths, context.facts
@@ -128,7 +128,7 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
 def _begin_sources(context: RunContext, ledger: Ledger, pending: Pending) -> bool:
     """Where this is the first look at a source, what is there before its ``start`` counts as taken from now on, also
     when this process ends here. Returns whether anything does."""
-    from tidegate.source.files import note_first_look
+    from tidegate.sources.files.scan import note_first_look
 
     has_passed_over = False
     for name, scan in pending.scans.items():
@@ -147,8 +147,8 @@ def _note_before_start(context: RunContext, name: str, summary: dict[str, Any]) 
 def _restore_links(context: RunContext, ledger: Ledger) -> tuple[dict[str, list[str]], dict[str, list[LedgerRow]]]:
     """See that what is owed is in the intake. By source: the files that are gone, and which of them a batch in flight
     was to read."""
-    from tidegate.source.intake import restore_links
-    from tidegate.source.ledger import shown_path
+    from tidegate.sources.files.intake import restore_links
+    from tidegate.sources.files.ledger import shown_path
 
     lost: dict[str, list[str]] = {}
     planned: dict[str, list[LedgerRow]] = {}
@@ -173,7 +173,7 @@ def _restore_links(context: RunContext, ledger: Ledger) -> tuple[dict[str, list[
 
 def _admit(context: RunContext, ledger: Ledger, pending: Pending) -> None:
     """Take the new files into the intake, and remove from it what is not owed."""
-    from tidegate.source.intake import admit, sweep_intake
+    from tidegate.sources.files.intake import admit, sweep_intake
 
     assert context.facts is not None
     has_planned = context.facts.checkpoint.last_offset is not None
@@ -246,7 +246,7 @@ def _close_idle(context: RunContext, pending: Pending, facts: Facts) -> bool:
 
 def _receive(context: RunContext) -> None:
     """Bring what the sources for trying out have into files, which are read like any others."""
-    from tidegate.source.spool import describe_not_replayable, receive
+    from tidegate.sources.generators.spool import describe_not_replayable, receive
 
     if context.listeners is not None:
         context.listeners.keep_only(context.spec.streams.keys())
@@ -287,7 +287,7 @@ def _rows_in_flight(context: RunContext, source_name: str, rows: Iterable[Ledger
 
 
 def _set_aside_vanished(context: RunContext, source_name: str, rows: Iterable[LedgerRow]) -> None:
-    from tidegate.ingest.unreadable import set_aside_vanished
+    from tidegate.sources.files.unreadable import set_aside_vanished
 
     source = context.spec.streams[source_name]
     assert isinstance(source, FilesSource), "only files are linked"
@@ -298,7 +298,7 @@ def _set_aside_vanished(context: RunContext, source_name: str, rows: Iterable[Le
 
 
 def _owed_links(ledger: Ledger, sources: Any) -> dict[str, dict[str, dict[str, Any]]]:
-    from tidegate.source.ledger import shown_path
+    from tidegate.sources.files.ledger import shown_path
 
     return {
         name: {
@@ -329,7 +329,7 @@ def _record_birth(context: RunContext, pending: Pending) -> None:
         return
     grown: dict[str, dict[str, Any]] = {name: birth.sources.get(name, {}) for name in context.spec.streams}
     if pending.kafka:
-        from tidegate.source.kafka import extend_birth
+        from tidegate.sources.kafka.offsets import extend_birth
 
         grown |= {name: extend_birth(start, plan).to_dict() for name, (start, plan) in pending.kafka.items()}
     assert context.facts is not None

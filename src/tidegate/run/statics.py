@@ -19,16 +19,16 @@ from typing import Any
 
 from tidegate import storage
 from tidegate.errors import SourceLostError, TryAgainError
-from tidegate.ingest.unreadable import why_too_large, why_unreadable
 from tidegate.project import PipelinePaths, Project
-from tidegate.source.content import NotTaken, opened, reopen
-from tidegate.source.files import FileEntry, list_static, static_is_empty, static_is_unreadable
-from tidegate.source.intake import partition_folder
-from tidegate.source.ledger import link_suffix
+from tidegate.sources.files.content import NotTaken, opened, reopen
+from tidegate.sources.files.intake import partition_folder
+from tidegate.sources.files.ledger import link_suffix
+from tidegate.sources.files.scan import FileEntry, list_static, static_is_empty, static_is_unreadable
+from tidegate.sources.files.unreadable import why_too_large, why_unreadable
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
 from tidegate.staging.checkpoint import CheckpointState
 from tidegate.staging.durable import sync_folders
-from tidegate.table.log import has_log, list_data_files
+from tidegate.table.log.state import has_log, list_data_files
 
 
 def pin_statics(
@@ -180,7 +180,7 @@ def _changing(name: str, entry: FileEntry, what: str) -> TryAgainError:
 
 
 def _pin_offsets(project: Project, source: KafkaSource) -> dict[str, Any]:
-    from tidegate.source.kafka import plan_kafka, resolve_birth
+    from tidegate.sources.kafka.offsets import plan_kafka, resolve_birth
 
     plan = plan_kafka(project.spec.kafka, source, resolve_birth(project.spec.kafka, source), {})
     offsets = plan.to_dict()["ranges"]

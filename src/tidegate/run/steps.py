@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate import storage
 from tidegate.errors import HeldError, TidegateError, TryAgainError, UsageError
+from tidegate.gate.decisions import carry_out, check_decided, find_decidable, record
 from tidegate.lease import Lease, acquire
-from tidegate.machine import now_text
+from tidegate.pipeline import load_pipeline
+from tidegate.preflight.agreement import Facts, check_agreement
+from tidegate.process.machine import now_text
 from tidegate.project import PipelinePaths, Project
-from tidegate.run.decisions import carry_out, check_decided, find_decidable, record
-from tidegate.run.losses import check_reason
-from tidegate.run.preflight import Facts, check_agreement
-from tidegate.run.rebirth import pin_paths
-from tidegate.run.report import (
+from tidegate.recovery.recover import recover
+from tidegate.reports.report import (
     FINAL_OUTCOMES,
     RunReport,
     check_balance,
@@ -35,18 +35,18 @@ from tidegate.run.report import (
     prune_reports,
     save_report,
 )
-from tidegate.run.reread import carry_out_rereads, record_reread
-from tidegate.run.settle import recover
-from tidegate.run.verdicts import Ruling, find_hold, held_error, load_verdict, not_audited
-from tidegate.spec.load import load_pipeline
+from tidegate.reports.verdicts import Ruling, find_hold, held_error, load_verdict, not_audited
+from tidegate.restart.losses import check_reason
+from tidegate.restart.rebirth import pin_paths
+from tidegate.restart.reread import carry_out_rereads, record_reread
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import as_read
 from tidegate.staging.open_state import describe_open_state, read_open_state, text_of_ms
 
 if TYPE_CHECKING:
-    from tidegate.run.submit import SubmitPlan
+    from tidegate.driver.submit import SubmitPlan
     from tidegate.sink.fault import SinkFault
-    from tidegate.source.socket_listener import Listeners
+    from tidegate.sources.generators.socket_listener import Listeners
 
 _PARK_AT_LEAST_SECONDS = 60.0
 RUN_ID_AT_MOST = 250
@@ -328,7 +328,7 @@ def _ingest(context: RunContext, submit: Submit, accept_loss: str | None) -> Non
 
 
 def _audit(context: RunContext) -> None:
-    from tidegate.run.gate import audit_increment
+    from tidegate.gate.increment import audit_increment
 
     began = time.monotonic()
     facts = context.recover()
@@ -348,7 +348,7 @@ def _audit(context: RunContext) -> None:
 
 
 def _publish(context: RunContext) -> None:
-    from tidegate.run.gate import check_rules, publish_increment
+    from tidegate.gate.increment import check_rules, publish_increment
 
     began = time.monotonic()
     facts = context.recover()

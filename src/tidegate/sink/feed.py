@@ -15,7 +15,7 @@ from tidegate.sink.fault import SinkFault, explain_fault
 from tidegate.sink.progress import last_fed, note_fed
 from tidegate.spec.models import SinkSpec
 from tidegate.table.delivery import Delivery, list_deliveries
-from tidegate.table.log import TableState
+from tidegate.table.log.state import TableState
 
 
 class Feeder(Protocol):

@@ -21,7 +21,7 @@ from tidegate.sink.user_code import load_user_code
 from tidegate.spec.models import ForeachSink
 from tidegate.spec.sink_checks import ADDED_COLUMNS
 from tidegate.table.delivery import Delivery
-from tidegate.table.log import DataFile
+from tidegate.table.log.state import DataFile
 
 
 class ForeachFeeder:

@@ -26,8 +26,8 @@ from tidegate.sink.kafka_fault import KafkaFaults, name_topics
 from tidegate.sink.kafka_producer import TransactionalProducer
 from tidegate.sink.kafka_records import ColumnRecords, JsonRecords, Targets
 from tidegate.sink.rows import read_file
-from tidegate.source.kafka_broker import Brokers
-from tidegate.source.kafka_options import map_settings
+from tidegate.sources.kafka.brokers import Brokers
+from tidegate.sources.kafka.settings import map_settings
 from tidegate.spec.models import KafkaSink, ProjectKafkaSpec
 from tidegate.table.delivery import Delivery
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tidegate.sink.fault import SinkFault
-from tidegate.source.kafka_options import KafkaSettings
+from tidegate.sources.kafka.settings import KafkaSettings
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError

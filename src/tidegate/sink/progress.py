@@ -12,7 +12,7 @@ from typing import Any
 
 from tidegate import storage
 from tidegate.project import PipelinePaths
-from tidegate.table.log import TableState
+from tidegate.table.log.state import TableState
 
 _NO_TABLE = "no-table"
 """In place of a table's id: the sink was there before the table, so it gets the table's first version too."""

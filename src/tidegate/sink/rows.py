@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.sink.fault import SinkFault
-from tidegate.table.log import DataFile
+from tidegate.table.log.state import DataFile
 
 BATCH_ROWS = 1000
 

@@ -1,4 +1,4 @@
-"""Which queries are over, as the state folder has it; the tables' logs have it too (:mod:`tidegate.table.retire`).
+"""Which queries are over, as the state folder has it; the tables' logs have it too (:mod:`tidegate.table.log.retire`).
 
 Both are asked: a table can be restored from an older copy or be deleted, and so can the state folder.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 
 from tidegate import storage
-from tidegate.machine import now_text
+from tidegate.process.machine import now_text
 from tidegate.project import PipelinePaths
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.errors import DisagreementError
-from tidegate.table.log import DataFile
-from tidegate.table.log_files import LOG_FOLDER, commit_name, read_actions
-from tidegate.table.plan import DELIVERED
-from tidegate.table.replace import hidden_name
-from tidegate.table.snapshot import data_file
+from tidegate.table.log.files import LOG_FOLDER, commit_name, read_actions
+from tidegate.table.log.snapshot import data_file
+from tidegate.table.log.state import DataFile
+from tidegate.table.publish.plan import DELIVERED
+from tidegate.table.publish.replace import hidden_name
 
 _FILES_KEY = DELIVERED
 """Where a commit adds files that also hold rows which were in the table before, it names those with new rows here."""

@@ -12,9 +12,9 @@ import time
 from types import FrameType
 
 from tidegate.airflow.hook import DriverHook
+from tidegate.driver.submit import SubmitPlan
 from tidegate.errors import TidegateError
-from tidegate.run.process_tree import die_with_parent
-from tidegate.run.submit import SubmitPlan
+from tidegate.process.tree import die_with_parent
 
 report, seconds, exit_code, stubborn = sys.argv[1:]
 die_with_parent()

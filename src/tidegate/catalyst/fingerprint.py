@@ -1,0 +1,124 @@
+"""What a query's state was made for: its operators with their keys and values, in words that two sessions agree on.
+
+Spark takes an old checkpoint with another aggregate of the same type, or another key, and goes on with numbers that
+mean something else. Filters, and columns that the state does not depend on, may change at any time: they are left out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from tidegate.catalyst.operations import is_stateful
+from tidegate.catalyst.plans import analysed_plan, children_of, is_metric, items, kind_of, walk
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_ATTRIBUTE = re.compile(r"([^\s,()\[\]]+)#(\d+)L?(?:-T\d+ms)?")
+_DEPTH_AT_MOST = 20
+_FIELDS_IN_A_TEXT = "spark.sql.debug.maxToStringFields"
+
+
+def describe_state(out: DataFrame) -> list[dict[str, Any]]:
+    """The operators of ``out`` that keep state, from the result down: {"operator", "keys", "values"} as texts over the
+    sources' columns; an empty list for a query without state."""
+    found = []
+    with _whole_texts(out.sparkSession):
+        for node in walk(analysed_plan(out)):
+            if is_stateful(node):
+                definitions: dict[str, str] = {}
+                for child in children_of(node):
+                    _collect(child, definitions)
+                found.append(_describe(node, definitions))
+    return found
+
+
+@contextlib.contextmanager
+def _whole_texts(session: SparkSession) -> Iterator[None]:
+    """Spark cuts the text of an expression, and of a type, after 25 fields: the rest would not be compared."""
+    before = session.conf.get(_FIELDS_IN_A_TEXT)
+    session.conf.set(_FIELDS_IN_A_TEXT, str(2**31 - 1))
+    try:
+        yield
+    finally:
+        session.conf.set(_FIELDS_IN_A_TEXT, str(before))
+
+
+def _describe(node: Any, definitions: dict[str, str]) -> dict[str, Any]:
+    def text(expression: Any) -> str:
+        return _resolve(str(expression.toString()), definitions)
+
+    kind = kind_of(node)
+    value: dict[str, Any] = {"operator": kind, "keys": [], "values": []}
+    if kind == "Aggregate":
+        value["keys"] = [text(one) for one in items(node.groupingExpressions())]
+        # What a value is called is not part of the state.
+        made = [one.child() if kind_of(one) == "Alias" else one for one in items(node.aggregateExpressions())]
+        value["values"] = [text(one) for one in made]
+    elif kind == "Join":
+        condition = node.condition()
+        value["keys"] = [text(condition.get())] if condition.isDefined() else []
+        value["values"] = [str(node.joinType().toString())]
+    elif kind.startswith("Deduplicate"):
+        value["keys"] = [text(one) for one in items(node.keys())]
+    elif kind == "FlatMapGroupsInPandasWithState":
+        value["keys"] = [text(one) for one in items(node.groupingAttributes())]
+        value["values"] = [str(node.stateType().catalogString()), str(node.timeout().toString())]
+    return value
+
+
+def _collect(node: Any, definitions: dict[str, str]) -> None:
+    """What each column below an operator is made of, down to the sources."""
+    if is_metric(node, "source:") or is_metric(node, "static:"):
+        source = str(node.name()).partition(":")[2]
+        for attribute in items(node.output()):
+            definitions.setdefault(_id(attribute), f"{source}.{attribute.name()}")
+        return
+    kind = kind_of(node)
+    if kind == "Union":
+        _collect_union(node, definitions)
+        return
+    named: list[Any] = []
+    if kind == "Project":
+        named = items(node.projectList())
+    elif kind == "Aggregate":
+        named = items(node.aggregateExpressions())
+    elif kind == "Generate":
+        for attribute in items(node.generatorOutput()):
+            definitions.setdefault(_id(attribute), str(node.generator().toString()))
+    elif kind == "Expand":
+        for number, attribute in enumerate(items(node.output())):
+            made = [str(row.apply(number).toString()) for row in items(node.projections())]
+            definitions.setdefault(_id(attribute), " | ".join(dict.fromkeys(made)))
+    for expression in named:
+        if kind_of(expression) == "Alias":
+            definitions.setdefault(_id(expression), str(expression.child().toString()))
+    for child in children_of(node):
+        _collect(child, definitions)
+
+
+def _collect_union(node: Any, definitions: dict[str, str]) -> None:
+    """The columns of a union go by the identities of its first side; what they are made of is all sides."""
+    sides = children_of(node)
+    for side in sides:
+        _collect(side, definitions)
+    made = [[_resolve(str(column.toString()), definitions) for column in items(side.output())] for side in sides]
+    for column, texts in zip(items(node.output()), zip(*made, strict=True), strict=True):
+        definitions[_id(column)] = " | ".join(dict.fromkeys(texts))
+
+
+def _id(expression: Any) -> str:
+    return str(expression.exprId().id())
+
+
+def _resolve(text: str, definitions: dict[str, str], depth: int = 0) -> str:
+    def replace(match: re.Match[str]) -> str:
+        made = definitions.get(match[2])
+        if made is None or depth > _DEPTH_AT_MOST or f"#{match[2]}" in made:
+            return made or match[1]
+        return f"({_resolve(made, definitions, depth + 1)})" if "#" in made else made
+
+    return re.sub(r"#\d+L?(-T\d+ms)?", "", _ATTRIBUTE.sub(replace, text))

@@ -1,0 +1,71 @@
+"""What the ingest step orders from its Spark driver, as one JSON file, and what the driver answers.
+
+A file, not arguments: the command line stays short, holds no secret and no text from a trigger form.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tidegate import storage
+from tidegate.errors import TidegateError
+
+
+@dataclass(frozen=True)
+class IngestOrder:
+    """One ingest. ``links`` maps source -> intake link -> {"path", "size", "mtime_ns"} of all files owed to Spark; of a
+    piece of a file also "file", the file's own path, and "piece", see :meth:`tidegate.sources.files.ledger.LedgerRow.piece`.
+    """
+
+    project_root: str
+    pipeline: str
+    run_id: str
+    token: str
+    master: str = "local[*]"
+    links: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
+    partition_columns: dict[str, list[str]] = field(default_factory=dict)
+    pending: dict[str, dict[str, Any]] = field(default_factory=dict)
+    statics: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Static source -> the version that this run reads: {"folder", "links", "partition_columns"} or {"offsets"}."""
+    table_schema_json: str | None = None
+    table_partition_by: list[str] | None = None
+    settled: dict[str, int] = field(default_factory=dict)
+    """The last batch per query that the table's log holds: Spark may replay it, but it must not be staged again."""
+    generation: int = 0
+    """The query it is for: its checkpoint and birth record, whatever a successor begins in the meantime."""
+
+    def original(self, link: str) -> str:
+        """The user's file behind an intake link; the link itself when it is of no file that is owed."""
+        entry = self._entry(link)
+        return str(entry.get("file") or entry["path"])
+
+    def taken_as(self, link: str) -> dict[str, Any]:
+        """What a manifest says of a link beside its size: {"path", "link"}, and "piece"."""
+        entry = self._entry(link)
+        return {"path": entry["path"], "link": link, **({"piece": entry["piece"]} if "piece" in entry else {})}
+
+    def _entry(self, link: str) -> dict[str, Any]:
+        return next((links[link] for links in self.links.values() if link in links), {"path": link})
+
+
+def write_order(path: Path, order: IngestOrder) -> None:
+    """Store the order."""
+    storage.replace(path, storage.dump_json(asdict(order)))
+
+
+def read_order(path: Path) -> IngestOrder:
+    """The order in ``path``."""
+    return IngestOrder(**json.loads(path.read_bytes()))
+
+
+def write_result(path: Path, error: TidegateError | None, **figures: Any) -> None:
+    """Store the driver's answer."""
+    storage.replace(path, storage.dump_json({"error": error.to_dict() if error else None, **figures}))
+
+
+def emit(event: str, **values: Any) -> None:
+    """One progress line on stdout, for the terminal and the task log."""
+    print("TIDEGATE " + json.dumps({"event": event, **values}, default=str), flush=True)

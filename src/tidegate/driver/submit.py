@@ -1,0 +1,231 @@
+"""The spark-submit of one ingest, as a value that the command line and Airflow share, and how the command line runs
+it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tidegate.driver.packages import find_packages
+from tidegate.driver.progress import parse_marker
+from tidegate.errors import TryAgainError, UsageError
+from tidegate.process.tree import bind_to_parent, end_tree
+from tidegate.project import Project
+from tidegate.spec.master import parse_master
+from tidegate.spec.reader_options import show_option
+
+_DRIVER_MEMORY = "1g"
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+
+
+@dataclass(frozen=True)
+class SubmitPlan:
+    """What spark-submit is given."""
+
+    application: str
+    application_args: list[str]
+    conf: dict[str, str]
+    jars: list[str] = field(default_factory=list)
+    env_vars: dict[str, str] = field(default_factory=dict)
+    driver_memory: str = _DRIVER_MEMORY
+    master: str = "local[*]"
+    log_path: str | None = None
+    pending_bytes: int = 0
+
+
+def plan_submit(
+    project: Project,
+    *,
+    order_path: Path,
+    log_path: Path,
+    pipeline_conf: Mapping[str, Any],
+    pending_bytes: int,
+    pending_files: int,
+    settings: Mapping[str, str],
+    needs_kafka: bool,
+) -> SubmitPlan:
+    """Driver settings for this run: chosen by what is pending, then the project's, the pipeline's, and ``settings``,
+    which the checkpoint keeps from its birth."""
+    from tidegate.driver.cluster import choose_cores, cluster_conf
+    from tidegate.driver.jvm import driver_conf, jvm_options, launcher_env
+
+    own = own_settings(project, pipeline_conf)
+    master = parse_master(project.spec.spark.master)
+    if master.is_cluster:
+        cores = choose_cores(master, pending_bytes, own)
+        chosen = driver_conf(pending_bytes, pending_files, cores)
+        chosen |= cluster_conf(master, pending_bytes, cores, sys.executable)
+        pythons = {}
+    else:
+        chosen = driver_conf(pending_bytes, pending_files, master.local_cores or len(os.sched_getaffinity(0)))
+        pythons = {"PYSPARK_PYTHON": sys.executable}
+    conf = {**chosen, **own, **settings}
+    options = " ".join([*jvm_options(pending_bytes, _class_archive()), own.get(_JAVA_OPTIONS, "")]).strip()
+    conf[_JAVA_OPTIONS] = options
+    return SubmitPlan(
+        application=str(find_application(project)),
+        application_args=[str(order_path)],
+        conf=conf,
+        jars=_list_jars(project, needs_kafka=needs_kafka),
+        env_vars={
+            **pythons,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "PYTHONUNBUFFERED": "1",
+            **launcher_env(),
+        },
+        driver_memory=conf.get("spark.driver.memory", _DRIVER_MEMORY),
+        master=master.url,
+        log_path=str(log_path),
+        pending_bytes=pending_bytes,
+    )
+
+
+def _list_jars(project: Project, *, needs_kafka: bool) -> list[str]:
+    """The Kafka source's jars and those of ``spark.packages``; a file of one name is given once, as the listed one."""
+    found = {path.name: str(path) for path in (find_kafka_jars(project) if needs_kafka else ())}
+    return list((found | {path.name: str(path) for path in find_packages(project)}).values())
+
+
+def own_settings(project: Project, pipeline_conf: Mapping[str, Any]) -> dict[str, str]:
+    """What the project and, over it, the pipeline say under ``spark.conf``, as Spark takes it."""
+    return {str(key): show_option(value) for key, value in {**project.spec.spark.conf, **pipeline_conf}.items()}
+
+
+def _class_archive() -> Path | None:
+    """The JVM's class archive, made by the first run on a machine; it only saves time, so it may be missing."""
+    from tidegate.driver.jvm_archive import default_cache_dir, ensure_archive, find_java_home, find_spark_home
+
+    def say(message: str) -> None:
+        print(message, file=sys.stderr, flush=True)
+
+    return ensure_archive(default_cache_dir(), find_java_home(), find_spark_home(), say=say)
+
+
+def run_spark_submit(plan: SubmitPlan, on_event: Callable[[dict[str, Any]], None] | None = None) -> int:
+    """Run the driver to its end and return its exit code; its log goes to ``plan.log_path``.
+
+    The driver dies with this process, also when this process is killed. A signal that stops this process (it must raise
+    from its handler) ends the whole tree first.
+    """
+    command = [find_spark_submit(), "--master", plan.master, "--driver-memory", plan.driver_memory]
+    if plan.jars:
+        command += ["--jars", ",".join(plan.jars)]
+    with contextlib.ExitStack() as stack:
+        log = stack.enter_context(open(plan.log_path or os.devnull, "wb", buffering=0))
+        # Settings go through a file without a name: arguments can be read by everyone on the machine.
+        settings = stack.enter_context(os.fdopen(os.memfd_create("tidegate-spark-settings", 0), "wb", buffering=0))
+        settings.write(format_properties(plan.conf).encode())
+        command += ["--properties-file", f"/proc/self/fd/{settings.fileno()}", "--load-spark-defaults"]
+        process = subprocess.Popen(
+            [*command, plan.application, *plan.application_args],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            env={**os.environ, **plan.env_vars},
+            start_new_session=True,
+            preexec_fn=bind_to_parent(os.getpid()),
+            pass_fds=(settings.fileno(),),
+        )
+        try:
+            assert process.stdout is not None
+            for raw in process.stdout:
+                event = parse_marker(raw.decode("utf-8", "replace").rstrip("\n"))
+                if event is None:
+                    with contextlib.suppress(OSError):  # a full disk: the driver itself says so
+                        log.write(raw)
+                elif on_event is not None:
+                    on_event(event)
+            return process.wait()
+        finally:
+            end_tree(process.pid)
+            process.wait()
+
+
+def format_properties(conf: Mapping[str, str]) -> str:
+    """Spark's properties file; what Java's reader would take for syntax is escaped."""
+    return "".join(f"{_escape(key)}={_escape(value)}\n" for key, value in sorted(conf.items()))
+
+
+def _escape(text: str) -> str:
+    plain = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+    return "".join("\\" + char if char in "=:#! " else char for char in plain)
+
+
+def find_spark_submit() -> str:
+    """spark-submit beside this interpreter, else on PATH."""
+    beside = Path(sys.executable).parent / "spark-submit"
+    found = str(beside) if beside.exists() else shutil.which("spark-submit")
+    if found is None:
+        raise UsageError(
+            "SPARK_SUBMIT_MISSING",
+            f"spark-submit is neither beside {sys.executable} nor on PATH",
+            fix="install pyspark into the environment that runs tidegate",
+        )
+    if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
+        raise UsageError(
+            "JAVA_MISSING", "Spark needs Java 17, and there is no `java` on PATH", fix="install a Java 17 runtime"
+        )
+    return found
+
+
+def find_application(project: Project) -> Path:
+    """``jobs/tidegate_job.py`` of the project."""
+    path = project.jobs / "tidegate_job.py"
+    if not path.is_file():
+        raise UsageError(
+            "NO_APPLICATION",
+            "the spark-submit application is missing from the project",
+            where=str(path),
+            fix="`tidegate init` writes one: copy it from a new project",
+        )
+    return path
+
+
+def find_kafka_jars(project: Project) -> list[Path]:
+    """The Kafka source's jars: TIDEGATE_JARS, the project's ``.tools/jars``, or that of the repository of the
+    package.
+    """
+    places = [os.environ.get("TIDEGATE_JARS"), project.root / ".tools" / "jars"]
+    places.append(Path(__file__).resolve().parents[3] / ".tools" / "jars")
+    for place in places:
+        jars = sorted(Path(place).glob("*.jar")) if place else []
+        if any(jar.name.startswith("spark-sql-kafka") for jar in jars):
+            return jars
+    raise UsageError(
+        "KAFKA_JARS_MISSING",
+        "the jars of Spark's Kafka source were not found",
+        where=", ".join(str(place) for place in places if place),
+        fix="`make setup` in the repository fetches them; or set TIDEGATE_JARS to a folder that has them",
+    )
+
+
+def driver_died(name: str, exit_code: int, log_path: Path) -> TryAgainError:
+    """The error when the driver ended without an answer."""
+    how = (
+        f"was killed by signal {exit_code - 128 if exit_code > 128 else -exit_code}"
+        if (exit_code < 0 or exit_code > 128)
+        else f"ended with code {exit_code}"
+    )
+    return TryAgainError(
+        "DRIVER_DIED",
+        f"the Spark driver {how} without an answer{_tail(log_path)}",
+        where=str(log_path),
+        next_run="goes on from the last staged batch; nothing is lost or doubled",
+        fix=f"read the log; then `tidegate run {name}`",
+    )
+
+
+def _tail(path: Path, lines: int = 5) -> str:
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    except OSError:
+        return ""
+    return "; its log ends: " + " | ".join(line.strip()[:200] for line in text[-lines:]) if text else ""

@@ -1,0 +1,131 @@
+"""Decisions on held increments: recorded first, then carried out by whoever comes next, before anything else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tidegate.errors import TryAgainError, UsageError
+from tidegate.preflight.agreement import check_agreement, check_table
+from tidegate.process.machine import name_person, now_text
+from tidegate.reports.report import RunReport, load_report
+from tidegate.reports.verdicts import (
+    Decision,
+    Ruling,
+    StoredVerdict,
+    forget,
+    list_decided,
+    list_rereads,
+    load_verdict,
+    save_decision,
+)
+
+if TYPE_CHECKING:
+    from tidegate.preflight.agreement import Facts
+    from tidegate.project import PipelinePaths
+    from tidegate.run.steps import RunContext
+
+
+def carry_out(context: RunContext, facts: Facts, *, for_repair: bool = False) -> bool:
+    """Publish, or leave out, the batches of the first open decision, exactly these; whether there was one. The facts
+    are others then.
+
+    Raises DisagreementError when checkpoint, table and spec do not fit: then nothing is published. ``for_repair``: what
+    was to be left out is left out even so, as long as the table is the one that is known, or its records would be read
+    and judged again. What was released is read again, and asked for again.
+    """
+    decided = [(verdict, ruling) for verdict, ruling in list_decided(context.paths) if verdict.choose(facts.owed)]
+    decided = [one for one in decided if one[1].decision == "discard" or not for_repair]
+    decided = [one for one in decided if one[1].decision != "reread"]  # tidegate.restart.reread carries these out
+    if not decided or any(one.at < min(ruling.at for _, ruling in decided) for one in list_rereads(context.paths)):
+        return False  # of two decisions the first counts, and that is carried out by tidegate.restart.reread
+    (check_table if for_repair else check_agreement)(facts, context.name)
+    from tidegate.gate.increment import publish_increment
+
+    verdict, ruling = min(decided, key=lambda one: one[1].at)
+    try:
+        publish_increment(context, facts, verdict, ruling)
+    except TryAgainError as error:
+        if error.code != "NOT_AUDITED":
+            raise
+        # What was decided on is no longer there as it was: the increment is judged, and decided on, anew.
+        context.lease.check()
+        forget(context.paths, ruling)
+    return True
+
+
+def find_decidable(context: RunContext, facts: Facts) -> StoredVerdict:
+    """The verdict of the context's run, on an increment that waits for a decision. Raises UsageError NOT_HELD."""
+    return find_held(context.paths, facts, context.name, context.report.run_id)
+
+
+def find_held(paths: PipelinePaths, facts: Facts, name: str, run_id: str) -> StoredVerdict:
+    """The verdict on a run's increment that waits for a decision. Raises UsageError NOT_HELD."""
+    verdict = load_verdict(paths, run_id)
+    if verdict is None or verdict.passed or not verdict.comes_next(facts.owed):
+        raise not_held(name, run_id, load_report(paths, run_id))
+    return verdict
+
+
+def check_decided(context: RunContext, ruling: Ruling) -> None:
+    """Whether a run that is over ended as ``ruling`` asks for. Raises UsageError NOT_HELD or DECIDED_ALREADY."""
+    report, name = context.report, context.name
+    before: dict[str, Any] = report.decision or {}
+    if not before or report.published_by is not None:
+        raise not_held(name, report.run_id, report)
+    if before["decision"] != ruling:
+        raise UsageError(
+            "DECIDED_ALREADY",
+            f"{before['who']} decided to {before['decision']} it at {before['at']}, and that was done",
+            where=f"run {report.run_id} of pipeline {name}",
+            next_run="is not touched",
+            fix=f"tidegate status {name}",
+        )
+
+
+def not_held(name: str, run_id: str, report: RunReport | None) -> UsageError:
+    """The error of a decision on a run whose increment does not wait for one: how the run ended, and what leads to
+    having the records of one that is over read again."""
+    if report is None or report.outcome in (None, "held"):
+        return UsageError(
+            "NOT_HELD",
+            f"no increment of {name} is held under the run id {run_id!r}",
+            where=f"pipeline {name}",
+            next_run="is not touched",
+            fix=f"tidegate status {name} shows what is held",
+        )
+    rows = report.rows
+    aside = rows["malformed"] + rows["late"] + rows["rejected"]
+    if report.outcome not in ("published", "discarded"):
+        fix = f"tidegate status {name}"
+    else:
+        fix = (
+            "to have its records read again: send a corrected copy under a new name; or see what `tidegate repair "
+            f"{name} --rebuild --dry-run` says of a new table from all that the sources still have"
+        )
+    return UsageError(
+        "NOT_HELD",
+        f"run {run_id} of {name} is not held, it is {report.outcome.replace('_', ' ')}: {rows['read']:,} records read, "
+        f"{rows['published']:,} rows published, {aside:,} in quarantine; there is nothing to decide",
+        where=f"run {run_id} of pipeline {name}",
+        next_run="is not touched",
+        fix=fix,
+    )
+
+
+def record(context: RunContext, verdict: StoredVerdict, ruling: Ruling, reason: str) -> None:
+    """Write the decision down: from here on it is carried out, whatever happens to this process.
+
+    Raises DisagreementError, or TryAgainError NOT_AUDITED, when it could not be.
+    """
+    assert context.facts is not None
+    check_agreement(context.facts, context.name)
+    if ruling == "release":
+        from tidegate.gate.merging import load_judged
+
+        for query_id in dict.fromkeys(query_id for query_id, _ in verdict.batches):
+            batches = [one for one in verdict.choose(context.facts.owed) if one.query_id == query_id]
+            if batches:
+                load_judged(context, batches, verdict, decided=True)
+    context.lease.check()
+    who, judged, folds = name_person(), sorted(verdict.batches), list(verdict.folds)
+    save_decision(context.paths, Decision(verdict.run_id, ruling, who, reason.strip(), now_text(), judged, folds))

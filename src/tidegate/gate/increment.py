@@ -1,0 +1,262 @@
+"""The gate: quarantine is published, Great Expectations judges the staged increment, and what passed goes into the
+table.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tidegate import storage
+from tidegate.audit.suite import digest_suite, load_suite
+from tidegate.errors import DefectError, TryAgainError
+from tidegate.gate.merging import load_judged, plan_merge
+from tidegate.process.machine import now_text
+from tidegate.project import PipelinePaths
+from tidegate.reports.report import count_rows
+from tidegate.reports.verdicts import (
+    Decision,
+    StoredVerdict,
+    held_error,
+    list_verdicts,
+    load_decision,
+    load_verdict,
+    not_audited,
+    save_verdict,
+)
+from tidegate.staging.digest import check_whole
+from tidegate.staging.manifest import BatchManifest, batch_keys, end_positions
+from tidegate.table.log.state import list_data_files, read_table_state
+from tidegate.table.publish.intent import PublishIntent, write_intent
+from tidegate.table.publish.plan import parse_file_name, plan_publish
+from tidegate.table.publish.publish import finish_intent
+from tidegate.table.upsert.folded import Folded, fold_owed
+
+_PLANS_AT_MOST = 3
+_DETAIL_AT_MOST = 200
+_CAUSES_AT_MOST = 3
+
+if TYPE_CHECKING:
+    from tidegate.audit.engine import RuleResult
+    from tidegate.audit.suite import SuiteSpec
+    from tidegate.preflight.agreement import Facts
+    from tidegate.run.steps import RunContext
+    from tidegate.spec.models import QualitySpec
+
+
+def audit_increment(context: RunContext, facts: Facts) -> StoredVerdict:
+    """The verdict on the owed batches; one that this run gave on them before stands while it is judged by the same."""
+    from tidegate.audit.verdict import SetAside, WholeFiles, decide_verdict
+
+    owed = facts.owed
+    context.lease.check()
+    folded = fold_owed(context.paths, owed, context.spec)
+    folds = [each.token for each in folded or ()]
+    publish_quarantine(context, owed)
+    suite = load_suite(context.project, context.name)
+    rules = digest_rules(suite, context.spec.quality)
+    known = load_verdict(context.paths, context.report.run_id)
+    if known is not None and known.covers(owed) and (known.folds, known.rules) == (folds, rules):
+        return known
+    results = _judge(context, suite, owed, folded) if suite is not None else []
+    most_frequent = find_most_frequent(context.paths, owed)
+    whole = WholeFiles.of(file for one in owed for source in one.sources.values() for file in source.whole_files)
+    aside = SetAside.of(count_rows(owed))
+    verdict = decide_verdict(suite, results, aside, context.spec.quality, most_frequent, whole)
+    stored = StoredVerdict(
+        run_id=context.report.run_id,
+        batches=batch_keys(owed),
+        quality={key: value for key, value in verdict.to_dict().items() if key != "failed_critical"},
+        failed_critical=[failed.rule for failed in verdict.failed_critical],
+        reasons=[f"{failed.rule}: {failed.reason}" for failed in verdict.failed_critical],
+        at=now_text(),
+        folds=folds,
+        rules=rules,
+    )
+    context.lease.check()
+    save_verdict(context.paths, stored)
+    return stored
+
+
+def check_rules(context: RunContext, verdict: StoredVerdict) -> None:
+    """Raise TryAgainError NOT_AUDITED when the suite or its limits were changed after the verdict was given."""
+    if verdict.rules != digest_rules(load_suite(context.project, context.name), context.spec.quality):
+        raise not_audited(context.name, verdict.run_id, "its suite or max_quarantine_share was changed since")
+
+
+def digest_rules(suite: SuiteSpec | None, quality: QualitySpec) -> str:
+    """What tells two ways of judging an increment apart."""
+    limit = quality.max_quarantine_share
+    return hashlib.sha256(f"{digest_suite(suite)} {limit}".encode()).hexdigest()
+
+
+def _judge(
+    context: RunContext, suite: SuiteSpec, owed: Sequence[BatchManifest], folded: Sequence[Folded] | None
+) -> list[RuleResult]:
+    from tidegate.audit.engine import RuleResult, read_column_types
+    from tidegate.audit.pandas_engine import judge_files
+
+    stored = storage.read_json(context.paths.driver_results(context.report.run_id)) or {}
+    asked = {
+        "batches": batch_keys(owed),
+        "folds": [each.token for each in folded or ()],
+        "suite": digest_suite(suite),
+    }
+    if asked == {key: stored.get(key) for key in asked}:
+        # The increment is large: the ingest driver's Spark has compared and judged it before its JVM ended.
+        return [RuleResult.from_dict(value) for value in stored["results"]]
+    types = read_column_types(owed[-1].schema_json)
+    visible = [file for part in (owed if folded is None else folded) for file in part.files]
+    check_whole(context.paths.state, visible, context.name)
+    return judge_files(suite, [(context.paths.state / file.path, file.partition) for file in visible], types)
+
+
+def publish_quarantine(context: RunContext, owed: Sequence[BatchManifest]) -> None:
+    """Add the set-aside records of the owed batches to the quarantine table, also when the increment is then held."""
+    from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
+
+    for query_id in dict.fromkeys(manifest.query_id for manifest in owed):
+        batches = [manifest for manifest in owed if manifest.query_id == query_id]
+        state = read_table_state(context.paths.quarantine, (query_id,))
+        before = -1 if state is None else state.txns.get(query_id, -1)
+        late = [manifest for manifest in batches if manifest.batch_id > before]
+        if not any(manifest.quarantine_files for manifest in late):
+            continue
+        extra = {
+            "tidegate.query_id": query_id,
+            "tidegate.batches": json.dumps([late[0].batch_id, late[-1].batch_id]),
+        }
+        plan = partial(
+            plan_publish,
+            batches,
+            run_id=context.report.run_id,
+            target="quarantine",
+            partition_by=[],
+            app_version_before=before,
+            schema_json=QUARANTINE_SCHEMA_JSON,
+            custom_metadata=extra,
+        )
+        _publish(context, plan)
+
+
+def find_most_frequent(paths: PipelinePaths, owed: Sequence[BatchManifest]) -> str:
+    """What most of the records that these batches set aside are malformed, late or rejected for: up to three causes,
+    each with its count; "" when there are none. Their files are in the quarantine table."""
+    from tidegate.quarantine.read import count_details
+
+    batches = {(manifest.query_id[:8], manifest.batch_id) for manifest in owed if manifest.quarantine_files}
+    if not batches:
+        return ""
+    files = [paths.quarantine / file.path for file in list_data_files(paths.quarantine)]
+    counts = count_details([file for file in files if parse_file_name(file.name) in batches and file.exists()])
+    if not counts:
+        return ""
+    told = []
+    for (reason, detail), count in counts[:_CAUSES_AT_MOST]:
+        why = detail[:_DETAIL_AT_MOST] or reason
+        told.append(f"{f'late: {why}' if reason == 'late' and detail else why} ({count:,})")
+    if more := len(counts) - len(told):
+        told.append(f"and {more:,} more cause{'' if more == 1 else 's'}")
+    return "; ".join(told)
+
+
+def publish_increment(
+    context: RunContext, facts: Facts, verdict: StoredVerdict, decision: Decision | None = None
+) -> None:
+    """Commit the owed batches that the verdict is on, one version per query (two only after an accepted loss).
+
+    A discarded increment is a version without files: the log moves on past it, and says so. Raises HeldError or
+    TryAgainError DECISION_PENDING when another verdict on one of these batches failed.
+    """
+    increment = verdict.choose(facts.owed)
+    if not verdict.comes_next(facts.owed):
+        raise not_audited(context.name, verdict.run_id)
+    _refuse_others(context, facts, verdict, decision)
+    discard = decision is not None and decision.decision == "discard"
+    for query_id in dict.fromkeys(manifest.query_id for manifest in increment):
+        batches = [manifest for manifest in increment if manifest.query_id == query_id]
+        folded = None if discard else load_judged(context, batches, verdict, decided=decision is not None)
+        staged = sum(manifest.staged for manifest in batches)
+        published = 0 if discard else staged if folded is None else folded.rows
+        superseded = 0 if folded is None else sum(folded.superseded.values())
+        extra = {
+            "tidegate.outcome": "discarded" if discard else "published",
+            "tidegate.rows": json.dumps(count_rows(increment) | {"published": published, "superseded": superseded}),
+            "tidegate.query_id": query_id,
+            "tidegate.batches": json.dumps([batches[0].batch_id, batches[-1].batch_id]),
+            "tidegate.positions": json.dumps(end_positions(batches)),
+            "tidegate.verdict": str(verdict.quality.get("verdict")),
+        }
+        if decision is not None:
+            extra["tidegate.decision"] = json.dumps(decision.to_report(), ensure_ascii=False)
+        before = facts.settled_up_to(query_id)
+        if folded is not None:
+            plan = partial(
+                plan_merge,
+                context,
+                batches,
+                folded,
+                run_id=verdict.run_id,
+                app_version_before=before,
+                custom_metadata=extra,
+            )
+        else:
+            plan = partial(
+                plan_publish,
+                batches,
+                run_id=verdict.run_id,
+                target="table",
+                partition_by=list(context.spec.table.partition_by),
+                app_version_before=before,
+                discard=discard,
+                custom_metadata=extra,
+            )
+        _publish(context, plan)
+
+
+def _refuse_others(context: RunContext, facts: Facts, verdict: StoredVerdict, decision: Decision | None) -> None:
+    """What failed under another run waits for a person, or for what the person decided to be carried out.
+
+    A run that slept over its audit leaves a verdict beside its successor's, on the same batches or on fewer. What a
+    person decides on one of them counts for its batches in every other one, and of two decisions the first; what is
+    left of the other one waits for its own.
+    """
+    for other in list_verdicts(context.paths):
+        shared = verdict.choose(other.choose(facts.owed))
+        if other.run_id == verdict.run_id or other.passed or not shared:
+            continue
+        theirs = load_decision(context.paths, other)
+        if decision is not None and (theirs is None or theirs.at >= decision.at):
+            continue
+        if theirs is None:
+            raise held_error(context.name, other, earlier=True)
+        raise TryAgainError(
+            "DECISION_PENDING",
+            f"{theirs.who} decided at {theirs.at} to {theirs.decision} batches of this increment",
+            where=f"run {other.run_id} of pipeline {context.name}",
+            next_run="carries the decision out first",
+            fix=f"tidegate run {context.name}",
+        )
+
+
+def _publish(context: RunContext, make_plan: Callable[[], PublishIntent]) -> None:
+    """Publish as planned; planned anew when the table got other files in between."""
+    for _ in range(_PLANS_AT_MOST):
+        context.lease.check()
+        intent = make_plan()
+        context.lease.check()
+        in_force = write_intent(context.paths, intent)
+        result = finish_intent(context.paths, in_force, is_current=context.lease.is_current)
+        if not result.outdated:
+            break
+    if result.overtaken or result.outdated or result.rows_added != intent.rows_added:
+        raise DefectError(
+            "PUBLISH_DOES_NOT_FIT",
+            f"the commit of {intent.target} holds {result.rows_added} rows, the increment {intent.rows_added}",
+            where=str(in_force.table_path(context.paths)),
+            next_run="compares table and manifests before anything else",
+            fix=f"tidegate status {context.name}",
+        )

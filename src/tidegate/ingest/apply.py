@@ -1,0 +1,117 @@
+"""Applying the user's transform, and refusing what cannot work as a streaming query."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tidegate.catalyst.operations import OutputMode, check_operations, describe_refusal, unsupported
+from tidegate.catalyst.plans import inline_ctes
+from tidegate.catalyst.trace import trace_frames
+from tidegate.driver.spark_text import first_lines, user_line
+from tidegate.errors import TidegateError, UsageError
+from tidegate.ingest.user_modules import send_modules
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class TransformContext:
+    """What a transform gets when it has an argument named ``context`` (and no source is named so)."""
+
+    pipeline: str
+    run_id: str
+
+
+def apply_transform(
+    spark: SparkSession,
+    job_folder: Path,
+    transform: str | None,
+    frames: Mapping[str, DataFrame],
+    context: TransformContext,
+    mode: OutputMode,
+) -> DataFrame:
+    """The rows that leave the transform. ``frames`` maps source names to frames.
+
+    Without a transform the one source passes unchanged. Raises UsageError TRANSFORM_FAILED with the user's file and
+    line, UNSUPPORTED_OPERATION for what a streaming query with the output mode ``mode`` cannot do (frames of a batch,
+    for a second look, are not asked again).
+    """
+    if transform is None:
+        return next(iter(frames.values()))
+    path = job_folder / transform
+    if not path.is_file():
+        raise UsageError(
+            "TRANSFORM_FAILED",
+            f"{path.name}, which `transform:` names, is not there",
+            where=str(path),
+            next_run="fails again; nothing was read",
+            fix=f"create it, or correct `transform:`, then `tidegate validate {job_folder.name}`",
+        )
+    is_streaming = any(frame.isStreaming for frame in frames.values())
+    if path.suffix == ".sql":
+        for name, frame in frames.items():
+            frame.createOrReplaceTempView(name)
+        try:
+            result = spark.sql(path.read_text(encoding="utf-8").strip().rstrip(";"))
+        except Exception as error:
+            raise UsageError(
+                "TRANSFORM_FAILED",
+                f"Spark refuses the query: {first_lines(error)}",
+                where=str(path),
+                next_run="fails again; nothing was read",
+                fix=f"correct {path.name}, then `tidegate validate {job_folder.name}`",
+            ) from error
+        if is_streaming:
+            check_operations(result, mode, path)
+        return inline_ctes(result)
+    if is_streaming:
+        send_modules(spark, path)
+    try:
+        function = _load_function(path)
+        arguments: dict[str, Any] = dict(frames)
+        if "context" not in frames and "context" in inspect.signature(function).parameters:
+            arguments["context"] = context
+        with trace_frames(path.parent) as steps:
+            result = function(**arguments)
+    except TidegateError:
+        raise
+    except Exception as error:
+        by_spark = type(error).__name__ in ("AnalysisException", "IllegalArgumentException")
+        refused = describe_refusal(error) if is_streaming and by_spark else None
+        if refused is not None:
+            operation, why, fix = refused
+            raise unsupported(operation, mode, why, user_line(error, path), fix) from error
+        raise UsageError(
+            "TRANSFORM_FAILED",
+            f"{type(error).__name__}: {first_lines(error)}",
+            where=user_line(error, path),
+            next_run="fails again; nothing was read",
+            fix=f"correct {path.name}, then `tidegate validate {job_folder.name}`",
+        ) from error
+    if not hasattr(type(result), "writeStream"):  # asking a batch frame itself raises
+        raise UsageError(
+            "TRANSFORM_FAILED",
+            f"transform returned {type(result).__name__}, not a DataFrame",
+            where=str(path),
+            fix="end transform() with `return <DataFrame>`",
+        )
+    if is_streaming:
+        check_operations(result, mode, path, steps)
+    return inline_ctes(result)
+
+
+def _load_function(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(f"tidegate_transform_{path.parent.name}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    spec.loader.exec_module(module)
+    return module.transform

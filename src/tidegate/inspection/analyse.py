@@ -1,0 +1,140 @@
+"""Having Spark analyse a pipeline's query without its data: for ``tidegate validate --spark``."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidegate.errors import TidegateError
+from tidegate.project import Project
+from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec, SourceSpec
+from tidegate.spec.reader_options import show_option
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_KAFKA_COLUMNS = (
+    "CAST(NULL AS BINARY) AS key",
+    "CAST(NULL AS BINARY) AS value",
+    "CAST(NULL AS STRING) AS topic",
+    "CAST(NULL AS INT) AS partition",
+    "CAST(NULL AS BIGINT) AS offset",
+    "timestamp",
+    "CAST(NULL AS ARRAY<STRUCT<key: STRING, value: BINARY>>) AS headers",
+)
+
+
+def analyse_pipeline(project: Project, name: str, jars: Sequence[Path] = ()) -> None:
+    """Build the streaming query of ``name`` in a local session: transform, rules, suite and change of the table's
+    schema are checked as in a run. No source is read and no broker is asked. The first pipeline of a process says which
+    ``jars`` its session has.
+
+    Raises UsageError (or its SpecError) for what an ingest would refuse, with the user's file and line, and
+    DisagreementError STATE_CHANGED when the state kept so far is for another query.
+    """
+    from tidegate.catalyst.fingerprint import describe_state
+    from tidegate.ingest.query import prepare_query
+    from tidegate.inspection.foresee import foresee_schemas
+    from tidegate.pipeline import load_pipeline
+    from tidegate.staging.birth import as_read, check_state, digest_transform, read_birth
+    from tidegate.table.log.state import read_table_state
+
+    paths = project.paths(name)
+    spec = as_read(load_pipeline(project, name), paths)
+    table = read_table_state(project.paths(name).table)
+    spark = _session(project, spec, jars)
+    with tempfile.TemporaryDirectory(prefix="tidegate-analyse-") as empty:
+        (Path(empty) / "none").mkdir()
+        foreseen = foresee_schemas(spark, project, paths, spec, Path(empty) / "waiting")
+        if foreseen is None:
+            return  # without a file nobody knows the columns
+        spec = foreseen
+        nothing = Path(empty) / "none"
+        parsed = {source: _empty_stream(spark, source, one, nothing) for source, one in spec.streams.items()}
+        parsed |= {source: _empty_batch(spark, one, nothing) for source, one in spec.statics.items()}
+        try:
+            schema_json = table.schema_json if table is not None else None
+            partition_by = table.partition_columns if table is not None else None
+            prepared = prepare_query(spark, project, spec, parsed, "validate", schema_json, partition_by)
+            birth = read_birth(paths)
+            if birth is not None:
+                transform = digest_transform(paths, spec)
+                check_state(birth, name, describe_state(prepared.out), spark=spark.version, transform=transform)
+        except TidegateError:
+            raise
+        except Exception as error:
+            from tidegate.driver.failures import explain
+
+            raise explain(error, name, project.paths(name).job, project.paths(name).state) from error
+
+
+def _empty_stream(spark: SparkSession, name: str, source: SourceSpec, empty: Path) -> DataFrame:
+    if isinstance(source, FilesSource):
+        from tidegate.reading.files import stream_files
+
+        return stream_files(spark, empty, source, [], name=name, unlimited=False)
+    assert isinstance(source, KafkaSource), "the others are read as files"
+    from tidegate.reading.kafka import shape_records
+
+    # The rate source stands for Kafka's: a stream of the same columns that needs neither jars nor a broker.
+    frame = spark.readStream.name(name).format("rate").load().where("false").selectExpr(*_KAFKA_COLUMNS)
+    return shape_records(frame, source)
+
+
+def _empty_batch(spark: SparkSession, source: SourceSpec, empty: Path) -> DataFrame:
+    if isinstance(source, FilesSource):
+        from tidegate.reading.files import read_links
+
+        return read_links(spark, empty, [], source, [])
+    assert isinstance(source, KafkaSource)
+    from tidegate.reading.kafka import empty_records, shape_records
+
+    return shape_records(empty_records(spark), source)
+
+
+@contextlib.contextmanager
+def _kept_from_stderr() -> Iterator[None]:
+    """Keep from people what the JVM that is started within, and pyspark's own loggers, write to stderr, for ever: each
+    refusal would stand there as JSON, with the JVM's stack. It is shown when no JVM could be started."""
+    from pyspark.logger import PySparkLogger
+
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = True
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with tempfile.TemporaryFile() as log:
+        os.dup2(log.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            log.seek(0)
+            os.write(kept, log.read())
+            raise
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+
+
+def _session(project: Project, spec: PipelineSpec, jars: Sequence[Path]) -> SparkSession:
+    """One small session for all pipelines of a command, each with its own SQL settings, as a run sets them."""
+    from pyspark.sql import SparkSession
+
+    from tidegate.driver.jvm import PINNED, driver_conf, jvm_options
+
+    builder = SparkSession.builder.master("local[1]").appName("tidegate validate")
+    options = " ".join(jvm_options(0, None))
+    for key, value in {**driver_conf(0, 0, 1), **PINNED, "spark.driver.extraJavaOptions": options}.items():
+        builder = builder.config(key, value)
+    if jars:
+        builder = builder.config("spark.jars", ",".join(map(str, jars)))
+    with _kept_from_stderr():
+        session = builder.getOrCreate().newSession()
+    for key, own in {**project.spec.spark.conf, **spec.spark.conf}.items():
+        if key.startswith("spark.sql.") and session.conf.isModifiable(key):
+            session.conf.set(key, show_option(own))
+    return session

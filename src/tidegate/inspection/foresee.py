@@ -1,0 +1,84 @@
+"""What the files that wait mean for an inferred schema: for ``tidegate validate --spark``, which takes none of them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidegate.errors import SourceLostError, UsageError
+from tidegate.ingest.infer import infer_schema
+from tidegate.project import PipelinePaths, Project
+from tidegate.sources.files.columns import read_footers
+from tidegate.sources.files.content import NotTaken
+from tidegate.sources.files.intake import link_file, partition_folder
+from tidegate.sources.files.ledger import open_ledger, shown_path
+from tidegate.sources.files.scan import scan_files
+from tidegate.spec.as_read import KeptSource, is_to_infer
+from tidegate.spec.models import FilesSource, PipelineSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_NAMED_AT_MOST = 5
+
+
+def foresee_schemas(
+    spark: SparkSession, project: Project, paths: PipelinePaths, spec: PipelineSpec, folder: Path
+) -> PipelineSpec | None:
+    """``spec`` with the columns that a first run would infer now; None when no file is there to tell.
+
+    ``folder`` is an empty one, for links. Raises UsageError SCHEMA_NOT_INFERRED as that run would, and SCHEMA_DRIFT
+    when files that wait do not fit the columns that are kept.
+    """
+    sources = dict(spec.sources)
+    for name, source in spec.sources.items():
+        if not isinstance(source, FilesSource) or not (is_to_infer(source) or isinstance(source, KeptSource)):
+            continue
+        here = folder / name
+        links = _link_waiting(project, paths, name, source, here)
+        if isinstance(source, KeptSource):
+            _refuse_drift(paths, name, source, here, links)
+        elif not links:
+            return None
+        else:
+            schema = infer_schema(spark, paths, spec, name, here, links)
+            sources[name] = source.model_copy(update={"schema_": schema})
+    return spec.model_copy(update={"sources": sources})
+
+
+def _link_waiting(
+    project: Project, paths: PipelinePaths, name: str, source: FilesSource, folder: Path
+) -> dict[str, str]:
+    """Links in ``folder`` to the files that were not taken yet, as the intake would have them: {link: path}."""
+    try:
+        with open_ledger(paths, read_only=True) as ledger:
+            entries = scan_files(project, paths, name, source, ledger).new
+    except SourceLostError:
+        return {}
+    links = {}
+    for number, entry in enumerate(entries):
+        suffix = os.path.splitext(shown_path(entry.path))[1].lower()
+        link = os.path.join(partition_folder(entry.partition), f"{number:010d}{suffix}")
+        (folder / link).parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(OSError, NotTaken):
+            link_file(entry, folder / link)
+            links[link] = shown_path(entry.path)
+    return links
+
+
+def _refuse_drift(paths: PipelinePaths, name: str, source: KeptSource, folder: Path, links: dict[str, str]) -> None:
+    footers = read_footers(folder, links, source)
+    told = [f"{links[link]}: {footer.fault}" for link, footer in footers.items() if footer.fault is not None]
+    if not told:
+        return
+    more = f"; and {len(told) - _NAMED_AT_MOST} more" if len(told) > _NAMED_AT_MOST else ""
+    raise UsageError(
+        "SCHEMA_DRIFT",
+        f"{len(told)} files of source {name} do not fit the columns that were inferred and are kept: "
+        f"{'; '.join(told[:_NAMED_AT_MOST])}{more}",
+        where=str(paths.spec),
+        next_run="sets these files aside, whole, and reads the others",
+        fix=f"send them with the columns that `tidegate plan {paths.name}` shows",
+    )

@@ -1,0 +1,104 @@
+"""``tidegate state``: what a query keeps between runs, read from its checkpoint by Spark's own state reader."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from tidegate.errors import DisagreementError, UsageError
+from tidegate.pipeline import load_pipeline
+from tidegate.project import Project
+from tidegate.staging.birth import read_birth
+from tidegate.staging.checkpoint import read_checkpoint
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ROWS_AT_MOST = 100
+
+
+def read_state(
+    project: Project, name: str, *, limit: int = ROWS_AT_MOST, spark: SparkSession | None = None
+) -> dict[str, Any]:
+    """{"pipeline", "batch", "operators": [{"operator", "store", "rows": [{"key", "value", "partition"}], "count"}]}, at
+    most ``limit`` rows a store. Starts a small local Spark session unless one is given.
+
+    Raises UsageError NO_STATE for a query without state, DisagreementError STATE_UNREADABLE.
+    """
+    load_pipeline(project, name)
+    paths = project.paths(name)
+    checkpoint, birth = read_checkpoint(paths.checkpoint), read_birth(paths)
+    if birth is None or not birth.keeps_state or checkpoint.last_commit is None:
+        raise UsageError(
+            "NO_STATE",
+            f"the query of {name} keeps no state" if birth is not None and birth.state == [] else "no run has made any",
+            where=str(paths.checkpoint),
+            fix=f"tidegate status {name}",
+        )
+    from pyspark.sql import functions as F
+
+    session = spark if spark is not None else _session()
+    _ = session.streams.active  # the reader needs the coordinator of state stores, which only this brings up
+    value: dict[str, Any] = {"pipeline": name, "batch": checkpoint.last_commit, "operators": []}
+    try:
+        stores = session.read.format("state-metadata").load(str(paths.checkpoint)).collect()
+        for store in sorted(stores, key=lambda row: (row["operatorId"], row["stateStoreName"])):
+            for part, frame in _read_store(session, str(paths.checkpoint), store):
+                told = frame.limit(limit).select(F.to_json(F.struct("*")).alias("row")).collect()
+                value["operators"].append(
+                    {
+                        "operator": store["operatorName"],
+                        "store": part,
+                        "count": frame.count(),
+                        "rows": [_row_of(json.loads(one["row"])) for one in told],
+                    }
+                )
+    except Exception as error:
+        raise DisagreementError(
+            "STATE_UNREADABLE",
+            f"the state of {name} cannot be read: {str(error).splitlines()[0][:400]}",
+            where=str(paths.checkpoint / "state"),
+            next_run="fails again while it reads the state; nothing is lost",
+            fix=f"restore the pipeline's state folder from a backup; or `tidegate repair {name} --rebuild`",
+        ) from error
+    return value
+
+
+def _read_store(session: SparkSession, checkpoint: str, store: Any) -> Iterator[tuple[str, DataFrame]]:
+    """Name and rows of what a store holds: one part, or of transformWithState one for each variable and the timers."""
+
+    def read(**options: str) -> DataFrame:
+        reader = session.read.format("statestore").option("operatorId", store["operatorId"])
+        return reader.options(**options).load(checkpoint)
+
+    if not str(store["operatorName"]).startswith("transformWithState"):
+        name = store["stateStoreName"]
+        yield name, read() if name == "default" else read(storeName=name)
+        return
+    properties = json.loads(store["operatorProperties"])
+    variables = properties["stateVariables"]
+    for variable in json.loads(variables) if isinstance(variables, str) else variables:
+        if not variable["stateName"].startswith("$"):  # Spark's own, which keep the timers
+            yield variable["stateName"], read(stateVarName=variable["stateName"])
+    if str(properties.get("timeMode")).lower() not in ("none", "notime"):
+        yield "timers", read(readRegisteredTimers="true")
+
+
+def _row_of(row: dict[str, Any]) -> dict[str, Any]:
+    key, partition = row.pop("key", None), row.pop("partition_id", None)
+    return {"key": key, "value": row.get("value", row), "partition": partition}
+
+
+def _session() -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    from tidegate.driver.jvm import driver_conf, jvm_options
+
+    builder = SparkSession.builder.master("local[1]").appName("tidegate state")
+    for key, setting in {
+        **driver_conf(0, 0, 1),
+        "spark.driver.extraJavaOptions": " ".join(jvm_options(0, None)),
+    }.items():
+        builder = builder.config(key, setting)
+    return builder.getOrCreate()

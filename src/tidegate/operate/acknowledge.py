@@ -1,0 +1,172 @@
+"""Files that changed after they were read: where they are named, and ``tidegate acknowledge``, which ends that.
+
+A change is open from the first run that saw it until it is acknowledged. Nothing of the new content is read then; with
+``on_change: reread_tail`` lines that are appended later are.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tidegate.errors import SourceLostError, UsageError
+from tidegate.lease import acquire
+from tidegate.pipeline import load_pipeline
+from tidegate.process.machine import name_person
+from tidegate.project import PipelinePaths, Project
+from tidegate.run.steps import new_run_id
+from tidegate.sources.files.content import Mark, NotTaken, mark_of, opened, reopen
+from tidegate.sources.files.intake import source_path
+from tidegate.sources.files.ledger import Acknowledged, Ledger, open_ledger, shown_path
+from tidegate.sources.files.scan import FilesScan, scan_files, source_roots
+from tidegate.spec.as_read import SpooledSource
+from tidegate.spec.models import FilesSource, PipelineSpec
+from tidegate.staging.birth import as_read
+
+_NAMED_AT_MOST = 5
+
+
+def list_changed(ledger: Ledger, scans: Mapping[str, FilesScan]) -> list[dict[str, Any]]:
+    """Every change that is not acknowledged: {"source", "path", "size", "mtime_ns", "how", "unread_bytes"}."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in ledger.noted_rows():
+        if row.source in scans and row.noted is not None:
+            size, mtime_ns = row.noted
+            found[row.source, shown_path(row.path)] = _change(
+                row.source, row.path, size, mtime_ns, row.noted_how, row.noted_unread
+            )
+    for source, scan in scans.items():
+        for one in scan.changed:
+            now = one["now"]
+            found[source, one["path"]] = _change(
+                source, one["path"], now["size"], now["mtime_ns"], one["how"], one["unread_bytes"]
+            )
+        # What is appended to them is read now.
+        for entry in scan.new:
+            found.pop((source, shown_path(entry.path)), None)
+    return [found[key] for key in sorted(found)]
+
+
+def _change(
+    source: str, path: str, size: int, mtime_ns: int, how: str | None, unread_bytes: int | None
+) -> dict[str, Any]:
+    change = {"source": source, "path": shown_path(path), "size": size, "mtime_ns": mtime_ns}
+    return {**change, "how": how or "changed", "unread_bytes": size if unread_bytes is None else unread_bytes}
+
+
+def describe_changed(changed: Sequence[Mapping[str, Any]]) -> str:
+    """The changes in a sentence: how many, and the first of them with what was not read."""
+    told = "; ".join(
+        f"{one['path']} {one['how']} ({one['unread_bytes']:,} bytes not read)" for one in changed[:_NAMED_AT_MOST]
+    )
+    more = f"; and {len(changed) - _NAMED_AT_MOST} more" if len(changed) > _NAMED_AT_MOST else ""
+    files = "1 file" if len(changed) == 1 else f"{len(changed)} files"
+    return f"{files} changed after being read: {told}{more}"
+
+
+def changed_error(
+    spec: PipelineSpec, paths: PipelinePaths, changed: Sequence[Mapping[str, Any]]
+) -> SourceLostError | None:
+    """What a run ends with when a source says ``on_change: fail`` and one of its files has changed."""
+    fail = [one for one in changed if getattr(spec.sources[one["source"]], "on_change", "") == "fail"]
+    if not fail:
+        return None
+    return SourceLostError(
+        "FILES_CHANGED",
+        describe_changed(fail),
+        where=f"{paths.spec}: sources.{fail[0]['source']}.on_change",
+        next_run="stops again, and reads nothing, until that is acknowledged",
+        fix=f'send what is missing under a new name, then: tidegate acknowledge {spec.name} --reason "..."',
+    )
+
+
+def acknowledge_changes(project: Project, name: str, wanted: Sequence[str], *, reason: str) -> dict[str, Any]:
+    """Record that a person knows of changed files: those of ``wanted``, as status names them, or all.
+
+    Returns {"pipeline", "acknowledged": [changes], "left": how many are open still}. Raises UsageError REASON_MISSING,
+    NOT_CHANGED when one of ``wanted`` is not among them; TryAgainError LEASE_HELD.
+    """
+    if not reason.strip():
+        raise UsageError("REASON_MISSING", "an acknowledgement needs a reason", fix='add --reason "..."')
+    reason = reason.encode("utf-8", "replace").decode()  # what was typed need not be Unicode
+    paths = project.paths(name)
+    spec = as_read(load_pipeline(project, name), paths)
+    sources = {
+        source: one
+        for source, one in spec.streams.items()
+        if isinstance(one, FilesSource) and not isinstance(one, SpooledSource)
+    }
+    run_id, expires = new_run_id("acknowledge"), project.spec.lease.expires_after
+    with acquire(paths, run_id=run_id, command="acknowledge", expires_after_seconds=expires) as lease:
+        with open_ledger(paths, lease=lease) as ledger:
+            scans = {source: _scan(project, paths, source, one, ledger) for source, one in sources.items()}
+            changed = list_changed(ledger, scans)
+            chosen = _choose(project, name, changed, wanted)
+            lease.check()
+            for source, one in sources.items():
+                mine = [change for change in chosen if change["source"] == source]
+                rows = ledger.last_rows(source, [change["path"] for change in mine])
+                taken = [
+                    (rows[change["path"]].path, _state(project, one, change), change["how"], change["unread_bytes"])
+                    for change in mine
+                ]
+                ledger.acknowledge(source, taken, who=name_person(), reason=reason.strip())
+    return {"pipeline": name, "acknowledged": chosen, "left": len(changed) - len(chosen)}
+
+
+def _scan(project: Project, paths: PipelinePaths, name: str, source: FilesSource, ledger: Ledger) -> FilesScan:
+    from tidegate.sources.files.scan import EMPTY_SCAN
+
+    try:
+        return scan_files(project, paths, name, source, ledger)
+    except SourceLostError:
+        return EMPTY_SCAN  # what an earlier run has seen can be acknowledged
+
+
+def _choose(
+    project: Project, name: str, changed: Sequence[dict[str, Any]], wanted: Sequence[str]
+) -> list[dict[str, Any]]:
+    if not wanted:
+        return list(changed)
+    known = {one["path"]: one for one in changed}
+    known |= {source_path(project, path): one for path, one in known.items()}
+    chosen, missing = [], []
+    for path in wanted:
+        one = known.get(path) or known.get(os.path.abspath(path))
+        if one is None:
+            missing.append(path)
+        elif one not in chosen:
+            chosen.append(one)
+    if missing:
+        there = ", ".join(one["path"] for one in changed[:_NAMED_AT_MOST]) or "none"
+        raise UsageError(
+            "NOT_CHANGED",
+            f"there is no change of {', '.join(missing)} to acknowledge; open are: {there}",
+            where=f"pipeline {name}",
+            next_run="is not touched; nothing was acknowledged",
+            fix=f"name them as `tidegate status {name}` does, or leave the paths out for all of them",
+        )
+    return chosen
+
+
+def _state(project: Project, spec: FilesSource, change: Mapping[str, Any]) -> Acknowledged:
+    """The file as it is known to the person, with the mark of what it holds if it still is as they were told."""
+    ctime_ns, mark = None, None
+    try:
+        with (
+            opened(source_path(project, change["path"]), source_roots(project, spec)) as handle,
+            reopen(handle) as reader,
+        ):
+            mark = _mark_if_same(reader, change)
+            ctime_ns = os.fstat(reader).st_ctime_ns if mark is not None else None
+    except (OSError, NotTaken):
+        pass
+    return Acknowledged(change["size"], change["mtime_ns"], ctime_ns, mark)
+
+
+def _mark_if_same(reader: int, change: Mapping[str, Any]) -> Mark | None:
+    found = os.fstat(reader)
+    if (found.st_size, found.st_mtime_ns) != (change["size"], change["mtime_ns"]):
+        return None
+    return mark_of(reader, found.st_size)

@@ -1,0 +1,234 @@
+"""``tidegate doctor``: is everything there that a run needs? Looks, starts no JVM, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from typing import Any
+
+from tidegate.errors import TidegateError
+from tidegate.pipeline import list_pipelines, load_pipeline
+from tidegate.project import Project
+from tidegate.spec.literal_secrets import find_in_project
+from tidegate.spec.models import KafkaSource, PipelineSpec
+
+_OLDEST_JAVA, _NEWEST_JAVA = 17, 21
+"""What Spark 4 is made for."""
+_LOW_DISK_BYTES = 1 << 30
+_PINNED = re.compile(r"^([A-Za-z0-9_.-]+)\s*==\s*([0-9][A-Za-z0-9.*]*)$")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked at; ``fix`` is the command or the act that puts it right, None where it is right."""
+
+    check: str
+    ok: bool
+    found: str
+    fix: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The finding as ``--json`` carries it."""
+        return asdict(self)
+
+
+def examine(project: Project) -> list[Finding]:
+    """Versions, Java, folders, specs, listed jars, and where a pipeline reads Kafka its jars and brokers."""
+    specs, faulty = _load_specs(project)
+    findings = [*_check_packages(), _check_java(), _check_application(project)]
+    folders = {"warehouse": project.warehouse, "state": project.state, "quarantine": project.quarantine}
+    findings += [_check_folder(name, path) for name, path in folders.items()]
+    findings += [_check_one_device(folders), _check_disk(project.state)]
+    findings.append(_check_specs(specs, faulty))
+    findings += [Finding("secrets", False, str(fault), fault.fix) for fault in find_in_project(project.root)]
+    if any(isinstance(source, KafkaSource) for spec in specs for source in spec.sources.values()):
+        findings += [_check_kafka_jars(project), *_check_brokers(project, specs)]
+    if project.spec.spark.packages:
+        findings.append(_check_jars(project))
+    if project.spec.spark.master.startswith("spark://"):
+        findings.append(_check_master(project))
+    return findings
+
+
+def _load_specs(project: Project) -> tuple[list[PipelineSpec], list[str]]:
+    specs, faulty = [], []
+    for name in list_pipelines(project):
+        try:
+            specs.append(load_pipeline(project, name))
+        except TidegateError:
+            faulty.append(name)
+    return specs, faulty
+
+
+def _check_packages() -> Iterator[Finding]:
+    """The packages that tidegate needs at one version."""
+    wrong: list[str] = []
+    right: list[str] = []
+    for requirement in requires("tidegate") or ():
+        text, _, marker = requirement.partition(";")
+        pinned = _PINNED.match(text.strip())
+        if marker.strip() or pinned is None:
+            continue
+        name, wanted = pinned.groups()
+        try:
+            has = version(name)
+        except PackageNotFoundError:
+            wrong.append(f"{name} is not installed, {wanted} is needed")
+            continue
+        fits = has == wanted or (wanted.endswith(".*") and has.startswith(wanted[:-1]))
+        (right if fits else wrong).append(f"{name} {has}" if fits else f"{name} is {has}, {wanted} is needed")
+    if wrong:
+        yield Finding("packages", False, "; ".join(wrong), "install tidegate from its lock: make setup")
+    else:
+        yield Finding("packages", True, ", ".join(right))
+
+
+def _check_java() -> Finding:
+    from tidegate.driver.jvm_archive import find_java_home
+
+    fix = f"install a Java {_OLDEST_JAVA} runtime, or set JAVA_HOME to one"
+    home = find_java_home()
+    if home is None:
+        return Finding("java", False, "there is no `java` on PATH, and JAVA_HOME is not set", fix)
+    if not (home / "bin" / "java").exists():
+        return Finding("java", False, f"{home} has no bin/java", fix)
+    try:
+        release = (home / "release").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return Finding("java", True, f"{home}, of a version that its files do not name")
+    match = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)([^"]*)"', release, re.MULTILINE)
+    if match is None:
+        return Finding("java", True, f"{home}, of a version that its files do not name")
+    fits = _OLDEST_JAVA <= int(match[1]) <= _NEWEST_JAVA
+    shown = f"Java {match[1]}{match[2]} in {home}"
+    return Finding(
+        "java", fits, shown if fits else f"{shown}; Spark needs {_OLDEST_JAVA} to {_NEWEST_JAVA}", None if fits else fix
+    )
+
+
+def _check_application(project: Project) -> Finding:
+    from tidegate.driver.submit import find_application
+
+    return _ask("application", lambda: str(find_application(project)))
+
+
+def _nearest_existing(folder: Path) -> Path:
+    """The folder itself, or the first above it that is there."""
+    return next((place for place in (folder, *folder.parents) if place.exists()), Path(folder.anchor))
+
+
+def _check_folder(name: str, folder: Path) -> Finding:
+    """Whether files can be made there; a folder that a run will make is judged by the one it comes into."""
+    place = _nearest_existing(folder)
+    shown = str(folder) if place == folder else f"{folder} (made by the first run)"
+    if not place.is_dir():
+        return Finding(name, False, f"{place} is not a folder", f"remove it, or set {name} in tidegate.yaml")
+    try:
+        with tempfile.TemporaryFile(dir=place):
+            return Finding(name, True, shown)
+    except OSError as error:
+        fix = f"give user {_user()} the right to write to {place}, or set {name} in tidegate.yaml"
+        return Finding(name, False, f"{place}: {error.strerror}", fix)
+
+
+def _check_one_device(folders: dict[str, Path]) -> Finding:
+    """A publish renames files from state into the tables, which works within one file system."""
+    devices = {name: _nearest_existing(folder).stat().st_dev for name, folder in folders.items()}
+    if len(set(devices.values())) == 1:
+        return Finding("file system", True, "state, warehouse and quarantine are on one")
+    others = ", ".join(name for name in folders if devices[name] != devices["state"])
+    return Finding(
+        "file system", False, f"{others} and state are on different ones", "put the three folders on one file system"
+    )
+
+
+def _check_disk(folder: Path) -> Finding:
+    folder = _nearest_existing(folder)
+    free = shutil.disk_usage(folder).free
+    fix = None if free >= _LOW_DISK_BYTES else f"make room on the file system of {folder}"
+    return Finding("disk", fix is None, f"{free / (1 << 30):.1f} GiB free", fix)
+
+
+def _check_specs(specs: list[PipelineSpec], faulty: list[str]) -> Finding:
+    if faulty:
+        return Finding("pipelines", False, f"faults in {', '.join(faulty)}", "tidegate validate")
+    return Finding("pipelines", True, f"{len(specs)} with a spec that can be read")
+
+
+def _check_kafka_jars(project: Project) -> Finding:
+    from tidegate.driver.submit import find_kafka_jars
+
+    return _ask("kafka jars", lambda: str(find_kafka_jars(project)[0].parent))
+
+
+def _check_jars(project: Project) -> Finding:
+    from tidegate.driver.packages import describe_misfits, find_packages
+
+    def describe() -> str:
+        jars = f"{len(find_packages(project))} of spark.packages, with the checksums of tidegate.yaml"
+        return "; ".join([jars, *(f"but {misfit}" for misfit in describe_misfits(project))])
+
+    return _ask("jars", describe)
+
+
+def _check_brokers(project: Project, specs: list[PipelineSpec]) -> Iterator[Finding]:
+    """Each broker is asked once, whatever number of sources has the same settings."""
+    from tidegate.sources.kafka.brokers import Brokers
+    from tidegate.sources.kafka.offsets import settings_of
+
+    asked = set()
+    for spec in specs:
+        for name, source in spec.sources.items():
+            if not isinstance(source, KafkaSource):
+                continue
+            try:
+                settings = settings_of(project.spec.kafka, source)
+            except TidegateError as error:
+                yield _to_finding(f"source {name} of {spec.name}", error)
+                continue
+            key = frozenset(settings.client.items())
+            if key not in asked:
+                asked.add(key)
+                yield _ask("broker", lambda settings=settings: _describe_broker(settings, Brokers(settings)))  # type: ignore[misc]
+
+
+def _describe_broker(settings: Any, brokers: Any) -> str:
+    return f"{settings.address} has {len(brokers.list_names())} topics"
+
+
+def _check_master(project: Project) -> Finding:
+    from tidegate.driver.master import check_master
+
+    url = project.spec.spark.master
+
+    def ask() -> str:
+        check_master(url, "NAME")
+        return f"{url} takes connections"
+
+    return _ask("spark master", ask)
+
+
+def _ask(check: str, ask: Callable[[], str]) -> Finding:
+    try:
+        return Finding(check, True, ask())
+    except TidegateError as error:
+        return _to_finding(check, error)
+
+
+def _to_finding(check: str, error: TidegateError) -> Finding:
+    return Finding(check, False, f"{error.code}: {error.message}", error.fix)
+
+
+def _user() -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())

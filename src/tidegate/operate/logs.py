@@ -1,0 +1,55 @@
+"""``tidegate logs``: what is kept of a run's output. The Spark driver's log is kept until its step succeeds."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tidegate.errors import UsageError
+from tidegate.pipeline import check_name
+from tidegate.project import PipelinePaths, Project
+from tidegate.reports.report import list_reports, load_report
+
+
+def read_logs(project: Project, name: str, run_id: str | None = None) -> dict[str, Any]:
+    """Progress and driver logs of run ``run_id``, by default of the newest one. Raises UsageError NO_SUCH_RUN."""
+    paths = project.paths(check_name(name))
+    report = load_report(paths, run_id) if run_id is not None else next(iter(list_reports(paths, 1)), None)
+    if report is None:
+        missing = "has not run yet" if run_id is None else f"has no run {run_id!r}"
+        raise UsageError(
+            "NO_SUCH_RUN",
+            f"pipeline {name} {missing}",
+            where=str(paths.runs),
+            next_run="is not touched",
+            fix=f"tidegate status {name} lists the newest runs",
+        )
+    kept = [("ingest", paths.driver_log(report.run_id)), ("deliver", paths.delivery_log(report.run_id))]
+    return {
+        "pipeline": name,
+        "run_id": report.run_id,
+        "outcome": report.outcome,
+        "error": report.error,
+        "report": str(paths.report(report.run_id)),
+        "progress": _read_progress(paths, report.run_id),
+        "logs": [
+            {"step": step, "path": str(path), "text": path.read_text(encoding="utf-8", errors="replace")}
+            for step, path in kept
+            if path.is_file()
+        ],
+    }
+
+
+def _read_progress(paths: PipelinePaths, run_id: str) -> list[dict[str, Any]]:
+    """The batches' events; a line that a kill has torn is left out."""
+    try:
+        lines = paths.progress(run_id).read_text(encoding="utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
+        return []
+    events = []
+    for line in lines:
+        try:
+            events.append(json.loads(line))
+        except ValueError:
+            continue
+    return events

@@ -1,0 +1,195 @@
+"""``tidegate status``: every pipeline with its last runs and what waits. Reads only, starts no JVM.
+
+Each pipeline is looked at once, each broker asked once, and what is wrong with one pipeline stays in its own row.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from tidegate.errors import DefectError, TidegateError
+from tidegate.lease import read_lease
+from tidegate.operate.outlook import look_ahead
+from tidegate.operate.trouble import find_trouble, rank
+from tidegate.pipeline import check_name, list_pipelines, load_pipeline
+from tidegate.preflight.agreement import Facts, gather_facts
+from tidegate.project import PipelinePaths, Project
+from tidegate.reports.report import describe_ended, read_newest
+from tidegate.spec.models import KafkaSource, PipelineSpec
+from tidegate.staging.birth import as_read
+from tidegate.staging.open_state import describe_open_state, read_open_state, text_of_ms
+from tidegate.storage import name_cause
+
+if TYPE_CHECKING:
+    from tidegate.sources.kafka.brokers import OpenBrokers
+
+_SHOWN_RUNS_OF_ONE = 10
+_SHOWN_RUNS_OF_EACH = 3
+
+
+@dataclass
+class _Row:
+    """A pipeline on its way to a row: what was read of it so far, and what ended the reading."""
+
+    name: str
+    value: dict[str, Any]
+    spec: PipelineSpec | None = None
+    facts: Facts | None = None
+    fault: Exception | None = None
+
+
+def project_status(project: Project, name: str | None, limit: int | None = None) -> list[dict[str, Any]]:
+    """Each pipeline with its newest runs (at most ``limit``), backlog, holds, lease, table version and what needs a
+    person, the worst first.
+
+    Of all pipelines, what cannot be told of one is an error in its row, and is not raised; its ``backlog`` is then
+    None, with the same error as ``backlog_unknown``. Of one alone, a bad spec and the like are raised.
+    """
+    if name is not None:
+        row = _read_row(project, name, limit or _SHOWN_RUNS_OF_ONE, at_a_glance=False)
+        _look_at_sources(project, [row])
+        if row.fault is not None:
+            raise name_cause(row.fault, project.root) or row.fault
+        _tell_trouble(row.value)
+        return [row.value]
+    with _collector_off():
+        shown = limit or _SHOWN_RUNS_OF_EACH
+        rows = [_read_row(project, one, shown, at_a_glance=True) for one in list_pipelines(project)]
+        _look_at_sources(project, rows)
+    for row in rows:
+        if row.fault is not None:
+            row.fault = name_cause(row.fault, project.root) or row.fault
+            row.value["backlog_unknown"] = _to_error(row.name, row.fault)
+            row.value["errors"].append(row.value["backlog_unknown"])
+        _tell_trouble(row.value)
+    return sorted((row.value for row in rows), key=rank)
+
+
+def _tell_trouble(value: dict[str, Any]) -> None:
+    value["trouble"] = [asdict(one) for one in find_trouble(value)]
+
+
+@contextlib.contextmanager
+def _collector_off() -> Iterator[None]:
+    """Thousands of small values that all live to the end: the cycle collector would walk them again and again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _read_row(project: Project, name: str, runs: int, *, at_a_glance: bool) -> _Row:
+    value: dict[str, Any] = {"pipeline": name, "schedule": None, "table": None, "pending": False}
+    value |= {
+        "backlog": None,
+        "backlog_unknown": None,
+        "held": None,
+        "errors": [],
+        "trouble": [],
+        "decided": [],
+        "changed": [],
+        "notes": [],
+        "lease": None,
+        "watermark": None,
+        "state": None,
+        "runs": [],
+        "sinks": [],
+    }
+    row = _Row(name, value)
+    try:
+        paths = project.paths(check_name(name)).pinned()
+        reports, unreadable = read_newest(paths, runs, by_name=at_a_glance)
+        value["runs"] = [vars(report) for report in reports]
+        value["notes"] += [f"a run report cannot be read: {path}" for path in unreadable]
+        value["lease"] = read_lease(paths)
+        row.spec = as_read(load_pipeline(project, name), paths)
+        value["schedule"] = row.spec.schedule
+        row.facts = gather_facts(paths, row.spec, at_a_glance=at_a_glance)
+        if row.facts.table is not None:
+            value["table"] = {"path": str(paths.table), "version": row.facts.table.version}
+        _tell_open_state(paths, row.facts, value)
+    except Exception as error:  # whatever is wrong with one pipeline, the others are shown
+        row.fault = error
+    return row
+
+
+def _tell_open_state(paths: PipelinePaths, facts: Facts, value: dict[str, Any]) -> None:
+    note = read_open_state(paths, facts.query_id)
+    if note is not None:
+        value["watermark"] = text_of_ms(note.watermark_ms)
+        value["state"] = describe_open_state(note)
+
+
+def _look_at_sources(project: Project, rows: Sequence[_Row]) -> None:
+    """Fill in what the next runs would read."""
+    looked = [(row, row.spec, row.facts) for row in rows if row.spec is not None and row.facts is not None]
+    brokers = _ask_brokers(project, [(spec, facts) for _, spec, facts in looked])
+    for row, spec, facts in looked:
+        if row.fault is not None:
+            continue
+        try:
+            ahead = look_ahead(project, spec, facts, brokers)
+        except Exception as error:  # as above
+            row.fault = error
+        else:
+            _tell_ahead(row.value, ahead.plan, ahead.sinks)
+
+
+def _ask_brokers(project: Project, looked: Sequence[tuple[PipelineSpec, Facts]]) -> OpenBrokers | None:
+    sources = [
+        (source, (facts.birth.sources.get(name) or {}).get("offsets", ()) if facts.birth is not None else ())
+        for spec, facts in looked
+        for name, source in spec.streams.items()
+        if isinstance(source, KafkaSource)
+    ]
+    if not sources:
+        return None
+    from tidegate.sources.kafka.survey import survey_brokers
+
+    return survey_brokers(project.spec.kafka, sources)
+
+
+def _tell_ahead(value: dict[str, Any], plan: dict[str, Any], sinks: list[dict[str, Any]]) -> None:
+    value["sinks"] = sinks
+    value["held"] = plan["held"]
+    value["decided"] = plan["decided"]
+    value["pending"] = plan["pending"]
+    value["errors"] += plan["errors"]
+    value["notes"] += plan["notes"]
+    value["changed"] = plan["changed"]
+    value["backlog_unknown"] = plan["sources_unknown"]
+    if value["backlog_unknown"] is None:
+        value["backlog"] = {
+            source: {"files": one["files"], "bytes": one["bytes"]}
+            if "files" in one
+            else {"offsets": one["pending_offsets"]}
+            for source, one in plan["sources"].items()
+        }
+    lease = value["lease"]
+    if lease is not None and lease["state"] == "dead":
+        value["notes"].append(f"{describe_ended(lease)}; the next run goes on with what it had begun")
+    if lease is not None and lease["state"] in ("held", "parked"):
+        value["notes"].append(
+            f"lease: {lease['state']} by run {lease['run_id']} ({lease['command']}, pid {lease['pid']} on "
+            f"{lease['host']}) since {lease['acquired_at']}"
+        )
+
+
+def _to_error(name: str, error: Exception) -> dict[str, Any]:
+    if isinstance(error, TidegateError):
+        return error.to_dict()
+    unreadable = DefectError(
+        "STATUS_UNREADABLE",
+        f"{type(error).__name__}: {error}".partition("\n")[0],
+        where=f"state of pipeline {name}",
+        next_run="may stop at the same place",
+        fix=f"tidegate plan {name} tells more",
+    )
+    return unreadable.to_dict()

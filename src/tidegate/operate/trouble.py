@@ -1,0 +1,91 @@
+"""What in a row of ``status`` needs a person, the order of rows by it, and the line that sums all of them up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from tidegate.reports.report import FINAL_OUTCOMES
+from tidegate.spec.cron import find_previous_ticks
+
+KINDS = {
+    "held": "held",
+    "failed": "failed",
+    "refused": "would refuse",
+    "unknown": "cannot be read",
+    "behind": "behind schedule",
+    "undone": "with a decision not carried out",
+    "changed": "with changed files",
+}
+"""Kinds of trouble, the worst first, each with its words in the summary."""
+_SHORTEST_INTERVAL = timedelta(minutes=1)
+"""No schedule ticks more often; croniter is asked only behind it."""
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """One thing that needs a person: what ``status --check`` exits with 1 for."""
+
+    kind: str
+    message: str
+
+
+def find_trouble(row: Mapping[str, Any], now: datetime | None = None) -> list[Trouble]:
+    """Everything in a row that needs a person, the worst first."""
+    found = []
+    last = row["runs"][0] if row["runs"] else None
+    if row["held"] is not None:
+        found.append(Trouble("held", f"run {row['held']['run_id']} is held"))
+    if last is not None and last["outcome"] == "failed":
+        found.append(Trouble("failed", f"its last run failed ({last['error']['code']})"))
+    for error in row["errors"]:
+        first_line = str(error["message"]).partition("\n")[0]
+        kind = "unknown" if error == row["backlog_unknown"] else "refused"
+        told = "would refuse: " if kind == "refused" else ""
+        found.append(Trouble(kind, f"{told}{error['code']}: {first_line}"))
+    if (since := find_behind(row, now or datetime.now(UTC))) is not None:
+        found.append(Trouble("behind", f"behind its schedule {row['schedule']!r}: no successful run since {since}"))
+    found += [
+        Trouble("undone", f"the decision to {one['decision']} run {one['run_id']} was not carried out")
+        for one in row["decided"]
+    ]
+    if row["changed"]:
+        found.append(Trouble("changed", f"{len(row['changed'])} changed files are not acknowledged"))
+    return sorted(found, key=lambda one: list(KINDS).index(one.kind))
+
+
+def find_behind(row: Mapping[str, Any], now: datetime) -> str | None:
+    """Since when a pipeline with a schedule has had no successful run, when that is two intervals or more and
+    something waits; None when it is on time, was never run, or has no schedule."""
+    if row["schedule"] is None or not row["runs"] or not row["pending"]:
+        return None
+    ended = [run["ended_at"] for run in row["runs"] if run["outcome"] in FINAL_OUTCOMES and run["ended_at"]]
+    # With no success among the runs that are shown, there was none since the oldest of them began.
+    since = max(ended) if ended else min(run["started_at"] for run in row["runs"])
+    success = datetime.fromisoformat(since)
+    if now - success < _SHORTEST_INTERVAL * 2:
+        return None
+    newest, before = find_previous_ticks(row["schedule"], now, 2) or (success, success)
+    # Two intervals, so that a run that takes as long as the last one has time to end.
+    return since if success < before and now - success >= (newest - before) * 2 else None
+
+
+def needs_a_person(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What ``status --check`` answers with 1 for, a line each."""
+    return [f"{row['pipeline']}: {one['message']}" for row in rows for one in row["trouble"]]
+
+
+def rank(row: Mapping[str, Any]) -> tuple[int, str]:
+    """The key that sorts rows by trouble, the worst first, then by name."""
+    kinds = [list(KINDS).index(one["kind"]) for one in row["trouble"]]
+    return (min(kinds, default=len(KINDS)), row["pipeline"])
+
+
+def summarise(rows: Sequence[Mapping[str, Any]]) -> str:
+    """``22 pipelines: 2 held, 1 failed``: each counts once, for the worst that is wrong with it."""
+    worst = [row["trouble"][0]["kind"] for row in rows if row["trouble"]]
+    told = [f"{worst.count(kind)} {words}" for kind, words in KINDS.items() if kind in worst]
+    count = f"{len(rows)} pipeline{'' if len(rows) == 1 else 's'}"
+    return f"{count}: {', '.join(told)}" if told else f"{count}, nothing needs a person"

@@ -1,0 +1,118 @@
+"""What a pipeline was made of when it last read something, so that ``plan`` can show what was changed since."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tidegate import storage
+from tidegate.audit.suite import load_suite
+from tidegate.errors import TidegateError
+from tidegate.process.machine import now_text
+from tidegate.project import PipelinePaths, Project
+from tidegate.spec.ddl import DdlError, is_infer, parse_ddl
+from tidegate.spec.models import PipelineSpec
+from tidegate.spec.secrets import sounds_secret
+from tidegate.staging.birth import digest_transform
+
+KINDS = ("column", "rule", "query", "setting")
+"""Kinds of what can be changed, in the order in which ``plan`` shows them."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """``name`` was ``was`` and is ``now``; None where it was not there, or is no longer."""
+
+    kind: str
+    name: str
+    was: str | None
+    now: str | None
+
+    def __str__(self) -> str:
+        if self.kind == "query" and self.was and self.now:
+            return f"{self.kind} {self.name} was edited"
+        if self.was is None:
+            return f"+ {self.kind} {self.name}: {self.now}"
+        return (
+            f"- {self.kind} {self.name}: {self.was}"
+            if self.now is None
+            else f"{self.kind} {self.name}: {self.was} -> {self.now}"
+        )
+
+
+def describe_definition(project: Project, spec: PipelineSpec, paths: PipelinePaths) -> dict[str, dict[str, str]]:
+    """Columns, rules, query and settings by kind and name, as text, without values named like secrets."""
+    return {
+        "column": dict(_list_columns(spec)),
+        "rule": _list_rules(project, spec.name),
+        "query": {} if spec.transform is None else {spec.transform: digest_transform(paths, spec)},
+        "setting": dict(_list_settings(spec)),
+    }
+
+
+def note_definition(project: Project, spec: PipelineSpec, paths: PipelinePaths, run_id: str) -> None:
+    """Keep what run ``run_id`` has read with."""
+    value = {"run_id": run_id, "at": now_text(), "definition": describe_definition(project, spec, paths)}
+    storage.replace(paths.definition, storage.dump_json(value))
+
+
+def list_changes(project: Project, spec: PipelineSpec, paths: PipelinePaths) -> tuple[str | None, list[Change]]:
+    """(the run that read last, what was changed since); (None, []) before the first one."""
+    try:
+        noted = storage.read_json(paths.definition)
+        then: Mapping[str, Mapping[str, str]] = noted["definition"] if noted is not None else {}
+        run_id = str(noted["run_id"]) if noted is not None else None
+    except (ValueError, KeyError, TypeError):
+        run_id = None  # nothing depends on this file: what cannot be read is not compared
+    if run_id is None:
+        return None, []
+    now = describe_definition(project, spec, paths)
+    return run_id, [change for kind in KINDS for change in _compare(kind, then.get(kind, {}), now[kind])]
+
+
+def _compare(kind: str, then: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Change]:
+    for name in dict.fromkeys([*then, *now]):
+        if then.get(name) != now.get(name):
+            yield Change(kind, name, then.get(name), now.get(name))
+
+
+def _list_columns(spec: PipelineSpec) -> Iterator[tuple[str, str]]:
+    for name, source in spec.sources.items():
+        text = getattr(source, "schema_", None)
+        if text and not is_infer(text):
+            try:
+                yield from ((f"{name}.{column.name}", column.type) for column in parse_ddl(text))
+            except DdlError:
+                yield name, text
+
+
+def _list_rules(project: Project, name: str) -> dict[str, str]:
+    try:
+        suite = load_suite(project, name)
+    except TidegateError:
+        return {}  # `plan` names its faults on its own
+    if suite is None:
+        return {}
+    rules = {}
+    for rule in suite.rules:
+        value = {key: one for key, one in asdict(rule).items() if key not in ("rule", "line")}
+        rules[rule.rule] = json.dumps(value, sort_keys=True, default=str, ensure_ascii=False)
+    return rules
+
+
+def _list_settings(spec: PipelineSpec) -> Iterator[tuple[str, str]]:
+    value = spec.model_dump(mode="json", by_alias=True, exclude={"name", "description", "transform"})
+    for source in value["sources"].values():
+        source.pop("schema", None)
+    yield from _flatten(value, "")
+
+
+def _flatten(value: Any, path: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict):
+        for key, one in value.items():
+            if not sounds_secret(str(key)):
+                yield from _flatten(one, f"{path}.{key}" if path else str(key))
+    elif value is not None:
+        yield path, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,107 @@
+"""Where file sources start (``start``): what the first look passed over, and what became of the key since.
+
+The first run that lists a source marks what was there before its start as taken, in one transaction of the ledger. From
+then on the ledger alone counts: a later change of the key reads nothing and leaves nothing out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tidegate.errors import DisagreementError, TidegateError
+from tidegate.pipeline import list_pipelines, load_pipeline
+from tidegate.project import PipelinePaths, Project
+from tidegate.spec.models import FilesSource, PipelineSpec, SourceSpec
+
+if TYPE_CHECKING:
+    from tidegate.sources.files.ledger import Ledger, Start
+    from tidegate.sources.files.scan import FilesScan
+
+NAMED_AT_MOST = 100
+"""Files that were there before a source's start, which a report names one by one; it counts them all."""
+
+
+def summarise_start(name: str, source: FilesSource, scan: FilesScan, ledger: Ledger) -> dict[str, Any]:
+    """What was there before the source's start, as ``plan`` and the report show it: {"before_start": {"start", "at",
+    "files", "bytes", "paths"}}, with ``at`` null until a run has looked, and the first of its paths until a report has
+    named them; {} when there was nothing."""
+    began = scan.began
+    value: dict[str, Any]
+    if began is None:
+        earlier = scan.before_start
+        value = {"start": source.start, "at": None, "files": len(earlier), "bytes": sum(one.size for one in earlier)}
+        value["paths"] = sorted(one.path for one in earlier)[:NAMED_AT_MOST]
+    else:
+        value = {"start": began.start, "at": began.at, "files": began.files, "bytes": began.bytes}
+        if not began.told:
+            value["paths"] = ledger.before_start(name, NAMED_AT_MOST)
+    return {"before_start": value} if value["files"] else {}
+
+
+def describe_start(name: str, earlier: dict[str, Any]) -> str:
+    """What was there before a source's start, in a sentence."""
+    what = f"source {name} starts at {earlier['start']}: {earlier['files']:,} files ({earlier['bytes']:,} bytes)"
+    if earlier["at"] is None:
+        return f"{what} are there before that; with the next run they count as taken, and they are not read"
+    return f"{what} were there before that, first {earlier['paths'][0]}; they count as taken and were not read"
+
+
+def describe_change(name: str, source: SourceSpec, began: Start | None) -> str | None:
+    """What to know when ``start`` says something else than at the first look; None when it does not."""
+    if began is None or not isinstance(source, FilesSource) or _meaning(began.start) == _meaning(source.start):
+        return None
+    looked = f"source {name}: start is {source.start}, and was {began.start} when the source was first looked at"
+    looked += f" ({began.at})" if began.at else ""
+    return f"{looked}; that look alone counts: the change reads nothing and leaves nothing out"
+
+
+def _meaning(start: str) -> Any:
+    from tidegate.sources.files.scan import start_ns
+
+    return start_ns(start)
+
+
+def list_changed_starts(project: Project, names: Sequence[str] | None) -> list[str]:
+    """:func:`describe_change` of every source of these pipelines (None: of all), for ``validate``."""
+    from tidegate.sources.files.ledger import open_ledger
+
+    notes = []
+    for pipeline in names or list_pipelines(project):
+        try:
+            spec, paths = load_pipeline(project, pipeline), project.paths(pipeline)
+            with open_ledger(paths, read_only=True) as ledger:
+                sources = {name: one for name, one in spec.streams.items() if isinstance(one, FilesSource)}
+                told = (describe_change(name, one, ledger.start_of(name)) for name, one in sources.items())
+                notes += [f"{pipeline}: {note}" for note in told if note is not None]
+        except (TidegateError, OSError):
+            continue  # a fault of the spec is named as one, and a ledger is not validate's to judge
+    return notes
+
+
+def check_starts_known(spec: PipelineSpec, paths: PipelinePaths) -> None:
+    """For a rebuild: whether what was passed over can be told from what is to be read.
+
+    Raises DisagreementError START_UNKNOWN where a source starts ``now`` and the record of its first look is lost:
+    another look would pass over everything that the old table was made of.
+    """
+    from tidegate.sources.files.ledger import open_ledger
+
+    at_risk = [name for name, one in spec.streams.items() if isinstance(one, FilesSource) and one.start == "now"]
+    if not at_risk:
+        return
+    try:
+        with open_ledger(paths, read_only=True) as ledger:
+            if ledger.last_id() or any(ledger.start_of(name) is not None for name in at_risk):
+                return
+    except DisagreementError:
+        pass
+    raise DisagreementError(
+        "START_UNKNOWN",
+        f"source {at_risk[0]} starts now, and the record of what was there when it did is gone: a new table would "
+        "begin with what comes from now on, and leave out what the old one has",
+        where=f"{paths.spec}: sources.{at_risk[0]}.start; {paths.ledger}",
+        next_run="refuses again; nothing was changed",
+        fix=f"restore {paths.ledger.name} from a backup; or write `start: all`, or the time from which files are to be "
+        f"read, then: tidegate repair {paths.name} --rebuild",
+    )

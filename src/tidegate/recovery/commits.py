@@ -1,0 +1,122 @@
+"""What became of batches: the figures that their manifests do not know come from the commits in the table's own log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.project import PipelinePaths
+from tidegate.staging.manifest import BatchManifest
+from tidegate.table.log.state import find_commit, read_commit_metadata
+
+_SUMMED = ("files_added", "files_removed", "rows_added", "rows_removed")
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One version of the table: the batches of ``query_id`` from behind ``after`` up to ``last``.
+
+    ``outcome`` is ``published`` or ``discarded``; a commit that says something else settled nothing.
+    """
+
+    version: int
+    run_id: str
+    outcome: str
+    query_id: str
+    after: int
+    last: int
+    decision: dict[str, Any] | None = None
+    """Who decided on the increment, when it was held: as the report carries it."""
+    verdict: str | None = None
+    merged: dict[str, Any] | None = None
+    """What the version replaced in the table, and which staged rows never came into it (update and complete mode)."""
+
+    def holds(self, manifest: BatchManifest) -> bool:
+        """Whether this commit dealt with the batch."""
+        return manifest.query_id == self.query_id and self.after < manifest.batch_id <= self.last
+
+
+@dataclass(frozen=True)
+class Increment:
+    """What one run took into the table, or left out: its commits, one per query, and the batches they dealt with.
+
+    Without commits their files are no longer there, and ``run_id`` is whose verdict was on the batches.
+    """
+
+    run_id: str
+    commits: list[Commit]
+    manifests: list[BatchManifest]
+
+    @property
+    def outcome(self) -> str | None:
+        """What became of it; None when the commit files are gone."""
+        return self.commits[0].outcome if self.commits else None
+
+    @property
+    def version(self) -> int | None:
+        """The newest version; None when the commit files are gone."""
+        return max((commit.version for commit in self.commits), default=None)
+
+    @property
+    def figures(self) -> dict[str, int]:
+        """Those of the report's ``table``; empty for commits that only add what the manifests name."""
+        found: dict[str, int] = {}
+        for commit in self.commits:
+            if commit.merged is not None:
+                found = {key: found.get(key, 0) + int(commit.merged[key]) for key in _SUMMED}
+        return found
+
+    def superseded_of(self, manifest: BatchManifest) -> int:
+        """Rows of this batch that a later one replaced, so that they never came into the table."""
+        merged = [commit.merged for commit in self.commits if commit.query_id == manifest.query_id and commit.merged]
+        return sum(int(one["superseded"].get(str(manifest.batch_id), 0)) for one in merged)
+
+
+def find_increments(paths: PipelinePaths, settled: Sequence[BatchManifest], newest: dict[str, int]) -> list[Increment]:
+    """The increments that the settled batches went into, newest first, by the run that each commit names.
+
+    ``newest`` is the last batch of each query that the log holds. Batches whose commit files are gone are left out.
+    """
+    commits: list[Commit] = []
+    for query_id in dict.fromkeys(manifest.query_id for manifest in settled):
+        oldest = min(manifest.batch_id for manifest in settled if manifest.query_id == query_id)
+        commits += _commits_back_to(paths, query_id, newest[query_id], oldest)
+    commits.sort(key=lambda commit: -commit.version)
+    found = []
+    for run_id in dict.fromkeys(commit.run_id for commit in commits):
+        own = [commit for commit in commits if commit.run_id == run_id]
+        batches = [manifest for manifest in settled if any(commit.holds(manifest) for commit in own)]
+        if batches:
+            found.append(Increment(run_id, own, batches))
+    return found
+
+
+def _commits_back_to(paths: PipelinePaths, query_id: str, last: int, oldest: int) -> list[Commit]:
+    """The commits of a query, newest first, down to the one that holds batch ``oldest``."""
+    found = []
+    while last >= oldest:
+        version = find_commit(paths.table, query_id, last)
+        if version is None:
+            break
+        info = read_commit_metadata(paths.table, version)
+        after = int(info.get("tidegate.app_version_before", last - 1))
+        merged, decision = info.get("tidegate.table"), info.get("tidegate.decision")
+        found.append(
+            Commit(
+                version,
+                str(info.get("tidegate.run_id")),
+                str(info.get("tidegate.outcome")),
+                query_id,
+                after,
+                last,
+                json.loads(decision) if decision else None,
+                info.get("tidegate.verdict"),
+                json.loads(merged) if merged else None,
+            )
+        )
+        if after >= last:
+            break
+        last = after
+    return found

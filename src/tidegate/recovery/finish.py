@@ -1,0 +1,116 @@
+"""The final reports of runs whose batches the table's log holds. What became of them is what the commit says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tidegate.preflight.agreement import Facts
+from tidegate.process.machine import now_text
+from tidegate.project import PipelinePaths
+from tidegate.recovery.commits import Increment, find_increments
+from tidegate.reports.report import (
+    FINAL_OUTCOMES,
+    check_balance,
+    fill_from_manifests,
+    load_report,
+    new_report,
+    save_report,
+)
+from tidegate.reports.verdicts import StoredVerdict, are_settled, list_verdicts, load_decision
+from tidegate.staging.manifest import BatchManifest
+
+
+def finish_reports(paths: PipelinePaths, facts: Facts, settled: Sequence[BatchManifest]) -> list[BatchManifest]:
+    """Write the final report of each run that had to do with these batches; the batches that nothing more is owed to.
+
+    An increment of two queries takes two commits. Until both are there its batches are kept, so that the report is of
+    all of it.
+    """
+    verdicts = list_verdicts(paths)
+    newest = {manifest.query_id: facts.settled_up_to(manifest.query_id) for manifest in settled}
+    increments = find_increments(paths, settled, newest)
+    told = [manifest for increment in increments for manifest in increment.manifests]
+    untold = [manifest for manifest in settled if manifest not in told]
+    increments += [Increment(verdict.run_id, [], verdict.choose(untold)) for verdict in verdicts]
+    kept = []
+    for increment in increments:
+        own = next((verdict for verdict in verdicts if verdict.run_id == increment.run_id), None)
+        is_whole = own is None or are_settled(own.batches, facts.settled_up_to)
+        if not is_whole or increment.outcome not in ("published", "discarded", None):
+            kept += increment.manifests
+            continue
+        judged = [v for v in verdicts if v.choose(increment.manifests) and are_settled(v.batches, facts.settled_up_to)]
+        _finish(paths, increment, own, {verdict.run_id: verdict for verdict in judged})
+    return [manifest for manifest in settled if manifest not in kept]
+
+
+def _finish(
+    paths: PipelinePaths, increment: Increment, own: StoredVerdict | None, judged: dict[str, StoredVerdict]
+) -> None:
+    """The reports of the run that published (or left out) an increment, of those that staged it and of those that only
+    judged it."""
+    if not increment.manifests:
+        return
+    outcome, decision = _ask_commit(paths, increment, own)
+    for run_id in dict.fromkeys([increment.run_id, *judged, *(manifest.run_id for manifest in increment.manifests)]):
+        report = load_report(paths, run_id) or new_report(paths.name, run_id)
+        if report.outcome in FINAL_OUTCOMES:
+            continue
+        whole = run_id == increment.run_id
+        mine = increment.manifests
+        if run_id in judged and not whole:
+            mine = judged[run_id].choose(mine)
+        elif not whole:
+            mine = [manifest for manifest in mine if manifest.run_id == run_id]
+        fill_from_manifests(report, mine)
+        report.outcome = outcome
+        report.error = None
+        report.ended_at = now_text()
+        report.quality = own.quality if own is not None else _quality(increment)
+        report.decision = decision or (report.decision if report.mode == "reread" else None)
+        report.published_by = None if whole else increment.run_id
+        published = outcome == "published"
+        report.rows["superseded"] = sum(increment.superseded_of(manifest) for manifest in mine)
+        report.rows["published"] = report.rows["staged"] - report.rows["superseded"] if published else 0
+        report.table = table_figures(paths, mine, increment, published=published, whole=whole)
+        if whole and increment.figures:
+            report.rows["published"] = increment.figures["rows_added"]
+        check_balance(report.rows, published=published)
+        save_report(paths, report)
+
+
+def _ask_commit(
+    paths: PipelinePaths, increment: Increment, own: StoredVerdict | None
+) -> tuple[str, dict[str, Any] | None]:
+    """(outcome, decision) as the commit has them; from the decision's file only where the commit's own is gone."""
+    if increment.outcome is not None:
+        return increment.outcome, increment.commits[0].decision
+    decision = None if own is None else load_decision(paths, own)
+    if decision is None:
+        return "published", None
+    return "discarded" if decision.decision == "discard" else "published", decision.to_report()
+
+
+def _quality(increment: Increment) -> dict[str, Any]:
+    verdict = increment.commits[0].verdict if increment.commits else None
+    return {"suite": None, "verdict": verdict, "results": []}
+
+
+def table_figures(
+    paths: PipelinePaths, manifests: Sequence[BatchManifest], increment: Increment, *, published: bool, whole: bool
+) -> dict[str, Any]:
+    """The report's ``table``: the version that holds these batches, and what they added to it.
+
+    ``whole``: the batches are the whole increment. What a commit took out of the table is told in that report alone.
+    """
+    rows = sum(manifest.staged - increment.superseded_of(manifest) for manifest in manifests)
+    return {
+        "path": str(paths.table),
+        "version": increment.version,
+        "files_added": sum(len(manifest.files) for manifest in manifests) if published else 0,
+        "files_removed": 0,
+        "rows_added": rows if published else 0,
+        "rows_removed": 0,
+        **(increment.figures if whole else {}),
+    }

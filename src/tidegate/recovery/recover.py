@@ -1,0 +1,296 @@
+"""Finishing what an earlier process began, and clearing away what the table's log now holds.
+
+Everything here is driven by what is on disk, not by who calls: it runs after each publish and first in every step, so a
+process killed between any two writes is completed by the next one with the same figures.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tidegate import storage
+from tidegate.errors import DisagreementError
+from tidegate.lease import Lease
+from tidegate.preflight.agreement import Facts, gather_facts, is_in_ledger, refuse_another_table
+from tidegate.project import PipelinePaths
+from tidegate.recovery.finish import finish_reports
+from tidegate.recovery.late_intents import drop_late_intents
+from tidegate.recovery.upkeep import tend_tables
+from tidegate.reports.verdicts import forget_settled
+from tidegate.sources.files.intake import remove_links
+from tidegate.sources.files.ledger import open_ledger
+from tidegate.sources.generators.spool import remove_spooled
+from tidegate.spec.as_read import SpooledSource
+from tidegate.spec.models import FilesSource, PipelineSpec
+from tidegate.staging.durable import CheckpointSync
+from tidegate.staging.files import drop_swept, is_swept
+from tidegate.staging.manifest import BatchManifest, end_positions, find_tombstones
+from tidegate.staging.retired import read_retired
+from tidegate.staging.seal import read_seal
+from tidegate.staging.torn_plan import drop_torn_plan
+from tidegate.table.log.retire import drop_late_commits
+from tidegate.table.log.state import TableState, holds_batch, read_table_state
+from tidegate.table.publish.heal import heal_log
+from tidegate.table.publish.intent import pending_intents
+from tidegate.table.publish.publish import finish_intent
+from tidegate.table.upsert.folded import list_merge_folders, remove_folded
+
+
+def recover(paths: PipelinePaths, spec: PipelineSpec, lease: Lease) -> Facts:
+    """Finish begun publishes, bring the ledger up to the manifests, settle what is published; the facts after that.
+
+    What a power cut has torn in a table's log is put right first where it can be made again. Raises DisagreementError
+    TABLE_REPLACED before anything is published to another table.
+    """
+    # First: a verdict that a killed process had in its hands says whether a plan that came late is carried out.
+    for folder in (*paths.manifests.glob("*/"), paths.verdicts, paths.decisions):
+        storage.put_back_taken(folder)
+    try:
+        return _recover(paths, spec, lease)
+    except DisagreementError as error:
+        if error.code != "TABLE_LOG_UNREADABLE" or not _heal_logs(paths, lease):
+            raise
+    return _recover(paths, spec, lease)
+
+
+def _heal_logs(paths: PipelinePaths, lease: Lease) -> bool:
+    """Set aside torn versions that an intent makes again; whether there was one."""
+    intents = pending_intents(paths)
+    healed = False
+    for path in (paths.table, paths.quarantine):
+        begun = [intent for intent in intents if intent.table_path(paths) == path]
+        healed |= heal_log(path, begun, lease.check) is not None
+    return healed
+
+
+def _recover(paths: PipelinePaths, spec: PipelineSpec, lease: Lease) -> Facts:
+    if retired := read_retired(paths):
+        for table_path in (paths.table, paths.quarantine):
+            drop_late_commits(table_path, retired, paths.set_aside / f"late-{table_path.parent.name}", lease.check)
+    intents = drop_late_intents(paths, pending_intents(paths), lease.check)
+    before, table = storage.read_note(paths.published), read_table_state(paths.table) if intents else None
+    if before is not None and table is not None:
+        refuse_another_table(table, before, paths.name)
+    for intent in intents:
+        finish_intent(paths, intent, is_current=lease.is_current)
+    facts = gather_facts(paths, spec)
+    changed = [sweep(paths, facts, lease) for sweep in (sweep_late, _sweep_swept, _heal_checkpoint)]
+    if any(changed):
+        facts = gather_facts(paths, spec)
+    sync_owed(paths, spec, facts, lease)
+    return settle(paths, spec, lease, facts)
+
+
+def _heal_checkpoint(paths: PipelinePaths, facts: Facts, lease: Lease) -> bool:
+    """Take away what a power cut has torn of a batch that was not staged; whether there was anything."""
+    named = facts.birth.query_id if facts.birth is not None else None
+    query = facts.checkpoint.query_id or named
+    if not facts.checkpoint.exists or (query is None and facts.owed):
+        return False
+    staged = [manifest.batch_id for manifest in facts.manifests.get(query or "", ())]
+    spoken_of = max([facts.settled_up_to(query or ""), *staged])
+    sealed = read_seal(paths, query).files
+    is_named = named is not None
+    return bool(drop_torn_plan(paths.checkpoint, spoken_of, is_named=is_named, sealed=sealed, check=lease.check))
+
+
+def sweep_late(paths: PipelinePaths, facts: Facts, lease: Lease) -> bool:
+    """Remove batches that were staged after their query was over, and tombstones; whether there were any.
+
+    What comes after this is swept by the next run: that the query is over stays on record. A tombstone of a query that
+    is not over was put by a process that was stopped before it ended the query.
+    """
+    late = [one for manifests in facts.manifests.values() for one in manifests if facts.came_late(one)]
+    tombstones = find_tombstones(paths.manifests)
+    if not late and not tombstones:
+        return False
+    lease.check()
+    for manifest in late:
+        storage.remove(paths.manifest(manifest.query_id, manifest.batch_id))
+        storage.remove_tree(paths.attempts(manifest.query_id, manifest.batch_id))
+    for path in tombstones:
+        storage.remove(path)
+    _remove_empty(paths, {path.parent.name for path in tombstones} | {manifest.query_id for manifest in late})
+    return True
+
+
+def _sweep_swept(paths: PipelinePaths, facts: Facts, lease: Lease) -> bool:
+    """Remove the manifest of the batch in flight when its driver slept until its files had been swept; whether there
+    was one. Spark has not committed the batch, and computes it again as it was planned."""
+    swept = [
+        manifest
+        for manifest in _find_swept(paths, facts)
+        if not is_in_ledger(paths, manifest.query_id, manifest.batch_id)  # else it was seen with its files
+    ]
+    for manifest in swept:
+        lease.check()
+        drop_swept(paths, manifest)
+    return bool(swept)
+
+
+def _find_swept(paths: PipelinePaths, facts: Facts) -> list[BatchManifest]:
+    """The manifest of the batch in flight, when files that it names are gone."""
+    in_flight = (facts.checkpoint.query_id, facts.checkpoint.in_flight)
+    found = [manifest for manifest in facts.owed if (manifest.query_id, manifest.batch_id) == in_flight]
+    return [
+        manifest
+        for manifest in found
+        if is_swept(paths, manifest, quarantined=holds_batch(paths.quarantine, manifest.query_id, manifest.batch_id))
+    ]
+
+
+def sync_owed(paths: PipelinePaths, spec: PipelineSpec, facts: Facts, lease: Lease) -> None:
+    """Mark the files of batches that are staged and owed in the ledger; not of one that was never seen with its files:
+    it does not count, see :func:`_sweep_swept`."""
+    swept = _find_swept(paths, facts)
+    sync_ledger(paths, spec, [manifest for manifest in facts.owed if manifest not in swept], lease)
+
+
+def sync_ledger(paths: PipelinePaths, spec: PipelineSpec, manifests: Sequence[BatchManifest], lease: Lease) -> None:
+    """Mark the files of staged batches in the ledger; the manifests are the authority, the ledger follows."""
+    if not manifests or not any(isinstance(source, FilesSource) for source in spec.streams.values()):
+        return
+    with open_ledger(paths, lease=lease) as ledger:
+        for manifest in manifests:
+            for name, taken in manifest.sources.items():
+                if taken.files:
+                    ledger.mark_staged(name, manifest.query_id, manifest.batch_id, taken.files)
+
+
+def settle(paths: PipelinePaths, spec: PipelineSpec, lease: Lease, facts: Facts) -> Facts:
+    """Write the final reports of batches that the table's log holds, then drop their links, manifests and staging.
+
+    The order makes it repeatable: reports first, the manifests and verdicts they are made from last.
+    """
+    settled = [
+        manifest
+        for query_id, manifests in facts.manifests.items()
+        for manifest in manifests
+        if manifest.batch_id <= facts.settled_up_to(query_id)
+    ]
+    if facts.table is not None and (settled or facts.published is None):
+        note_published(paths, spec, facts.table, settled, facts.published)
+    lease.check()
+    if not settled:
+        forget_settled(paths, facts.settled_up_to)
+        return facts
+    sync_ledger(paths, spec, settled, lease)
+    settled = finish_reports(paths, facts, settled)
+    if facts.keeps_state and facts.checkpoint.last_offset is not None and not facts.checkpoint.faults:
+        # A driver may have been killed behind Spark's last commit: without it Spark needs these files once more.
+        CheckpointSync(paths.checkpoint).sync_batch(facts.checkpoint.last_offset)
+    if any(isinstance(source, FilesSource) for source in spec.streams.values()):
+        with open_ledger(paths, lease=lease) as ledger:
+            for query_id in {manifest.query_id for manifest in settled}:
+                ledger.mark_published(query_id, _readable_no_more(facts, query_id))
+            links = ledger.removable_links()
+            for name, source in spec.sources.items():
+                if isinstance(source, SpooledSource):
+                    remove_spooled(paths, name, [link for one, link in links if one == name], ledger)
+            remove_links(paths, links, ledger)
+    for query_id in {manifest.query_id for manifest in settled}:
+        remove_folded(paths, query_id, facts.settled_up_to(query_id))
+    for manifest in settled:
+        storage.remove_tree(paths.attempts(manifest.query_id, manifest.batch_id))
+        storage.remove(paths.manifest(manifest.query_id, manifest.batch_id))
+    forget_settled(paths, facts.settled_up_to)
+    _remove_empty(paths, {manifest.query_id for manifest in settled})
+    tend_tables(paths, spec, lease, facts.table)
+    return gather_facts(paths, spec)
+
+
+def _readable_no_more(facts: Facts, query_id: str) -> int:
+    """The last batch of a query whose files nobody will read again: not one that Spark has to compute once more to have
+    its state, though the table holds its rows."""
+    settled = facts.settled_up_to(query_id)
+    if query_id == facts.query_id and facts.in_flight is not None:
+        return min(settled, facts.in_flight - 1)
+    return settled
+
+
+def note_published(
+    paths: PipelinePaths, spec: PipelineSpec, table: TableState, settled: Sequence[BatchManifest], before: Any
+) -> None:
+    """Note what the table's log now holds, and how far the ledger had come: what the next run compares both with."""
+    newest: dict[str, int] = {}
+    for manifest in settled:
+        newest[manifest.query_id] = max(newest.get(manifest.query_id, -1), manifest.batch_id)
+    if newest:
+        # With two queries (a loss was accepted in between) the living one is the one staged last.
+        query_id = max(settled, key=lambda manifest: manifest.staged_at).query_id
+        batch_id = newest[query_id]
+        if before is not None and (before.get("table_id"), before.get("query_id")) == (table.table_id, query_id):
+            # A process that was frozen may have written the manifest of a batch again that was settled long ago.
+            batch_id = max(batch_id, int(before.get("batch_id", -1)))
+        note = {
+            "table_id": table.table_id,
+            "version": table.version,
+            "query_id": query_id,
+            "batch_id": batch_id,
+            "ledger_last_id": last_taken(paths, spec),
+            "positions": _positions_of(settled, query_id, batch_id, before),
+        }
+        if note != before:
+            storage.write_note(paths.published, table.version, note)
+
+
+def _positions_of(settled: Sequence[BatchManifest], query_id: str, batch_id: int, before: Any) -> dict[str, Any]:
+    """Where the Kafka sources stand after a batch: kept when its manifest is gone, to compare the checkpoint with."""
+    for manifest in settled:
+        if (manifest.query_id, manifest.batch_id) == (query_id, batch_id):
+            return end_positions([manifest])
+    return dict((before or {}).get("positions") or {})
+
+
+def last_taken(paths: PipelinePaths, spec: PipelineSpec) -> int:
+    """The number of the file taken last; 0 for a pipeline without files."""
+    if not any(isinstance(source, FilesSource) for source in spec.streams.values()):
+        return 0
+    with open_ledger(paths, read_only=True) as ledger:
+        return ledger.last_id()
+
+
+def _remove_empty(paths: PipelinePaths, query_ids: set[str]) -> None:
+    for query_id in query_ids:
+        for folder in (paths.staging / query_id, paths.manifests / query_id):
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+
+def sweep_attempts(paths: PipelinePaths, facts: Facts, lease: Lease) -> None:
+    """Remove staging that nobody names: attempts that were killed, of batches that are staged or settled, and copies
+    made for a publish that was planned anew.
+
+    What is there is listed before the lease is looked at: whoever slept until others have staged something leaves that
+    alone.
+    """
+    if not paths.staging.is_dir():
+        return
+    batches = [batch for query in _list_folders(paths.staging) for batch in _list_folders(query)]
+    attempts = [attempt for batch in batches for attempt in _list(batch)]
+    lease.check()
+    manifests = [manifest for found in facts.manifests.values() for manifest in found]
+    named = {paths.attempts(m.query_id, m.batch_id) / m.attempt for m in manifests}
+    named |= {paths.state / folder for folder in list_merge_folders(paths)}
+    for intent in pending_intents(paths):
+        named |= {paths.state / Path(*Path(file.source).parts[:4]) for file in intent.files_to_add}
+    for attempt in attempts:
+        if attempt not in named:
+            storage.remove_tree(attempt)
+    for folder in [*batches, *_list_folders(paths.staging)]:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+
+
+def _list_folders(folder: Path) -> list[Path]:
+    return [path for path in _list(folder) if path.is_dir()]
+
+
+def _list(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except FileNotFoundError:
+        return []

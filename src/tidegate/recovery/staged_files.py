@@ -1,0 +1,59 @@
+"""Whether every staged file that is still to be published is there and is, by its digest, what was written.
+
+A run compares digests where it reads the files anyway: in front of the audit, and when it publishes. ``repair`` looks
+at all of them, so that whatever such a run has refused is found, and read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tidegate.errors import DisagreementError
+from tidegate.preflight.agreement import Facts
+from tidegate.project import PipelinePaths
+from tidegate.staging.digest import damaged, describe_damage
+from tidegate.staging.manifest import StagedFile
+from tidegate.table.log.state import read_table_state
+from tidegate.table.publish.intent import pending_intents
+from tidegate.table.upsert.folded import is_copy
+
+
+def check_staged(paths: PipelinePaths, facts: Facts, name: str) -> None:
+    """Raise DisagreementError STAGED_FILE_DAMAGED or STAGED_FILES_GONE for what the next run cannot publish.
+
+    A file may be staged, or moved into its table by a publish that was begun. Copies for an update that no publish was
+    begun with are made again by the next run.
+    """
+    moved: dict[str, Path] = {}
+    files: list[StagedFile] = []
+    for intent in pending_intents(paths):
+        moved |= {file.source: intent.table_path(paths) / file.path for file in intent.files_to_add}
+        copies = [file for file in intent.files_to_add if is_copy(file.source)]
+        files += [StagedFile(file.source, file.rows, file.size_bytes, sha256=file.sha256) for file in copies]
+    queries = {manifest.query_id for manifest in facts.owed if manifest.quarantine_files}
+    quarantine = read_table_state(paths.quarantine, tuple(sorted(queries))) if queries else None
+    for manifest in facts.owed:
+        files += manifest.files
+        if quarantine is None or manifest.batch_id > quarantine.txns.get(manifest.query_id, -1):
+            files += manifest.quarantine_files
+    for file in files:
+        _check(file, [paths.state / file.path, moved.get(file.path, paths.state / file.path)], name)
+
+
+def _check(file: StagedFile, places: Sequence[Path], name: str) -> None:
+    for path in places:
+        try:
+            damage = describe_damage(path, file.size_bytes, file.sha256)
+        except FileNotFoundError:
+            continue
+        if damage is not None:
+            raise damaged(path, damage, name)
+        return
+    raise DisagreementError(
+        "STAGED_FILES_GONE",
+        f"a staged file is gone: {file.path}",
+        where=f"pipeline {name}",
+        next_run="refuses again; nothing of the file was published",
+        fix=f"restore the state folder, or `tidegate repair {name}`: what the table lacks is read again",
+    )

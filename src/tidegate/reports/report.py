@@ -1,0 +1,252 @@
+"""The run report: one value, one JSON file, one XCom, one table in the terminal (docs/reference/report.md)."""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from tidegate import storage
+from tidegate.errors import DefectError, TidegateError
+from tidegate.process.machine import now_text
+from tidegate.project import PipelinePaths
+from tidegate.staging.manifest import UNKNOWN_NAMES_AT_MOST, BatchManifest
+from tidegate.staging.open_state import text_of_ms
+
+FINAL_OUTCOMES = ("published", "nothing_new", "discarded")
+ENDED_WITHOUT_REPORT = "ended without a report"
+KEPT_REPORTS = 1000
+_PRUNED_AT_ONCE = 100
+_TIMED_RUNS = ("manual__2", "scheduled__2")
+"""How run ids of ours and of Airflow begin that go on with the time of the run, in UTC."""
+ROW_KEYS = (
+    "read",
+    "malformed",
+    "entered",
+    "late",
+    "transformed",
+    "rejected",
+    "staged",
+    "published",
+    "superseded",
+    "duplicates",
+)
+
+
+@dataclass
+class RunReport:
+    """One run. ``outcome`` is None while its steps go on (or when it died between them)."""
+
+    pipeline: str
+    run_id: str
+    mode: str = "incremental"
+    outcome: str | None = None
+    started_at: str = ""
+    ended_at: str | None = None
+    duration_seconds: dict[str, float] = field(default_factory=dict)
+    sources: dict[str, dict[str, Any]] = field(default_factory=dict)
+    batches: int = 0
+    watermark: str | None = None
+    rows: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ROW_KEYS, 0))
+    quality: dict[str, Any] = field(default_factory=lambda: {"suite": None, "verdict": None, "results": []})
+    table: dict[str, Any] = field(default_factory=dict)
+    state: dict[str, Any] = field(default_factory=dict)
+    """What a query with state has open after the run: rows, memory, windows, event times."""
+    sinks: list[dict[str, Any]] = field(default_factory=list)
+    error: dict[str, Any] | None = None
+    adopted_runs: list[str] = field(default_factory=list)
+    """Runs that staged batches and died; this run checks and publishes them."""
+    published_by: str | None = None
+    """Another run that published what this one staged."""
+    accepted_loss: dict[str, Any] | None = None
+    decision: dict[str, Any] | None = None
+    notes: list[str] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as JSON values, keys in the order of docs/reference/report.md."""
+        return asdict(self)
+
+
+def new_report(pipeline: str, run_id: str) -> RunReport:
+    """An empty report of a run that starts now."""
+    return RunReport(pipeline=pipeline, run_id=run_id, started_at=now_text())
+
+
+def describe_ended(lease: Mapping[str, Any]) -> str:
+    """What is known of a holder of the lease that died."""
+    who = f"{lease.get('command')}, pid {lease.get('pid')} on {lease.get('host')}, since {lease.get('acquired_at')}"
+    return f"run {lease.get('run_id')} ({who}) {ENDED_WITHOUT_REPORT}: it was killed, or its machine went down"
+
+
+def failed_report(pipeline: str, run_id: str, error: TidegateError) -> RunReport:
+    """The report of a run that could not begin; nobody stores it."""
+    report = new_report(pipeline, run_id)
+    report.outcome, report.error, report.ended_at = "failed", error.to_dict(), report.started_at
+    return report
+
+
+def load_report(paths: PipelinePaths, run_id: str) -> RunReport | None:
+    """The report of a run, or None."""
+    value = storage.read_json(paths.report(run_id))
+    with storage.unreadable_is_named(paths.report(run_id)):
+        return RunReport(**value) if value is not None else None
+
+
+def save_report(paths: PipelinePaths, report: RunReport) -> None:
+    """Store the report, whole."""
+    storage.replace(paths.report(report.run_id), storage.dump_json(report.to_dict()))
+
+
+def list_reports(paths: PipelinePaths, limit: int = 10) -> list[RunReport]:
+    """The newest reports, newest first; what cannot be read is left out."""
+    return read_newest(paths, limit)[0]
+
+
+def read_newest(paths: PipelinePaths, limit: int, *, by_name: bool = False) -> tuple[list[RunReport], list[str]]:
+    """The newest reports, newest first, and the files among them that cannot be read.
+
+    ``by_name`` looks only at those whose run ids say that they are new, which is cheaper: of an old run that was
+    cleared and has run again it knows nothing.
+    """
+    try:
+        names = [name for name in os.listdir(paths.runs) if name.endswith(".json")]
+    except FileNotFoundError:
+        return [], []
+    files = []
+    for name in _choose_recent(names, limit * 2) if by_name else names:
+        with contextlib.suppress(FileNotFoundError):  # pruned meanwhile
+            files.append(((paths.runs / name).stat().st_mtime_ns, paths.runs / name))
+    found, unreadable = [], []
+    for _, path in sorted(files, reverse=True)[: limit * 2]:
+        try:
+            value = storage.read_json(path)
+            if value is not None:
+                found.append(RunReport(**value))
+        except (OSError, ValueError, TypeError):
+            unreadable.append(str(path))
+    return sorted(found, key=lambda report: report.started_at, reverse=True)[:limit], unreadable
+
+
+def _choose_recent(names: Sequence[str], at_most: int) -> list[str]:
+    """The names that may be among the newest: of run ids that carry when the run began, the last by that time, and all
+    others. A pipeline keeps up to :data:`KEPT_REPORTS`, and asking each file for its time is what would take longest.
+    """
+    timed = [name for name in names if name.startswith(_TIMED_RUNS)]
+    if len(timed) <= at_most:
+        return list(names)
+    others = [name for name in names if not name.startswith(_TIMED_RUNS)]
+    return others + heapq.nlargest(at_most, timed, key=lambda name: name.partition("__")[2])
+
+
+def prune_reports(paths: PipelinePaths) -> None:
+    """Keep the newest reports, so that a pipeline that ticks every minute does not fill its folder; open ones stay.
+
+    With a report go its progress events and what its drivers left. A file that cannot be read or removed stays: the
+    run is over, and may not fail for one that was long before it.
+    """
+    with contextlib.suppress(OSError):
+        names = [name for name in os.listdir(paths.runs) if name.endswith(".json") and not name.startswith(".")]
+        if len(names) <= KEPT_REPORTS + _PRUNED_AT_ONCE:
+            return
+        oldest = sorted((paths.runs / name for name in names), key=lambda path: path.lstat().st_mtime_ns)
+        for path in oldest[: len(names) - KEPT_REPORTS]:
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                value = storage.read_json(path)
+                if value is not None and value.get("outcome") in (*FINAL_OUTCOMES, "failed"):
+                    name = path.name.removesuffix(".json")
+                    storage.remove(path)
+                    storage.remove(paths.runs / f"{name}.progress.jsonl")
+                    storage.remove_tree(paths.state / "orders" / name)
+
+
+def keep_named(source: Mapping[str, Any]) -> dict[str, Any]:
+    """What a source's part of a report names once and no later look finds again."""
+    return {key: source[key] for key in ("lost", "changed", "vanished", "before_start") if source.get(key)}
+
+
+def join_named(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """``now``, with what ``before`` named."""
+    joined = dict(now)
+    for key, named in keep_named(before).items():
+        if key == "before_start":  # with the paths, which one look alone names
+            joined[key] = named
+            continue
+        joined[key] = [*named, *(one for one in now.get(key, ()) if one not in named)]
+    return joined
+
+
+def count_rows(manifests: Sequence[BatchManifest]) -> dict[str, int]:
+    """The report's ``rows`` of these batches; ``published`` and ``superseded``, which no manifest knows, are 0."""
+    rows = dict.fromkeys(ROW_KEYS, 0)
+    for key in set(ROW_KEYS) - {"published", "superseded"}:
+        rows[key] = sum(getattr(manifest, key) for manifest in manifests)
+    return rows
+
+
+def fill_from_manifests(report: RunReport, manifests: Sequence[BatchManifest]) -> None:
+    """The figures of the increment: always from the manifests, never from a process's memory, so a retry says the
+    same.
+    """
+    sources: dict[str, dict[str, Any]] = {}
+    for manifest in manifests:
+        for name, taken in manifest.sources.items():
+            source = sources.setdefault(name, {"rows": 0, "malformed": 0})
+            source["rows"] += taken.rows
+            source["malformed"] += taken.malformed
+            for key, count in (("late", taken.late), ("partly_late", taken.partly_late)):
+                if count:
+                    source[key] = source.get(key, 0) + count
+            if taken.files is not None:
+                source["files"] = source.get("files", 0) + len(taken.files)
+                source["bytes"] = source.get("bytes", 0) + (taken.bytes or 0)
+            if taken.offsets is not None:
+                _join_offsets(source.setdefault("offsets", {}), taken.offsets)
+            if taken.unknown_fields:
+                known = {**taken.unknown_fields, **source.get("unknown_fields", {})}
+                source["unknown_fields"] = dict(list(known.items())[-UNKNOWN_NAMES_AT_MOST:])
+                source["unknown_records"] = source.get("unknown_records", 0) + taken.unknown_records
+    for name, source in sources.items():
+        report.sources[name] = {**report.sources.get(name, {}), **source}
+    report.rows = {**count_rows(manifests), **{key: report.rows.get(key, 0) for key in ("published", "superseded")}}
+    report.batches = len(manifests)
+    marks = [manifest.watermark_ms for manifest in manifests if manifest.watermark_ms is not None]
+    report.watermark = text_of_ms(max(marks, default=None))
+    untold = sum(manifest.untold for manifest in manifests)
+    note = (
+        f"{untold} changes of the state came too late and were dropped: behind this transform's operators not all of "
+        "their records can be told, and these count as read"
+    )
+    if untold and note not in report.notes:
+        report.notes.append(note)
+    report.adopted_runs = sorted({manifest.run_id for manifest in manifests} - {report.run_id})
+
+
+def _join_offsets(total: dict[str, dict[str, list[int]]], part: dict[str, dict[str, list[int]]]) -> None:
+    for topic, partitions in part.items():
+        for partition, (begin, until) in partitions.items():
+            known = total.setdefault(topic, {}).get(partition)
+            total[topic][partition] = [min(known[0], begin), max(known[1], until)] if known else [begin, until]
+
+
+def check_balance(rows: dict[str, int], *, published: bool) -> None:
+    """Raise DefectError UNBALANCED unless read = malformed + entered, transformed = rejected + staged, and published +
+    superseded = staged once published. Each of these was counted at another place; staged rows by their files' footers.
+    """
+    wrong = []
+    if rows["read"] != rows["malformed"] + rows["entered"]:
+        wrong.append(f"read {rows['read']} != malformed {rows['malformed']} + entered {rows['entered']}")
+    if rows["transformed"] != rows["rejected"] + rows["staged"]:
+        wrong.append(f"transformed {rows['transformed']} != rejected {rows['rejected']} + staged {rows['staged']}")
+    if published and rows["published"] + rows["superseded"] != rows["staged"]:
+        replaced = f" + superseded {rows['superseded']}" if rows["superseded"] else ""
+        wrong.append(f"published {rows['published']}{replaced} != staged {rows['staged']}")
+    if wrong:
+        raise DefectError(
+            "UNBALANCED",
+            "; ".join(wrong),
+            next_run="does not publish what does not balance",
+            fix="report it with this run's report",
+        )

@@ -1,0 +1,200 @@
+"""What Kafka lost of what a run is owed: named before Spark starts, and left behind when a person accepts it.
+
+What is owed begins behind the last batch that somebody has (:func:`tidegate.preflight.pending.kafka_positions`), so the
+records of a batch in flight are owed too. A query without state gets a new checkpoint that begins there, behind what is
+lost; one with state keeps its checkpoint, and the batches in it are moved behind the loss.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tidegate import storage
+from tidegate.errors import DisagreementError, TidegateError, UsageError
+from tidegate.preflight.agreement import Facts, gather_facts
+from tidegate.preflight.pending import Pending
+from tidegate.preflight.pinned import settings_at_birth
+from tidegate.process.machine import now_text
+from tidegate.project import PipelinePaths
+from tidegate.restart.rebirth import begin_anew, replace_query
+from tidegate.restart.rebuild import rebuild_choices
+from tidegate.staging.birth import Birth, new_birth, replace_birth
+from tidegate.staging.checkpoint import moved_end, read_start, replace_entry
+from tidegate.staging.seal import allow_moves
+
+if TYPE_CHECKING:
+    from tidegate.run.steps import RunContext
+    from tidegate.sources.kafka.brokers import Offsets
+    from tidegate.sources.kafka.loss import KafkaLoss
+    from tidegate.sources.kafka.offsets import KafkaBirth
+
+
+def check_reason(reason: str | None) -> None:
+    """Raise UsageError REASON_MISSING for a loss that is to be accepted without a reason."""
+    if reason is not None and not reason.strip():
+        raise UsageError(
+            "REASON_MISSING",
+            "a loss is accepted with a reason, and this one is empty",
+            next_run="is not touched; nothing was read",
+            fix='give the reason: --accept-loss "retention was too short"',
+        )
+
+
+def find_losses(pending: Pending) -> dict[str, KafkaLoss]:
+    """What each Kafka source lost; sources that lost nothing are left out."""
+    if not pending.kafka:
+        return {}
+    from tidegate.sources.kafka.loss import find_loss
+
+    found = {name: find_loss(start, plan, pending.begun[name]) for name, (start, plan) in pending.kafka.items()}
+    return {name: loss for name, loss in found.items() if loss is not None}
+
+
+def loss_error(name: str, facts: Facts, pending: Pending, losses: Mapping[str, KafkaLoss]) -> TidegateError:
+    """The error with which pipeline ``name`` stops: the exact ranges, and the command that goes on."""
+    told = [loss.to_error(name, source) for source, loss in losses.items()]
+    message = "; ".join(error.message for error in told)
+    where = "; ".join(str(error.where) for error in told)
+    if facts.begun_and_staged is not None and _hits_begun_batch(pending, losses):
+        return DisagreementError(
+            "LOSS_IN_BATCH",
+            f"batch {facts.begun_and_staged} is staged, but Spark had not committed its state yet, and records from "
+            f"which it is computed are gone: {message}",
+            where=where,
+            next_run="refuses again; nothing was read or written",
+            fix="; or ".join(rebuild_choices(name))
+            + f'; after a rebuild `tidegate run {name} --accept-loss "reason"` goes on without what is gone',
+        )
+    told[0].message, told[0].where = message, where
+    return told[0]
+
+
+def _hits_begun_batch(pending: Pending, losses: Mapping[str, KafkaLoss]) -> bool:
+    """Whether Spark cannot compute the batch in flight again: its records, or a partition that it names, are gone."""
+    for name, loss in losses.items():
+        for lost in loss.ranges:
+            until = pending.begun[name].get(lost.topic, {}).get(lost.partition)
+            if until is not None and (lost.goes_on_at is None or lost.lost_from < until):
+                return True
+    return False
+
+
+def accept_losses(context: RunContext, pending: Pending, reason: str | None) -> bool:
+    """Stop on a loss, or with a ``reason`` record it and go on behind it.
+
+    True when ``context.facts`` are others than before: look at the sources again, and call this again.
+    """
+    facts, losses = context.facts, find_losses(pending)
+    if not losses:
+        return False
+    assert facts is not None
+    error = loss_error(context.name, facts, pending, losses)
+    if reason is None or error.code == "LOSS_IN_BATCH":
+        raise error
+    if facts.begun_and_staged is not None:
+        note = f"batch {facts.begun_and_staged} is finished first; the loss behind it can be accepted after that"
+        context.report.notes += [note] if note not in context.report.notes else []
+        return False
+    from tidegate.sources.kafka.loss import birth_after_loss
+
+    births = {name: birth_after_loss(*pending.kafka[name], loss) for name, loss in losses.items()}
+    record = _record(context, facts, losses, reason)
+    context.lease.check()
+    before = _append_line(context.paths, record)
+    if _keeps_checkpoint(facts):
+        _move_behind(context, facts, pending, births)
+        context.report.accepted_loss = record
+    elif _begin_behind(context, facts, pending, births):
+        context.report.accepted_loss = record
+    else:
+        storage.replace(context.paths.losses, before)
+    context.facts = gather_facts(context.paths, context.spec)
+    return True
+
+
+def _keeps_checkpoint(facts: Facts) -> bool:
+    """Whether the checkpoint has state that a new one would not have."""
+    return facts.birth is not None and facts.birth.keeps_state and facts.checkpoint.last_commit is not None
+
+
+def _record(context: RunContext, facts: Facts, losses: Mapping[str, KafkaLoss], reason: str) -> dict[str, Any]:
+    """The loss as it goes on record: every lost range, and the batch that is planned anew because of it."""
+    record: dict[str, Any] = {"run_id": context.report.run_id, "at": now_text(), "reason": reason.strip()}
+    record["sources"] = {name: loss.to_dict() for name, loss in losses.items()}
+    if facts.in_flight is not None:
+        record["planned_anew"] = {"query_id": facts.query_id, "batch_id": facts.in_flight}
+    return record
+
+
+def _append_line(paths: PipelinePaths, record: Mapping[str, Any]) -> bytes:
+    """Put the loss on record; what was on record before."""
+    before = paths.losses.read_bytes() if paths.losses.exists() else b""
+    storage.replace(paths.losses, before + json.dumps(record, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
+    return before
+
+
+def left_behind(context: RunContext, birth: Birth) -> dict[str, dict[str, Any]]:
+    """Kafka sources that the spec no longer has, with how far they were read: there they go on if they come back."""
+    assert context.facts is not None
+    checkpoint = context.facts.checkpoint
+    gone = {name: value for name, value in birth.sources.items() if value and name not in context.spec.streams}
+    if not gone or checkpoint.last_offset is None:
+        return {}
+    last = checkpoint.last_offset + 1
+    ends = {name: read_start(context.paths.checkpoint, last, name) for name in gone}
+    return {name: {**value, "offsets": ends[name] or value["offsets"]} for name, value in gone.items()}
+
+
+def _begin_behind(context: RunContext, facts: Facts, pending: Pending, births: Mapping[str, KafkaBirth]) -> bool:
+    """Begin a new query behind what is lost, from what is owed of everything else. False when the batch in flight was
+    staged meanwhile, so that what is owed begins behind it."""
+    sources: dict[str, dict[str, Any]] = {name: {} for name in context.spec.streams}
+    for name, (start, plan) in pending.kafka.items():
+        sources[name] = (births.get(name) or replace(start, offsets=plan.owed)).to_dict()
+    if facts.birth is not None:
+        sources |= left_behind(context, facts.birth)
+    birth = new_birth(context.paths, context.spec, sources, settings_at_birth(context.project, context.spec))
+    paths, lease, why = context.paths, context.lease, "accepted loss"
+    if facts.query_id is None:
+        context.paths = begin_anew(paths, birth, why=why, lease=lease)
+        return True
+    begun = replace_query(paths, facts.query_id, birth, why=why, lease=lease, in_flight=facts.in_flight)
+    if begun is not None:
+        context.paths = begun
+    return begun is not None
+
+
+def _move_behind(context: RunContext, facts: Facts, pending: Pending, births: Mapping[str, KafkaBirth]) -> None:
+    """Let the last committed batch, and one that was only planned, end behind what is lost: the checkpoint has state
+    that a new one would not have. The planned batch goes first, and the birth last: killed in between, the loss is
+    still found."""
+    paths, last, birth = context.paths, facts.checkpoint.last_commit, facts.birth
+    assert last is not None and birth is not None
+    from tidegate.sources.kafka.offsets import offsets_to_json
+
+    starts = {name: offsets_to_json(after.offsets) for name, after in births.items()}
+    moves = {last: starts}
+    if facts.in_flight is not None:
+        ends = {name: _end_behind(pending, name, after.offsets) for name, after in births.items()}
+        moves = {facts.in_flight: {name: offsets_to_json(one) for name, one in ends.items()}, **moves}
+    contents = {batch: moved_end(paths.checkpoint, batch, ends) for batch, ends in moves.items()}
+    allow_moves(paths, facts.checkpoint, facts.files, contents, {"batch": last, "ends": starts})
+    for batch, data in contents.items():
+        replace_entry(paths.checkpoint, batch, data)
+    after_loss = {name: after.to_dict() for name, after in births.items()}
+    replace_birth(paths, replace(birth, sources={**birth.sources, **after_loss}))
+
+
+def _end_behind(pending: Pending, name: str, starts: Offsets) -> Offsets:
+    """Where a planned batch ends that now begins at ``starts``: where it was to end, as far as that is there. It names
+    every partition that it begins with, or Spark would take it for gone."""
+    begun, present = pending.begun[name], pending.kafka[name][1].end
+    return {
+        topic: {
+            n: max(start, min(begun.get(topic, {}).get(n, start), present[topic][n])) for n, start in numbers.items()
+        }
+        for topic, numbers in starts.items()
+    }

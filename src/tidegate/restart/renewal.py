@@ -1,0 +1,41 @@
+"""A new checkpoint for a query that has read very many files.
+
+Spark keeps the name of every file that a checkpoint has ever read, reads that list with each start and holds it in
+memory. The ledger knows the files as well, so a query without state can begin anew where it ends.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tidegate.preflight.agreement import gather_facts
+from tidegate.restart.rebirth import replace_query
+from tidegate.staging.birth import new_birth, read_birth
+from tidegate.staging.checkpoint import count_files
+
+if TYPE_CHECKING:
+    from tidegate.preflight.pending import Pending
+    from tidegate.run.steps import RunContext
+
+FILES_AT_MOST = 100_000
+"""Files in the list of one checkpoint: some 30 MB of the driver's memory."""
+
+
+def renew_long_checkpoint(context: RunContext, pending: Pending) -> None:
+    """Begin a new query where the living one ends, when it has read more than :data:`FILES_AT_MOST` files, keeps no
+    state, and all that it has read is in the table's log. ``context`` then has the new paths and facts."""
+    facts, paths = context.facts, context.paths
+    birth = read_birth(paths)
+    assert facts is not None
+    if facts.query_id is None or birth is None or birth.state is None or birth.keeps_state:
+        return
+    if facts.checkpoint.in_flight is not None or facts.owed or count_files(paths.checkpoint) <= FILES_AT_MOST:
+        return
+    sources: dict[str, dict[str, Any]] = {**birth.sources}
+    for name, (start, plan) in pending.kafka.items():
+        sources[name] = start.to_dict() | {"offsets": plan.to_dict()["owed"]}
+    anew = new_birth(paths, context.spec, sources, birth.settings)
+    begun = replace_query(paths, facts.query_id, anew, why="many files", lease=context.lease, in_flight=None)
+    assert begun is not None, "only a batch in flight can be staged meanwhile"
+    context.paths = begun
+    context.facts = gather_facts(begun, context.spec)

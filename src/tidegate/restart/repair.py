@@ -1,0 +1,546 @@
+"""``tidegate repair``: where checkpoint, table and spec disagree, a new checkpoint that starts where the table's log
+ends.
+
+The table's log is the authority. What it does not hold is read again from the source: files go back to the intake,
+Kafka offsets go back to those of the table's last commit. Staged batches, the checkpoint and its birth are set aside,
+as are data files that the log does not hold; records of those batches that already reached quarantine are taken back.
+So reading them again doubles nothing. Nothing of the user's is deleted, and killed at any point the disagreement is
+still there for the next repair.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from tidegate import storage
+from tidegate.driver.jvm import PINNED
+from tidegate.errors import DisagreementError, TidegateError, TryAgainError
+from tidegate.gate.decisions import carry_out
+from tidegate.lease import Lease, acquire
+from tidegate.pipeline import load_pipeline
+from tidegate.preflight.agreement import Facts, check_agreement, check_table, gather_facts
+from tidegate.preflight.pinned import settings_at_birth
+from tidegate.preflight.starts import check_starts_known
+from tidegate.project import PipelinePaths, Project
+from tidegate.recovery.recover import last_taken, recover
+from tidegate.recovery.staged_files import check_staged
+from tidegate.reports.report import new_report
+from tidegate.reports.verdicts import list_rereads
+from tidegate.restart.rebirth import begin_anew, pin_paths, retire_query
+from tidegate.restart.rebuild import (
+    first_offsets,
+    needs_rebuild,
+    rebuild_choices,
+    refuse_new_checkpoint,
+    set_tables_aside,
+)
+from tidegate.run.steps import RunContext, new_run_id
+from tidegate.sources.files.ledger import LedgerRow, open_ledger, shown_path
+from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
+from tidegate.staging.birth import Birth, as_read, new_birth, read_birth
+from tidegate.staging.manifest import BatchManifest
+from tidegate.table.log.commit import commit_files
+from tidegate.table.log.state import LOG_FOLDER, DataFile, TableState, list_data_files, open_table, read_table_state
+from tidegate.table.publish.intent import intent_path, pending_intents
+from tidegate.table.publish.place import COPY_SUFFIX
+from tidegate.table.publish.plan import parse_file_name
+from tidegate.table.publish.replace import bring_back, list_set_aside
+from tidegate.table.upsert.folded import remove_folded
+
+_NOT_BY_A_CHECKPOINT = ("PARTITION_BY_CHANGED", "FOREIGN_TABLE")
+"""What a new checkpoint does not change: the error itself says what does."""
+_TABLE_CODES = ("TABLE_GONE", "TABLE_REPLACED", "TABLE_BEHIND", "TABLE_BEHIND_INTENT")
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What a repair is about to do, as found before its first step."""
+
+    found: TidegateError
+    rebuild: bool
+    has_files: bool
+    facts: Facts
+    settled: dict[str, int]
+    """{query id: its last batch in the table's log, -1 for none} of every query that is known."""
+    taken_back: list[DataFile]
+    again: int
+    starts: dict[str, dict[str, Any]]
+    orphans: int
+    hidden: int
+
+    @property
+    def unpublished(self) -> list[BatchManifest]:
+        """Staged batches that the table's log does not hold."""
+        found = [manifest for manifests in self.facts.manifests.values() for manifest in manifests]
+        return [one for one in found if one.batch_id > self.settled.get(one.query_id, -1)]
+
+
+def repair_pipeline(project: Project, name: str, *, dry_run: bool, rebuild: bool = False) -> dict[str, Any]:
+    """What disagrees, the choices, and what repair did (``dry_run``: would do).
+
+    What a run that was stopped had begun is finished first; where that is all, the next run goes on. ``rebuild`` sets
+    table and quarantine aside and reads everything again, also when nothing disagrees. Raises DisagreementError when
+    only a person can put it right: a torn table log, a ledger that is gone, a query whose state a new checkpoint would
+    lose.
+    """
+    paths = project.paths(name)
+    spec = as_read(load_pipeline(project, name), paths)
+    if dry_run:
+        value, plan = _look(project, spec, paths, rebuild, dry_run=True)
+        return value
+    expires = project.spec.lease.expires_after
+    with acquire(paths, run_id=new_run_id("repair"), command="repair", expires_after_seconds=expires) as lease:
+        paths = pin_paths(paths, lease)
+        _finish_begun(project, spec, paths, lease)
+        value, plan = _look(project, spec, paths, rebuild, dry_run=False)
+        if plan is not None:
+            _, lost = _carry_out(project, spec, paths, lease, plan)
+            value["unreadable_again"] = lost
+            if lost:
+                value["actions"].append(f"these files are gone and cannot be read again: {', '.join(lost)}")
+        return value
+
+
+def _finish_begun(project: Project, spec: PipelineSpec, paths: PipelinePaths, lease: Lease) -> None:
+    """Do what the next run would begin with, so that nothing is read again that only had to be finished."""
+    context = RunContext(project, spec, paths, lease, new_report(spec.name, new_run_id("repair")))
+    try:
+        facts = recover(paths, spec, lease)
+        while carry_out(context, facts, for_repair=True):
+            facts = recover(paths, spec, lease)
+    except TryAgainError:
+        raise
+    except TidegateError:
+        return  # a part of what disagrees, and named by it
+
+
+def _look(
+    project: Project, spec: PipelineSpec, paths: PipelinePaths, rebuild: bool, *, dry_run: bool
+) -> tuple[dict[str, Any], _Plan | None]:
+    """What the command says, and what is to be done, if anything."""
+    facts = gather_facts(paths, spec)
+    found = find_disagreement(paths, facts, spec.name)
+    value: dict[str, Any] = {"pipeline": spec.name, "dry_run": dry_run, "found": "nothing disagrees"}
+    value |= {"code": None, "choices": [], "actions": [], "unreadable_again": []}
+    if found is None and (pending_intents(paths) or facts.owed or facts.in_flight is not None):
+        value["choices"] = [f"run again: `tidegate run {spec.name}` goes on with what was begun"]
+    if rebuild:
+        found = found or DisagreementError("REBUILD", "nothing disagrees; a new table was asked for")
+    if found is None:
+        return value, None
+    value |= {"found": str(found.message), "code": found.code, "choices": list_choices(found.code, spec.name)}
+    if found.code in _NOT_BY_A_CHECKPOINT and not rebuild:
+        value["choices"] = [str(found.fix)]
+        if dry_run:
+            return value, None
+        raise found
+    if needs_rebuild(facts, spec) and found.code != "REBUILD":
+        value["choices"] = rebuild_choices(spec.name)
+        if not rebuild and dry_run:
+            return value, None
+        if not rebuild:
+            raise refuse_new_checkpoint(found, spec.name)
+    if rebuild:
+        if facts.table is not None:
+            check_starts_known(spec, paths)
+        value["actions"].append(f"set table and quarantine aside, as hidden folders beside {paths.table}")
+        facts = replace(facts, table=None)
+    plan = _plan(project, spec, paths, facts, found, rebuild)
+    value["actions"] += _describe(plan)
+    return value, plan
+
+
+def _plan(
+    project: Project, spec: PipelineSpec, paths: PipelinePaths, facts: Facts, found: TidegateError, rebuild: bool
+) -> _Plan:
+    has_files = any(isinstance(source, FilesSource) for source in spec.streams.values())
+    unknown = _why_files_are_unknown(paths, facts, found) if has_files else None
+    if unknown is not None:
+        raise DisagreementError(
+            unknown.code,
+            f"{unknown.message}; without the ledger nobody can tell which files are in the table, so nothing is "
+            "guessed",
+            where=str(paths.ledger),
+            next_run="refuses again",
+            fix=unknown.fix,
+        )
+    settled = dict.fromkeys(_known_queries(paths, facts), -1)
+    if not rebuild:
+        state = read_table_state(paths.table, tuple(sorted(settled)))
+        settled |= {} if state is None else state.txns
+    taken_back = [] if rebuild else _quarantine_to_take_back(paths, settled)
+    orphans = [] if rebuild else [*_list_orphans(paths.table), *_list_orphans(paths.quarantine)]
+    return _Plan(
+        found=found,
+        rebuild=rebuild,
+        has_files=has_files,
+        facts=facts,
+        settled=settled,
+        taken_back=taken_back,
+        again=len(_files_to_read_again(paths, settled)) if has_files else 0,
+        starts=kafka_starts(project, spec, paths, facts),
+        orphans=len(orphans) + len(taken_back),
+        hidden=0 if rebuild else len(list_set_aside(paths.table)),
+    )
+
+
+def _describe(plan: _Plan) -> list[str]:
+    """What the repair does, a sentence for each step."""
+    told = ["end the query in the logs, and leave its checkpoint where it is, unused"]
+    if plan.unpublished:
+        count, records = len(plan.unpublished), sum(manifest.read for manifest in plan.unpublished)
+        told.append(f"set {count} staged batches aside ({records:,} records)")
+    if plan.again:
+        told.append(f"read {plan.again} files that the table's log does not hold")
+    told += [f"start source {source} at {json.dumps(start['offsets'])}" for source, start in plan.starts.items()]
+    if plan.taken_back:
+        told.append(f"take {len(plan.taken_back)} files of those batches out of quarantine")
+    if plan.orphans:
+        told.append(f"set {plan.orphans} data files aside that the log of their table does not hold, or no longer then")
+    if plan.hidden:
+        told.append(f"give {plan.hidden} data files new plain names, which a publish had begun to replace")
+    return [*told, "begin a new checkpoint with the next run"]
+
+
+def read_again(
+    project: Project, spec: PipelineSpec, paths: PipelinePaths, lease: Lease
+) -> tuple[PipelinePaths, list[str]]:
+    """Begin a new query where the table's log ends, as a repair does; its paths, and the files that are gone.
+
+    Killed anywhere it may be called again.
+    """
+    found = DisagreementError("REREAD", "a held increment is read again")
+    plan = _plan(project, spec, paths, gather_facts(paths, spec), found, rebuild=False)
+    return _carry_out(project, spec, paths, lease, plan)
+
+
+def list_files_to_read_again(paths: PipelinePaths, spec: PipelineSpec) -> list[LedgerRow]:
+    """The files that a new query would read which begins where the table's log ends."""
+    settled = dict.fromkeys(_known_queries(paths, gather_facts(paths, spec)), -1)
+    state = read_table_state(paths.table, tuple(sorted(settled)))
+    return _files_to_read_again(paths, settled | ({} if state is None else state.txns))
+
+
+def _carry_out(
+    project: Project, spec: PipelineSpec, paths: PipelinePaths, lease: Lease, plan: _Plan
+) -> tuple[PipelinePaths, list[str]]:
+    """Do it; the paths of the new query, and the files that are gone and cannot be read again.
+
+    The query is ended first, so that nothing of it can come late any more, and the new birth comes last but for the
+    note: until then the disagreement is still found. The lease is looked at before each step: a repair that slept
+    while another one did the same must not undo what was read since.
+    """
+    for query_id in sorted(_queries_to_end(paths, plan.facts)):
+        retire_query(paths, query_id, lease=lease, in_flight=None, keep_staged=False)
+    if plan.rebuild:
+        set_tables_aside(paths, lease)
+    lease.check()
+    folder = paths.set_aside / datetime.now(UTC).strftime("%Y%m%dT%H%M%S%fZ")
+    folder.mkdir(parents=True)
+    for intent in pending_intents(paths):
+        _move(intent_path(paths, intent), folder / intent_path(paths, intent).name, lease)
+    # Before orphans are looked for: a process that is asleep over a move finds its source gone, or is found.
+    for query in sorted(paths.staging.iterdir()) if paths.staging.is_dir() else []:
+        _move(query, folder / "staging" / query.name, lease)
+    if not plan.rebuild:
+        _clear_tables(paths, lease, plan, folder)
+    lost = _put_back(project, spec, paths, plan.settled, lease) if plan.has_files else []
+    for manifest in plan.unpublished:
+        source = paths.manifest(manifest.query_id, manifest.batch_id)
+        _move(source, folder / f"{manifest.query_id}-{manifest.batch_id}.json", lease)
+    for query_id, manifests in plan.facts.manifests.items():
+        lease.check()
+        remove_folded(paths, query_id, manifests[-1].batch_id)
+    rereads = {paths.decision(one.run_id) for one in list_rereads(paths)}  # these are what is being done
+    for aside, word in ((paths.decisions, "decision"), (paths.verdicts, "verdict")):
+        for path in sorted(set(aside.glob("*.json")) - rereads) if aside.is_dir() else []:
+            _move(path, folder / f"{word}-{path.name}", lease)
+            _give_back(path, folder / f"{word}-{path.name}", set(plan.settled))
+    sources: dict[str, dict[str, Any]] = {source: plan.starts.get(source, {}) for source in spec.streams}
+    sources |= {} if plan.rebuild else _left_behind(paths, spec, plan.facts)
+    settings = settings_at_birth(project, spec) if plan.rebuild else _settings(plan.facts)
+    begun = begin_anew(paths, new_birth(paths, spec, sources, settings), why=f"repair: {plan.found.code}", lease=lease)
+    lease.check()
+    # Last: as long as the old note stands, a table that disagrees with it is found.
+    _note_table(begun, spec, read_table_state(paths.table))
+    return begun, lost
+
+
+def _clear_tables(paths: PipelinePaths, lease: Lease, plan: _Plan, folder: Path) -> None:
+    """Take out of readers' sight what the logs do not hold, and bring back what a publish had begun to replace."""
+    for table_path in (paths.table, paths.quarantine):
+        for copy in table_path.rglob(f".*{COPY_SUFFIX}"):
+            lease.check()
+            storage.remove(copy)
+    lease.check()
+    if plan.taken_back:
+        _take_back(paths, plan.taken_back)
+    for table_path in (paths.table, paths.quarantine):
+        aside = folder / ("table" if table_path == paths.table else "quarantine")
+        for name in _list_orphans(table_path):
+            _move(table_path / name, aside / name, lease)
+    bring_back(paths.table, app_id=new_run_id("repair"), check_lease=lease.check)
+
+
+def _move(source: Path, target: Path, lease: Lease) -> None:
+    lease.check()
+    with contextlib.suppress(FileNotFoundError):  # another process was faster: the lease says so at the next step
+        storage.move(source, target)
+
+
+def _give_back(path: Path, moved: Path, ended: set[str]) -> None:
+    """Undo the move of a verdict or decision that is on a query which began while this process slept over it: run ids
+    are used again."""
+    value = storage.read_json(moved)
+    if value is not None and not {query for query, _ in value["batches"]} <= ended:
+        storage.put_if_absent(path, moved.read_bytes())
+
+
+def find_disagreement(paths: PipelinePaths, facts: Facts, name: str) -> TidegateError | None:
+    """What the next run would refuse with, or None."""
+    try:
+        check_agreement(facts, name)
+        for intent in pending_intents(paths):
+            if intent.app_version > facts.retired.get(intent.app_id, intent.app_version):
+                continue
+            state = facts.table if intent.target == "table" else read_table_state(paths.quarantine, (intent.app_id,))
+            current = -1 if state is None else state.txns.get(intent.app_id, -1)
+            if current < intent.app_version_before:
+                return DisagreementError("TABLE_BEHIND_INTENT", f"a publish was begun on a newer {intent.target}")
+        check_staged(paths, facts, name)
+        if facts.birth is not None and any(value == {} for value in facts.birth.sources.values()):
+            open_ledger(paths, read_only=True).close()
+    except DisagreementError as error:
+        return error
+    return None
+
+
+def _why_files_are_unknown(paths: PipelinePaths, facts: Facts, found: TidegateError) -> TidegateError | None:
+    """The reason why nobody can tell which files are in the table; None when the ledger tells, or there is no table."""
+    if facts.table is None:
+        return None
+    if found.code in ("STATE_GONE", "STATE_BEHIND"):
+        return found
+    try:
+        open_ledger(paths, read_only=True).close()
+    except DisagreementError as error:
+        return error
+    return None
+
+
+def list_choices(code: str, name: str) -> list[str]:
+    """What a person can do about a disagreement."""
+    if code == "REBUILD":
+        return []
+    if code == "SPEC_CHANGED":
+        return ["take the change in pipeline.yaml back", f"`tidegate repair {name}`: a new checkpoint for the new spec"]
+    if code in _TABLE_CODES:
+        return [
+            "restore the table folder to its newest state, then run again",
+            f"`tidegate repair {name}`: keep the table as it is now; what it lacks is read again from the source",
+        ]
+    return [
+        "restore the pipeline's state folder from the same time as the table, then run again",
+        f"`tidegate repair {name}`: a new checkpoint that starts exactly where the table's log ends",
+    ]
+
+
+def _known_queries(paths: PipelinePaths, facts: Facts) -> set[str]:
+    """Every query that ledger, manifests, birth, notes or quarantine know."""
+    queries = _queries_to_end(paths, facts)
+    if paths.ledger.exists():
+        with open_ledger(paths, read_only=True, create=True) as ledger:
+            queries |= set(ledger.query_ids())
+    return queries | {query for query, _ in _quarantine_queries(paths)}
+
+
+def _queries_to_end(paths: PipelinePaths, facts: Facts) -> set[str]:
+    """Queries of which a process could still be at work, or asleep."""
+    queries = set(facts.manifests) | {facts.query_id or "", (facts.birth.query_id if facts.birth else None) or ""}
+    queries |= {str((facts.published or {}).get("query_id") or "")}
+    queries |= {intent.app_id for intent in pending_intents(paths)}
+    return queries - {""}
+
+
+def _quarantine_queries(paths: PipelinePaths) -> list[tuple[str, int]]:
+    """(query id, last batch) of each of our commits to the quarantine table."""
+    if read_table_state(paths.quarantine) is None:
+        return []
+    found = []
+    for entry in open_table(paths.quarantine).history():
+        query, batches = entry.get("tidegate.query_id"), entry.get("tidegate.batches")
+        if query and batches:
+            found.append((str(query), int(json.loads(batches)[1])))
+    return found
+
+
+def _quarantine_to_take_back(paths: PipelinePaths, settled: dict[str, int]) -> list[DataFile]:
+    """Files of the quarantine table whose batch the table's log does not hold."""
+    queries = {query for query, _ in _quarantine_queries(paths)}
+    if not queries:
+        return []
+    last = {query[:8]: settled.get(query, -1) for query in queries}
+    found = []
+    for file in list_data_files(paths.quarantine):
+        query, batch = parse_file_name(Path(file.path).name) or ("", -1)
+        if query in last and batch > last[query]:
+            found.append(file)
+    return found
+
+
+def _take_back(paths: PipelinePaths, files: Sequence[DataFile]) -> None:
+    from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
+
+    commit_files(
+        paths.quarantine,
+        schema_json=QUARANTINE_SCHEMA_JSON,
+        partition_by=[],
+        add=[],
+        remove=list(files),
+        app_id=new_run_id("repair"),
+        app_version=0,
+        app_version_before=-1,
+        custom_metadata={"tidegate.pipeline": paths.name, "tidegate.outcome": "taken_back"},
+    )
+
+
+def _list_orphans(table_path: Path) -> list[str]:
+    """Data files of ours that plain readers see and the log does not hold: moved in by a publish that was never
+    committed, taken back by a repair that was killed, or of a newer log than the one that is there now.
+
+    Their records are read again, so they must not stay.
+    """
+    held = {file.path for file in list_data_files(table_path)}
+    ours = {path.relative_to(table_path) for path in table_path.rglob("part-*.parquet") if parse_file_name(path.name)}
+    return sorted({path.as_posix() for path in ours if path.parts[0] != LOG_FOLDER} - held)
+
+
+def _files_to_read_again(paths: PipelinePaths, settled: dict[str, int]) -> list[LedgerRow]:
+    with open_ledger(paths, read_only=True, create=True) as ledger:
+        return [
+            row
+            for row in ledger.rows()
+            if row.state != "before_start"
+            and (row.state == "linked" or row.batch_id is None or row.batch_id > settled.get(str(row.query_id), -1))
+        ]
+
+
+def _put_back(
+    project: Project, spec: PipelineSpec, paths: PipelinePaths, settled: dict[str, int], lease: Lease
+) -> list[str]:
+    """Give the files that must be read again their links; the paths of those that are gone."""
+    from tidegate.sources.files.intake import restore_links, sweep_intake
+    from tidegate.sources.files.unreadable import read_whole_again
+
+    gone: list[str] = []
+    with open_ledger(paths, create=True, lease=lease) as ledger:
+        ledger.untake(settled)
+        for name, source in spec.streams.items():
+            lease.check()
+            if isinstance(source, FilesSource):
+                read_whole_again(paths, name, ledger)
+                lost = list(restore_links(project, paths, name, source, ledger).lost)
+                sweep_intake(paths, name, ledger, keep_staged=False)
+                gone += [shown_path(path) for path in lost]
+    return gone
+
+
+def kafka_starts(project: Project, spec: PipelineSpec, paths: PipelinePaths, facts: Facts) -> dict[str, dict[str, Any]]:
+    """The birth of each Kafka source: where the table's newest commit of ours ends; without a table where the pipeline
+    began when it was new, else where the spec starts."""
+    sources = {name: source for name, source in spec.streams.items() if isinstance(source, KafkaSource)}
+    if not sources:
+        return {}
+    from tidegate.sources.kafka.offsets import KafkaBirth, offsets_from_json, resolve_birth
+
+    before = read_birth(paths)
+    is_at_birth = before is not None and _begins_where_the_log_ends(paths, facts, before)
+    positions = last_positions(paths) if facts.table is not None and not is_at_birth else {}
+    # By the ids of the topics that were read then: a loss accepted since, of records that are owed, is found.
+    then = _birth_of_last_commit(paths) if positions else None
+    starts = {}
+    for name, source in sources.items():
+        known = before.sources.get(name) if before is not None else None
+        if facts.table is None and not is_at_birth:
+            known = first_offsets(paths, name)
+        old = KafkaBirth.from_dict(known) if known else None
+        if name in positions:
+            read_then = then.sources.get(name) if then is not None else None
+            before_it = KafkaBirth.from_dict(read_then) if read_then else old or KafkaBirth({}, {})
+            starts[name] = replace(before_it, offsets=offsets_from_json(positions[name])).to_dict()
+        elif old is not None:
+            starts[name] = old.to_dict()
+        else:
+            starts[name] = resolve_birth(project.spec.kafka, source).to_dict()
+    return starts
+
+
+def _begins_where_the_log_ends(paths: PipelinePaths, facts: Facts, birth: Birth) -> bool:
+    """Whether the living query has nothing in the table, and nothing before it is owed: then its birth says where the
+    log ends, and what a person has accepted as lost since."""
+    living = birth.query_id or facts.query_id
+    if living is not None and facts.settled_up_to(living) >= 0:
+        return False
+    try:
+        check_table(facts, paths.name)
+    except DisagreementError:
+        return False
+    births = [read_birth(replace(paths, generation=number)) for number in range(paths.pinned().newest_generation() + 1)]
+    replaced = {str(one.replaces[0]): int(one.replaces[1]) for one in births if one is not None and one.replaces}
+    state = read_table_state(paths.table, tuple(sorted(replaced)))
+    txns = {} if state is None else state.txns
+    # By what births say, not by what is staged: a repair that was killed has had its staging swept.
+    return all(txns.get(query, -1) >= last for query, last in replaced.items())
+
+
+def _birth_of_last_commit(paths: PipelinePaths) -> Birth | None:
+    """The birth of the query that made the table's newest commit of ours."""
+    told = [entry for entry in open_table(paths.table).history() if entry.get("tidegate.positions")]
+    numbers = range(paths.pinned().newest_generation(), -1, -1) if told else ()
+    births = (read_birth(replace(paths, generation=number)) for number in numbers)
+    return next((one for one in births if one is not None and one.query_id == told[0]["tidegate.query_id"]), None)
+
+
+def last_positions(paths: PipelinePaths) -> dict[str, Any]:
+    """{source: {topic: {partition: next offset}}}, of each source by the newest commit that names it."""
+    found: dict[str, Any] = {}
+    if read_table_state(paths.table) is not None:
+        for entry in open_table(paths.table).history():
+            if entry.get("tidegate.positions"):
+                found = {**json.loads(entry["tidegate.positions"]), **found}
+    return found
+
+
+def _left_behind(paths: PipelinePaths, spec: PipelineSpec, facts: Facts) -> dict[str, dict[str, Any]]:
+    """Kafka sources that the spec no longer has, with how far the table's log has them: there they go on if they come
+    back."""
+    before = facts.birth
+    gone = {name: one for name, one in (before.sources if before else {}).items() if one and name not in spec.streams}
+    if not gone or before is None or facts.table is None:
+        return {}
+    positions = {} if _begins_where_the_log_ends(paths, facts, before) else last_positions(paths)
+    return {name: {**one, "offsets": positions.get(name, one["offsets"])} for name, one in gone.items()}
+
+
+def _settings(facts: Facts) -> dict[str, str]:
+    # What an earlier version did not pin yet is added: without it the new checkpoint would be refused like the old one.
+    return dict(PINNED) if facts.birth is None else {**PINNED, **facts.birth.settings}
+
+
+def _note_table(paths: PipelinePaths, spec: PipelineSpec, table: TableState | None) -> None:
+    if table is None:
+        storage.remove_tree(paths.published)
+        return
+    note = {"table_id": table.table_id, "version": table.version, "query_id": None, "batch_id": -1}
+    note["ledger_last_id"] = last_taken(paths, spec)
+    before = storage.read_note(paths.published) or {}
+    goes_on = before.get("table_id") == table.table_id and int(before.get("version", -1)) <= table.version
+    # An older copy of the table may be in its place: the notes of what it had reached before must not outrank it. Where
+    # the table only went on, a process that slept here must not take the notes of its successors away.
+    storage.write_note(paths.published, table.version, note, only=not goes_on)

@@ -1,0 +1,330 @@
+"""``tidegate reread``: a held increment is read again from the source, with the schema, suite or transform as they are
+now.
+
+The decision is recorded first, like any other, and carried out by whoever comes next. What it does is what a repair
+does (:mod:`tidegate.restart.repair`): the query is ended in the logs, what is staged is set aside, files go back to the
+intake and Kafka's offsets to those of the table's last commit, and a new query begins. The decision stays on disk until
+that has begun, so a process that is killed anywhere is followed by one that goes on with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tidegate.errors import SourceLostError, TidegateError, UsageError
+from tidegate.pipeline import load_pipeline
+from tidegate.preflight.agreement import Facts, check_agreement, check_table, gather_facts
+from tidegate.process.machine import name_person, now_text
+from tidegate.project import PipelinePaths, Project
+from tidegate.reports.report import keep_named, load_report, new_report, save_report
+from tidegate.reports.verdicts import (
+    Decision,
+    StoredVerdict,
+    forget,
+    list_rereads,
+    load_decision,
+    load_verdict,
+    quote_word,
+    save_decision,
+)
+from tidegate.restart.rebuild import needs_rebuild
+from tidegate.sources.files.content import NotTaken, mark_of, opened, reopen
+from tidegate.sources.files.intake import source_path
+from tidegate.sources.files.ledger import LedgerRow, shown_path
+from tidegate.sources.files.pieces import GREW, REWRITTEN, Changed, Known, compare
+from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
+from tidegate.staging.birth import as_read
+from tidegate.transform.load import check_transform
+
+if TYPE_CHECKING:
+    from tidegate.run.steps import RunContext
+
+_ALLOWED = ("SPEC_CHANGED",)
+"""Disagreements that reading again settles: the correction itself."""
+
+
+def record_reread(context: RunContext, verdict: StoredVerdict, reason: str) -> None:
+    """Write the decision down. Nothing is decided when what would be read again is not all there.
+
+    Raises UsageError STATE_NEEDED, SourceLostError REREAD_LOST, DisagreementError, TryAgainError BROKER_AWAY.
+    """
+    assert context.facts is not None
+    check_transform(context.project, context.spec)
+    _check_possible(context.project, context.spec, context.paths, context.facts, verdict.run_id)
+    context.lease.check()
+    judged, folds = sorted(verdict.batches), list(verdict.folds)
+    save_decision(
+        context.paths, Decision(verdict.run_id, "reread", name_person(), reason.strip(), now_text(), judged, folds)
+    )
+
+
+def carry_out_rereads(context: RunContext, facts: Facts) -> bool:
+    """Carry out the first open decision to read again; whether there was one. Paths, spec and facts are others then."""
+    open_ones = list_rereads(context.paths)
+    if not open_ones:
+        return False
+    decision = min(open_ones, key=lambda one: one.at)
+    lost: list[str] = []
+    if _is_owed(facts, decision):
+        lost = _begin_again(context, facts, decision)
+    verdict = load_verdict(context.paths, decision.run_id)
+    if verdict is None or decision.is_on(verdict):  # else the run id was judged anew since, and this is an old decision
+        _tell(context, decision, lost)
+        if verdict is not None:
+            context.lease.check()
+            forget(context.paths, verdict)
+    context.lease.check()
+    forget(context.paths, decision)  # last: without it nobody would tell the report
+    return True
+
+
+def _is_owed(facts: Facts, decision: Decision) -> bool:
+    """Whether the query that read the increment is still the pipeline's: a repair, or an earlier process, may have
+    begun the next one."""
+    living = facts.query_id or (facts.birth.query_id if facts.birth is not None else None)
+    return living in {query_id for query_id, _ in decision.batches}
+
+
+def _is_begun(facts: Facts, decision: Decision) -> bool:
+    """Whether the query was ended already, so that checkpoint and staging no longer have to fit."""
+    return any(query in facts.retired and facts.retired[query] < batch for query, batch in decision.batches)
+
+
+def find_hindrance(facts: Facts, name: str, decisions: Sequence[Decision]) -> TidegateError | None:
+    """What the next run ends with before it has carried out the first of these decisions; None for nothing."""
+    decision = min(decisions, key=lambda one: one.at)
+    if not _is_owed(facts, decision):
+        return None
+    try:
+        (check_table if _is_begun(facts, decision) else check_agreement)(facts, name)
+    except TidegateError as error:
+        return None if error.code in _ALLOWED else error
+    return None
+
+
+def _begin_again(context: RunContext, facts: Facts, decision: Decision) -> list[str]:
+    """End the query and begin the next one; the files that changed or went away since it was decided."""
+    from tidegate.restart.repair import read_again
+
+    if _is_begun(facts, decision):
+        check_table(facts, context.name)
+    else:
+        _check_agreement(context.paths, facts, context.name)
+    changed = _missing_files(context.project, context.spec, context.paths)
+    context.paths, lost = read_again(context.project, context.spec, context.paths, context.lease)
+    context.spec = as_read(load_pipeline(context.project, context.name), context.paths)
+    return changed + [f"{path} is gone" for path in lost if f"{path} is gone" not in changed]
+
+
+def _tell(context: RunContext, decision: Decision, lost: list[str]) -> None:
+    """The run's report begins anew: what it counted is counted again."""
+    paths = context.paths
+    before = load_report(paths, decision.run_id)
+    if before is not None and before.outcome in ("published", "discarded"):
+        return
+    report = new_report(paths.name, decision.run_id)
+    report.started_at = before.started_at if before is not None else report.started_at
+    report.mode, report.decision = "reread", decision.to_report()
+    if before is not None:  # what is named once, and not found again
+        report.accepted_loss, report.notes = before.accepted_loss, list(before.notes)
+        report.sources = {name: named for name, one in before.sources.items() if (named := keep_named(one))}
+    if lost:
+        report.notes.append(
+            f"not all of the increment could be read again: {'; '.join(lost)}. What was read of these files before is "
+            f"in neither table nor quarantine; the rows that were staged of it are kept below {paths.set_aside}"
+        )
+    context.lease.check()
+    save_report(paths, report)
+
+
+def look_at_reread(project: Project, name: str, run_id: str) -> dict[str, Any]:
+    """``tidegate reread --dry-run``: what would be read again, and what stands in the way. Nothing is decided.
+
+    Raises UsageError NOT_HELD, and DisagreementError for a torn table log.
+    """
+    from tidegate.gate.decisions import find_held
+
+    paths = project.paths(name).pinned()
+    spec = as_read(load_pipeline(project, name), paths)
+    facts = gather_facts(paths, spec)
+    verdict = find_held(paths, facts, name, run_id)
+    hindrance: TidegateError | None = None
+    try:
+        check_transform(project, spec)
+        _check_possible(project, spec, paths, facts, run_id)
+    except TidegateError as error:
+        hindrance = error
+    decided = load_decision(paths, verdict)
+    return {
+        "pipeline": name,
+        "run_id": run_id,
+        "held": verdict.reasons or verdict.failed_critical,
+        "rows": sum(manifest.read for manifest in facts.owed),
+        "sources": _describe_sources(paths, spec, facts),
+        "decided": None if decided is None else decided.to_report(),
+        "hindrance": None if hindrance is None else hindrance.to_dict(),
+    }
+
+
+def _describe_sources(paths: PipelinePaths, spec: PipelineSpec, facts: Facts) -> dict[str, Any]:
+    """What was read of each source, and the files that a new query would read: those that wait for a batch too."""
+    from tidegate.restart.repair import list_files_to_read_again
+
+    files: dict[str, list[str]] = {}
+    if any(isinstance(source, FilesSource) for source in spec.streams.values()):
+        for row in list_files_to_read_again(paths, spec):
+            files.setdefault(row.source, []).append(shown_path(row.path))
+    told: dict[str, Any] = {}
+    for name, source in spec.streams.items():
+        taken = [manifest.sources[name] for manifest in facts.owed if name in manifest.sources]
+        told[name] = {"rows": sum(one.rows for one in taken)}
+        if isinstance(source, FilesSource):
+            told[name]["files"] = files.get(name, [])
+        else:
+            told[name]["offsets"] = join_offsets([one.offsets or {} for one in taken])
+    return told
+
+
+def join_offsets(batches: Sequence[Mapping[str, Mapping[str, Sequence[int]]]]) -> dict[str, dict[str, list[int]]]:
+    """{topic: {partition: [from, until]}} over batches in order."""
+    joined: dict[str, dict[str, list[int]]] = {}
+    for batch in batches:
+        for topic, partitions in batch.items():
+            known = joined.setdefault(topic, {})
+            for number, (low, high) in partitions.items():
+                known[number] = [known.get(number, [low])[0], high]
+    return joined
+
+
+def _check_agreement(paths: PipelinePaths, facts: Facts, name: str) -> None:
+    from tidegate.restart.repair import find_disagreement
+
+    found = find_disagreement(paths, facts, name)
+    if found is not None and found.code not in _ALLOWED:
+        raise found
+
+
+def _check_possible(project: Project, spec: PipelineSpec, paths: PipelinePaths, facts: Facts, run_id: str) -> None:
+    name, quoted = spec.name, quote_word(run_id)
+    _check_agreement(paths, facts, name)
+    others = f'tidegate release {name} {quoted} --reason "...", or tidegate discard {name} {quoted} --reason "..."'
+    if facts.table is not None and needs_rebuild(facts, spec):
+        raise UsageError(
+            "STATE_NEEDED",
+            "the query keeps state, in which the records of the held increment are counted already: reading them again "
+            "would count them twice",
+            where=f"run {run_id} of pipeline {name}",
+            next_run="waits for the decision",
+            fix=f"{others}; or `tidegate repair {name} --rebuild`: a new table from all that the sources still have",
+        )
+    gone = [*_missing_files(project, spec, paths), *_missing_offsets(project, spec, paths, facts)]
+    if gone:
+        more = f" and {len(gone) - 3} more" if len(gone) > 3 else ""
+        raise SourceLostError(
+            "REREAD_LOST",
+            f"not all of the increment can be read again: {'; '.join(gone[:3])}{more}",
+            where=f"run {run_id} of pipeline {name}; {sum(one.staged for one in facts.owed):,} rows of the "
+            f"{sum(one.read for one in facts.owed):,} records that it read are staged, and stay",
+            next_run="waits for the decision",
+            fix=f"{others}; release publishes the staged rows",
+        )
+
+
+def _missing_files(project: Project, spec: PipelineSpec, paths: PipelinePaths) -> list[str]:
+    """Files of the increment that no longer hold what was read of them, each with how it differs."""
+    from tidegate.restart.repair import list_files_to_read_again
+    from tidegate.sources.files.scan import source_roots
+
+    roots = {
+        name: source_roots(project, source) for name, source in spec.streams.items() if isinstance(source, FilesSource)
+    }
+    if not roots:
+        return []
+    missing = []
+    for row in list_files_to_read_again(paths, spec):
+        source = spec.streams.get(row.source)
+        if not isinstance(source, FilesSource):
+            continue
+        why = _find_difference(project, paths, row, source, roots[row.source])
+        if why is not None:
+            missing.append(f"{shown_path(row.path)} {why}")
+    return missing
+
+
+def _find_difference(
+    project: Project, paths: PipelinePaths, row: LedgerRow, source: FilesSource, roots: Sequence[str]
+) -> str | None:
+    """How what would be read differs from what was read: the link, else the file itself; of a file that is in
+    quarantine whole what is kept of it. None when all of it is there, with or without lines that were appended."""
+    from tidegate.sources.files.unreadable import has_rows, kept_file, unreadable_record
+
+    link = paths.intake(row.source) / row.link
+    is_whole = unreadable_record(paths.unreadable, row.link) is not None
+    kept = kept_file(paths.unreadable, row.link)
+    has_link = link.is_file()
+    if has_link and (row.until is not None or (is_whole and (kept is None or not has_rows(link, source)))):
+        return None  # a copy, or nothing was read of the file
+    if kept is not None:
+        link, has_link = kept, True
+    try:
+        with contextlib.ExitStack() as stack:
+            if has_link:
+                reader = os.open(link, os.O_RDONLY | os.O_CLOEXEC)
+                stack.callback(os.close, reader)
+            else:
+                handle = stack.enter_context(opened(source_path(project, shown_path(row.path)), roots))
+                reader = stack.enter_context(reopen(handle))
+            return _describe_difference(reader, row)
+    except (FileNotFoundError, NotADirectoryError):
+        return "is gone"
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    except NotTaken as error:
+        return f"cannot be read: {error}"
+
+
+def _describe_difference(reader: int, row: LedgerRow) -> str | None:
+    there, mark = os.fstat(reader), row.mark
+    if mark is not None and mark.size > row.read_until:
+        mark = None  # it was cut between linking and reading
+    if row.state == "linked" and row.until is None:
+        return None  # it waits for its first batch: nothing of it was read yet
+    if row.until is not None:
+        is_same = there.st_size >= row.until and (mark is None or mark_of(reader, mark.size) == mark)
+        changed = None if is_same else Changed(REWRITTEN, 0)
+    else:
+        changed = compare(reader, there, Known(row.size, row.mtime_ns, None, mark))
+        if changed is not None and changed.how == GREW and mark is not None:
+            return None
+    if changed is None:
+        return None
+    return f"{changed.how} after it was read: {row.read_until:,} bytes then, {there.st_size:,} now"
+
+
+def _missing_offsets(project: Project, spec: PipelineSpec, paths: PipelinePaths, facts: Facts) -> list[str]:
+    """Ranges that the brokers no longer have."""
+    if not any(isinstance(source, KafkaSource) for source in spec.streams.values()):
+        return []
+    from tidegate.preflight.pending import Pending
+    from tidegate.restart.losses import find_losses
+    from tidegate.restart.repair import kafka_starts
+    from tidegate.sources.kafka.offsets import KafkaBirth, check_cluster, plan_kafka, settings_of
+
+    living = facts.query_id or (facts.birth.query_id if facts.birth is not None else None)
+    if any(manifest.query_id != living for manifest in facts.owed):
+        return ["a loss was accepted in the middle of it"]
+
+    planned = {}
+    for name, value in kafka_starts(project, spec, paths, facts).items():
+        source = spec.streams[name]
+        assert isinstance(source, KafkaSource)
+        start = KafkaBirth.from_dict(value)
+        plan = plan_kafka(project.spec.kafka, source, start, {})
+        address = settings_of(project.spec.kafka, source).address
+        check_cluster(start.cluster_id, plan.cluster_id, address, pipeline=spec.name, source=name)
+        planned[name] = (start, plan)
+    losses = find_losses(Pending({}, kafka=planned, begun={name: {} for name in planned}))
+    return [f"source {name}: {loss.to_dict()}" for name, loss in losses.items()]

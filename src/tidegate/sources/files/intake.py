@@ -1,0 +1,411 @@
+"""The intake: what is owed to Spark, under safe names, ``state/<name>/intake/<source>/[k=v/]<id>.<ext>``.
+
+Spark reads this folder and never the user's. Odd names, time stamps and later changes of the folder therefore do not
+reach it, and every file it reads has its row in the ledger first. A file is a hard link to the very file that was
+looked at, whatever its name leads to by then, so one that is deleted or replaced before it was read keeps its content.
+Where no hard link can be had (another device, another owner, too many links) it is a copy. Of a source whose files are
+appended to (``on_change: reread_tail``) it holds copies of the lines that are owed.
+
+Every function may be repeated after a crash, and by two processes at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import secrets
+import stat
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidegate import storage
+from tidegate.project import PipelinePaths, Project
+from tidegate.sources.files.content import (
+    Mark,
+    NotTaken,
+    header_end,
+    line_end,
+    mark_of,
+    opened,
+    read_range,
+    reopen,
+)
+from tidegate.sources.files.ledger import Ledger, LedgerRow, NewFile, piece_number, piece_path, shown_path
+from tidegate.sources.files.line_numbers import line_number as line_number
+from tidegate.sources.files.line_numbers import line_numbers as line_numbers
+from tidegate.sources.files.pieces import Piece, copy_piece
+from tidegate.spec.models import FilesSource
+
+if TYPE_CHECKING:
+    from tidegate.sources.files.scan import FileEntry
+
+DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+
+_NO_HARD_LINK = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES}
+_GONE = (FileNotFoundError, NotADirectoryError)
+_TOKEN = slice(11, 19)
+"""Where the random part stands in a link's name."""
+# What Hive escapes in a k=v folder name, and what Spark reads back; bytes that are not Unicode are escaped with them.
+_HIVE_SPECIAL = re.compile("[\x01-\x1f\x7f\"#%'*/:=?\\\\{}\\[\\]^\udc80-\udcff]")
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """``links`` are in the intake now; ``gone`` [{path, why}] went away, or away from us, since they were listed."""
+
+    links: tuple[str, ...]
+    gone: tuple[dict[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Restored:
+    """``links`` were made again. ``lost`` paths were taken, never read, and are gone: report them, then
+    :meth:`Ledger.drop_linked`. ``changed`` paths are there and are read as they are now, not as they were taken."""
+
+    links: tuple[str, ...]
+    lost: tuple[str, ...]
+    changed: tuple[str, ...]
+
+
+def admit(
+    paths: PipelinePaths,
+    source_name: str,
+    spec: FilesSource,
+    entries: Sequence[FileEntry],
+    ledger: Ledger,
+) -> Admitted:
+    """Take the listed files: ledger rows first, in one transaction, then the links; the folder exists afterwards.
+
+    Pieces are copied, durably, before the ledger speaks of them.
+    """
+    intake = paths.intake(source_name)
+    intake.mkdir(parents=True, exist_ok=True)
+    if not entries:
+        return Admitted((), ())
+    gone: list[dict[str, str]] = []
+    files: list[NewFile] = []
+    for entry in entries:
+        folder = partition_folder(entry.partition)
+        try:
+            files.append(
+                NewFile(entry.path, entry.size, entry.mtime_ns, folder)
+                if entry.piece is None
+                else _copy_aside(intake, entry, entry.piece, folder, spec)
+            )
+        except (*_GONE, PermissionError, NotTaken) as error:
+            gone.append({"path": shown_path(entry.path), "why": _why_gone(error)})
+    storage.fsync_dir(intake)
+    _end_before(ledger, source_name, [file.path for file in files if file.until is not None])
+    rows = ledger.add_links(source_name, files)
+    placed, not_there = _place(intake, rows, {entry.path: entry for entry in entries}, files)
+    ledger.note_content(source_name, [(path, *content) for path, content in placed.items() if content is not None])
+    ledger.drop_linked(source_name, [row.path for row, _ in not_there])
+    gone += [{"path": shown_path(row.path), "why": why} for row, why in not_there]
+    links = [row.link for row in rows if row.path in placed]
+    _sync_folders(intake, links)
+    return Admitted(tuple(links), tuple(gone))
+
+
+_Content = tuple[int, Mark]
+
+
+def _place(
+    intake: Path, rows: Sequence[LedgerRow], entries: Mapping[str, FileEntry], files: Sequence[NewFile]
+) -> tuple[dict[str, _Content | None], list[tuple[LedgerRow, str]]]:
+    """Put what the ledger speaks of into the intake: {row's path: (ctime_ns, mark) of what was linked}, and the rows
+    whose file is not there to be read."""
+    mine = {file.path: file for file in files}
+    placed: dict[str, _Content | None] = {}
+    not_there: list[tuple[LedgerRow, str]] = []
+    for row in rows:
+        file, entry = mine[row.path], entries[row.path]
+        if row.state != "linked":
+            continue  # taken by somebody else between listing and here
+        if row.until is not None:
+            if (row.begin, row.until) == (file.begin, file.until):
+                _bring_in(intake, row.link, file.token)
+                placed[row.path] = None
+            continue
+        try:
+            with opened(entry.abs_path, entry.roots, entry.judged) as handle:
+                found = os.fstat(handle)
+                if (found.st_size, found.st_mtime_ns) != (entry.size, entry.mtime_ns):
+                    raise NotTaken("changed since it was listed")
+                placed[row.path] = _link(handle, intake / row.link)
+        except (*_GONE, PermissionError, NotTaken) as error:
+            not_there.append((row, _why_gone(error)))
+    return placed, not_there
+
+
+def _why_gone(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return f"listed, but not there to be read: {error.strerror}"
+    return f"{error}: the next run looks again"
+
+
+def _end_before(ledger: Ledger, source_name: str, pieces: Sequence[str]) -> None:
+    """What stands before these pieces ends there, and what was reported of it is read now."""
+    if not pieces:
+        return
+    numbers = [(shown_path(path), piece_number(path)) for path in pieces]
+    ledger.end_whole(source_name, [path for path, number in numbers if number == 1])
+    before = [path if number == 1 else piece_path(path, number - 1) for path, number in numbers if number]
+    ledger.close_noted(source_name, before)
+
+
+def restore_links(
+    project: Project, paths: PipelinePaths, source_name: str, spec: FilesSource, ledger: Ledger
+) -> Restored:
+    """Make sure that every file that is owed to Spark is in the intake; to be called before each ingest.
+
+    Costs next to nothing when nothing is owed.
+    """
+    from tidegate.sources.files.scan import source_roots
+
+    intake = paths.intake(source_name)
+    links: list[str] = []
+    lost: list[str] = []
+    changed: list[str] = []
+    roots: tuple[str, ...] | None = None
+    for row in ledger.rows(source_name, state="linked"):
+        link = intake / row.link
+        there = _stat(link)
+        if there is None:
+            roots = source_roots(project, spec) if roots is None else roots
+            with contextlib.suppress(*_GONE):
+                link.unlink()  # a symbolic link, which this never makes
+            try:
+                _restore(project, intake, row, spec, roots)
+            except (*_GONE, PermissionError, NotTaken):
+                lost.append(row.path)
+                continue
+            links.append(row.link)
+            there = _stat(link)
+        if row.until is None and there != (row.size, row.mtime_ns):
+            changed.append(row.path)
+    _sync_folders(intake, links)
+    return Restored(tuple(links), tuple(lost), tuple(changed))
+
+
+def _restore(project: Project, intake: Path, row: LedgerRow, spec: FilesSource, roots: Sequence[str]) -> None:
+    if _bring_in(intake, row.link, row.link.rsplit("/", 1)[-1][_TOKEN]):
+        return
+    with opened(source_path(project, shown_path(row.path)), roots) as handle:
+        if row.until is None:
+            _link(handle, intake / row.link)
+            return
+        with reopen(handle) as reader:
+            if row.mark is not None and mark_of(reader, row.mark.size) != row.mark:
+                raise NotTaken("its beginning is another now")
+            header = (header_end(reader, row.begin, spec) or 0) if row.begin else 0
+        token = secrets.token_hex(4)
+        copy_piece(handle, Piece(row.begin, row.until, header), _aside(intake, token), line_end(spec))
+    _bring_in(intake, row.link, token)
+
+
+def relink(paths: PipelinePaths, source_name: str, rows: Mapping[LedgerRow, Path], ledger: Ledger) -> None:
+    """Each of these rows, which wait to be read, gets a new link: to the file given for it, not to what its link holds.
+
+    A new name, since a process that sleeps over the old one may still put something there.
+    To be followed by :func:`restore_links`.
+    """
+    intake = paths.intake(source_name)
+    intake.mkdir(parents=True, exist_ok=True)
+    moved = []
+    for row, file in rows.items():
+        folder, slash, name = row.link.rpartition("/")
+        token = secrets.token_hex(4)
+        hidden = Path(_aside(intake, token))  # known to nobody until the ledger speaks of its name
+        handle = os.open(file, os.O_PATH | os.O_CLOEXEC)
+        try:
+            _link(handle, hidden)
+        finally:
+            os.close(handle)
+        moved.append((row.path, row.link, f"{folder}{slash}{name[: _TOKEN.start]}{token}{name[_TOKEN.stop :]}"))
+    if moved:
+        storage.fsync_dir(intake)
+        ledger.relink(source_name, moved)
+
+
+def link_file(entry: FileEntry, target: Path) -> None:
+    """All of a listed file as it is now, for a look at it. Raises NotTaken or OSError when it is another by now."""
+    with opened(entry.abs_path, entry.roots, entry.judged) as handle:
+        _link(handle, target)
+
+
+def remove_links(paths: PipelinePaths, links: Iterable[tuple[str, str]], ledger: Ledger) -> int:
+    """Remove the links of published files, as :meth:`Ledger.mark_published` returns them, and the folders left empty.
+
+    Returns how many were given. The user's files stay as they are.
+    """
+    links = list(links)
+    folders: dict[Path, Path] = {}
+    by_source: dict[str, list[str]] = {}
+    for source_name, link in links:
+        by_source.setdefault(source_name, []).append(link)
+    for source_name, some in by_source.items():
+        intake = paths.intake(source_name)
+        rows = {row.link: row for row in ledger.rows(source_name, links=some)}
+        same = [one for link in some if (one := _remove_link(intake / link, rows.get(link))) is not None]
+        if same:
+            ledger.note_same(source_name, same)
+        folders |= {(intake / link).parent: intake for link in some}
+    for folder, intake in folders.items():
+        _prune(folder, intake)
+    if links:
+        ledger.forget_links(link for _, link in links)
+    return len(links)
+
+
+def sweep_intake(paths: PipelinePaths, source_name: str, ledger: Ledger, *, keep_staged: bool = True) -> list[str]:
+    """Remove what Spark must not read: links of published or unknown files and, for a new checkpoint
+    (``keep_staged=False``), of files staged under the old one. Returns the links removed."""
+    intake = paths.intake(source_name)
+    found = [
+        os.path.relpath(os.path.join(folder, name), intake) for folder, _, names in os.walk(intake) for name in names
+    ]
+    kept = {"linked", "staged"} if keep_staged else {"linked"}
+    states = {row.link: row.state for row in ledger.rows(source_name, links=found)}
+    swept = [link for link in found if states.get(link) not in kept]
+    for link in swept:
+        with contextlib.suppress(*_GONE):
+            (intake / link).unlink()
+        _prune((intake / link).parent, intake)
+    ledger.forget_links(link for link in swept if states.get(link) == "published")
+    return swept
+
+
+def source_path(project: Project, path: str) -> str:
+    """The absolute path of a file that the ledger knows as ``path``."""
+    return os.path.join(os.path.abspath(project.root), path)
+
+
+def partition_folder(partition: Mapping[str, str | None]) -> str:
+    """``k=v/...`` as Spark reads it back; "" without partitions. A value of None or "" is Hive's default partition."""
+    return "/".join(f"{escape_hive(key)}={escape_hive(value or DEFAULT_PARTITION)}" for key, value in partition.items())
+
+
+def escape_hive(text: str) -> str:
+    """A partition key or value as part of a folder name."""
+    return _HIVE_SPECIAL.sub(lambda match: "".join(f"%{byte:02X}" for byte in os.fsencode(match[0])), text)
+
+
+def unescape_hive(text: str) -> str:
+    """What :func:`escape_hive`, Hive or Spark wrote; a stray ``%`` stays."""
+    return re.sub("%([0-9A-Fa-f]{2})", lambda match: chr(int(match[1], 16)), text)
+
+
+def _remove_link(link: Path, row: LedgerRow | None) -> tuple[str, int, int] | None:
+    """Remove a link; (path, mtime_ns, ctime_ns) of its file, whose ctime that changes, if nothing else had."""
+    try:
+        handle = os.open(link, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        before = os.fstat(handle)
+        with contextlib.suppress(*_GONE):
+            link.unlink()
+        if row is None or before.st_nlink == 1 or before.st_ctime_ns != row.ctime_ns:
+            return None
+        return row.path, row.mtime_ns, os.fstat(handle).st_ctime_ns
+    finally:
+        os.close(handle)
+
+
+def _copy_aside(intake: Path, entry: FileEntry, piece: Piece, folder: str, spec: FilesSource) -> NewFile:
+    """Copy a piece under a hidden name, which its link's name will tell."""
+    token = secrets.token_hex(4)
+    with opened(entry.abs_path, entry.roots) as handle:
+        lines, mark = copy_piece(handle, piece, _aside(intake, token), line_end(spec))
+    of_piece = (token, piece.begin, piece.until, piece.line_offset, lines, entry.ctime_ns, mark)
+    return NewFile(entry.path, entry.size, entry.mtime_ns, folder, *of_piece)
+
+
+def _aside(intake: Path, token: str) -> str:
+    return str(intake / f".{token}.copy")
+
+
+def _bring_in(intake: Path, link: str, token: str) -> bool:
+    """Give a copy the name of its link; whether it is there."""
+    path = intake / link
+    for is_again in (False, True):
+        try:
+            os.rename(_aside(intake, token), path)
+            return True
+        except FileNotFoundError:
+            if is_again or path.parent.is_dir():
+                return path.exists()
+            path.parent.mkdir(parents=True)
+    return False
+
+
+def _link(handle: int, link: Path) -> _Content:
+    """A hard link to the file of an O_PATH handle, or a copy of it; its ctime after that, and its mark."""
+    link.parent.mkdir(parents=True, exist_ok=True)
+    with reopen(handle) as reader:  # what may not be read is not linked either
+        try:
+            # Given by its handle, since what its name leads to may be another file by now; the second handle is not
+            # used, but makes Python follow the first.
+            os.link(f"/proc/self/fd/{handle}", link, src_dir_fd=handle, follow_symlinks=True)
+        except FileExistsError:
+            pass
+        except OSError as error:
+            if storage.is_disk_full(error):
+                raise storage.disk_full(link) from error
+            if error.errno not in _NO_HARD_LINK:
+                raise
+            _copy(reader, link)
+        found = os.fstat(reader)
+        return found.st_ctime_ns, mark_of(reader, found.st_size)
+
+
+def _copy(reader: int, link: Path) -> None:
+    before = os.fstat(reader)
+    part = link.with_name(f".{link.name}.{secrets.token_hex(6)}.tmp")
+    try:
+        with open(part, "xb") as out:
+            for chunk in read_range(reader, 0, before.st_size):
+                out.write(chunk)
+            out.flush()
+            os.utime(out.fileno(), ns=(before.st_atime_ns, before.st_mtime_ns))
+            os.fsync(out.fileno())
+        after = os.fstat(reader)
+        if (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
+            raise NotTaken("changed while it was copied")
+        os.rename(part, link)
+    except OSError as error:
+        if storage.is_disk_full(error):
+            raise storage.disk_full(link) from error
+        raise
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _stat(path: Path) -> tuple[int, int] | None:
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return (found.st_size, found.st_mtime_ns) if stat.S_ISREG(found.st_mode) else None
+
+
+def _sync_folders(intake: Path, links: Sequence[str]) -> None:
+    if links:
+        state = intake.parents[1]
+        inside = {(intake / link).parent for link in links}
+        folders = {above for folder in inside for above in (folder, *folder.parents) if above.is_relative_to(state)}
+        for folder in sorted(folders, reverse=True):
+            storage.fsync_dir(folder)
+
+
+def _prune(folder: Path, intake: Path) -> None:
+    while folder != intake:
+        try:
+            folder.rmdir()
+        except OSError:
+            return
+        folder = folder.parent

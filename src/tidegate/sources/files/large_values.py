@@ -1,0 +1,167 @@
+"""Values of parquet, orc and avro files that are too large for a record, found before Spark reads the file.
+
+A few hundred bytes of such a file can stand for gigabytes: an array of one number, forty million times. Spark holds a
+value several times over, so one that is too large would end each driver of a run, and the next run's too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tidegate.sources.bounds import LONGEST_RECORD_BYTES
+from tidegate.sources.files import avro_file
+from tidegate.spec.as_read import is_to_infer
+from tidegate.spec.ddl import parse_ddl
+from tidegate.spec.models import FilesSource
+
+_BATCH_BYTES, _BATCH_ROWS = 32 << 20, 4096
+"""What is held of a parquet file at once, as far as its footer tells; one value is held whole."""
+_ORC_BATCH_ROWS = 512
+_UNREAD_BYTES = 512 << 20
+"""A column whose rows are too large on average, and which is larger than this, is not read to find the largest row."""
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
+_NAMED_AT_MOST = 10
+
+
+def why_too_large(path: Path, spec: FilesSource) -> str | None:
+    """The values of the file that are too large, in words; None where there are none, and for a file that cannot be
+    read, of which its reader says why. Of parquet only those columns are read whose footer leaves it open; the columns
+    that the schema lacks are not looked at, since Spark does not read them. Where it is still to be
+    inferred, all are."""
+    import pyarrow as pa
+
+    declared = None if is_to_infer(spec) else {column.name.lower() for column in parse_ddl(spec.schema_ or "")}
+    named: list[str] = []
+    more = 0
+    try:
+        for found in _find_large(path, spec.format, declared):
+            if len(named) < _NAMED_AT_MOST:
+                named.append(found)
+            else:
+                more += 1
+    except (pa.ArrowException, OSError, avro_file.NotAvro):
+        return None
+    if not named:
+        return None
+    others = f", and {more:,} more are as large" if more else ""
+    return f"{', '.join(named)}{others}; the limit is {LONGEST_RECORD_BYTES:,} bytes"
+
+
+def _find_large(path: Path, kind: str, declared: set[str] | None) -> Iterator[str]:
+    if kind == "avro":
+        return avro_file.find_large_blocks(path, LONGEST_RECORD_BYTES)
+    return (_in_parquet if kind == "parquet" else _in_orc)(path, declared)
+
+
+def _in_parquet(path: Path, declared: set[str] | None) -> Iterator[str]:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        names = [name for name in file.schema_arrow.names if declared is None or name.lower() in declared]
+        first = 0
+        for number in range(file.num_row_groups):
+            group = file.metadata.row_group(number)
+            sizes = {name: _at_most(file.schema, group, name) for name in names} if group.num_rows else {}
+            for name, (surely, at_most) in sizes.items():
+                if at_most <= LONGEST_RECORD_BYTES:
+                    continue
+                if surely > max(_UNREAD_BYTES, group.num_rows * LONGEST_RECORD_BYTES):
+                    yield f"rows {first + 1:,} to {first + group.num_rows:,}: column {name} has {surely:,} bytes"
+                    continue
+                rows = max(1, min(_BATCH_ROWS, _BATCH_BYTES * group.num_rows // max(surely, 1)))
+                batches = file.iter_batches(rows, [number], [name], use_threads=False)
+                yield from _in_batches((batch.column(0) for batch in batches), name, first)
+            first += group.num_rows
+
+
+def _at_most(schema: Any, group: Any, name: str) -> tuple[int, int]:
+    """The bytes that a column of a row group has by its footer at least, and the bytes that one value of it can have at
+    most."""
+    surely = at_most = 0
+    for index in range(group.num_columns):
+        chunk, leaf = group.column(index), schema.column(index)
+        if leaf.path != name and not leaf.path.startswith(f"{name}."):
+            continue
+        is_text = leaf.physical_type not in _WIDTHS
+        unpacked = chunk.num_values * _WIDTHS.get(leaf.physical_type, 4)
+        surely += max(unpacked, chunk.total_uncompressed_size) if is_text else unpacked
+        if leaf.max_repetition_level:  # a text of the dictionary may come as often as there are values
+            at_most += chunk.num_values * chunk.total_uncompressed_size if is_text else unpacked
+        else:
+            at_most += chunk.total_uncompressed_size if is_text else 0
+    return surely, at_most
+
+
+def _in_orc(path: Path, declared: set[str] | None) -> Iterator[str]:
+    import pyarrow.dataset as ds
+    import pyarrow.types as kinds
+
+    data = ds.dataset(str(path), format="orc")
+    for field in data.schema:
+        is_read = declared is None or field.name.lower() in declared
+        if is_read and (kinds.is_nested(field.type) or _is_text(field.type)):
+            batches = data.scanner(
+                columns=[field.name], batch_size=_ORC_BATCH_ROWS, batch_readahead=1, use_threads=False
+            ).to_batches()
+            yield from _in_batches((batch.column(0) for batch in batches), field.name, 0)
+
+
+def _in_batches(columns: Iterator[Any], name: str, first: int) -> Iterator[str]:
+    """The rows whose value is too large, counted from ``first``."""
+    for column in columns:
+        sizes = _sizes(column)
+        for index in (sizes > LONGEST_RECORD_BYTES).nonzero()[0]:
+            yield f"row {first + int(index) + 1:,}: column {name} has {int(sizes[index]):,} bytes"
+        first += len(column)
+
+
+def _sizes(array: Any) -> Any:
+    """The bytes of each value, as numpy's integers; those of what is inside it included."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.types as kinds
+
+    kind = array.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return _sizes(array.storage)
+    if kinds.is_string_view(kind) or kinds.is_binary_view(kind):  # so other writers than pyarrow call a text
+        return _sizes(array.cast(pa.large_binary()))
+    if kinds.is_list_view(kind) or kinds.is_large_list_view(kind):
+        return _sizes(array.cast(pa.large_list(kind.value_type)))
+    if kinds.is_dictionary(kind):
+        return _sizes(array.dictionary_decode())
+    if _is_text(kind):
+        return pc.binary_length(array).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    if kinds.is_struct(kind):
+        return sum((_sizes(array.field(index)) for index in range(kind.num_fields)), np.zeros(len(array), np.int64))
+    if kinds.is_fixed_size_list(kind):
+        inner = _sizes(array.values)[array.offset * kind.list_size :][: len(array) * kind.list_size]
+        return inner.reshape(len(array), kind.list_size).sum(axis=1)
+    if kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_map(kind):
+        values, offsets = array.values, array.offsets.to_numpy().astype(np.int64)
+        if (width := _width(values.type)) is not None:
+            return np.diff(offsets) * width
+        # A text, or a list, in a list takes a few bytes even where it is empty.
+        until = np.concatenate([[0], np.cumsum(_sizes(values) + 4)])
+        return until[offsets[1:]] - until[offsets[:-1]]
+    return np.full(len(array), _width(kind) or 1, np.int64)
+
+
+def _width(kind: Any) -> int | None:
+    """The bytes of each value of a type; None where they differ."""
+    import pyarrow as pa
+    import pyarrow.types as kinds
+
+    if kinds.is_nested(kind) or kinds.is_dictionary(kind) or _is_text(kind) or isinstance(kind, pa.BaseExtensionType):
+        return None
+    return 1 if kinds.is_null(kind) else max(1, int(kind.bit_width) // 8)
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow.types as kinds
+
+    tests = (kinds.is_string, kinds.is_large_string, kinds.is_binary, kinds.is_large_binary)
+    return any(test(kind) for test in (*tests, kinds.is_string_view, kinds.is_binary_view))

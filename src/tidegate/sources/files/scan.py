@@ -1,0 +1,530 @@
+"""What is new in a file source, found out without a JVM and without touching anything.
+
+A file is known by its path and is read once, whatever its time stamps. Taken are regular files in the folder, in its
+``k=v`` sub-folders, or matching the glob. Everything else is named in ``skipped`` with the reason, on every scan:
+nothing is passed over in silence.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from tidegate.errors import SourceLostError, UsageError
+from tidegate.project import PipelinePaths, Project
+from tidegate.sources.files.content import NotTaken, ends_in_line_break, is_line_format, mark_of, opened, reopen
+from tidegate.sources.files.intake import DEFAULT_PARTITION, unescape_hive
+from tidegate.sources.files.ledger import (
+    Acknowledged,
+    Ledger,
+    LedgerRow,
+    NewFile,
+    Start,
+    piece_number,
+    piece_path,
+    shown_path,
+)
+from tidegate.sources.files.listing import Listing, find_roots, list_source
+from tidegate.sources.files.partition_values import fits_value
+from tidegate.sources.files.pieces import GREW, Changed, Piece, compare, first_piece, known_state, next_piece
+from tidegate.spec.models import FilesSource
+
+POLICIES = {"report": "not read again", "fail": "stops the run", "reread_tail": "not read again"}
+"""What becomes of a file that changed after it was read, by ``on_change``; lines that were appended to one are read."""
+
+OPEN_LINE_SECONDS = 10.0
+"""How long a file whose last line has no line break is left alone, unless ``settle`` says otherwise."""
+
+
+class FileEntry(NamedTuple):
+    """A file to take. ``path`` as the ledger and the reports name it; ``partition`` holds the values of the schema's
+    columns that stand in its ``k=v`` folders, in one order for all entries, None for Hive's default partition.
+
+    ``device`` and ``inode`` say which file was looked at, ``roots`` below which folders it may lie. With ``piece`` only
+    these bytes of it are taken, and ``size`` is theirs.
+    """
+
+    path: str
+    abs_path: str
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    partition: dict[str, str | None]
+    device: int = 0
+    inode: int = 0
+    roots: tuple[str, ...] = ()
+    piece: Piece | None = None
+
+    @property
+    def judged(self) -> tuple[int, int] | None:
+        """(device, inode) of the file that was looked at, if it was."""
+        return (self.device, self.inode) if self.inode else None
+
+
+@dataclass(frozen=True)
+class FilesScan:
+    """What a source has, compared with its ledger. Paths are relative to the project root where they are inside it.
+
+    ``skipped`` [{path, why}] and ``settling`` [{path, age_seconds, why}] are named on every scan. ``changed``
+    [{path, was, now (size and mtime_ns), how, unread_bytes, policy}] and ``vanished`` [path] are named until
+    :func:`note_scan` has put them on record; both were taken before, so no record of them is owed. ``same`` are files
+    with another time stamp and the content that was read: (row's path, mtime_ns, ctime_ns).
+
+    On a source's first look ``began`` is None, and ``before_start`` are files that were there before its ``start``:
+    they count as taken once :func:`note_first_look` has put them on record.
+    """
+
+    new: tuple[FileEntry, ...]
+    settling: tuple[dict[str, Any], ...]
+    skipped: tuple[dict[str, str], ...]
+    changed: tuple[dict[str, Any], ...]
+    vanished: tuple[str, ...]
+    partition_columns: tuple[str, ...]
+    """Columns of the schema whose value stands in the ``k=v`` folders of the entries."""
+    same: tuple[tuple[str, int, int], ...] = ()
+    before_start: tuple[NewFile, ...] = ()
+    began: Start | None = None
+
+    @property
+    def bytes(self) -> int:
+        """Size of the new files, as they are on disk."""
+        return sum(entry.size for entry in self.new)
+
+    @property
+    def oldest(self) -> datetime | None:
+        """When the new file that waits longest arrived or was last changed, by its ctime, which cannot be set."""
+        if not self.new:
+            return None
+        return datetime.fromtimestamp(min(entry.ctime_ns for entry in self.new) / 1e9, UTC)
+
+
+EMPTY_SCAN = FilesScan((), (), (), (), (), (), began=Start("all", "", 0, 0, told=1))
+"""A folder that is not there yet, and need not be."""
+
+
+def scan_files(
+    project: Project,
+    paths: PipelinePaths,
+    source_name: str,
+    spec: FilesSource,
+    ledger: Ledger,
+    now: float | None = None,
+) -> FilesScan:
+    """Compare the folder with the ledger at ``now`` (seconds since the epoch). Reads names and stats, and a few bytes
+    of files that were just written or have changed.
+
+    Raises SourceLostError SOURCE_MISSING when the folder is not there (an empty one is well), SOURCE_UNREADABLE when it
+    may not be listed, or a folder in it may not on a first look that passes over files; UsageError SOURCE_NOT_LOCAL for
+    a URI.
+    """
+    root = os.path.abspath(project.root)
+    listing = _list(project, paths, source_name, spec)
+    began = ledger.start_of(source_name)
+    starts_ns = start_ns(spec.start) if began is None else None
+    if starts_ns is not None and listing.unlisted:
+        raise SourceLostError(
+            "SOURCE_UNREADABLE",
+            f"source {source_name} of pipeline {paths.name} starts at {spec.start}, and what is there before that "
+            f"cannot be told: no permission to list {listing.unlisted[0]}",
+            where=f"{paths.spec}: sources.{source_name}.start",
+            next_run="looks again; nothing was read or passed over",
+            fix=f"give the user of this process read and search permission on {listing.unlisted[0]}",
+        )
+    prefix = root.rstrip("/") + "/"
+    by_path = {path[len(prefix) :] if path.startswith(prefix) else path: (path, found) for path, found in listing.files}
+    known = ledger.known_states(source_name, list(by_path))
+    look = _Look(spec, listing.roots, time.time() if now is None else now)
+    look.skipped += [{"path": path.removeprefix(prefix), "why": why} for path, why in listing.skipped]
+    differing: list[str] = []
+    for path, (abs_path, found) in by_path.items():
+        state = known.get(path)
+        if state is None and starts_ns is not None and found.st_size and found.st_mtime_ns < starts_ns:
+            look.at_earlier(path, abs_path, found)
+        elif state is None:
+            look.at_new(path, abs_path, found)
+        elif (found.st_size, found.st_mtime_ns) != state[:2] or state[2] not in (None, found.st_ctime_ns):
+            differing.append(path)
+    for path, row in ledger.last_rows(source_name, differing).items():
+        look.at_known(row, ledger.acknowledged(row), *by_path[path])
+    fresh = sorted(look.fresh)
+    pinned = _outstanding_columns(source_name, ledger)
+    columns = pinned or ()
+    if pinned or any("=" in entry.path for entry in fresh):
+        fresh, columns, misplaced = _place_in_partitions(pinned, spec, listing, fresh)
+        look.skipped += misplaced
+    return FilesScan(
+        new=tuple(fresh),
+        settling=tuple(look.settling),
+        skipped=tuple(look.skipped),
+        changed=tuple(look.changed),
+        vanished=_vanished(source_name, ledger, known, listing, prefix),
+        partition_columns=columns,
+        same=tuple(look.same),
+        before_start=tuple(look.earlier),
+        began=began,
+    )
+
+
+def start_ns(start: str) -> float | None:
+    """A first look passes over files last changed before this many nanoseconds since the epoch; None: over none."""
+    if start == "all":
+        return None
+    if start == "now":
+        return math.inf
+    return (datetime.fromisoformat(start) - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1) * 1000
+
+
+class _Look:
+    """What one scan makes of each file."""
+
+    def __init__(self, spec: FilesSource, roots: tuple[str, ...], now: float) -> None:
+        self.spec, self.roots, self.now = spec, roots, now
+        self.wait = OPEN_LINE_SECONDS if spec.settle is None else spec.settle
+        self.fresh: list[FileEntry] = []
+        self.settling: list[dict[str, Any]] = []
+        self.skipped: list[dict[str, str]] = []
+        self.changed: list[dict[str, Any]] = []
+        self.same: list[tuple[str, int, int]] = []
+        self.earlier: list[NewFile] = []
+
+    def at_earlier(self, path: str, abs_path: str, found: os.stat_result) -> None:
+        """A file that was there before the source's start: nothing of it is read."""
+        whole = NewFile(path, found.st_size, found.st_mtime_ns, "", ctime_ns=found.st_ctime_ns)
+        if not self._takes_pieces(path):
+            self.earlier.append(whole)
+            return
+        # Lines that are appended later are read from here on, so its beginning must be known again. A line that is
+        # being written was not there yet.
+        try:
+            with opened(abs_path, self.roots) as handle, reopen(handle) as reader:
+                piece = first_piece(reader, found.st_size, self.spec, is_still=not self._may_be_open(found))
+                if piece is None:
+                    self._settle(path, found, _OPEN_LINE)
+                    return
+                mark = mark_of(reader, piece.until)
+        except (NotTaken, OSError):
+            self.earlier.append(whole)
+        else:
+            self.earlier.append(whole._replace(size=piece.until, until=piece.until, mark=mark))
+
+    def at_new(self, path: str, abs_path: str, found: os.stat_result) -> None:
+        """A file that was never taken."""
+        if not found.st_size:
+            self.skipped.append({"path": path, "why": "empty: taken as soon as there is something in it"})
+        elif self._is_settling(found):
+            self._settle(path, found, "")
+        elif not os.access(abs_path, os.R_OK):
+            self.skipped.append({"path": path, "why": "no permission to read it"})
+        elif not is_line_format(self.spec, path) or not (self._takes_pieces(path) or self._may_be_open(found)):
+            self._take(path, abs_path, found, None)
+        else:
+            try:
+                with opened(abs_path, self.roots) as handle, reopen(handle) as reader:
+                    self._at_lines(path, abs_path, found, reader)
+            except NotTaken as error:
+                self.skipped.append({"path": path, "why": str(error)})
+            except OSError as error:
+                self.skipped.append({"path": path, "why": f"cannot be read: {error.strerror}"})
+
+    def _at_lines(self, path: str, abs_path: str, found: os.stat_result, reader: int) -> None:
+        if self._takes_pieces(path):
+            piece = first_piece(reader, found.st_size, self.spec, is_still=not self._may_be_open(found))
+            if piece is not None:
+                self._take(path, abs_path, found, piece)
+            if piece is None or piece.until < found.st_size:
+                self._settle(path, found, _OPEN_LINE)
+        elif ends_in_line_break(reader, found.st_size, self.spec):
+            self._take(path, abs_path, found, None)
+        else:
+            self._settle(path, found, _OPEN_LINE)
+
+    def at_known(self, row: LedgerRow, acknowledged: Acknowledged | None, abs_path: str, found: os.stat_result) -> None:
+        """A file of which something was taken, ``row`` at last, and whose state is another now."""
+        known = known_state(row, acknowledged)
+        # Until it is staged, what is read is decided when it is read, and recorded then.
+        if row.state == "linked" or (known.size, known.mtime_ns, known.ctime_ns) == (
+            *(found.st_size, found.st_mtime_ns),
+            None if known.ctime_ns is None else found.st_ctime_ns,
+        ):
+            return
+        path = shown_path(row.path)
+        is_noted = row.noted == (found.st_size, found.st_mtime_ns)
+        if is_noted and not self._takes_pieces(path):
+            return
+        piece: Piece | Changed | None
+        try:
+            with opened(abs_path, self.roots) as handle, reopen(handle) as reader:
+                change = piece = compare(reader, found, known)
+                if change is not None and change.how == GREW and known.mark is not None and self._takes_pieces(path):
+                    still = not self._may_be_open(found)
+                    piece = next_piece(reader, found.st_size, self.spec, row, acknowledged, is_still=still)
+        except (NotTaken, OSError):
+            change = piece = compare(None, found, known)
+        if change is None:
+            self.same.append((row.path, found.st_mtime_ns, found.st_ctime_ns))
+        elif isinstance(piece, Changed):
+            if not is_noted:
+                self._change(path, known.size, known.mtime_ns, found, piece)
+        elif self._is_settling(found):
+            self._settle(path, found, "")
+        else:
+            if piece is not None:
+                self._take(piece_path(path, piece_number(row.path) + 1), abs_path, found, piece)
+            if piece is None or piece.until < found.st_size:
+                self._settle(path, found, _OPEN_LINE)
+
+    def _takes_pieces(self, path: str) -> bool:
+        return self.spec.on_change == "reread_tail" and is_line_format(self.spec, path)
+
+    def _is_settling(self, found: os.stat_result) -> bool:
+        return bool(self.spec.settle) and self._may_be_open(found)
+
+    def _may_be_open(self, found: os.stat_result) -> bool:
+        return self.wait > 0 and _age_seconds(found, self.now) < self.wait
+
+    def _take(self, path: str, abs_path: str, found: os.stat_result, piece: Piece | None) -> None:
+        size = found.st_size if piece is None else piece.until - piece.begin
+        stamps = (found.st_mtime_ns, found.st_ctime_ns)
+        self.fresh.append(FileEntry(path, abs_path, size, *stamps, {}, found.st_dev, found.st_ino, self.roots, piece))
+
+    def _settle(self, path: str, found: os.stat_result, what: str) -> None:
+        age = round(_age_seconds(found, self.now), 3)
+        why = f"{what}changed {age:.1f} seconds ago, taken when it has not for {self.wait:g}"
+        self.settling.append({"path": path, "age_seconds": age, "why": why})
+
+    def _change(self, path: str, size: int, mtime_ns: int, found: os.stat_result, changed: Changed) -> None:
+        self.changed.append(
+            {
+                "path": path,
+                "was": {"size": size, "mtime_ns": mtime_ns},
+                "now": {"size": found.st_size, "mtime_ns": found.st_mtime_ns},
+                "how": changed.how,
+                "unread_bytes": changed.unread_bytes,
+                "policy": POLICIES[self.spec.on_change],
+            }
+        )
+
+
+_OPEN_LINE = "its last line has no line break, and may be half written: "
+
+
+def list_static(
+    project: Project, paths: PipelinePaths, source_name: str, spec: FilesSource
+) -> tuple[list[FileEntry], tuple[str, ...]]:
+    """All files of a static source by path, and the columns of the schema whose values stand in their folders.
+
+    Raises what :func:`scan_files` does, and SourceLostError STATIC_EMPTY when there is no file with anything in it: a
+    join with nothing would drop or blank every row in silence.
+    """
+    listing = _list(project, paths, source_name, spec)
+    prefix = os.path.abspath(project.root).rstrip("/") + "/"
+    entries = sorted(
+        FileEntry(
+            *(path.removeprefix(prefix), path, found.st_size, found.st_mtime_ns, found.st_ctime_ns, {}),
+            *(found.st_dev, found.st_ino, listing.roots),
+        )
+        for path, found in listing.files
+        if found.st_size
+    )
+    if not entries:
+        raise static_is_empty(paths, source_name, spec)
+    placed, columns, misplaced = _place_in_partitions(None, spec, listing, entries)
+    if misplaced:
+        raise SourceLostError(
+            "STATIC_MIXED",
+            f"static source {source_name}: {misplaced[0]['path']}: {misplaced[0]['why']}",
+            where=f"{paths.spec}: sources.{source_name}.path",
+            next_run="looks again; nothing was read",
+            fix="keep all its files in folders of the same columns",
+        )
+    return placed, columns
+
+
+def static_is_empty(paths: PipelinePaths, source_name: str, spec: FilesSource) -> SourceLostError:
+    """The error for a static source without any record."""
+    return SourceLostError(
+        "STATIC_EMPTY",
+        f"the static source {source_name} of pipeline {paths.name} has no file with anything in it",
+        where=f"{paths.spec}: sources.{source_name}.path",
+        next_run="looks again; nothing was read",
+        fix=f"put its files into {spec.path}, or correct the path",
+    )
+
+
+def static_is_unreadable(pipeline: str, source_name: str, file: str, why: str) -> UsageError:
+    """The error for a file of a static source that cannot be read, or holds what is too large: rows of it that were
+    left out would be missing from a join."""
+    return UsageError(
+        "STATIC_UNREADABLE",
+        f"the file {file} of the static source {source_name} cannot be read: {why}",
+        where=file,
+        next_run="reads the source as it is then; nothing is lost",
+        fix=f"correct or replace the file, or take it away, then `tidegate run {pipeline}`",
+    )
+
+
+def note_scan(ledger: Ledger, source_name: str, scan: FilesScan) -> None:
+    """Put the changes and absences of ``scan`` on record; to be called once a report names them."""
+    if scan.changed:
+        rows = ledger.last_rows(source_name, [one["path"] for one in scan.changed])
+        changes = [
+            (rows[one["path"]].path, *one["now"].values(), one["how"], one["unread_bytes"]) for one in scan.changed
+        ]
+        ledger.note_changed(source_name, changes)
+    if scan.same:
+        ledger.note_same(source_name, scan.same)
+    if scan.vanished:
+        ledger.note_vanished(source_name, scan.vanished)
+
+
+def note_first_look(ledger: Ledger, source_name: str, spec: FilesSource, scan: FilesScan) -> bool:
+    """Put on record how the source began, if ``scan`` was the first look at it, and what was there before its start.
+
+    Returns whether anything was: those files count as taken from now on.
+    """
+    if scan.began is not None:
+        return False
+    ledger.note_start(source_name, spec.start, scan.before_start)
+    return bool(scan.before_start)
+
+
+def source_roots(project: Project, spec: FilesSource) -> tuple[str, ...]:
+    """The folders below which the files of a source may lie, wherever links lead; real paths."""
+    return find_roots(*_top_and_links(project, spec))
+
+
+def _top_and_links(project: Project, spec: FilesSource) -> tuple[str, list[str]]:
+    root = os.path.abspath(project.root)
+    given = [path.removeprefix("file://") for path in (spec.path, *spec.follow_links)]
+    # Two slashes in front are kept by normpath, and mean nothing here.
+    top, *links = ("/" + os.path.normpath(os.path.join(root, path)).lstrip("/") for path in given)
+    return top, links
+
+
+def _list(project: Project, paths: PipelinePaths, source_name: str, spec: FilesSource) -> Listing:
+    where = f"{paths.spec}: sources.{source_name}.path"
+    path = spec.path.removeprefix("file://")
+    if "://" in path:
+        raise UsageError(
+            "SOURCE_NOT_LOCAL",
+            f"source {source_name} of pipeline {paths.name} is at {path}; files are read from local or mounted folders",
+            where=where,
+            next_run="refuses to start until the path is changed",
+            fix="mount the store as a folder, or copy its files into one, and give that folder as path",
+        )
+    try:
+        return list_source(
+            *_top_and_links(project, spec),
+            name_filter=spec.options.get("pathGlobFilter"),
+            is_recursive=str(spec.options.get("recursiveFileLookup", "false")).lower() == "true",
+        )
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise SourceLostError(
+            "SOURCE_MISSING",
+            f"source {source_name} of pipeline {paths.name} has no folder {error.filename}",
+            where=where,
+            next_run="looks again; files that were not taken yet are read once the folder is back",
+            fix=f"mkdir -p {error.filename}, mount what belongs there, or correct the path",
+        ) from error
+    except PermissionError as error:
+        raise SourceLostError(
+            "SOURCE_UNREADABLE",
+            f"source {source_name} of pipeline {paths.name}: no permission to list {error.filename}",
+            where=where,
+            next_run="looks again",
+            fix=f"give the user of this process read and search permission on {error.filename}",
+        ) from error
+
+
+def _age_seconds(found: os.stat_result, now: float) -> float:
+    """Seconds since the last change. The mtime can be set at will, the ctime cannot; a future mtime says nothing."""
+    changed_at = found.st_ctime
+    if found.st_mtime <= now:
+        changed_at = max(changed_at, found.st_mtime)
+    return now - changed_at
+
+
+def _vanished(
+    source_name: str,
+    ledger: Ledger,
+    known: Mapping[str, tuple[int, int, int | None, bool]],
+    listing: Listing,
+    prefix: str,
+) -> tuple[str, ...]:
+    here = sum(1 for *_, vanished in known.values() if not vanished)
+    if ledger.count_present(source_name) <= here:
+        return ()
+    missing = {path for path in map(shown_path, ledger.present_paths(source_name)) if path not in known}
+    # What stands behind a folder that could not be listed, or is skipped now but still there, has not vanished.
+    blind = tuple(folder.removeprefix(prefix) + "/" for folder in listing.unlisted)
+    skipped = {path.removeprefix(prefix) for path, _ in listing.skipped}
+    return tuple(sorted(path for path in missing if path not in skipped and not (blind and path.startswith(blind))))
+
+
+def _place_in_partitions(
+    pinned: tuple[str, ...] | None, spec: FilesSource, listing: Listing, entries: Sequence[FileEntry]
+) -> tuple[list[FileEntry], tuple[str, ...], list[dict[str, str]]]:
+    """The entries with their partition values. All files of a source must agree on which columns stand in folders,
+    since Spark reads the others from inside the files."""
+    columns, kinds = _schema_columns(spec), _column_types(spec) or {}
+    by_folder: dict[str, dict[str, str | None]] = {}
+    for entry in entries:
+        folder = os.path.dirname(entry.abs_path)
+        if folder not in by_folder:
+            by_folder[folder] = partition_of(folder[len(listing.base) :], columns)
+    if pinned is None:
+        pinned = max((tuple(partition) for partition in by_folder.values()), key=len, default=())
+    placed: list[FileEntry] = []
+    misplaced: list[dict[str, str]] = []
+    for entry in entries:
+        partition = by_folder[os.path.dirname(entry.abs_path)]
+        if set(partition) != set(pinned):
+            why = f"its folders give the columns ({', '.join(partition)}), those of the source ({', '.join(pinned)})"
+            misplaced.append({"path": entry.path, "why": why})
+        elif wrong := [one for one, value in partition.items() if not fits_value(value, kinds.get(one, ""))]:
+            told = ", ".join(f"{one}={partition[one]}, and {one} is {kinds[one].upper()}" for one in wrong)
+            misplaced.append({"path": entry.path, "why": f"its folder says {told}"})
+        else:
+            placed.append(entry._replace(partition={column: partition[column] for column in pinned}))
+    return placed, pinned, misplaced
+
+
+def partition_of(folders: str, columns: Mapping[str, str] | None) -> dict[str, str | None]:
+    """The values in ``k=v`` folders, of the ``columns`` {lower-case name: name} or of all; None for Hive's default."""
+    partition: dict[str, str | None] = {}
+    for part in folders.split("/"):
+        key, equals, value = part.partition("=")
+        if not equals or not key:
+            continue
+        key = unescape_hive(key)
+        column = key if columns is None else columns.get(key.lower())
+        if column is not None:
+            partition[column] = None if value == DEFAULT_PARTITION else unescape_hive(value)
+    return partition
+
+
+def _schema_columns(spec: FilesSource) -> dict[str, str] | None:
+    """{lower-case name: name} of the declared columns; None when nothing is declared and every k=v folder counts."""
+    kinds = _column_types(spec)
+    return None if kinds is None else {name.lower(): name for name in kinds}
+
+
+def _column_types(spec: FilesSource) -> dict[str, str] | None:
+    from tidegate.spec.ddl import is_infer, parse_ddl
+
+    if spec.schema_ is None or is_infer(spec.schema_):
+        return None
+    return {name: kind for name, kind, _ in parse_ddl(spec.schema_)}
+
+
+def _outstanding_columns(source_name: str, ledger: Ledger) -> tuple[str, ...] | None:
+    """The partition columns of the links that are in the intake now, which new ones have to match; None: no links."""
+    link = ledger.any_link(source_name)
+    if link is None:
+        return None
+    return tuple(partition_of(os.path.dirname(link), None))

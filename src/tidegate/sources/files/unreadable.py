@@ -1,0 +1,366 @@
+"""Files that cannot be read at all: a torn gzip, a parquet file without its footer, a csv header in another order.
+
+Spark would fail the batch for ever, or with ``ignoreCorruptFiles`` lose rows in silence. Here the file itself is kept
+in ``state/<name>/unreadable/``, a readable stand-in takes its place in the intake (what could be read of it: the whole
+lines before the tear), and the file goes to quarantine as one malformed record.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tidegate import storage
+from tidegate.project import PipelinePaths
+from tidegate.sources.files import avro_file, large_values
+from tidegate.sources.files.content import line_end
+from tidegate.sources.files.intake import relink
+from tidegate.sources.files.ledger import Ledger
+from tidegate.sources.files.long_lines import why_too_long, write_other_lines
+from tidegate.sources.files.scan import partition_of
+from tidegate.sources.files.torn import EMPTY_FILES, TornFile, check_compressed, write_readable_part
+from tidegate.spec.models import SELF_DESCRIBING_FORMATS, FilesSource, SourceSpec
+from tidegate.spec.reader_options import has_line_records
+
+_CHECKED = (".gz", ".bz2")
+_NAMES_A_FILE = ("FAILED_READ_FILE", "CANNOT_READ_FILE_FOOTER", "Could not read footer", "CSV file: ")
+# The machine's fault, not the file's: the next run may well read it.
+_PASSING = (
+    *("Input/output error", "No space left", "OutOfMemoryError", "Too many open files", "Permission denied"),
+    *("Stale file handle", "FILE_NOT_EXIST", "FileNotFoundException"),  # it is there when it is asked about here
+)
+# What univocity, Spark's parser of csv, says of a field beyond maxCharsPerColumn.
+_TOO_LONG = re.compile(r"Length of parsed input \(\d+\) exceeds the maximum number of characters .*?\((\d+)\)")
+_RECORD = re.compile(r"Internal state when error was thrown: line=\d+, column=(?P<column>\d+), record=(?P<record>\d+)")
+_LINK_NAME = re.compile(r"\d{10}-[0-9a-f]{8}[\w.+-]*")
+
+
+def set_aside_unreadable(
+    folder: Path,
+    intake: Path,
+    links: Iterable[str],
+    spec: FilesSource,
+    originals: dict[str, dict[str, Any]],
+    error_text: str = "",
+) -> list[str]:
+    """Put stand-ins for the files that a failed batch cannot be read for. Returns their original paths.
+
+    Text is looked at file by file. For parquet and orc, and where nothing is found, the file that Spark names in
+    ``error_text`` is the one: what another library makes of a file is not what Spark makes of it.
+    """
+    waiting = [link for link in links if not is_set_aside(folder, intake, link)]
+    reasons: dict[str, str] = {}
+    if spec.format not in SELF_DESCRIBING_FORMATS:
+        reasons = {link: reason for link in waiting if (reason := why_unreadable(intake / link, spec)) is not None}
+    return set_aside(folder, intake, reasons or _named_by_spark(intake, waiting, spec, error_text), spec, originals)
+
+
+def set_aside(
+    folder: Path,
+    intake: Path,
+    reasons: Mapping[str, str],
+    spec: FilesSource,
+    originals: dict[str, dict[str, Any]],
+) -> list[str]:
+    """Keep each file of ``reasons`` {link: why} in ``folder`` and put a stand-in in its place. Returns their original
+    paths. May be repeated after a crash."""
+    found = []
+    for link, reason in reasons.items():
+        path = intake / link
+        kept = folder / _flat_name(link)
+        _keep(path.resolve(), kept)
+        original = originals.get(link, {})
+        record = {"link": link, "reason": reason, "kept": kept.name, **original}
+        storage.put_if_absent(_record_path(folder, link), storage.dump_json(record))
+        _put_stand_in(path, spec)
+        found.append(str(original.get("file") or original.get("path", link)))
+    return found
+
+
+def set_aside_vanished(folder: Path, path: Path, link: str, spec: FilesSource, original: Mapping[str, Any]) -> None:
+    """A file that Spark has planned to read is gone: an empty stand-in at ``path``, and the record of it."""
+    record = {"link": link, "reason": "vanished before it was read", "kept": None, **original}
+    storage.put_if_absent(_record_path(folder, link), storage.dump_json(record))
+    storage.replace(path, _empty_file(path, spec))
+
+
+def read_whole_again(paths: PipelinePaths, source_name: str, ledger: Ledger) -> None:
+    """Files in quarantine whole that wait to be read again get new links to what is kept of them, and are as if they
+    had never been read. A file that vanished, or is no longer kept, keeps its stand-in. May be repeated after a crash.
+
+    To be called between :meth:`Ledger.untake` and :func:`tidegate.sources.files.intake.restore_links`.
+    """
+    folder = paths.unreadable
+    names = {name.removesuffix(".json") for name in os.listdir(folder)} if folder.is_dir() else set()
+    if not names:
+        return
+    found = {
+        row: kept
+        for row in ledger.rows(source_name, state="linked")
+        if _flat_name(row.link) in names and (kept := kept_file(folder, row.link)) is not None
+    }
+    relink(paths, source_name, found, ledger)
+    for row in found:
+        storage.remove(_record_path(folder, row.link))
+        storage.remove(found[row])
+
+
+def kept_file(folder: Path, link: str) -> Path | None:
+    """What is kept of a file that is in quarantine whole; None for any other, and for one that vanished."""
+    record = unreadable_record(folder, link)
+    kept = folder / record["kept"] if record is not None and record["kept"] else None
+    return kept if kept is not None and kept.is_file() else None
+
+
+def has_rows(path: Path, spec: FilesSource) -> bool:
+    """Whether the stand-in at ``path`` has rows of the file it stands for."""
+    return spec.format not in SELF_DESCRIBING_FORMATS and path.stat().st_size != len(_empty_file(path, spec))
+
+
+def unreadable_record(folder: Path, link: str) -> dict[str, Any] | None:
+    """{"link", "path", "size", "mtime_ns", "reason", "kept"} of a link that was set aside, else None; ``kept`` is None
+    for a file that vanished."""
+    value = storage.read_json(_record_path(folder, link))
+    return dict(value) if value is not None else None
+
+
+def count_kept_rows(kept: Path, spec: SourceSpec) -> int | None:
+    """The rows of a kept file by its footer; None where it has none, or none that can be read."""
+    if not isinstance(spec, FilesSource) or spec.format not in SELF_DESCRIBING_FORMATS:
+        return None
+    import pyarrow as pa
+
+    try:
+        if spec.format == "avro":
+            return avro_file.count_records(kept)
+        if spec.format == "parquet":
+            import pyarrow.parquet as pq
+
+            return int(pq.read_metadata(kept).num_rows)
+        from pyarrow import orc
+
+        return int(orc.ORCFile(str(kept)).nrows)
+    except (pa.ArrowException, OSError, avro_file.NotAvro):
+        return None
+
+
+def why_unreadable(path: Path, spec: FilesSource) -> str | None:
+    """Why the file cannot be read to its end, or None when it can (or is away: that is another error)."""
+    try:
+        if spec.format == "parquet":
+            return _parquet_fault(path)
+        if spec.format == "orc":
+            return _orc_fault(path)
+        if spec.format == "avro":
+            return _avro_fault(path)
+        if path.suffix in _CHECKED:
+            check_compressed(path)
+        return _header_fault(path, spec) or why_too_long(path, spec)
+    except FileNotFoundError:
+        return None
+    except TornFile as error:
+        return str(error.args[0])
+    except OSError as error:
+        return f"{type(error).__name__}: {error.strerror or error}"
+
+
+def why_too_large(path: Path, spec: FilesSource) -> str | None:
+    """The lines or values of the file that are too large for a record, in words; None where there are none."""
+    if spec.format in SELF_DESCRIBING_FORMATS:
+        return large_values.why_too_large(path, spec)
+    return why_too_long(path, spec)
+
+
+def is_passing(error_text: str) -> bool:
+    """Whether an error of Spark's is the machine's fault, not that of the file it names."""
+    return any(word in error_text for word in _PASSING)
+
+
+def _named_by_spark(intake: Path, links: list[str], spec: FilesSource, error_text: str) -> dict[str, str]:
+    if is_passing(error_text):
+        return {}
+    named = {
+        name.rstrip(".")
+        for line in error_text.splitlines()
+        if any(word in line for word in _NAMES_A_FILE)
+        for name in _LINK_NAME.findall(line)
+    }
+    found = [link for link in links if _flat_name(link) in named and (intake / link).exists()]
+    return {link: why_unreadable(intake / link, spec) or reason_of(error_text) for link in found}
+
+
+def reason_of(error_text: str) -> str:
+    """Why Spark cannot read a file: the last cause it gives, one line, without the file's name in the intake."""
+    if (limit := _TOO_LONG.search(error_text)) and (place := _RECORD.search(error_text, limit.end())):
+        before, field = int(place["record"]), int(place["column"]) + 1
+        return (
+            f"after {before:,} records (a header is one), field {field:,} of the next has more than {int(limit[1]):,} "
+            "characters: is its quote closed?"
+        )
+    causes = [line.split(": ", 1)[-1] for line in error_text.splitlines() if line.startswith("Caused by: ")]
+    told = next((cause for cause in reversed(causes) if not _LINK_NAME.search(cause)), "")
+    return f"Spark cannot read it: {told[:300] or 'its content does not fit the schema'}"
+
+
+def _parquet_fault(path: Path) -> str | None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            for _ in file.iter_batches():
+                pass
+    except (pa.ArrowException, OSError) as error:
+        return f"not a readable parquet file: {str(error).splitlines()[0]}"
+    return None
+
+
+def _orc_fault(path: Path) -> str | None:
+    import pyarrow as pa
+    from pyarrow import orc
+
+    try:
+        file = orc.ORCFile(str(path))
+        for stripe in range(file.nstripes):
+            file.read_stripe(stripe)
+    except (pa.ArrowException, OSError) as error:
+        return f"not a readable orc file: {str(error).splitlines()[0]}"
+    return None
+
+
+def _avro_fault(path: Path) -> str | None:
+    try:
+        avro_file.count_records(path)
+    except avro_file.NotAvro as error:
+        return f"not a readable avro file: {error}"
+    return None
+
+
+def _header_fault(path: Path, spec: FilesSource) -> str | None:
+    if spec.format != "csv" or str(spec.options.get("header", "false")).lower() != "true":
+        return None
+    import bz2
+    import csv
+    import gzip
+    import io
+
+    from tidegate.spec.ddl import parse_ddl
+
+    opener: Any = {".gz": gzip.open, ".bz2": bz2.open}.get(path.suffix, open)
+    encoding = str(spec.options.get("encoding", "utf-8-sig"))
+    separator = str(spec.options.get("sep", spec.options.get("delimiter", ",")))
+    quote = str(spec.options.get("quote", '"')) or None
+    comment = str(spec.options.get("comment", ""))
+    if len(separator) != 1:
+        return None
+    names: list[str] = []
+    with opener(path, "rb") as stream:
+        text = io.TextIOWrapper(stream, encoding=encoding, errors="replace", newline="")
+        try:
+            for names in csv.reader(text, delimiter=separator, quotechar=quote or "\0"):
+                if names and not (comment and names[0].startswith(comment)):
+                    break
+        except (csv.Error, EOFError, LookupError):
+            return None
+    in_folders = {column.lower() for column in partition_of(_partition_folders(path), None)}
+    wanted = [column.name for column in parse_ddl(spec.schema_ or "") if column.name.lower() not in in_folders]
+    if names and [name.lower() for name in names] != [name.lower() for name in wanted]:
+        return f"its header is {', '.join(names)}; the schema wants {', '.join(wanted)}"
+    return None
+
+
+def _partition_folders(link: Path) -> str:
+    """The ``k=v/...`` folders right above a link."""
+    return "/".join(itertools.takewhile(lambda name: "=" in name, (folder.name for folder in link.parents)))
+
+
+def is_set_aside(folder: Path, intake: Path, link: str) -> bool:
+    """Whether a stand-in has taken the link's place: a process may have been killed between the record and that."""
+    path, kept = intake / link, folder / _flat_name(link)
+    if path.is_symlink() or not _record_path(folder, link).exists():
+        return False
+    return not (kept.exists() and path.exists() and os.path.samefile(path, kept))
+
+
+def _keep(source: Path, kept: Path) -> None:
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    if kept.exists():
+        return
+    try:
+        os.link(source, kept)
+    except OSError as error:
+        if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP):
+            raise
+        part = kept.with_name(f".{kept.name}.{secrets.token_hex(6)}")
+        shutil.copy2(source, part)
+        storage.fsync_file(part)
+        os.replace(part, kept)
+    storage.fsync_dir(kept.parent)
+
+
+def _put_stand_in(path: Path, spec: FilesSource) -> None:
+    """What Spark reads instead: the whole lines that can be trusted, or no rows."""
+    is_text = spec.format not in SELF_DESCRIBING_FORMATS and has_line_records(spec)
+    too_long = is_text and why_too_long(path, spec) is not None
+    if is_text and (too_long or path.suffix in _CHECKED) and _header_fault_or_none(path, spec) is None:
+        # Hidden from Spark until it is whole, and beside the link so that the rename is one step.
+        part = path.with_name(f".{secrets.token_hex(6)}{path.suffix}")
+        try:
+            if too_long:
+                write_other_lines(path, part, spec)
+            else:
+                write_readable_part(path, part, line_end(spec))
+            os.replace(part, path)
+            storage.fsync_dir(path.parent)
+        finally:
+            part.unlink(missing_ok=True)
+    else:
+        storage.replace(path, _empty_file(path, spec))
+
+
+def _header_fault_or_none(path: Path, spec: FilesSource) -> str | None:
+    try:
+        return _header_fault(path, spec)
+    except OSError:
+        return None
+
+
+def _empty_file(path: Path, spec: FilesSource) -> bytes:
+    return _empty_columnar(spec.format) if spec.format in SELF_DESCRIBING_FORMATS else EMPTY_FILES.get(path.suffix, b"")
+
+
+def _empty_columnar(kind: str) -> bytes:
+    """A file of no rows. One column is enough: Spark fills the missing ones with nulls, of which there are none."""
+    if kind == "avro":
+        return avro_file.make_empty()
+    import io
+
+    import pyarrow as pa
+
+    table = pa.table({"_nothing": pa.array([], pa.string())})
+    sink = io.BytesIO()
+    if kind == "parquet":
+        import pyarrow.parquet as pq
+
+        pq.write_table(table, sink)
+    else:
+        from pyarrow import orc
+
+        orc.write_table(table, sink)
+    return sink.getvalue()
+
+
+def _record_path(folder: Path, link: str) -> Path:
+    return folder / f"{_flat_name(link)}.json"
+
+
+def _flat_name(link: str) -> str:
+    """The link's own name is unique; its k=v folders are left out."""
+    return link.rsplit("/", 1)[-1]

@@ -1,0 +1,218 @@
+"""Questions to the brokers through librdkafka: names, ids and partitions of topics, and offsets. Nothing is written.
+
+Every answer is in within ``_PATIENCE_SECONDS`` or the error says what is wrong with the way to the broker.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tidegate.errors import TidegateError, TryAgainError, UsageError
+from tidegate.sources.kafka.settings import KafkaSettings
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
+
+_PATIENCE_SECONDS = 6.0
+_NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+"""How a broker without topic ids (before 2.8) is seen: the id of nothing."""
+
+Offsets = dict[str, dict[int, int]]
+"""{topic: {partition: offset}}"""
+
+
+@dataclass(frozen=True)
+class TopicState:
+    """A topic as the broker has it now. ``topic_id`` is None where the broker keeps none."""
+
+    topic_id: str | None
+    partitions: tuple[int, ...]
+    internal: bool
+
+
+class Asked(Protocol):
+    """What a look at a source asks; :class:`Brokers` says what of each answer."""
+
+    def list_names(self) -> list[str]: ...
+
+    def describe(self, topics: Iterable[str]) -> dict[str, TopicState]: ...
+
+    def begin_offsets(self, partitions: Mapping[str, Iterable[int]]) -> Offsets: ...
+
+    def end_offsets(self, partitions: Mapping[str, Iterable[int]]) -> Offsets: ...
+
+    def offsets_at(self, partitions: Mapping[str, Iterable[int]], at: datetime) -> Offsets: ...
+
+    def cluster_id(self) -> str | None: ...
+
+
+OpenBrokers = Callable[[KafkaSettings], Asked]
+
+
+class Brokers:
+    """A connection for one look at the brokers."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        # confluent_kafka costs 0.04 CPU-seconds, and only Kafka pipelines should pay them.
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+
+        self._settings = settings
+        self._complaints: list[KafkaError] = []
+        try:
+            # Without log_level librdkafka writes to stderr; the error callback says as much, and more.
+            quiet: dict[str, Any] = {"log_level": "0", "error_cb": self._complaints.append}
+            self._admin = AdminClient({**settings.client, **quiet, "reconnect.backoff.max.ms": "1000"})
+        except KafkaException as error:
+            raise UsageError(
+                "KAFKA_OPTIONS",
+                settings.scrub(f"the Kafka client refuses its settings: {error.args[0].str()}"),
+                where="kafka.options in tidegate.yaml, or options of the source in pipeline.yaml",
+                fix="correct the option named above",
+            ) from None
+
+    def list_names(self) -> list[str]:
+        """The names of all topics that this user may see, internal ones included."""
+        from confluent_kafka import KafkaException
+
+        try:
+            return sorted(self._admin.list_topics(timeout=_PATIENCE_SECONDS).topics)
+        except KafkaException as error:
+            self._admin.poll(0)
+            raise self._explain(error.args[0], "list the topics") from None
+
+    def describe(self, topics: Iterable[str]) -> dict[str, TopicState]:
+        """The topics that exist, of those asked for."""
+        from confluent_kafka import KafkaError, TopicCollection
+
+        names = sorted(topics)
+        if not names:
+            return {}
+        found: dict[str, TopicState] = {}
+        futures = self._admin.describe_topics(TopicCollection(names), request_timeout=_PATIENCE_SECONDS)
+        for topic, outcome in self._gather(futures).items():
+            if not isinstance(outcome, KafkaError):
+                topic_id = str(outcome.topic_id)
+                found[topic] = TopicState(
+                    None if topic_id == _NO_ID else topic_id,
+                    tuple(sorted(partition.id for partition in outcome.partitions)),
+                    bool(outcome.is_internal),
+                )
+            elif outcome.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise self._explain(outcome, f"describe topic {topic}")
+        return found
+
+    def begin_offsets(self, partitions: Mapping[str, Iterable[int]]) -> Offsets:
+        """The first offset that each partition still has."""
+        return self._list_offsets(partitions, "earliest")
+
+    def end_offsets(self, partitions: Mapping[str, Iterable[int]]) -> Offsets:
+        """The last stable offset of each partition: what is behind it may still be aborted."""
+        return self._list_offsets(partitions, "latest")
+
+    def offsets_at(self, partitions: Mapping[str, Iterable[int]], at: datetime) -> Offsets:
+        """The first offset of each partition with a time stamp of ``at`` or later, or -1 where there is none."""
+        return self._list_offsets(partitions, "for_timestamp", int(at.timestamp() * 1000))
+
+    def cluster_id(self) -> str | None:
+        """The id of the cluster; None where the brokers keep none. To be asked after another question, which tells what
+        is wrong with the way to the brokers."""
+        from confluent_kafka import KafkaException
+
+        try:
+            return self._admin.cluster_id(timeout=_PATIENCE_SECONDS) or None
+        except KafkaException as error:
+            raise self._explain(error.args[0], "ask for the cluster id") from None
+
+    def _list_offsets(self, partitions: Mapping[str, Iterable[int]], which: str, *arguments: int) -> Offsets:
+        from confluent_kafka import IsolationLevel, KafkaError, TopicPartition, admin
+
+        spec = getattr(admin, "OffsetSpec")  # noqa: B009 - not among the exported names of the package's types
+        spec = getattr(spec, which)(*arguments)
+        wanted = {TopicPartition(topic, number): spec for topic, numbers in partitions.items() for number in numbers}
+        offsets: Offsets = {topic: {} for topic in partitions}
+        if not wanted:
+            return offsets
+        futures = self._admin.list_offsets(
+            wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_PATIENCE_SECONDS
+        )
+        for partition, outcome in self._gather(futures).items():
+            if isinstance(outcome, KafkaError):
+                raise self._explain(
+                    outcome, f"look up offsets of topic {partition.topic} partition {partition.partition}"
+                )
+            offsets[partition.topic][partition.partition] = int(outcome.offset)
+        return offsets
+
+    def _gather(self, futures: Mapping[Any, Any]) -> dict[Any, Any]:
+        """Each future's result, or its KafkaError. A refused login is not waited for."""
+        from confluent_kafka import KafkaError, KafkaException
+
+        deadline = time.monotonic() + _PATIENCE_SECONDS + 1.0
+        while not all(future.done() for future in futures.values()) and time.monotonic() < deadline:
+            self._admin.poll(0.002)
+            for complaint in self._complaints:
+                if complaint.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL):
+                    raise self._explain(complaint, "log in")
+        results: dict[Any, Any] = {}
+        for key, future in futures.items():
+            try:
+                results[key] = future.result(timeout=0.5)
+            except KafkaException as error:
+                results[key] = error.args[0]
+            except TimeoutError:
+                results[key] = KafkaError(KafkaError._TIMED_OUT)
+        return results
+
+    def _explain(self, error: KafkaError, attempt: str) -> TidegateError:
+        from confluent_kafka import KafkaError
+
+        address = self._settings.address
+        for complaint in self._complaints:
+            if complaint.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL):
+                error = complaint
+        said = self._settings.scrub(error.str())
+        code = error.code()
+        if code in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._SSL):
+            return UsageError(
+                "KAFKA_LOGIN",
+                f"the Kafka brokers at {address} refused the connection: {said}",
+                where=f"kafka brokers {address}",
+                next_run="is refused again until the login is right",
+                fix="correct security.protocol, sasl.* and ssl.* under kafka.options in tidegate.yaml",
+            )
+        if code in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED):
+            return UsageError(
+                "KAFKA_NOT_ALLOWED",
+                f"the broker does not allow this user to {attempt}: {said}",
+                where=f"kafka brokers {address}",
+                next_run="is refused again until the user may Describe and Read the topic",
+                fix="kafka-acls.sh --add --allow-principal User:<name> --operation Read --operation Describe "
+                "--topic <topic>",
+            )
+        if code in (
+            KafkaError.UNKNOWN_TOPIC_OR_PART,
+            KafkaError.LEADER_NOT_AVAILABLE,
+            KafkaError.NOT_LEADER_FOR_PARTITION,
+        ):
+            return TryAgainError(
+                "KAFKA_UNSETTLED",
+                f"the topic is being changed or a partition has no leader; tidegate could not {attempt}: {said}",
+                where=f"kafka brokers {address}",
+                next_run="looks again; nothing was read",
+                fix="run again; if it stays, look at the brokers",
+            )
+        causes = [complaint.str() for complaint in self._complaints if complaint.code() == KafkaError._TRANSPORT]
+        reason = self._settings.scrub(causes[-1] if causes else said)
+        return TryAgainError(
+            "BROKER_AWAY",
+            f"no answer from the Kafka brokers at {address} within {_PATIENCE_SECONDS:g} seconds, "
+            f"trying to {attempt}: {reason}",
+            where=f"kafka brokers {address}",
+            next_run="tries again; nothing was read and nothing is lost",
+            fix="start the broker or correct kafka.bootstrap_servers in tidegate.yaml, then run the same command again",
+        )

@@ -1,0 +1,144 @@
+"""What Kafka lost of what a pipeline is owed (promise 9): found by comparison, told exactly, accepted only by a person.
+
+Pure: a birth record and a plan in, values out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from tidegate.errors import SourceLostError
+from tidegate.sources.kafka.brokers import Offsets
+from tidegate.sources.kafka.offsets import KafkaBirth, KafkaPlan
+
+Cause = Literal["retention", "topic_deleted", "topic_recreated", "partition_vanished", "truncated"]
+
+_WORDS: dict[str, str] = {
+    "retention": "taken by retention before they were read",
+    "topic_deleted": "the topic was deleted",
+    "topic_recreated": "the topic was deleted and created again",
+    "partition_vanished": "the partition is gone",
+    "truncated": "the partition ends before what was already read or planned: its log was cut",
+}
+
+
+@dataclass(frozen=True)
+class LostRange:
+    """Offsets of one partition that cannot be read any more: from ``lost_from`` up to ``lost_until``, exclusive.
+
+    ``lost_until`` None: how far the lost records went is not known. ``goes_on_at`` is where reading goes on after the
+    loss is accepted, None where there is nothing to go on with. For ``truncated`` the range is what was read, or
+    planned to be, and is not there now; records that took its place below ``goes_on_at`` cannot be told from read ones
+    and count as lost.
+    """
+
+    topic: str
+    partition: int
+    cause: Cause
+    lost_from: int
+    lost_until: int | None
+    goes_on_at: int | None
+
+    def __str__(self) -> str:
+        if self.lost_until is None:
+            span = f"from offset {self.lost_from} on"
+        else:
+            span = f"offsets {self.lost_from} to {self.lost_until - 1} ({self.lost_until - self.lost_from})"
+        return f"topic {self.topic} partition {self.partition} {span}: {_WORDS[self.cause]}"
+
+
+@dataclass(frozen=True)
+class KafkaLoss:
+    """Everything one source lost, as it goes on record when it is accepted."""
+
+    ranges: tuple[LostRange, ...]
+
+    @property
+    def lost_offsets(self) -> int:
+        """Number of lost offsets as far as it is known (ranges without an end count nothing)."""
+        return sum(lost.lost_until - lost.lost_from for lost in self.ranges if lost.lost_until is not None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form."""
+        return {"lost_offsets": self.lost_offsets, "ranges": [asdict(lost) for lost in self.ranges]}
+
+    @staticmethod
+    def from_dict(value: Mapping[str, Any]) -> KafkaLoss:
+        """The value that :meth:`to_dict` made."""
+        return KafkaLoss(tuple(LostRange(**lost) for lost in value["ranges"]))
+
+    def to_error(self, pipeline: str, source: str) -> SourceLostError:
+        """The error that stops the run: the exact ranges, and the command that goes on without them."""
+        return SourceLostError(
+            "KAFKA_LOSS",
+            "Kafka no longer has records that this pipeline is owed: " + "; ".join(str(lost) for lost in self.ranges),
+            where=f"source {source} of pipeline {pipeline}",
+            next_run="stops here again; nothing was read",
+            fix=f'tidegate run {pipeline} --accept-loss "reason"',
+        )
+
+
+def find_loss(birth: KafkaBirth, plan: KafkaPlan, begun: Offsets | None = None) -> KafkaLoss | None:
+    """Compare what is owed with what the brokers retain; None when every owed offset is there or still to come.
+
+    ``begun`` is where the batch in flight ends ({} or None without one): these records were there when it was planned.
+    """
+    lost: list[LostRange] = []
+    for topic, owed in sorted(plan.owed.items()):
+        if topic not in plan.topic_ids:
+            if topic not in birth.gone:
+                lost += [
+                    LostRange(topic, number, "topic_deleted", start, None, None) for number, start in _sorted(owed)
+                ]
+            continue
+        recorded, now = birth.topic_ids.get(topic), plan.topic_ids[topic]
+        recreated = recorded is not None and now is not None and recorded != now
+        for number, start in _sorted(owed):
+            until = max(start, (begun or {}).get(topic, {}).get(number, start))
+            lost += _lost_of_partition(plan, topic, number, start, until, recreated=recreated)
+    return KafkaLoss(tuple(lost)) if lost else None
+
+
+def _lost_of_partition(
+    plan: KafkaPlan, topic: str, number: int, start: int, until: int, *, recreated: bool
+) -> list[LostRange]:
+    """What is lost of a partition that is owed from ``start`` on and was seen to reach ``until``."""
+    if number not in plan.end[topic]:
+        return [LostRange(topic, number, "topic_recreated" if recreated else "partition_vanished", start, None, None)]
+    begin, end = plan.begin[topic][number], plan.end[topic][number]
+    lost = []
+    if recreated and number not in plan.new_partitions.get(topic, ()):
+        lost.append(LostRange(topic, number, "topic_recreated", start, None, begin))
+        if begin > 0:
+            lost.append(LostRange(topic, number, "retention", 0, begin, begin))
+        return lost
+    if start < begin:
+        lost.append(LostRange(topic, number, "retention", start, begin, begin))
+    if end < until:
+        lost.append(LostRange(topic, number, "truncated", end, until, min(max(start, begin), end)))
+    return lost
+
+
+def offsets_after_loss(plan: KafkaPlan, loss: KafkaLoss) -> Offsets:
+    """Where the pipeline goes on, for every partition that exists now: the starting offsets of its new checkpoint."""
+    goes_on = {(lost.topic, lost.partition): lost.goes_on_at for lost in loss.ranges}
+    offsets: Offsets = {}
+    for topic, numbers in plan.end.items():
+        for number in numbers:
+            at = goes_on.get((topic, number))
+            offsets.setdefault(topic, {})[number] = plan.owed[topic][number] if at is None else at
+    return offsets
+
+
+def birth_after_loss(birth: KafkaBirth, plan: KafkaPlan, loss: KafkaLoss) -> KafkaBirth:
+    """The birth record of the checkpoint that goes on after ``loss`` was accepted."""
+    deleted = {lost.topic for lost in loss.ranges if lost.topic not in plan.topic_ids}
+    still_gone = {topic for topic in birth.gone if topic not in plan.topic_ids}
+    gone = tuple(sorted(deleted | still_gone))
+    return KafkaBirth(offsets_after_loss(plan, loss), dict(plan.topic_ids), gone, birth.cluster_id or plan.cluster_id)
+
+
+def _sorted(numbers: Mapping[int, int]) -> list[tuple[int, int]]:
+    return sorted(numbers.items())

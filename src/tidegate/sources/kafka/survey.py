@@ -1,0 +1,139 @@
+"""Many Kafka sources looked at together: one client and one round of questions per broker, all brokers at once.
+
+A broker that is away costs its timeout once, however many sources are on it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+
+from tidegate.errors import TidegateError, UsageError
+from tidegate.sources.kafka.brokers import Asked, Brokers, Offsets, OpenBrokers, TopicState
+from tidegate.sources.kafka.offsets import settings_of
+from tidegate.sources.kafka.settings import KafkaSettings
+from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
+
+_OF_THE_BROKER = ("BROKER_AWAY", "KAFKA_LOGIN", "KAFKA_OPTIONS")
+"""Errors that every source on a broker shares; others are about one topic, and only its own source has them."""
+
+_BROKERS_AT_ONCE = 32
+
+
+def survey_brokers(
+    project_kafka: ProjectKafkaSpec, sources: Iterable[tuple[KafkaSource, Iterable[str]]]
+) -> OpenBrokers:
+    """Ask for everything that a look at ``sources`` will need; each comes with the topics it had before.
+
+    The result answers for a source's settings from what was found. A source whose settings cannot be used is left out:
+    it fails when it is looked at itself.
+    """
+    surveys: dict[object, _Survey] = {}
+    for source, known_topics in sources:
+        try:
+            settings = settings_of(project_kafka, source)
+        except UsageError:
+            continue
+        surveys.setdefault(_key(settings), _Survey(settings)).add(source, known_topics)
+    if surveys:
+        with ThreadPoolExecutor(min(len(surveys), _BROKERS_AT_ONCE)) as threads:
+            list(threads.map(_Survey.ask, surveys.values()))
+
+    def open_brokers(settings: KafkaSettings) -> Asked:
+        return surveys.get(_key(settings)) or Brokers(settings)
+
+    return open_brokers
+
+
+def _key(settings: KafkaSettings) -> object:
+    return frozenset(settings.client.items())
+
+
+class _Survey:
+    """One broker's answers; what was not foreseen is asked through the same client."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._settings = settings
+        self._wanted: set[str] = set()
+        self._patterns: set[str] = set()
+        self._names: list[str] | None = None
+        self._topics: dict[str, TopicState] = {}
+        self._begin: Offsets = {}
+        self._end: Offsets = {}
+        self._cluster_id: str | None = None
+        self._fault: Exception | None = None
+
+    def add(self, source: KafkaSource, known_topics: Iterable[str]) -> None:
+        """Foresee the questions about a source."""
+        self._wanted.update(source.topics or source.assign or (), known_topics)
+        if source.topic_pattern is not None:
+            self._patterns.add(source.topic_pattern)
+
+    def ask(self) -> None:
+        """Ask. An error is kept for those who want the answer."""
+        try:
+            self._brokers = Brokers(self._settings)
+            if self._patterns:
+                self._names = self._brokers.list_names()
+                self._wanted.update(name for name in self._names if any(_matches(one, name) for one in self._patterns))
+            topics = self._brokers.describe(self._wanted)
+            partitions = {topic: state.partitions for topic, state in topics.items()}
+            # The end first, as in a look at one source: what arrives in between is left for the next look.
+            self._end = self._brokers.end_offsets(partitions)
+            self._begin = self._brokers.begin_offsets(partitions)
+            self._cluster_id = self._brokers.cluster_id()
+            self._topics = topics
+        except Exception as fault:  # whatever it is, the other pipelines have their rows
+            self._fault = fault
+
+    def list_names(self) -> list[str]:
+        """See :class:`Brokers`."""
+        return self._brokers.list_names() if self._is_open() or self._names is None else self._names
+
+    def describe(self, topics: Iterable[str]) -> dict[str, TopicState]:
+        """See :class:`Brokers`."""
+        wanted = set(topics)
+        if self._is_open() or not wanted <= self._wanted:
+            return self._brokers.describe(wanted)
+        return {topic: self._topics[topic] for topic in sorted(wanted & set(self._topics))}
+
+    def begin_offsets(self, partitions: Mapping[str, Iterable[int]]) -> Offsets:
+        """See :class:`Brokers`."""
+        if self._is_open() or not partitions.keys() <= self._begin.keys():
+            return self._brokers.begin_offsets(partitions)
+        return _pick(self._begin, partitions)
+
+    def end_offsets(self, partitions: Mapping[str, Iterable[int]]) -> Offsets:
+        """See :class:`Brokers`."""
+        if self._is_open() or not partitions.keys() <= self._end.keys():
+            return self._brokers.end_offsets(partitions)
+        return _pick(self._end, partitions)
+
+    def offsets_at(self, partitions: Mapping[str, Iterable[int]], at: datetime) -> Offsets:
+        """See :class:`Brokers`."""
+        self._is_open()
+        return self._brokers.offsets_at(partitions, at)
+
+    def cluster_id(self) -> str | None:
+        """See :class:`Brokers`."""
+        return self._brokers.cluster_id() if self._is_open() else self._cluster_id
+
+    def _is_open(self) -> bool:
+        """Whether the round failed over one topic, so that each source asks for itself. Raises what all share."""
+        shared = not isinstance(self._fault, TidegateError) or self._fault.code in _OF_THE_BROKER
+        if self._fault is not None and (shared or not hasattr(self, "_brokers")):
+            raise self._fault
+        return self._fault is not None
+
+
+def _matches(pattern: str, name: str) -> bool:
+    try:
+        return re.fullmatch(pattern, name) is not None
+    except re.error:  # its own source tells
+        return False
+
+
+def _pick(offsets: Offsets, partitions: Mapping[str, Iterable[int]]) -> Offsets:
+    return {topic: {number: offsets[topic][number] for number in numbers} for topic, numbers in partitions.items()}

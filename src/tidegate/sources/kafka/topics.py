@@ -1,0 +1,73 @@
+"""Are the topics that a batch was read from the ones that the pipeline knows? Asked after the read.
+
+Topics are compared by id before Spark starts. One that is deleted, created again and grown past the planned offsets
+after that gives its own records under the old numbers, without an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tidegate.errors import SourceLostError
+from tidegate.project import PipelinePaths, Project
+from tidegate.sources.kafka.brokers import Asked
+from tidegate.spec.models import KafkaSource, PipelineSpec
+from tidegate.staging.birth import read_birth
+
+
+@dataclass(frozen=True)
+class TopicWatch:
+    """``known`` maps each Kafka source to its topics' ids when the run began, ``brokers`` to whom to ask."""
+
+    pipeline: str
+    known: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    brokers: Mapping[str, Asked] = field(default_factory=dict)
+    clusters: Mapping[str, tuple[str | None, str]] = field(default_factory=dict)
+    """{source: (id of its cluster, address)}"""
+
+    def check(self, batch_id: int) -> None:
+        """Raise SourceLostError TOPIC_RECREATED when a topic is another one now: the records just read may be its own.
+
+        To be called when a batch has been read for the last time, before it counts as staged. A topic that is gone
+        gave its records before; the next run names that. Raises UsageError KAFKA_CLUSTER_CHANGED, TryAgainError
+        BROKER_AWAY.
+        """
+        for source, known in self.known.items():
+            now = self.brokers[source].describe(known)
+            if source in self.clusters:
+                from tidegate.sources.kafka.offsets import check_cluster
+
+                cluster_id, address = self.clusters[source]
+                found = self.brokers[source].cluster_id()
+                check_cluster(cluster_id, found, address, pipeline=self.pipeline, source=source)
+            others = sorted(t for t, state in now.items() if state.topic_id not in (None, known[t]))
+            if others:
+                raise SourceLostError(
+                    "TOPIC_RECREATED",
+                    f"topic {', '.join(others)} was deleted and created again while batch {batch_id} was read: records "
+                    "of the new one may be among those of the batch, which was not staged",
+                    where=f"source {source} of pipeline {self.pipeline}",
+                    next_run="names what is lost, before anything is read; nothing of the batch was staged",
+                    fix=f"`tidegate plan {self.pipeline}` shows what is lost; `tidegate run {self.pipeline} "
+                    '--accept-loss "reason"` goes on from the beginning of the new topic',
+                )
+
+
+def watch_topics(project: Project, paths: PipelinePaths, spec: PipelineSpec) -> TopicWatch:
+    """A watch over the topics of the birth record; topics of brokers that keep no ids cannot be watched."""
+    known: dict[str, dict[str, str]] = {}
+    brokers: dict[str, Asked] = {}
+    clusters: dict[str, tuple[str | None, str]] = {}
+    birth = read_birth(paths)
+    for name, source in spec.streams.items():
+        if isinstance(source, KafkaSource) and birth is not None:
+            from tidegate.sources.kafka.brokers import Brokers
+            from tidegate.sources.kafka.offsets import settings_of
+
+            settings = settings_of(project.spec.kafka, source)
+            ids = birth.sources[name]["topic_ids"]
+            known[name] = {topic: str(topic_id) for topic, topic_id in ids.items() if topic_id is not None}
+            brokers[name] = Brokers(settings)
+            clusters[name] = (birth.sources[name].get("cluster_id"), settings.address)
+    return TopicWatch(spec.name, known, brokers, clusters)

@@ -1,0 +1,273 @@
+"""Commits to a table's transaction log, of parquet files that are in place already.
+
+Only this module makes versions. Each is one file that is on disk, whole, before it has its name, and a name is given
+once. A version also carries the number of the last batch it holds, ``txn(query id, batch id)``: that number, not a
+lock, is what a second or late writer fails on.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+from tidegate import __version__, storage
+from tidegate.errors import DisagreementError, TidegateError, TryAgainError
+from tidegate.table.log.files import LOG_FOLDER, commit_name, compacted_name, compactions_of, list_names
+from tidegate.table.log.retire import refuse_retired, retired_mark
+from tidegate.table.log.snapshot import Snapshot
+from tidegate.table.log.state import DataFile, first_line, has_log, read_log
+from tidegate.table.schema import check_partition_columns, check_schema_change, normalise_schema
+
+_WRITER_FEATURES = {"appendOnly", "invariants"}
+
+
+class AlreadyCommittedError(TidegateError):
+    """The log has moved on for this query since the commit was planned. Callers catch it and look again."""
+
+    def __init__(self, app_id: str, app_version: int) -> None:
+        super().__init__(
+            "ALREADY_COMMITTED",
+            f"the table's log moved on before batch {app_version} of query {app_id}",
+        )
+
+
+def commit_files(
+    table_path: Path,
+    *,
+    schema_json: str,
+    partition_by: list[str],
+    add: list[DataFile],
+    remove: list[DataFile],
+    app_id: str,
+    app_version: int,
+    app_version_before: int,
+    custom_metadata: dict[str, str],
+) -> int:
+    """Commit files as one version that carries ``txn(app_id, app_version)``; the version's number.
+
+    Creates the table with a random id when there is none. New columns of ``schema_json`` are added to the table in a
+    version of their own just before (a reader between the two sees them empty).
+
+    The snapshot the commit is based on must hold ``app_version_before`` (-1: no txn) for ``app_id``, and each version
+    is made by one writer: of all writers of a batch, one succeeds. The others get AlreadyCommittedError: read the log
+    again and decide. Raises UsageError SCHEMA_CHANGE or PARTITION_BY, TryAgainError DISK_FULL or COMMIT_FAILED (safe to
+    repeat).
+    """
+    schema = normalise_schema(schema_json)
+    adds = [_add_action(file, data_change=True) for file in add]
+    txn = _txn_action(app_id, app_version)
+    for _ in range(5):
+        if not has_log(table_path):
+            check_partition_columns(partition_by, schema, None)
+            version = _create_table(table_path, schema, partition_by, [*adds, txn], custom_metadata)
+        else:
+            table = read_log(table_path)
+            refuse_retired(table, app_id, app_version)
+            if _txn(table, app_id) != app_version_before:
+                raise AlreadyCommittedError(app_id, app_version)
+            check_partition_columns(partition_by, schema, table.partition_columns)
+            if _add_columns(table_path, table, schema):
+                continue
+            names = _spelled(table)
+            removes = [_remove_action(names.get(one.path, quote(one.path)), one, data_change=True) for one in remove]
+            version = _append(table_path, table, [*adds, *removes, txn], custom_metadata)
+        if version is not None:
+            if version == 0:
+                sync_log(table_path, version)
+            return version
+    raise _commit_failed(table_path, "other writers were faster in 5 attempts")
+
+
+def _txn(table: Snapshot, app_id: str) -> int:
+    last = table.transaction_version(app_id)
+    return -1 if last is None else last
+
+
+def _append(
+    table_path: Path, table: Snapshot, actions: Sequence[dict[str, Any]], custom_metadata: Mapping[str, str]
+) -> int | None:
+    """Make the version after ``table`` of these actions; its number, None when another process has made it."""
+    _check_writable(table_path, table)
+    info = {
+        "timestamp": time.time_ns() // 1_000_000,
+        "operation": "WRITE",
+        "operationParameters": {"mode": "Append", "partitionBy": json.dumps(table.partition_columns)},
+        "engineInfo": f"tidegate {__version__}",
+        **custom_metadata,
+    }
+    lines = [json.dumps(action, ensure_ascii=False) for action in ({"commitInfo": info}, *actions)]
+    version = table.version + 1
+    try:
+        _drop_untrue_compactions(table_path, version)
+        # What a person typed need not be Unicode; a log that is none can be read by nobody.
+        data = "\n".join(lines).encode("utf-8", "replace")
+        return version if storage.put_if_absent(table_path / LOG_FOLDER / commit_name(version), data) else None
+    except OSError as error:
+        raise _commit_failed(table_path, first_line(error)) from error
+
+
+def _drop_untrue_compactions(table_path: Path, version: int) -> None:
+    """Remove compaction files that speak of a version that is still to be made: they are of commits that were taken out
+    of the log, and would be read in the place of those that come."""
+    for last in compactions_of(list_names(table_path)):
+        if last >= version:
+            storage.remove(table_path / LOG_FOLDER / compacted_name(last))
+
+
+def _create_table(
+    table_path: Path,
+    schema: str,
+    partition_by: list[str],
+    actions: Sequence[dict[str, Any]],
+    custom_metadata: Mapping[str, str],
+) -> int | None:
+    """Make version 0 of a new table with a random id; None when another process has made it."""
+    protocol = {"minReaderVersion": 1, "minWriterVersion": 2}  # read by every Delta reader there is
+    metadata = {
+        "id": str(uuid.uuid4()),
+        "name": table_path.name,
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": schema,
+        "partitionColumns": partition_by,
+        "createdTime": time.time_ns() // 1_000_000,
+        "configuration": {},
+    }
+    table = Snapshot(protocol=protocol, metadata=metadata)
+    return _append(table_path, table, [{"protocol": protocol}, {"metaData": metadata}, *actions], custom_metadata)
+
+
+def _add_columns(table_path: Path, table: Snapshot, schema_json: str) -> bool:
+    """Add the new columns to the table in a version of their own; whether there were any."""
+    added = check_schema_change(table.schema_json, schema_json)
+    if not added:
+        return False
+    schema = json.loads(table.schema_json)
+    schema["fields"] += added
+    metadata = {**table.metadata, "schemaString": json.dumps(schema, ensure_ascii=False)}
+    names = ", ".join(column["name"] for column in added)
+    _append(table_path, table, [{"metaData": metadata}], {"tidegate.added_columns": names})
+    return True  # also when another process was faster: the caller reads the log again
+
+
+def _add_action(file: DataFile, *, data_change: bool) -> dict[str, Any]:
+    return {
+        "add": {
+            "path": quote(file.path),
+            "partitionValues": {name: value or None for name, value in file.partition.items()},
+            "size": file.size_bytes,
+            "modificationTime": file.modified_at_ms,
+            "dataChange": data_change,
+            "stats": json.dumps({"numRecords": file.rows, **file.stats}, ensure_ascii=False),
+        }
+    }
+
+
+def _remove_action(path: str, file: DataFile, *, data_change: bool) -> dict[str, Any]:
+    """``path`` is the file's as the log spells it: readers compare the two letter by letter."""
+    return {
+        "remove": {
+            "path": path,
+            "deletionTimestamp": time.time_ns() // 1_000_000,
+            "dataChange": data_change,
+            "extendedFileMetadata": True,
+            "partitionValues": {name: value or None for name, value in file.partition.items()},
+            "size": file.size_bytes,
+        }
+    }
+
+
+def _txn_action(app_id: str, app_version: int) -> dict[str, Any]:
+    return {"txn": {"appId": app_id, "version": app_version, "lastUpdated": time.time_ns() // 1_000_000}}
+
+
+def _spelled(table: Snapshot) -> dict[str, str]:
+    """{path on disk: path in the log} of the table's files."""
+    return {unquote(path): path for path in table.added}
+
+
+def set_aside_mark(app_id: str) -> str:
+    """The id under which the log notes for which batch of a query files were last set aside."""
+    return f"{app_id}#set-aside"
+
+
+def rename_files(table_path: Path, renamed: list[tuple[DataFile, str]], *, app_id: str, app_version: int) -> None:
+    """Have the log call files by another name, under which they are in place too: a version that changes no row.
+
+    Files that the log calls by the new name already are passed over, so it can be repeated. Raises DisagreementError
+    REPLACED_FILES_GONE when the log has a file under neither name.
+    """
+    table = read_log(table_path)
+    refuse_retired(table, app_id, app_version)
+    names = _spelled(table)
+    todo = [(old, new) for old, new in renamed if old.path in names]
+    gone = [old.path for old, new in renamed if old.path not in names and new not in names]
+    if gone:
+        raise DisagreementError(
+            "REPLACED_FILES_GONE",
+            f"{len(gone)} files that were to be replaced are no longer in the table, for example {gone[0]}",
+            where=str(table_path),
+            next_run="stops again",
+            fix="look at what else wrote to the table: tidegate alone may",
+        )
+    if not todo:
+        return
+    actions = [_add_action(replace(old, path=new), data_change=False) for old, new in todo]
+    actions += [_remove_action(names[old.path], old, data_change=False) for old, _ in todo]
+    actions.append(_txn_action(set_aside_mark(app_id), app_version))
+    if _append(table_path, table, actions, {"tidegate.set_aside": f"{len(todo)} files"}) is None:
+        raise _commit_failed(table_path, "another process committed at the same time")
+
+
+def retire_in_log(table_path: Path, query_id: str, *, last_batch: int) -> None:
+    """Commit to the log of a table, where there is one, that no batch of the query after ``last_batch`` counts (-1:
+    none at all). May be repeated. Raises TryAgainError DISK_FULL or COMMIT_FAILED, DisagreementError
+    TABLE_LOG_UNREADABLE.
+    """
+    for _ in range(5):
+        if not has_log(table_path):
+            return
+        table = read_log(table_path)
+        known = table.transaction_version(retired_mark(query_id))
+        if known is not None and known <= last_batch + 1:
+            sync_log(table_path, table.version)
+            return
+        told = {"tidegate.retired": query_id, "tidegate.last_batch": str(last_batch)}
+        version = _append(table_path, table, [_txn_action(retired_mark(query_id), last_batch + 1)], told)
+        if version is not None:
+            sync_log(table_path, version)
+            return
+    raise _commit_failed(table_path, "other writers were faster in 5 attempts")
+
+
+def _check_writable(table_path: Path, table: Snapshot) -> None:
+    asked = set(table.protocol.get("writerFeatures") or ())
+    if int(table.protocol["minWriterVersion"]) not in (1, 2, 7) or not asked <= _WRITER_FEATURES:
+        raise _commit_failed(
+            table_path, f"the table asks writers for {', '.join(sorted(asked)) or 'more than is here'}"
+        )
+
+
+def _commit_failed(table_path: Path, why: str) -> TryAgainError:
+    return TryAgainError(
+        "COMMIT_FAILED",
+        f"the version could not be committed: {why}",
+        where=str(table_path / LOG_FOLDER),
+        next_run="finishes this publish first",
+        fix="run again; when it stays, look at the permissions and the disk of the table folder",
+    )
+
+
+def sync_log(table_path: Path, version: int) -> None:
+    """Put the names of the log's versions on disk, the last of which is ``version``: whoever made them may have been
+    killed before that. Their bytes are there since before they had a name.
+    """
+    storage.fsync_dir(table_path / LOG_FOLDER)
+    if version == 0:  # the folders may be new
+        storage.fsync_dir(table_path)
+        storage.fsync_dir(table_path.parent)

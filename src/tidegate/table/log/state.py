@@ -1,0 +1,244 @@
+"""Reading a table's transaction log: its newest version, the batch it holds of a query, its files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tidegate.errors import DisagreementError, UsageError
+from tidegate.table.log.files import (
+    LOG_FOLDER,
+    commit_name,
+    is_log_file,
+    list_versions,
+    parse_line,
+    read_actions,
+    split_lines,
+    torn_versions,
+)
+from tidegate.table.log.snapshot import DataFile, Snapshot, read_snapshot
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+__all__ = [
+    "LOG_FOLDER",
+    "DataFile",
+    "TableState",
+    "digest_files",
+    "find_commit",
+    "first_line",
+    "glance_at_table",
+    "has_log",
+    "list_data_files",
+    "open_table",
+    "read_commit_metadata",
+    "read_log",
+    "read_table_state",
+]
+
+_OWN_COMMIT_KEYS = {
+    "timestamp", "operation", "operationParameters", "engineInfo", "clientVersion", "version", "readVersion",
+    "isolationLevel", "isBlindAppend", "operationMetrics",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TableState:
+    """A table as its log has it, at its newest version."""
+
+    version: int
+    table_id: str
+    """Random, given when the table is created: another table at the same place has another."""
+    txns: dict[str, int]
+    """The last batch id per query id, for those asked for that the log knows."""
+    schema_json: str
+    partition_columns: list[str]
+    metadata: dict[str, Any]
+    """What the newest commit carries: ``tidegate.run_id`` and so on."""
+    committed_at_ms: int | None
+    """When the newest commit was made, in milliseconds since 1970 UTC; None when its commit file was cleaned away."""
+
+
+def has_log(table_path: Path) -> bool:
+    """Whether a table is there: its log folder holds at least one commit or checkpoint."""
+    try:
+        with os.scandir(table_path / LOG_FOLDER) as entries:
+            return any(is_log_file(entry.name) for entry in entries)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+def read_log(table_path: Path) -> Snapshot:
+    """The table, at its newest version. Raises DisagreementError TABLE_LOG_UNREADABLE when its log is torn."""
+    try:
+        return read_snapshot(table_path)
+    except (OSError, ValueError) as error:
+        raise _unreadable(table_path, error) from error
+
+
+def open_table(table_path: Path) -> DeltaTable:
+    """The table as deltalake has it, which takes long when it has many versions. Raises DisagreementError
+    TABLE_LOG_UNREADABLE when its log is torn.
+    """
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError, DeltaProtocolError, TableNotFoundError
+
+    try:
+        return DeltaTable(str(table_path))
+    except (
+        DeltaError,
+        DeltaProtocolError,
+        TableNotFoundError,
+        OSError,
+        ValueError,
+    ) as error:
+        raise _unreadable(table_path, error) from error
+
+
+def holds_batch(table_path: Path, query_id: str, batch_id: int) -> bool:
+    """Whether the table's log has this batch of a query, or a later one."""
+    state = read_table_state(table_path, (query_id,))
+    return state is not None and state.txns.get(query_id, -1) >= batch_id
+
+
+def read_table_state(table_path: Path, app_ids: tuple[str, ...] = ()) -> TableState | None:
+    """The table's newest version, or None when there is no table. ``app_ids`` are the query ids whose batch to look up.
+
+    No data file is listed or opened. Raises DisagreementError TABLE_LOG_UNREADABLE, UsageError TABLE_PATH.
+    """
+    _check_path(table_path)
+    if not has_log(table_path):
+        return None
+    snapshot = read_log(table_path)
+    try:
+        info = read_commit_metadata(table_path, snapshot.version)
+    except ValueError as error:  # torn, and held by a compaction file, which other readers do not use
+        raise _unreadable(table_path, error) from error
+    txns = {app_id: snapshot.transaction_version(app_id) for app_id in app_ids}
+    return TableState(
+        version=snapshot.version,
+        table_id=str(snapshot.metadata["id"]),
+        txns={app_id: version for app_id, version in txns.items() if version is not None},
+        schema_json=snapshot.schema_json,
+        partition_columns=snapshot.partition_columns,
+        metadata={key: value for key, value in info.items() if key not in _OWN_COMMIT_KEYS},
+        committed_at_ms=info.get("timestamp"),
+    )
+
+
+def glance_at_table(table_path: Path, expected: Mapping[str, Any]) -> TableState | None:
+    """The table as the note of the last publish (table id, version, query id, batch id) has it, when its newest commit
+    is that publish's own: one folder listed, one file read. None in every other case: ask :func:`read_table_state`.
+
+    For looking at many tables at once. A query id is random, so another table cannot have that commit; what lies below
+    it in the log is not read, and the schema is left out.
+    """
+    _check_path(table_path)
+    if max(list_versions(table_path), default=-1) != int(expected["version"]):
+        return None
+    try:
+        actions = read_actions(table_path, int(expected["version"]))
+    except (OSError, ValueError):
+        return None
+    found = {kind: value for action in actions for kind, value in action.items() if kind in ("commitInfo", "txn")}
+    wanted = (expected["query_id"], expected["batch_id"])
+    if (found.get("txn", {}).get("appId"), found.get("txn", {}).get("version")) != wanted or "commitInfo" not in found:
+        return None
+    return TableState(
+        version=int(expected["version"]),
+        table_id=str(expected["table_id"]),
+        txns={str(wanted[0]): int(wanted[1])},
+        schema_json="",
+        partition_columns=[],
+        metadata={key: value for key, value in found["commitInfo"].items() if key not in _OWN_COMMIT_KEYS},
+        committed_at_ms=found["commitInfo"].get("timestamp"),
+    )
+
+
+def _check_path(table_path: Path) -> None:
+    """Refuse a place that deltalake 1.6.6 writes to but cannot read again: it decodes such a path once too often."""
+    if re.search(r"%[0-9A-Fa-f]{2}|\\", str(table_path.absolute())):
+        raise UsageError(
+            "TABLE_PATH",
+            f"no table can be kept in {table_path}: Delta readers take a percent sign with two hex digits, or a "
+            "backslash, in a folder's name for something else",
+            where=str(table_path),
+            next_run="is refused again; nothing was read or written",
+            fix="rename the folder, or set another one in tidegate.yaml (warehouse, quarantine)",
+        )
+
+
+def list_data_files(table_path: Path) -> list[DataFile]:
+    """The table's files at its newest version by path; an empty list when there is no table."""
+    return read_log(table_path).files() if has_log(table_path) else []
+
+
+def digest_files(files: Sequence[DataFile]) -> str:
+    """A short text that is another one when the table holds other files."""
+    return hashlib.sha256("\n".join(sorted(file.path for file in files)).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def read_commit_metadata(table_path: Path, version: int) -> dict[str, Any]:
+    """What the commit of a version carries: ``tidegate.run_id`` and so on; {} when its commit file is not there."""
+    try:
+        actions = read_actions(table_path, version)
+    except FileNotFoundError:
+        return {}
+    return next((dict(action["commitInfo"]) for action in actions if "commitInfo" in action), {})
+
+
+def find_commit(table_path: Path, app_id: str, app_version: int) -> int | None:
+    """The version that carries ``txn(app_id, app_version)``, newest first; None when no commit file there has it.
+
+    A query's batches only grow, so it is looked for no further than an earlier one of the same query.
+    """
+    wanted = json.dumps(app_id, ensure_ascii=False).encode()
+    for version in reversed(list_versions(table_path)):
+        data = (table_path / LOG_FOLDER / commit_name(version)).read_bytes()
+        for line in split_lines(data) if wanted in data else ():
+            if not line.startswith(b'{"txn"'):
+                continue
+            try:
+                txn = parse_line(line)["txn"]
+            except ValueError:  # torn, and held by a compaction file
+                continue
+            if txn["appId"] == app_id and txn["version"] <= app_version:
+                return version if txn["version"] == app_version else None
+    return None
+
+
+def _unreadable(table_path: Path, error: Exception) -> DisagreementError:
+    """What is known about a log that cannot be read. Only its newest version can be done without: what it held is then
+    read again from the source."""
+    torn, versions = torn_versions(table_path), list_versions(table_path)
+    named = f"; torn: {', '.join(commit_name(version) for version in torn)}" if torn else ""
+    fix = "restore the folder from a backup made with the parquet files beside it"
+    if torn and torn == versions[-1:]:
+        file = shlex.quote(str(table_path / LOG_FOLDER / commit_name(torn[0])))
+        name = table_path.name
+        fix = (
+            f"tidegate run {name}, which makes it again when a publish was cut off there; else take it away "
+            f"(mv {file} {file}.torn), then tidegate repair {name}: what it held is read again"
+        )
+    return DisagreementError(
+        "TABLE_LOG_UNREADABLE",
+        f"the log of the table cannot be read: {first_line(error)}{named}",
+        where=str(table_path / LOG_FOLDER),
+        next_run="stops again, before anything is read or written, unless it can make the file again",
+        fix=fix,
+    )
+
+
+def first_line(error: Exception) -> str:
+    return next(
+        (line.strip() for line in str(error).splitlines() if line.strip()),
+        type(error).__name__,
+    )

@@ -1,0 +1,114 @@
+"""What is checked before the first file of a publish moves: the rows fit the table, the files are what was staged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tidegate import storage
+from tidegate.errors import DisagreementError, UsageError
+from tidegate.project import PipelinePaths
+from tidegate.staging.digest import damaged, describe_damage
+from tidegate.table.footer import read_footer
+from tidegate.table.log.commit import set_aside_mark
+from tidegate.table.log.state import DataFile, TableState, digest_files, list_data_files, read_table_state
+from tidegate.table.publish.intent import FileToAdd, PublishIntent, intent_path
+from tidegate.table.schema import check_partition_columns, check_schema_change, normalise_schema
+from tidegate.table.upsert.folded import is_copy
+
+
+def check_fit(paths: PipelinePaths, intent: PublishIntent, table_path: Path, state: TableState | None) -> None:
+    """Raise UsageError when the rows do not fit the table.
+
+    As long as no file was moved the intent is dropped then, so that a corrected spec is not met by an old plan.
+    """
+    try:
+        check_rows_fit(intent.schema_json, intent.partition_by, state)
+    except UsageError:
+        if not any((table_path / file.path).exists() for file in intent.files_to_add):
+            storage.remove(intent_path(paths, intent))
+        raise
+
+
+def check_rows_fit(schema_json: str, partition_by: Sequence[str], state: TableState | None) -> None:
+    """Raise UsageError SCHEMA_CHANGE or PARTITION_BY when rows like these cannot be added to the table."""
+    schema = normalise_schema(schema_json)
+    check_partition_columns(list(partition_by), schema, None if state is None else state.partition_columns)
+    if state is not None:
+        check_schema_change(state.schema_json, schema)
+
+
+def is_outdated(paths: PipelinePaths, intent: PublishIntent, table_path: Path) -> bool:
+    """Whether the plan no longer fits: the table holds other files than it was made for, so that rows it replaces may
+    lie elsewhere, or its copies are not whole, or were swept away before it was written down (by a process that was
+    frozen until then).
+
+    A plan whose first step was done must be finished as it is.
+    """
+    if intent.table_files is None:
+        return False
+    staged = all(_is_ready(paths.state / file.source, file) for file in intent.files_to_add)
+    if staged and digest_files(list_data_files(table_path)) == intent.table_files:
+        return False
+    mark = set_aside_mark(intent.app_id)
+    state = read_table_state(table_path, (mark,))
+    begun = state is not None and state.txns.get(mark) == intent.app_version
+    return not begun and not any((table_path / file.path).exists() for file in intent.files_to_add)
+
+
+def _is_ready(path: Path, file: FileToAdd) -> bool:
+    if not is_copy(file.source):
+        return path.exists()
+    try:
+        return describe_damage(path, file.size_bytes, file.sha256) is None
+    except FileNotFoundError:
+        return False
+
+
+def check_files(paths: PipelinePaths, intent: PublishIntent, table_path: Path) -> list[DataFile]:
+    """The files as the commit names them, each compared with what was written, before the first of them is moved.
+
+    Raises DisagreementError STAGED_FILE_DAMAGED; FileNotFoundError for a file that is neither staged nor moved.
+    """
+    data_files = []
+    for file in intent.files_to_add:
+        try:
+            data_files.append(_examine(paths.state / file.source, file, intent.pipeline))
+        except FileNotFoundError:
+            data_files.append(_examine(table_path / file.path, file, intent.pipeline))
+    return data_files
+
+
+def _examine(path: Path, file: FileToAdd, pipeline: str) -> DataFile:
+    damage = describe_damage(path, file.size_bytes, file.sha256)
+    if damage is not None:
+        raise damaged(path, damage, pipeline)
+    footer = read_footer(path)
+    if footer is None or footer.rows != file.rows:
+        found = "no footer" if footer is None else f"{footer.rows:,} rows"
+        raise damaged(path, f"it has {found}, {file.rows:,} rows were written", pipeline)
+    return DataFile(
+        path=file.path,
+        rows=file.rows,
+        size_bytes=file.size_bytes,
+        partition={name: value or None for name, value in file.partition.items()},
+        modified_at_ms=path.stat().st_mtime_ns // 1_000_000,
+        stats=footer.stats,
+    )
+
+
+def refuse_unknown_files(table_path: Path, intent: PublishIntent, state: TableState | None) -> None:
+    """A folder with parquet files that no log names is a table whose log was lost: a new log would disown them."""
+    if state is not None or not table_path.is_dir():
+        return
+    own = {file.path for file in intent.files_to_add}
+    unknown = [str(path.relative_to(table_path)) for path in table_path.rglob("*.parquet")]
+    unknown = sorted(name for name in unknown if name not in own)
+    if unknown:
+        raise DisagreementError(
+            "TABLE_LOG_MISSING",
+            f"the table folder holds {len(unknown)} parquet files but no log, for example {unknown[0]}",
+            where=str(table_path),
+            next_run="stops again; nothing was moved",
+            fix="restore the folder _delta_log, or move the files away",
+        )

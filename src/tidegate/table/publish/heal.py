@@ -1,0 +1,44 @@
+"""A log that a power cut tore: a version that can be made again is put out of the readers' sight."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tidegate import storage
+from tidegate.table.log.files import LOG_FOLDER, commit_name, list_versions, torn_versions
+from tidegate.table.log.snapshot import read_snapshot
+from tidegate.table.publish.intent import PublishIntent
+
+
+def heal_log(table_path: Path, intents: Sequence[PublishIntent], check_lease: Callable[[], None]) -> int | None:
+    """Set aside the newest version of a log that cannot be read, when its file is torn and one of ``intents`` (those
+    that were begun on this table) goes on from the version below: finishing the intent makes it again. Its number; None
+    when that would not help.
+
+    The file gets a hidden name that no reader knows.
+    """
+    versions = list_versions(table_path)
+    if not versions or torn_versions(table_path) != versions[-1:]:
+        return None
+    newest = versions[-1]
+    if not _goes_on(table_path, newest - 1, intents):
+        return None
+    check_lease()
+    log = table_path / LOG_FOLDER
+    storage.move(log / commit_name(newest), log / f".{commit_name(newest)}.{secrets.token_hex(4)}.torn")
+    return newest
+
+
+def _goes_on(table_path: Path, version: int, intents: Sequence[PublishIntent]) -> bool:
+    """Whether an intent begins where ``version`` ends; -1: where there is no table yet."""
+    if version < 0:
+        return any(intent.app_version_before == -1 for intent in intents)
+    try:
+        table = read_snapshot(table_path, version)
+    except (OSError, ValueError):
+        return False
+    held = {intent.app_id: table.transaction_version(intent.app_id) for intent in intents}
+    batches = {app_id: -1 if batch is None else batch for app_id, batch in held.items()}
+    return any(intent.app_version_before == batches[intent.app_id] for intent in intents)

@@ -1,0 +1,200 @@
+"""Publish: write down the intent, move the files in, commit one version, forget the intent.
+
+Whoever finds an intent finishes it before doing anything else, so a publish that was stopped at any point is
+completed by the next run with the same result. Plain parquet readers see a file from the moment it is renamed in,
+Delta readers from the commit on; every row of an intent passed the gate before, and no row is ever in two places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidegate import storage
+from tidegate.errors import DisagreementError, TidegateError
+from tidegate.project import PipelinePaths
+from tidegate.staging.retired import read_retired
+from tidegate.table.log.commit import AlreadyCommittedError, commit_files, sync_log
+from tidegate.table.log.retire import RetiredError, retired_mark
+from tidegate.table.log.state import TableState, find_commit, read_table_state
+from tidegate.table.publish.fit import check_files, check_fit, is_outdated, refuse_unknown_files
+from tidegate.table.publish.intent import (
+    FileToAdd,
+    FileToRemove,
+    PublishIntent,
+    Target,
+    check_lease,
+    intent_path,
+    pending_intents,
+    write_intent,
+)
+from tidegate.table.publish.place import place_file, remove_copies
+from tidegate.table.publish.replace import set_aside
+
+__all__ = [
+    "CommitResult",
+    "FileToAdd",
+    "FileToRemove",
+    "PublishIntent",
+    "Target",
+    "finish_intent",
+    "pending_intents",
+    "write_intent",
+]
+
+
+@dataclass(frozen=True)
+class CommitResult:
+    """What a finished intent did; the same figures whoever finished it, and however often it is asked."""
+
+    version: int | None
+    """The version of the commit; None when the intent was overtaken, or its commit file is no longer there."""
+    files_added: int
+    rows_added: int
+    files_removed: int
+    rows_removed: int
+    already: bool
+    """The commit was there before."""
+    overtaken: bool = False
+    """A later plan published a part of these batches, or their query is over: nothing was done; what is owed then must
+    be planned anew."""
+    outdated: bool = False
+    """The plan no longer fits what is staged and what is in the table: nothing was done, it must be planned anew."""
+
+
+_OVERTAKEN = CommitResult(None, 0, 0, 0, 0, already=False, overtaken=True)
+_OUTDATED = CommitResult(None, 0, 0, 0, 0, already=False, outdated=True)
+
+
+def finish_intent(paths: PipelinePaths, intent: PublishIntent, *, is_current: Callable[[], bool]) -> CommitResult:
+    """Do what is left of the intent, then forget it. Safe to call any number of times, by anyone, at any moment.
+
+    ``is_current`` says whether the caller still holds the pipeline's lease; it is asked before each step that a reader
+    sees, and the commit itself is refused by the log when another process was faster. Raises TryAgainError LEASE_LOST,
+    DISK_FULL or COMMIT_FAILED (the intent stays), DisagreementError when table and intent do not belong together or a
+    staged file is damaged or gone.
+    """
+    table_path = intent.table_path(paths)
+    state = read_table_state(table_path, (intent.app_id, retired_mark(intent.app_id)))
+    done = _OVERTAKEN if _is_void(paths, intent, state) else _settled(table_path, intent, state)
+    if done is None and is_outdated(paths, intent, table_path):
+        # A process that was faster changes the files too: then its commit is there by now.
+        done = _settled(table_path, intent, read_table_state(table_path, (intent.app_id,))) or _OUTDATED
+    if done is None:
+        refuse_unknown_files(table_path, intent, state)
+        try:
+            check_fit(paths, intent, table_path, state)
+            data_files = check_files(paths, intent, table_path)
+            aside = set_aside(intent, table_path, is_current)
+            _move_files(paths, intent, table_path, is_current)
+            check_lease(is_current, intent)
+            version = commit_files(
+                table_path,
+                schema_json=intent.schema_json,
+                partition_by=intent.partition_by,
+                add=data_files,
+                remove=aside,
+                app_id=intent.app_id,
+                app_version=intent.app_version,
+                app_version_before=intent.app_version_before,
+                custom_metadata=_commit_metadata(intent),
+            )
+            done = _result(intent, version, already=False)
+        except RetiredError:
+            done = _OVERTAKEN
+        except (AlreadyCommittedError, DisagreementError, FileNotFoundError) as error:
+            # Another process was at it? Its commit explains a file that is neither here nor there (compacted since).
+            done = _settled(table_path, intent, read_table_state(table_path, (intent.app_id,)))
+            if done is None:
+                raise error if isinstance(error, TidegateError) else _files_lost(error, intent) from error
+    check_lease(is_current, intent)
+    storage.remove(intent_path(paths, intent))
+    return done
+
+
+def _is_void(paths: PipelinePaths, intent: PublishIntent, state: TableState | None) -> bool:
+    """Whether the query of the plan is over, and its batches do not count any more."""
+    txns = {} if state is None else state.txns
+    if txns.get(intent.app_id, -1) >= intent.app_version:
+        return False
+    by_log = txns.get(retired_mark(intent.app_id), intent.app_version + 1) - 1
+    return intent.app_version > min(by_log, read_retired(paths).get(intent.app_id, intent.app_version))
+
+
+def _settled(table_path: Path, intent: PublishIntent, state: TableState | None) -> CommitResult | None:
+    """The result when the log says that there is nothing left to do; None when the intent is still to be done."""
+    current = -1 if state is None else state.txns.get(intent.app_id, -1)
+    if current < intent.app_version:
+        if current == intent.app_version_before:
+            return None
+        if current > intent.app_version_before:
+            return _OVERTAKEN
+        raise DisagreementError(
+            "TABLE_BEHIND_INTENT",
+            f"a publish of batches {intent.app_version_before + 1} to {intent.app_version} was begun, but the "
+            f"table's log ends at batch {current}: the table was deleted or restored from an older copy",
+            where=str(table_path),
+            next_run="stops again; nothing was moved",
+            fix=f"tidegate repair {intent.pipeline} --dry-run",
+        )
+    if state is not None:
+        sync_log(table_path, state.version)  # whoever committed it may have been killed before that
+    return _result(intent, find_commit(table_path, intent.app_id, intent.app_version), already=True)
+
+
+def _result(intent: PublishIntent, version: int | None, *, already: bool) -> CommitResult:
+    return CommitResult(
+        version=version,
+        files_added=len(intent.files_to_add),
+        rows_added=intent.rows_added,
+        files_removed=len(intent.files_to_remove),
+        rows_removed=intent.rows_removed,
+        already=already,
+    )
+
+
+def _commit_metadata(intent: PublishIntent) -> dict[str, str]:
+    return {
+        **intent.custom_metadata,
+        "tidegate.pipeline": intent.pipeline,
+        "tidegate.run_id": intent.run_id,
+        "tidegate.app_version_before": str(intent.app_version_before),
+    }
+
+
+def _move_files(
+    paths: PipelinePaths,
+    intent: PublishIntent,
+    table_path: Path,
+    is_current: Callable[[], bool],
+) -> None:
+    targets = [table_path / file.path for file in intent.files_to_add]
+    check_lease(is_current, intent)
+    for folder in {target.parent for target in targets}:
+        try:
+            storage.make_folder(folder)
+        except OSError as error:
+            if storage.is_disk_full(error):
+                raise storage.disk_full(folder) from error
+            raise
+    for file, target in zip(intent.files_to_add, targets, strict=True):
+        check_lease(is_current, intent)
+        place_file(paths.state / file.source, target, file, intent.pipeline)
+    for target in targets:
+        remove_copies(target)
+    folders = {parent for target in targets for parent in target.parents if parent.is_relative_to(table_path)}
+    for folder in sorted(folders | ({table_path.parent} if targets else set()), reverse=True):
+        storage.fsync_dir(folder)
+
+
+def _files_lost(error: Exception, intent: PublishIntent) -> DisagreementError:
+    return DisagreementError(
+        "STAGED_FILES_LOST",
+        f"a file of the increment is neither staged nor in the {intent.target} folder, and the log there does not have "
+        f"batch {intent.app_version}: {error}",
+        where=f"intent {intent.intent_id}",
+        next_run="stops again; nothing more was published",
+        fix=f"restore the file, or `tidegate repair {intent.pipeline}`: what the table lacks is read again from the "
+        "source",
+    )

@@ -1,0 +1,110 @@
+"""Taking the files that a version replaces out of sight, so that no reader sees an old and a new row together."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from tidegate import storage
+from tidegate.table.log.commit import rename_files
+from tidegate.table.log.state import DataFile, list_data_files
+from tidegate.table.publish.intent import PublishIntent, check_lease
+from tidegate.table.publish.plan import parse_file_name
+
+_REPLACED = ".replaced"
+
+
+def set_aside(intent: PublishIntent, table_path: Path, is_current: Callable[[], bool]) -> list[DataFile]:
+    """Take the replaced files out of plain readers' sight before the new ones come in; the files as the log has them
+    now.
+
+    Each gets a second, hidden name (a hard link), the log is told to call it so, then the plain name goes. Delta
+    readers see the same rows throughout, plain readers never see an old and a new row together. The hidden files stay
+    for older versions of the table, until the table is vacuumed.
+    """
+    renamed = []
+    for file in intent.files_to_remove:
+        old = DataFile(file.path, file.rows, file.size_bytes, file.partition)
+        renamed.append((old, hidden_name(file.path)))
+    if not renamed:
+        return []
+    check_lease(is_current, intent)
+    for old, hidden in renamed:
+        with contextlib.suppress(FileExistsError):
+            try:
+                os.link(table_path / old.path, table_path / hidden)
+            except FileNotFoundError:
+                if not (table_path / hidden).exists():
+                    raise
+    for folder in {(table_path / hidden).parent for _, hidden in renamed}:
+        storage.fsync_dir(folder)
+    check_lease(is_current, intent)
+    rename_files(table_path, renamed, app_id=intent.app_id, app_version=intent.app_version)
+    for old, _ in renamed:
+        check_lease(is_current, intent)
+        storage.remove(table_path / old.path)
+    for folder in {(table_path / old.path).parent for old, _ in renamed}:
+        storage.fsync_dir(folder)  # or a power cut after the commit would bring the old rows back
+    return [replace(old, path=hidden) for old, hidden in renamed]
+
+
+def list_set_aside(table_path: Path) -> list[DataFile]:
+    """Files that the log calls by their hidden names: a publish began to replace them."""
+    return [file for file in list_data_files(table_path) if _plain_name(file.path) is not None]
+
+
+def bring_back(table_path: Path, *, app_id: str, check_lease: Callable[[], None]) -> None:
+    """Undo :func:`set_aside` for a publish that will never be finished: plain readers see these files again, under new
+    names. A process that was stopped before it removed an old name, which is all that it knows, removes nothing.
+    The hidden names stay for sinks that are owed these rows and for older versions, until the table is vacuumed.
+
+    May be repeated: killed in between, a file has a new name that the log does not know yet, and gets another one.
+    """
+    renamed = [(file, _new_name(str(_plain_name(file.path)))) for file in list_set_aside(table_path)]
+    for file, new in renamed:
+        # Never two plain names at a time: readers without a log would count the rows twice.
+        check_lease()
+        plain = _plain_links(table_path / file.path)
+        for extra in plain[1:]:
+            storage.remove(extra)
+        if plain:
+            os.rename(plain[0], table_path / new)
+        else:
+            os.link(table_path / file.path, table_path / new)
+        storage.fsync_dir((table_path / new).parent)
+    if renamed:
+        check_lease()
+        rename_files(table_path, renamed, app_id=app_id, app_version=0)
+
+
+def _plain_links(hidden: Path) -> list[Path]:
+    """The names beside it under which plain readers see the same file."""
+    there = hidden.stat()
+    visible = [path for path in sorted(hidden.parent.glob("*.parquet")) if not path.name.startswith(".")]
+    return [path for path in visible if os.path.samestat(path.stat(), there)]
+
+
+def _new_name(path: str) -> str:
+    """A name that no file had before: ``part-<query>-<batch>-<attempt>-<number>`` gets another attempt."""
+    folder, slash, name = path.rpartition("/")
+    parts, token = name.split("-"), secrets.token_hex(6)
+    if parse_file_name(name) is None:
+        return f"{folder}{slash}{name.removesuffix('.parquet')}-{token}.parquet"
+    return f"{folder}{slash}{'-'.join([*parts[:3], token, parts[-1]])}"
+
+
+def hidden_name(path: str) -> str:
+    """What a file is called once a version has replaced it."""
+    folder, slash, name = path.rpartition("/")
+    return f"{folder}{slash}.{name}{_REPLACED}"
+
+
+def _plain_name(hidden: str) -> str | None:
+    folder, slash, name = hidden.rpartition("/")
+    if not (name.startswith(".") and name.endswith(_REPLACED)):
+        return None
+    return f"{folder}{slash}{name[1:].removesuffix(_REPLACED)}"

@@ -1,0 +1,137 @@
+"""What remains of an increment, written down: the audit judges these files, and the publish moves the very same ones.
+
+One note per increment, beside its manifests. It holds for certain batches, a mode and keys; when one of them is another
+by now, the increment is folded anew.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tidegate import storage
+from tidegate.project import PipelinePaths
+from tidegate.spec.models import PipelineSpec
+from tidegate.staging.digest import check_whole, is_whole
+from tidegate.staging.manifest import BatchManifest, StagedFile
+from tidegate.table.publish.plan import merge_schemas
+from tidegate.table.upsert.keys import check_keys
+from tidegate.table.upsert.merge import MergeMode, fold
+
+
+@dataclass(frozen=True)
+class Folded:
+    """What remains of the batches of one query, and under which keys. ``superseded`` has rows by batch."""
+
+    query_id: str
+    batches: list[int]
+    mode: MergeMode
+    keys: dict[str, str]
+    token: str
+    files: list[StagedFile]
+    superseded: dict[str, int]
+
+    @property
+    def rows(self) -> int:
+        """Rows that remain."""
+        return sum(file.rows for file in self.files)
+
+
+def fold_owed(paths: PipelinePaths, owed: Sequence[BatchManifest], spec: PipelineSpec) -> list[Folded] | None:
+    """What remains of the owed batches, one value per query; None in append mode, where all of it remains.
+
+    Raises what :func:`fold_increment` does.
+    """
+    if spec.output_mode == "append":
+        return None
+    queries = dict.fromkeys(manifest.query_id for manifest in owed)
+    increments = [[manifest for manifest in owed if manifest.query_id == query] for query in queries]
+    return [fold_increment(paths, increment, spec.output_mode, spec.table.keys) for increment in increments]
+
+
+def fold_increment(
+    paths: PipelinePaths, manifests: Sequence[BatchManifest], mode: MergeMode, keys: Sequence[str]
+) -> Folded:
+    """What remains of the owed batches of one query: found once, the same for whoever asks again.
+
+    Raises UsageError TABLE_KEYS or UPDATE_KEYS_NOT_UNIQUE (nothing is lost: correct the keys and run again),
+    DisagreementError STAGED_FILE_DAMAGED before anything is made from such a file.
+    """
+    known = load_folded(paths, manifests, mode, keys)
+    if known is not None:
+        return known
+    last = manifests[-1]
+    types = _key_types(manifests, mode, keys)
+    token = secrets.token_hex(6)
+    folder = paths.merge_folder(last.query_id, last.batch_id, token)
+    check_whole(paths.state, [file for manifest in manifests for file in manifest.files], last.pipeline)
+    batches = {manifest.batch_id: manifest.files for manifest in manifests}
+    found = fold(batches, mode, types, paths.state, folder)
+    superseded = {str(batch): rows for batch, rows in found.superseded.items()}
+    folded = Folded(last.query_id, list(batches), mode, types, token, found.files, superseded)
+    note = paths.folded(last.query_id, last.batch_id)
+    if not storage.put_if_absent(note, storage.dump_json(asdict(folded))):
+        known = load_folded(paths, manifests, mode, keys)
+        if known is not None:
+            return known
+        storage.replace(
+            note, storage.dump_json(asdict(folded))
+        )  # it is of other batches or keys, or its files are gone
+    return folded
+
+
+def load_folded(
+    paths: PipelinePaths, manifests: Sequence[BatchManifest], mode: MergeMode, keys: Sequence[str]
+) -> Folded | None:
+    """What was found to remain of exactly these batches, in this mode and with these keys; None when nobody looked, or
+    when a copy that was made then is not whole any more: it can be made again."""
+    folded = find_folded(paths, manifests)
+    if folded is None or (folded.mode, folded.keys) != (mode, _key_types(manifests, mode, keys)):
+        return None
+    return folded
+
+
+def find_folded(paths: PipelinePaths, manifests: Sequence[BatchManifest]) -> Folded | None:
+    """What was found to remain of exactly these batches, in whatever mode and with whatever keys; None when nobody
+    looked, or its files are gone."""
+    last = manifests[-1]
+    value = storage.read_json(paths.folded(last.query_id, last.batch_id))
+    folded = None if value is None else _from_json(value)
+    if folded is None or folded.batches != [manifest.batch_id for manifest in manifests]:
+        return None
+    there = all((paths.state / file.path).exists() for file in folded.files)
+    copies = [file for file in folded.files if is_copy(file.path)]
+    return folded if there and all(is_whole(paths.state / file.path, file) for file in copies) else None
+
+
+def is_copy(path: str) -> bool:
+    """Whether a staged file is a copy that was made of others: it can be made again."""
+    return path.split("/")[3].startswith("merge-")
+
+
+def list_merge_folders(paths: PipelinePaths) -> Iterator[str]:
+    """The folders of copies that a note names, relative to the state folder."""
+    for path in paths.manifests.glob("*/folded-*.json") if paths.manifests.is_dir() else ():
+        value = storage.read_json(path)
+        for file in value["files"] if value is not None else ():
+            yield "/".join(file["path"].split("/")[:4])
+
+
+def remove_folded(paths: PipelinePaths, query_id: str, up_to: int) -> None:
+    """Forget the notes on increments that the table's log holds, also one that was half written by a killed process."""
+    folder = paths.manifests / query_id
+    for path in folder.glob("*folded-*") if folder.is_dir() else ():
+        if int(path.name.lstrip(".").removeprefix("folded-").partition(".")[0]) <= up_to:
+            storage.remove(path)
+
+
+def _key_types(manifests: Sequence[BatchManifest], mode: MergeMode, keys: Sequence[str]) -> dict[str, str]:
+    if mode == "complete":
+        return {}
+    return check_keys(keys, merge_schemas([manifest.schema_json for manifest in manifests]))
+
+
+def _from_json(value: dict[str, Any]) -> Folded:
+    return Folded(**{**value, "files": [StagedFile(**file) for file in value["files"]]})

@@ -1,0 +1,294 @@
+"""Rows that replace others: within an increment (fold), and in the table (merge). File work only; nothing is published.
+
+Update: a row replaces the one with its keys. Complete: each batch is the whole result and replaces everything. A file
+that loses rows is copied without them, into a staging folder: no file is ever changed in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from tidegate.errors import DisagreementError, UsageError
+from tidegate.staging.digest import digest_file
+from tidegate.staging.manifest import StagedFile
+from tidegate.table.log.state import DataFile
+from tidegate.table.upsert.keys import KeyIndex, KeyTypes, find_repeated, join_keys, read_keys
+from tidegate.table.upsert.rewrite import copy_rows, make_names_durable
+
+MergeMode = Literal["update", "complete"]
+Batches = Mapping[int, Sequence[StagedFile]]
+"""The staged files of each batch of an increment, in order of batch."""
+
+COPIED_BYTES_AT_MOST = 128 << 20
+"""Files that lose rows are copied into one as long as they are together no larger; a larger one is copied alone."""
+
+
+@dataclass(frozen=True)
+class Fold:
+    """The files that hold what remains of an increment, and how many rows of each batch a later one replaced."""
+
+    files: list[StagedFile]
+    superseded: dict[int, int]
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """What new rows do to the table's files: ``remove`` leave it, ``carried`` are copies of those of their rows that
+    stay.
+    """
+
+    remove: list[DataFile] = field(default_factory=list)
+    carried: list[StagedFile] = field(default_factory=list)
+
+
+def fold(batches: Batches, mode: MergeMode, types: KeyTypes, state: Path, folder: Path) -> Fold:
+    """What remains of the batches of one increment, as files whose paths are relative to ``state``.
+
+    Update: of each key the row of the last batch that has it. Complete: the last batch. A file of which every row
+    remains is used as it is; the others are copied without the rows that went into ``folder``. Raises UsageError
+    UPDATE_KEYS_NOT_UNIQUE when rows of one batch have the same keys: nobody could say which of them is the newer.
+    """
+    if mode == "complete":
+        last = max(batches)
+        gone = {batch: sum(file.rows for file in files) for batch, files in batches.items() if batch != last}
+        return Fold(_with_rows(batches[last]), {batch: rows for batch, rows in gone.items() if rows})
+    keys = {
+        batch: join_keys((_keys_of(state / file.path, file.partition, types) for file in _with_rows(files)), types)
+        for batch, files in batches.items()
+    }
+    index = KeyIndex(join_keys(keys.values(), types))
+    numbers = {batch: index.find(table) for batch, table in keys.items()}
+    for batch, table in keys.items():
+        if repeated := find_repeated(table, numbers[batch]):
+            raise _not_unique(batch, list(types), repeated)
+    kept: dict[int, list[StagedFile]] = {}
+    superseded: dict[int, int] = {}
+    later: Any = None
+    for batch in sorted(batches, reverse=True):
+        gone = _is_in(numbers[batch], later)
+        later = _join(later, numbers[batch])
+        count = _count(gone)
+        if count:
+            superseded[batch] = count
+        kept[batch] = _drop_rows(_with_rows(batches[batch]), gone, state, folder / str(batch))
+    make_names_durable(folder, state)
+    return Fold([file for batch in sorted(kept) for file in kept[batch]], dict(sorted(superseded.items())))
+
+
+def replace_rows(
+    mode: MergeMode,
+    new: Sequence[StagedFile],
+    types: KeyTypes,
+    *,
+    table_path: Path,
+    table_files: Sequence[DataFile],
+    state: Path,
+    folder: Path,
+) -> Replacement:
+    """What publishing ``new`` does to the files of the table; copies go into ``folder``, which is under ``state``.
+
+    One file of the table is looked at at a time: those whose partition or footer tells that none of the keys is in them
+    are not read, of the others the key columns are.
+    """
+    if mode == "complete":
+        return Replacement(list(table_files))
+    if not new:
+        return Replacement()
+    wanted = join_keys((_keys_of(state / file.path, file.partition, types) for file in new), types)
+    index = KeyIndex(wanted)
+    bounds = {name: _Bounds.of(wanted.column(name)) for name in types}
+    in_folders = [name for name in types if name in new[0].partition]
+    places = {_place(file.partition, in_folders) for file in new}
+    remove: list[DataFile] = []
+    losing: list[_Losing] = []
+    for file in table_files:
+        path = table_path / file.path
+        if _place(file.partition, in_folders) not in places:
+            continue
+        try:
+            gone = _find_rows(path, file, index, types, bounds)
+        except FileNotFoundError as error:
+            raise _file_gone(table_path, file) from error
+        count = _count(gone)
+        if not count:
+            continue
+        remove.append(file)
+        if count < len(gone):
+            losing.append(_Losing(path, file.partition, gone, file.size_bytes))
+    carried = [
+        _copy(together, folder / f"{number:05d}.parquet", state) for number, together in enumerate(_group(losing))
+    ]
+    make_names_durable(folder, state)
+    return Replacement(remove, carried)
+
+
+@dataclass(frozen=True)
+class _Losing:
+    """A file of which the rows with ``gone`` false stay."""
+
+    path: Path
+    partition: Mapping[str, str | None]
+    gone: Any
+    size_bytes: int
+
+
+def _group(files: Sequence[_Losing]) -> list[list[_Losing]]:
+    """The files whose copies are one file: of one partition and one schema, and small.
+
+    Each run adds files; if each were copied alone, a table whose keys come again and again would have more of them to
+    copy with every run.
+    """
+    import pyarrow.parquet as pq
+
+    groups: list[list[_Losing]] = []
+    open_groups: dict[Any, tuple[list[_Losing], int]] = {}
+    for file in files:
+        kind = (tuple(sorted(file.partition.items())), pq.read_schema(file.path).serialize().to_pybytes())
+        group, size = open_groups.get(kind, ([], 0))
+        if not group or size + file.size_bytes > COPIED_BYTES_AT_MOST:
+            group, size = [], 0
+            groups.append(group)
+        group.append(file)
+        open_groups[kind] = (group, size + file.size_bytes)
+    return groups
+
+
+@dataclass(frozen=True)
+class _Bounds:
+    """The least and the greatest of the wanted values of a key column, and whether NULL is wanted."""
+
+    least: Any
+    greatest: Any
+    null: bool
+
+    @staticmethod
+    def of(column: Any) -> _Bounds:
+        import pyarrow.compute as pc
+
+        limits = pc.min_max(column)
+        return _Bounds(limits["min"], limits["max"], column.null_count > 0)
+
+    def condition(self, name: str, kind: Any) -> Any:
+        """The bounds as a condition on a column that a file has as ``kind``."""
+        import pyarrow.dataset as ds
+
+        column, is_null = ds.field(name), ds.field(name).is_null()
+        if not self.least.is_valid:
+            return is_null
+        within = (column >= self.least.cast(kind)) & (column <= self.greatest.cast(kind))
+        return within | is_null if self.null else within
+
+
+def _find_rows(path: Path, file: DataFile, index: KeyIndex, types: KeyTypes, bounds: Mapping[str, _Bounds]) -> Any:
+    """A boolean per row of a table's file: whether its key is one of the index. Empty when the footer rules all out."""
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+    import pyarrow.parquet as pq
+    from pyarrow.fs import LocalFileSystem
+
+    with pq.ParquetFile(path) as parquet:
+        schema, metadata = parquet.schema_arrow, parquet.metadata
+    groups = list(range(metadata.num_row_groups))
+    likely = set(groups)
+    fragment = ds.ParquetFileFormat().make_fragment(str(path), filesystem=LocalFileSystem())
+    for name in types:
+        if name in schema.names:
+            some = fragment.subset(bounds[name].condition(name, schema.field(name).type), schema=schema)
+            likely &= {group.id for group in some.row_groups}
+    if not likely:
+        return pa.chunked_array([], pa.bool_())
+    parts = []
+    for group in groups:
+        if group in likely:
+            parts += index.find(read_keys(path, file.partition, types, [group])).is_valid().chunks
+        else:
+            parts.append(pa.repeat(False, metadata.row_group(group).num_rows))
+    return pa.chunked_array(parts, pa.bool_())
+
+
+def _keys_of(path: Path, partition: Mapping[str, str | None], types: KeyTypes) -> Any:
+    import pyarrow.parquet as pq
+
+    return read_keys(path, partition, types, range(pq.read_metadata(path).num_row_groups))
+
+
+def _drop_rows(files: Sequence[StagedFile], gone: Any, state: Path, folder: Path) -> list[StagedFile]:
+    """The files of a batch without the rows for which ``gone`` (a boolean per row of all of them) is true."""
+    kept = []
+    begin = 0
+    for file in files:
+        here = gone.slice(begin, file.rows)
+        begin += file.rows
+        count = _count(here)
+        if count == 0:
+            kept.append(file)
+        elif count < file.rows:
+            # staging/<query>/<batch>/<attempt>/: below it the copies lie as the originals do
+            inside = Path(*Path(file.path).parts[4:])
+            kept.append(
+                _copy([_Losing(state / file.path, file.partition, here, file.size_bytes)], folder / inside, state)
+            )
+    return kept
+
+
+def _copy(files: Sequence[_Losing], target: Path, state: Path) -> StagedFile:
+    import pyarrow.compute as pc
+
+    copy_rows([(file.path, pc.invert(file.gone)) for file in files], target)
+    rows = sum(len(file.gone) - _count(file.gone) for file in files)
+    name = str(target.relative_to(state))
+    return StagedFile(name, rows, target.stat().st_size, dict(files[0].partition), digest_file(target))
+
+
+def _with_rows(files: Sequence[StagedFile]) -> list[StagedFile]:
+    return [file for file in files if file.rows]
+
+
+def _place(partition: Mapping[str, str | None], names: Sequence[str]) -> tuple[str | None, ...]:
+    return tuple(partition.get(name) or None for name in names)
+
+
+def _is_in(numbers: Any, later: Any) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if later is None:
+        return pa.chunked_array([pa.repeat(False, len(numbers))])
+    return pc.is_in(numbers, value_set=later)
+
+
+def _join(later: Any, numbers: Any) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return pc.unique(numbers if later is None else pa.chunked_array([later, *numbers.chunks]))
+
+
+def _count(mask: Any) -> int:
+    import pyarrow.compute as pc
+
+    return int(pc.sum(mask).as_py() or 0)
+
+
+def _not_unique(batch: int, keys: list[str], repeated: list[str]) -> UsageError:
+    return UsageError(
+        "UPDATE_KEYS_NOT_UNIQUE",
+        f"rows of batch {batch} have the same keys ({', '.join(keys)}), so none of them can be said to replace the "
+        f"other, for example {'; '.join(repeated)}",
+        where=f"pipeline.yaml, table.keys; batch {batch}",
+        next_run="goes on once this is put right; what is staged stays, the table is untouched",
+        fix="add the columns that tell the rows apart to table.keys, or aggregate by the keys",
+    )
+
+
+def _file_gone(table_path: Path, file: DataFile) -> DisagreementError:
+    return DisagreementError(
+        "TABLE_FILES_GONE",
+        f"a data file that the table's log names is not there: {file.path}",
+        where=str(table_path),
+        next_run="stops again; nothing was moved",
+        fix="restore the file; tidegate alone may write to the table's folder",
+    )

@@ -1,0 +1,54 @@
+"""Every file of a project looked at without running anything: specs, transforms, and one more check by the caller."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from tidegate.errors import UsageError
+from tidegate.pipeline import list_pipelines, read_pipeline
+from tidegate.project import Project
+from tidegate.sink.user_code import read_user_code
+from tidegate.spec.faults import Fault
+from tidegate.transform.load import read_transform
+
+PipelineCheck = Callable[[Project, str], Iterable[Fault]]
+"""One more check of a pipeline, for example of its suite: (project, name) -> faults."""
+
+
+def validate_project(
+    project: Project, names: Sequence[str] | None = None, check: PipelineCheck | None = None
+) -> list[Fault]:
+    """Every fault of the pipelines ``names`` (None: of all), in the order of files and lines. Empty: all is sound.
+
+    ``check`` is called for each pipeline that is there; a UsageError that it raises becomes a fault.
+    """
+    faults: list[Fault] = []
+    for name in names if names is not None else list_pipelines(project):
+        faults += _validate_pipeline(project, name, check)
+    return faults
+
+
+def _validate_pipeline(project: Project, name: str, check: PipelineCheck | None) -> list[Fault]:
+    file = f"jobs/{name}/pipeline.yaml"
+    try:
+        spec, faults = read_pipeline(project, name)
+    except UsageError as error:
+        return [_to_fault(file, error)]
+    faults = list(faults)
+    # A transform can only be held against sources that were all understood.
+    if spec is not None and spec.name != name:  # its files are looked for in its folder, whatever it calls itself
+        spec = spec.model_copy(update={"name": name})
+    if spec is not None and not any(fault.key.startswith(("sources", "transform")) for fault in faults):
+        faults += read_transform(project, spec)[1]
+    if spec is not None:
+        faults += read_user_code(project, spec)
+    if check is not None:
+        try:
+            faults += check(project, name)
+        except UsageError as error:
+            faults += getattr(error, "faults", None) or [_to_fault(file, error)]
+    return sorted(faults, key=lambda fault: (fault.file, fault.line or 0))
+
+
+def _to_fault(file: str, error: UsageError) -> Fault:
+    return Fault(error.where or file, None, "", error.message, error.fix or "correct the file", error.code)
