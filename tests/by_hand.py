@@ -20,13 +20,15 @@ from tidegate.errors import TryAgainError
 from tidegate.gate.increment import audit_increment, publish_increment
 from tidegate.lease import Lease
 from tidegate.pipeline import load_pipeline
-from tidegate.preflight.agreement import check_agreement, gather_facts
+from tidegate.preflight.agreement import check_agreement
+from tidegate.preflight.facts import gather_facts
 from tidegate.project import PipelinePaths, Project, load_project
+from tidegate.recovery.context import RunContext
 from tidegate.recovery.recover import sweep_attempts, sync_owed
 from tidegate.reports.report import fill_from_manifests, load_report, new_report, save_report
 from tidegate.restart.rebirth import pin_paths
 from tidegate.restart.repair import repair_pipeline
-from tidegate.run.steps import RunContext
+from tidegate.run.steps import recover_run
 from tidegate.sources.files.ledger import LedgerRow, NewFile, open_ledger
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import name_query, new_birth, read_birth, replace_birth, write_birth
@@ -133,7 +135,7 @@ class ByHand:
 
     def ingest(self, context: RunContext) -> None:
         """Everything that is new, one batch; the driver's work as Spark and the stager do it."""
-        facts = context.recover()
+        facts = recover_run(context)
         check_agreement(facts, NAME)
         paths = context.paths
         if read_birth(paths) is None:
@@ -195,14 +197,14 @@ class ByHand:
 
     def publish(self, context: RunContext) -> None:
         """Audit and publish what is owed."""
-        facts = context.recover()
+        facts = recover_run(context)
         if not facts.owed:
             return
         fill_from_manifests(context.report, facts.owed)
         verdict = audit_increment(context, facts)
         save_report(context.paths, context.report)
-        publish_increment(context, context.recover(), verdict)
-        context.recover()
+        publish_increment(context, recover_run(context), verdict)
+        recover_run(context)
 
     def repair(self, **how: Any) -> dict[str, Any]:
         """``tidegate repair``."""

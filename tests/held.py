@@ -15,8 +15,9 @@ import pytest
 from tests.staged import QUERY, Stager
 from tidegate.audit.engine import RuleResult
 from tidegate.errors import HeldError, TryAgainError
-from tidegate.preflight.agreement import gather_facts
+from tidegate.preflight.facts import gather_facts
 from tidegate.project import PipelinePaths, Project, load_project
+from tidegate.recovery.context import RunContext
 from tidegate.reports.report import load_report
 from tidegate.reports.verdicts import Ruling
 from tidegate.run import steps
@@ -113,7 +114,7 @@ class Held:
             write_manifest(self.paths.manifest(QUERY, self.next_batch), manifest)
             self.next_batch += 1
 
-    def drain(self, context: steps.RunContext, submit: object, accept_loss: str | None) -> None:
+    def drain(self, context: RunContext, submit: object, accept_loss: str | None) -> None:
         """Stands for the driver: what arrives is staged."""
         assert context.facts is not None
         self.drained.append([manifest.batch_id for manifest in context.facts.owed])

@@ -12,9 +12,10 @@ from tidegate.errors import TryAgainError
 from tidegate.gate.increment import audit_increment, publish_increment
 from tidegate.lease import Lease
 from tidegate.project import Project
+from tidegate.recovery.context import RunContext
 from tidegate.recovery.recover import sweep_attempts
 from tidegate.reports.report import RunReport, fill_from_manifests, load_report, new_report, save_report
-from tidegate.run.steps import RunContext
+from tidegate.run.steps import recover_run
 from tidegate.spec.models import PipelineSpec, ProjectSpec
 from tidegate.staging.manifest import BatchManifest, write_manifest
 from tidegate.table.log.state import read_table_state
@@ -82,15 +83,15 @@ class Keyed:
         """Finish what was begun, then judge and publish what is owed; the report that is stored afterwards."""
         run_id = run_id or f"run up to {self.next_batch - 1}"
         context = self.context(run_id, holds)
-        facts = context.recover()
+        facts = recover_run(context)
         sweep_attempts(self.paths, facts, context.lease)
         if facts.owed:
             fill_from_manifests(context.report, facts.owed)
             verdict = audit_increment(context, facts)
             save_report(self.paths, context.report)
-            facts = context.recover()
+            facts = recover_run(context)
             publish_increment(context, facts, verdict)
-            context.recover()
+            recover_run(context)
         return load_report(self.paths, run_id) or context.report
 
     def last_batch(self) -> int:

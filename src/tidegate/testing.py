@@ -35,8 +35,8 @@ from tidegate.run.steps import run_pipeline
 from tidegate.sink.rows import read_file
 from tidegate.spec.environment import PREFIX
 from tidegate.spec.source_checks import list_columns
-from tidegate.table.delivery import delivered_rows
 from tidegate.table.log.state import read_table_state
+from tidegate.table.publish.delivery import delivered_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

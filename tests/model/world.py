@@ -116,8 +116,8 @@ class World:
         self.patch.setattr("tidegate.run.steps.load_pipeline", lambda project, name: spec)
         self.patch.setattr("tidegate.restart.repair.load_pipeline", lambda project, name: spec)
         self.patch.setattr("tidegate.audit.suite.load_suite", lambda project, name: suite)
-        for module in ("kafka", "kafka_broker"):
-            self.patch.setattr(f"tidegate.source.{module}.Brokers", self.kafka.open_brokers)
+        for module in ("offsets", "brokers"):
+            self.patch.setattr(f"tidegate.sources.kafka.{module}.Brokers", self.kafka.open_brokers)
         self.patch.setattr("tidegate.ingest.stage.batch_metrics", lambda query: query.metrics)
         self.patch.setattr("tidegate.ingest.stage.emit", lambda event, **values: None)
         self.patch.setattr(drain, "plan_submit", lambda project, **plan: SubmitPlan("", [str(plan["order_path"])], {}))

@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Any
 from tests.readers import read_agreed, read_with_deltalake, read_with_duckdb
 from tests.streaming import in_session
 from tidegate.project import load_project
-from tidegate.run.steps import new_run_id, run_pipeline
+from tidegate.reports.run_ids import new_run_id
+from tidegate.run.steps import run_pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

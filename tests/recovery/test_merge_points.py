@@ -27,6 +27,7 @@ from tidegate.errors import TidegateError
 from tidegate.gate.increment import audit_increment
 from tidegate.gate.merging import load_judged, plan_merge
 from tidegate.reports.report import load_report
+from tidegate.run.steps import recover_run
 from tidegate.staging.manifest import write_manifest
 from tidegate.table.publish.intent import PublishIntent, write_intent
 from tidegate.table.publish.replace import bring_back, list_set_aside, set_aside
@@ -223,7 +224,7 @@ def test_a_begun_publish_that_is_given_up(tmp_path: Path) -> None:
 def plan_of(keyed: Keyed, run_id: str) -> PublishIntent:
     """What a run would write down for what is staged now."""
     context = keyed.context(run_id)
-    facts = context.recover()
+    facts = recover_run(context)
     verdict = audit_increment(context, facts)
     folded = load_judged(context, facts.owed, verdict)
     assert folded is not None

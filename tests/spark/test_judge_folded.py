@@ -14,6 +14,7 @@ from tidegate.audit.engine import RuleResult
 from tidegate.driver.order import IngestOrder
 from tidegate.gate import increment
 from tidegate.ingest import judge
+from tidegate.run.steps import recover_run
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,7 +49,7 @@ def test_a_large_increment_is_judged_folded(
     assert canonical(judged) == canonical(expected)
 
     context = keyed.context("run")
-    facts = context.recover()
+    facts = recover_run(context)
     folded = increment.fold_owed(keyed.paths, facts.owed, keyed.spec)
     (result,) = increment._judge(context, Suite(), facts.owed, folded)  # type: ignore[arg-type]
     assert result.rule == "r" and storage.read_json(keyed.paths.driver_results("run"))["folds"]

@@ -14,12 +14,12 @@ from tests.keyed import FakeLease
 from tests.staged import make_paths
 from tidegate import storage
 from tidegate.errors import TryAgainError
-from tidegate.preflight.agreement import Facts
+from tidegate.preflight.facts import Facts
 from tidegate.preflight.pending import Pending
 from tidegate.project import Project
+from tidegate.recovery.context import RunContext
 from tidegate.reports.report import new_report
 from tidegate.run.drain import _close_idle, _make_up_closing
-from tidegate.run.steps import RunContext
 from tidegate.sources.files.scan import EMPTY_SCAN
 from tidegate.spec.models import PipelineSpec, ProjectSpec
 from tidegate.staging.checkpoint import CheckpointState, read_checkpoint

@@ -21,7 +21,8 @@ from tests.staged import make_paths
 from tidegate import storage
 from tidegate.errors import DisagreementError, TryAgainError
 from tidegate.pipeline import load_pipeline
-from tidegate.preflight.agreement import Facts, check_agreement, gather_facts
+from tidegate.preflight.agreement import check_agreement
+from tidegate.preflight.facts import Facts, gather_facts
 from tidegate.project import PipelinePaths, Project
 from tidegate.restart.repair import repair_pipeline
 from tidegate.run.steps import run_pipeline

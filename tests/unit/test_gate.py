@@ -12,7 +12,7 @@ from tidegate import storage
 from tidegate.audit.engine import RuleResult
 from tidegate.audit.suite import digest_suite, load_suite
 from tidegate.errors import HeldError, TidegateError, TryAgainError
-from tidegate.preflight.agreement import gather_facts
+from tidegate.preflight.facts import gather_facts
 from tidegate.run import steps
 from tidegate.staging.manifest import batch_keys
 

@@ -21,6 +21,7 @@ from tidegate import storage
 from tidegate.errors import DefectError, TidegateError, TryAgainError, UsageError
 from tidegate.gate import increment, merging
 from tidegate.reports.verdicts import Decision, StoredVerdict, load_verdict, save_decision, save_verdict
+from tidegate.run.steps import recover_run
 from tidegate.staging.manifest import StagedFile, batch_keys
 from tidegate.table.log.state import DataFile, list_data_files, open_table, read_table_state
 from tidegate.table.publish.intent import write_intent
@@ -304,7 +305,7 @@ def test_the_audit_judges_what_becomes_visible(keyed: Keyed, monkeypatch: pytest
 
     monkeypatch.setattr("tidegate.audit.pandas_engine.judge_files", judge_files)
     context = keyed.context("r")
-    facts = context.recover()
+    facts = recover_run(context)
     folded = increment.fold_owed(keyed.paths, facts.owed, keyed.spec)
     increment._judge(context, None, facts.owed, folded)  # type: ignore[arg-type]
     assert canonical(judged) == canonical([row(1), row(2, 1)])
@@ -317,7 +318,7 @@ def test_the_audit_judges_what_becomes_visible(keyed: Keyed, monkeypatch: pytest
 def test_what_was_judged_is_published_and_nothing_else(keyed: Keyed) -> None:
     keyed.stage([row(1, 0, "Bonn"), row(2)], [row(1, 1)])
     context = keyed.context("r")
-    facts = context.recover()
+    facts = recover_run(context)
     increment.audit_increment(context, facts)
     keyed.keys = ["id", "city"]
     context.spec = keyed.spec
@@ -335,10 +336,10 @@ def test_a_discarded_increment_only_moves_the_log_on(keyed: Keyed) -> None:
     keyed.run("first")
     keyed.stage([row(1, 1)], [row(1, 2)])
     context = keyed.context("second")
-    batches = batch_keys(context.recover().owed)
+    batches = batch_keys(recover_run(context).owed)
     save_verdict(keyed.paths, StoredVerdict("second", batches, {"verdict": "failed"}, ["good"]))
     save_decision(keyed.paths, Decision("second", "discard", "ann@host", "bad", "now", batches))
-    context.recover()
+    recover_run(context)
     report = context.report
     assert (report.outcome, report.rows["published"], report.rows["superseded"]) == ("discarded", 0, 0)
     assert table_of(keyed) == [row(1)]
@@ -379,7 +380,7 @@ def test_an_outdated_intent_of_a_dead_run_is_dropped(keyed: Keyed) -> None:
     keyed.run("first")
     keyed.stage([row(2, 1), row(3, 1)])
     context = keyed.context("second")
-    facts = context.recover()
+    facts = recover_run(context)
     verdict = increment.audit_increment(context, facts)
     folded = merging.load_judged(context, facts.owed, verdict)
     assert folded is not None

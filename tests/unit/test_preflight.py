@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tidegate.errors import DisagreementError
-from tidegate.preflight.agreement import Facts, check_agreement
+from tidegate.preflight.agreement import check_agreement
+from tidegate.preflight.facts import Facts
 from tidegate.staging.birth import Birth
 from tidegate.staging.checkpoint import CheckpointState
 from tidegate.staging.manifest import BatchManifest

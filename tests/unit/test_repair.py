@@ -16,7 +16,7 @@ from tests.storage_calls import KilledHere, StorageCalls, kill
 from tidegate import storage
 from tidegate.driver.jvm import PINNED
 from tidegate.pipeline import load_pipeline
-from tidegate.preflight.agreement import gather_facts
+from tidegate.preflight.facts import gather_facts
 from tidegate.project import Project, load_project
 from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
 from tidegate.restart.rebuild import first_offsets

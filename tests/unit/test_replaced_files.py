@@ -19,10 +19,10 @@ from tidegate.sink.progress import begin_sink, note_fed
 from tidegate.sink.rows import read_file
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.manifest import write_manifest
-from tidegate.table.delivery import list_deliveries
 from tidegate.table.log.commit import rename_files
 from tidegate.table.log.files import LOG_FOLDER, commit_name
 from tidegate.table.log.state import DataFile, list_data_files, read_table_state
+from tidegate.table.publish.delivery import list_deliveries
 from tidegate.table.publish.replace import bring_back, hidden_name
 from tidegate.table.publish.vacuum import remove_replaced
 

@@ -21,7 +21,7 @@ from tidegate.reports.report import (
     prune_reports,
     save_report,
 )
-from tidegate.run.steps import check_run_id
+from tidegate.reports.run_ids import check_run_id
 from tidegate.staging.manifest import BatchManifest, SourceRange
 
 CONTRACT_KEYS = [

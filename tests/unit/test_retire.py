@@ -25,17 +25,19 @@ from tidegate import storage
 from tidegate.driver.jvm import PINNED
 from tidegate.errors import DisagreementError, TidegateError, TryAgainError
 from tidegate.lease import Lease
-from tidegate.preflight.agreement import gather_facts
+from tidegate.preflight.facts import gather_facts
 from tidegate.restart.rebirth import begin_anew, pin_paths, replace_query, retire_query
 from tidegate.restart.rebuild import first_offsets
 from tidegate.restart.repair import repair_pipeline
+from tidegate.run.steps import recover_run
 from tidegate.sources.files.ledger import NewFile, open_ledger
 from tidegate.staging.birth import new_birth, read_birth
 from tidegate.staging.manifest import find_tombstones, put_tombstone, read_all_manifests, refuse_tombstone
 from tidegate.staging.retired import read_retired
+from tidegate.table.log import commit
 from tidegate.table.log.commit import commit_files, rename_files, retire_in_log
 from tidegate.table.log.retire import retired_mark
-from tidegate.table.log.state import DataFile, commit, find_commit, list_data_files, read_table_state
+from tidegate.table.log.state import DataFile, find_commit, list_data_files, read_table_state
 from tidegate.table.publish.intent import pending_intents
 
 
@@ -173,7 +175,7 @@ def test_a_sleeping_publish(tmp_path: Path, mode: str, finishes: bool) -> None:
 
     def meanwhile(scene: ByHand) -> None:
         if not finishes:
-            scene.patch.setattr("tidegate.run.repair.recover", _fail)
+            scene.patch.setattr("tidegate.restart.repair.recover", _fail)
         repair(scene) if mode == "append" else repair_and_run(scene)
 
     names = sleep_and_wake(tmp_path, prepare, meanwhile, mode, sample=5 if finishes else 99)
@@ -196,7 +198,7 @@ def test_a_sleeping_first_publish(tmp_path: Path, finishes: bool) -> None:
 
     def meanwhile(scene: ByHand) -> None:
         if not finishes:
-            scene.patch.setattr("tidegate.run.repair.recover", _fail)
+            scene.patch.setattr("tidegate.restart.repair.recover", _fail)
         repair(scene)
 
     assert "os.link" in sleep_and_wake(tmp_path, prepare, meanwhile, may_break=not finishes)
@@ -263,7 +265,7 @@ def planned(scene: ByHand) -> tuple[str, Callable[[], Any]]:
         with contextlib.suppress(TypeError):
             scene.ingest(context)
     context = scene.open()
-    facts = context.recover()
+    facts = recover_run(context)
     assert facts.in_flight == 1 and facts.query_id is not None
     query_id, in_flight, paths, lease = facts.query_id, facts.in_flight, context.paths, context.lease
     birth = new_birth(paths, context.spec, {"orders": {}}, dict(PINNED))
@@ -387,7 +389,7 @@ def test_repair_after_a_mere_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     published(scene)
     context = scene.open()
     scene.ingest(context)
-    facts = context.recover()
+    facts = recover_run(context)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tidegate.table.publish.publish.commit_files", lambda *_, **__: kill("commit"))
         with contextlib.suppress(KilledHere):

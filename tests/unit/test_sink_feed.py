@@ -20,7 +20,7 @@ from tidegate.sink.fault import SinkFault
 from tidegate.sink.feed import feed_sink, list_owed
 from tidegate.sink.progress import begin_sink, last_fed
 from tidegate.spec.models import ConsoleSink
-from tidegate.table.delivery import Delivery, delivered_rows
+from tidegate.table.publish.delivery import Delivery, delivered_rows
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from tidegate.sink.kafka_records import Record
 from tidegate.sources.kafka.brokers import TopicState
 from tidegate.sources.kafka.settings import map_settings
 from tidegate.spec.models import KafkaSink, ProjectKafkaSpec
-from tidegate.table.delivery import Delivery, delivered_rows
 from tidegate.table.log.state import DataFile
+from tidegate.table.publish.delivery import Delivery, delivered_rows
 
 
 class Broker:

@@ -141,7 +141,7 @@ import sys, time
 from pathlib import Path
 from tests.unit.test_socket_listener import _source
 from tidegate.project import Project
-from tidegate.source import spool
+from tidegate.sources.generators import spool
 from tidegate.sources.generators.socket_listener import Listeners
 from tidegate.spec.models import ProjectSpec
 

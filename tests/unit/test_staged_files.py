@@ -16,15 +16,17 @@ from tests.synced import Synced
 from tidegate.errors import DisagreementError
 from tidegate.gate import increment
 from tidegate.pipeline import load_pipeline
-from tidegate.preflight.agreement import check_agreement, gather_facts
+from tidegate.preflight.agreement import check_agreement
+from tidegate.preflight.facts import gather_facts
 from tidegate.project import Project, load_project
 from tidegate.quarantine.rows import write_quarantine_rows
 from tidegate.restart.repair import find_disagreement, repair_pipeline
+from tidegate.run.steps import recover_run
 from tidegate.sources.files.ledger import NewFile, open_ledger
 from tidegate.staging.birth import new_birth, replace_birth, write_birth
 from tidegate.staging.files import list_staged_files
 from tidegate.staging.manifest import BatchManifest, SourceRange, StagedFile, write_manifest
-from tidegate.table.publish.publish import publish
+from tidegate.table.publish import publish
 from tidegate.table.upsert.merge import replace_rows
 
 NAME = "orders"
@@ -87,7 +89,7 @@ def test_a_damaged_copy_is_made_again(keyed: Keyed) -> None:
     """What was staged is whole, so nobody needs to decide anything."""
     keyed.stage([row(1), row(2)], [row(2, 1)])
     context = keyed.context("r")
-    facts = context.recover()
+    facts = recover_run(context)
     increment.audit_increment(context, facts)
     [copy] = keyed.paths.staging.glob("*/*/merge-*/**/*.parquet")
     flip(copy)

@@ -18,7 +18,7 @@ from tidegate import storage
 from tidegate.cli.main import app
 from tidegate.operate.status import project_status
 from tidegate.pipeline import load_pipeline
-from tidegate.preflight.agreement import gather_facts
+from tidegate.preflight.facts import gather_facts
 from tidegate.project import Project, load_project
 from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
 from tidegate.reports.report import new_report, read_newest, save_report
@@ -26,8 +26,9 @@ from tidegate.sources.files.ledger import NewFile, open_ledger
 from tidegate.sources.kafka import brokers
 from tidegate.sources.kafka.brokers import Brokers
 from tidegate.staging.birth import new_birth, write_birth
+from tidegate.table.log import state
 from tidegate.table.log.commit import commit_files
-from tidegate.table.log.state import DataFile, read_table_state, state
+from tidegate.table.log.state import DataFile, read_table_state
 
 MANY = 12
 

@@ -16,7 +16,6 @@ from deltalake import DeltaTable
 from tests.staged import QUERY, make_schema
 from tidegate import storage
 from tidegate.errors import DisagreementError, TryAgainError, UsageError
-from tidegate.table.delivery import list_deliveries
 from tidegate.table.log.commit import AlreadyCommittedError, commit_files
 from tidegate.table.log.files import torn_versions
 from tidegate.table.log.snapshot import read_snapshot
@@ -28,6 +27,7 @@ from tidegate.table.log.state import (
     read_commit_metadata,
     read_table_state,
 )
+from tidegate.table.publish.delivery import list_deliveries
 
 SCHEMA = make_schema(id="long")
 

@@ -8,8 +8,13 @@ import pytest
 
 from tests.staged import make_schema
 from tidegate.errors import UsageError
-from tidegate.table.publish.plan import merge_schemas
-from tidegate.table.schema import check_partition_columns, check_schema_change, normalise_schema, type_text
+from tidegate.table.schema import (
+    check_partition_columns,
+    check_schema_change,
+    merge_schemas,
+    normalise_schema,
+    type_text,
+)
 
 TABLE = make_schema(id="long", city="string")
 

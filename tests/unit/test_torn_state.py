@@ -8,8 +8,10 @@ import pytest
 
 from tests.by_hand import NAME, ByHand
 from tidegate.errors import DisagreementError
-from tidegate.preflight.agreement import check_agreement, gather_facts
+from tidegate.preflight.agreement import check_agreement
+from tidegate.preflight.facts import gather_facts
 from tidegate.restart.repair import repair_pipeline
+from tidegate.run.steps import recover_run
 
 FILES = ["birth.json", "published/*.json", "manifests/*/*.json", "retired/*.json"]
 
@@ -32,7 +34,7 @@ def test_a_torn_file_is_named_and_repair_goes_on_without_it(
     path.write_bytes(content)
     with pytest.raises(DisagreementError) as refused:
         context = flow.open()
-        facts = context.recover()
+        facts = recover_run(context)
         check_agreement(facts, NAME)
     if refused.value.code == "STATE_FILE_UNREADABLE":
         assert str(path) in str(refused.value.where) and ".torn" in str(refused.value.fix)

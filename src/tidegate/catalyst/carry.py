@@ -16,6 +16,9 @@ from tidegate.catalyst.plans import analysed_plan, children_of, frame_of, items,
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
 _PASSES_ROWS = {
     "Filter",
     "SubqueryAlias",
@@ -99,3 +102,7 @@ def _find(node: Any, name: str) -> Any | None:
     """The hidden column is a struct: another one of its name is the transform's own, made and dropped on the way."""
     named = [attribute for attribute in items(node.output()) if attribute.name() == name]
     return next((attribute for attribute in named if attribute.dataType().typeName() == "struct"), None)
+
+
+PROVENANCE = "_tidegate"
+"""Struct column (source, position, raw) that travels through the transform, where the transform keeps it."""

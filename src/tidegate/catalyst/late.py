@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from tidegate.catalyst.carry import put_back
+from tidegate.catalyst.carry import PROVENANCE, put_back
 from tidegate.catalyst.operations import is_stateful
 from tidegate.catalyst.plans import (
     analysed_plan,
@@ -28,7 +28,6 @@ from tidegate.catalyst.plans import (
     rebuild,
     stateful_event_times,
 )
-from tidegate.ingest.plan import PROVENANCE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -312,7 +312,7 @@ def run(
     json_: Json = False,
 ) -> None:
     """Ingest, audit and publish what is new. Several have an outcome each, and together the exit code of the worst."""
-    from tidegate.run.steps import new_run_id
+    from tidegate.reports.run_ids import new_run_id
 
     project = _project()
     chosen = new_run_id() if run_id is None else run_id  # an empty one is wrong, not none
@@ -599,7 +599,8 @@ def deliver(
     json_: Json = False,
 ) -> None:
     """One step: feed further sinks with what they are owed, whichever run published it."""
-    from tidegate.run.steps import deliver_run, new_run_id
+    from tidegate.reports.run_ids import new_run_id
+    from tidegate.run.steps import deliver_run
 
     project = _project()
     chosen = new_run_id("deliver") if run_id is None else run_id

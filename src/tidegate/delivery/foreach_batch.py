@@ -17,7 +17,7 @@ from tidegate.sink.foreach import check_added_columns
 from tidegate.sink.user_code import load_user_code
 from tidegate.spec.models import ForeachBatchSink
 from tidegate.spec.sink_checks import ADDED_COLUMNS
-from tidegate.table.delivery import Delivery
+from tidegate.table.publish.delivery import Delivery
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

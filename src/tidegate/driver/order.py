@@ -17,7 +17,8 @@ from tidegate.errors import TidegateError
 @dataclass(frozen=True)
 class IngestOrder:
     """One ingest. ``links`` maps source -> intake link -> {"path", "size", "mtime_ns"} of all files owed to Spark; of a
-    piece of a file also "file", the file's own path, and "piece", see :meth:`tidegate.sources.files.ledger.LedgerRow.piece`.
+    piece of a file also "file", the file's own path, and "piece", see
+    :meth:`tidegate.sources.files.ledger.LedgerRow.piece`.
     """
 
     project_root: str

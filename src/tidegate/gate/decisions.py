@@ -20,9 +20,9 @@ from tidegate.reports.verdicts import (
 )
 
 if TYPE_CHECKING:
-    from tidegate.preflight.agreement import Facts
+    from tidegate.preflight.facts import Facts
     from tidegate.project import PipelinePaths
-    from tidegate.run.steps import RunContext
+    from tidegate.recovery.context import RunContext
 
 
 def carry_out(context: RunContext, facts: Facts, *, for_repair: bool = False) -> bool:

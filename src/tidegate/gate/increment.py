@@ -42,8 +42,8 @@ _CAUSES_AT_MOST = 3
 if TYPE_CHECKING:
     from tidegate.audit.engine import RuleResult
     from tidegate.audit.suite import SuiteSpec
-    from tidegate.preflight.agreement import Facts
-    from tidegate.run.steps import RunContext
+    from tidegate.preflight.facts import Facts
+    from tidegate.recovery.context import RunContext
     from tidegate.spec.models import QualitySpec
 
 

@@ -12,12 +12,13 @@ from tidegate.staging.manifest import BatchManifest
 from tidegate.table.log.state import digest_files, list_data_files, read_table_state
 from tidegate.table.publish.fit import check_rows_fit
 from tidegate.table.publish.intent import PublishIntent
-from tidegate.table.publish.plan import merge_schemas, plan_replacement
+from tidegate.table.publish.plan import plan_replacement
+from tidegate.table.schema import merge_schemas
 from tidegate.table.upsert.folded import Folded, find_folded, load_folded
 from tidegate.table.upsert.merge import replace_rows
 
 if TYPE_CHECKING:
-    from tidegate.run.steps import RunContext
+    from tidegate.recovery.context import RunContext
 
 
 def load_judged(

@@ -7,17 +7,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from tidegate.ingest.positions import file_position
 from tidegate.staging.manifest import UNKNOWN_NAMES_AT_MOST
 
 if TYPE_CHECKING:
     from tidegate.ingest.positions import PositionFinder
-
-
-def file_position(path: str, line: int | None = None) -> str:
-    """The position of a record in a file, as quarantine keeps it; a name that is not Unicode is escaped."""
-    value: dict[str, Any] = {"file": path} if line is None else {"file": path, "line": line}
-    text = json.dumps(value, ensure_ascii=False)
-    return text if text.isprintable() else json.dumps(value)
 
 
 def batch_metrics(query: Any) -> dict[str, dict[str, Any]]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from tidegate.audit.row_rules import RowRule
-from tidegate.catalyst.carry import carry_column
+from tidegate.catalyst.carry import PROVENANCE, carry_column
 from tidegate.errors import UsageError
 from tidegate.ingest.apply import TransformContext, apply_transform
 from tidegate.reading.files import FRAMEWORK_COLUMNS, JSON_OF_ROWS
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-PROVENANCE = "_tidegate"
-"""Struct column (source, position, raw) that travels through the transform, where the transform keeps it."""
 
 REJECTED = f"{PROVENANCE}_rejected"
 _RULE = f"{PROVENANCE}_rule_"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote, urlparse
 
-from tidegate.ingest.capture import file_position
 from tidegate.project import PipelinePaths
 from tidegate.sources.files.line_numbers import line_numbers
 
@@ -73,3 +73,10 @@ class PositionFinder:
 
 def _file_of(entry: Mapping[str, Any]) -> str:
     return str(entry.get("file") or entry["path"])
+
+
+def file_position(path: str, line: int | None = None) -> str:
+    """The position of a record in a file, as quarantine keeps it; a name that is not Unicode is escaped."""
+    value: dict[str, Any] = {"file": path} if line is None else {"file": path, "line": line}
+    text = json.dumps(value, ensure_ascii=False)
+    return text if text.isprintable() else json.dumps(value)

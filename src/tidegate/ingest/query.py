@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.audit.row_rules import RowRule, row_rules
 from tidegate.audit.suite import SuiteSpec, check_columns, load_suite
+from tidegate.catalyst.carry import PROVENANCE
 from tidegate.catalyst.operations import keeps_state
 from tidegate.catalyst.plans import analysed_plan, nodes_of, read_once
 from tidegate.catalyst.state import observe_open
@@ -61,7 +62,7 @@ def prepare_query(
     good = {name: _good_records(spec, name, frame, with_provenance=bool(rules)) for name, frame in parsed.items()}
     out = plan.transformed_rows(spark, spec, project.paths(spec.name).job, good, run_id)
     if suite is not None:  # before its rules become columns: Spark would name neither suite nor rule
-        check_columns(suite, {name: kind for name, kind in out.dtypes if name != plan.PROVENANCE})
+        check_columns(suite, {name: kind for name, kind in out.dtypes if name != PROVENANCE})
     has_state = keeps_state(out)
     if has_state:
         _check_row_errors(spec, project.paths(spec.name).job)
@@ -84,7 +85,7 @@ def prepare_query(
         suite=suite,
         rules=rules,
         schema_json=schema_json,
-        keeps_provenance=plan.PROVENANCE in out.columns or not rules,
+        keeps_provenance=PROVENANCE in out.columns or not rules,
         keeps_state=has_state,
         out=out,
     )

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from tidegate.audit.row_rules import RowRule
 from tidegate.driver.order import IngestOrder
 from tidegate.ingest import plan
-from tidegate.ingest.capture import file_position
+from tidegate.ingest.positions import file_position
 from tidegate.project import PipelinePaths
 from tidegate.spec.models import PipelineSpec
 

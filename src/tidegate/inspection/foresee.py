@@ -12,8 +12,9 @@ from tidegate.ingest.infer import infer_schema
 from tidegate.project import PipelinePaths, Project
 from tidegate.sources.files.columns import read_footers
 from tidegate.sources.files.content import NotTaken
-from tidegate.sources.files.intake import link_file, partition_folder
+from tidegate.sources.files.intake import link_file
 from tidegate.sources.files.ledger import open_ledger, shown_path
+from tidegate.sources.files.partition_values import partition_folder
 from tidegate.sources.files.scan import scan_files
 from tidegate.spec.as_read import KeptSource, is_to_infer
 from tidegate.spec.models import FilesSource, PipelineSpec

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.errors import TidegateError
 from tidegate.pipeline import load_pipeline
-from tidegate.preflight.agreement import Facts, check_agreement, gather_facts
+from tidegate.preflight.agreement import check_agreement
 from tidegate.preflight.definition import list_changes
+from tidegate.preflight.facts import Facts, gather_facts
 from tidegate.preflight.pending import Pending, find_pending
 from tidegate.preflight.starts import describe_change, describe_start
 from tidegate.project import Project
@@ -105,7 +106,7 @@ def look_ahead(project: Project, spec: PipelineSpec, facts: Facts, brokers: Open
     has_new = False
     try:
         if any(isinstance(source, FilesSource) for source in spec.streams.values()):
-            from tidegate.operate.acknowledge import changed_error, describe_changed, list_changed
+            from tidegate.preflight.changed_files import changed_error, describe_changed, list_changed
             from tidegate.sources.files.ledger import open_ledger
 
             with open_ledger(paths, read_only=True) as ledger:

@@ -16,7 +16,7 @@ from tidegate.lease import read_lease
 from tidegate.operate.outlook import look_ahead
 from tidegate.operate.trouble import find_trouble, rank
 from tidegate.pipeline import check_name, list_pipelines, load_pipeline
-from tidegate.preflight.agreement import Facts, gather_facts
+from tidegate.preflight.facts import Facts, gather_facts
 from tidegate.project import PipelinePaths, Project
 from tidegate.reports.report import describe_ended, read_newest
 from tidegate.spec.models import KafkaSource, PipelineSpec

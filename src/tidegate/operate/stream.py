@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from tidegate import storage
 from tidegate.errors import TryAgainError
 from tidegate.project import Project
-from tidegate.run.steps import new_run_id, run_pipeline
+from tidegate.reports.run_ids import new_run_id
+from tidegate.run.steps import run_pipeline
 from tidegate.sources.generators.socket_listener import Listeners
 
 if TYPE_CHECKING:

@@ -20,8 +20,9 @@ import yaml
 from tidegate.errors import HeldError, TryAgainError
 from tidegate.pipeline import load_pipeline
 from tidegate.project import PROJECT_FILE, Project, load_project
+from tidegate.recovery.context import Submit
 from tidegate.reports.report import load_report
-from tidegate.run.steps import Submit, decide, run_pipeline
+from tidegate.run.steps import decide, run_pipeline
 from tidegate.spec.encodings import is_wide
 from tidegate.spec.environment import name_variable
 from tidegate.spec.models import LINE_FORMATS, FilesSource, KafkaSource, PipelineSpec, SourceSpec
@@ -217,8 +218,8 @@ def _check_fits_table(project: Project, copy: Project, spec: PipelineSpec) -> No
 def _published(copy: Project, name: str, limit: int) -> list[dict[str, Any]]:
     from tidegate.quarantine.read import to_json
     from tidegate.sink.rows import read_file
-    from tidegate.table.delivery import delivered_rows
     from tidegate.table.log.state import read_table_state
+    from tidegate.table.publish.delivery import delivered_rows
 
     table = copy.paths(name).table
     state = read_table_state(table)

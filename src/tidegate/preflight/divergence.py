@@ -1,7 +1,7 @@
 """Do the checkpoint, the batch's manifest, the ledger and the table's log agree on a batch?
 
 Spark goes on where its last batch ends, whatever number or file stands there. Each of the others was written from what
-the batch really took. Pure: a function of :class:`~tidegate.preflight.agreement.Facts`.
+the batch really took. Pure: a function of :class:`~tidegate.preflight.facts.Facts`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tidegate.preflight.agreement import Facts
+    from tidegate.preflight.facts import Facts
 
 Ranges = Mapping[str, Mapping[str, Sequence[int | None]]]
 """{topic: {partition: [from, until]}}, until exclusive; None for what is not known."""

@@ -13,7 +13,7 @@ from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
 from tidegate.staging.checkpoint import read_offsets, read_start
 
 if TYPE_CHECKING:
-    from tidegate.preflight.agreement import Facts
+    from tidegate.preflight.facts import Facts
     from tidegate.sources.files.ledger import Ledger
     from tidegate.sources.files.scan import FilesScan
     from tidegate.sources.kafka.brokers import Offsets, OpenBrokers

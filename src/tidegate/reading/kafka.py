@@ -3,8 +3,8 @@
 Every frame carries, beside the declared columns, what the accounting needs: ``_raw`` (the value as text; base64 where
 it is none), ``_position`` ({"topic", "partition", "offset"} as JSON), ``_malformed``, ``_detail`` and ``_unknown``.
 
-A record that is too large (:mod:`tidegate.sources.bounds`) is malformed, and only its first characters go on: the parser
-would hold it many times over, and the next run would meet it again.
+A record that is too large (:mod:`tidegate.sources.bounds`) is malformed, and only its first characters go on: the
+parser would hold it many times over, and the next run would meet it again.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tidegate.preflight.agreement import Facts
+from tidegate.preflight.facts import Facts
 from tidegate.process.machine import now_text
 from tidegate.project import PipelinePaths
 from tidegate.recovery.commits import Increment, find_increments

@@ -14,7 +14,8 @@ from typing import Any
 from tidegate import storage
 from tidegate.errors import DisagreementError
 from tidegate.lease import Lease
-from tidegate.preflight.agreement import Facts, gather_facts, is_in_ledger, refuse_another_table
+from tidegate.preflight.agreement import refuse_another_table
+from tidegate.preflight.facts import Facts, gather_facts, is_in_ledger
 from tidegate.project import PipelinePaths
 from tidegate.recovery.finish import finish_reports
 from tidegate.recovery.late_intents import drop_late_intents

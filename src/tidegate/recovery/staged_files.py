@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tidegate.errors import DisagreementError
-from tidegate.preflight.agreement import Facts
+from tidegate.preflight.facts import Facts
 from tidegate.project import PipelinePaths
 from tidegate.staging.digest import damaged, describe_damage
 from tidegate.staging.manifest import StagedFile

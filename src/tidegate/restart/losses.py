@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate import storage
 from tidegate.errors import DisagreementError, TidegateError, UsageError
-from tidegate.preflight.agreement import Facts, gather_facts
+from tidegate.preflight.facts import Facts, gather_facts
 from tidegate.preflight.pending import Pending
 from tidegate.preflight.pinned import settings_at_birth
 from tidegate.process.machine import now_text
@@ -26,7 +26,7 @@ from tidegate.staging.checkpoint import moved_end, read_start, replace_entry
 from tidegate.staging.seal import allow_moves
 
 if TYPE_CHECKING:
-    from tidegate.run.steps import RunContext
+    from tidegate.recovery.context import RunContext
     from tidegate.sources.kafka.brokers import Offsets
     from tidegate.sources.kafka.loss import KafkaLoss
     from tidegate.sources.kafka.offsets import KafkaBirth

@@ -16,7 +16,7 @@ from typing import Any
 from tidegate import storage
 from tidegate.errors import DisagreementError, TidegateError
 from tidegate.lease import Lease
-from tidegate.preflight.agreement import Facts
+from tidegate.preflight.facts import Facts
 from tidegate.project import PipelinePaths
 from tidegate.spec.models import PipelineSpec
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tidegate.preflight.agreement import gather_facts
+from tidegate.preflight.facts import gather_facts
 from tidegate.restart.rebirth import replace_query
 from tidegate.staging.birth import new_birth, read_birth
 from tidegate.staging.checkpoint import count_files
 
 if TYPE_CHECKING:
     from tidegate.preflight.pending import Pending
-    from tidegate.run.steps import RunContext
+    from tidegate.recovery.context import RunContext
 
 FILES_AT_MOST = 100_000
 """Files in the list of one checkpoint: some 30 MB of the driver's memory."""

@@ -24,13 +24,16 @@ from tidegate.errors import DisagreementError, TidegateError, TryAgainError
 from tidegate.gate.decisions import carry_out
 from tidegate.lease import Lease, acquire
 from tidegate.pipeline import load_pipeline
-from tidegate.preflight.agreement import Facts, check_agreement, check_table, gather_facts
+from tidegate.preflight.agreement import check_agreement, check_table
+from tidegate.preflight.facts import Facts, gather_facts
 from tidegate.preflight.pinned import settings_at_birth
 from tidegate.preflight.starts import check_starts_known
 from tidegate.project import PipelinePaths, Project
+from tidegate.recovery.context import RunContext
 from tidegate.recovery.recover import last_taken, recover
 from tidegate.recovery.staged_files import check_staged
 from tidegate.reports.report import new_report
+from tidegate.reports.run_ids import new_run_id
 from tidegate.reports.verdicts import list_rereads
 from tidegate.restart.rebirth import begin_anew, pin_paths, retire_query
 from tidegate.restart.rebuild import (
@@ -40,7 +43,6 @@ from tidegate.restart.rebuild import (
     refuse_new_checkpoint,
     set_tables_aside,
 )
-from tidegate.run.steps import RunContext, new_run_id
 from tidegate.sources.files.ledger import LedgerRow, open_ledger, shown_path
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
 from tidegate.staging.birth import Birth, as_read, new_birth, read_birth

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.errors import SourceLostError, TidegateError, UsageError
 from tidegate.pipeline import load_pipeline
-from tidegate.preflight.agreement import Facts, check_agreement, check_table, gather_facts
+from tidegate.preflight.agreement import check_agreement, check_table
+from tidegate.preflight.facts import Facts, gather_facts
 from tidegate.process.machine import name_person, now_text
 from tidegate.project import PipelinePaths, Project
 from tidegate.reports.report import keep_named, load_report, new_report, save_report
@@ -40,7 +41,7 @@ from tidegate.staging.birth import as_read
 from tidegate.transform.load import check_transform
 
 if TYPE_CHECKING:
-    from tidegate.run.steps import RunContext
+    from tidegate.recovery.context import RunContext
 
 _ALLOWED = ("SPEC_CHANGED",)
 """Disagreements that reading again settles: the correction itself."""

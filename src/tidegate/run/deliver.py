@@ -23,7 +23,7 @@ from tidegate.spec.sink_checks import explain_topic
 from tidegate.table.log.state import TableState, read_table_state
 
 if TYPE_CHECKING:
-    from tidegate.run.steps import RunContext
+    from tidegate.recovery.context import RunContext
 
 
 def feed_sinks(context: RunContext, submit: Callable[[SubmitPlan], int]) -> None:

@@ -15,8 +15,9 @@ from tidegate.driver.memory import describe_batch, out_of_memory, ran_out
 from tidegate.driver.order import IngestOrder, write_order
 from tidegate.driver.submit import SubmitPlan, driver_died, plan_submit
 from tidegate.errors import DisagreementError, SourceLostError, TidegateError
-from tidegate.preflight.agreement import Facts, check_agreement, gather_facts
+from tidegate.preflight.agreement import check_agreement
 from tidegate.preflight.definition import note_definition
+from tidegate.preflight.facts import Facts, gather_facts
 from tidegate.preflight.pending import Pending, find_pending
 from tidegate.preflight.pinned import describe_pinned, settings_at_birth
 from tidegate.preflight.starts import describe_start
@@ -41,7 +42,7 @@ from tidegate.staging.seal import Seal, set_seal
 from tidegate.transform.load import check_transform
 
 if TYPE_CHECKING:
-    from tidegate.run.steps import RunContext
+    from tidegate.recovery.context import RunContext
     from tidegate.sources.files.ledger import Ledger, LedgerRow
 
 _ROOM_FOR_AN_ANSWER_BYTES = 1 << 20
@@ -69,7 +70,7 @@ def drain_sources(context: RunContext, submit: Callable[[SubmitPlan], int], acce
 
 def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None) -> tuple[IngestOrder, Pending] | None:
     """What to order from Spark, or None when there is nothing to read."""
-    from tidegate.operate.acknowledge import changed_error, list_changed
+    from tidegate.preflight.changed_files import changed_error, list_changed
     from tidegate.sources.files.scan import note_scan
 
     assert context.facts is not None

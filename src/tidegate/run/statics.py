@@ -21,8 +21,8 @@ from tidegate import storage
 from tidegate.errors import SourceLostError, TryAgainError
 from tidegate.project import PipelinePaths, Project
 from tidegate.sources.files.content import NotTaken, opened, reopen
-from tidegate.sources.files.intake import partition_folder
 from tidegate.sources.files.ledger import link_suffix
+from tidegate.sources.files.partition_values import partition_folder
 from tidegate.sources.files.scan import FileEntry, list_static, static_is_empty, static_is_unreadable
 from tidegate.sources.files.unreadable import why_too_large, why_unreadable
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec

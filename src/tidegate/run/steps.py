@@ -8,11 +8,8 @@ a step again after it finished changes nothing and gives the same figures.
 from __future__ import annotations
 
 import contextlib
-import secrets
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tidegate import storage
@@ -20,9 +17,11 @@ from tidegate.errors import HeldError, TidegateError, TryAgainError, UsageError
 from tidegate.gate.decisions import carry_out, check_decided, find_decidable, record
 from tidegate.lease import Lease, acquire
 from tidegate.pipeline import load_pipeline
-from tidegate.preflight.agreement import Facts, check_agreement
+from tidegate.preflight.agreement import check_agreement
+from tidegate.preflight.facts import Facts
 from tidegate.process.machine import now_text
 from tidegate.project import PipelinePaths, Project
+from tidegate.recovery.context import RunContext, Submit
 from tidegate.recovery.recover import recover
 from tidegate.reports.report import (
     FINAL_OUTCOMES,
@@ -35,77 +34,18 @@ from tidegate.reports.report import (
     prune_reports,
     save_report,
 )
+from tidegate.reports.run_ids import check_run_id
 from tidegate.reports.verdicts import Ruling, find_hold, held_error, load_verdict, not_audited
 from tidegate.restart.losses import check_reason
 from tidegate.restart.rebirth import pin_paths
 from tidegate.restart.reread import carry_out_rereads, record_reread
-from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import as_read
 from tidegate.staging.open_state import describe_open_state, read_open_state, text_of_ms
 
 if TYPE_CHECKING:
-    from tidegate.driver.submit import SubmitPlan
-    from tidegate.sink.fault import SinkFault
     from tidegate.sources.generators.socket_listener import Listeners
 
 _PARK_AT_LEAST_SECONDS = 60.0
-RUN_ID_AT_MOST = 250
-"""Characters of a run id: as many as Airflow allows."""
-
-Submit = Callable[["SubmitPlan"], int]
-
-
-@dataclass
-class RunContext:
-    """One run at work: its settings, its lease and its report so far."""
-
-    project: Project
-    spec: PipelineSpec
-    paths: PipelinePaths
-    lease: Lease
-    report: RunReport
-    facts: Facts | None = field(default=None)
-    sink_faults: dict[str, SinkFault] = field(default_factory=dict)
-    """Sinks that failed in this process, by name: they are not tried again until the next one."""
-    listeners: Listeners | None = None
-    """Connections that outlive the run."""
-
-    @property
-    def name(self) -> str:
-        """The pipeline."""
-        return self.spec.name
-
-    def save(self) -> None:
-        """Store the report, unless the lease is lost: whoever took over may have finished this run's report."""
-        self.lease.check()
-        save_report(self.paths, self.report)
-
-    def recover(self) -> Facts:
-        """Finish what was begun, and carry out what people decided; the facts after it. The report is read again:
-        recovery may have finished it."""
-        self.facts = recover(self.paths, self.spec, self.lease)
-        while carry_out(self, self.facts) or carry_out_rereads(self, self.facts):
-            self.facts = recover(self.paths, self.spec, self.lease)
-        self.report = _load_open_report(self.paths, self.report.run_id) or self.report
-        return self.facts
-
-
-def new_run_id(kind: str = "manual") -> str:
-    """A run id nobody else has."""
-    return f"{kind}__{datetime.now(UTC).strftime('%Y-%m-%dT%H:%M:%S')}_{secrets.token_hex(3)}"
-
-
-def check_run_id(run_id: str) -> str:
-    """``run_id`` when it can be one. Raises UsageError BAD_RUN_ID."""
-    if run_id.isprintable() and 0 < len(run_id) <= RUN_ID_AT_MOST:
-        return run_id
-    what = f"it has {len(run_id)} characters" if run_id.isprintable() else "it holds characters that cannot be printed"
-    raise UsageError(
-        "BAD_RUN_ID",
-        f"{run_id[:80]!a} cannot be a run id: {what}",
-        next_run="is not touched",
-        fix=f"use 1 to {RUN_ID_AT_MOST} printable characters",
-    )
 
 
 def run_pipeline(
@@ -223,6 +163,16 @@ def _open_run(
         lease.park(max(expires, _PARK_AT_LEAST_SECONDS))
 
 
+def recover_run(context: RunContext) -> Facts:
+    """Finish what was begun, and carry out what people decided; the facts after it. The report is read again:
+    recovery may have finished it."""
+    context.facts = recover(context.paths, context.spec, context.lease)
+    while carry_out(context, context.facts) or carry_out_rereads(context, context.facts):
+        context.facts = recover(context.paths, context.spec, context.lease)
+    context.report = _load_open_report(context.paths, context.report.run_id) or context.report
+    return context.facts
+
+
 def _note_predecessor(context: RunContext) -> None:
     """A run that was killed could write nothing: who takes over from it says so."""
     left_by = context.lease.left_by
@@ -301,7 +251,7 @@ def _ingest(context: RunContext, submit: Submit, accept_loss: str | None) -> Non
     from tidegate.run.drain import drain_sources
 
     began = time.monotonic()
-    facts = context.recover()
+    facts = recover_run(context)
     if context.report.outcome in FINAL_OUTCOMES:
         return
     check_agreement(facts, context.name)
@@ -331,7 +281,7 @@ def _audit(context: RunContext) -> None:
     from tidegate.gate.increment import audit_increment
 
     began = time.monotonic()
-    facts = context.recover()
+    facts = recover_run(context)
     if context.report.outcome in FINAL_OUTCOMES:
         return
     _need_owed(context, facts)
@@ -351,7 +301,7 @@ def _publish(context: RunContext) -> None:
     from tidegate.gate.increment import check_rules, publish_increment
 
     began = time.monotonic()
-    facts = context.recover()
+    facts = recover_run(context)
     if context.report.outcome in FINAL_OUTCOMES:
         return
     _need_owed(context, facts)
@@ -363,7 +313,7 @@ def _publish(context: RunContext) -> None:
         raise held_error(context.name, verdict, earlier=False)
     check_rules(context, verdict)
     publish_increment(context, facts, verdict)
-    context.recover()
+    recover_run(context)
     _tell_published(context, began)
 
 
@@ -394,7 +344,7 @@ def _deliver(context: RunContext, submit: Submit) -> None:
 
     began = time.monotonic()
     if context.facts is None:
-        check_agreement(context.recover(), context.name)
+        check_agreement(recover_run(context), context.name)
     _feed_sinks(context, submit)
     error = sinks_error(context)
     if context.report.outcome in FINAL_OUTCOMES:
@@ -432,11 +382,11 @@ def decide(
     _need_reason(reason)
     with _open_run(project, name, run_id, decision, note_failure=False) as context:
         began = time.monotonic()
-        facts = context.recover()
+        facts = recover_run(context)
         decided_before = context.report.outcome in FINAL_OUTCOMES
         if not decided_before:
             record(context, find_decidable(context, facts), decision, reason)
-            context.recover()
+            recover_run(context)
         check_decided(context, decision)
         if not decided_before:
             _tell_published(context, began)
@@ -453,9 +403,9 @@ def reread_run(project: Project, name: str, run_id: str, *, reason: str, submit:
     """
     _need_reason(reason)
     with _open_run(project, name, run_id, "reread", note_failure=False) as context:
-        facts = context.recover()
+        facts = recover_run(context)
         has_begun = context.report.mode == "reread" and load_verdict(context.paths, run_id) is None
         if not has_begun:
             record_reread(context, find_decidable(context, facts), reason)
-            context.recover()
+            recover_run(context)
     return run_pipeline(project, name, run_id, submit=submit)

@@ -11,7 +11,7 @@ from typing import Any
 
 from tidegate.project import PipelinePaths
 from tidegate.sink.rows import read_file
-from tidegate.table.delivery import Delivery
+from tidegate.table.publish.delivery import Delivery
 
 _ROWS = 20
 _CELL = 20

@@ -14,8 +14,8 @@ from tidegate.project import PipelinePaths
 from tidegate.sink.fault import SinkFault, explain_fault
 from tidegate.sink.progress import last_fed, note_fed
 from tidegate.spec.models import SinkSpec
-from tidegate.table.delivery import Delivery, list_deliveries
 from tidegate.table.log.state import TableState
+from tidegate.table.publish.delivery import Delivery, list_deliveries
 
 
 class Feeder(Protocol):

@@ -20,8 +20,8 @@ from tidegate.sink.rows import read_file
 from tidegate.sink.user_code import load_user_code
 from tidegate.spec.models import ForeachSink
 from tidegate.spec.sink_checks import ADDED_COLUMNS
-from tidegate.table.delivery import Delivery
 from tidegate.table.log.state import DataFile
+from tidegate.table.publish.delivery import Delivery
 
 
 class ForeachFeeder:

@@ -29,7 +29,7 @@ from tidegate.sink.rows import read_file
 from tidegate.sources.kafka.brokers import Brokers
 from tidegate.sources.kafka.settings import map_settings
 from tidegate.spec.models import KafkaSink, ProjectKafkaSpec
-from tidegate.table.delivery import Delivery
+from tidegate.table.publish.delivery import Delivery
 
 _TRANSACTION_SECONDS = 900.0
 """What a broker allows by default, and the longest that readers wait for a process that died."""

@@ -13,7 +13,7 @@ from tidegate.sink.json_text import encode_row, key_encoder, make_encoders
 from tidegate.sink.rows import read_file
 from tidegate.spec.models import KafkaSink
 from tidegate.spec.sink_columns import WANTED, find_misfits
-from tidegate.table.delivery import Delivery
+from tidegate.table.publish.delivery import Delivery
 from tidegate.table.schema import type_text
 
 ANY_PARTITION = -1

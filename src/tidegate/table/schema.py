@@ -7,9 +7,13 @@ reader, so their order makes no difference.
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from tidegate.errors import UsageError
+
+if TYPE_CHECKING:
+    pass
 
 _PRIMITIVES = {
     "string",
@@ -213,3 +217,11 @@ def type_text(kind: Any) -> str:
     if kind["type"] == "array":
         return f"ARRAY<{type_text(kind['elementType'])}>"
     return f"MAP<{type_text(kind['keyType'])}, {type_text(kind['valueType'])}>"
+
+
+def merge_schemas(schemas: Sequence[str]) -> str:
+    """The newest of the schemas, which every older one must lead to by added columns alone."""
+    newest = normalise_schema(schemas[-1])
+    for schema in schemas[:-1]:
+        check_schema_change(schema, newest)
+    return newest

@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import re
 import secrets
 import stat
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,20 +36,18 @@ from tidegate.sources.files.content import (
 from tidegate.sources.files.ledger import Ledger, LedgerRow, NewFile, piece_number, piece_path, shown_path
 from tidegate.sources.files.line_numbers import line_number as line_number
 from tidegate.sources.files.line_numbers import line_numbers as line_numbers
+from tidegate.sources.files.partition_values import partition_folder
 from tidegate.sources.files.pieces import Piece, copy_piece
 from tidegate.spec.models import FilesSource
 
 if TYPE_CHECKING:
     from tidegate.sources.files.scan import FileEntry
 
-DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 _NO_HARD_LINK = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES}
 _GONE = (FileNotFoundError, NotADirectoryError)
 _TOKEN = slice(11, 19)
 """Where the random part stands in a link's name."""
-# What Hive escapes in a k=v folder name, and what Spark reads back; bytes that are not Unicode are escaped with them.
-_HIVE_SPECIAL = re.compile("[\x01-\x1f\x7f\"#%'*/:=?\\\\{}\\[\\]^\udc80-\udcff]")
 
 
 @dataclass(frozen=True)
@@ -282,21 +279,6 @@ def sweep_intake(paths: PipelinePaths, source_name: str, ledger: Ledger, *, keep
 def source_path(project: Project, path: str) -> str:
     """The absolute path of a file that the ledger knows as ``path``."""
     return os.path.join(os.path.abspath(project.root), path)
-
-
-def partition_folder(partition: Mapping[str, str | None]) -> str:
-    """``k=v/...`` as Spark reads it back; "" without partitions. A value of None or "" is Hive's default partition."""
-    return "/".join(f"{escape_hive(key)}={escape_hive(value or DEFAULT_PARTITION)}" for key, value in partition.items())
-
-
-def escape_hive(text: str) -> str:
-    """A partition key or value as part of a folder name."""
-    return _HIVE_SPECIAL.sub(lambda match: "".join(f"%{byte:02X}" for byte in os.fsencode(match[0])), text)
-
-
-def unescape_hive(text: str) -> str:
-    """What :func:`escape_hive`, Hive or Spark wrote; a stray ``%`` stays."""
-    return re.sub("%([0-9A-Fa-f]{2})", lambda match: chr(int(match[1], 16)), text)
 
 
 def _remove_link(link: Path, row: LedgerRow | None) -> tuple[str, int, int] | None:

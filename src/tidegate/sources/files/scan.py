@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 from tidegate.errors import SourceLostError, UsageError
 from tidegate.project import PipelinePaths, Project
 from tidegate.sources.files.content import NotTaken, ends_in_line_break, is_line_format, mark_of, opened, reopen
-from tidegate.sources.files.intake import DEFAULT_PARTITION, unescape_hive
 from tidegate.sources.files.ledger import (
     Acknowledged,
     Ledger,
@@ -30,7 +29,7 @@ from tidegate.sources.files.ledger import (
     shown_path,
 )
 from tidegate.sources.files.listing import Listing, find_roots, list_source
-from tidegate.sources.files.partition_values import fits_value
+from tidegate.sources.files.partition_values import DEFAULT_PARTITION, fits_value, unescape_hive
 from tidegate.sources.files.pieces import GREW, Changed, Piece, compare, first_piece, known_state, next_piece
 from tidegate.spec.models import FilesSource
 

@@ -3,8 +3,8 @@
 Spark's own reader of XML looks for the letters of the row tag: it drops what stands outside, a record that breaks off
 at the end of a file and a second root in silence, takes the last of two elements of one name, and reads 1,23 as 123.
 Here a file is well-formed or is one malformed record, and the values of a record become JSON by the schema's types, so
-that what is exact is judged as for JSON (:mod:`tidegate.sources.values.exact_json`). Spark's Python workers get this module by
-value: it uses the standard library alone.
+that what is exact is judged as for JSON (:mod:`tidegate.sources.values.exact_json`). Spark's Python workers get this
+module by value: it uses the standard library alone.
 
 A document type definition within a file is refused, and none outside is read: so no entity leads anywhere.
 """

@@ -1,8 +1,8 @@
 """Connections that outlive a run: what a ``tidegate stream`` keeps for its socket sources.
 
-A thread reads each of them and puts every line on disk (:mod:`tidegate.sources.generators.socket_arrivals`), whether a run is on or
-not. When more waits than a run may take, it stops reading, so that the peer has to wait. When the peer closes, it
-connects again, after a pause that grows.
+A thread reads each of them and puts every line on disk (:mod:`tidegate.sources.generators.socket_arrivals`), whether a
+run is on or not. When more waits than a run may take, it stops reading, so that the peer has to wait. When the peer
+closes, it connects again, after a pause that grows.
 """
 
 from __future__ import annotations

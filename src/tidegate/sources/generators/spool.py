@@ -7,7 +7,8 @@ is a file like any other; when its rows are published it is removed.
 Numbers only go up, as the ledger knows a file by its path for ever. A note beside the folder says how far the source
 has come; it is written after the file, so a file without its note says as much, and each run notes that first.
 
-A ``tidegate stream`` keeps the connection of a socket between its runs: see :mod:`tidegate.sources.generators.socket_listener`.
+A ``tidegate stream`` keeps the connection of a socket between its runs: see
+:mod:`tidegate.sources.generators.socket_listener`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The JVM-free side of a Kafka source: where a pipeline starts, and what the brokers hold that it has not taken.
 
 ``KafkaBirth`` is a part of the birth record and the one authority on which topics belong to the pipeline. The run layer
-writes it (again) before Spark starts, whenever :func:`extend_birth` changed it. :mod:`tidegate.sources.kafka.loss` tells
-what was lost.
+writes it (again) before Spark starts, whenever :func:`extend_birth` changed it. :mod:`tidegate.sources.kafka.loss`
+tells what was lost.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A close look at csv rows: values that Spark reads without an error and changes.
 
-As for JSON (:mod:`tidegate.sources.values.exact_json`), a row that matches one regular expression made from the schema is
-beyond doubt; only others are read a second time, as texts.
+As for JSON (:mod:`tidegate.sources.values.exact_json`), a row that matches one regular expression made from the schema
+is beyond doubt; only others are read a second time, as texts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A query that is over, as a table's log has it, so that no late commit of it is ever taken.
 
-The version that ends a query (:func:`tidegate.table.log.commit.retire_in_log`) carries ``txn(<query id>#retired, N)``: from
-``N`` on no batch of the query counts. A process that has read the log before finds the number of its own version
+The version that ends a query (:func:`tidegate.table.log.commit.retire_in_log`) carries ``txn(<query id>#retired, N)``:
+from ``N`` on no batch of the query counts. A process that has read the log before finds the number of its own version
 given, reads the log again, and is refused. The last batch itself stays what it was, because repair must be able to ask
 which batches the table holds.
 """

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tidegate.staging.manifest import BatchManifest, StagedFile
 from tidegate.table.partition import partition_folder
 from tidegate.table.publish.intent import FileToAdd, FileToRemove, PublishIntent, Target
-from tidegate.table.schema import check_schema_change, normalise_schema
+from tidegate.table.schema import merge_schemas
 
 DELIVERED = "tidegate.delivered_files"
 """In a commit that replaces rows: its files with new ones. The others hold what was in the table before."""
@@ -123,14 +123,6 @@ def _spell_as_schema(names: Sequence[str], schema_json: str) -> list[str]:
     """Column names in the rows' own spelling: Spark takes ``Day`` for ``day``, and folders have the rows' one."""
     own = {field["name"].lower(): field["name"] for field in json.loads(schema_json)["fields"]}
     return [own.get(name.lower(), name) for name in names]
-
-
-def merge_schemas(schemas: Sequence[str]) -> str:
-    """The newest of the schemas, which every older one must lead to by added columns alone."""
-    newest = normalise_schema(schemas[-1])
-    for schema in schemas[:-1]:
-        check_schema_change(schema, newest)
-    return newest
 
 
 def name_files(

@@ -16,7 +16,7 @@ from tidegate.project import PipelinePaths
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.digest import check_whole, is_whole
 from tidegate.staging.manifest import BatchManifest, StagedFile
-from tidegate.table.publish.plan import merge_schemas
+from tidegate.table.schema import merge_schemas
 from tidegate.table.upsert.keys import check_keys
 from tidegate.table.upsert.merge import MergeMode, fold
 

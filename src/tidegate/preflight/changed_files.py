@@ -1,0 +1,68 @@
+"""Files that changed after they were read: found by comparing the ledger with what lies there, and named."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tidegate.errors import SourceLostError
+from tidegate.project import PipelinePaths
+from tidegate.sources.files.ledger import Ledger, shown_path
+from tidegate.sources.files.scan import FilesScan
+from tidegate.spec.models import PipelineSpec
+
+_NAMED_AT_MOST = 5
+
+
+def list_changed(ledger: Ledger, scans: Mapping[str, FilesScan]) -> list[dict[str, Any]]:
+    """Every change that is not acknowledged: {"source", "path", "size", "mtime_ns", "how", "unread_bytes"}."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in ledger.noted_rows():
+        if row.source in scans and row.noted is not None:
+            size, mtime_ns = row.noted
+            found[row.source, shown_path(row.path)] = _change(
+                row.source, row.path, size, mtime_ns, row.noted_how, row.noted_unread
+            )
+    for source, scan in scans.items():
+        for one in scan.changed:
+            now = one["now"]
+            found[source, one["path"]] = _change(
+                source, one["path"], now["size"], now["mtime_ns"], one["how"], one["unread_bytes"]
+            )
+        # What is appended to them is read now.
+        for entry in scan.new:
+            found.pop((source, shown_path(entry.path)), None)
+    return [found[key] for key in sorted(found)]
+
+
+def _change(
+    source: str, path: str, size: int, mtime_ns: int, how: str | None, unread_bytes: int | None
+) -> dict[str, Any]:
+    change = {"source": source, "path": shown_path(path), "size": size, "mtime_ns": mtime_ns}
+    return {**change, "how": how or "changed", "unread_bytes": size if unread_bytes is None else unread_bytes}
+
+
+def describe_changed(changed: Sequence[Mapping[str, Any]]) -> str:
+    """The changes in a sentence: how many, and the first of them with what was not read."""
+    told = "; ".join(
+        f"{one['path']} {one['how']} ({one['unread_bytes']:,} bytes not read)" for one in changed[:_NAMED_AT_MOST]
+    )
+    more = f"; and {len(changed) - _NAMED_AT_MOST} more" if len(changed) > _NAMED_AT_MOST else ""
+    files = "1 file" if len(changed) == 1 else f"{len(changed)} files"
+    return f"{files} changed after being read: {told}{more}"
+
+
+def changed_error(
+    spec: PipelineSpec, paths: PipelinePaths, changed: Sequence[Mapping[str, Any]]
+) -> SourceLostError | None:
+    """What a run ends with when a source says ``on_change: fail`` and one of its files has changed."""
+    fail = [one for one in changed if getattr(spec.sources[one["source"]], "on_change", "") == "fail"]
+    if not fail:
+        return None
+    return SourceLostError(
+        "FILES_CHANGED",
+        describe_changed(fail),
+        where=f"{paths.spec}: sources.{fail[0]['source']}.on_change",
+        next_run="stops again, and reads nothing, until that is acknowledged",
+        fix=f'send what is missing under a new name, then: tidegate acknowledge {spec.name} --reason "..."',
+    )

@@ -1,0 +1,235 @@
+"""What a run finds on disk before it does anything: checkpoint, manifests, table, staged files, as one value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tidegate.errors import DisagreementError
+from tidegate.project import PipelinePaths
+from tidegate.spec.models import PipelineSpec
+from tidegate.staging.birth import Birth, fingerprint, read_birth
+from tidegate.staging.checkpoint import CheckpointState, read_checkpoint, read_given
+from tidegate.staging.manifest import BatchManifest, read_all_manifests
+from tidegate.staging.open_state import read_open_state
+from tidegate.staging.retired import read_retired
+from tidegate.staging.seal import CheckpointFiles, Seal, look_at_files, read_seal
+from tidegate.table.log.retire import retired_mark
+from tidegate.table.log.state import TableState, glance_at_table, read_table_state
+from tidegate.table.publish.intent import pending_intents
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Everything the comparison looks at. ``owed`` are the manifests of batches that the table's log does not hold."""
+
+    checkpoint: CheckpointState
+    birth: Birth | None
+    manifests: Mapping[str, Sequence[BatchManifest]]
+    table: TableState | None
+    published: Mapping[str, Any] | None
+    fingerprint: Mapping[str, Any]
+    missing_staged_files: Sequence[str] = ()
+    damaged_staged_files: Sequence[str] = ()
+    """Those that are not what was written, by their size; digests are compared where the files are read anyway."""
+    state_folder: str = ""
+    table_folder: str = ""
+    foreign_files: Sequence[str] = ()
+    """A parquet file in the table's folder that is not ours, where there is no log; [] for none."""
+    keeps_state: bool = False
+    """Whether batches depend on the state that earlier ones left."""
+    ledger_knows_settled: bool = False
+    """Whether the ledger has files of :attr:`untraced_batch`, so that only the note is lost; looked up only when there
+    is such a batch."""
+    given: Mapping[int, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
+    """What the checkpoint gives its last committed and its last planned batch, by source: Kafka {"offsets": {topic:
+    {partition: [from, until]}}}, from None where it does not say; files {"links": [link, ...]}."""
+    taken_links: Mapping[str, Mapping[str, tuple[str | None, int | None]]] | None = None
+    """{source: {link: (query id, batch) it was staged in, Nones for not yet}} of these links, as the ledger has it;
+    None when the ledger cannot be asked, or need not be."""
+    files: CheckpointFiles = field(default_factory=CheckpointFiles)
+    seal: Seal = field(default_factory=Seal)
+    retired: Mapping[str, int] = field(default_factory=dict)
+    """Queries that are over, with the last batch of each that counts: later ones came late, and are never published."""
+
+    @property
+    def query_id(self) -> str | None:
+        """The query of the living checkpoint."""
+        return self.checkpoint.query_id
+
+    @property
+    def owed(self) -> list[BatchManifest]:
+        """Staged batches that count and that the table's log does not hold, older queries first, then by batch."""
+        found = []
+        for query_id in sorted(self.manifests, key=lambda query: query == self.query_id):
+            settled = self.settled_up_to(query_id)
+            found += [
+                manifest
+                for manifest in self.manifests[query_id]
+                if manifest.batch_id > settled and not self.came_late(manifest)
+            ]
+        return found
+
+    def came_late(self, manifest: BatchManifest) -> bool:
+        """Whether a batch was staged after its query was over, or was not to be published any more then."""
+        last = self.retired.get(manifest.query_id)
+        return last is not None and manifest.batch_id > max(last, self.settled_up_to(manifest.query_id))
+
+    def settled_up_to(self, query_id: str) -> int:
+        """The last batch of a query that the table's log holds; -1 for none."""
+        return -1 if self.table is None else self.table.txns.get(query_id, -1)
+
+    @property
+    def untraced_batch(self) -> tuple[str, int] | None:
+        """(query id, batch) that the table's log holds last of the living query, when neither the note of the last
+        publish nor a manifest speaks of it."""
+        living = self.query_id or (self.birth.query_id if self.birth else None)
+        if living is None or self.table is None:
+            return None
+        before = self.published or {}
+        settled = self.settled_up_to(living)
+        noted = int(before.get("batch_id", -1)) if before.get("query_id") == living else -1
+        staged = {manifest.batch_id for manifest in self.manifests.get(living, ())}
+        return (living, settled) if settled > noted and settled not in staged else None
+
+    @property
+    def in_flight(self) -> int | None:
+        """A batch that only Spark can finish: it was planned, and is neither staged nor in the table; or it is, and
+        Spark has not committed its state, without which it closes nothing and goes on with nothing."""
+        batch = self.checkpoint.in_flight
+        query_id = self.checkpoint.query_id
+        if batch is None or query_id is None:
+            return None
+        if self.keeps_state:
+            return batch
+        if batch <= self.settled_up_to(query_id):
+            return None
+        staged = {manifest.batch_id for manifest in self.manifests.get(query_id, ())}
+        return None if batch in staged else batch
+
+    @property
+    def begun_and_staged(self) -> int | None:
+        """The batch in flight when its rows are staged or in the table, and only its state is missing."""
+        batch = self.in_flight
+        if batch is None or self.query_id is None:
+            return None
+        staged = {manifest.batch_id for manifest in self.manifests.get(self.query_id, ())}
+        return batch if batch in staged or batch <= self.settled_up_to(self.query_id) else None
+
+
+def gather_facts(paths: PipelinePaths, spec: PipelineSpec, *, at_a_glance: bool = False) -> Facts:
+    """Read checkpoint, birth, manifests and the table's log. No JVM; raises DisagreementError for a torn table log.
+
+    ``at_a_glance``, for a look at many pipelines: where the newest commit is the last publish's own, the log below it
+    is not read. Opening a log costs more than everything else here.
+    """
+    from tidegate import storage
+
+    paths = paths.pinned()
+    checkpoint = read_checkpoint(paths.checkpoint)
+    birth = read_birth(paths)
+    manifests = read_all_manifests(paths.manifests)
+    queries = set(manifests)
+    published = storage.read_note(paths.published)
+    asked = queries | {checkpoint.query_id or "", (birth.query_id if birth else None) or ""}
+    asked |= {str((published or {}).get("query_id") or "")}
+    asked -= {""}
+    marks = {retired_mark(query): query for query in asked}
+    table = None
+    if at_a_glance and published is not None and asked == {published.get("query_id")} and not spec.sinks:
+        table = glance_at_table(paths.table, published)
+    if table is None:
+        table = read_table_state(paths.table, tuple(sorted({*asked, *marks})))
+    retired = read_retired(paths)
+    for mark, first_refused in [] if table is None else list(table.txns.items()):
+        if mark in marks:
+            retired[marks[mark]] = min(first_refused - 1, retired.get(marks[mark], first_refused))
+    facts = Facts(
+        checkpoint=checkpoint,
+        birth=birth,
+        manifests=manifests,
+        table=table,
+        published=published,
+        fingerprint=fingerprint(spec),
+        state_folder=str(paths.state),
+        table_folder=str(paths.table),
+        foreign_files=[] if table is not None else _find_foreign(paths),
+        keeps_state=read_open_state(paths, checkpoint.query_id) is not None,
+        retired=retired,
+    )
+    facts = _look_at_staged_files(paths, facts)
+    if facts.untraced_batch is not None:
+        facts = replace(facts, ledger_knows_settled=is_in_ledger(paths, *facts.untraced_batch))
+    return facts if at_a_glance else _look_into_checkpoint(paths, facts)
+
+
+def _find_foreign(paths: PipelinePaths) -> list[str]:
+    """The first parquet file in the folder of a table without a log that no publish of ours has moved there."""
+    if not paths.table.is_dir():
+        return []
+    ours = {intent.table_path(paths) / file.path for intent in pending_intents(paths) for file in intent.files_to_add}
+    return [str(path) for path in paths.table.rglob("*.parquet") if path not in ours][:1]
+
+
+def _look_into_checkpoint(paths: PipelinePaths, facts: Facts) -> Facts:
+    """The facts with what the checkpoint's files hold, and what seal and ledger know of it."""
+    checkpoint = facts.checkpoint
+    if not checkpoint.exists or checkpoint.faults:
+        return facts
+    files, seal = look_at_files(paths.checkpoint, checkpoint.last_commit), read_seal(paths, checkpoint.query_id)
+    facts = replace(facts, files=files, seal=seal)
+    batches = {checkpoint.last_commit, checkpoint.last_offset} - {None}
+    try:
+        facts = replace(
+            facts, given={batch: read_given(paths.checkpoint, batch) for batch in batches if batch is not None}
+        )
+    except ValueError as error:
+        return replace(facts, checkpoint=replace(checkpoint, faults=[str(error)]))
+    links: dict[str, list[str]] = {}
+    for batch, given in facts.given.items():
+        if f"offsets/{batch}" not in facts.seal.files or batch > facts.settled_up_to(str(facts.query_id)):
+            for source, taken in given.items():
+                links.setdefault(source, []).extend(taken.get("links", ()))
+    return replace(facts, taken_links=_ask_ledger(paths, links)) if any(links.values()) else facts
+
+
+def _ask_ledger(
+    paths: PipelinePaths, links: Mapping[str, Sequence[str]]
+) -> dict[str, dict[str, tuple[str | None, int | None]]] | None:
+    from tidegate.sources.files.ledger import open_ledger
+
+    try:
+        with open_ledger(paths, read_only=True) as ledger:
+            rows = {source: ledger.rows(source, links=some) for source, some in links.items()}
+    except DisagreementError:
+        return None  # whoever needs the ledger says what is wrong with it
+    return {source: {row.link: (row.query_id, row.batch_id) for row in some} for source, some in rows.items()}
+
+
+def _look_at_staged_files(paths: PipelinePaths, facts: Facts) -> Facts:
+    missing, damaged = [], []
+    for manifest in facts.owed:
+        for file in (*manifest.files, *manifest.quarantine_files):
+            try:
+                if (paths.state / file.path).stat().st_size != file.size_bytes:
+                    damaged.append(file.path)
+            except FileNotFoundError:
+                if file in manifest.files:  # the others may be in the quarantine table
+                    missing.append(file.path)
+    if missing:  # a publish that was stopped half-way has moved them: the next run finishes it
+        begun = [(intent.table_path(paths), file) for intent in pending_intents(paths) for file in intent.files_to_add]
+        moved = {file.source for table_path, file in begun if (table_path / file.path).exists()}
+        missing = [path for path in missing if path not in moved]
+    return replace(facts, missing_staged_files=missing, damaged_staged_files=damaged)
+
+
+def is_in_ledger(paths: PipelinePaths, query_id: str, batch_id: int) -> bool:
+    """Whether the ledger has a file of the batch; False when it cannot be read."""
+    from tidegate.sources.files.ledger import open_ledger
+
+    try:
+        with open_ledger(paths, read_only=True) as ledger:
+            return ledger.has_batch(query_id, batch_id)
+    except DisagreementError:
+        return False

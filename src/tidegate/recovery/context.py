@@ -1,0 +1,50 @@
+"""One run at work, as the steps hand it on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tidegate.lease import Lease
+from tidegate.preflight.facts import Facts
+from tidegate.project import PipelinePaths, Project
+from tidegate.reports.report import (
+    RunReport,
+    save_report,
+)
+from tidegate.spec.models import PipelineSpec
+
+if TYPE_CHECKING:
+    from tidegate.driver.submit import SubmitPlan
+    from tidegate.sink.fault import SinkFault
+    from tidegate.sources.generators.socket_listener import Listeners
+
+
+Submit = Callable[["SubmitPlan"], int]
+
+
+@dataclass
+class RunContext:
+    """One run at work: its settings, its lease and its report so far."""
+
+    project: Project
+    spec: PipelineSpec
+    paths: PipelinePaths
+    lease: Lease
+    report: RunReport
+    facts: Facts | None = field(default=None)
+    sink_faults: dict[str, SinkFault] = field(default_factory=dict)
+    """Sinks that failed in this process, by name: they are not tried again until the next one."""
+    listeners: Listeners | None = None
+    """Connections that outlive the run."""
+
+    @property
+    def name(self) -> str:
+        """The pipeline."""
+        return self.spec.name
+
+    def save(self) -> None:
+        """Store the report, unless the lease is lost: whoever took over may have finished this run's report."""
+        self.lease.check()
+        save_report(self.paths, self.report)

@@ -1,0 +1,34 @@
+"""Run ids: made, and checked when a person or Airflow gives one."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from tidegate.errors import UsageError
+
+if TYPE_CHECKING:
+    pass
+
+
+RUN_ID_AT_MOST = 250
+"""Characters of a run id: as many as Airflow allows."""
+
+
+def new_run_id(kind: str = "manual") -> str:
+    """A run id nobody else has."""
+    return f"{kind}__{datetime.now(UTC).strftime('%Y-%m-%dT%H:%M:%S')}_{secrets.token_hex(3)}"
+
+
+def check_run_id(run_id: str) -> str:
+    """``run_id`` when it can be one. Raises UsageError BAD_RUN_ID."""
+    if run_id.isprintable() and 0 < len(run_id) <= RUN_ID_AT_MOST:
+        return run_id
+    what = f"it has {len(run_id)} characters" if run_id.isprintable() else "it holds characters that cannot be printed"
+    raise UsageError(
+        "BAD_RUN_ID",
+        f"{run_id[:80]!a} cannot be a run id: {what}",
+        next_run="is not touched",
+        fix=f"use 1 to {RUN_ID_AT_MOST} printable characters",
+    )
