@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.readers import read_agreed
-from tidegate.delivery.job import DeliveryOrder
 from tidegate.delivery.job import main as deliver
+from tidegate.driver.order import DeliveryOrder
 from tidegate.driver.submit import SubmitPlan
 from tidegate.ingest.job import drain_order
 from tidegate.project import Project, load_project

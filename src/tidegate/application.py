@@ -23,8 +23,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if order.get("kind") == "delivery":
         die_with_parent()
         start_light()
-        from tidegate.delivery.job import DeliveryOrder
         from tidegate.delivery.job import main as deliver
+        from tidegate.driver.order import DeliveryOrder
 
         return deliver(DeliveryOrder(**order))
     from tidegate.ingest.job import main as ingest

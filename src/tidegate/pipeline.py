@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from tidegate.errors import UsageError
+from tidegate.project import Project
 from tidegate.spec.checks import check_pipeline
 from tidegate.spec.document import Document, KeyPath, parse_document
 from tidegate.spec.faults import NOT_SUPPORTED_YET, Fault, SpecError, name_nearest
 from tidegate.spec.model_faults import STAND_IN_SOURCE, build_model
 from tidegate.spec.models import NAME_PATTERN, PipelineSpec
 from tidegate.spec.supported import list_unsupported
-
-if TYPE_CHECKING:
-    from tidegate.project import Project
 
 _NAME = re.compile(NAME_PATTERN.removeprefix("^").removesuffix("$"))
 

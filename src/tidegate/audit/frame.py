@@ -16,6 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
 from tidegate.audit.column_types import find_family
 from tidegate.audit.engine_values import EngineRule, prepare_kwargs
 from tidegate.audit.rule_values import find_condition_column, rename_condition
@@ -57,8 +62,6 @@ def find_use(rule: RuleSpec) -> Use:
 
 def count_rows(files: Sequence[StagedInput]) -> int:
     """Rows of all files, from their footers."""
-    import pyarrow.parquet as pq
-
     return sum(int(pq.read_metadata(path).num_rows) for path, _ in files)
 
 
@@ -67,9 +70,6 @@ def read_table(files: Sequence[StagedInput], types: Mapping[str, str], columns: 
 
     Rows are kept even when ``columns`` is empty.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     parts = []
     for path, partition in files:
         here = [name for name in columns if name not in partition]
@@ -146,8 +146,6 @@ def rename_columns(kwargs: Mapping[str, Any], names: Mapping[str, str]) -> dict[
 
 def _choose_pair_form(table: pyarrow.Table, rule: RuleSpec, types: Mapping[str, str]) -> Form | None:
     """The form both columns of a pair need: Spark compares a float with any number as floats, and has NaN last."""
-    import pyarrow.compute as pc
-
     pair = [rule.kwargs.get("column_A", ""), rule.kwargs.get("column_B", "")]
     if find_use(rule) != "pair" or any(find_family(types[name]) != "number" for name in pair):
         return None
@@ -170,8 +168,6 @@ def _list_judged(rule: RuleSpec) -> list[Any]:
 
 def choose_form(column: Any, spark_type: str, use: Use, held: Sequence[Form], rule: RuleSpec) -> Form:
     """The cheapest form in which Great Expectations judges such a column rightly."""
-    import pyarrow.compute as pc
-
     family = find_family(spark_type)
     if use == "presence":
         return held[0] if held else "arrow"
@@ -201,8 +197,6 @@ def choose_form(column: Any, spark_type: str, use: Use, held: Sequence[Form], ru
 def convert_column(column: Any, spark_type: str, form: Form) -> Any:
     """The column as a pandas Series in ``form``."""
     import pandas as pd
-    import pyarrow as pa
-    import pyarrow.compute as pc
 
     if form == "arrow":
         if pa.types.is_floating(column.type):
@@ -223,15 +217,12 @@ def convert_column(column: Any, spark_type: str, form: Form) -> Any:
 
 def _as_floats(column: Any) -> Any:
     """Numbers as 64-bit floats, rounded as Spark does: Arrow's own way from decimals is off by one bit at times."""
-    import pyarrow as pa
-
     if pa.types.is_decimal(column.type):
         column = column.cast(pa.string())
     return column if pa.types.is_boolean(column.type) else column.cast(pa.float64(), safe=False)
 
 
 def _rank_floats(column: Any) -> Any:
-    import numpy as np
     import pandas as pd
 
     floats = _as_floats(column).to_numpy(zero_copy_only=False) + 0.0
@@ -244,8 +235,6 @@ def _rank_floats(column: Any) -> Any:
 
 def find_arrow_type(spark_type: str) -> pyarrow.DataType:
     """The Arrow type of a Spark (or Delta) type name; ``null``, which fits beside any type, for nested ones."""
-    import pyarrow as pa
-
     name = spark_type.lower()
     if name.startswith("decimal"):
         precision, _, scale = name.removeprefix("decimal").strip("()").partition(",")
@@ -260,8 +249,6 @@ def find_arrow_type(spark_type: str) -> pyarrow.DataType:
 
 
 def _repeat(value: str | None, spark_type: str, rows: int) -> Any:
-    import pyarrow as pa
-
     kind = find_arrow_type(spark_type)
     if value is None:
         return pa.nulls(rows, kind)

@@ -6,6 +6,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import yaml
+
+from tidegate import storage
+
 _NEW_NAMES = {"expectation_suite_name": "name", "expectation_type": "type"}
 _GONE = ("ge_cloud_id", "data_asset_type", "evaluation_parameters", "expectation_context")
 _GONE_KWARGS = ("result_format", "include_config", "catch_exceptions")
@@ -28,10 +32,6 @@ def describe_old_keys(keys: list[str]) -> str:
 def upgrade_file(path: Path, name: str) -> Path | None:
     """Rewrite the suite in ``path``, of pipeline ``name``, in the form of 1.x; the file as it was is kept under the
     path that is returned. None for a file that has that form already, or cannot be read as a suite."""
-    import yaml
-
-    from tidegate import storage
-
     try:
         data = yaml.safe_load(path.read_bytes())
     except (FileNotFoundError, yaml.YAMLError, UnicodeDecodeError):

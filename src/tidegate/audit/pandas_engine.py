@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from tidegate.audit.engine import RuleResult, judge_nothing
 from tidegate.audit.engine_values import EngineRule
 from tidegate.audit.frame import StagedInput, count_rows, prepare_frame, read_table
+from tidegate.audit.gx_judge import judge_frame
 from tidegate.audit.suite import RuleSpec, SuiteSpec, check_columns
 
 SCHEMA_RULES = frozenset(
@@ -73,6 +74,4 @@ def judge_schema(rules: Sequence[RuleSpec], columns: Sequence[str]) -> list[Rule
 
 
 def _judge_frame(frame: object, rules: Sequence[EngineRule]) -> list[RuleResult]:
-    from tidegate.audit.gx_judge import judge_frame
-
     return judge_frame(frame, rules, "pandas")

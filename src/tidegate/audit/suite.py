@@ -11,17 +11,15 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
 from tidegate.audit.column_types import find_type_faults
 from tidegate.audit.gx_types import EXPECTATION_TYPES, QUARANTINE_TYPES, UNUSABLE_TYPES
 from tidegate.audit.old_suite import describe_old_keys, find_old_keys
 from tidegate.audit.rule_values import find_condition_column, find_kwarg_faults
+from tidegate.project import Project
 from tidegate.spec.document import Document, KeyPath, read_document
 from tidegate.spec.faults import Fault, SpecError, describe_allowed, name_nearest, show_value
-
-if TYPE_CHECKING:
-    from tidegate.project import Project
 
 Severity = Literal["critical", "warning", "info"]
 SEVERITIES: tuple[str, ...] = ("critical", "warning", "info")

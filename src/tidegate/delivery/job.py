@@ -10,39 +10,24 @@ import contextlib
 import sys
 import time
 import traceback
-from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tidegate import storage
+from tidegate.delivery.foreach_batch import ForeachBatchFeeder
 from tidegate.driver.failures import explain_cluster
-from tidegate.driver.order import emit
+from tidegate.driver.order import DeliveryOrder, emit
 from tidegate.errors import TidegateError
 from tidegate.lease import check_token
+from tidegate.pipeline import load_pipeline
 from tidegate.project import load_project
+from tidegate.session.executors import Executors
 from tidegate.sink.fault import SinkFault, explain_fault
 from tidegate.sink.feed import feed_sink
 from tidegate.spec.master import parse_master
 from tidegate.spec.models import ForeachBatchSink
-
-
-@dataclass(frozen=True)
-class DeliveryOrder:
-    """Feed these sinks. ``kind`` tells the order from an ingest's."""
-
-    project_root: str
-    pipeline: str
-    run_id: str
-    token: str
-    sinks: list[str] = field(default_factory=list)
-    master: str = "local[*]"
-    kind: str = "delivery"
-
-
-def write_delivery_order(path: Path, order: DeliveryOrder) -> None:
-    """Store the order."""
-    storage.replace(path, storage.dump_json(asdict(order)))
+from tidegate.table.log.state import read_table_state
 
 
 def main(order: DeliveryOrder) -> int:
@@ -68,11 +53,6 @@ def main(order: DeliveryOrder) -> int:
 
 def _feed(order: DeliveryOrder) -> dict[str, Any]:
     from pyspark.sql import SparkSession
-
-    from tidegate.delivery.foreach_batch import ForeachBatchFeeder
-    from tidegate.pipeline import load_pipeline
-    from tidegate.session.executors import Executors
-    from tidegate.table.log.state import read_table_state
 
     project = load_project(Path(order.project_root))
     spec, paths = load_pipeline(project, order.pipeline), project.paths(order.pipeline)

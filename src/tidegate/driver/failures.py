@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 
 from tidegate.driver.causes import Cause, read_causes
@@ -258,8 +259,6 @@ def is_other_spark(text: str) -> bool:
 
 def spark_differs(text: str, name: str) -> UsageError:
     """The error for it."""
-    from importlib.metadata import version
-
     told = _OTHER_SPARK.search(text)
     return UsageError(
         "SPARK_DIFFERS",

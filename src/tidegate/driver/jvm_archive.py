@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 
 from tidegate.driver.jvm import driver_conf, jvm_options
@@ -47,8 +48,6 @@ def find_spark_home(env: Mapping[str, str] = os.environ) -> Path | None:
     """Spark's folder: ``SPARK_HOME``, or the installed pyspark (found without importing it)."""
     if env.get("SPARK_HOME"):
         return Path(env["SPARK_HOME"])
-    from importlib.util import find_spec
-
     spec = find_spec("pyspark")
     return Path(spec.origin).parent if spec and spec.origin else None
 

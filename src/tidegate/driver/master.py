@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+from importlib.metadata import version
 from pathlib import Path
 
 from tidegate.errors import TidegateError, TryAgainError, UsageError
@@ -51,8 +52,6 @@ def explain_end(error: TidegateError, log_path: Path, url: str, name: str) -> Ti
         found = []
     reason = found[-1].strip() if found else ""
     if "All masters are unresponsive" in reason:
-        from importlib.metadata import version
-
         return _away(
             f"{url} takes connections, but does not answer as a master of Spark {version('pyspark')}: it hangs, or is "
             "of another version",

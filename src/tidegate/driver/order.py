@@ -70,3 +70,21 @@ def write_result(path: Path, error: TidegateError | None, **figures: Any) -> Non
 def emit(event: str, **values: Any) -> None:
     """One progress line on stdout, for the terminal and the task log."""
     print("TIDEGATE " + json.dumps({"event": event, **values}, default=str), flush=True)
+
+
+@dataclass(frozen=True)
+class DeliveryOrder:
+    """Feed these sinks. ``kind`` tells the order from an ingest's."""
+
+    project_root: str
+    pipeline: str
+    run_id: str
+    token: str
+    sinks: list[str] = field(default_factory=list)
+    master: str = "local[*]"
+    kind: str = "delivery"
+
+
+def write_delivery_order(path: Path, order: DeliveryOrder) -> None:
+    """Store the order."""
+    storage.replace(path, storage.dump_json(asdict(order)))

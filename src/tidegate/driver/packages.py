@@ -19,6 +19,7 @@ from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from tidegate import storage
+from tidegate.driver.jvm_archive import find_java_home, find_spark_home
 from tidegate.errors import TidegateError, TryAgainError, UsageError
 from tidegate.project import PROJECT_FILE, Project
 from tidegate.spec.models import PackageSpec
@@ -187,8 +188,6 @@ def _explain(package: PackageSpec, log: str) -> TidegateError:
 
 def _run_ivy(scratch: Path, coordinates: str, mirror: str | None) -> str:
     """Let Ivy put one jar, without what it depends on, into ``scratch``; what it said."""
-    from tidegate.driver.jvm_archive import find_java_home, find_spark_home
-
     java, spark = find_java_home(), find_spark_home()
     if java is None or spark is None:
         raise UsageError(

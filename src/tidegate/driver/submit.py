@@ -14,6 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tidegate.driver.cluster import choose_cores, cluster_conf
+from tidegate.driver.jvm import driver_conf, jvm_options, launcher_env
+from tidegate.driver.jvm_archive import default_cache_dir, ensure_archive, find_java_home, find_spark_home
 from tidegate.driver.packages import find_packages
 from tidegate.driver.progress import parse_marker
 from tidegate.errors import TryAgainError, UsageError
@@ -54,9 +57,6 @@ def plan_submit(
 ) -> SubmitPlan:
     """Driver settings for this run: chosen by what is pending, then the project's, the pipeline's, and ``settings``,
     which the checkpoint keeps from its birth."""
-    from tidegate.driver.cluster import choose_cores, cluster_conf
-    from tidegate.driver.jvm import driver_conf, jvm_options, launcher_env
-
     own = own_settings(project, pipeline_conf)
     master = parse_master(project.spec.spark.master)
     if master.is_cluster:
@@ -101,7 +101,6 @@ def own_settings(project: Project, pipeline_conf: Mapping[str, Any]) -> dict[str
 
 def _class_archive() -> Path | None:
     """The JVM's class archive, made by the first run on a machine; it only saves time, so it may be missing."""
-    from tidegate.driver.jvm_archive import default_cache_dir, ensure_archive, find_java_home, find_spark_home
 
     def say(message: str) -> None:
         print(message, file=sys.stderr, flush=True)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidegate.errors import TryAgainError, UsageError
+from tidegate.gate.increment import publish_increment
+from tidegate.gate.merging import load_judged
 from tidegate.preflight.agreement import check_agreement, check_table
+from tidegate.preflight.facts import Facts
 from tidegate.process.machine import name_person, now_text
+from tidegate.project import PipelinePaths
+from tidegate.recovery.context import RunContext
 from tidegate.reports.report import RunReport, load_report
 from tidegate.reports.verdicts import (
     Decision,
@@ -18,11 +23,6 @@ from tidegate.reports.verdicts import (
     load_verdict,
     save_decision,
 )
-
-if TYPE_CHECKING:
-    from tidegate.preflight.facts import Facts
-    from tidegate.project import PipelinePaths
-    from tidegate.recovery.context import RunContext
 
 
 def carry_out(context: RunContext, facts: Facts, *, for_repair: bool = False) -> bool:
@@ -39,8 +39,6 @@ def carry_out(context: RunContext, facts: Facts, *, for_repair: bool = False) ->
     if not decided or any(one.at < min(ruling.at for _, ruling in decided) for one in list_rereads(context.paths)):
         return False  # of two decisions the first counts, and that is carried out by tidegate.restart.reread
     (check_table if for_repair else check_agreement)(facts, context.name)
-    from tidegate.gate.increment import publish_increment
-
     verdict, ruling = min(decided, key=lambda one: one[1].at)
     try:
         publish_increment(context, facts, verdict, ruling)
@@ -120,8 +118,6 @@ def record(context: RunContext, verdict: StoredVerdict, ruling: Ruling, reason: 
     assert context.facts is not None
     check_agreement(context.facts, context.name)
     if ruling == "release":
-        from tidegate.gate.merging import load_judged
-
         for query_id in dict.fromkeys(query_id for query_id, _ in verdict.batches):
             batches = [one for one in verdict.choose(context.facts.owed) if one.query_id == query_id]
             if batches:

@@ -8,14 +8,20 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from tidegate import storage
-from tidegate.audit.suite import digest_suite, load_suite
+from tidegate.audit.engine import RuleResult, read_column_types
+from tidegate.audit.pandas_engine import judge_files
+from tidegate.audit.suite import SuiteSpec, digest_suite, load_suite
+from tidegate.audit.verdict import SetAside, WholeFiles, decide_verdict
 from tidegate.errors import DefectError, TryAgainError
 from tidegate.gate.merging import load_judged, plan_merge
+from tidegate.preflight.facts import Facts
 from tidegate.process.machine import now_text
 from tidegate.project import PipelinePaths
+from tidegate.quarantine.read import count_details
+from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
+from tidegate.recovery.context import RunContext
 from tidegate.reports.report import count_rows
 from tidegate.reports.verdicts import (
     Decision,
@@ -27,6 +33,7 @@ from tidegate.reports.verdicts import (
     not_audited,
     save_verdict,
 )
+from tidegate.spec.models import QualitySpec
 from tidegate.staging.digest import check_whole
 from tidegate.staging.manifest import BatchManifest, batch_keys, end_positions
 from tidegate.table.log.state import list_data_files, read_table_state
@@ -39,18 +46,9 @@ _PLANS_AT_MOST = 3
 _DETAIL_AT_MOST = 200
 _CAUSES_AT_MOST = 3
 
-if TYPE_CHECKING:
-    from tidegate.audit.engine import RuleResult
-    from tidegate.audit.suite import SuiteSpec
-    from tidegate.preflight.facts import Facts
-    from tidegate.recovery.context import RunContext
-    from tidegate.spec.models import QualitySpec
-
 
 def audit_increment(context: RunContext, facts: Facts) -> StoredVerdict:
     """The verdict on the owed batches; one that this run gave on them before stands while it is judged by the same."""
-    from tidegate.audit.verdict import SetAside, WholeFiles, decide_verdict
-
     owed = facts.owed
     context.lease.check()
     folded = fold_owed(context.paths, owed, context.spec)
@@ -96,9 +94,6 @@ def digest_rules(suite: SuiteSpec | None, quality: QualitySpec) -> str:
 def _judge(
     context: RunContext, suite: SuiteSpec, owed: Sequence[BatchManifest], folded: Sequence[Folded] | None
 ) -> list[RuleResult]:
-    from tidegate.audit.engine import RuleResult, read_column_types
-    from tidegate.audit.pandas_engine import judge_files
-
     stored = storage.read_json(context.paths.driver_results(context.report.run_id)) or {}
     asked = {
         "batches": batch_keys(owed),
@@ -116,8 +111,6 @@ def _judge(
 
 def publish_quarantine(context: RunContext, owed: Sequence[BatchManifest]) -> None:
     """Add the set-aside records of the owed batches to the quarantine table, also when the increment is then held."""
-    from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
-
     for query_id in dict.fromkeys(manifest.query_id for manifest in owed):
         batches = [manifest for manifest in owed if manifest.query_id == query_id]
         state = read_table_state(context.paths.quarantine, (query_id,))
@@ -145,8 +138,6 @@ def publish_quarantine(context: RunContext, owed: Sequence[BatchManifest]) -> No
 def find_most_frequent(paths: PipelinePaths, owed: Sequence[BatchManifest]) -> str:
     """What most of the records that these batches set aside are malformed, late or rejected for: up to three causes,
     each with its count; "" when there are none. Their files are in the quarantine table."""
-    from tidegate.quarantine.read import count_details
-
     batches = {(manifest.query_id[:8], manifest.batch_id) for manifest in owed if manifest.quarantine_files}
     if not batches:
         return ""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
+from tidegate.recovery.context import RunContext
 from tidegate.reports.verdicts import StoredVerdict, not_audited
 from tidegate.staging.digest import check_whole
 from tidegate.staging.manifest import BatchManifest
@@ -16,9 +16,6 @@ from tidegate.table.publish.plan import plan_replacement
 from tidegate.table.schema import merge_schemas
 from tidegate.table.upsert.folded import Folded, find_folded, load_folded
 from tidegate.table.upsert.merge import replace_rows
-
-if TYPE_CHECKING:
-    from tidegate.recovery.context import RunContext
 
 
 def load_judged(

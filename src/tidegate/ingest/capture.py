@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tidegate.ingest.positions import file_position
+from tidegate.ingest.positions import PositionFinder, file_position
 from tidegate.staging.manifest import UNKNOWN_NAMES_AT_MOST
-
-if TYPE_CHECKING:
-    from tidegate.ingest.positions import PositionFinder
 
 
 def batch_metrics(query: Any) -> dict[str, dict[str, Any]]:

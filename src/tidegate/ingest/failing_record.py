@@ -23,14 +23,14 @@ from pyspark.sql import functions as F
 
 from tidegate.driver.failures import RowFailed, is_row_fault, name_row_fault
 from tidegate.driver.order import emit
+from tidegate.ingest.batch_checks import Ranges
+from tidegate.ingest.look import BatchLook
+from tidegate.ingest.positions import PositionFinder
 from tidegate.ingest.row_failures import FailingRecord, record_key
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from tidegate.ingest.batch_checks import Ranges
-    from tidegate.ingest.look import BatchLook
-    from tidegate.ingest.positions import PositionFinder
 
 SEARCH_SECONDS = 180.0
 FAILING_AT_MOST = 100

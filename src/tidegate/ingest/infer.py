@@ -15,6 +15,7 @@ from tidegate.driver.order import IngestOrder, emit
 from tidegate.errors import TidegateError, UsageError
 from tidegate.lease import check_token
 from tidegate.project import PipelinePaths
+from tidegate.reading.files import read_json_texts
 from tidegate.sources.files.columns import find_conflicts
 from tidegate.sources.files.partition_values import infer_value_type
 from tidegate.sources.files.scan import partition_of
@@ -92,8 +93,6 @@ def infer_schema(
 def _infer_from_texts(spark: SparkSession, folder: Path, source: FilesSource, options: Mapping[str, str]) -> StructType:
     """The columns of JSON in another encoding than UTF-8, which Spark infers from its texts."""
     from pyspark.sql.types import StructType
-
-    from tidegate.reading.files import read_json_texts
 
     told = {key: value for key, value in options.items() if key not in ("encoding", "lineSep", "multiLine")}
     texts = getattr(read_json_texts(spark, folder, source)._jdf, "as")(

@@ -7,25 +7,43 @@ import ctypes
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tidegate.catalyst.fingerprint import describe_state
+from tidegate.catalyst.state import set_state_conf
+from tidegate.driver.failures import RowFailed, executors_lost, is_read_fault, is_row_fault
 from tidegate.driver.order import IngestOrder, emit, read_order, write_result
 from tidegate.errors import TidegateError, TryAgainError
+from tidegate.ingest.failing_record import find_failing_record, find_failing_records
+from tidegate.ingest.infer import infer_missing
+from tidegate.ingest.judge import judge_if_large
+from tidegate.ingest.look import BatchLook
+from tidegate.ingest.progress_log import ProgressLog
+from tidegate.ingest.query import PreparedQuery, prepare_query
+from tidegate.ingest.read import SourceReader
+from tidegate.ingest.row_failures import FailingRecord
+from tidegate.ingest.stage import BatchStager, ReadAgain
+from tidegate.lease import check_token
+from tidegate.pipeline import load_pipeline
 from tidegate.project import PipelinePaths, Project, load_project
+from tidegate.session.executors import ComputedTwice, Executors
 from tidegate.session.light_start import start_light
+from tidegate.sources.files.columns import read_footers
+from tidegate.sources.files.unreadable import is_set_aside, set_aside, set_aside_unreadable, why_too_large
+from tidegate.sources.kafka.topics import watch_topics
+from tidegate.spec.models import SELF_DESCRIBING_FORMATS, FilesSource, PipelineSpec
+from tidegate.staging.birth import as_read, keep_state
+from tidegate.staging.checkpoint import plan_closing_batch, read_checkpoint, read_watermark
+from tidegate.staging.open_state import closing_watermark, note_drained, read_open_state
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-    from tidegate.ingest.progress_log import ProgressLog
-    from tidegate.ingest.query import PreparedQuery
-    from tidegate.ingest.row_failures import FailingRecord
-    from tidegate.session.executors import Executors
-    from tidegate.spec.models import FilesSource, PipelineSpec
 
 _READ_AGAIN_AT_MOST = 3
 _POLL_SECONDS = 2.0
@@ -60,8 +78,6 @@ def drain_order(order_path: Path) -> int:
         with contextlib.suppress(TidegateError, OSError):  # on a full disk there is no room for the answer either
             write_result(paths.ingest_result(order.run_id), known)
         if not isinstance(error, TidegateError):
-            import traceback
-
             traceback.print_exc()
         return known.exit_code
     write_result(paths.ingest_result(order.run_id), None, **figures)
@@ -77,10 +93,6 @@ def _die_with_parent() -> None:
 
 def _ingest(project: Project, paths: PipelinePaths, order: IngestOrder) -> dict[str, Any]:
     from pyspark.sql import SparkSession
-
-    from tidegate.pipeline import load_pipeline
-    from tidegate.session.executors import Executors
-    from tidegate.staging.birth import as_read
 
     spec = as_read(load_pipeline(project, order.pipeline), paths)
     started = time.monotonic()
@@ -102,19 +114,6 @@ def _drain_into_staging(
     executors: Executors,
     started: float,
 ) -> dict[str, Any]:
-    from tidegate.catalyst.fingerprint import describe_state
-    from tidegate.catalyst.state import set_state_conf
-    from tidegate.ingest.infer import infer_missing
-    from tidegate.ingest.judge import judge_if_large
-    from tidegate.ingest.look import BatchLook
-    from tidegate.ingest.progress_log import ProgressLog
-    from tidegate.ingest.query import prepare_query
-    from tidegate.ingest.read import SourceReader
-    from tidegate.ingest.stage import BatchStager
-    from tidegate.lease import check_token
-    from tidegate.sources.kafka.topics import watch_topics
-    from tidegate.staging.birth import keep_state
-
     check_token(paths, order.token)
     _keep_too_large(paths, order, {name: one for name, one in _files(spec) if not _describes_itself(one)})
     spec = infer_missing(spark, paths, order, spec)
@@ -162,10 +161,6 @@ def _drain_into_staging(
 def _plan_closing(paths: PipelinePaths, order: IngestOrder, spec: PipelineSpec) -> bool:
     """Plan one more batch, without data, where the watermark is behind what all runs together have seen, or where what
     is open is to be closed at the end of each run. Spark itself remembers only what it saw since it was started."""
-    from tidegate.lease import check_token
-    from tidegate.staging.checkpoint import plan_closing_batch, read_checkpoint, read_watermark
-    from tidegate.staging.open_state import closing_watermark, read_open_state
-
     note = read_open_state(paths, read_checkpoint(paths.checkpoint).query_id)
     if note is None or (note.rows == 0 and len(spec.watermarks) < 2):
         return False  # nothing is open; the one source's watermark Spark has moved itself
@@ -178,10 +173,6 @@ def _plan_closing(paths: PipelinePaths, order: IngestOrder, spec: PipelineSpec) 
 
 
 def _note_drained(paths: PipelinePaths, order: IngestOrder) -> None:
-    from tidegate.lease import check_token
-    from tidegate.staging.checkpoint import read_checkpoint
-    from tidegate.staging.open_state import note_drained
-
     checkpoint = read_checkpoint(paths.checkpoint)
     if checkpoint.query_id is not None and checkpoint.last_commit is not None:
         check_token(paths, order.token)
@@ -195,9 +186,6 @@ def _look_at_footers(paths: PipelinePaths, order: IngestOrder, spec: Any) -> dic
     for name, source in _files(spec):
         if not _describes_itself(source):
             continue
-        from tidegate.sources.files.columns import read_footers
-        from tidegate.sources.files.unreadable import is_set_aside, set_aside
-
         owed, intake = order.links.get(name, {}), paths.intake(name)
         whole = [link for link in owed if not is_set_aside(paths.unreadable, intake, link)]
         footers = read_footers(intake, whole, source)
@@ -210,21 +198,15 @@ def _look_at_footers(paths: PipelinePaths, order: IngestOrder, spec: Any) -> dic
 
 
 def _files(spec: PipelineSpec) -> list[tuple[str, FilesSource]]:
-    from tidegate.spec.models import FilesSource
-
     return [(name, one) for name, one in spec.streams.items() if isinstance(one, FilesSource)]
 
 
 def _describes_itself(source: FilesSource) -> bool:
-    from tidegate.spec.models import SELF_DESCRIBING_FORMATS
-
     return source.format in SELF_DESCRIBING_FORMATS
 
 
 def _keep_too_large(paths: PipelinePaths, order: IngestOrder, sources: Mapping[str, FilesSource]) -> None:
     """Files with lines or values that are too large for a record, before Spark holds one of them in memory."""
-    from tidegate.sources.files.unreadable import is_set_aside, set_aside, why_too_large
-
     for name, source in sources.items():
         owed, intake = order.links.get(name, {}), paths.intake(name)
         whole = [link for link in owed if not is_set_aside(paths.unreadable, intake, link)]
@@ -243,12 +225,6 @@ def _drain(
 ) -> None:
     """Run the query to its end; again when a file changed while it was read, or had to be set aside, or when records on
     which the transform fails go to quarantine. ``prepare`` makes the query with those of ``row_failures`` marked."""
-    from tidegate.driver.failures import RowFailed, executors_lost, is_read_fault, is_row_fault
-    from tidegate.ingest.stage import ReadAgain
-    from tidegate.session.executors import ComputedTwice
-    from tidegate.sources.files.unreadable import set_aside_unreadable
-    from tidegate.spec.models import FilesSource
-
     again = staged = 0
     while True:
         stager.failure = None
@@ -308,8 +284,6 @@ def _drain(
                 stager.executors.check_seen(str(cause))
                 stager.checks.check_statics_readable(str(cause))
             elif is_row_fault(cause):
-                from tidegate.ingest.failing_record import find_failing_record, find_failing_records
-
                 finder, ranges = stager.finder(), stager.planned()
                 if stager.spec.on_row_error == "quarantine":
                     try:

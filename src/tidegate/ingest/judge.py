@@ -5,6 +5,7 @@ The results wait in a file for the audit step, which takes them when they speak 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from functools import reduce
 from pathlib import Path
@@ -15,6 +16,7 @@ from tidegate.audit.engine import choose_engine
 from tidegate.audit.suite import SuiteSpec, digest_suite
 from tidegate.driver.order import IngestOrder, emit
 from tidegate.ingest.partition_names import unmark_texts
+from tidegate.ingest.spark_engine import judge_dataframe
 from tidegate.lease import check_token
 from tidegate.project import PipelinePaths
 from tidegate.spec.models import PipelineSpec
@@ -41,8 +43,6 @@ def judge_if_large(
     files = [file for part in (owed if folded is None else folded) for file in part.files]
     if _fits_pandas(suite, files):
         return
-    from tidegate.ingest.spark_engine import judge_dataframe
-
     check_whole(paths.state, files, spec.name)
     emit("progress", note=f"judging {sum(file.rows for file in files):,} rows with Spark")
     results = judge_dataframe(suite, _staged_frame(spark, paths, files, owed[-1].schema_json))
@@ -63,7 +63,6 @@ def _fits_pandas(suite: SuiteSpec, files: Sequence[StagedFile]) -> bool:
 def _staged_frame(
     spark: SparkSession, paths: PipelinePaths, staged: Sequence[StagedFile], schema_json: str
 ) -> DataFrame:
-    import json
 
     from pyspark.sql.types import StructType
 

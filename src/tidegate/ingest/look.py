@@ -11,14 +11,13 @@ from tidegate.catalyst.late import LateRecords, find_late
 from tidegate.driver.order import IngestOrder
 from tidegate.ingest import plan
 from tidegate.ingest.batch_checks import Ranges
+from tidegate.ingest.query import PreparedQuery
 from tidegate.ingest.second_look import broken_rows, flagged_rows, malformed_records, write_set_aside
 from tidegate.project import PipelinePaths
 from tidegate.spec.models import PipelineSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from tidegate.ingest.query import PreparedQuery
 
 
 @dataclass(frozen=True)

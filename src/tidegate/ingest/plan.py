@@ -7,6 +7,7 @@ look at one batch. Counts come from ``observe`` in the same pass that writes the
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -216,8 +217,6 @@ def staged_rows(flagged: DataFrame) -> DataFrame:
 
 def nullable_schema_json(schema: StructType) -> str:
     """The schema as Delta's schema string, every column nullable: a table outlives one transform's guarantees."""
-    import json
-
     value = json.loads(schema.json())
 
     def relax(node: Any) -> None:

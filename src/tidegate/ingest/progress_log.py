@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tidegate.staging.manifest import BatchManifest
+
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
-
-    from tidegate.staging.manifest import BatchManifest
 
 
 @dataclass

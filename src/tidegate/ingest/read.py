@@ -10,7 +10,11 @@ from tidegate.driver.order import IngestOrder
 from tidegate.ingest.plan import demand_event_time
 from tidegate.ingest.row_failures import FailingRecord, mark_failing
 from tidegate.project import PipelinePaths, Project
+from tidegate.reading.files import read_links, stream_files
+from tidegate.reading.kafka import read_kafka, read_range
+from tidegate.sources.kafka.offsets import KafkaBirth
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
+from tidegate.staging.birth import read_birth
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,13 +44,9 @@ class SourceReader:
         """What a batch took of a stream ({"links": [...]} or {"offsets": ...}), in batch mode."""
         source = self.spec.streams[name]
         if isinstance(source, FilesSource):
-            from tidegate.reading.files import read_links
-
             columns = self.order.partition_columns.get(name, [])
             frame = read_links(self.spark, self.paths.intake(name), taken["links"], source, columns)
         else:
-            from tidegate.reading.kafka import read_range
-
             assert isinstance(source, KafkaSource)
             frame = read_range(self.spark, self.project.spec.kafka, name, source, taken["offsets"])
         return self._checked(name, frame)
@@ -60,14 +60,8 @@ class SourceReader:
         source = self.spec.streams[name]
         unlimited = self.spec.trigger == "once"
         if isinstance(source, FilesSource):
-            from tidegate.reading.files import stream_files
-
             columns = self.order.partition_columns.get(name, [])
             return stream_files(self.spark, self.paths.intake(name), source, columns, name=name, unlimited=unlimited)
-        from tidegate.reading.kafka import read_kafka
-        from tidegate.sources.kafka.offsets import KafkaBirth
-        from tidegate.staging.birth import read_birth
-
         assert isinstance(source, KafkaSource)
         birth = read_birth(self.paths)
         assert birth is not None, "the ingest step writes the birth before it starts Spark"
@@ -77,9 +71,5 @@ class SourceReader:
     def _static(self, name: str) -> DataFrame:
         source, pinned = self.spec.statics[name], self.order.statics[name]
         if isinstance(source, FilesSource):
-            from tidegate.reading.files import read_links
-
             return read_links(self.spark, Path(pinned["folder"]), pinned["links"], source, pinned["partition_columns"])
-        from tidegate.reading.kafka import read_range
-
         return read_range(self.spark, self.project.spec.kafka, name, source, pinned["offsets"])

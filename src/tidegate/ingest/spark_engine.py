@@ -9,6 +9,7 @@ from tidegate.audit.column_types import find_family
 from tidegate.audit.engine import RuleResult, judge_nothing
 from tidegate.audit.engine_values import EngineRule, prepare_kwargs
 from tidegate.audit.frame import find_use, rename_columns
+from tidegate.audit.gx_judge import judge_frame
 from tidegate.audit.pandas_engine import SCHEMA_RULES, judge_schema
 from tidegate.audit.suite import RuleSpec, SuiteSpec, check_columns
 from tidegate.spec.ddl import quote_column
@@ -88,6 +89,4 @@ def _prepare_kwargs(rule: RuleSpec, types: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _judge(frame: DataFrame, rules: Sequence[EngineRule]) -> list[RuleResult]:
-    from tidegate.audit.gx_judge import judge_frame
-
     return judge_frame(frame, rules, "spark")

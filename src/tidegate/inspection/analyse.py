@@ -10,10 +10,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidegate.catalyst.fingerprint import describe_state
+from tidegate.driver.jvm import PINNED, driver_conf, jvm_options
 from tidegate.errors import TidegateError
+from tidegate.ingest.query import prepare_query
+from tidegate.inspection.foresee import foresee_schemas
+from tidegate.pipeline import load_pipeline
 from tidegate.project import Project
+from tidegate.reading.files import read_links, stream_files
+from tidegate.reading.kafka import empty_records, shape_records
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec, SourceSpec
 from tidegate.spec.reader_options import show_option
+from tidegate.staging.birth import as_read, check_state, digest_transform, read_birth
+from tidegate.table.log.state import read_table_state
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,13 +46,6 @@ def analyse_pipeline(project: Project, name: str, jars: Sequence[Path] = ()) -> 
     Raises UsageError (or its SpecError) for what an ingest would refuse, with the user's file and line, and
     DisagreementError STATE_CHANGED when the state kept so far is for another query.
     """
-    from tidegate.catalyst.fingerprint import describe_state
-    from tidegate.ingest.query import prepare_query
-    from tidegate.inspection.foresee import foresee_schemas
-    from tidegate.pipeline import load_pipeline
-    from tidegate.staging.birth import as_read, check_state, digest_transform, read_birth
-    from tidegate.table.log.state import read_table_state
-
     paths = project.paths(name)
     spec = as_read(load_pipeline(project, name), paths)
     table = read_table_state(project.paths(name).table)
@@ -75,12 +77,8 @@ def analyse_pipeline(project: Project, name: str, jars: Sequence[Path] = ()) -> 
 
 def _empty_stream(spark: SparkSession, name: str, source: SourceSpec, empty: Path) -> DataFrame:
     if isinstance(source, FilesSource):
-        from tidegate.reading.files import stream_files
-
         return stream_files(spark, empty, source, [], name=name, unlimited=False)
     assert isinstance(source, KafkaSource), "the others are read as files"
-    from tidegate.reading.kafka import shape_records
-
     # The rate source stands for Kafka's: a stream of the same columns that needs neither jars nor a broker.
     frame = spark.readStream.name(name).format("rate").load().where("false").selectExpr(*_KAFKA_COLUMNS)
     return shape_records(frame, source)
@@ -88,12 +86,8 @@ def _empty_stream(spark: SparkSession, name: str, source: SourceSpec, empty: Pat
 
 def _empty_batch(spark: SparkSession, source: SourceSpec, empty: Path) -> DataFrame:
     if isinstance(source, FilesSource):
-        from tidegate.reading.files import read_links
-
         return read_links(spark, empty, [], source, [])
     assert isinstance(source, KafkaSource)
-    from tidegate.reading.kafka import empty_records, shape_records
-
     return shape_records(empty_records(spark), source)
 
 
@@ -123,8 +117,6 @@ def _kept_from_stderr() -> Iterator[None]:
 def _session(project: Project, spec: PipelineSpec, jars: Sequence[Path]) -> SparkSession:
     """One small session for all pipelines of a command, each with its own SQL settings, as a run sets them."""
     from pyspark.sql import SparkSession
-
-    from tidegate.driver.jvm import PINNED, driver_conf, jvm_options
 
     builder = SparkSession.builder.master("local[1]").appName("tidegate validate")
     options = " ".join(jvm_options(0, None))

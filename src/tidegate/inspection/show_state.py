@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from tidegate.driver.jvm import driver_conf, jvm_options
 from tidegate.errors import DisagreementError, UsageError
 from tidegate.pipeline import load_pipeline
 from tidegate.project import Project
@@ -92,8 +93,6 @@ def _row_of(row: dict[str, Any]) -> dict[str, Any]:
 
 def _session() -> SparkSession:
     from pyspark.sql import SparkSession
-
-    from tidegate.driver.jvm import driver_conf, jvm_options
 
     builder = SparkSession.builder.master("local[1]").appName("tidegate state")
     for key, setting in {

@@ -20,7 +20,7 @@ from tidegate.reports.run_ids import new_run_id
 from tidegate.sources.files.content import Mark, NotTaken, mark_of, opened, reopen
 from tidegate.sources.files.intake import source_path
 from tidegate.sources.files.ledger import Acknowledged, Ledger, open_ledger
-from tidegate.sources.files.scan import FilesScan, scan_files, source_roots
+from tidegate.sources.files.scan import EMPTY_SCAN, FilesScan, scan_files, source_roots
 from tidegate.spec.as_read import SpooledSource
 from tidegate.spec.models import FilesSource
 from tidegate.staging.birth import as_read
@@ -61,8 +61,6 @@ def acknowledge_changes(project: Project, name: str, wanted: Sequence[str], *, r
 
 
 def _scan(project: Project, paths: PipelinePaths, name: str, source: FilesSource, ledger: Ledger) -> FilesScan:
-    from tidegate.sources.files.scan import EMPTY_SCAN
-
     try:
         return scan_files(project, paths, name, source, ledger)
     except SourceLostError:

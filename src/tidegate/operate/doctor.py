@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import re
 import shutil
 import tempfile
@@ -12,9 +13,15 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Any
 
+from tidegate.driver.jvm_archive import find_java_home
+from tidegate.driver.master import check_master
+from tidegate.driver.packages import describe_misfits, find_packages
+from tidegate.driver.submit import find_application, find_kafka_jars
 from tidegate.errors import TidegateError
 from tidegate.pipeline import list_pipelines, load_pipeline
 from tidegate.project import Project
+from tidegate.sources.kafka.brokers import Brokers
+from tidegate.sources.kafka.offsets import settings_of
 from tidegate.spec.literal_secrets import find_in_project
 from tidegate.spec.models import KafkaSource, PipelineSpec
 
@@ -90,8 +97,6 @@ def _check_packages() -> Iterator[Finding]:
 
 
 def _check_java() -> Finding:
-    from tidegate.driver.jvm_archive import find_java_home
-
     fix = f"install a Java {_OLDEST_JAVA} runtime, or set JAVA_HOME to one"
     home = find_java_home()
     if home is None:
@@ -113,8 +118,6 @@ def _check_java() -> Finding:
 
 
 def _check_application(project: Project) -> Finding:
-    from tidegate.driver.submit import find_application
-
     return _ask("application", lambda: str(find_application(project)))
 
 
@@ -162,14 +165,10 @@ def _check_specs(specs: list[PipelineSpec], faulty: list[str]) -> Finding:
 
 
 def _check_kafka_jars(project: Project) -> Finding:
-    from tidegate.driver.submit import find_kafka_jars
-
     return _ask("kafka jars", lambda: str(find_kafka_jars(project)[0].parent))
 
 
 def _check_jars(project: Project) -> Finding:
-    from tidegate.driver.packages import describe_misfits, find_packages
-
     def describe() -> str:
         jars = f"{len(find_packages(project))} of spark.packages, with the checksums of tidegate.yaml"
         return "; ".join([jars, *(f"but {misfit}" for misfit in describe_misfits(project))])
@@ -179,9 +178,6 @@ def _check_jars(project: Project) -> Finding:
 
 def _check_brokers(project: Project, specs: list[PipelineSpec]) -> Iterator[Finding]:
     """Each broker is asked once, whatever number of sources has the same settings."""
-    from tidegate.sources.kafka.brokers import Brokers
-    from tidegate.sources.kafka.offsets import settings_of
-
     asked = set()
     for spec in specs:
         for name, source in spec.sources.items():
@@ -203,8 +199,6 @@ def _describe_broker(settings: Any, brokers: Any) -> str:
 
 
 def _check_master(project: Project) -> Finding:
-    from tidegate.driver.master import check_master
-
     url = project.spec.spark.master
 
     def ask() -> str:
@@ -226,8 +220,6 @@ def _to_finding(check: str, error: TidegateError) -> Finding:
 
 
 def _user() -> str:
-    import pwd
-
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:

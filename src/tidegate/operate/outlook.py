@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidegate.errors import TidegateError
 from tidegate.pipeline import load_pipeline
 from tidegate.preflight.agreement import check_agreement
+from tidegate.preflight.changed_files import changed_error, describe_changed, list_changed
 from tidegate.preflight.definition import list_changes
 from tidegate.preflight.facts import Facts, gather_facts
 from tidegate.preflight.pending import Pending, find_pending
@@ -18,15 +19,14 @@ from tidegate.reports.verdicts import find_hold, list_decided, list_rereads
 from tidegate.restart.losses import find_losses, loss_error
 from tidegate.restart.reread import find_hindrance
 from tidegate.run.deliver import describe_behind, describe_sinks
+from tidegate.sources.files.ledger import open_ledger
 from tidegate.sources.generators.spool import describe_not_replayable
+from tidegate.sources.kafka.brokers import OpenBrokers
 from tidegate.spec.as_read import SpooledSource
 from tidegate.spec.models import FilesSource, KafkaSink, PipelineSpec
 from tidegate.staging.birth import as_read, digest_transform
 from tidegate.table.sinks_fit import check_sinks_fit
 from tidegate.transform.load import check_transform
-
-if TYPE_CHECKING:
-    from tidegate.sources.kafka.brokers import OpenBrokers
 
 _RECEIVES = "the next run first receives"
 
@@ -106,9 +106,6 @@ def look_ahead(project: Project, spec: PipelineSpec, facts: Facts, brokers: Open
     has_new = False
     try:
         if any(isinstance(source, FilesSource) for source in spec.streams.values()):
-            from tidegate.preflight.changed_files import changed_error, describe_changed, list_changed
-            from tidegate.sources.files.ledger import open_ledger
-
             with open_ledger(paths, read_only=True) as ledger:
                 pending = find_pending(project, paths, spec, facts, ledger, brokers)
                 changed = list_changed(ledger, pending.scans)

@@ -9,7 +9,7 @@ import contextlib
 import gc
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidegate.errors import DefectError, TidegateError
 from tidegate.lease import read_lease
@@ -19,13 +19,12 @@ from tidegate.pipeline import check_name, list_pipelines, load_pipeline
 from tidegate.preflight.facts import Facts, gather_facts
 from tidegate.project import PipelinePaths, Project
 from tidegate.reports.report import describe_ended, read_newest
+from tidegate.sources.kafka.brokers import OpenBrokers
+from tidegate.sources.kafka.survey import survey_brokers
 from tidegate.spec.models import KafkaSource, PipelineSpec
 from tidegate.staging.birth import as_read
 from tidegate.staging.open_state import describe_open_state, read_open_state, text_of_ms
 from tidegate.storage import name_cause
-
-if TYPE_CHECKING:
-    from tidegate.sources.kafka.brokers import OpenBrokers
 
 _SHOWN_RUNS_OF_ONE = 10
 _SHOWN_RUNS_OF_EACH = 3
@@ -151,8 +150,6 @@ def _ask_brokers(project: Project, looked: Sequence[tuple[PipelineSpec, Facts]])
     ]
     if not sources:
         return None
-    from tidegate.sources.kafka.survey import survey_brokers
-
     return survey_brokers(project.spec.kafka, sources)
 
 

@@ -10,17 +10,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidegate import storage
+from tidegate.driver.submit import SubmitPlan
 from tidegate.errors import TryAgainError
 from tidegate.project import Project
 from tidegate.reports.run_ids import new_run_id
 from tidegate.run.steps import run_pipeline
 from tidegate.sources.generators.socket_listener import Listeners
-
-if TYPE_CHECKING:
-    from tidegate.driver.submit import SubmitPlan
 
 IDLE_SECONDS = 1.0
 """Without a rhythm of its own a stream looks for something new so often while there is nothing."""

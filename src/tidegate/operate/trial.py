@@ -20,12 +20,20 @@ import yaml
 from tidegate.errors import HeldError, TryAgainError
 from tidegate.pipeline import load_pipeline
 from tidegate.project import PROJECT_FILE, Project, load_project
+from tidegate.quarantine.read import show_quarantine, to_json
 from tidegate.recovery.context import Submit
 from tidegate.reports.report import load_report
 from tidegate.run.steps import decide, run_pipeline
+from tidegate.sink.rows import read_file
+from tidegate.sources.files.ledger import open_ledger
+from tidegate.sources.files.scan import scan_files, source_roots
+from tidegate.sources.kafka.offsets import resolve_birth
 from tidegate.spec.encodings import is_wide
 from tidegate.spec.environment import name_variable
 from tidegate.spec.models import LINE_FORMATS, FilesSource, KafkaSource, PipelineSpec, SourceSpec
+from tidegate.table.log.state import read_table_state
+from tidegate.table.publish.delivery import delivered_rows
+from tidegate.table.publish.fit import check_rows_fit
 from tidegate.transform.load import check_transform
 
 _RUN_ID = "try"
@@ -149,9 +157,6 @@ def _sample_files(
 ) -> tuple[Path, dict[str, Any]]:
     """A folder with the newest files, up to ``rows`` lines of those that have lines, and what the source has: {"path",
     "files" to read, "settling", "skipped" [{"path", "why"}]}."""
-    from tidegate.sources.files.ledger import open_ledger
-    from tidegate.sources.files.scan import scan_files, source_roots
-
     folder = root / "sample" / name
     folder.mkdir(parents=True)
     never_run = replace(project.paths(spec.name), state=root / "nothing")
@@ -192,8 +197,6 @@ def _take_lines(file: Path, target: Path, source: FilesSource, wanted: int) -> i
 
 def _last_offsets(project: Project, source: KafkaSource, rows: int) -> dict[str, dict[str, int]]:
     """About ``rows`` records before the end, divided among the partitions."""
-    from tidegate.sources.kafka.offsets import resolve_birth
-
     begin, end = (
         resolve_birth(project.spec.kafka, source.model_copy(update={"starting_offsets": where})).offsets
         for where in ("earliest", "latest")
@@ -207,20 +210,12 @@ def _last_offsets(project: Project, source: KafkaSource, rows: int) -> dict[str,
 
 def _check_fits_table(project: Project, copy: Project, spec: PipelineSpec) -> None:
     """Raise what a run would: UsageError where such rows cannot be added to the table that is there."""
-    from tidegate.table.log.state import read_table_state
-    from tidegate.table.publish.fit import check_rows_fit
-
     there, tried = (read_table_state(one.paths(spec.name).table) for one in (project, copy))
     if there is not None and tried is not None:
         check_rows_fit(tried.schema_json, spec.table.partition_by, there)
 
 
 def _published(copy: Project, name: str, limit: int) -> list[dict[str, Any]]:
-    from tidegate.quarantine.read import to_json
-    from tidegate.sink.rows import read_file
-    from tidegate.table.log.state import read_table_state
-    from tidegate.table.publish.delivery import delivered_rows
-
     table = copy.paths(name).table
     state = read_table_state(table)
     found: list[dict[str, Any]] = []
@@ -235,7 +230,5 @@ def _published(copy: Project, name: str, limit: int) -> list[dict[str, Any]]:
 
 
 def _set_aside(copy: Project, name: str, limit: int) -> list[dict[str, Any]]:
-    from tidegate.quarantine.read import show_quarantine
-
     keys = ("reason", "detail", "source", "position", "raw")
     return [{key: one[key] for key in keys} for one in show_quarantine(copy.paths(name).quarantine, None, limit)]

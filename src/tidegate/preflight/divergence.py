@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from tidegate.preflight.facts import Facts
+from tidegate.preflight.facts import Facts
 
 Ranges = Mapping[str, Mapping[str, Sequence[int | None]]]
 """{topic: {partition: [from, until]}}, until exclusive; None for what is not known."""

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tidegate import storage
 from tidegate.errors import DisagreementError
 from tidegate.project import PipelinePaths
+from tidegate.sources.files.ledger import open_ledger
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import Birth, fingerprint, read_birth
 from tidegate.staging.checkpoint import CheckpointState, read_checkpoint, read_given
@@ -124,8 +126,6 @@ def gather_facts(paths: PipelinePaths, spec: PipelineSpec, *, at_a_glance: bool 
     ``at_a_glance``, for a look at many pipelines: where the newest commit is the last publish's own, the log below it
     is not read. Opening a log costs more than everything else here.
     """
-    from tidegate import storage
-
     paths = paths.pinned()
     checkpoint = read_checkpoint(paths.checkpoint)
     birth = read_birth(paths)
@@ -197,8 +197,6 @@ def _look_into_checkpoint(paths: PipelinePaths, facts: Facts) -> Facts:
 def _ask_ledger(
     paths: PipelinePaths, links: Mapping[str, Sequence[str]]
 ) -> dict[str, dict[str, tuple[str | None, int | None]]] | None:
-    from tidegate.sources.files.ledger import open_ledger
-
     try:
         with open_ledger(paths, read_only=True) as ledger:
             rows = {source: ledger.rows(source, links=some) for source, some in links.items()}
@@ -226,8 +224,6 @@ def _look_at_staged_files(paths: PipelinePaths, facts: Facts) -> Facts:
 
 def is_in_ledger(paths: PipelinePaths, query_id: str, batch_id: int) -> bool:
     """Whether the ledger has a file of the batch; False when it cannot be read."""
-    from tidegate.sources.files.ledger import open_ledger
-
     try:
         with open_ledger(paths, read_only=True) as ledger:
             return ledger.has_batch(query_id, batch_id)

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, field, is_dataclass
+from typing import Any
 
+from tidegate.preflight.facts import Facts
 from tidegate.preflight.starts import summarise_start
 from tidegate.project import PipelinePaths, Project
+from tidegate.sources.files.ledger import Ledger
+from tidegate.sources.files.scan import EMPTY_SCAN, FilesScan, scan_files
+from tidegate.sources.kafka.brokers import Offsets, OpenBrokers
+from tidegate.sources.kafka.offsets import (
+    KafkaBirth,
+    KafkaPlan,
+    check_cluster,
+    offsets_from_json,
+    plan_kafka,
+    resolve_birth,
+    settings_of,
+)
 from tidegate.spec.as_read import KeptSource, SpooledSource, is_to_infer
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
 from tidegate.staging.checkpoint import read_offsets, read_start
-
-if TYPE_CHECKING:
-    from tidegate.preflight.facts import Facts
-    from tidegate.sources.files.ledger import Ledger
-    from tidegate.sources.files.scan import FilesScan
-    from tidegate.sources.kafka.brokers import Offsets, OpenBrokers
-    from tidegate.sources.kafka.offsets import KafkaBirth, KafkaPlan
 
 
 @dataclass(frozen=True)
@@ -65,8 +71,6 @@ def find_pending(
     files = size = offsets = 0
     for name, source in spec.streams.items():
         if isinstance(source, FilesSource):
-            from tidegate.sources.files.scan import EMPTY_SCAN, scan_files
-
             assert ledger is not None
             is_spooled = isinstance(source, SpooledSource)
             if is_spooled and not paths.spool(name).is_dir():
@@ -85,8 +89,6 @@ def find_pending(
             if is_spooled:
                 summaries[name]["replayable"] = False
         elif isinstance(source, KafkaSource):
-            from tidegate.sources.kafka.offsets import KafkaBirth, check_cluster, plan_kafka, resolve_birth, settings_of
-
             if birth is not None and name in birth.sources:
                 start = KafkaBirth.from_dict(birth.sources[name])
             else:
@@ -119,8 +121,6 @@ def summarise_scan(scan: FilesScan, waiting: int, size_bytes: int) -> dict[str, 
 
 
 def _plain(item: Any) -> Any:
-    from dataclasses import asdict, is_dataclass
-
     if is_dataclass(item) and not isinstance(item, type):
         return asdict(item)
     if hasattr(item, "_asdict"):
@@ -135,8 +135,6 @@ def kafka_positions(paths: PipelinePaths, facts: Facts, source_name: str, birth:
     was only planned has read nothing yet; for a query with state neither has one whose state is not committed. The
     second value is {} without such a batch.
     """
-    from tidegate.sources.kafka.offsets import offsets_from_json
-
     if facts.checkpoint.last_offset is None:
         return {}, {}
     begun = facts.in_flight

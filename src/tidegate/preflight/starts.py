@@ -7,16 +7,14 @@ then on the ledger alone counts: a later change of the key reads nothing and lea
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidegate.errors import DisagreementError, TidegateError
 from tidegate.pipeline import list_pipelines, load_pipeline
 from tidegate.project import PipelinePaths, Project
+from tidegate.sources.files.ledger import Ledger, Start, open_ledger
+from tidegate.sources.files.scan import FilesScan, start_ns
 from tidegate.spec.models import FilesSource, PipelineSpec, SourceSpec
-
-if TYPE_CHECKING:
-    from tidegate.sources.files.ledger import Ledger, Start
-    from tidegate.sources.files.scan import FilesScan
 
 NAMED_AT_MOST = 100
 """Files that were there before a source's start, which a report names one by one; it counts them all."""
@@ -57,15 +55,11 @@ def describe_change(name: str, source: SourceSpec, began: Start | None) -> str |
 
 
 def _meaning(start: str) -> Any:
-    from tidegate.sources.files.scan import start_ns
-
     return start_ns(start)
 
 
 def list_changed_starts(project: Project, names: Sequence[str] | None) -> list[str]:
     """:func:`describe_change` of every source of these pipelines (None: of all), for ``validate``."""
-    from tidegate.sources.files.ledger import open_ledger
-
     notes = []
     for pipeline in names or list_pipelines(project):
         try:
@@ -85,8 +79,6 @@ def check_starts_known(spec: PipelineSpec, paths: PipelinePaths) -> None:
     Raises DisagreementError START_UNKNOWN where a source starts ``now`` and the record of its first look is lost:
     another look would pass over everything that the old table was made of.
     """
-    from tidegate.sources.files.ledger import open_ledger
-
     at_risk = [name for name, one in spec.streams.items() if isinstance(one, FilesSource) and one.start == "now"]
     if not at_risk:
         return

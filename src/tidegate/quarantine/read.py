@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tidegate.errors import UsageError
 from tidegate.quarantine.schema import TIME_COLUMN
 from tidegate.table.log.state import has_log, list_data_files
 
@@ -38,9 +43,6 @@ def list_quarantine(table_path: Path, wanted: QuarantineFilter | None = None) ->
     Each is {"run_id", "source", "reason", "detail", "records", "first_at", "last_at", "example"}: the cause is the
     ``detail``, the example the raw text of one of its records. An empty list when nothing was ever quarantined.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     keys = ["run_id", "source", "reason", "detail"]
     counted = None
     sums = [("records", "sum"), ("first_at", "min"), ("last_at", "max"), ("file", "first"), (_NUMBER, "first")]
@@ -66,8 +68,6 @@ def list_quarantine(table_path: Path, wanted: QuarantineFilter | None = None) ->
 
 def count_details(files: Sequence[Path]) -> list[tuple[tuple[str, str], int]]:
     """((reason, detail), how many records) of the data files ``files``, the most frequent first."""
-    import pyarrow as pa
-
     found = None
     for file in files:
         for batch in _read_pieces(str(file), ["reason", "detail"], _DETAILS_AT_ONCE):
@@ -88,9 +88,6 @@ def show_quarantine(table_path: Path, wanted: QuarantineFilter | None = None, li
     Holds that many records and a piece of the table at a time: the newest are found by their times, and these alone are
     read whole.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     newest = None
     for batch, file in _find(table_path, wanted):
         one = batch.append_column("file", pa.array([file] * len(batch), pa.string()))
@@ -107,9 +104,6 @@ def _find(table_path: Path, wanted: QuarantineFilter | None) -> Iterator[tuple[A
     number in their file, as a pyarrow table."""
     if not has_log(table_path):
         return
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     wanted = wanted or QuarantineFilter()
     tests = [pc.field(name) == value for name in ("run_id", "source", "reason") if (value := getattr(wanted, name))]
     kind = pa.timestamp("us", tz="UTC")
@@ -144,16 +138,11 @@ def _take(file: str, places: Sequence[tuple[str, int]]) -> Iterator[tuple[tuple[
 
 
 def _read_pieces(file: str, columns: list[str] | None, at_once: int = _RECORDS_AT_ONCE) -> Iterator[Any]:
-    import pyarrow.parquet as pq
-
     with pq.ParquetFile(file, buffer_size=_BUFFER_BYTES) as parquet:
         yield from parquet.iter_batches(at_once, columns=columns, use_threads=False)
 
 
 def _parse_time(text: str) -> Any:
-    from datetime import UTC, datetime
-
-    from tidegate.errors import UsageError
 
     try:
         time = datetime.fromisoformat(text)

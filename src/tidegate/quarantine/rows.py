@@ -8,6 +8,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from tidegate import storage
 from tidegate.quarantine.schema import TEXT_COLUMNS, TIME_COLUMN
 
@@ -18,9 +21,6 @@ def write_quarantine_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
     Each row has the columns of the quarantine schema (missing ones are null, others are refused with KeyError);
     ``quarantined_at`` is an aware datetime, ``raw`` may be bytes: what is not UTF-8 in it is kept as ``\\xNN``.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     columns: dict[str, list[Any]] = {name: [] for name in (*TEXT_COLUMNS, TIME_COLUMN)}
     count = 0
     for row in rows:

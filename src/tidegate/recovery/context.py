@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from tidegate.driver.submit import SubmitPlan
 from tidegate.lease import Lease
 from tidegate.preflight.facts import Facts
 from tidegate.project import PipelinePaths, Project
@@ -13,13 +13,9 @@ from tidegate.reports.report import (
     RunReport,
     save_report,
 )
+from tidegate.sink.fault import SinkFault
+from tidegate.sources.generators.socket_listener import Listeners
 from tidegate.spec.models import PipelineSpec
-
-if TYPE_CHECKING:
-    from tidegate.driver.submit import SubmitPlan
-    from tidegate.sink.fault import SinkFault
-    from tidegate.sources.generators.socket_listener import Listeners
-
 
 Submit = Callable[["SubmitPlan"], int]
 

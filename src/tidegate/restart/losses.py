@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidegate import storage
 from tidegate.errors import DisagreementError, TidegateError, UsageError
@@ -19,17 +19,15 @@ from tidegate.preflight.pending import Pending
 from tidegate.preflight.pinned import settings_at_birth
 from tidegate.process.machine import now_text
 from tidegate.project import PipelinePaths
+from tidegate.recovery.context import RunContext
 from tidegate.restart.rebirth import begin_anew, replace_query
 from tidegate.restart.rebuild import rebuild_choices
+from tidegate.sources.kafka.brokers import Offsets
+from tidegate.sources.kafka.loss import KafkaLoss, birth_after_loss, find_loss
+from tidegate.sources.kafka.offsets import KafkaBirth, offsets_to_json
 from tidegate.staging.birth import Birth, new_birth, replace_birth
 from tidegate.staging.checkpoint import moved_end, read_start, replace_entry
 from tidegate.staging.seal import allow_moves
-
-if TYPE_CHECKING:
-    from tidegate.recovery.context import RunContext
-    from tidegate.sources.kafka.brokers import Offsets
-    from tidegate.sources.kafka.loss import KafkaLoss
-    from tidegate.sources.kafka.offsets import KafkaBirth
 
 
 def check_reason(reason: str | None) -> None:
@@ -47,8 +45,6 @@ def find_losses(pending: Pending) -> dict[str, KafkaLoss]:
     """What each Kafka source lost; sources that lost nothing are left out."""
     if not pending.kafka:
         return {}
-    from tidegate.sources.kafka.loss import find_loss
-
     found = {name: find_loss(start, plan, pending.begun[name]) for name, (start, plan) in pending.kafka.items()}
     return {name: loss for name, loss in found.items() if loss is not None}
 
@@ -98,8 +94,6 @@ def accept_losses(context: RunContext, pending: Pending, reason: str | None) -> 
         note = f"batch {facts.begun_and_staged} is finished first; the loss behind it can be accepted after that"
         context.report.notes += [note] if note not in context.report.notes else []
         return False
-    from tidegate.sources.kafka.loss import birth_after_loss
-
     births = {name: birth_after_loss(*pending.kafka[name], loss) for name, loss in losses.items()}
     record = _record(context, facts, losses, reason)
     context.lease.check()
@@ -173,8 +167,6 @@ def _move_behind(context: RunContext, facts: Facts, pending: Pending, births: Ma
     still found."""
     paths, last, birth = context.paths, facts.checkpoint.last_commit, facts.birth
     assert last is not None and birth is not None
-    from tidegate.sources.kafka.offsets import offsets_to_json
-
     starts = {name: offsets_to_json(after.offsets) for name, after in births.items()}
     moves = {last: starts}
     if facts.in_flight is not None:

@@ -6,16 +6,14 @@ memory. The ledger knows the files as well, so a query without state can begin a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidegate.preflight.facts import gather_facts
+from tidegate.preflight.pending import Pending
+from tidegate.recovery.context import RunContext
 from tidegate.restart.rebirth import replace_query
 from tidegate.staging.birth import new_birth, read_birth
 from tidegate.staging.checkpoint import count_files
-
-if TYPE_CHECKING:
-    from tidegate.preflight.pending import Pending
-    from tidegate.recovery.context import RunContext
 
 FILES_AT_MOST = 100_000
 """Files in the list of one checkpoint: some 30 MB of the driver's memory."""

@@ -29,6 +29,7 @@ from tidegate.preflight.facts import Facts, gather_facts
 from tidegate.preflight.pinned import settings_at_birth
 from tidegate.preflight.starts import check_starts_known
 from tidegate.project import PipelinePaths, Project
+from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
 from tidegate.recovery.context import RunContext
 from tidegate.recovery.recover import last_taken, recover
 from tidegate.recovery.staged_files import check_staged
@@ -43,7 +44,10 @@ from tidegate.restart.rebuild import (
     refuse_new_checkpoint,
     set_tables_aside,
 )
+from tidegate.sources.files.intake import restore_links, sweep_intake
 from tidegate.sources.files.ledger import LedgerRow, open_ledger, shown_path
+from tidegate.sources.files.unreadable import read_whole_again
+from tidegate.sources.kafka.offsets import KafkaBirth, offsets_from_json, resolve_birth
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
 from tidegate.staging.birth import Birth, as_read, new_birth, read_birth
 from tidegate.staging.manifest import BatchManifest
@@ -397,8 +401,6 @@ def _quarantine_to_take_back(paths: PipelinePaths, settled: dict[str, int]) -> l
 
 
 def _take_back(paths: PipelinePaths, files: Sequence[DataFile]) -> None:
-    from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
-
     commit_files(
         paths.quarantine,
         schema_json=QUARANTINE_SCHEMA_JSON,
@@ -437,9 +439,6 @@ def _put_back(
     project: Project, spec: PipelineSpec, paths: PipelinePaths, settled: dict[str, int], lease: Lease
 ) -> list[str]:
     """Give the files that must be read again their links; the paths of those that are gone."""
-    from tidegate.sources.files.intake import restore_links, sweep_intake
-    from tidegate.sources.files.unreadable import read_whole_again
-
     gone: list[str] = []
     with open_ledger(paths, create=True, lease=lease) as ledger:
         ledger.untake(settled)
@@ -459,8 +458,6 @@ def kafka_starts(project: Project, spec: PipelineSpec, paths: PipelinePaths, fac
     sources = {name: source for name, source in spec.streams.items() if isinstance(source, KafkaSource)}
     if not sources:
         return {}
-    from tidegate.sources.kafka.offsets import KafkaBirth, offsets_from_json, resolve_birth
-
     before = read_birth(paths)
     is_at_birth = before is not None and _begins_where_the_log_ends(paths, facts, before)
     positions = last_positions(paths) if facts.table is not None and not is_at_birth else {}

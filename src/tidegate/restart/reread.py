@@ -12,14 +12,17 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidegate.errors import SourceLostError, TidegateError, UsageError
+from tidegate.gate.decisions import find_held
 from tidegate.pipeline import load_pipeline
 from tidegate.preflight.agreement import check_agreement, check_table
 from tidegate.preflight.facts import Facts, gather_facts
+from tidegate.preflight.pending import Pending
 from tidegate.process.machine import name_person, now_text
 from tidegate.project import PipelinePaths, Project
+from tidegate.recovery.context import RunContext
 from tidegate.reports.report import keep_named, load_report, new_report, save_report
 from tidegate.reports.verdicts import (
     Decision,
@@ -31,17 +34,19 @@ from tidegate.reports.verdicts import (
     quote_word,
     save_decision,
 )
+from tidegate.restart.losses import find_losses
 from tidegate.restart.rebuild import needs_rebuild
+from tidegate.restart.repair import find_disagreement, kafka_starts, list_files_to_read_again, read_again
 from tidegate.sources.files.content import NotTaken, mark_of, opened, reopen
 from tidegate.sources.files.intake import source_path
 from tidegate.sources.files.ledger import LedgerRow, shown_path
 from tidegate.sources.files.pieces import GREW, REWRITTEN, Changed, Known, compare
+from tidegate.sources.files.scan import source_roots
+from tidegate.sources.files.unreadable import has_rows, kept_file, unreadable_record
+from tidegate.sources.kafka.offsets import KafkaBirth, check_cluster, plan_kafka, settings_of
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
 from tidegate.staging.birth import as_read
 from tidegate.transform.load import check_transform
-
-if TYPE_CHECKING:
-    from tidegate.recovery.context import RunContext
 
 _ALLOWED = ("SPEC_CHANGED",)
 """Disagreements that reading again settles: the correction itself."""
@@ -108,8 +113,6 @@ def find_hindrance(facts: Facts, name: str, decisions: Sequence[Decision]) -> Ti
 
 def _begin_again(context: RunContext, facts: Facts, decision: Decision) -> list[str]:
     """End the query and begin the next one; the files that changed or went away since it was decided."""
-    from tidegate.restart.repair import read_again
-
     if _is_begun(facts, decision):
         check_table(facts, context.name)
     else:
@@ -146,8 +149,6 @@ def look_at_reread(project: Project, name: str, run_id: str) -> dict[str, Any]:
 
     Raises UsageError NOT_HELD, and DisagreementError for a torn table log.
     """
-    from tidegate.gate.decisions import find_held
-
     paths = project.paths(name).pinned()
     spec = as_read(load_pipeline(project, name), paths)
     facts = gather_facts(paths, spec)
@@ -172,8 +173,6 @@ def look_at_reread(project: Project, name: str, run_id: str) -> dict[str, Any]:
 
 def _describe_sources(paths: PipelinePaths, spec: PipelineSpec, facts: Facts) -> dict[str, Any]:
     """What was read of each source, and the files that a new query would read: those that wait for a batch too."""
-    from tidegate.restart.repair import list_files_to_read_again
-
     files: dict[str, list[str]] = {}
     if any(isinstance(source, FilesSource) for source in spec.streams.values()):
         for row in list_files_to_read_again(paths, spec):
@@ -201,8 +200,6 @@ def join_offsets(batches: Sequence[Mapping[str, Mapping[str, Sequence[int]]]]) -
 
 
 def _check_agreement(paths: PipelinePaths, facts: Facts, name: str) -> None:
-    from tidegate.restart.repair import find_disagreement
-
     found = find_disagreement(paths, facts, name)
     if found is not None and found.code not in _ALLOWED:
         raise found
@@ -236,9 +233,6 @@ def _check_possible(project: Project, spec: PipelineSpec, paths: PipelinePaths, 
 
 def _missing_files(project: Project, spec: PipelineSpec, paths: PipelinePaths) -> list[str]:
     """Files of the increment that no longer hold what was read of them, each with how it differs."""
-    from tidegate.restart.repair import list_files_to_read_again
-    from tidegate.sources.files.scan import source_roots
-
     roots = {
         name: source_roots(project, source) for name, source in spec.streams.items() if isinstance(source, FilesSource)
     }
@@ -260,8 +254,6 @@ def _find_difference(
 ) -> str | None:
     """How what would be read differs from what was read: the link, else the file itself; of a file that is in
     quarantine whole what is kept of it. None when all of it is there, with or without lines that were appended."""
-    from tidegate.sources.files.unreadable import has_rows, kept_file, unreadable_record
-
     link = paths.intake(row.source) / row.link
     is_whole = unreadable_record(paths.unreadable, row.link) is not None
     kept = kept_file(paths.unreadable, row.link)
@@ -309,11 +301,6 @@ def _missing_offsets(project: Project, spec: PipelineSpec, paths: PipelinePaths,
     """Ranges that the brokers no longer have."""
     if not any(isinstance(source, KafkaSource) for source in spec.streams.values()):
         return []
-    from tidegate.preflight.pending import Pending
-    from tidegate.restart.losses import find_losses
-    from tidegate.restart.repair import kafka_starts
-    from tidegate.sources.kafka.offsets import KafkaBirth, check_cluster, plan_kafka, settings_of
-
     living = facts.query_id or (facts.birth.query_id if facts.birth is not None else None)
     if any(manifest.query_id != living for manifest in facts.owed):
         return ["a loss was accepted in the middle of it"]

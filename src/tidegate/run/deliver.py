@@ -8,22 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidegate import storage
 from tidegate.driver.master import check_master, explain_end
+from tidegate.driver.order import DeliveryOrder, write_delivery_order
 from tidegate.driver.submit import SubmitPlan, driver_died, plan_submit
 from tidegate.errors import TidegateError, TryAgainError
 from tidegate.project import PipelinePaths
+from tidegate.recovery.context import RunContext
+from tidegate.sink.console import ConsoleFeeder
 from tidegate.sink.fault import SinkFault
 from tidegate.sink.feed import Feeder, feed_sink, list_owed
+from tidegate.sink.foreach import ForeachFeeder
+from tidegate.sink.kafka import KafkaFeeder
 from tidegate.sink.progress import begin_sink, last_fed
 from tidegate.spec.models import ConsoleSink, ForeachBatchSink, ForeachSink, KafkaSink, KafkaSource, PipelineSpec
 from tidegate.spec.sink_checks import explain_topic
 from tidegate.table.log.state import TableState, read_table_state
-
-if TYPE_CHECKING:
-    from tidegate.recovery.context import RunContext
 
 
 def feed_sinks(context: RunContext, submit: Callable[[SubmitPlan], int]) -> None:
@@ -62,16 +64,10 @@ def feed_sinks(context: RunContext, submit: Callable[[SubmitPlan], int]) -> None
 
 def _make_feeder(context: RunContext, sink: KafkaSink | ForeachSink | ConsoleSink, schema_json: str) -> Feeder:
     if isinstance(sink, KafkaSink):
-        from tidegate.sink.kafka import KafkaFeeder
-
         explain = partial(explain_topic, spec=context.spec)
         return KafkaFeeder(sink, context.paths, schema_json, context.project.spec.kafka, explain)
     if isinstance(sink, ForeachSink):
-        from tidegate.sink.foreach import ForeachFeeder
-
         return ForeachFeeder(sink, context.paths, schema_json)
-    from tidegate.sink.console import ConsoleFeeder
-
     return ConsoleFeeder(context.paths, schema_json)
 
 
@@ -79,8 +75,6 @@ def _run_driver(
     context: RunContext, sinks: list[tuple[ForeachBatchSink, int]], submit: Callable[[SubmitPlan], int]
 ) -> None:
     """One spark-submit for all versions owed to all these sinks."""
-    from tidegate.delivery.job import DeliveryOrder, write_delivery_order
-
     paths, run_id = context.paths, context.report.run_id
     order_path, result_path = paths.delivery_order(run_id), paths.delivery_result(run_id)
     log_path = paths.delivery_log(run_id)

@@ -7,7 +7,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidegate import storage
 from tidegate.driver.master import check_master, explain_end
@@ -16,16 +16,24 @@ from tidegate.driver.order import IngestOrder, write_order
 from tidegate.driver.submit import SubmitPlan, driver_died, plan_submit
 from tidegate.errors import DisagreementError, SourceLostError, TidegateError
 from tidegate.preflight.agreement import check_agreement
+from tidegate.preflight.changed_files import changed_error, list_changed
 from tidegate.preflight.definition import note_definition
 from tidegate.preflight.facts import Facts, gather_facts
 from tidegate.preflight.pending import Pending, find_pending
 from tidegate.preflight.pinned import describe_pinned, settings_at_birth
 from tidegate.preflight.starts import describe_start
+from tidegate.recovery.context import RunContext
 from tidegate.recovery.recover import sweep_attempts, sync_owed
 from tidegate.reports.report import join_named
 from tidegate.restart.losses import accept_losses, left_behind
 from tidegate.restart.renewal import renew_long_checkpoint
 from tidegate.run.statics import pin_statics
+from tidegate.sources.files.intake import admit, restore_links, sweep_intake
+from tidegate.sources.files.ledger import Ledger, LedgerRow, open_ledger, shown_path
+from tidegate.sources.files.scan import note_first_look, note_scan
+from tidegate.sources.files.unreadable import set_aside_vanished
+from tidegate.sources.generators.spool import describe_not_replayable, receive
+from tidegate.sources.kafka.offsets import extend_birth
 from tidegate.spec.as_read import KeptSource, SpooledSource, is_to_infer
 from tidegate.spec.master import parse_master
 from tidegate.spec.models import CloseWhen, FilesSource, KafkaSource
@@ -41,10 +49,6 @@ from tidegate.staging.open_state import closing_watermark, read_open_state
 from tidegate.staging.seal import Seal, set_seal
 from tidegate.transform.load import check_transform
 
-if TYPE_CHECKING:
-    from tidegate.recovery.context import RunContext
-    from tidegate.sources.files.ledger import Ledger, LedgerRow
-
 _ROOM_FOR_AN_ANSWER_BYTES = 1 << 20
 _ACCEPTED_AT_MOST = 3
 _NAMED_AT_MOST = 100
@@ -56,8 +60,6 @@ def drain_sources(context: RunContext, submit: Callable[[SubmitPlan], int], acce
     Raises SourceLostError when records are gone (``accept_loss``, a reason, goes on without them and puts it on
     record).
     """
-    from tidegate.sources.files.ledger import open_ledger
-
     has_files = any(isinstance(source, FilesSource) for source in context.spec.streams.values())
     if has_files:
         with open_ledger(context.paths, lease=context.lease) as ledger:
@@ -70,9 +72,6 @@ def drain_sources(context: RunContext, submit: Callable[[SubmitPlan], int], acce
 
 def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None) -> tuple[IngestOrder, Pending] | None:
     """What to order from Spark, or None when there is nothing to read."""
-    from tidegate.preflight.changed_files import changed_error, list_changed
-    from tidegate.sources.files.scan import note_scan
-
     assert context.facts is not None
     project, spec, paths, facts = context.project, context.spec, context.paths, context.facts
     set_seal(paths, facts.checkpoint, facts.files, facts.seal)  # they agree, or the run would have ended
@@ -129,8 +128,6 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
 def _begin_sources(context: RunContext, ledger: Ledger, pending: Pending) -> bool:
     """Where this is the first look at a source, what is there before its ``start`` counts as taken from now on, also
     when this process ends here. Returns whether anything does."""
-    from tidegate.sources.files.scan import note_first_look
-
     has_passed_over = False
     for name, scan in pending.scans.items():
         source = context.spec.streams[name]
@@ -148,9 +145,6 @@ def _note_before_start(context: RunContext, name: str, summary: dict[str, Any]) 
 def _restore_links(context: RunContext, ledger: Ledger) -> tuple[dict[str, list[str]], dict[str, list[LedgerRow]]]:
     """See that what is owed is in the intake. By source: the files that are gone, and which of them a batch in flight
     was to read."""
-    from tidegate.sources.files.intake import restore_links
-    from tidegate.sources.files.ledger import shown_path
-
     lost: dict[str, list[str]] = {}
     planned: dict[str, list[LedgerRow]] = {}
     for name, source in context.spec.streams.items():
@@ -174,8 +168,6 @@ def _restore_links(context: RunContext, ledger: Ledger) -> tuple[dict[str, list[
 
 def _admit(context: RunContext, ledger: Ledger, pending: Pending) -> None:
     """Take the new files into the intake, and remove from it what is not owed."""
-    from tidegate.sources.files.intake import admit, sweep_intake
-
     assert context.facts is not None
     has_planned = context.facts.checkpoint.last_offset is not None
     for name, scan in pending.scans.items():
@@ -247,8 +239,6 @@ def _close_idle(context: RunContext, pending: Pending, facts: Facts) -> bool:
 
 def _receive(context: RunContext) -> None:
     """Bring what the sources for trying out have into files, which are read like any others."""
-    from tidegate.sources.generators.spool import describe_not_replayable, receive
-
     if context.listeners is not None:
         context.listeners.keep_only(context.spec.streams.keys())
     for name, source in context.spec.streams.items():
@@ -288,8 +278,6 @@ def _rows_in_flight(context: RunContext, source_name: str, rows: Iterable[Ledger
 
 
 def _set_aside_vanished(context: RunContext, source_name: str, rows: Iterable[LedgerRow]) -> None:
-    from tidegate.sources.files.unreadable import set_aside_vanished
-
     source = context.spec.streams[source_name]
     assert isinstance(source, FilesSource), "only files are linked"
     for row in rows:
@@ -299,8 +287,6 @@ def _set_aside_vanished(context: RunContext, source_name: str, rows: Iterable[Le
 
 
 def _owed_links(ledger: Ledger, sources: Any) -> dict[str, dict[str, dict[str, Any]]]:
-    from tidegate.sources.files.ledger import shown_path
-
     return {
         name: {
             row.link: {
@@ -330,8 +316,6 @@ def _record_birth(context: RunContext, pending: Pending) -> None:
         return
     grown: dict[str, dict[str, Any]] = {name: birth.sources.get(name, {}) for name in context.spec.streams}
     if pending.kafka:
-        from tidegate.sources.kafka.offsets import extend_birth
-
         grown |= {name: extend_birth(start, plan).to_dict() for name, (start, plan) in pending.kafka.items()}
     assert context.facts is not None
     is_begun = context.facts.checkpoint.last_commit is not None

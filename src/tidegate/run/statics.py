@@ -25,6 +25,7 @@ from tidegate.sources.files.ledger import link_suffix
 from tidegate.sources.files.partition_values import partition_folder
 from tidegate.sources.files.scan import FileEntry, list_static, static_is_empty, static_is_unreadable
 from tidegate.sources.files.unreadable import why_too_large, why_unreadable
+from tidegate.sources.kafka.offsets import plan_kafka, resolve_birth
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
 from tidegate.staging.checkpoint import CheckpointState
 from tidegate.staging.durable import sync_folders
@@ -180,8 +181,6 @@ def _changing(name: str, entry: FileEntry, what: str) -> TryAgainError:
 
 
 def _pin_offsets(project: Project, source: KafkaSource) -> dict[str, Any]:
-    from tidegate.sources.kafka.offsets import plan_kafka, resolve_birth
-
     plan = plan_kafka(project.spec.kafka, source, resolve_birth(project.spec.kafka, source), {})
     offsets = plan.to_dict()["ranges"]
     version = hashlib.sha256(json.dumps(offsets, sort_keys=True).encode()).hexdigest()[:16]

@@ -10,11 +10,12 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidegate import storage
-from tidegate.errors import HeldError, TidegateError, TryAgainError, UsageError
+from tidegate.errors import DefectError, HeldError, TidegateError, TryAgainError, UsageError
 from tidegate.gate.decisions import carry_out, check_decided, find_decidable, record
+from tidegate.gate.increment import audit_increment, check_rules, publish_increment
 from tidegate.lease import Lease, acquire
 from tidegate.pipeline import load_pipeline
 from tidegate.preflight.agreement import check_agreement
@@ -39,11 +40,12 @@ from tidegate.reports.verdicts import Ruling, find_hold, held_error, load_verdic
 from tidegate.restart.losses import check_reason
 from tidegate.restart.rebirth import pin_paths
 from tidegate.restart.reread import carry_out_rereads, record_reread
+from tidegate.run.deliver import describe_sinks, feed_sinks, sinks_error
+from tidegate.run.drain import drain_sources
+from tidegate.sink.user_code import check_user_code
+from tidegate.sources.generators.socket_listener import Listeners
 from tidegate.staging.birth import as_read
 from tidegate.staging.open_state import describe_open_state, read_open_state, text_of_ms
-
-if TYPE_CHECKING:
-    from tidegate.sources.generators.socket_listener import Listeners
 
 _PARK_AT_LEAST_SECONDS = 60.0
 
@@ -225,8 +227,6 @@ def _name_cause(error: BaseException, lease: Lease, paths: PipelinePaths) -> Bas
 
 
 def _as_known(error: BaseException, name: str) -> TidegateError:
-    from tidegate.errors import DefectError
-
     if isinstance(error, KeyboardInterrupt | SystemExit):
         return TryAgainError(
             "STOPPED",
@@ -248,8 +248,6 @@ def _timed(context: RunContext, step: str, began: float) -> None:
 
 
 def _ingest(context: RunContext, submit: Submit, accept_loss: str | None) -> None:
-    from tidegate.run.drain import drain_sources
-
     began = time.monotonic()
     facts = recover_run(context)
     if context.report.outcome in FINAL_OUTCOMES:
@@ -278,8 +276,6 @@ def _ingest(context: RunContext, submit: Submit, accept_loss: str | None) -> Non
 
 
 def _audit(context: RunContext) -> None:
-    from tidegate.gate.increment import audit_increment
-
     began = time.monotonic()
     facts = recover_run(context)
     if context.report.outcome in FINAL_OUTCOMES:
@@ -298,8 +294,6 @@ def _audit(context: RunContext) -> None:
 
 
 def _publish(context: RunContext) -> None:
-    from tidegate.gate.increment import check_rules, publish_increment
-
     began = time.monotonic()
     facts = recover_run(context)
     if context.report.outcome in FINAL_OUTCOMES:
@@ -321,17 +315,12 @@ def _tell_published(context: RunContext, began: float) -> None:
     """Add what only this process knows to the report that recovery has finished."""
     _timed(context, "publish", began)
     if context.spec.sinks:
-        from tidegate.run.deliver import describe_sinks
-
         context.report.sinks = describe_sinks(context.paths, context.spec, context.sink_faults)
     context.save()
 
 
 def _feed_sinks(context: RunContext, submit: Submit) -> None:
     if context.spec.sinks:
-        from tidegate.run.deliver import feed_sinks
-        from tidegate.sink.user_code import check_user_code
-
         check_user_code(context.project, context.spec)
         feed_sinks(context, submit)
 
@@ -340,8 +329,6 @@ def _deliver(context: RunContext, submit: Submit) -> None:
     """Feed what the sinks are owed; a report that is final gets how far they are, and why one is behind."""
     if not context.spec.sinks:
         return
-    from tidegate.run.deliver import sinks_error
-
     began = time.monotonic()
     if context.facts is None:
         check_agreement(recover_run(context), context.name)

@@ -14,6 +14,10 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import orc, types
+
 from tidegate.errors import UsageError
 from tidegate.scaffold.csv_sample import UnreadableSample, read_csv_sample
 from tidegate.scaffold.value_kinds import Kinds, note_all
@@ -71,8 +75,6 @@ class Inferred:
 
 def infer_columns(file: Path, kind: str) -> Inferred:
     """The columns of a file of format ``kind``. Raises UsageError CANNOT_INFER."""
-    import pyarrow as pa
-
     try:
         if kind == "text":
             return Inferred("value STRING")
@@ -244,17 +246,11 @@ def _infer_csv(head: bytes, goes_on: bool) -> Inferred:
 
 
 def _infer_columnar(file: Path, kind: str) -> Inferred:
-    import pyarrow as pa
-
     if kind == "avro":
         fields = list(pa.schema(avro_file.read_columns(avro_file.read_header(file))))
     elif kind == "parquet":
-        import pyarrow.parquet as pq
-
         fields = list(pq.read_schema(file))
     else:
-        from pyarrow import orc
-
         fields = list(orc.ORCFile(file).schema)
     local = "TIMESTAMP_NTZ" if kind == "avro" else "TIMESTAMP"
     columns = _show([Column(one.name, _spark_type(one.type, local), True) for one in fields])
@@ -271,8 +267,6 @@ def _find_unreadable(file: Path, kind: str, columns: str) -> tuple[str, ...]:
 def _spark_type(kind: pa.DataType, local: str) -> str:
     """Spark's name for an Arrow type; STRING for a type without one, and for a column that holds only nulls. ``local``
     is that of a time without a time zone."""
-    from pyarrow import types
-
     if types.is_struct(kind):
         inner = ", ".join(f"{quote_name(field.name)}: {_spark_type(field.type, local)}" for field in kind)
         return f"STRUCT<{inner}>" if inner else "STRING"

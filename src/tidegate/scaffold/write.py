@@ -14,7 +14,9 @@ import yaml
 from tidegate.errors import UsageError
 from tidegate.pipeline import check_document, check_name
 from tidegate.project import PROJECT_FILE, Project
+from tidegate.scaffold.infer_columns import Inferred, choose_format, infer_columns, infer_record_columns
 from tidegate.scaffold.plain_names import write_renames
+from tidegate.sources.kafka.sample import sample_topic
 from tidegate.spec.ddl import is_infer, parse_ddl
 from tidegate.spec.document import parse_document
 from tidegate.spec.faults import SpecError
@@ -99,8 +101,6 @@ def new_bare_pipeline(project: Project, name: str, format_: str | None = None, s
     Raises UsageError: BAD_NAME, FILE_EXISTS, NO_SUCH_FILE, FORMAT_UNKNOWN, CANNOT_INFER, or a SpecError for columns
     that no schema may have (nothing was written then).
     """
-    from tidegate.scaffold.infer_columns import Inferred, choose_format, infer_columns
-
     check_name(name)
     found: Inferred | None = None
     inbox = f"data/inbox/{name}"
@@ -138,9 +138,6 @@ def new_topic_pipeline(project: Project, name: str, topic: str) -> Scaffold:
     Raises UsageError: BAD_NAME, FILE_EXISTS, CANNOT_INFER, or what the brokers say; SourceLostError TOPIC_MISSING; a
     SpecError for columns that no schema may have (nothing was written then).
     """
-    from tidegate.scaffold.infer_columns import infer_record_columns
-    from tidegate.sources.kafka.sample import sample_topic
-
     check_name(name)
     values = sample_topic(project.spec.kafka, topic)
     found, count = infer_record_columns(values, f"topic {topic}")

@@ -13,6 +13,9 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
 Encode = Callable[[Any], str]
 
 
@@ -28,8 +31,6 @@ def encode_row(row: dict[str, Any], encoders: dict[str, Encode]) -> str:
 
 def to_plain(batch: Any) -> list[dict[str, Any]]:
     """An Arrow batch as Python rows, with times as microseconds and days since 1970: Python's own end in year 9999."""
-    import pyarrow as pa
-
     columns = []
     for column in batch.columns:
         for target in (_retype(column.type, micros=False), _retype(column.type, micros=True)):
@@ -41,8 +42,6 @@ def to_plain(batch: Any) -> list[dict[str, Any]]:
 
 def _retype(kind: Any, *, micros: bool) -> Any:
     """The type with every timestamp in microseconds (``micros``: as their number), and every date as its number."""
-    import pyarrow as pa
-
     if pa.types.is_timestamp(kind):
         return pa.int64() if micros else pa.timestamp("us", kind.tz)
     if pa.types.is_date32(kind):
@@ -102,20 +101,14 @@ def _float(value: float) -> str:
 
 def _short_float(value: float) -> str:
     """A 32-bit float with as few digits as tell it from its neighbours: 0.1, not 0.10000000149011612."""
-    import numpy as np
-
     return str(np.float32(value)) if math.isfinite(value) else _float(value)
 
 
 def _timestamp(micros: int) -> str:
-    import numpy as np
-
     return f'"{np.datetime64(micros, "us")}Z"'
 
 
 def _date(days: int) -> str:
-    import numpy as np
-
     return f'"{np.datetime64(days, "D")}"'
 
 

@@ -8,6 +8,9 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from tidegate.sink.fault import SinkFault
 from tidegate.table.log.state import DataFile
 
@@ -17,9 +20,6 @@ BATCH_ROWS = 1000
 def read_file(table_path: Path, file: DataFile, schema_json: str) -> Iterator[Any]:
     """Arrow batches of one file with every column of the schema in its order: partition columns get the value of
     their folder, columns that the file does not have are null. Other columns of the file are not read."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     fields = json.loads(schema_json)["fields"]
     names = [field["name"] for field in fields]
     try:

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path, PurePath
 
+from tidegate.audit.old_suite import upgrade_file
+from tidegate.audit.suite import load_suite
+from tidegate.driver.packages import find_packages
+from tidegate.driver.submit import find_spark_submit
 from tidegate.errors import DisagreementError, UsageError
 from tidegate.pipeline import check_name, list_pipelines
 from tidegate.project import Project
@@ -17,7 +21,6 @@ def validate_pipelines(project: Project, names: Sequence[str] | None, *, with_sp
     """The faults found; with ``with_spark`` also those that Spark's analyser finds in pipelines that are well
     otherwise.
     """
-    from tidegate.audit.suite import load_suite
 
     def check_further(project: Project, name: str) -> list[Fault]:
         secrets = find_in_pipeline(project.paths(name).spec, f"jobs/{name}/pipeline.yaml")
@@ -39,8 +42,6 @@ def validate_pipelines(project: Project, names: Sequence[str] | None, *, with_sp
 def upgrade_suites(project: Project, names: Sequence[str] | None) -> list[tuple[Path, Path]]:
     """Rewrite the suites of these pipelines (None: of all) that have the form of Great Expectations before 1.0: (suite,
     the file as it was) of each."""
-    from tidegate.audit.old_suite import upgrade_file
-
     paths = [(name, project.suite_path(check_name(name))) for name in names or list_pipelines(project)]
     return [(path, kept) for name, path in paths if (kept := upgrade_file(path, name)) is not None]
 
@@ -55,16 +56,14 @@ def _name_pipeline(file: str) -> str | None:
 
 def analyse_with_spark(project: Project, names: Sequence[str]) -> list[Fault]:
     """What Spark's analyser says of each pipeline's query: nothing is read, nothing started but a session."""
-    from tidegate.driver.packages import find_packages
-    from tidegate.driver.submit import find_spark_submit
-    from tidegate.inspection.analyse import analyse_pipeline
-
     if names:
         find_spark_submit()  # Spark's own word for a missing Java is a traceback
     jars = find_packages(project)
     faults = []
     for name in names:
         try:
+            from tidegate.inspection.analyse import analyse_pipeline  # pyspark: only for --spark
+
             analyse_pipeline(project, name, jars)
         except SpecError as error:
             faults += list(error.faults)

@@ -8,12 +8,17 @@ NullPointerException where the end of a file is missing; it must not come to tha
 
 from __future__ import annotations
 
+import bz2
 import json
+import lzma
 import os
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -103,8 +108,6 @@ def find_large_blocks(path: Path, limit: int) -> Iterator[str]:
 
 def read_columns(header: Header) -> dict[str, pa.DataType]:
     """{name: arrow type} of a file's columns, as Spark sees them. Raises NotAvro where Spark cannot read them."""
-    import pyarrow as pa
-
     try:
         kind = _Types().arrow(header.schema, "")
     except NotAvro:
@@ -178,11 +181,6 @@ def _text(value: bytes) -> bytes:
 def _is_larger(content: bytes, codec: str, limit: int) -> bool:
     """Whether a block takes more than ``limit`` bytes when it is unpacked; it is unpacked no further than that. One
     that cannot be unpacked is left to Spark, which fails on it."""
-    import bz2
-    import lzma
-    import zlib
-
-    import pyarrow as pa
 
     try:
         if codec == "null":
@@ -222,8 +220,6 @@ class _Types:
         self._named: dict[str, pa.DataType | None] = {}
 
     def arrow(self, schema: Any, namespace: str) -> pa.DataType:
-        import pyarrow as pa
-
         if isinstance(schema, list):
             return self._union(schema, namespace)
         if isinstance(schema, str):
@@ -242,8 +238,6 @@ class _Types:
         return self._plain(kind, schema, namespace)
 
     def _define(self, kind: str, schema: Mapping[str, Any], namespace: str) -> pa.DataType:
-        import pyarrow as pa
-
         name = str(schema.get("name", ""))
         inside = name.rpartition(".")[0] if "." in name else str(schema.get("namespace", namespace) or "")
         full = _full_name(name, inside)
@@ -265,8 +259,6 @@ class _Types:
         return found
 
     def _plain(self, kind: str, schema: Mapping[str, Any], namespace: str) -> pa.DataType:
-        import pyarrow as pa
-
         plain: dict[str, Any] = {
             "null": pa.null(),
             "boolean": pa.bool_(),
@@ -298,8 +290,6 @@ class _Types:
     def _union(self, choices: list[Any], namespace: str) -> pa.DataType:
         """Null and another type is that type; whole numbers, or floating ones, are the wider of the two; other choices
         are a struct with a member for each, of which one is filled."""
-        import pyarrow as pa
-
         kinds = [self.arrow(one, namespace) for one in choices if one != "null" and one != {"type": "null"}]
         if len(kinds) < 2:
             return kinds[0] if kinds else pa.null()
@@ -311,8 +301,6 @@ class _Types:
 
 
 def _decimal(schema: Mapping[str, Any]) -> pa.DataType | None:
-    import pyarrow as pa
-
     if schema.get("logicalType") != "decimal":
         return None
     try:

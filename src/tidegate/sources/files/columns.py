@@ -13,6 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyarrow.types as kinds
+from pyarrow import orc
+
 from tidegate.sources.files import avro_file
 from tidegate.spec.ddl import parse_ddl
 from tidegate.spec.ddl_tree import Node, digits_of_decimal, read_columns
@@ -35,8 +40,6 @@ def read_footers(intake: Path, links: Iterable[str], spec: FilesSource) -> dict[
     """{link: its footer} for parquet, orc and avro; files without anything to tell, and other formats, are left out."""
     if spec.format not in SELF_DESCRIBING_FORMATS or spec.schema_ is None:
         return {}
-    import pyarrow as pa
-
     declared = read_columns(parse_ddl(spec.schema_))
     footers = {}
     for link in links:
@@ -73,13 +76,9 @@ def find_conflicts(folder: Path, links: Mapping[str, str], kind: str) -> str | N
 def _read_footer(path: Path, kind: str) -> dict[str, Any] | str:
     """{name: arrow type} of the top-level columns, or why the footer cannot be read. Empty where only Spark can tell:
     the file is away, or has a type that is unknown here."""
-    import pyarrow as pa
-
     schema: Any
     try:
         if kind == "parquet":
-            import pyarrow.parquet as pq
-
             with pq.ParquetFile(path) as file:
                 return _columns_of_parquet(file)
         elif kind == "avro":
@@ -87,8 +86,6 @@ def _read_footer(path: Path, kind: str) -> dict[str, Any] | str:
             avro_file.count_records(path)  # Spark takes some files that are cut off for whole ones
             return columns
         else:
-            from pyarrow import orc
-
             schema = orc.ORCFile(str(path)).schema
     except pa.ArrowNotImplementedError:
         return {}
@@ -115,9 +112,6 @@ def _columns_of_parquet(file: Any) -> dict[str, Any]:
 
 
 def _in_microseconds(kind: Any) -> Any:
-    import pyarrow as pa
-    import pyarrow.types as kinds
-
     if kinds.is_timestamp(kind):
         return pa.timestamp("us", kind.tz)
     if kinds.is_struct(kind):
@@ -131,8 +125,6 @@ def _in_microseconds(kind: Any) -> Any:
 
 def _unknown_fields(actual: Any, node: Node, place: str) -> Iterator[str]:
     """Places of the fields that the declared type lacks, inside a value of the arrow type ``actual``."""
-    import pyarrow.types as kinds
-
     if node.kind == "struct" and kinds.is_struct(actual):
         declared = {name.lower() for name, _ in node.fields}
         yield from (_below(place, field.name) for field in actual if field.name.lower() not in declared)
@@ -143,8 +135,6 @@ def _unknown_fields(actual: Any, node: Node, place: str) -> Iterator[str]:
 def find_misfits(actual: Any, node: Node, place: str, format_: str) -> Iterator[str]:
     """Where in a value of the arrow type ``actual``, itself at ``place``, something cannot be read unchanged as the
     declared type says, in words. Fields of a struct that are not declared are not read, and no fault."""
-    import pyarrow.types as kinds
-
     if not fits_type(actual, node.type or node.kind):
         yield f"{place} is {actual}, the schema wants {node.type.upper()}"
     elif kinds.is_timestamp(actual) and actual.unit == "ns" and format_ == "parquet":  # orc has no other unit
@@ -159,8 +149,6 @@ def find_misfits(actual: Any, node: Node, place: str, format_: str) -> Iterator[
 def _spark_converts_avro(actual: Any, word: str) -> bool:
     """Whether Spark's reader of avro gives a value of ``actual``, which would fit, as ``word``: it converts less than
     its readers of parquet and orc do."""
-    import pyarrow.types as kinds
-
     if kinds.is_null(actual):
         return True
     if kinds.is_timestamp(actual):
@@ -173,8 +161,6 @@ def _spark_converts_avro(actual: Any, word: str) -> bool:
 
 def _inside(actual: Any, node: Node, place: str) -> Iterator[tuple[Any, Node, str]]:
     """The declared parts of a nested type: arrow type, declared type and place of each."""
-    import pyarrow.types as kinds
-
     if node.kind == "struct" and kinds.is_struct(actual):
         declared = {name.lower(): (name, inner) for name, inner in node.fields}
         for field in actual:
@@ -198,8 +184,6 @@ def fits_type(actual: Any, declared: str) -> bool:
 
     Of nested types only the outermost kind is looked at: :func:`find_misfits` looks inside.
     """
-    import pyarrow.types as kinds
-
     if kinds.is_dictionary(actual):
         actual = actual.value_type
     word = declared.split("<")[0].split("(")[0]
@@ -237,8 +221,6 @@ def fits_type(actual: Any, declared: str) -> bool:
 
 def _integer_bits(actual: Any) -> int | None:
     """Bits of the signed integer that holds every value of ``actual``; None when it is not an integer."""
-    import pyarrow.types as kinds
-
     if not kinds.is_integer(actual):
         return None
     bits = int(actual.bit_width)
@@ -246,8 +228,6 @@ def _integer_bits(actual: Any) -> int | None:
 
 
 def _fits_decimal(actual: Any, declared: str) -> bool:
-    import pyarrow.types as kinds
-
     precision, scale = digits_of_decimal(declared)
     bits = _integer_bits(actual)
     if bits is not None:

@@ -19,7 +19,6 @@ import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tidegate import storage
 from tidegate.project import PipelinePaths, Project
@@ -38,11 +37,8 @@ from tidegate.sources.files.line_numbers import line_number as line_number
 from tidegate.sources.files.line_numbers import line_numbers as line_numbers
 from tidegate.sources.files.partition_values import partition_folder
 from tidegate.sources.files.pieces import Piece, copy_piece
+from tidegate.sources.files.scan import FileEntry, source_roots
 from tidegate.spec.models import FilesSource
-
-if TYPE_CHECKING:
-    from tidegate.sources.files.scan import FileEntry
-
 
 _NO_HARD_LINK = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES}
 _GONE = (FileNotFoundError, NotADirectoryError)
@@ -161,8 +157,6 @@ def restore_links(
 
     Costs next to nothing when nothing is owed.
     """
-    from tidegate.sources.files.scan import source_roots
-
     intake = paths.intake(source_name)
     links: list[str] = []
     lost: list[str] = []

@@ -10,6 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pyarrow.types as kinds
+
 from tidegate.sources.bounds import LONGEST_RECORD_BYTES
 from tidegate.sources.files import avro_file
 from tidegate.spec.as_read import is_to_infer
@@ -30,8 +37,6 @@ def why_too_large(path: Path, spec: FilesSource) -> str | None:
     read, of which its reader says why. Of parquet only those columns are read whose footer leaves it open; the columns
     that the schema lacks are not looked at, since Spark does not read them. Where it is still to be
     inferred, all are."""
-    import pyarrow as pa
-
     declared = None if is_to_infer(spec) else {column.name.lower() for column in parse_ddl(spec.schema_ or "")}
     named: list[str] = []
     more = 0
@@ -56,8 +61,6 @@ def _find_large(path: Path, kind: str, declared: set[str] | None) -> Iterator[st
 
 
 def _in_parquet(path: Path, declared: set[str] | None) -> Iterator[str]:
-    import pyarrow.parquet as pq
-
     with pq.ParquetFile(path) as file:
         names = [name for name in file.schema_arrow.names if declared is None or name.lower() in declared]
         first = 0
@@ -95,9 +98,6 @@ def _at_most(schema: Any, group: Any, name: str) -> tuple[int, int]:
 
 
 def _in_orc(path: Path, declared: set[str] | None) -> Iterator[str]:
-    import pyarrow.dataset as ds
-    import pyarrow.types as kinds
-
     data = ds.dataset(str(path), format="orc")
     for field in data.schema:
         is_read = declared is None or field.name.lower() in declared
@@ -119,11 +119,6 @@ def _in_batches(columns: Iterator[Any], name: str, first: int) -> Iterator[str]:
 
 def _sizes(array: Any) -> Any:
     """The bytes of each value, as numpy's integers; those of what is inside it included."""
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    import pyarrow.types as kinds
-
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType):
         return _sizes(array.storage)
@@ -152,16 +147,11 @@ def _sizes(array: Any) -> Any:
 
 def _width(kind: Any) -> int | None:
     """The bytes of each value of a type; None where they differ."""
-    import pyarrow as pa
-    import pyarrow.types as kinds
-
     if kinds.is_nested(kind) or kinds.is_dictionary(kind) or _is_text(kind) or isinstance(kind, pa.BaseExtensionType):
         return None
     return 1 if kinds.is_null(kind) else max(1, int(kind.bit_width) // 8)
 
 
 def _is_text(kind: Any) -> bool:
-    import pyarrow.types as kinds
-
     tests = (kinds.is_string, kinds.is_large_string, kinds.is_binary, kinds.is_large_binary)
     return any(test(kind) for test in (*tests, kinds.is_string_view, kinds.is_binary_view))

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import base64
+import bz2
+import gzip
 import os
 import re
+import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -38,8 +41,6 @@ def line_numbers(
     Spark ends them, at \\n, \\r\\n or \\r, unless ``line_separator`` is given. In another ``encoding`` than UTF-8 a
     line that cannot be decoded is found by its base64.
     """
-    import zlib
-
     waiting: dict[bytes, list[int]] = {}
     for index in range(len(raw_lines) - 1, -1, -1):
         waiting.setdefault(_comparable(raw_lines[index]), []).append(index)
@@ -123,12 +124,8 @@ def _lines(path: str | os.PathLike[str], limit_bytes: int, line_separator: str |
 def _open(path: str | os.PathLike[str], suffix: str) -> Any:
     # Imported here: a run that finds nothing new passes through this module and must stay light.
     if suffix == ".gz":
-        import gzip
-
         return gzip.open(path, "rb")
     if suffix == ".bz2":
-        import bz2
-
         return bz2.open(path, "rb")
     return open(path, "rb")
 

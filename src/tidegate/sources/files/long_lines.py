@@ -7,6 +7,8 @@ Spark is given its other lines.
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import os
 import zlib
 from collections.abc import Iterator
@@ -167,11 +169,7 @@ def _separator(spec: FilesSource) -> bytes | None:
 
 def _open(path: Path, mode: str = "rb") -> Any:
     if path.suffix == ".gz":
-        import gzip
-
         return gzip.open(path, mode)
     if path.suffix == ".bz2":
-        import bz2
-
         return bz2.open(path, mode)
     return open(path, mode)

@@ -31,6 +31,7 @@ from tidegate.sources.files.ledger import (
 from tidegate.sources.files.listing import Listing, find_roots, list_source
 from tidegate.sources.files.partition_values import DEFAULT_PARTITION, fits_value, unescape_hive
 from tidegate.sources.files.pieces import GREW, Changed, Piece, compare, first_piece, known_state, next_piece
+from tidegate.spec.ddl import is_infer, parse_ddl
 from tidegate.spec.models import FilesSource
 
 POLICIES = {"report": "not read again", "fail": "stops the run", "reread_tail": "not read again"}
@@ -514,8 +515,6 @@ def _schema_columns(spec: FilesSource) -> dict[str, str] | None:
 
 
 def _column_types(spec: FilesSource) -> dict[str, str] | None:
-    from tidegate.spec.ddl import is_infer, parse_ddl
-
     if spec.schema_ is None or is_infer(spec.schema_):
         return None
     return {name: kind for name, kind, _ in parse_ddl(spec.schema_)}

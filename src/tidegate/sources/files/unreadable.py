@@ -7,7 +7,11 @@ lines before the tear), and the file goes to quarantine as one malformed record.
 
 from __future__ import annotations
 
+import bz2
+import csv
 import errno
+import gzip
+import io
 import itertools
 import os
 import re
@@ -16,6 +20,10 @@ import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import orc
 
 from tidegate import storage
 from tidegate.project import PipelinePaths
@@ -26,6 +34,7 @@ from tidegate.sources.files.ledger import Ledger
 from tidegate.sources.files.long_lines import why_too_long, write_other_lines
 from tidegate.sources.files.scan import partition_of
 from tidegate.sources.files.torn import EMPTY_FILES, TornFile, check_compressed, write_readable_part
+from tidegate.spec.ddl import parse_ddl
 from tidegate.spec.models import SELF_DESCRIBING_FORMATS, FilesSource, SourceSpec
 from tidegate.spec.reader_options import has_line_records
 
@@ -135,14 +144,10 @@ def count_kept_rows(kept: Path, spec: SourceSpec) -> int | None:
     """The rows of a kept file by its footer; None where it has none, or none that can be read."""
     if not isinstance(spec, FilesSource) or spec.format not in SELF_DESCRIBING_FORMATS:
         return None
-    import pyarrow as pa
-
     try:
         if spec.format == "avro":
             return avro_file.count_records(kept)
         if spec.format == "parquet":
-            import pyarrow.parquet as pq
-
             return int(pq.read_metadata(kept).num_rows)
         from pyarrow import orc
 
@@ -210,9 +215,6 @@ def reason_of(error_text: str) -> str:
 
 
 def _parquet_fault(path: Path) -> str | None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             for _ in file.iter_batches():
@@ -223,9 +225,6 @@ def _parquet_fault(path: Path) -> str | None:
 
 
 def _orc_fault(path: Path) -> str | None:
-    import pyarrow as pa
-    from pyarrow import orc
-
     try:
         file = orc.ORCFile(str(path))
         for stripe in range(file.nstripes):
@@ -246,13 +245,6 @@ def _avro_fault(path: Path) -> str | None:
 def _header_fault(path: Path, spec: FilesSource) -> str | None:
     if spec.format != "csv" or str(spec.options.get("header", "false")).lower() != "true":
         return None
-    import bz2
-    import csv
-    import gzip
-    import io
-
-    from tidegate.spec.ddl import parse_ddl
-
     opener: Any = {".gz": gzip.open, ".bz2": bz2.open}.get(path.suffix, open)
     encoding = str(spec.options.get("encoding", "utf-8-sig"))
     separator = str(spec.options.get("sep", spec.options.get("delimiter", ",")))
@@ -340,19 +332,12 @@ def _empty_columnar(kind: str) -> bytes:
     """A file of no rows. One column is enough: Spark fills the missing ones with nulls, of which there are none."""
     if kind == "avro":
         return avro_file.make_empty()
-    import io
-
-    import pyarrow as pa
 
     table = pa.table({"_nothing": pa.array([], pa.string())})
     sink = io.BytesIO()
     if kind == "parquet":
-        import pyarrow.parquet as pq
-
         pq.write_table(table, sink)
     else:
-        from pyarrow import orc
-
         orc.write_table(table, sink)
     return sink.getvalue()
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 from tidegate.errors import SourceLostError
 from tidegate.project import PipelinePaths, Project
-from tidegate.sources.kafka.brokers import Asked
+from tidegate.sources.kafka.brokers import Asked, Brokers
+from tidegate.sources.kafka.offsets import check_cluster, settings_of
 from tidegate.spec.models import KafkaSource, PipelineSpec
 from tidegate.staging.birth import read_birth
 
@@ -36,8 +37,6 @@ class TopicWatch:
         for source, known in self.known.items():
             now = self.brokers[source].describe(known)
             if source in self.clusters:
-                from tidegate.sources.kafka.offsets import check_cluster
-
                 cluster_id, address = self.clusters[source]
                 found = self.brokers[source].cluster_id()
                 check_cluster(cluster_id, found, address, pipeline=self.pipeline, source=source)
@@ -62,9 +61,6 @@ def watch_topics(project: Project, paths: PipelinePaths, spec: PipelineSpec) -> 
     birth = read_birth(paths)
     for name, source in spec.streams.items():
         if isinstance(source, KafkaSource) and birth is not None:
-            from tidegate.sources.kafka.brokers import Brokers
-            from tidegate.sources.kafka.offsets import settings_of
-
             settings = settings_of(project.spec.kafka, source)
             ids = birth.sources[name]["topic_ids"]
             known[name] = {topic: str(topic_id) for topic, topic_id in ids.items() if topic_id is not None}

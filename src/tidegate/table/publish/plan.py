@@ -6,19 +6,17 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from tidegate.staging.manifest import BatchManifest, StagedFile
 from tidegate.table.partition import partition_folder
 from tidegate.table.publish.intent import FileToAdd, FileToRemove, PublishIntent, Target
 from tidegate.table.schema import merge_schemas
+from tidegate.table.upsert.folded import Folded
+from tidegate.table.upsert.merge import Replacement
 
 DELIVERED = "tidegate.delivered_files"
 """In a commit that replaces rows: its files with new ones. The others hold what was in the table before."""
 
-if TYPE_CHECKING:
-    from tidegate.table.upsert.folded import Folded
-    from tidegate.table.upsert.merge import Replacement
 
 _FILE_NAME = re.compile(r"part-(?P<query>[0-9a-f]{8})-(?P<batch>[0-9]{8,})-[^-/]+-[0-9]{5,}\.parquet")
 

@@ -10,6 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
 from tidegate.errors import UsageError
 from tidegate.spec.faults import name_nearest
 from tidegate.table.schema import normalise_schema, type_text
@@ -57,9 +61,6 @@ def read_keys(path: Path, partition: Mapping[str, str | None], types: KeyTypes, 
 
     A column that is not in the file is a partition column, or one that was added to the table later (NULL).
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     with pq.ParquetFile(path) as file:
         stored = [name for name in types if name in file.schema_arrow.names]
         part = file.read_row_groups(list(groups), columns=stored)
@@ -76,8 +77,6 @@ def read_keys(path: Path, partition: Mapping[str, str | None], types: KeyTypes, 
 
 def arrow_type(kind: str) -> Any:
     """The Arrow type in which the values of a key column are compared; texts may be more than 2 GB together."""
-    import pyarrow as pa
-
     if kind.startswith("decimal"):
         precision, _, scale = kind.removeprefix("decimal").strip("()").partition(",")
         return pa.decimal128(int(precision or 10), int(scale or 0))
@@ -105,9 +104,6 @@ class KeyIndex:
         return self._number(keys, learn=False)
 
     def _number(self, keys: Any, *, learn: bool) -> Any:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         total: Any = None
         for position, column in enumerate(keys.columns):
             if learn:
@@ -126,9 +122,6 @@ class KeyIndex:
 
 def find_repeated(keys: Any, numbers: Any, at_most: int = 3) -> list[str]:
     """A few keys that more than one row has, as a person writes them; ``numbers`` are those of a :class:`KeyIndex`."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if len(pc.unique(numbers)) == len(numbers):
         return []
     counts = pc.value_counts(numbers)
@@ -140,8 +133,6 @@ def find_repeated(keys: Any, numbers: Any, at_most: int = 3) -> list[str]:
 
 
 def _text(value: Any) -> str:
-    import pyarrow as pa
-
     if not value.is_valid:
         return "NULL"
     shown = repr(value.as_py()) if pa.types.is_large_binary(value.type) else str(value.cast(pa.string()))
@@ -150,7 +141,5 @@ def _text(value: Any) -> str:
 
 def join_keys(tables: Iterable[Any], types: KeyTypes) -> Any:
     """Tables of :func:`read_keys` as one; none of them is a table without rows."""
-    import pyarrow as pa
-
     empty = pa.table({name: pa.array([], arrow_type(kind)) for name, kind in types.items()})
     return pa.concat_tables([empty, *tables])

@@ -11,6 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from pyarrow.fs import LocalFileSystem
+
 from tidegate.errors import DisagreementError, UsageError
 from tidegate.staging.digest import digest_file
 from tidegate.staging.manifest import StagedFile
@@ -141,8 +147,6 @@ def _group(files: Sequence[_Losing]) -> list[list[_Losing]]:
     Each run adds files; if each were copied alone, a table whose keys come again and again would have more of them to
     copy with every run.
     """
-    import pyarrow.parquet as pq
-
     groups: list[list[_Losing]] = []
     open_groups: dict[Any, tuple[list[_Losing], int]] = {}
     for file in files:
@@ -166,15 +170,11 @@ class _Bounds:
 
     @staticmethod
     def of(column: Any) -> _Bounds:
-        import pyarrow.compute as pc
-
         limits = pc.min_max(column)
         return _Bounds(limits["min"], limits["max"], column.null_count > 0)
 
     def condition(self, name: str, kind: Any) -> Any:
         """The bounds as a condition on a column that a file has as ``kind``."""
-        import pyarrow.dataset as ds
-
         column, is_null = ds.field(name), ds.field(name).is_null()
         if not self.least.is_valid:
             return is_null
@@ -184,11 +184,6 @@ class _Bounds:
 
 def _find_rows(path: Path, file: DataFile, index: KeyIndex, types: KeyTypes, bounds: Mapping[str, _Bounds]) -> Any:
     """A boolean per row of a table's file: whether its key is one of the index. Empty when the footer rules all out."""
-    import pyarrow as pa
-    import pyarrow.dataset as ds
-    import pyarrow.parquet as pq
-    from pyarrow.fs import LocalFileSystem
-
     with pq.ParquetFile(path) as parquet:
         schema, metadata = parquet.schema_arrow, parquet.metadata
     groups = list(range(metadata.num_row_groups))
@@ -210,8 +205,6 @@ def _find_rows(path: Path, file: DataFile, index: KeyIndex, types: KeyTypes, bou
 
 
 def _keys_of(path: Path, partition: Mapping[str, str | None], types: KeyTypes) -> Any:
-    import pyarrow.parquet as pq
-
     return read_keys(path, partition, types, range(pq.read_metadata(path).num_row_groups))
 
 
@@ -235,8 +228,6 @@ def _drop_rows(files: Sequence[StagedFile], gone: Any, state: Path, folder: Path
 
 
 def _copy(files: Sequence[_Losing], target: Path, state: Path) -> StagedFile:
-    import pyarrow.compute as pc
-
     copy_rows([(file.path, pc.invert(file.gone)) for file in files], target)
     rows = sum(len(file.gone) - _count(file.gone) for file in files)
     name = str(target.relative_to(state))
@@ -252,24 +243,16 @@ def _place(partition: Mapping[str, str | None], names: Sequence[str]) -> tuple[s
 
 
 def _is_in(numbers: Any, later: Any) -> Any:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if later is None:
         return pa.chunked_array([pa.repeat(False, len(numbers))])
     return pc.is_in(numbers, value_set=later)
 
 
 def _join(later: Any, numbers: Any) -> Any:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     return pc.unique(numbers if later is None else pa.chunked_array([later, *numbers.chunks]))
 
 
 def _count(mask: Any) -> int:
-    import pyarrow.compute as pc
-
     return int(pc.sum(mask).as_py() or 0)
 
 

@@ -6,6 +6,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from tidegate import storage
 from tidegate.staging.durable import sync_folders
 
@@ -20,9 +23,6 @@ def copy_rows(sources: Sequence[tuple[Path, Any]], target: Path) -> None:
     The copy has the schema that Spark gave the files, its remarks for Spark's own reader included, and none of Arrow's:
     every reader takes old and rewritten files for one table.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     target.parent.mkdir(parents=True, exist_ok=True)
     schema = pq.read_schema(sources[0][0])
     with pq.ParquetWriter(target, schema, store_schema=False, store_decimal_as_integer=True) as writer:
@@ -41,8 +41,6 @@ def copy_rows(sources: Sequence[tuple[Path, Any]], target: Path) -> None:
 
 def _kept_groups(sources: Sequence[tuple[Path, Any]]) -> Iterator[Any]:
     """What stays of each row group."""
-    import pyarrow.parquet as pq
-
     for source, keep in sources:
         with pq.ParquetFile(source) as file:
             begin = 0
