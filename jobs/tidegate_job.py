@@ -5,10 +5,7 @@
 
 import sys
 
-from tidegate.session.light_start import start_light
+from tidegate.application import main
 
 if __name__ == "__main__":
-    start_light()  # before the first import of pyspark
-    from tidegate.application import main
-
     sys.exit(main())

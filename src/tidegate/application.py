@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from tidegate.driver.order import DeliveryOrder
 from tidegate.process.tree import die_with_parent
 from tidegate.session.light_start import start_light
 
@@ -19,14 +20,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             "usage: tidegate_job.py ORDER_FILE (written by `tidegate ingest` and `tidegate deliver`)", file=sys.stderr
         )
         return 64
-    order = json.loads(Path(arguments[0]).read_bytes())
+    order_path = Path(arguments[0])
+    order = json.loads(order_path.read_bytes())
+    die_with_parent()
+    start_light()  # before the first import of pyspark
     if order.get("kind") == "delivery":
-        die_with_parent()
-        start_light()
         from tidegate.delivery.job import main as deliver
-        from tidegate.driver.order import DeliveryOrder
 
         return deliver(DeliveryOrder(**order))
-    from tidegate.ingest.job import main as ingest
+    from tidegate.ingest.job import drain_order
 
-    return ingest(arguments)
+    return drain_order(order_path)

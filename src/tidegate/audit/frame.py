@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -103,8 +104,6 @@ class PreparedFrame:
 
 def prepare_frame(table: pyarrow.Table, rules: Sequence[RuleSpec], types: Mapping[str, str]) -> PreparedFrame:
     """The frame for ``rules`` (row and column level, and row counts), from a table of :func:`read_table`."""
-    import pandas as pd
-
     held: dict[tuple[str, Form], str] = {}
     series: dict[str, Any] = {}
     prepared = []
@@ -196,8 +195,6 @@ def choose_form(column: Any, spark_type: str, use: Use, held: Sequence[Form], ru
 
 def convert_column(column: Any, spark_type: str, form: Form) -> Any:
     """The column as a pandas Series in ``form``."""
-    import pandas as pd
-
     if form == "arrow":
         if pa.types.is_floating(column.type):
             column = pc.add(column.cast(pa.float64()), 0.0)  # -0.0 becomes 0.0, which Arrow's sets tell apart
@@ -223,8 +220,6 @@ def _as_floats(column: Any) -> Any:
 
 
 def _rank_floats(column: Any) -> Any:
-    import pandas as pd
-
     floats = _as_floats(column).to_numpy(zero_copy_only=False) + 0.0
     bits = floats.view(np.int64)
     ranks = np.where(bits < 0, bits ^ np.int64(2**63 - 1), bits)

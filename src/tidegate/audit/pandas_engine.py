@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import pandas as pd
+
 from tidegate.audit.engine import RuleResult, judge_nothing
 from tidegate.audit.engine_values import EngineRule
 from tidegate.audit.frame import StagedInput, count_rows, prepare_frame, read_table
@@ -68,8 +70,6 @@ def judge_schema(rules: Sequence[RuleSpec], columns: Sequence[str]) -> list[Rule
     """Results of :data:`SCHEMA_RULES` for an increment with these columns, in this order."""
     if not rules:
         return []
-    import pandas as pd
-
     return _judge_frame(pd.DataFrame({name: [] for name in columns}), [EngineRule(rule, rule.kwargs) for rule in rules])
 
 

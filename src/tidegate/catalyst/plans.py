@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -22,8 +24,6 @@ def analysed_plan(frame: DataFrame) -> Any:
 
 def frame_of(plan: Any, session: SparkSession) -> DataFrame:
     """A frame of a logical plan."""
-    from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
-
     jvm: Any = session._jvm
     return ClassicFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan), session)
 

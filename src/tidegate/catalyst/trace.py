@@ -9,6 +9,8 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import DataFrame
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -19,8 +21,6 @@ Step = tuple[str, "DataFrame"]
 @contextmanager
 def trace_frames(folder: Path) -> Iterator[list[Step]]:
     """The frames that calls from files in ``folder`` return while the block runs, in order."""
-    from pyspark.sql import DataFrame
-
     steps: list[Step] = []
     mine = str(folder)
 

@@ -14,6 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pyspark.sql import SparkSession
+
 from tidegate import storage
 from tidegate.delivery.foreach_batch import ForeachBatchFeeder
 from tidegate.driver.failures import explain_cluster
@@ -52,8 +54,6 @@ def main(order: DeliveryOrder) -> int:
 
 
 def _feed(order: DeliveryOrder) -> dict[str, Any]:
-    from pyspark.sql import SparkSession
-
     project = load_project(Path(order.project_root))
     spec, paths = load_pipeline(project, order.pipeline), project.paths(order.pipeline)
     table = read_table_state(paths.table)

@@ -11,7 +11,6 @@ from functools import partial
 
 from tidegate import storage
 from tidegate.audit.engine import RuleResult, read_column_types
-from tidegate.audit.pandas_engine import judge_files
 from tidegate.audit.suite import SuiteSpec, digest_suite, load_suite
 from tidegate.audit.verdict import SetAside, WholeFiles, decide_verdict
 from tidegate.errors import DefectError, TryAgainError
@@ -19,7 +18,6 @@ from tidegate.gate.merging import load_judged, plan_merge
 from tidegate.preflight.facts import Facts
 from tidegate.process.machine import now_text
 from tidegate.project import PipelinePaths
-from tidegate.quarantine.read import count_details
 from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
 from tidegate.recovery.context import RunContext
 from tidegate.reports.report import count_rows
@@ -94,6 +92,8 @@ def digest_rules(suite: SuiteSpec | None, quality: QualitySpec) -> str:
 def _judge(
     context: RunContext, suite: SuiteSpec, owed: Sequence[BatchManifest], folded: Sequence[Folded] | None
 ) -> list[RuleResult]:
+    from tidegate.audit.pandas_engine import judge_files
+
     stored = storage.read_json(context.paths.driver_results(context.report.run_id)) or {}
     asked = {
         "batches": batch_keys(owed),
@@ -138,6 +138,8 @@ def publish_quarantine(context: RunContext, owed: Sequence[BatchManifest]) -> No
 def find_most_frequent(paths: PipelinePaths, owed: Sequence[BatchManifest]) -> str:
     """What most of the records that these batches set aside are malformed, late or rejected for: up to three causes,
     each with its count; "" when there are none. Their files are in the quarantine table."""
+    from tidegate.quarantine.read import count_details
+
     batches = {(manifest.query_id[:8], manifest.batch_id) for manifest in owed if manifest.quarantine_files}
     if not batches:
         return ""

@@ -15,7 +15,6 @@ from tidegate.table.publish.intent import PublishIntent
 from tidegate.table.publish.plan import plan_replacement
 from tidegate.table.schema import merge_schemas
 from tidegate.table.upsert.folded import Folded, find_folded, load_folded
-from tidegate.table.upsert.merge import replace_rows
 
 
 def load_judged(
@@ -48,6 +47,8 @@ def plan_merge(
     custom_metadata: Mapping[str, str],
 ) -> PublishIntent:
     """The publish of ``folded`` into the table as it is now; files that lose rows are copied without them first."""
+    from tidegate.table.upsert.merge import replace_rows
+
     paths, last, token = context.paths, batches[-1], secrets.token_hex(6)
     partition_by = list(context.spec.table.partition_by)
     check_rows_fit(merge_schemas([m.schema_json for m in batches]), partition_by, read_table_state(paths.table))

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pyspark.logger import PySparkLogger
 from pyspark.sql import functions as F
 
 from tidegate.driver.failures import RowFailed, is_row_fault, name_row_fault
@@ -204,8 +205,6 @@ class _Search:
 def _limited(spark: SparkSession, seconds: float) -> Iterator[None]:
     """Within it, Spark's jobs of this thread are cancelled when the time is over, and pyspark does not log each of the
     failures that are looked for."""
-    from pyspark.logger import PySparkLogger
-
     context = spark.sparkContext
     loggers = [PySparkLogger.getLogger(name) for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger")]
     before = [logger.disabled for logger in loggers]

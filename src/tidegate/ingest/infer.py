@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyspark.sql.types import StructType
+
 from tidegate.driver.order import IngestOrder, emit
 from tidegate.errors import TidegateError, UsageError
 from tidegate.lease import check_token
 from tidegate.project import PipelinePaths
 from tidegate.reading.files import read_json_texts
-from tidegate.sources.files.columns import find_conflicts
 from tidegate.sources.files.partition_values import infer_value_type
 from tidegate.sources.files.scan import partition_of
 from tidegate.spec.as_read import is_to_infer
@@ -59,6 +60,8 @@ def infer_schema(
     Files and records that cannot be read tell nothing. Raises UsageError SCHEMA_NOT_INFERRED when no file tells, when
     files contradict each other, or when a column cannot be used.
     """
+    from tidegate.sources.files.columns import find_conflicts
+
     source = spec.sources[name]
     assert isinstance(source, FilesSource)
     in_folders = _infer_from_folders(links)
@@ -92,8 +95,6 @@ def infer_schema(
 
 def _infer_from_texts(spark: SparkSession, folder: Path, source: FilesSource, options: Mapping[str, str]) -> StructType:
     """The columns of JSON in another encoding than UTF-8, which Spark infers from its texts."""
-    from pyspark.sql.types import StructType
-
     told = {key: value for key, value in options.items() if key not in ("encoding", "lineSep", "multiLine")}
     texts = getattr(read_json_texts(spark, folder, source)._jdf, "as")(
         spark._jvm.org.apache.spark.sql.Encoders.STRING()

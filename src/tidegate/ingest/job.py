@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import signal
-import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import SparkSession
 
 from tidegate.catalyst.fingerprint import describe_state
 from tidegate.catalyst.state import set_state_conf
@@ -31,8 +30,6 @@ from tidegate.lease import check_token
 from tidegate.pipeline import load_pipeline
 from tidegate.project import PipelinePaths, Project, load_project
 from tidegate.session.executors import ComputedTwice, Executors
-from tidegate.session.light_start import start_light
-from tidegate.sources.files.columns import read_footers
 from tidegate.sources.files.unreadable import is_set_aside, set_aside, set_aside_unreadable, why_too_large
 from tidegate.sources.kafka.topics import watch_topics
 from tidegate.spec.models import SELF_DESCRIBING_FORMATS, FilesSource, PipelineSpec
@@ -48,17 +45,6 @@ if TYPE_CHECKING:
 _READ_AGAIN_AT_MOST = 3
 _POLL_SECONDS = 2.0
 _TO_QUARANTINE = "or `on_row_error: quarantine` in pipeline.yaml sends such records to quarantine"
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one ingest: ``tidegate_job.py ORDER_FILE``. The exit code is the error's, 0 when all was staged."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    if len(arguments) != 1:
-        print("usage: tidegate_job.py ORDER_FILE (written by `tidegate ingest`)", file=sys.stderr)
-        return 64
-    _die_with_parent()
-    start_light()
-    return drain_order(Path(arguments[0]))
 
 
 def drain_order(order_path: Path) -> int:
@@ -85,15 +71,7 @@ def drain_order(order_path: Path) -> int:
     return 0
 
 
-def _die_with_parent() -> None:
-    """No driver outlives its JVM: the kernel kills this process when the one that started it ends."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL)
-
-
 def _ingest(project: Project, paths: PipelinePaths, order: IngestOrder) -> dict[str, Any]:
-    from pyspark.sql import SparkSession
-
     spec = as_read(load_pipeline(project, order.pipeline), paths)
     started = time.monotonic()
     emit("start", pipeline=spec.name, run_id=order.run_id)
@@ -182,6 +160,8 @@ def _note_drained(paths: PipelinePaths, order: IngestOrder) -> None:
 def _look_at_footers(paths: PipelinePaths, order: IngestOrder, spec: Any) -> dict[str, tuple[str, ...]]:
     """Columns that the schema lacks, by link; files whose columns do not fit the schema are set aside before Spark
     reads them, because it does not fail on all of them."""
+    from tidegate.sources.files.columns import read_footers
+
     unknown: dict[str, tuple[str, ...]] = {}
     for name, source in _files(spec):
         if not _describes_itself(source):

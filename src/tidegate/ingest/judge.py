@@ -11,12 +11,13 @@ from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyspark.sql.types import StructType
+
 from tidegate import storage
 from tidegate.audit.engine import choose_engine
 from tidegate.audit.suite import SuiteSpec, digest_suite
 from tidegate.driver.order import IngestOrder, emit
 from tidegate.ingest.partition_names import unmark_texts
-from tidegate.ingest.spark_engine import judge_dataframe
 from tidegate.lease import check_token
 from tidegate.project import PipelinePaths
 from tidegate.spec.models import PipelineSpec
@@ -32,6 +33,8 @@ def judge_if_large(
     spark: SparkSession, paths: PipelinePaths, order: IngestOrder, suite: SuiteSpec | None, spec: PipelineSpec
 ) -> None:
     """Judge everything that is staged and not settled, when pandas should not; else do nothing."""
+    from tidegate.ingest.spark_engine import judge_dataframe
+
     manifests = read_all_manifests(paths.manifests)
     owed = [m for found in manifests.values() for m in found if m.batch_id > order.settled.get(m.query_id, -1)]
     if suite is None or not owed:
@@ -63,8 +66,6 @@ def _fits_pandas(suite: SuiteSpec, files: Sequence[StagedFile]) -> bool:
 def _staged_frame(
     spark: SparkSession, paths: PipelinePaths, staged: Sequence[StagedFile], schema_json: str
 ) -> DataFrame:
-
-    from pyspark.sql.types import StructType
 
     schema = StructType.fromJson(json.loads(schema_json))
     by_base: dict[Path, list[str]] = {}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import functions as F
+
 from tidegate.audit.column_types import find_family
 from tidegate.audit.engine import RuleResult, judge_nothing
 from tidegate.audit.engine_values import EngineRule, prepare_kwargs
@@ -48,8 +50,6 @@ def prepare_dataframe(
     Great Expectations takes ``a.b`` for a field of ``a``; and figures over decimals and timestamps come back in Python
     types that it cannot compare with its bounds: those are read as doubles and as UTC wall-clock times.
     """
-    from pyspark.sql import functions as F
-
     held: dict[tuple[str, str], str] = {}
     columns: list[Column] = []
     prepared = []

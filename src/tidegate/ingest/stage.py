@@ -36,7 +36,6 @@ from tidegate.ingest.progress_log import ProgressLog
 from tidegate.ingest.second_look import broken_rows, late_rows
 from tidegate.lease import check_token
 from tidegate.project import PipelinePaths
-from tidegate.quarantine.rows import write_quarantine_rows
 from tidegate.reading.misfits import name_misfits
 from tidegate.session.executors import Executors
 from tidegate.sources.files.unreadable import count_kept_rows, unreadable_record
@@ -444,6 +443,8 @@ class BatchStager:
         return list_staged_files(target, self.paths.state)
 
     def _write_captured(self, path: Path, records: Sequence[dict[str, Any]]) -> None:
+        from tidegate.quarantine.rows import write_quarantine_rows
+
         if records:
             write_quarantine_rows(path, [quarantine_row(self.spec.name, self.order.run_id, one) for one in records])
 

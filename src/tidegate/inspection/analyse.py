@@ -10,6 +10,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyspark.logger import PySparkLogger
+from pyspark.sql import SparkSession
+
 from tidegate.catalyst.fingerprint import describe_state
 from tidegate.driver.jvm import PINNED, driver_conf, jvm_options
 from tidegate.errors import TidegateError
@@ -95,8 +98,6 @@ def _empty_batch(spark: SparkSession, source: SourceSpec, empty: Path) -> DataFr
 def _kept_from_stderr() -> Iterator[None]:
     """Keep from people what the JVM that is started within, and pyspark's own loggers, write to stderr, for ever: each
     refusal would stand there as JSON, with the JVM's stack. It is shown when no JVM could be started."""
-    from pyspark.logger import PySparkLogger
-
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         PySparkLogger.getLogger(name).disabled = True
     sys.stderr.flush()
@@ -116,8 +117,6 @@ def _kept_from_stderr() -> Iterator[None]:
 
 def _session(project: Project, spec: PipelineSpec, jars: Sequence[Path]) -> SparkSession:
     """One small session for all pipelines of a command, each with its own SQL settings, as a run sets them."""
-    from pyspark.sql import SparkSession
-
     builder = SparkSession.builder.master("local[1]").appName("tidegate validate")
     options = " ".join(jvm_options(0, None))
     for key, value in {**driver_conf(0, 0, 1), **PINNED, "spark.driver.extraJavaOptions": options}.items():

@@ -6,6 +6,9 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
 from tidegate.driver.jvm import driver_conf, jvm_options
 from tidegate.errors import DisagreementError, UsageError
 from tidegate.pipeline import load_pipeline
@@ -37,8 +40,6 @@ def read_state(
             where=str(paths.checkpoint),
             fix=f"tidegate status {name}",
         )
-    from pyspark.sql import functions as F
-
     session = spark if spark is not None else _session()
     _ = session.streams.active  # the reader needs the coordinator of state stores, which only this brings up
     value: dict[str, Any] = {"pipeline": name, "batch": checkpoint.last_commit, "operators": []}
@@ -92,8 +93,6 @@ def _row_of(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _session() -> SparkSession:
-    from pyspark.sql import SparkSession
-
     builder = SparkSession.builder.master("local[1]").appName("tidegate state")
     for key, setting in {
         **driver_conf(0, 0, 1),

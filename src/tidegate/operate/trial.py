@@ -20,11 +20,9 @@ import yaml
 from tidegate.errors import HeldError, TryAgainError
 from tidegate.pipeline import load_pipeline
 from tidegate.project import PROJECT_FILE, Project, load_project
-from tidegate.quarantine.read import show_quarantine, to_json
 from tidegate.recovery.context import Submit
 from tidegate.reports.report import load_report
 from tidegate.run.steps import decide, run_pipeline
-from tidegate.sink.rows import read_file
 from tidegate.sources.files.ledger import open_ledger
 from tidegate.sources.files.scan import scan_files, source_roots
 from tidegate.sources.kafka.offsets import resolve_birth
@@ -216,6 +214,9 @@ def _check_fits_table(project: Project, copy: Project, spec: PipelineSpec) -> No
 
 
 def _published(copy: Project, name: str, limit: int) -> list[dict[str, Any]]:
+    from tidegate.quarantine.read import to_json
+    from tidegate.sink.rows import read_file
+
     table = copy.paths(name).table
     state = read_table_state(table)
     found: list[dict[str, Any]] = []
@@ -230,5 +231,7 @@ def _published(copy: Project, name: str, limit: int) -> list[dict[str, Any]]:
 
 
 def _set_aside(copy: Project, name: str, limit: int) -> list[dict[str, Any]]:
+    from tidegate.quarantine.read import show_quarantine
+
     keys = ("reason", "detail", "source", "position", "raw")
     return [{key: one[key] for key in keys} for one in show_quarantine(copy.paths(name).quarantine, None, limit)]

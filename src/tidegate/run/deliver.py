@@ -17,11 +17,8 @@ from tidegate.driver.submit import SubmitPlan, driver_died, plan_submit
 from tidegate.errors import TidegateError, TryAgainError
 from tidegate.project import PipelinePaths
 from tidegate.recovery.context import RunContext
-from tidegate.sink.console import ConsoleFeeder
 from tidegate.sink.fault import SinkFault
 from tidegate.sink.feed import Feeder, feed_sink, list_owed
-from tidegate.sink.foreach import ForeachFeeder
-from tidegate.sink.kafka import KafkaFeeder
 from tidegate.sink.progress import begin_sink, last_fed
 from tidegate.spec.models import ConsoleSink, ForeachBatchSink, ForeachSink, KafkaSink, KafkaSource, PipelineSpec
 from tidegate.spec.sink_checks import explain_topic
@@ -63,6 +60,10 @@ def feed_sinks(context: RunContext, submit: Callable[[SubmitPlan], int]) -> None
 
 
 def _make_feeder(context: RunContext, sink: KafkaSink | ForeachSink | ConsoleSink, schema_json: str) -> Feeder:
+    from tidegate.sink.console import ConsoleFeeder
+    from tidegate.sink.foreach import ForeachFeeder
+    from tidegate.sink.kafka import KafkaFeeder
+
     if isinstance(sink, KafkaSink):
         explain = partial(explain_topic, spec=context.spec)
         return KafkaFeeder(sink, context.paths, schema_json, context.project.spec.kafka, explain)

@@ -7,20 +7,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from tidegate.errors import UsageError
 from tidegate.pipeline import check_document, check_name
 from tidegate.project import PROJECT_FILE, Project
-from tidegate.scaffold.infer_columns import Inferred, choose_format, infer_columns, infer_record_columns
 from tidegate.scaffold.plain_names import write_renames
-from tidegate.sources.kafka.sample import sample_topic
 from tidegate.spec.ddl import is_infer, parse_ddl
 from tidegate.spec.document import parse_document
 from tidegate.spec.faults import SpecError
 from tidegate.spec.paths import describe_unusable_path
+
+if TYPE_CHECKING:
+    from tidegate.scaffold.infer_columns import Inferred
 
 EXAMPLE = "temperatures"
 """The pipeline that a new project begins with."""
@@ -101,6 +102,8 @@ def new_bare_pipeline(project: Project, name: str, format_: str | None = None, s
     Raises UsageError: BAD_NAME, FILE_EXISTS, NO_SUCH_FILE, FORMAT_UNKNOWN, CANNOT_INFER, or a SpecError for columns
     that no schema may have (nothing was written then).
     """
+    from tidegate.scaffold.infer_columns import choose_format, infer_columns
+
     check_name(name)
     found: Inferred | None = None
     inbox = f"data/inbox/{name}"
@@ -138,6 +141,9 @@ def new_topic_pipeline(project: Project, name: str, topic: str) -> Scaffold:
     Raises UsageError: BAD_NAME, FILE_EXISTS, CANNOT_INFER, or what the brokers say; SourceLostError TOPIC_MISSING; a
     SpecError for columns that no schema may have (nothing was written then).
     """
+    from tidegate.scaffold.infer_columns import infer_record_columns
+    from tidegate.sources.kafka.sample import sample_topic
+
     check_name(name)
     values = sample_topic(project.spec.kafka, topic)
     found, count = infer_record_columns(values, f"topic {topic}")

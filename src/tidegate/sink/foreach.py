@@ -14,9 +14,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
+from pyspark.sql import Row
+
 from tidegate.project import PipelinePaths
 from tidegate.sink.fault import SinkFault
-from tidegate.sink.rows import read_file
 from tidegate.sink.user_code import load_user_code
 from tidegate.spec.models import ForeachSink
 from tidegate.spec.sink_checks import ADDED_COLUMNS
@@ -66,7 +67,7 @@ class ForeachFeeder:
                 writer.close(failure)
 
     def _rows(self, file: DataFile, delivery: Delivery) -> Any:
-        from pyspark.sql import Row
+        from tidegate.sink.rows import read_file
 
         make = Row(*(field["name"] for field in self._fields), *ADDED_COLUMNS)
         for batch in read_file(self._paths.table, file, self._schema_json):
@@ -88,8 +89,6 @@ def check_added_columns(schema_json: str) -> None:
 
 def _value(value: Any, kind: Any) -> Any:
     """A value as a row of PySpark has it: structs are rows, maps are dicts; times are aware, in UTC."""
-    from pyspark.sql import Row
-
     if value is None:
         return None
     if isinstance(kind, dict):

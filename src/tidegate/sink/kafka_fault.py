@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from confluent_kafka import KafkaError
+
 from tidegate.sink.fault import SinkFault
 from tidegate.sources.kafka.settings import KafkaSettings
 
@@ -43,8 +45,6 @@ class KafkaFaults:
 
     def explain(self, error: KafkaError, attempt: str, topic: str | None = None) -> SinkFault:
         """The fault behind ``error``, which came while the sink tried to ``attempt``; ``topic``: that of the record."""
-        from confluent_kafka import KafkaError
-
         code, said = error.code(), error.str()
         if code in (
             KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,

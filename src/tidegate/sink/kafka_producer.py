@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
 from tidegate.sink.kafka_fault import KafkaFaults
 from tidegate.sink.kafka_records import Record
 
@@ -34,8 +36,6 @@ class TransactionalProducer:
     """The one producer of ``faults.name``. Raises SinkFault from every method; after that only ``close`` is left."""
 
     def __init__(self, faults: KafkaFaults) -> None:
-        from confluent_kafka import Producer
-
         self._faults = faults
         self._failed: list[tuple[KafkaError, str | None]] = []
         """Errors of records, with the topic of each."""
@@ -75,8 +75,6 @@ class TransactionalProducer:
 
     def send(self, record: Record, headers: Mapping[str, str]) -> None:
         """Hand over one record, ``headers`` behind its own; waits while the queue is full."""
-        from confluent_kafka import KafkaException
-
         while True:
             try:
                 self._producer.produce(
@@ -105,8 +103,6 @@ class TransactionalProducer:
     def commit(self, home: str, note: str, number: int) -> None:
         """Let readers see the transaction, with the note (under 4,096 bytes) at the topic ``home``, whose note was read
         before; ``number`` is shown as its offset."""
-        from confluent_kafka import TopicPartition
-
         while self._listen(self._producer.flush, _SLICE_SECONDS):
             self.check()
         self.check()
@@ -120,8 +116,6 @@ class TransactionalProducer:
 
     def close(self) -> None:
         """Take back what was not committed: readers that wait for the transaction's end need not wait longer."""
-        from confluent_kafka import KafkaException
-
         if self._is_open:
             with contextlib.suppress(KafkaException):
                 self._producer.abort_transaction(_ABORT_SECONDS)
@@ -133,8 +127,6 @@ class TransactionalProducer:
     def read_note(self, home: str) -> str | None:
         """The text of the last committed transaction with a note at the topic ``home``; None when there is none (any
         more)."""
-        from confluent_kafka import Consumer, KafkaException, TopicPartition
-
         consumer = Consumer(
             {
                 **self._settings,
@@ -164,8 +156,6 @@ class TransactionalProducer:
         A fatal error is raised in the midst of that, and as one of Python's own when records fail with it: the client's
         library (confluent-kafka 2.16) calls ``_hear`` while the exception is already set. Then the producer is asked.
         """
-        from confluent_kafka import KafkaException
-
         try:
             return call(seconds)
         except KafkaException as error:
@@ -180,8 +170,6 @@ class TransactionalProducer:
     def _find_cause(self, error: KafkaError) -> KafkaError:
         """What is behind a record that the client dropped, or does not take, because the transaction has failed: it
         says so to whoever wants to commit that."""
-        from confluent_kafka import KafkaError, KafkaException
-
         if error.code() in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._STATE):
             try:
                 self._producer.commit_transaction(_SLICE_SECONDS)
@@ -190,8 +178,6 @@ class TransactionalProducer:
         return error
 
     def _attempt(self, what: str, call: Callable[[float], Any]) -> Any:
-        from confluent_kafka import KafkaError, KafkaException
-
         # A broker that has just begun to keep transactions or groups says so for a moment.
         unsettled = (
             KafkaError._TIMED_OUT,

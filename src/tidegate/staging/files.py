@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from urllib.parse import unquote
 
-import pyarrow.parquet as pq
-
 from tidegate import storage
 from tidegate.project import PipelinePaths
 from tidegate.staging.digest import digest_file
@@ -24,6 +22,8 @@ TEXT_MARK = "~"
 def list_staged_files(folder: Path, relative_to: Path) -> list[StagedFile]:
     """Every parquet file under ``folder`` with at least one row: counted by its own footer, made durable with every
     folder above it, up to what ``relative_to`` holds."""
+    import pyarrow.parquet as pq
+
     found = []
     for path in sorted(folder.rglob("*.parquet")):
         rows = pq.read_metadata(path).num_rows

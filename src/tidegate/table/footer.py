@@ -6,9 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 
 @dataclass(frozen=True)
 class Footer:
@@ -25,6 +22,9 @@ class Footer:
 
 def read_footer(path: Path) -> Footer | None:
     """The footer of a finished file; None when it is torn or no parquet file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     try:
         metadata = pq.read_metadata(path)
     except pa.ArrowException:

@@ -21,13 +21,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-from pyarrow import orc
-
 from tidegate import storage
 from tidegate.project import PipelinePaths
-from tidegate.sources.files import avro_file, large_values
 from tidegate.sources.files.content import line_end
 from tidegate.sources.files.intake import relink
 from tidegate.sources.files.ledger import Ledger
@@ -144,27 +139,18 @@ def count_kept_rows(kept: Path, spec: SourceSpec) -> int | None:
     """The rows of a kept file by its footer; None where it has none, or none that can be read."""
     if not isinstance(spec, FilesSource) or spec.format not in SELF_DESCRIBING_FORMATS:
         return None
-    try:
-        if spec.format == "avro":
-            return avro_file.count_records(kept)
-        if spec.format == "parquet":
-            return int(pq.read_metadata(kept).num_rows)
-        from pyarrow import orc
+    from tidegate.sources.files import columnar_files
 
-        return int(orc.ORCFile(str(kept)).nrows)
-    except (pa.ArrowException, OSError, avro_file.NotAvro):
-        return None
+    return columnar_files.count_rows(kept, spec.format)
 
 
 def why_unreadable(path: Path, spec: FilesSource) -> str | None:
     """Why the file cannot be read to its end, or None when it can (or is away: that is another error)."""
     try:
-        if spec.format == "parquet":
-            return _parquet_fault(path)
-        if spec.format == "orc":
-            return _orc_fault(path)
-        if spec.format == "avro":
-            return _avro_fault(path)
+        if spec.format in SELF_DESCRIBING_FORMATS:
+            from tidegate.sources.files import columnar_files
+
+            return columnar_files.find_fault(path, spec.format)
         if path.suffix in _CHECKED:
             check_compressed(path)
         return _header_fault(path, spec) or why_too_long(path, spec)
@@ -179,6 +165,8 @@ def why_unreadable(path: Path, spec: FilesSource) -> str | None:
 def why_too_large(path: Path, spec: FilesSource) -> str | None:
     """The lines or values of the file that are too large for a record, in words; None where there are none."""
     if spec.format in SELF_DESCRIBING_FORMATS:
+        from tidegate.sources.files import large_values
+
         return large_values.why_too_large(path, spec)
     return why_too_long(path, spec)
 
@@ -212,34 +200,6 @@ def reason_of(error_text: str) -> str:
     causes = [line.split(": ", 1)[-1] for line in error_text.splitlines() if line.startswith("Caused by: ")]
     told = next((cause for cause in reversed(causes) if not _LINK_NAME.search(cause)), "")
     return f"Spark cannot read it: {told[:300] or 'its content does not fit the schema'}"
-
-
-def _parquet_fault(path: Path) -> str | None:
-    try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            for _ in file.iter_batches():
-                pass
-    except (pa.ArrowException, OSError) as error:
-        return f"not a readable parquet file: {str(error).splitlines()[0]}"
-    return None
-
-
-def _orc_fault(path: Path) -> str | None:
-    try:
-        file = orc.ORCFile(str(path))
-        for stripe in range(file.nstripes):
-            file.read_stripe(stripe)
-    except (pa.ArrowException, OSError) as error:
-        return f"not a readable orc file: {str(error).splitlines()[0]}"
-    return None
-
-
-def _avro_fault(path: Path) -> str | None:
-    try:
-        avro_file.count_records(path)
-    except avro_file.NotAvro as error:
-        return f"not a readable avro file: {error}"
-    return None
 
 
 def _header_fault(path: Path, spec: FilesSource) -> str | None:
@@ -325,21 +285,11 @@ def _header_fault_or_none(path: Path, spec: FilesSource) -> str | None:
 
 
 def _empty_file(path: Path, spec: FilesSource) -> bytes:
-    return _empty_columnar(spec.format) if spec.format in SELF_DESCRIBING_FORMATS else EMPTY_FILES.get(path.suffix, b"")
+    if spec.format in SELF_DESCRIBING_FORMATS:
+        from tidegate.sources.files import columnar_files
 
-
-def _empty_columnar(kind: str) -> bytes:
-    """A file of no rows. One column is enough: Spark fills the missing ones with nulls, of which there are none."""
-    if kind == "avro":
-        return avro_file.make_empty()
-
-    table = pa.table({"_nothing": pa.array([], pa.string())})
-    sink = io.BytesIO()
-    if kind == "parquet":
-        pq.write_table(table, sink)
-    else:
-        orc.write_table(table, sink)
-    return sink.getvalue()
+        return columnar_files.make_empty(spec.format)
+    return EMPTY_FILES.get(path.suffix, b"")
 
 
 def _record_path(folder: Path, link: str) -> Path:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
 from tidegate.errors import TidegateError, TryAgainError
 from tidegate.sources.kafka.offsets import resolve_birth, settings_of
 from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
@@ -22,8 +24,6 @@ def sample_topic(kafka: ProjectKafkaSpec, topic: str) -> list[bytes]:
 
     Raises SourceLostError TOPIC_MISSING, UsageError for a refused login or option, TryAgainError BROKER_AWAY.
     """
-    from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-
     source = KafkaSource(type="kafka", topics=[topic], format="text")
     begin = resolve_birth(kafka, source).offsets[topic]
     end = resolve_birth(kafka, source.model_copy(update={"starting_offsets": "latest"})).offsets[topic]

@@ -13,9 +13,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from tidegate.table.log.files import (
     LOG_FOLDER,
     checkpoints_of,
@@ -175,6 +172,9 @@ def _read_base(path: Path) -> Iterator[dict[str, Any]]:
             raise ValueError(f"{path.name} is empty")
         yield from map(parse_line, lines)
         return
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     try:
         rows = pq.read_table(path).to_pylist(maps_as_pydicts="strict")
     except pa.ArrowException as error:

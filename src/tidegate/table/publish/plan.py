@@ -6,13 +6,16 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from tidegate.staging.manifest import BatchManifest, StagedFile
 from tidegate.table.partition import partition_folder
 from tidegate.table.publish.intent import FileToAdd, FileToRemove, PublishIntent, Target
 from tidegate.table.schema import merge_schemas
 from tidegate.table.upsert.folded import Folded
-from tidegate.table.upsert.merge import Replacement
+
+if TYPE_CHECKING:
+    from tidegate.table.upsert.merge import Replacement
 
 DELIVERED = "tidegate.delivered_files"
 """In a commit that replaces rows: its files with new ones. The others hold what was in the table before."""

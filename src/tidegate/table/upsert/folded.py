@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidegate import storage
 from tidegate.project import PipelinePaths
@@ -17,8 +17,9 @@ from tidegate.spec.models import PipelineSpec
 from tidegate.staging.digest import check_whole, is_whole
 from tidegate.staging.manifest import BatchManifest, StagedFile
 from tidegate.table.schema import merge_schemas
-from tidegate.table.upsert.keys import check_keys
-from tidegate.table.upsert.merge import MergeMode, fold
+
+if TYPE_CHECKING:
+    from tidegate.table.upsert.merge import MergeMode
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,8 @@ def fold_increment(
     Raises UsageError TABLE_KEYS or UPDATE_KEYS_NOT_UNIQUE (nothing is lost: correct the keys and run again),
     DisagreementError STAGED_FILE_DAMAGED before anything is made from such a file.
     """
+    from tidegate.table.upsert.merge import fold
+
     known = load_folded(paths, manifests, mode, keys)
     if known is not None:
         return known
@@ -128,6 +131,8 @@ def remove_folded(paths: PipelinePaths, query_id: str, up_to: int) -> None:
 
 
 def _key_types(manifests: Sequence[BatchManifest], mode: MergeMode, keys: Sequence[str]) -> dict[str, str]:
+    from tidegate.table.upsert.keys import check_keys
+
     if mode == "complete":
         return {}
     return check_keys(keys, merge_schemas([manifest.schema_json for manifest in manifests]))
