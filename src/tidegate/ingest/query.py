@@ -19,7 +19,6 @@ from tidegate.project import Project
 from tidegate.spec.models import PipelineSpec, is_static
 from tidegate.table.schema import check_partition_columns, check_schema_change
 from tidegate.table.sinks_fit import check_sinks_fit
-from tidegate.table.upsert.keys import check_keys
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,6 +56,8 @@ def prepare_query(
     cannot or gives columns that cannot be written, a suite with columns that the rows lack, columns that a sink cannot
     take, and a change that the table does not allow (its schema and partition columns; None: there is no table).
     """
+    from tidegate.table.upsert.keys import check_keys
+
     suite = load_suite(project, spec.name)
     rules = row_rules(suite) if suite is not None else []
     good = {name: _good_records(spec, name, frame, with_provenance=bool(rules)) for name, frame in parsed.items()}
