@@ -19,7 +19,6 @@ from tidegate.reading.records import explain_csv_fault, list_faults, parse_text,
 from tidegate.reading.xml import OPTIONS as OF_XML
 from tidegate.reading.xml import OUTSIDE, VALUES, split_xml
 from tidegate.sources.bounds import LONGEST_RECORD_BYTES
-from tidegate.sources.files import avro_file
 from tidegate.sources.values.exact_csv import checked_columns, describe_row
 from tidegate.sources.values.exact_values import literal
 from tidegate.sources.values.readable_values import find_unreadable
@@ -91,6 +90,8 @@ def read_links(
 
 
 def _read(reader: Any, path: Any, spec: FilesSource, partition_columns: Sequence[str]) -> DataFrame:
+    from tidegate.sources.files import avro_file
+
     options = parser_options(spec)  # not the limits, nor what the listing has obeyed already
     columns = parse_ddl(spec.schema_) if spec.schema_ else [Column("value", "string", True)]
     names = [F.col(quote_column(column.name)) for column in columns]
