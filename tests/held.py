@@ -177,7 +177,7 @@ def commands(held: Callable[[], Held]) -> Iterator[Leases]:
     """The commands with the driver, the judge and the lease replaced; ``held`` gives the pipeline at work."""
     leases = Leases()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tidegate.run.drain.drain_sources", lambda *a: held().drain(*a))
+        patch.setattr("tidegate.run.steps.drain_sources", lambda *a: held().drain(*a))
         patch.setattr("tidegate.audit.pandas_engine.judge_files", judge_by_hand)
         patch.setattr(steps, "acquire", leases.acquire)
         yield leases

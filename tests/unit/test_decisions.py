@@ -160,7 +160,7 @@ def freeze_and_thaw(held: Held, at: int, decision: Ruling) -> str:
 def test_a_failed_run_after_the_kill_chains_nothing_to_the_bad_rows(stage: Stage) -> None:
     stage.held.hold()
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KilledHere):
-        patch.setattr("tidegate.gate.increment.publish_increment", lambda *a, **k: kill("publish"))
+        patch.setattr("tidegate.gate.decisions.publish_increment", lambda *a, **k: kill("publish"))
         stage.held.decide("discard")
     with pytest.raises(HeldError) as held:
         stage.held.run("R2", GOOD, BAD)
@@ -174,7 +174,7 @@ def test_status_names_a_decision_that_was_not_carried_out(stage: Stage) -> None:
     held = stage.held
     held.hold()
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KilledHere):
-        patch.setattr("tidegate.gate.increment.publish_increment", lambda *a, **k: kill("publish"))
+        patch.setattr("tidegate.gate.decisions.publish_increment", lambda *a, **k: kill("publish"))
         held.decide("release")
     (row,) = project_status(held.project, NAME)
     assert "orders: the decision to release run R1 was not carried out" in needs_a_person([row])
@@ -189,7 +189,7 @@ def test_each_step_carries_a_decision_out_first(stage: Stage, step: Callable[...
     held = stage.held
     held.hold()
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KilledHere):
-        patch.setattr("tidegate.gate.increment.publish_increment", lambda *a, **k: kill("publish"))
+        patch.setattr("tidegate.gate.decisions.publish_increment", lambda *a, **k: kill("publish"))
         held.decide("release")
     assert step(held.project, NAME, "R1")["outcome"] == "published"
     assert held.rows() == [1, 2, 3]
@@ -343,7 +343,7 @@ def test_a_released_increment_is_published_under_the_keys_it_was_judged_by(tmp_p
     with commands(lambda: held):
         held.hold()
         with pytest.MonkeyPatch.context() as patch, pytest.raises(KilledHere):
-            patch.setattr("tidegate.gate.increment.publish_increment", lambda *a, **k: kill("publish"))
+            patch.setattr("tidegate.gate.decisions.publish_increment", lambda *a, **k: kill("publish"))
             held.decide("release")
         spec = held.paths.spec
         spec.write_text(spec.read_text().replace("keys: [n]", "keys: [n, id]"))
@@ -356,7 +356,7 @@ def test_a_decision_on_rows_that_are_gone_is_taken_anew(tmp_path: Path) -> None:
     with commands(lambda: held):
         held.hold()
         with pytest.MonkeyPatch.context() as patch, pytest.raises(KilledHere):
-            patch.setattr("tidegate.gate.increment.publish_increment", lambda *a, **k: kill("publish"))
+            patch.setattr("tidegate.gate.decisions.publish_increment", lambda *a, **k: kill("publish"))
             held.decide("release")
         for note in held.paths.manifests.glob("*/folded-*"):
             note.unlink()
@@ -377,7 +377,7 @@ def test_nothing_is_carried_out_into_another_table(stage: Stage, tmp_path: Path)
     held.run("R0", GOOD)
     held.hold()
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KilledHere):
-        patch.setattr("tidegate.gate.increment.publish_increment", lambda *a, **k: kill("publish"))
+        patch.setattr("tidegate.gate.decisions.publish_increment", lambda *a, **k: kill("publish"))
         held.decide("release")
     held.paths.table.rename(tmp_path / "away")
     with pytest.raises(DisagreementError) as refused:
