@@ -45,8 +45,8 @@ unit: setup ## the tests that need no JVM, in seconds
 format: setup ## let ruff format and mend what it can
 	@$(VENV_PYTHON) -m ruff check --quiet --fix-only . && $(VENV_PYTHON) -m ruff format --quiet .
 
-sweep: setup ## the recovery tests at every step and more seeds (hours); `make test` takes a sample
-	@TIDEGATE_SWEEP=all TIDEGATE_SEEDS=40 $(VENV_PYTHON) -m pytest tests/model tests/recovery tests/cluster
+sweep: setup ## every test at every step and with more seeds (hours); `make test` takes a sample
+	@TIDEGATE_SWEEP=all TIDEGATE_SEEDS=40 $(VENV_PYTHON) -m pytest tests
 
 mutants: setup ## take protections out of the program one by one: does the model of the protocol notice? (half an hour)
 	@$(VENV_PYTHON) -m tests.model.mutants

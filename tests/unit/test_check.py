@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.left_to_sweep import LEFT_TO_SWEEP
 from tools import check
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,3 +56,11 @@ def test_one_failed_step_fails_all_and_the_later_ones_still_run(
     assert said.count("step 0: said" if beside else "said") >= 1
     assert summary.count("step") >= 2
     assert ("FAILED" in summary) == bool(expected)
+
+
+def test_what_is_left_to_the_sweep_exists() -> None:
+    """A name that fits no test any more would be a test that runs twice, or nowhere: the list is kept by its names."""
+    for name in LEFT_TO_SWEEP:
+        file, _, test = name.partition("::")
+        text = (ROOT / "tests" / file).read_text(encoding="utf-8")
+        assert f"def {test.partition('[')[0]}" in text, name
