@@ -241,7 +241,7 @@ def test_loading_a_suite_imports_nothing_heavy(tmp_path: Path) -> None:
     script = tmp_path / "load.py"
     script.write_text(
         "import sys\nfrom pathlib import Path\nfrom tidegate.audit.suite import read_suite\n"
-        "from tidegate.audit.row_rules import row_rules\nimport tidegate.audit.verdict, tidegate.audit.pandas_engine\n"
+        "from tidegate.audit.row_rules import row_rules\nimport tidegate.audit.engine, tidegate.audit.verdict\n"
         f"assert len(row_rules(read_suite(Path({str(path)!r}), 'orders'))) == 1\n"
         "heavy = {'great_expectations', 'pandas', 'pyarrow', 'pyspark', 'numpy'} & set(sys.modules)\n"
         "assert not heavy, heavy\nprint('light')\n"
