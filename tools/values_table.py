@@ -284,8 +284,9 @@ has every difference of the two among the {count} records that were tried; `pyth
 - With an option that begins with `allow`, numbers of JSON cannot be told from texts: unknown fields and repeated keys
   are found, and values are as Spark makes them.
 - parquet and orc: the footer of a file tells the types, also inside structs, arrays and maps. A file with a type
-  whose values the declared one cannot all hold is set aside whole. Not seen: nanoseconds in orc files, which Spark
-  cuts to microseconds.
+  whose values the declared one cannot all hold is set aside whole. So is a parquet file with timestamps of 96 bits
+  (INT96) where one of them has nanoseconds, which Spark cuts to microseconds; with `as_spark` it is read. Not seen:
+  nanoseconds in orc files, which Spark cuts too.
 - parquet, orc and avro: with `as_spark` too, a text that is not UTF-8 and a date or time outside the years 1 to 9999
   are malformed, also inside structs, arrays and maps: other readers would refuse the whole file of the table.
 - csv with `header` or `multiLine`, and in other encodings than UTF-8, is checked as plain csv is. A text with U+FFFD

@@ -137,8 +137,16 @@ def acquire(paths: PipelinePaths, *, run_id: str, command: str, expires_after_se
     """Take the lease of a pipeline for ``run_id``; ``command`` is shown to whoever is refused meanwhile.
 
     The module says when a holder is replaced, and when this call waits for a sign of life first. A parked lease is
-    resumed at once by its own run. Raises TryAgainError LEASE_HELD with the holder, since when, and when it expires.
+    resumed at once by its own run. Raises TryAgainError LEASE_HELD with the holder, since when, and when it expires,
+    and what :func:`tidegate.storage.name_cause` makes of a folder that cannot be written to.
     """
+    try:
+        return _acquire(paths, run_id, command, expires_after_seconds)
+    except OSError as error:
+        raise storage.name_cause(error, paths.state, paths.state) or error from error
+
+
+def _acquire(paths: PipelinePaths, run_id: str, command: str, expires_after_seconds: float) -> Lease:
     folder = paths.lease
     while True:
         found = _read_highest(folder)

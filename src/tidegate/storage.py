@@ -52,10 +52,13 @@ def disk_full(path: Path | str) -> TryAgainError:
         "DISK_FULL",
         f"no space left on the device that holds {path}",
         where=str(path),
-        next_run="starts where this one stopped; nothing is lost",
+        next_run=GOES_ON,
         fix=f"free space (df -h {Path(path).parent}), then run again",
     )
 
+
+GOES_ON = "goes on with what this one had begun, if it had; nothing is lost"
+"""What the next run does after one that the operating system stopped, wherever that was."""
 
 _TAKEN = ".taken"
 """How the name of a file ends while it is taken away; before it stand digits of the digest of what should go."""
@@ -65,17 +68,17 @@ _WANTED_DIGITS = 16
 _NOT_WHAT_IT_SHOULD_BE = (errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG)
 
 
-def name_cause(error: BaseException, folder: Path | str) -> TryAgainError | None:
+def name_cause(error: BaseException, folder: Path | str, state: Path | None = None) -> TryAgainError | None:
     """The error for a call of the operating system that failed on a full disk, a missing permission, a read-only file
     system, or on a file where a folder should be; None for all else. ``folder`` is what is named where the call names
-    nothing."""
+    nothing; ``state`` is as for :func:`not_permitted`."""
     if not isinstance(error, OSError):
         return None
     if is_disk_full(error):
         return disk_full(error.filename or folder)
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return not_permitted(
-            [Path(os.fsdecode(name)) for name in (error.filename2, error.filename) if name] or [folder]
+            [Path(os.fsdecode(name)) for name in (error.filename2, error.filename) if name] or [folder], state
         )
     if error.errno in _NOT_WHAT_IT_SHOULD_BE and error.filename:
         name = os.fsdecode(error.filename)
@@ -83,16 +86,16 @@ def name_cause(error: BaseException, folder: Path | str) -> TryAgainError | None
             "PATH_UNUSABLE",
             f"{name}: {error.strerror}",
             where=name,
-            next_run="starts where this one stopped; nothing is lost",
+            next_run=GOES_ON,
             fix=f"look at what is there (namei -l {shlex.quote(name)}) and put it right, or correct the path in "
             "tidegate.yaml; then run the same command again",
         )
     return None
 
 
-def not_permitted(paths: Sequence[Path | str]) -> TryAgainError:
+def not_permitted(paths: Sequence[Path | str], state: Path | None = None) -> TryAgainError:
     """The error for a file or folder that this user may not read or write: the one of ``paths``, or above them, that
-    refuses it."""
+    refuses it. Inside the folder ``state``, which runs fill, one that belongs to another user is not the only one."""
     there = [_find_existing(Path(path)) for path in paths]
     refused, mode = there[0], os.W_OK
     wanted = [(one, os.R_OK | os.X_OK if one.is_dir() else os.R_OK) for one in there]
@@ -101,20 +104,24 @@ def not_permitted(paths: Sequence[Path | str]) -> TryAgainError:
         if not os.access(place, right, effective_ids=True):
             refused, mode = place, right
             break
-    user = _find_user()
+    user = _find_user(os.geteuid())
     if mode == os.W_OK and os.statvfs(refused).f_flag & os.ST_RDONLY:
         what, fix = f"the file system that holds {refused} is read-only", "mount it writable (findmnt -T "
         fix += f"{shlex.quote(str(refused))} names it)"
     else:
         what = f"user {user} may not {'write to' if mode == os.W_OK else 'read'} {refused}"
-        own = refused.stat().st_uid == os.geteuid()
+        owner = refused.stat().st_uid
+        own = owner == os.geteuid()
+        if not own and state is not None and refused.is_relative_to(state):
+            what += f", which belongs to {_find_user(owner)}; all of {state} must belong to {user}"
+            refused = state
         quoted = shlex.quote(str(refused))
         fix = f"chmod -R u+rwX {quoted}" if own else f"sudo chown -R {user} {quoted}"
     return TryAgainError(
         "NOT_WRITABLE" if mode == os.W_OK else "NOT_READABLE",
         what,
         where=str(refused),
-        next_run="starts where this one stopped; nothing is lost",
+        next_run=GOES_ON,
         fix=f"{fix}, then run the same command again",
     )
 
@@ -126,11 +133,11 @@ def _find_existing(path: Path) -> Path:
     return path
 
 
-def _find_user() -> str:
+def _find_user(number: int) -> str:
     try:
-        return pwd.getpwuid(os.geteuid()).pw_name
+        return pwd.getpwuid(number).pw_name
     except KeyError:
-        return str(os.geteuid())
+        return str(number)
 
 
 def fsync_dir(path: Path) -> None:

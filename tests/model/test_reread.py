@@ -18,6 +18,7 @@ from tests.model.world import NAME, WHOLE_FILE, Shape, World, read_log, read_pla
 from tidegate.errors import HeldError, SourceLostError, TidegateError, UsageError
 from tidegate.operate.outlook import plan_pipeline
 from tidegate.operate.status import project_status
+from tidegate.project import PipelinePaths
 from tidegate.reports.report import load_report
 from tidegate.reports.verdicts import Decision, Ruling, load_verdict, save_decision, save_verdict
 from tidegate.restart.reread import look_at_reread
@@ -80,6 +81,39 @@ def test_what_is_held_again_can_be_decided_again(make: Make, shape: Shape) -> No
     assert isinstance(world.decide("reread", "r2").error, HeldError)
     assert world.decide("discard", "r2").error is None
     world.settle("release")
+
+
+@pytest.mark.parametrize("shape", ["kafka", "files"])
+@pytest.mark.parametrize("ruling", ["release", "discard"])
+@pytest.mark.parametrize("held_again", [False, True])
+def test_what_was_released_or_discarded_is_decided_already(
+    make: Make, shape: Shape, ruling: str, held_again: bool
+) -> None:
+    world = make(shape)
+    if held_again:
+        assert isinstance(world.decide("reread", "r2").error, HeldError)
+    assert world.decide(ruling, "r2").error is None
+    with pytest.raises(UsageError) as by_dry_run:
+        look_at_reread(world.project, NAME, "r2")
+    for refused in (world.decide("reread", "r2").error, by_dry_run.value):
+        assert isinstance(refused, UsageError) and (refused.code, refused.exit_code) == ("DECIDED_ALREADY", 64)
+        assert f"decided to {ruling} it at " in refused.message and refused.message.endswith(", and that was done")
+        assert refused.where == f"run r2 of pipeline {NAME}"
+    world.settle("discard")
+
+
+def test_of_two_decisions_the_first_is_told_to_the_second_person(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second person was asleep between looking and writing."""
+    world = make("files")
+
+    def too_late(paths: PipelinePaths, decision: Decision) -> None:
+        save_decision(paths, replace(decision, decision="discard", who="bob@host"))
+        save_decision(paths, decision)
+
+    monkeypatch.setattr("tidegate.restart.reread.save_decision", too_late)
+    refused = world.decide("reread", "r2").error
+    assert isinstance(refused, UsageError) and refused.code == "DECIDED_ALREADY"
+    assert "bob@host decided to discard it" in refused.message
 
 
 @pytest.mark.parametrize("shape", ["kafka", "files"])

@@ -40,6 +40,30 @@ def test_csv_in_wide_characters(spark: SparkSession, tmp_path: Path) -> None:
     flow.expect("id n", [row for name in made for row in ((f"{name}\u0a0d\u010a", 1), ("b", 2), ("d", 4))])
 
 
+def test_csv_in_one_byte_encodings(spark: SparkSession, tmp_path: Path) -> None:
+    made: dict[str, tuple[str, dict[str, Any]]] = {
+        "west": ("windows-1252", {"header": True, "sep": ";"}),
+        "euro": ("ISO-8859-15", {}),
+        "many": ("windows-1252", {"header": True, "multiLine": True}),
+    }
+    specs = "".join(
+        source(name, "id STRING, n INT", format="csv", settle="0 seconds", options={"encoding": encoding, **more})
+        for name, (encoding, more) in made.items()
+    )
+    transform = "def transform(west, euro, many):\n    return west.unionByName(euro).unionByName(many)\n"
+    flow = make_streaming(tmp_path, spark, "sources:\n" + specs, transform)
+    for name, (encoding, more) in made.items():
+        folder = tmp_path / "data/in" / name
+        folder.mkdir(parents=True)
+        comma = more.get("sep", ",")
+        lines = [f"{name} ÄÖÜ äöüß €{comma}1", f"é{comma}2", f"x{comma}x"]
+        lines = [f"id{comma}n", *lines] if more.get("header") else lines
+        (folder / "a.csv").write_bytes("\n".join(lines).encode(encoding))
+    rows = flow.run()["rows"]
+    assert (rows["read"], rows["malformed"], rows["published"]) == (9, 3, 6)
+    flow.expect("id n", [row for name in made for row in ((f"{name} ÄÖÜ äöüß €", 1), ("é", 2))])
+
+
 @pytest.mark.parametrize("more", [{}, {"options": {"multiLine": True}}], ids=["lines", "documents"])
 def test_compressed_files(spark: SparkSession, tmp_path: Path, more: dict[str, Any]) -> None:
     flow = make_streaming(tmp_path, spark, "sources:\n" + source("docs", "id STRING", **more))

@@ -87,7 +87,7 @@ def test_a_change_stays_in_status_until_it_is_acknowledged(bench: Bench) -> None
         (change,) = bench.row["changed"]
         assert (change["path"], change["how"], change["unread_bytes"]) == ("inbox/a.csv", "was rewritten", 6)
         assert any("tidegate acknowledge orders" in note for note in bench.row["notes"])
-        assert needs_a_person([bench.row]) == ["orders: 1 changed files are not acknowledged"]
+        assert needs_a_person([bench.row]) == ["orders: 1 changed file is not acknowledged"]
         bench.run()
     assert bench.run()["outcome"] == "nothing_new"
     assert bench.acknowledge("inbox/a.csv")["left"] == 0

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +75,27 @@ def test_list_names_a_bad_spec_in_its_own_row(root: Path) -> None:
     assert rows["first"]["sources"] == {"s": "files"} and rows["first"]["error"] is None
     assert rows["broken"]["error"]["code"] == "BAD_SPEC" and rows["broken"]["error"]["faults"]
     assert [line.split()[0] for line in ask(root, "list").stdout.splitlines()[1:]] == ["broken", "first", "second"]
+
+
+def test_a_terminal_that_has_no_umlauts(root: Path) -> None:
+    spec = root / "jobs/first/pipeline.yaml"
+    spec.write_text(spec.read_text().replace("schedule: null", "schedule: null\ndescription: Aufträge für 5 €"))
+    ascii_only = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
+    for command in (("list",), ("list", "--json"), ("status", "jährlich")):
+        done = subprocess.run(
+            [sys.executable, "-m", "tidegate.cli.main", "--project", str(root), *command],
+            env=ascii_only,
+            capture_output=True,
+            check=False,
+        )
+        shown, told = done.stdout.decode("ascii"), done.stderr.decode("ascii")
+        assert "Traceback" not in told, told
+        if command == ("list", "--json"):
+            assert "Aufträge für 5 €" in [row["description"] for row in json.loads(shown)]
+        elif command == ("list",):
+            assert done.returncode == 0 and r"Auftr\xe4ge f\xfcr 5 \u20ac" in shown
+        else:
+            assert done.returncode == 64 and told.startswith("BAD_NAME: ") and "hrlich" in told
 
 
 def test_several_pipelines_each_with_its_own_outcome(root: Path) -> None:

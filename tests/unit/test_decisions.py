@@ -261,13 +261,15 @@ def test_a_decision_on_a_run_that_was_published_is_told_how_it_ended_and_what_re
     held.hold()
     held.decide("discard")
     held.run("R2", GOOD)
-    outcomes = {"R1": "discarded", "R2": "published"}
-    for run_id, outcome in outcomes.items():
+    told = {
+        "R1": ("DECIDED_ALREADY", " decided to discard it at "),
+        "R2": ("NOT_HELD", f"run R2 of {NAME} is not held, it is published: "),
+    }
+    for run_id, (code, words) in told.items():
         with pytest.raises(UsageError) as refused:
             look_at_reread(held.project, NAME, run_id)
         error = refused.value
-        assert (error.code, error.exit_code) == ("NOT_HELD", 64)
-        assert error.message.startswith(f"run {run_id} of {NAME} is not held, it is {outcome}: ")
+        assert (error.code, error.exit_code) == (code, 64) and words in error.message
         assert "corrected copy under a new name" in str(error.fix)
         assert f"tidegate repair {NAME} --rebuild --dry-run" in str(error.fix)
     with pytest.raises(UsageError) as unknown:

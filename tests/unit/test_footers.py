@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import struct
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,54 @@ def test_what_spark_itself_wrote_in_96_bits_is_no_fault(tmp_path: Path) -> None:
     schema = "at TIMESTAMP, inner STRUCT<at: TIMESTAMP, more: ARRAY<TIMESTAMP>>"
     assert read_footers(tmp_path, ["old.parquet"], _spec(schema)) == {}
     assert find_conflicts(tmp_path, {"old.parquet": "old", "new.parquet": "new"}, "parquet") is None
+
+
+def _write_96_bits(path: Path, moments: list[str | None]) -> None:
+    """Moments with nine decimals, alone and inside a struct, a list and a map."""
+    import numpy as np
+
+    flat = pa.array(np.array([one or "NaT" for one in moments], "datetime64[ns]"))
+    length = len(moments)
+    offsets = pa.array(range(length + 1), pa.int32())
+    listed = pa.ListArray.from_arrays(offsets, flat)
+    mapped = pa.MapArray.from_arrays(offsets, pa.array(["k"] * length), flat)
+    inner = pa.StructArray.from_arrays([flat, listed], ["at", "more"])
+    table = pa.table({"at": flat, "inner": inner, "by": mapped, "n": pa.array(range(length))})
+    pq.write_table(table, path, use_deprecated_int96_timestamps=True, row_group_size=2)
+
+
+_IN_96_BITS = "at TIMESTAMP, Inner STRUCT<at: TIMESTAMP, more: ARRAY<TIMESTAMP>>, by MAP<STRING, TIMESTAMP>, n BIGINT"
+_CUT = "holds nanoseconds (INT96), which Spark cuts to microseconds: write with coerce_timestamps='us'"
+
+
+def test_nanoseconds_in_96_bits_are_found_by_the_values(tmp_path: Path) -> None:
+    whole: list[str | None] = ["2026-01-31T12:00:00.123456000", None, "1950-06-01T00:00:00.000001000"]
+    _write_96_bits(tmp_path / "whole.parquet", whole)
+    _write_96_bits(tmp_path / "fine.parquet", [*whole, "2026-01-31T12:00:00.123456001"])
+    _write_96_bits(tmp_path / "early.parquet", [*whole, "1950-06-01T00:00:00.000001999"])
+    names = ["whole.parquet", "fine.parquet", "early.parquet"]
+    found = read_footers(tmp_path, names, _spec(_IN_96_BITS))
+    places = ("at", "Inner.at", "Inner.more[]", "by{}")
+    assert found == dict.fromkeys(names[1:], Footer((), "; ".join(f"{place} {_CUT}" for place in places)))
+    as_spark = _spec(_IN_96_BITS).model_copy(update={"values": "as_spark"})
+    assert read_footers(tmp_path, names, as_spark) == {}
+    undeclared = read_footers(tmp_path, names, _spec("n BIGINT"))
+    assert {footer.fault for footer in undeclared.values()} == {None}
+
+
+def test_years_in_96_bits_beyond_what_64_bits_of_nanoseconds_hold(tmp_path: Path) -> None:
+    """Arrow gives 9999-12-31 as a moment of 1816: the bits above are lost, and digits that nobody wrote appear."""
+    _write_96_bits(tmp_path / "a.parquet", ["1816-03-30T05:56:08.066277376"])
+    data = (tmp_path / "a.parquet").read_bytes()
+    written, meant = (struct.pack("<qi", *one) for one in (_days_of(1816, 3, 30), (0, 5373484)))
+    assert data.count(written) >= 4
+    (tmp_path / "a.parquet").write_bytes(data.replace(written, meant))
+    assert read_footers(tmp_path, ["a.parquet"], _spec(_IN_96_BITS)) == {}
+
+
+def _days_of(year: int, month: int, day: int) -> tuple[int, int]:
+    nanos = (5 * 3600 + 56 * 60 + 8) * 10**9 + 66277376
+    return nanos, dt.date(year, month, day).toordinal() + 1721425
 
 
 def test_columns_that_are_not_declared_are_not_read_and_no_fault(tmp_path: Path) -> None:

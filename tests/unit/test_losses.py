@@ -217,6 +217,35 @@ def test_a_recreated_topic_with_a_batch_in_flight(flow: Flow) -> None:
     assert (flow.spark.staged - before).total() == 1800
 
 
+GONE = {
+    "created again": ({0: 0, 1: 0}, "partition 0 from offset 100 on: the topic was deleted and created again"),
+    "a partition fewer": ({0: 100}, "partition 1 from offset 100 on: the partition is gone"),
+    "deleted": (None, "partition 0 from offset 100 on: the topic was deleted"),
+}
+
+
+@pytest.mark.parametrize("how", GONE)
+@pytest.mark.parametrize("waiting", [False, True])
+def test_where_nothing_was_waiting_no_loss_is_claimed(flow: Flow, how: str, waiting: bool) -> None:
+    """What was read was all that was known of; of records that came since nobody knows."""
+    if waiting:
+        flow.plan_batch(500, 500)
+    end, told = GONE[how]
+    flow.broker.ids["t"] = "another" if how == "created again" else "id-t"
+    flow.broker.end = {} if end is None else {"t": end}
+    message = flow.refused("KAFKA_LOSS").message
+    lost = "Kafka no longer has records that this pipeline is owed: "
+    none = "no record that tidegate knew of is lost; of any that came later it cannot tell: "
+    assert message.startswith(lost if waiting else none) and told in message
+    assert flow.run("known")["accepted_loss"]["sources"]["s"]["ranges"]
+
+
+def test_what_the_new_topic_has_lost_already_is_known(flow: Flow) -> None:
+    flow.broker.ids["t"] = "another"
+    flow.broker.begin, flow.broker.end = {"t": {0: 20, 1: 0}}, {"t": {0: 30, 1: 0}}
+    assert flow.refused("KAFKA_LOSS").message.startswith("Kafka no longer has records that this pipeline is owed: ")
+
+
 @pytest.mark.parametrize("reason", ["", "  \t"])
 def test_a_loss_is_accepted_with_a_reason(flow: Flow, reason: str) -> None:
     for act in (run_pipeline, ingest_run):

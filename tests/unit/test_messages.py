@@ -138,6 +138,17 @@ def test_a_rebuild_where_nothing_disagrees(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bench = Bench(tmp_path, monkeypatch, runs=0)
+    show_repair(repair_pipeline(bench.project, NAME, dry_run=True, rebuild=True))
+    assert capsys.readouterr().out == (
+        "clicks: nothing disagrees; a new table was asked for\n"
+        "  choice: leave the table as it is: `tidegate run clicks` goes on with it\n"
+        "  choice: `tidegate repair clicks --rebuild`: a new table from all that the sources still have; "
+        "the old one is set aside\n"
+        f"  would: set table and quarantine aside, as hidden folders beside {bench.paths.table}\n"
+        "  would: end the query in the logs, and leave its checkpoint where it is, unused\n"
+        '  would: start source s at {"t": {"0": 0}}\n'
+        "  would: begin a new checkpoint with the next run\n"
+    )
     show_repair(repair_pipeline(bench.project, NAME, dry_run=False, rebuild=True))
     assert capsys.readouterr().out == (
         "clicks: nothing disagrees; a new table was asked for\n"
@@ -147,7 +158,7 @@ def test_a_rebuild_where_nothing_disagrees(
         "  did: begin a new checkpoint with the next run\n"
     )
     assert bench.run() == "published"
-    assert "did: read 1 files that the table's log does not hold" in "\n".join(
+    assert "did: read 1 file that the table's log does not hold" in "\n".join(
         f"did: {one}" for one in repair_pipeline(bench.project, NAME, dry_run=False, rebuild=True)["actions"]
     )
     assert bench.run("again") == "published"

@@ -32,7 +32,7 @@ def expected(folder: Path) -> str:
     return (
         f"NOT_WRITABLE: user {pwd.getpwuid(os.geteuid()).pw_name} may not write to {folder}\n"
         f"  where: {folder}\n"
-        "  next run: starts where this one stopped; nothing is lost\n"
+        "  next run: goes on with what this one had begun, if it had; nothing is lost\n"
         f"  fix: chmod -R u+rwX {folder}, then run the same command again"
     )
 
@@ -73,6 +73,39 @@ def test_the_lease(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypat
     assert ended.value.code == 75 and capsys.readouterr().err == expected(folder) + "\n"
     with not_writable(folder), pytest.raises(TryAgainError, match="NOT_WRITABLE"):
         steps.audit_run(held.project, NAME, "R1")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a folder to another user")
+@pytest.mark.parametrize(("command", "first"), [("run", "lease"), ("run", "ledger"), ("repair", "lease")])
+def test_a_state_folder_of_another_user_is_named_whole(
+    tmp_path: Path, command: str, first: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever takes the lease folder over alone is refused by the next file."""
+    (tmp_path / "tidegate.yaml").write_text("version: 1\n")
+    (tmp_path / "jobs/orders").mkdir(parents=True)
+    (tmp_path / "inbox").mkdir()
+    (tmp_path / "jobs/orders/pipeline.yaml").write_text(
+        "version: 1\nname: orders\nschedule: null\n"
+        "sources: {s: {type: files, path: inbox, format: csv, schema: id STRING}}\n"
+    )
+    monkeypatch.setattr(sys, "argv", ["tidegate", "--project", str(tmp_path), "run", "orders"])
+    with pytest.raises(SystemExit):
+        main()
+    state = tmp_path / "data/state/orders"
+    foreign = [state / "lease"] if first == "lease" else [*state.glob("ledger*"), state]
+    for path in foreign:
+        os.chown(path, 12345, -1)
+    capsys.readouterr()
+    monkeypatch.setattr(sys, "argv", ["tidegate", "--project", str(tmp_path), command, "orders"])
+    (tmp_path / "aside").mkdir()
+    with not_writable(tmp_path / "aside"), pytest.raises(SystemExit) as ended:
+        main()
+    told, user = capsys.readouterr().err, pwd.getpwuid(0).pw_name
+    assert ended.value.code == 75 and told.startswith(f"NOT_WRITABLE: user {user} may not write to {state}"), told
+    assert f", which belongs to 12345; all of {state} must belong to {user}\n" in told
+    assert f"  fix: sudo chown -R {user} {state}, then run the same command again\n" in told
+    for path in foreign:
+        os.chown(path, 0, -1)
 
 
 def test_any_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,7 +64,7 @@ def test_kinds_are_those_of_the_code() -> None:
 def test_what_is_not_in_a_schema_does_not_fit(tmp_path: Path) -> None:
     make_settled(make_project(tmp_path), "flow")
     rows = json.loads(ask(tmp_path, "status"))
-    for key, value in (("backlog", "s 1 files"), ("more", 1)):
+    for key, value in (("backlog", "s 1 file"), ("more", 1)):
         with pytest.raises(jsonschema.ValidationError):
             check_output("status", json.dumps([{**rows[0], key: value}]))
 

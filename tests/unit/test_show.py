@@ -1,4 +1,4 @@
-"""What commands print of causes."""
+"""What commands print of causes, and of counts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
-from tidegate.cli.show import show_causes
+from tidegate.cli.show import show_causes, show_report
+from tidegate.driver.progress import describe_event
+from tidegate.reports.report import new_report
+from tidegate.words import count_of
 
 
 def _row(detail: str | None, example: str | None) -> dict[str, Any]:
@@ -49,3 +52,27 @@ def test_an_example_without_a_visible_character_is_shown_as_python_writes_it(
 ) -> None:
     show_causes([_row("not a JSON object", " \0")])
     assert "  like: ' \\x00'" in capsys.readouterr().out
+
+
+def test_counts_agree_with_their_nouns(capsys: pytest.CaptureFixture[str]) -> None:
+    told = [count_of(number, "file") for number in (0, 1, 2, 1000)]
+    assert told == ["0 files", "1 file", "2 files", "1,000 files"]
+    assert [count_of(number, "batch", "batches") for number in (1, 2)] == ["1 batch", "2 batches"]
+    report = new_report("orders", "r1")
+    report.outcome, report.sources = "published", {"s": {"rows": 1, "files": 1, "bytes": 1}}
+    report.table = {"path": "t", "version": 1, "rows_added": 1, "files_added": 1}
+    report.quality = {"verdict": "failed", "results": [_result(1), _result(None)]}
+    show_report(report.to_dict())
+    shown = capsys.readouterr().out
+    assert "  source s: 1 row, 1 file, 1 byte\n" in shown and "version 1  +1 row in 1 file\n" in shown
+    assert "  quality: failed, 2 rules\n" in shown and "(kind): 1 row\n" in shown
+    report.quality["results"].pop()
+    show_report(report.to_dict())
+    assert "  quality: failed, 1 rule\n" in capsys.readouterr().out
+    event = {"event": "progress", "batch": 0, "files": 1, "rows": 2}
+    assert describe_event(event) == "progress: batch 0 | 1 file | 2 rows"
+
+
+def _result(count: int | None) -> dict[str, Any]:
+    rule = {"rule": "r", "type": "kind", "severity": "critical", "success": False}
+    return {**rule, "unexpected_count": count, "observed_value": None}

@@ -594,3 +594,27 @@ def test_folders_that_links_may_lead_to(tmp_path: Path) -> None:
     source = load(tmp_path, GOOD + "    follow_links: [/mnt/archive, ../other]\n").sources["orders"]
     assert isinstance(source, FilesSource) and source.follow_links == ["/mnt/archive", "../other"]
     assert "is a URI" in one_fault(tmp_path, GOOD + "    follow_links: [s3a://bucket/x]\n")
+
+
+@pytest.mark.parametrize(
+    ("key", "typo"),
+    [("format", "fromat"), ("path", "paht"), ("type", "tpye")],
+)
+def test_behind_a_misspelt_key_that_is_needed_the_rest_is_checked_too(tmp_path: Path, key: str, typo: str) -> None:
+    text = GOOD.replace(f"    {key}:", f"    {typo}:").replace("at TIMESTAMP", "price DOUBEL")
+    found = [line.partition(" | ")[0] for line in faults_of(tmp_path, text + "    options: {encodign: UTF-8}\n")]
+    assert [line.partition(": ")[2] for line in found] == [
+        f"sources.orders.{key}: the key is missing",
+        f"sources.orders.{typo}: unknown key '{typo}'",
+        "sources.orders.schema: not a schema in Spark's DDL: column price: there is no type 'DOUBEL'",
+        "sources.orders.options.encodign: 'encodign' is not a reader option for json files",
+    ]
+
+
+def test_what_a_misspelt_key_holds_is_checked_too(tmp_path: Path) -> None:
+    found = faults_of(tmp_path, GOOD.replace("format: json", "fromat: jsno").replace("BIGINT", "BIGNIT"))
+    assert [line.partition(" | ")[0].partition(": ")[2] for line in found] == [
+        "sources.orders.format: the key is missing",
+        "sources.orders.fromat: unknown key 'fromat'",
+        "sources.orders.schema: not a schema in Spark's DDL: column id: there is no type 'BIGNIT'",
+    ]

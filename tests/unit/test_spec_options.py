@@ -6,13 +6,14 @@ import pytest
 
 from tidegate.sources.kafka import settings as broker_side
 from tidegate.spec.kafka_options import check_client_options
-from tidegate.spec.models import FilesSource, KafkaSource
+from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
 from tidegate.spec.reader_options import (
     KAFKA_STREAM_OPTIONS,
     check_reader_options,
     list_allowed,
     parser_options,
 )
+from tidegate.spec.source_checks import check_source
 
 
 def files(format_: str, **options: object) -> FilesSource:
@@ -108,6 +109,36 @@ def test_bad_options(source, expected):
     found = check(source)
     assert len(found) == 1, found
     assert expected in found[0]
+
+
+FRACTIONS = [
+    ("files", "csv", "id INT, price DOUBLE", "de-DE", "column price"),
+    ("kafka", "csv", "price FLOAT, weight DOUBLE", "fr", "columns price, weight"),
+    ("files", "xml", "id INT, lines ARRAY<STRUCT<sku: STRING, `net price`: DOUBLE>>", "de", "column lines"),
+    ("files", "xml", "by MAP<STRING, FLOAT>", "pt-BR", "column by"),
+    ("files", "csv", "price DOUBLE", "en-GB", None),
+    ("files", "csv", "price DOUBLE", None, None),
+    ("files", "csv", "price DECIMAL(12,2), note STRING", "de-DE", None),
+    ("files", "json", "price DOUBLE", "de-DE", None),
+]
+
+
+@pytest.mark.parametrize(("type_", "format_", "schema", "locale", "named"), FRACTIONS)
+def test_fractions_that_do_not_follow_the_locale(type_, format_, schema, locale, named):
+    options = ({"rowTag": "o"} if format_ == "xml" else {}) | ({} if locale is None else {"locale": locale})
+    place = {"path": "in"} if type_ == "files" else {"topics": ["t"]}
+    source = {"type": type_, **place, "format": format_, "schema": schema, "options": options}
+    spec = PipelineSpec.model_validate({"version": 1, "name": "flow", "schedule": None, "sources": {"s": source}})
+    found = check_source("s", spec.sources["s"], spec)
+    if named is None:
+        assert found == []
+        return
+    [fault] = found
+    assert fault.path == ("sources", "s", "schema")
+    assert fault.message == (
+        f"{named}: Spark reads DOUBLE and FLOAT with a decimal point, whatever the option locale ({locale}) says"
+    )
+    assert fault.fix == "declare DECIMAL, which follows the locale, such as DECIMAL(18,4); or remove the option locale"
 
 
 def test_the_parser_takes_its_own_options():

@@ -6,6 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.held import GOOD, Held, commands
+from tests.storage_calls import KilledHere, kill
+from tidegate.cli.show import show_report
+from tidegate.driver.progress import describe_report
 from tidegate.driver.submit import SubmitPlan
 from tidegate.errors import SourceLostError, TryAgainError, UsageError
 from tidegate.lease import acquire
@@ -70,3 +74,33 @@ def test_a_run_id_that_cannot_be_one(project: Project, run_id: str) -> None:
     with pytest.raises(UsageError) as refused:
         run_pipeline(project, NAME, run_id, submit=no_spark)
     assert refused.value.code == "BAD_RUN_ID"
+
+
+@pytest.mark.parametrize("rows", [GOOD, GOOD[:1]], ids=["rows", "a row"])
+def test_who_finishes_a_publish_of_a_killed_run_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], rows: list[dict[str, int]]
+) -> None:
+    held = Held(tmp_path)
+    told = f"finished run R1: published {len(rows)} row{'s' if len(rows) > 1 else ''}"
+    with commands(lambda: held):
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(KilledHere):
+            patch.setattr("tidegate.gate.increment.finish_intent", lambda *a, **how: kill("the publish"))
+            held.run("R1", rows)
+        report = held.run("R2")
+        assert (report["outcome"], report["notes"]) == ("nothing_new", [told])
+        assert held.run("R2") == report
+        assert held.run("R3")["notes"] == []
+    show_report(report)
+    assert f"  note: {told}\n" in capsys.readouterr().out
+    assert describe_report(report).endswith(f" | note: {told}")
+
+
+def test_who_carries_out_a_decision_on_another_run_says_so(tmp_path: Path) -> None:
+    held = Held(tmp_path)
+    with commands(lambda: held):
+        held.hold("R1")
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(KilledHere):
+            patch.setattr("tidegate.gate.increment.publish_increment", lambda *a: kill("the decision"))
+            held.decide("discard")
+        report = held.run("R2", GOOD)
+    assert (report["outcome"], report["notes"]) == ("published", ["finished run R1: discarded 3 rows"])

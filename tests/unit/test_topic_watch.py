@@ -6,7 +6,9 @@ import pytest
 
 from tests.fake_kafka import FakeBroker
 from tidegate.errors import SourceLostError, UsageError
+from tidegate.sources.kafka.offsets import resolve_birth
 from tidegate.sources.kafka.topics import TopicWatch
+from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
 
 
 def test_a_topic_that_is_another_one_now() -> None:
@@ -20,6 +22,23 @@ def test_a_topic_that_is_another_one_now() -> None:
     assert "topic b was deleted and created again while batch 7 was read" in told.value.message
     del broker.end["b"]
     watch.check(7)  # gone: what was read was read before
+
+
+def test_topics_that_are_missing_are_told_with_the_brokers_that_were_asked() -> None:
+    options = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "ann",
+        "sasl.password": "hush-hush",
+    }
+    kafka = ProjectKafkaSpec(bootstrap_servers="kafka-1:9092,kafka-2:9092", options=dict(options))
+    source = KafkaSource(type="kafka", topics=["orders", "clicks"], format="text")
+    with pytest.raises(SourceLostError) as told:
+        resolve_birth(kafka, source, FakeBroker({"clicks": {0: 0}}, {"clicks": {0: 0}}))
+    assert told.value.code == "TOPIC_MISSING"
+    asked = "the Kafka brokers at kafka-1:9092,kafka-2:9092 were asked: "
+    assert told.value.message == f"{asked}topic orders does not exist"
+    assert "kafka.bootstrap_servers in tidegate.yaml" in str(told.value.fix) and "hush" not in str(told.value)
 
 
 def test_brokers_of_another_cluster() -> None:

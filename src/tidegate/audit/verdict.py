@@ -21,6 +21,7 @@ from tidegate.audit.engine import RuleResult
 from tidegate.audit.suite import SuiteSpec
 from tidegate.errors import DefectError
 from tidegate.spec.models import QualitySpec
+from tidegate.words import count_of
 
 VerdictName = Literal["passed", "warned", "failed", "unchecked"]
 
@@ -150,9 +151,9 @@ class WholeFiles:
 
     def describe(self) -> str:
         """``2 files are in quarantine whole (3,400 bytes, 1,200 rows by their footers)``."""
-        told = [f"{self.bytes:,} bytes"]
+        told = [count_of(self.bytes, "byte")]
         if self.untold < self.files:
-            told.append(f"{self.rows:,} rows by their footers")
+            told.append(f"{count_of(self.rows, 'row')} by their footers")
         if self.untold:
             told.append("rows unknown" if self.untold == self.files else f"{self.untold:,} of them with unknown rows")
         return f"{self.files:,} {'file is' if self.files == 1 else 'files are'} in quarantine whole ({', '.join(told)})"
@@ -234,7 +235,7 @@ def judge_share(aside: SetAside, quality: QualitySpec, *, is_unknown: bool = Fal
 
 def _describe(result: RuleResult) -> str:
     if result.unexpected_count is not None:
-        return f"{result.unexpected_count} rows offend it"
+        return f"{count_of(result.unexpected_count, 'row offends', 'rows offend')} it"
     if isinstance(result.observed_value, (int, float, str)):
         return f"observed {result.observed_value}"
     return "it does not hold for the increment"

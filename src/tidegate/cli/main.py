@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import signal
 import sys
@@ -69,6 +70,9 @@ def _main(
 
 def main() -> NoReturn:
     """Entry point: runs a command, prints an error as people read it, and exits with its code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a letter that the terminal lacks must not end a command
     signal.signal(signal.SIGTERM, _stop)
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as a shell starts what runs in the background
         signal.signal(signal.SIGINT, _stop)  # typer would end a command without a word
@@ -97,7 +101,7 @@ def main() -> NoReturn:
 
 def _fail(error: TidegateError) -> NoReturn:
     if "--json" in sys.argv and not _state["printed"]:  # one document: a failed run's report holds its error already
-        print(json.dumps({"error": error.to_dict()}, indent=1, ensure_ascii=False))
+        print(_dump({"error": error.to_dict()}))
     print(str(error), file=sys.stderr)
     raise SystemExit(error.exit_code)
 
@@ -125,9 +129,19 @@ def _project() -> Project:
 def _print(value: Any, as_json: bool, show: Callable[[Any], None]) -> None:
     if as_json:
         _state["printed"] = True
-        print(json.dumps(value, indent=1, ensure_ascii=False, default=str))
+        print(_dump(value))
     else:
         show(value)
+
+
+def _dump(value: Any, indent: int | None = 1) -> str:
+    """``value`` as JSON, in letters that stdout has."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False, default=str)
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return json.dumps(value, indent=indent, default=str)
+    return text
 
 
 def _submit(plan: SubmitPlan, *, then_audit: bool = False) -> int:
@@ -246,7 +260,7 @@ def validate(
     for note in list_changed_starts(project, names or None):
         print(f"note: {note}", file=sys.stderr)
     if json_:
-        print(json.dumps([fault.to_dict() for fault in faults], indent=1, ensure_ascii=False))
+        print(_dump([fault.to_dict() for fault in faults]))
     elif faults:
         for fault in faults:
             print(fault)
@@ -394,7 +408,7 @@ def stream(
 
     def tell(report: dict[str, Any]) -> None:
         if json_:
-            print(json.dumps(report, ensure_ascii=False), flush=True)
+            print(_dump(report, indent=None), flush=True)
         else:
             show_report(report)
 

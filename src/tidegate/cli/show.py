@@ -13,6 +13,7 @@ from tidegate.errors import TidegateError
 from tidegate.preflight.definition import Change
 from tidegate.reports.report import ENDED_WITHOUT_REPORT
 from tidegate.staging.manifest import UNKNOWN_NAMES_AT_MOST
+from tidegate.words import count_of
 
 if TYPE_CHECKING:
     from tidegate.scaffold.write import Scaffold
@@ -55,7 +56,7 @@ def show_report(report: Mapping[str, Any]) -> None:
     if table.get("version") is not None:
         print(
             f"  table: {table['path']}  version {table['version']}  "
-            f"+{table['rows_added']:,} rows in {table['files_added']} files"
+            f"+{count_of(table['rows_added'], 'row')} in {count_of(table['files_added'], 'file')}"
         )
     for note in report.get("notes") or ():
         print(f"  note: {note}")
@@ -76,26 +77,28 @@ def show_report(report: Mapping[str, Any]) -> None:
 
 def _state_line(state: Mapping[str, Any]) -> str:
     windows = state["open_windows"]
-    line = f"{state['rows']:,} rows, {state['memory_bytes']:,} bytes"
-    return f"{line}, {len(windows)} windows open from {windows[0][0]} to {windows[-1][1]}" if windows else line
+    line = f"{count_of(state['rows'], 'row')}, {count_of(state['memory_bytes'], 'byte')}"
+    if not windows:
+        return line
+    return f"{line}, {count_of(len(windows), 'window')} open from {windows[0][0]} to {windows[-1][1]}"
 
 
 def show_sinks(sinks: Sequence[Mapping[str, Any]]) -> None:
     """How far each sink is."""
     for sink in sinks:
         had = "nothing yet" if sink["version"] is None else f"up to version {sink['version']}"
-        behind = "it cannot be told how far" if sink["behind"] is None else f"{sink['behind']} versions"
+        behind = "it cannot be told how far" if sink["behind"] is None else count_of(sink["behind"], "version")
         print(f"  sink {sink['name']}: {had}" + (f", behind: {behind}" if sink["behind"] != 0 else ""))
         if sink["error"]:
             print(indent(sink["error"], "    "))
 
 
 def _source_line(source: Mapping[str, Any]) -> str:
-    parts = [f"{source.get('rows', 0):,} rows"]
+    parts = [count_of(source.get("rows", 0), "row")]
     if "files" in source:
-        parts.append(f"{source['files']:,} files")
+        parts.append(count_of(source["files"], "file"))
     if source.get("bytes"):
-        parts.append(f"{source['bytes']:,} bytes")
+        parts.append(count_of(source["bytes"], "byte"))
     if source.get("offsets"):
         spans = [
             f"{topic}[{partition}] {span[0]}..{span[1]}"
@@ -126,7 +129,8 @@ def _source_notes(source: Mapping[str, Any]) -> list[str]:
             continue
         if key == "before_start":
             named = ", ".join(value.get("paths", ())[:5])
-            what += f" ({value['start']}), not read: {value['files']:,} files, {value['bytes']:,} bytes"
+            size = f"{count_of(value['files'], 'file')}, {count_of(value['bytes'], 'byte')}"
+            what += f" ({value['start']}), not read: {size}"
             notes.append(f"{what}, first {named}" if named else what)
             continue
         items = list(value.items()) if isinstance(value, Mapping) else list(value)
@@ -143,19 +147,20 @@ def _note_item(item: Any) -> str:
     if isinstance(item, Mapping):
         path = item.get("path", "")
         if "unread_bytes" in item:
-            return f"{path} ({item['how']}, {item['unread_bytes']:,} bytes)"
+            return f"{path} ({item['how']}, {count_of(item['unread_bytes'], 'byte')})"
         return f"{path} ({item['why']})" if "why" in item else str(path)
     return str(item)
 
 
 def _show_quality(quality: Mapping[str, Any]) -> None:
     results = quality.get("results") or []
-    print(f"  quality: {quality.get('verdict') or 'not judged yet'}" + (f", {len(results)} rules" if results else ""))
+    told = f", {count_of(len(results), 'rule')}" if results else ""
+    print(f"  quality: {quality.get('verdict') or 'not judged yet'}{told}")
     for result in results:
         if not result["success"]:
             count = result["unexpected_count"]
             observed = "does not hold" if result["observed_value"] is None else f"saw {result['observed_value']}"
-            seen = f"{count:,} rows" if count is not None else observed
+            seen = count_of(count, "row") if count is not None else observed
             print(f"    {result['severity']}: {result['rule']} ({result['type']}): {seen}")
     for warning in quality.get("warnings") or ():
         print(f"    warning: {warning}")
@@ -184,8 +189,8 @@ def _show_errors(errors: Sequence[Mapping[str, Any]]) -> None:
 
 def _plan_line(source: Mapping[str, Any]) -> str:
     if "files" in source:
-        return f"{source['files']:,} files, {source['bytes']:,} bytes"
-    return f"{source['pending_offsets']:,} offsets " + _source_line(source).partition(", ")[2]
+        return f"{count_of(source['files'], 'file')}, {count_of(source['bytes'], 'byte')}"
+    return f"{count_of(source['pending_offsets'], 'offset')} " + _source_line(source).partition(", ")[2]
 
 
 def show_status(value: Sequence[Mapping[str, Any]]) -> None:
@@ -214,7 +219,7 @@ def _backlog_text(pipeline: Mapping[str, Any]) -> str:
         unknown = pipeline["backlog_unknown"]
         return f"unknown ({unknown['code']})" if unknown else "unknown"  # what is wrong stands below in full
     return ", ".join(
-        f"{source} {one['files']} files" if "files" in one else f"{source} {one['offsets']} offsets"
+        f"{source} " + (count_of(one["files"], "file") if "files" in one else count_of(one["offsets"], "offset"))
         for source, one in pipeline["backlog"].items()
     )
 
@@ -262,8 +267,9 @@ def show_logs(value: Mapping[str, Any]) -> None:
     print(f"  report: {value['report']}")
     for event in value["progress"]:
         rows = event.get("rows", event.get("numInputRows"))
+        told = count_of(rows, "row") if isinstance(rows, int) else f"{rows} rows"
         when = f"{event['timestamp']} " if event.get("timestamp") else ""
-        print(f"  {when}batch {event.get('batchId')} {event['event']}: {rows} rows")
+        print(f"  {when}batch {event.get('batchId')} {event['event']}: {told}")
     if value["error"]:
         print(indent(str(TidegateError.from_dict(dict(value["error"]))), "  "))
     for log in value["logs"]:
@@ -287,7 +293,7 @@ def show_trial(value: Mapping[str, Any]) -> None:
     print(f"{value['pipeline']}: " + "  ".join(f"{key} {counts[key]:,}" for key in told))
     show_table([{name: _cell(one) for name, one in row.items()} for row in value["rows"][:_TRIED_AT_MOST]])
     if len(value["rows"]) > _TRIED_AT_MOST:
-        print(f"and {len(value['rows']) - _TRIED_AT_MOST} rows more (--json has them)")
+        print(f"and {count_of(len(value['rows']) - _TRIED_AT_MOST, 'row')} more (--json has them)")
     causes: dict[tuple[str, str | None], list[Mapping[str, Any]]] = {}
     for record in value["set_aside"]:
         causes.setdefault((record["reason"], record["detail"]), []).append(record)
@@ -305,7 +311,7 @@ def show_trial(value: Mapping[str, Any]) -> None:
         for name, source in value["looked"].items():
             waiting = [*source["settling"], *source["skipped"]]
             print(
-                f"  source {name}: {source['files']:,} files to read in {source['path']}, "
+                f"  source {name}: {count_of(source['files'], 'file')} to read in {source['path']}, "
                 f"{len(source['settling']):,} settling, {len(source['skipped']):,} skipped"
             )
             for file in waiting[:_WAITING_AT_MOST]:
@@ -341,7 +347,7 @@ def show_state(value: Mapping[str, Any]) -> None:
     """What a query keeps."""
     print(f"{value['pipeline']}: state after batch {value['batch']}")
     for store in value["operators"]:
-        print(f"  {store['operator']} ({store['store']}): {store['count']:,} rows")
+        print(f"  {store['operator']} ({store['store']}): {count_of(store['count'], 'row')}")
         for row in store["rows"]:
             print(f"    {json.dumps(row['key'], ensure_ascii=False)}: {json.dumps(row['value'], ensure_ascii=False)}")
 
@@ -371,7 +377,7 @@ def show_reread(value: Mapping[str, Any]) -> None:
         print(f"  decided, and not done yet: {decided['who']} decided at {decided['at']} to {decided['decision']} it")
     hindrance = value["hindrance"]
     if hindrance is None:
-        print(f"  would: read {value['rows']:,} records again, check them, and publish what passes")
+        print(f"  would: read {count_of(value['rows'], 'record')} again, check them, and publish what passes")
         return
     print(f"  in the way: {hindrance['code']}: {hindrance['message']}")
     print(f"    fix: {hindrance['fix']}")
@@ -424,9 +430,10 @@ def show_acknowledged(value: Mapping[str, Any]) -> None:
     if not value["acknowledged"]:
         print(f"{value['pipeline']}: there is nothing to acknowledge")
     for change in value["acknowledged"]:
-        print(f"acknowledged: {change['path']} {change['how']}, {change['unread_bytes']:,} bytes stay unread")
+        unread = count_of(change["unread_bytes"], "byte stays", "bytes stay")
+        print(f"acknowledged: {change['path']} {change['how']}, {unread} unread")
     if value["left"]:
-        print(f"{value['left']} more are open")
+        print(f"{count_of(value['left'], 'more is open', 'more are open')}")
 
 
 def show_scaffold(written: Scaffold, folder: Path) -> None:

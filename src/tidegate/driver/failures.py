@@ -127,13 +127,13 @@ def _named_paths(causes: Sequence[Cause], state: Path) -> list[Path]:
 
 def _explain_storage(error: BaseException, causes: Sequence[Cause], name: str, state: Path) -> TidegateError | None:
     """A full disk, a checkpoint that somebody else writes, state that cannot be read."""
-    if (known := name_cause(error, state)) is not None:
+    if (known := name_cause(error, state, state)) is not None:
         return known
     if any("No space left on device" in one.text or "Disk quota exceeded" in one.text for one in causes):
         return disk_full(state)  # the operating system's own words, which Java hands on
     if any(one.kind in _NO_PERMISSION or any(words in one.text for words in _DENIED) for one in causes):
         # A folder that cannot have its name, Hadoop reports in the words of one that may not be made.
-        return _explain_partition(causes, name) or not_permitted(_named_paths(causes, state))
+        return _explain_partition(causes, name) or not_permitted(_named_paths(causes, state), state)
     if any(one.condition.startswith("CONCURRENT_STREAM_LOG_UPDATE") for one in causes):
         return TryAgainError(
             "CHECKPOINT_BUSY",

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 MARKER = "TIDEGATE "
+_COUNTED = ("rows", "files", "records")
 
 
 def parse_marker(line: str) -> dict[str, Any] | None:
@@ -38,6 +39,8 @@ def _describe_field(key: str, value: Any) -> str:
         return f"{name}: {'yes' if value else 'no'}"
     if isinstance(value, int | float):
         number = f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
+        if value == 1 and name in _COUNTED:
+            name = name.removesuffix("s")
         return f"{name} {value}" if name == "batch" else f"{number} {name}"
     return f"{name}: {value}"
 
@@ -60,4 +63,5 @@ def describe_report(report: dict[str, Any]) -> str:
     for sink in report.get("sinks") or []:
         if sink["behind"] != 0:
             parts.append(f"sink {sink['name']} is behind" + (f": {sink['error']}" if sink["error"] else ""))
+    parts += [f"note: {note}" for note in report.get("notes") or ()]
     return " | ".join(parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from tidegate.errors import TryAgainError, UsageError
@@ -12,7 +13,7 @@ from tidegate.preflight.facts import Facts
 from tidegate.process.machine import name_person, now_text
 from tidegate.project import PipelinePaths
 from tidegate.recovery.context import RunContext
-from tidegate.reports.report import RunReport, load_report
+from tidegate.reports.report import FINAL_OUTCOMES, RunReport, load_report
 from tidegate.reports.verdicts import (
     Decision,
     Ruling,
@@ -23,6 +24,7 @@ from tidegate.reports.verdicts import (
     load_verdict,
     save_decision,
 )
+from tidegate.words import count_of
 
 
 def carry_out(context: RunContext, facts: Facts, *, for_repair: bool = False) -> bool:
@@ -52,16 +54,20 @@ def carry_out(context: RunContext, facts: Facts, *, for_repair: bool = False) ->
 
 
 def find_decidable(context: RunContext, facts: Facts) -> StoredVerdict:
-    """The verdict of the context's run, on an increment that waits for a decision. Raises UsageError NOT_HELD."""
+    """The verdict of the context's run, on an increment that waits for a decision. Raises UsageError NOT_HELD or
+    DECIDED_ALREADY."""
     return find_held(context.paths, facts, context.name, context.report.run_id)
 
 
 def find_held(paths: PipelinePaths, facts: Facts, name: str, run_id: str) -> StoredVerdict:
-    """The verdict on a run's increment that waits for a decision. Raises UsageError NOT_HELD."""
+    """The verdict on a run's increment that waits for a decision. Raises UsageError NOT_HELD or DECIDED_ALREADY."""
     verdict = load_verdict(paths, run_id)
-    if verdict is None or verdict.passed or not verdict.comes_next(facts.owed):
-        raise not_held(name, run_id, load_report(paths, run_id))
-    return verdict
+    if verdict is not None and not verdict.passed and verdict.comes_next(facts.owed):
+        return verdict
+    report = load_report(paths, run_id)
+    if report is not None and report.outcome in FINAL_OUTCOMES and report.decision and report.published_by is None:
+        raise _decided_already(name, run_id, report.decision, _how_to_read_again(name))
+    raise not_held(name, run_id, report)
 
 
 def check_decided(context: RunContext, ruling: Ruling) -> None:
@@ -71,13 +77,25 @@ def check_decided(context: RunContext, ruling: Ruling) -> None:
     if not before or report.published_by is not None:
         raise not_held(name, report.run_id, report)
     if before["decision"] != ruling:
-        raise UsageError(
-            "DECIDED_ALREADY",
-            f"{before['who']} decided to {before['decision']} it at {before['at']}, and that was done",
-            where=f"run {report.run_id} of pipeline {name}",
-            next_run="is not touched",
-            fix=f"tidegate status {name}",
-        )
+        raise _decided_already(name, report.run_id, before, f"tidegate status {name}")
+
+
+def _decided_already(name: str, run_id: str, before: Mapping[str, Any], fix: str) -> UsageError:
+    return UsageError(
+        "DECIDED_ALREADY",
+        f"{before['who']} decided to {before['decision']} it at {before['at']}, and that was done",
+        where=f"run {run_id} of pipeline {name}",
+        next_run="is not touched",
+        fix=fix,
+    )
+
+
+def _how_to_read_again(name: str) -> str:
+    """What leads to having the records of a run that is over read again."""
+    return (
+        "to have its records read again: send a corrected copy under a new name; or see what `tidegate repair "
+        f"{name} --rebuild --dry-run` says of a new table from all that the sources still have"
+    )
 
 
 def not_held(name: str, run_id: str, report: RunReport | None) -> UsageError:
@@ -93,17 +111,13 @@ def not_held(name: str, run_id: str, report: RunReport | None) -> UsageError:
         )
     rows = report.rows
     aside = rows["malformed"] + rows["late"] + rows["rejected"]
-    if report.outcome not in ("published", "discarded"):
-        fix = f"tidegate status {name}"
-    else:
-        fix = (
-            "to have its records read again: send a corrected copy under a new name; or see what `tidegate repair "
-            f"{name} --rebuild --dry-run` says of a new table from all that the sources still have"
-        )
+    is_settled = report.outcome in ("published", "discarded")
+    fix = _how_to_read_again(name) if is_settled else f"tidegate status {name}"
     return UsageError(
         "NOT_HELD",
-        f"run {run_id} of {name} is not held, it is {report.outcome.replace('_', ' ')}: {rows['read']:,} records read, "
-        f"{rows['published']:,} rows published, {aside:,} in quarantine; there is nothing to decide",
+        f"run {run_id} of {name} is not held, it is {report.outcome.replace('_', ' ')}: "
+        f"{count_of(rows['read'], 'record')} read, {count_of(rows['published'], 'row')} published, {aside:,} in "
+        "quarantine; there is nothing to decide",
         where=f"run {run_id} of pipeline {name}",
         next_run="is not touched",
         fix=fix,

@@ -36,6 +36,7 @@ from tidegate.spec.models import SELF_DESCRIBING_FORMATS, FilesSource, PipelineS
 from tidegate.staging.birth import as_read, keep_state
 from tidegate.staging.checkpoint import plan_closing_batch, read_checkpoint, read_watermark
 from tidegate.staging.open_state import closing_watermark, note_drained, read_open_state
+from tidegate.words import count_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -271,7 +272,7 @@ def _drain(
                     except RowFailed as told:
                         raise told from cause
                     count = sum(one.count for one in failing)
-                    emit("progress", note=f"the transform fails on {count} records: they go to quarantine")
+                    emit("progress", note=f"the transform fails on {count_of(count, 'record')}: to quarantine")
                     prepared = prepare()
                     rows, stager.look = prepared.rows, replace(stager.look, prepared=prepared)
                     continue

@@ -24,6 +24,7 @@ from tidegate.spec.models import PipelineSpec
 from tidegate.staging.digest import check_whole
 from tidegate.staging.manifest import StagedFile, batch_keys, read_all_manifests
 from tidegate.table.upsert.folded import fold_owed
+from tidegate.words import count_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,7 +48,7 @@ def judge_if_large(
     if _fits_pandas(suite, files):
         return
     check_whole(paths.state, files, spec.name)
-    emit("progress", note=f"judging {sum(file.rows for file in files):,} rows with Spark")
+    emit("progress", note=f"judging {count_of(sum(file.rows for file in files), 'row')} with Spark")
     results = judge_dataframe(suite, _staged_frame(spark, paths, files, owed[-1].schema_json))
     value = {
         "batches": batch_keys(owed),

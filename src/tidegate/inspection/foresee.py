@@ -18,6 +18,7 @@ from tidegate.sources.files.partition_values import partition_folder
 from tidegate.sources.files.scan import scan_files
 from tidegate.spec.as_read import KeptSource, is_to_infer
 from tidegate.spec.models import FilesSource, PipelineSpec
+from tidegate.words import count_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,7 +78,8 @@ def _refuse_drift(paths: PipelinePaths, name: str, source: KeptSource, folder: P
     more = f"; and {len(told) - _NAMED_AT_MOST} more" if len(told) > _NAMED_AT_MOST else ""
     raise UsageError(
         "SCHEMA_DRIFT",
-        f"{len(told)} files of source {name} do not fit the columns that were inferred and are kept: "
+        f"{count_of(len(told), 'file')} of source {name} {'does' if len(told) == 1 else 'do'} not fit the columns that "
+        "were inferred and are kept: "
         f"{'; '.join(told[:_NAMED_AT_MOST])}{more}",
         where=str(paths.spec),
         next_run="sets these files aside, whole, and reads the others",

@@ -24,6 +24,7 @@ from tidegate.sources.kafka.brokers import Brokers
 from tidegate.sources.kafka.offsets import settings_of
 from tidegate.spec.literal_secrets import find_in_project
 from tidegate.spec.models import KafkaSource, PipelineSpec
+from tidegate.words import count_of
 
 _OLDEST_JAVA, _NEWEST_JAVA = 17, 21
 """What Spark 4 is made for."""
@@ -195,7 +196,7 @@ def _check_brokers(project: Project, specs: list[PipelineSpec]) -> Iterator[Find
 
 
 def _describe_broker(settings: Any, brokers: Any) -> str:
-    return f"{settings.address} has {len(brokers.list_names())} topics"
+    return f"{settings.address} has {count_of(len(brokers.list_names()), 'topic')}"
 
 
 def _check_master(project: Project) -> Finding:

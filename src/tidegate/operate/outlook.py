@@ -27,6 +27,7 @@ from tidegate.spec.models import FilesSource, KafkaSink, PipelineSpec
 from tidegate.staging.birth import as_read, digest_transform
 from tidegate.table.sinks_fit import check_sinks_fit
 from tidegate.transform.load import check_transform
+from tidegate.words import count_of
 
 _RECEIVES = "the next run first receives"
 
@@ -78,7 +79,8 @@ def look_ahead(project: Project, spec: PipelineSpec, facts: Facts, brokers: Open
         for one in decided
     ]
     if facts.owed:
-        notes.append(f"staged and not published: {len(facts.owed)} batches, {sum(m.staged for m in facts.owed):,} rows")
+        rows = count_of(sum(manifest.staged for manifest in facts.owed), "row")
+        notes.append(f"staged and not published: {count_of(len(facts.owed), 'batch', 'batches')}, {rows}")
     if facts.birth is not None and facts.birth.keeps_state and facts.birth.transform != digest_transform(paths, spec):
         notes.append(
             "the transform was edited since the last run, and the query keeps state: the next run compares what that "
@@ -160,8 +162,8 @@ def _describe_starts(spec: PipelineSpec, pending: Pending) -> list[str]:
 
 def _describe_settling(sources: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return [
-        f"source {name}: {len(one['settling'])} files are left alone for now, first {one['settling'][0]['path']}: "
-        f"{one['settling'][0]['why']}"
+        f"source {name}: {count_of(len(one['settling']), 'file is', 'files are')} left alone for now, "
+        f"first {one['settling'][0]['path']}: {one['settling'][0]['why']}"
         for name, one in sources.items()
         if one.get("settling")
     ]

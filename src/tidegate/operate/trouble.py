@@ -9,6 +9,7 @@ from typing import Any
 
 from tidegate.reports.report import FINAL_OUTCOMES
 from tidegate.spec.cron import find_previous_ticks
+from tidegate.words import count_of
 
 KINDS = {
     "held": "held",
@@ -52,7 +53,8 @@ def find_trouble(row: Mapping[str, Any], now: datetime | None = None) -> list[Tr
         for one in row["decided"]
     ]
     if row["changed"]:
-        found.append(Trouble("changed", f"{len(row['changed'])} changed files are not acknowledged"))
+        files = count_of(len(row["changed"]), "changed file is", "changed files are")
+        found.append(Trouble("changed", f"{files} not acknowledged"))
     return sorted(found, key=lambda one: list(KINDS).index(one.kind))
 
 
@@ -87,5 +89,5 @@ def summarise(rows: Sequence[Mapping[str, Any]]) -> str:
     """``22 pipelines: 2 held, 1 failed``: each counts once, for the worst that is wrong with it."""
     worst = [row["trouble"][0]["kind"] for row in rows if row["trouble"]]
     told = [f"{worst.count(kind)} {words}" for kind, words in KINDS.items() if kind in worst]
-    count = f"{len(rows)} pipeline{'' if len(rows) == 1 else 's'}"
+    count = count_of(len(rows), "pipeline")
     return f"{count}: {', '.join(told)}" if told else f"{count}, nothing needs a person"

@@ -10,6 +10,7 @@ from tidegate.project import PipelinePaths
 from tidegate.sources.files.ledger import Ledger, shown_path
 from tidegate.sources.files.scan import FilesScan
 from tidegate.spec.models import PipelineSpec
+from tidegate.words import count_of
 
 _NAMED_AT_MOST = 5
 
@@ -45,10 +46,11 @@ def _change(
 def describe_changed(changed: Sequence[Mapping[str, Any]]) -> str:
     """The changes in a sentence: how many, and the first of them with what was not read."""
     told = "; ".join(
-        f"{one['path']} {one['how']} ({one['unread_bytes']:,} bytes not read)" for one in changed[:_NAMED_AT_MOST]
+        f"{one['path']} {one['how']} ({count_of(one['unread_bytes'], 'byte')} not read)"
+        for one in changed[:_NAMED_AT_MOST]
     )
     more = f"; and {len(changed) - _NAMED_AT_MOST} more" if len(changed) > _NAMED_AT_MOST else ""
-    files = "1 file" if len(changed) == 1 else f"{len(changed)} files"
+    files = count_of(len(changed), "file")
     return f"{files} changed after being read: {told}{more}"
 
 

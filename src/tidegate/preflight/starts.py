@@ -15,6 +15,7 @@ from tidegate.project import PipelinePaths, Project
 from tidegate.sources.files.ledger import Ledger, Start, open_ledger
 from tidegate.sources.files.scan import FilesScan, start_ns
 from tidegate.spec.models import FilesSource, PipelineSpec, SourceSpec
+from tidegate.words import count_of
 
 NAMED_AT_MOST = 100
 """Files that were there before a source's start, which a report names one by one; it counts them all."""
@@ -39,10 +40,16 @@ def summarise_start(name: str, source: FilesSource, scan: FilesScan, ledger: Led
 
 def describe_start(name: str, earlier: dict[str, Any]) -> str:
     """What was there before a source's start, in a sentence."""
-    what = f"source {name} starts at {earlier['start']}: {earlier['files']:,} files ({earlier['bytes']:,} bytes)"
+    size = f"{count_of(earlier['files'], 'file')} ({count_of(earlier['bytes'], 'byte')})"
+    what = f"source {name} starts at {earlier['start']}: {size}"
+    is_one = earlier["files"] == 1
     if earlier["at"] is None:
-        return f"{what} are there before that; with the next run they count as taken, and they are not read"
-    return f"{what} were there before that, first {earlier['paths'][0]}; they count as taken and were not read"
+        told = "is there before that; with the next run it counts as taken, and it is not read"
+        if not is_one:
+            told = "are there before that; with the next run they count as taken, and they are not read"
+        return f"{what} {told}"
+    they, counts = ("was", "it counts as taken and was") if is_one else ("were", "they count as taken and were")
+    return f"{what} {they} there before that, first {earlier['paths'][0]}; {counts} not read"
 
 
 def describe_change(name: str, source: SourceSpec, began: Start | None) -> str | None:

@@ -22,6 +22,7 @@ from tidegate.sources.values.exact_values import Separators, literal
 from tidegate.spec.ddl import Column as DdlColumn
 from tidegate.spec.ddl import parse_ddl, quote_column
 from tidegate.spec.ddl_tree import read_columns
+from tidegate.words import count_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -316,9 +317,10 @@ def explain_csv_fault(
         for name, type_, _ in columns
     ]
     named = _name_some(f"array_compact(array({', '.join(wrong)}))")
+    number = count_of(len(columns), "column")
     return (
         f"(CASE WHEN trim({value}) = '' THEN 'empty' ELSE transform(array({as_text}), s -> CASE "
-        f"WHEN s IS NULL THEN 'not a CSV row' WHEN s.{_CORRUPT} IS NOT NULL THEN 'not {len(columns)} columns' "
+        f"WHEN s IS NULL THEN 'not a CSV row' WHEN s.{_CORRUPT} IS NOT NULL THEN 'not {number}' "
         f"ELSE coalesce({named}, 'does not fit the schema') END)[0] END)"
     )
 

@@ -11,6 +11,7 @@ from tidegate.project import PipelinePaths
 from tidegate.recovery.commits import Increment, find_increments
 from tidegate.reports.report import (
     FINAL_OUTCOMES,
+    RunReport,
     check_balance,
     fill_from_manifests,
     load_report,
@@ -21,8 +22,11 @@ from tidegate.reports.verdicts import StoredVerdict, are_settled, list_verdicts,
 from tidegate.staging.manifest import BatchManifest
 
 
-def finish_reports(paths: PipelinePaths, facts: Facts, settled: Sequence[BatchManifest]) -> list[BatchManifest]:
-    """Write the final report of each run that had to do with these batches; the batches that nothing more is owed to.
+def finish_reports(
+    paths: PipelinePaths, facts: Facts, settled: Sequence[BatchManifest]
+) -> tuple[list[BatchManifest], list[RunReport]]:
+    """Write the final report of each run that had to do with these batches; the batches that nothing more is owed to,
+    and the reports.
 
     An increment of two queries takes two commits. Until both are there its batches are kept, so that the report is of
     all of it.
@@ -33,7 +37,7 @@ def finish_reports(paths: PipelinePaths, facts: Facts, settled: Sequence[BatchMa
     told = [manifest for increment in increments for manifest in increment.manifests]
     untold = [manifest for manifest in settled if manifest not in told]
     increments += [Increment(verdict.run_id, [], verdict.choose(untold)) for verdict in verdicts]
-    kept = []
+    kept, ended = [], []
     for increment in increments:
         own = next((verdict for verdict in verdicts if verdict.run_id == increment.run_id), None)
         is_whole = own is None or are_settled(own.batches, facts.settled_up_to)
@@ -41,17 +45,18 @@ def finish_reports(paths: PipelinePaths, facts: Facts, settled: Sequence[BatchMa
             kept += increment.manifests
             continue
         judged = [v for v in verdicts if v.choose(increment.manifests) and are_settled(v.batches, facts.settled_up_to)]
-        _finish(paths, increment, own, {verdict.run_id: verdict for verdict in judged})
-    return [manifest for manifest in settled if manifest not in kept]
+        ended += _finish(paths, increment, own, {verdict.run_id: verdict for verdict in judged})
+    return [manifest for manifest in settled if manifest not in kept], ended
 
 
 def _finish(
     paths: PipelinePaths, increment: Increment, own: StoredVerdict | None, judged: dict[str, StoredVerdict]
-) -> None:
+) -> list[RunReport]:
     """The reports of the run that published (or left out) an increment, of those that staged it and of those that only
     judged it."""
     if not increment.manifests:
-        return
+        return []
+    ended = []
     outcome, decision = _ask_commit(paths, increment, own)
     for run_id in dict.fromkeys([increment.run_id, *judged, *(manifest.run_id for manifest in increment.manifests)]):
         report = load_report(paths, run_id) or new_report(paths.name, run_id)
@@ -78,6 +83,8 @@ def _finish(
             report.rows["published"] = increment.figures["rows_added"]
         check_balance(report.rows, published=published)
         save_report(paths, report)
+        ended.append(report)
+    return ended
 
 
 def _ask_commit(

@@ -20,6 +20,7 @@ from tidegate.project import PipelinePaths
 from tidegate.recovery.finish import finish_reports
 from tidegate.recovery.late_intents import drop_late_intents
 from tidegate.recovery.upkeep import tend_tables
+from tidegate.reports.report import RunReport
 from tidegate.reports.verdicts import forget_settled
 from tidegate.sources.files.intake import remove_links
 from tidegate.sources.files.ledger import open_ledger
@@ -40,8 +41,9 @@ from tidegate.table.publish.publish import finish_intent
 from tidegate.table.upsert.folded import list_merge_folders, remove_folded
 
 
-def recover(paths: PipelinePaths, spec: PipelineSpec, lease: Lease) -> Facts:
+def recover(paths: PipelinePaths, spec: PipelineSpec, lease: Lease, finished: list[RunReport] | None = None) -> Facts:
     """Finish begun publishes, bring the ledger up to the manifests, settle what is published; the facts after that.
+    The reports that were given their end are added to ``finished``.
 
     What a power cut has torn in a table's log is put right first where it can be made again. Raises DisagreementError
     TABLE_REPLACED before anything is published to another table.
@@ -50,11 +52,11 @@ def recover(paths: PipelinePaths, spec: PipelineSpec, lease: Lease) -> Facts:
     for folder in (*paths.manifests.glob("*/"), paths.verdicts, paths.decisions):
         storage.put_back_taken(folder)
     try:
-        return _recover(paths, spec, lease)
+        return _recover(paths, spec, lease, finished)
     except DisagreementError as error:
         if error.code != "TABLE_LOG_UNREADABLE" or not _heal_logs(paths, lease):
             raise
-    return _recover(paths, spec, lease)
+    return _recover(paths, spec, lease, finished)
 
 
 def _heal_logs(paths: PipelinePaths, lease: Lease) -> bool:
@@ -67,7 +69,7 @@ def _heal_logs(paths: PipelinePaths, lease: Lease) -> bool:
     return healed
 
 
-def _recover(paths: PipelinePaths, spec: PipelineSpec, lease: Lease) -> Facts:
+def _recover(paths: PipelinePaths, spec: PipelineSpec, lease: Lease, finished: list[RunReport] | None) -> Facts:
     if retired := read_retired(paths):
         for table_path in (paths.table, paths.quarantine):
             drop_late_commits(table_path, retired, paths.set_aside / f"late-{table_path.parent.name}", lease.check)
@@ -82,7 +84,7 @@ def _recover(paths: PipelinePaths, spec: PipelineSpec, lease: Lease) -> Facts:
     if any(changed):
         facts = gather_facts(paths, spec)
     sync_owed(paths, spec, facts, lease)
-    return settle(paths, spec, lease, facts)
+    return settle(paths, spec, lease, facts, finished)
 
 
 def _heal_checkpoint(paths: PipelinePaths, facts: Facts, lease: Lease) -> bool:
@@ -161,8 +163,11 @@ def sync_ledger(paths: PipelinePaths, spec: PipelineSpec, manifests: Sequence[Ba
                     ledger.mark_staged(name, manifest.query_id, manifest.batch_id, taken.files)
 
 
-def settle(paths: PipelinePaths, spec: PipelineSpec, lease: Lease, facts: Facts) -> Facts:
+def settle(
+    paths: PipelinePaths, spec: PipelineSpec, lease: Lease, facts: Facts, finished: list[RunReport] | None = None
+) -> Facts:
     """Write the final reports of batches that the table's log holds, then drop their links, manifests and staging.
+    ``finished`` is as for :func:`recover`.
 
     The order makes it repeatable: reports first, the manifests and verdicts they are made from last.
     """
@@ -179,7 +184,9 @@ def settle(paths: PipelinePaths, spec: PipelineSpec, lease: Lease, facts: Facts)
         forget_settled(paths, facts.settled_up_to)
         return facts
     sync_ledger(paths, spec, settled, lease)
-    settled = finish_reports(paths, facts, settled)
+    settled, ended = finish_reports(paths, facts, settled)
+    if finished is not None:
+        finished += ended
     if facts.keeps_state and facts.checkpoint.last_offset is not None and not facts.checkpoint.faults:
         # A driver may have been killed behind Spark's last commit: without it Spark needs these files once more.
         CheckpointSync(paths.checkpoint).sync_batch(facts.checkpoint.last_offset)

@@ -51,7 +51,7 @@ def find_losses(pending: Pending) -> dict[str, KafkaLoss]:
 
 def loss_error(name: str, facts: Facts, pending: Pending, losses: Mapping[str, KafkaLoss]) -> TidegateError:
     """The error with which pipeline ``name`` stops: the exact ranges, and the command that goes on."""
-    told = [loss.to_error(name, source) for source, loss in losses.items()]
+    told = [loss.to_error(name, source, pending.begun[source]) for source, loss in losses.items()]
     message = "; ".join(error.message for error in told)
     where = "; ".join(str(error.where) for error in told)
     if facts.begun_and_staged is not None and _hits_begun_batch(pending, losses):

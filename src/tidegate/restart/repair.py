@@ -58,6 +58,7 @@ from tidegate.table.publish.place import COPY_SUFFIX
 from tidegate.table.publish.plan import parse_file_name
 from tidegate.table.publish.replace import bring_back, list_set_aside
 from tidegate.table.upsert.folded import remove_folded
+from tidegate.words import count_of
 
 _NOT_BY_A_CHECKPOINT = ("PARTITION_BY_CHANGED", "FOREIGN_TABLE")
 """What a new checkpoint does not change: the error itself says what does."""
@@ -141,6 +142,8 @@ def _look(
     if found is None:
         return value, None
     value |= {"found": str(found.message), "code": found.code, "choices": list_choices(found.code, spec.name)}
+    if found.code == "REBUILD" and not dry_run:
+        value["choices"] = []  # it is chosen
     if found.code in _NOT_BY_A_CHECKPOINT and not rebuild:
         value["choices"] = [str(found.fix)]
         if dry_run:
@@ -201,16 +204,18 @@ def _describe(plan: _Plan) -> list[str]:
     told = ["end the query in the logs, and leave its checkpoint where it is, unused"]
     if plan.unpublished:
         count, records = len(plan.unpublished), sum(manifest.read for manifest in plan.unpublished)
-        told.append(f"set {count} staged batches aside ({records:,} records)")
+        told.append(f"set {count_of(count, 'staged batch', 'staged batches')} aside ({count_of(records, 'record')})")
     if plan.again:
-        told.append(f"read {plan.again} files that the table's log does not hold")
+        told.append(f"read {count_of(plan.again, 'file')} that the table's log does not hold")
     told += [f"start source {source} at {json.dumps(start['offsets'])}" for source, start in plan.starts.items()]
     if plan.taken_back:
-        told.append(f"take {len(plan.taken_back)} files of those batches out of quarantine")
+        told.append(f"take {count_of(len(plan.taken_back), 'file')} of those batches out of quarantine")
     if plan.orphans:
-        told.append(f"set {plan.orphans} data files aside that the log of their table does not hold, or no longer then")
+        files = count_of(plan.orphans, "data file")
+        told.append(f"set {files} aside that the log of their table does not hold, or no longer then")
     if plan.hidden:
-        told.append(f"give {plan.hidden} data files new plain names, which a publish had begun to replace")
+        names = "a new plain name" if plan.hidden == 1 else "new plain names"
+        told.append(f"give {count_of(plan.hidden, 'data file')} {names}, which a publish had begun to replace")
     return [*told, "begin a new checkpoint with the next run"]
 
 
@@ -343,7 +348,11 @@ def _why_files_are_unknown(paths: PipelinePaths, facts: Facts, found: TidegateEr
 def list_choices(code: str, name: str) -> list[str]:
     """What a person can do about a disagreement."""
     if code == "REBUILD":
-        return []
+        return [
+            f"leave the table as it is: `tidegate run {name}` goes on with it",
+            f"`tidegate repair {name} --rebuild`: a new table from all that the sources still have; the old one is set "
+            "aside",
+        ]
     if code == "SPEC_CHANGED":
         return ["take the change in pipeline.yaml back", f"`tidegate repair {name}`: a new checkpoint for the new spec"]
     if code in _TABLE_CODES:

@@ -47,6 +47,7 @@ from tidegate.sources.kafka.offsets import KafkaBirth, check_cluster, plan_kafka
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
 from tidegate.staging.birth import as_read
 from tidegate.transform.load import check_transform
+from tidegate.words import count_of
 
 _ALLOWED = ("SPEC_CHANGED",)
 """Disagreements that reading again settles: the correction itself."""
@@ -147,7 +148,7 @@ def _tell(context: RunContext, decision: Decision, lost: list[str]) -> None:
 def look_at_reread(project: Project, name: str, run_id: str) -> dict[str, Any]:
     """``tidegate reread --dry-run``: what would be read again, and what stands in the way. Nothing is decided.
 
-    Raises UsageError NOT_HELD, and DisagreementError for a torn table log.
+    Raises UsageError NOT_HELD or DECIDED_ALREADY, and DisagreementError for a torn table log.
     """
     paths = project.paths(name).pinned()
     spec = as_read(load_pipeline(project, name), paths)
@@ -294,7 +295,7 @@ def _describe_difference(reader: int, row: LedgerRow) -> str | None:
             return None
     if changed is None:
         return None
-    return f"{changed.how} after it was read: {row.read_until:,} bytes then, {there.st_size:,} now"
+    return f"{changed.how} after it was read: {count_of(row.read_until, 'byte')} then, {there.st_size:,} now"
 
 
 def _missing_offsets(project: Project, spec: PipelineSpec, paths: PipelinePaths, facts: Facts) -> list[str]:

@@ -46,6 +46,7 @@ from tidegate.sink.user_code import check_user_code
 from tidegate.sources.generators.socket_listener import Listeners
 from tidegate.staging.birth import as_read
 from tidegate.staging.open_state import describe_open_state, read_open_state, text_of_ms
+from tidegate.words import count_of
 
 _PARK_AT_LEAST_SECONDS = 60.0
 
@@ -134,10 +135,7 @@ def _open_run(
     spec = load_pipeline(project, name)
     paths = project.paths(name)
     expires = project.spec.lease.expires_after
-    try:
-        lease = acquire(paths, run_id=run_id, command=command, expires_after_seconds=expires)
-    except OSError as error:
-        raise storage.name_cause(error, paths.state) or error from error
+    lease = acquire(paths, run_id=run_id, command=command, expires_after_seconds=expires)
     paths = pin_paths(paths, lease)
     began = time.monotonic()
     report = _load_open_report(paths, run_id) or new_report(name, run_id)
@@ -167,12 +165,23 @@ def _open_run(
 
 def recover_run(context: RunContext) -> Facts:
     """Finish what was begun, and carry out what people decided; the facts after it. The report is read again:
-    recovery may have finished it."""
-    context.facts = recover(context.paths, context.spec, context.lease)
-    while carry_out(context, context.facts) or carry_out_rereads(context, context.facts):
-        context.facts = recover(context.paths, context.spec, context.lease)
+    recovery may have finished it. Its notes name the other runs that were finished."""
+    finished: list[RunReport] = []
+    context.facts = facts = recover(context.paths, context.spec, context.lease, finished)
+    while carry_out(context, facts) or carry_out_rereads(context, facts):
+        context.facts = facts = recover(context.paths, context.spec, context.lease, finished)
+    notes = context.report.notes
     context.report = _load_open_report(context.paths, context.report.run_id) or context.report
-    return context.facts
+    others = [one for one in finished if one.run_id != context.report.run_id and not one.published_by]
+    context.report.notes += [
+        note for note in (*notes, *map(_describe_finished, others)) if note not in context.report.notes
+    ]
+    return facts
+
+
+def _describe_finished(report: RunReport) -> str:
+    rows = count_of(report.rows["published" if report.outcome == "published" else "staged"], "row")
+    return f"finished run {report.run_id}: {report.outcome} {rows}"
 
 
 def _note_predecessor(context: RunContext) -> None:
@@ -223,7 +232,7 @@ def _name_cause(error: BaseException, lease: Lease, paths: PipelinePaths) -> Bas
             lease.check()
         except TryAgainError as lost:
             return lost
-    return storage.name_cause(error, paths.state) or error
+    return storage.name_cause(error, paths.state, paths.state) or error
 
 
 def _as_known(error: BaseException, name: str) -> TidegateError:
@@ -386,7 +395,8 @@ def reread_run(project: Project, name: str, run_id: str, *, reason: str, submit:
     """``tidegate reread``: a held increment is set aside, read again from the source, judged and published by the run
     that it was held under, with schema, suite and transform as they are now. Returns its report.
 
-    Raises what :func:`record_reread` raises, UsageError NOT_HELD or REASON_MISSING, and whatever a run does.
+    Raises what :func:`record_reread` raises, UsageError NOT_HELD, DECIDED_ALREADY or REASON_MISSING, and whatever a run
+    does.
     """
     _need_reason(reason)
     with _open_run(project, name, run_id, "reread", note_failure=False) as context:

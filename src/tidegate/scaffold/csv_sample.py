@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidegate.scaffold.value_kinds import Kinds
+from tidegate.words import count_of
 
 _DELIMITERS = ",;\t|"
 _BACKSLASH_BEFORE_QUOTE = re.compile(r'(?<!\\)\\"(?=[^,;\t|\r\n])')
@@ -67,7 +68,7 @@ def read_csv_sample(head: bytes, goes_on: bool) -> CsvSample:
         options["encoding"] = encoding
     names = whole[0] if header else [f"f{number}" for number in range(width)]
     left = len(rows) - len(whole)
-    told_by = f"{len(whole) - header:,} rows; rows without {width} fields: {left:,}" if left else None
+    told_by = f"{count_of(len(whole) - header, 'row')}; rows without {width} fields: {left:,}" if left else None
     note = None if encoding.startswith("UTF") else _describe_guess(text, encoding)
     return CsvSample(names, whole[1:] if header else whole, options, told_by, note)
 

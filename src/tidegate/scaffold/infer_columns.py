@@ -261,7 +261,7 @@ def _find_unreadable(file: Path, kind: str, columns: str) -> tuple[str, ...]:
     """What a run would say of the file's types, and how to write them."""
     spec = FilesSource.model_validate({"type": "files", "path": file.name, "format": kind, "schema": columns})
     fault = next((footer.fault for footer in read_footers(file.parent, [file.name], spec).values()), None)
-    return (f"Spark cannot read a file such as this: {fault}",) if fault else ()
+    return (f"a file such as this is set aside whole: {fault}",) if fault else ()
 
 
 def _spark_type(kind: pa.DataType, local: str) -> str:

@@ -19,6 +19,7 @@ from tidegate.spec.ddl import is_infer, parse_ddl
 from tidegate.spec.document import parse_document
 from tidegate.spec.faults import SpecError
 from tidegate.spec.paths import describe_unusable_path
+from tidegate.words import count_of
 
 if TYPE_CHECKING:
     from tidegate.scaffold.infer_columns import Inferred
@@ -148,7 +149,7 @@ def new_topic_pipeline(project: Project, name: str, topic: str) -> Scaffold:
     values = sample_topic(project.spec.kafka, topic)
     found, count = infer_record_columns(values, f"topic {topic}")
     left = len(values) - count
-    told_by = f"the newest {count:,} records" + (f"; {left:,} others are not JSON objects" if left else "")
+    told_by = f"the newest {count_of(count, 'record')}" + (f"; {left:,} others are not JSON objects" if left else "")
     source = {"type": "kafka", "topics": [topic], "format": "json", "schema": found.columns}
     written = _write_bare(project, name, source, "write the source by hand: docs/how-to/kafka.md", found.notes)
     return Scaffold(project.root, name, written, _next_commands(name), found.columns, told_by, found.notes)

@@ -9,6 +9,7 @@ from typing import Any
 
 from tidegate.errors import UsageError
 from tidegate.spec.secrets import sounds_secret
+from tidegate.words import count_of
 
 NOT_SUPPORTED_YET = "NOT_SUPPORTED_YET"
 STORAGE_NOT_SUPPORTED = "STORAGE_NOT_SUPPORTED"
@@ -58,7 +59,7 @@ class SpecError(UsageError):
         plain = codes - {NOT_SUPPORTED_YET, STORAGE_NOT_SUPPORTED} or codes
         code = plain.pop() if len(plain) == 1 else "BAD_SPEC"
         files = sorted({fault.file for fault in self.faults})
-        count = f"{len(self.faults)} fault{'' if len(self.faults) == 1 else 's'}"
+        count = count_of(len(self.faults), "fault")
         lines = "\n".join(f"  {line}" for fault in self.faults for line in str(fault).splitlines())
         super().__init__(
             code,

@@ -71,6 +71,11 @@ def build_model(document: Document, model: type[M], code: str = "BAD_SPEC") -> M
                 _note(document, model, path, detail, code)
         noted |= complaints.keys()
         for path, detail in complaints.items():
+            if detail["type"] in ("missing", "union_tag_not_found"):
+                typo = _take_misspelt(data, model, path)
+                if typo is not None and typo not in noted:  # pydantic looks at a source of no type no further
+                    document.add_fault(typo, f"unknown key {typo[-1]!r}", f"write {path[-1]}", code)
+        for path, detail in complaints.items():
             _repair(data, model, path, detail)
     return None
 
@@ -217,6 +222,22 @@ def _choices(holder: type[BaseModel] | None, key: str) -> str:
     return f"; allowed: {', '.join(_literals(holder, key))}" if literal else ""
 
 
+def _take_misspelt(data: Any, root: type[BaseModel], path: KeyPath) -> KeyPath | None:
+    """Give a key that is missing the value of an unknown key whose name is nearest to it; its path, None without."""
+    holder: Any = data
+    for part in path[:-1]:
+        holder = holder[part]
+    if not isinstance(holder, dict) or path[-1] in holder:
+        return None
+    model = find_model(root, data, path[:-1])
+    known = list_keys(model) if model is not None else [str(path[-1])]
+    for key in [key for key in holder if key not in known]:
+        if name_nearest(str(key), known) == path[-1]:
+            holder[path[-1]] = holder.pop(key)
+            return (*path[:-1], key)
+    return None
+
+
 def _repair(data: Any, root: type[BaseModel], path: KeyPath, detail: Any) -> None:
     """Take the complaint out of ``data``: the nearest allowed name, the default, or without the part around it."""
     if not path:
@@ -227,6 +248,8 @@ def _repair(data: Any, root: type[BaseModel], path: KeyPath, detail: Any) -> Non
             return
         holder_value = holder_value.get(part) if isinstance(holder_value, dict) else holder_value[int(part)]
     key = path[-1]
+    if isinstance(holder_value, dict) and key in holder_value and detail["type"] in ("missing", "union_tag_not_found"):
+        return  # a misspelt key had it
     if isinstance(holder_value, list):
         _repair(data, root, path[:-1], {"type": "dropped"})
         return

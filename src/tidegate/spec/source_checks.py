@@ -6,6 +6,7 @@ import re
 from datetime import datetime
 
 from tidegate.spec.ddl import Column, DdlError, is_infer, parse_ddl
+from tidegate.spec.ddl_tree import read_type
 from tidegate.spec.document import names_variable
 from tidegate.spec.encodings import is_wide
 from tidegate.spec.faults import STORAGE_NOT_SUPPORTED, name_nearest, show_value
@@ -130,9 +131,32 @@ def _check_schema(name: str, source: FilesSource | KafkaSource) -> list[Finding]
             for column in columns
             if column.type.startswith(_CSV_CANNOT)
         ]
+    found += _check_fractions(here, source, columns)
     if source.format == "text" and not any(column.name == "value" and column.type == "string" for column in columns):
         found.append(Finding(here, "text gives its lines in the column value", "add `value STRING`, or remove schema"))
     return found
+
+
+def _check_fractions(
+    here: tuple[str | int, ...], source: FilesSource | KafkaSource, columns: list[Column]
+) -> list[Finding]:
+    """Of texts in German Spark would take 1.234, which is more than a thousand, for little more than one."""
+    locale = str(source.options.get("locale", "en"))
+    if source.format not in ("csv", "xml") or locale.partition("-")[0] == "en":
+        return []
+    named = [
+        column.name
+        for column in columns
+        if any(leaf.kind in ("double", "float") for leaf in read_type(column.type).leaves())
+    ]
+    if not named:
+        return []
+    message = (
+        f"column{'s' if len(named) > 1 else ''} {', '.join(named)}: Spark reads DOUBLE and FLOAT with a decimal point, "
+        f"whatever the option locale ({locale}) says"
+    )
+    fix = "declare DECIMAL, which follows the locale, such as DECIMAL(18,4); or remove the option locale"
+    return [Finding(here, message, fix)]
 
 
 _METADATA_NAMES = {column.name for column in KAFKA_METADATA}

@@ -24,6 +24,8 @@ from tidegate.spec.ddl_tree import Node, digits_of_decimal, read_columns
 from tidegate.spec.models import SELF_DESCRIBING_FORMATS, FilesSource
 
 _INTEGER_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+_ROWS_AT_ONCE = 8192
+_CUT = "holds nanoseconds (INT96), which Spark cuts to microseconds: write with coerce_timestamps='us'"
 _INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
 
 
@@ -50,6 +52,8 @@ def read_footers(intake: Path, links: Iterable[str], spec: FilesSource) -> dict[
         actual = pa.struct(list(found.items()))
         unknown = tuple(_unknown_fields(actual, declared, ""))
         fault = "; ".join(find_misfits(actual, declared, "", spec.format)) or None
+        if fault is None and spec.format == "parquet" and spec.values == "exact":
+            fault = "; ".join(f"{place} {_CUT}" for place in _find_nanoseconds(intake / link, declared)) or None
         if unknown or fault:
             footers[link] = Footer(unknown, fault)
     return footers
@@ -109,6 +113,60 @@ def _columns_of_parquet(file: Any) -> dict[str, Any]:
         else field.type
         for field in file.schema_arrow
     }
+
+
+def _find_nanoseconds(path: Path, declared: Node) -> list[str]:
+    """Where timestamps of 96 bits hold more than microseconds, which Spark cuts off in silence. What is written like
+    that has whole microseconds as a rule, so the values tell, and not the type."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    names = {name.lower() for name, _ in declared.fields}
+    found: dict[str, None] = {}
+    try:
+        with pq.ParquetFile(path) as fine, pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as cut:
+            leaves = [fine.schema.column(number) for number in range(len(fine.schema))]
+            old = [leaf.path for leaf in leaves if leaf.physical_type == "INT96"]
+            tops = [field.name for field in fine.schema_arrow if field.name.lower() in names]
+            # Whole columns: of a map whose values alone were read arrow would make a list.
+            wanted = [top for top in tops if any(path == top or path.startswith(f"{top}.") for path in old)]
+            if not wanted:
+                return []
+            batches = [file.iter_batches(_ROWS_AT_ONCE, columns=wanted) for file in (fine, cut)]
+            for exact, rounded in zip(*batches, strict=True):
+                left, right = exact.to_struct_array(), rounded.to_struct_array()
+                found |= dict.fromkeys(_uneven_places(left, right, declared, ""))
+    except (pa.ArrowException, OSError):
+        pass  # Spark will say so
+    return list(found)
+
+
+def _uneven_places(exact: Any, cut: Any, node: Node, place: str) -> Iterator[str]:
+    """The places whose values differ in nanoseconds (``exact``) and in microseconds (``cut``)."""
+    import pyarrow.types as kinds
+
+    kind = exact.type
+    if kinds.is_timestamp(kind) and (kind.unit, cut.type.unit) == ("ns", "us"):
+        # Years that nanoseconds of 64 bits do not reach overflow alike on both sides.
+        with_digits, without = (one.cast("int64").fill_null(0).to_numpy(zero_copy_only=False) for one in (exact, cut))
+        if (with_digits != without * 1000).any():
+            yield place
+        return
+    for number, (_, inner, where) in enumerate(_inside(kind, node, place)):
+        yield from _uneven_places(_part(exact, number, node), _part(cut, number, node), inner, where)
+
+
+def _part(array: Any, number: int, node: Node) -> Any:
+    """The values of the part that :func:`_inside` gives as ``number`` of the type of ``array``."""
+    import pyarrow.types as kinds
+
+    if kinds.is_struct(array.type):
+        declared = {name.lower() for name, _ in node.fields}
+        read = [at for at, field in enumerate(array.type) if field.name.lower() in declared]
+        return array.flatten()[read[number]]
+    if kinds.is_map(array.type):
+        return (array.keys, array.items)[number]
+    return array.flatten()
 
 
 def _in_microseconds(kind: Any) -> Any:

@@ -213,15 +213,18 @@ class LedgerFile:
                     "LEDGER_BUSY",
                     f"another process kept the ledger of pipeline {self.paths.name} locked for 20 s",
                     where=str(self.paths.ledger),
-                    next_run="starts where this one stopped; nothing is lost",
+                    next_run=storage.GOES_ON,
                     fix=f"tidegate status {self.paths.name}, then run again",
                 ) from error
             if name.startswith(("SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM", "SQLITE_AUTH")):
+                kept = [self.paths.ledger, self.paths.ledger.parent]
+                if not all(os.access(one, os.R_OK | os.W_OK, effective_ids=True) for one in kept if one.exists()):
+                    raise storage.not_permitted(kept, self.paths.state) from error
                 raise TryAgainError(
                     "LEDGER_UNAVAILABLE",
                     f"the ledger of pipeline {self.paths.name} cannot be opened or written: {error}",
                     where=str(self.paths.ledger),
-                    next_run="starts where this one stopped; nothing is lost",
+                    next_run=storage.GOES_ON,
                     fix=f"check owner, permissions and disk (ls -l {self.paths.ledger.parent}), then run again",
                 ) from error
             if isinstance(error, sqlite3.ProgrammingError):

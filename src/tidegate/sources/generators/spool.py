@@ -31,6 +31,7 @@ from tidegate.sources.generators.socket_listener import Listeners
 from tidegate.spec.as_read import SpooledSource
 from tidegate.spec.models import RateSource, SocketSource
 from tidegate.spec.trial_options import rate_options, socket_options
+from tidegate.words import count_of
 
 _LAST_ROW_AT_MOST_BYTES = 4096
 _LISTENS = "source {}: another process listens for it (tidegate stream); what that has handed over is read"
@@ -88,7 +89,9 @@ def _receive_rate(paths: PipelinePaths, name: str, source: RateSource) -> list[s
     if rows:
         storage.put_if_absent(spool_file(paths, name, number + 1), rows)
         storage.write_note(notes, number + 1, {"number": number + 1, **clock._asdict()})
-    return [f"source {name}: {left:,} rows are left for later runs, each of which makes a million"] if left else []
+    if not left:
+        return []
+    return [f"source {name}: {count_of(left, 'row is', 'rows are')} left for later runs, each of which makes a million"]
 
 
 def _receive_kept(paths: PipelinePaths, name: str, source: SocketSource, listeners: Listeners) -> list[str]:

@@ -41,6 +41,11 @@ class LostRange:
     lost_until: int | None
     goes_on_at: int | None
 
+    def is_of_known_records(self, begun: Offsets) -> bool:
+        """Whether records are lost that were seen: not only the place where others would have come."""
+        seen = begun.get(self.topic, {}).get(self.partition, self.lost_from)
+        return self.lost_until is not None or seen > self.lost_from
+
     def __str__(self) -> str:
         if self.lost_until is None:
             span = f"from offset {self.lost_from} on"
@@ -69,11 +74,16 @@ class KafkaLoss:
         """The value that :meth:`to_dict` made."""
         return KafkaLoss(tuple(LostRange(**lost) for lost in value["ranges"]))
 
-    def to_error(self, pipeline: str, source: str) -> SourceLostError:
-        """The error that stops the run: the exact ranges, and the command that goes on without them."""
+    def to_error(self, pipeline: str, source: str, begun: Offsets | None = None) -> SourceLostError:
+        """The error that stops the run: the exact ranges, and the command that goes on without them. ``begun`` is as
+        for :func:`find_loss`."""
+        if any(lost.is_of_known_records(begun or {}) for lost in self.ranges):
+            what = "Kafka no longer has records that this pipeline is owed: "
+        else:
+            what = "no record that tidegate knew of is lost; of any that came later it cannot tell: "
         return SourceLostError(
             "KAFKA_LOSS",
-            "Kafka no longer has records that this pipeline is owed: " + "; ".join(str(lost) for lost in self.ranges),
+            what + "; ".join(str(lost) for lost in self.ranges),
             where=f"source {source} of pipeline {pipeline}",
             next_run="stops here again; nothing was read",
             fix=f'tidegate run {pipeline} --accept-loss "reason"',

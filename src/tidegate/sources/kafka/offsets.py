@@ -111,9 +111,10 @@ def resolve_birth(
     Raises SourceLostError (a topic, a partition or an offset that is not there), UsageError (offsets for some
     partitions only, a form that is not known, a refused login) and TryAgainError (broker away).
     """
-    brokers = (open_brokers or Brokers)(settings_of(project_kafka, source_spec))
+    settings = settings_of(project_kafka, source_spec)
+    brokers = (open_brokers or Brokers)(settings)
     topics = _find_topics(brokers, source_spec)
-    _refuse_missing(topics, source_spec)
+    _refuse_missing(topics, source_spec, settings.address)
     partitions = {topic: _partitions_of(topic, state, source_spec) for topic, state in topics.items()}
     starting = source_spec.starting_offsets
     offsets: Offsets
@@ -253,7 +254,7 @@ def _partitions_of(topic: str, state: TopicState, spec: KafkaSource) -> tuple[in
     return tuple(number for number in state.partitions if number in spec.assign[topic])
 
 
-def _refuse_missing(topics: Mapping[str, TopicState], spec: KafkaSource) -> None:
+def _refuse_missing(topics: Mapping[str, TopicState], spec: KafkaSource, address: str) -> None:
     if spec.topic_pattern is not None:
         missing = [] if topics else [f"no topic matches {spec.topic_pattern!r}"]
     else:
@@ -267,10 +268,11 @@ def _refuse_missing(topics: Mapping[str, TopicState], spec: KafkaSource) -> None
     if missing:
         raise SourceLostError(
             "TOPIC_MISSING",
-            "; ".join(missing),
+            f"the Kafka brokers at {address} were asked: {'; '.join(missing)}",
             where="the source in pipeline.yaml",
             next_run="looks again",
-            fix="create the topic (kafka-topics.sh --create --topic <topic>), or correct the name in pipeline.yaml",
+            fix="create the topic (kafka-topics.sh --create --topic <topic>), or correct the name in pipeline.yaml, or "
+            "kafka.bootstrap_servers in tidegate.yaml",
         )
 
 
