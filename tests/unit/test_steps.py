@@ -100,7 +100,7 @@ def test_who_carries_out_a_decision_on_another_run_says_so(tmp_path: Path) -> No
     with commands(lambda: held):
         held.hold("R1")
         with pytest.MonkeyPatch.context() as patch, pytest.raises(KilledHere):
-            patch.setattr("tidegate.run.steps.publish_increment", lambda *a: kill("the decision"))
+            patch.setattr("tidegate.gate.decisions.publish_increment", lambda *a: kill("the decision"))
             held.decide("discard")
         report = held.run("R2", GOOD)
     assert (report["outcome"], report["notes"]) == ("published", ["finished run R1: discarded 3 rows"])
