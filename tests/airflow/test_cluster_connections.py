@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.test_master import plan
+from tests.unit.submits import plan
 from tidegate.errors import UsageError
 
 _STAND_IN = """#!/bin/sh

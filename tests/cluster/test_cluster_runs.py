@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 from typing import TYPE_CHECKING
 
 from tests.cluster.conftest import hold_rows, let_go, make_clustered, wait_for_rows
+from tests.cluster.ending import end
 from tests.recovery.scene import NAME, Scene
 from tools.processes import wait_until
 
@@ -17,13 +17,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tools.spark_cluster import SparkCluster
-
-
-def end(process: subprocess.Popen[bytes], expect: int) -> str:
-    """Wait for a command's end; what it wrote on stderr."""
-    out, err = process.communicate(timeout=240)
-    assert process.returncode == expect, f"exited {process.returncode}\n{out.decode()}\n{err.decode()}"
-    return err.decode()
 
 
 def test_a_cluster_is_only_another_master(cluster: SparkCluster, tmp_path: Path, spark: SparkSession) -> None:

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from tests.recovery.scene import NAME, Scene
-from tests.recovery.test_disk_full import can_mount, fill, on_its_own_device
+from tests.recovery.small_disk import can_mount, fill, on_its_own_device
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

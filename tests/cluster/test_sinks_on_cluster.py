@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.cluster.conftest import make_clustered
-from tests.cluster.test_cluster_runs import end
+from tests.cluster.ending import end
 from tests.recovery.scene import NAME
 
 if TYPE_CHECKING:

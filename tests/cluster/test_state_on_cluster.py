@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cluster.conftest import write_settings
-from tests.cluster.test_cluster_runs import end
+from tests.cluster.ending import end
 from tests.recovery.flows import FLOWS, make_flow
 from tests.recovery.scene import NAME, kill_when
 from tools.processes import wait_until

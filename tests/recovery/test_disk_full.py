@@ -5,63 +5,18 @@ Each is a real tmpfs, so a publish also crosses from one device to another. Need
 
 from __future__ import annotations
 
-import contextlib
-import shutil
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.recovery.scene import NAME, Scene, Snapshot
+from tests.recovery.small_disk import fill, on_its_own_device
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _FOLDERS = ("warehouse", "quarantine", "state")
-
-
-def _why_no_mount(folder: Path) -> str | None:
-    """Why this process cannot mount, or None when it can."""
-    try:
-        tried = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", folder], capture_output=True)
-    except FileNotFoundError:
-        return "there is no mount command"
-    if tried.returncode != 0:
-        return f"no right to mount a file system of limited size: {tried.stderr.decode().strip()}"
-    subprocess.run(["umount", folder], check=True)
-    return None
-
-
-@contextlib.contextmanager
-def on_its_own_device(folder: Path, size: str = "64m") -> Iterator[None]:
-    """The folder, with what is in it, on a file system of its own while the block runs."""
-    kept = folder.with_name(folder.name + ".kept")
-    shutil.copytree(folder, kept, symlinks=True)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", folder], check=True)
-    try:
-        shutil.copytree(kept, folder, symlinks=True, dirs_exist_ok=True)
-        shutil.rmtree(kept)
-        yield
-    finally:
-        subprocess.run(["umount", "--lazy", folder], check=True)
-
-
-def fill(folder: Path, leave_bytes: int) -> Path:
-    """A file that takes all the space of the folder's device but ``leave_bytes``."""
-    ballast = folder / "ballast"
-    free = shutil.disk_usage(folder).free
-    ballast.write_bytes(b"\0" * max(free - leave_bytes, 0))
-    return ballast
-
-
-@pytest.fixture
-def can_mount(tmp_path: Path) -> None:
-    """Skip, saying why, where nothing can be mounted."""
-    why = _why_no_mount(tmp_path)
-    if why is not None:
-        pytest.skip(why)
 
 
 @pytest.fixture(scope="session")

@@ -19,10 +19,10 @@ import pytest
 
 from tests.recovery.conftest import sweep
 from tests.recovery.flows import FLOWS, make_flow
+from tests.recovery.frozen import freeze_overtake_thaw
+from tests.recovery.random_kill import SEEDS, kill_at_random
 from tests.recovery.scene import NAME, Scene, Snapshot, kill_when
-from tests.recovery.test_random_kills import SEEDS, kill_at_random
-from tests.recovery.test_two_at_once import run_two
-from tests.recovery.test_zombies import freeze_overtake_thaw
+from tests.recovery.two_runs import run_two
 from tests.recovery.views import send_all, wait_for_sleeper
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from collections import Counter
 import pytest
 
 from tests.recovery.conftest import sweep
+from tests.recovery.frozen import take_over, thaw
 from tests.recovery.scene import NAME, Scene, Snapshot, make_scene
-from tests.recovery.test_zombies import take_over, thaw
 from tests.recovery.views import freeze_tree, send_all, view_of, wait_for_sleeper
 
 _WRITER = """\

@@ -3,37 +3,13 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from typing import TYPE_CHECKING
 
-from tests.recovery.scene import NAME, Scene, Snapshot
+from tests.recovery.scene import NAME, Snapshot
+from tests.recovery.two_runs import end, run_two
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-def _end(process: subprocess.Popen[bytes]) -> tuple[int, str]:
-    _, err = process.communicate(timeout=180)
-    return process.returncode, err.decode()
-
-
-def run_two(scene: Scene, spark: SparkSession) -> None:
-    """Two runs at the same moment: one does all there is to do, the other is told who is at it."""
-    ids = ("left", "right")
-    processes = [scene.start("run", NAME, "--run-id", run_id) for run_id in ids]
-    ended = dict(zip(ids, map(_end, processes), strict=True))
-    assert sorted(code for code, _ in ended.values()) == [0, 75], ended
-    winner = next(run_id for run_id, (code, _) in ended.items() if code == 0)
-    loser = next(run_id for run_id in ids if run_id != winner)
-    pid = dict(zip(ids, processes, strict=True))[winner].pid
-    assert "LEASE_HELD" in ended[loser][1]
-    assert re.search(
-        rf"being written by run {winner} \(tidegate run, pid {pid}@.+\), since 20\d\d-\d\d-\d\dT\d\d:\d\d",
-        ended[loser][1],
-    ), ended[loser][1]
-    scene.wait_until_gone()
-    scene.check_complete(spark)
-    assert scene.report("run", NAME)["outcome"] == "nothing_new"
 
 
 def test_two_runs(published: Snapshot, spark: SparkSession) -> None:
@@ -48,7 +24,7 @@ def test_one_run_id_twice(published: Snapshot, spark: SparkSession) -> None:
     scene = published.restore()
     scene.offer()
     processes = [scene.start("run", NAME, "--run-id", "same", "--json") for _ in range(2)]
-    codes = [_end(process)[0] for process in processes]
+    codes = [end(process)[0] for process in processes]
     assert sorted(codes) == [0, 75]
     again = scene.report("run", NAME, "--run-id", "same")
     assert again["outcome"] == "published" and again["rows"]["published"] == 6
@@ -58,7 +34,7 @@ def test_one_run_id_twice(published: Snapshot, spark: SparkSession) -> None:
 def test_eight_idle_runs(published: Snapshot) -> None:
     """Short ones, so that taking and giving back the lease meet: each is done or refused, none fails otherwise."""
     scene = published.restore()
-    ended = [_end(process) for process in [scene.start("run", NAME) for _ in range(8)]]
+    ended = [end(process) for process in [scene.start("run", NAME) for _ in range(8)]]
     assert {code for code, _ in ended} <= {0, 75}, ended
     assert any(code == 0 for code, _ in ended)
     assert all("LEASE_HELD" in err for code, err in ended if code == 75), ended
@@ -71,14 +47,14 @@ def test_scheduled_steps_against_a_run(published: Snapshot, spark: SparkSession)
     for _ in range(3):
         scene.offer()
     scene.run("ingest", NAME, "--run-id", "scheduled")
-    code, err = _end(scene.start("run", NAME, "--run-id", "by-hand"))
+    code, err = end(scene.start("run", NAME, "--run-id", "by-hand"))
     assert code == 75 and "LEASE_HELD" in err
     assert re.search(r"waits for the next step of run scheduled \(tidegate ingest, pid \d+@.+\), since 20", err), err
-    code, err = _end(scene.start("publish", NAME, "--run-id", "by-hand"))
+    code, err = end(scene.start("publish", NAME, "--run-id", "by-hand"))
     assert code == 75 and "LEASE_HELD" in err
     scene.check_readers_now()
     scene.run("audit", NAME, "--run-id", "scheduled")
-    code, err = _end(scene.start("run", NAME, "--run-id", "by-hand"))
+    code, err = end(scene.start("run", NAME, "--run-id", "by-hand"))
     assert code == 75 and "LEASE_HELD" in err
     scene.run("publish", NAME, "--run-id", "scheduled")
     scene.check_complete(spark)
@@ -95,7 +71,7 @@ def test_repair_and_decisions_wait_too(published: Snapshot) -> None:
         ("release", NAME, "scheduled-2", "--reason", "because"),
         ("discard", NAME, "scheduled-2", "--reason", "because"),
     ):
-        code, err = _end(scene.start(*command))
+        code, err = end(scene.start(*command))
         assert code == 75 and "LEASE_HELD" in err, f"{command}: {code} {err}"
     scene.run("audit", NAME, "--run-id", "scheduled")
     scene.run("publish", NAME, "--run-id", "scheduled")

@@ -8,83 +8,22 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.recovery.conftest import sweep
+from tests.recovery.frozen import freeze_overtake_thaw
 from tests.recovery.scene import NAME, Scene, Snapshot
-from tests.recovery.views import freeze_tree, send_all, view_of, wait_for_sleeper
+from tests.recovery.views import send_all, wait_for_sleeper
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_PARKED_SECONDS = 60.0
-_ENDS_WITHIN_SECONDS = 30.0
 
 
 def _count_steps(scene: Scene, command: tuple[str, ...]) -> int:
     scene.run(*command, fault="1000000|kill")
     return len(scene.steps())
-
-
-def reports_of(scene: Scene) -> dict[str, bytes]:
-    """The report of every run that is over."""
-    reports = {path.name: path.read_bytes() for path in (scene.state / "runs").glob("*.json")}
-    return {name: report for name, report in reports.items() if b'"outcome": "published"' in report}
-
-
-def take_over(scene: Scene, run_id: str) -> None:
-    """Run until the sleeper's lease has expired; meanwhile the run is refused, and nothing else."""
-    until = time.monotonic() + _PARKED_SECONDS + 30
-    while True:
-        process = scene.start("run", NAME, "--run-id", run_id)
-        out, err = process.communicate(timeout=180)
-        if process.returncode == 0:
-            return
-        assert process.returncode == 75 and b"LEASE_HELD" in err, f"{out.decode()}\n{err.decode()}"
-        assert time.monotonic() < until, f"still refused after the lease expired: {err.decode()}"
-        time.sleep(0.5)
-
-
-def thaw(scene: Scene, process: subprocess.Popen[bytes], frozen: list[int]) -> str:
-    """Wake the sleeper and wait for its own end; what it said."""
-    send_all(frozen, signal.SIGCONT)
-    try:
-        out, err = process.communicate(timeout=_ENDS_WITHIN_SECONDS)
-    except subprocess.TimeoutExpired:
-        send_all(scene.processes(), signal.SIGKILL)
-        raise AssertionError(f"the thawed run did not end within {_ENDS_WITHIN_SECONDS} s") from None
-    said = f"{out.decode()}\n{err.decode()}"
-    # 75: it lost its lease. 0: it had done its part before it fell asleep, or what it still did was done already.
-    assert process.returncode in (0, 75), f"the thawed run exited {process.returncode}\n{said}"
-    scene.wait_until_gone()
-    return said
-
-
-def freeze_overtake_thaw(
-    scene: Scene, process: subprocess.Popen[bytes], run_id: str, spark: SparkSession | None, *, next_batch: bool = True
-) -> None:
-    """Another run completes while this one sleeps, with a file more; nothing a reader sees changes when it wakes, nor,
-    with ``next_batch``, in what is read after that."""
-    frozen = freeze_tree(scene)
-    scene.check_readers_now()
-    scene.offer()
-    take_over(scene, run_id)
-    scene.run_beside(spark)  # a retry of a run that was published already reads nothing more
-    scene.check_complete()
-    seen, reports = view_of(scene), reports_of(scene)
-    thaw(scene, process, frozen)
-    assert view_of(scene) == seen, "the thawed run changed what a reader sees"
-    assert reports_of(scene) == reports, "the thawed run changed a report"
-    scene.check_complete(spark)
-    if next_batch:
-        scene.offer()
-        scene.catch_up(spark)
-    else:
-        assert scene.report("run", NAME)["outcome"] == "nothing_new"
 
 
 def _sweep_command(start: Snapshot, command: tuple[str, ...], sample: int, spark: SparkSession) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.streaming import make_streaming, source
-from tests.streams.test_joins import event
+from tests.streams.joins import event
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.streaming import Streaming, make_streaming, source
-from tests.streams.test_windows import at
+from tests.streams.joins import TIMED, event
 from tidegate.errors import DefectError, SourceLostError, UsageError
 from tidegate.sources.bounds import LONGEST_RECORD_BYTES
 
@@ -26,11 +26,6 @@ def transform(shown, clicked):
     near = F.expr('ad = clicked_ad AND clicked_at BETWEEN shown_at AND shown_at + INTERVAL 1 HOUR')
     return shown.join(clicked, near, '{how}')
 """
-TIMED = {"event_time": "dt", "watermark": "30 minutes"}
-
-
-def event(name: str, clock: str) -> dict[str, Any]:
-    return {"id": name, "dt": at(clock).isoformat()}
 
 
 def pair(root: Path, spark: SparkSession, how: str, more: str = "") -> Streaming:

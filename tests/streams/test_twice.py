@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.streaming import Streaming, make_streaming, source
-from tests.streams.test_joins import TIMED, event
-from tests.streams.test_windows import at
+from tests.streams.joins import TIMED, event
+from tests.streams.windows import at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.streaming import Streaming, make_streaming, source
+from tests.streams.windows import SCHEMA, TIMED, TUMBLING, at, row, windows
 from tidegate.errors import DefectError, DisagreementError
 from tidegate.run.steps import audit_run, publish_run
 from tidegate.staging.manifest import BatchManifest, write_manifest
@@ -18,30 +18,9 @@ from tidegate.staging.manifest import BatchManifest, write_manifest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SCHEMA = "id STRING, dt TIMESTAMP, n INT"
-TIMED = {"event_time": "dt", "watermark": "20 minutes"}
 
-
-def at(clock: str) -> datetime:
-    """A time of the one day of these tests."""
-    hours, minutes = clock.split(":")
-    return datetime(2026, 1, 1, int(hours), int(minutes), tzinfo=UTC)
-
-
-def row(name: str, clock: str, n: int = 1) -> dict[str, Any]:
-    return {"id": name, "dt": at(clock).isoformat(), "n": n}
-
-
-def _windows(frame: str) -> str:
-    return (
-        f"def transform(trades):\n    w = [{frame}]\n    out = trades.groupBy(*w).agg(F.count('*').alias('count'), "
-        "F.sum('n').alias('sum'))\n    return out.select('{kind}.start', '{kind}.end', 'count', 'sum')\n"
-    )
-
-
-TUMBLING = _windows("F.window('dt', '10 minutes')").replace("{kind}", "window")
-SLIDING = _windows("F.window('dt', '10 minutes', '5 minutes')").replace("{kind}", "window")
-SESSION = _windows("F.session_window('dt', '5 minutes'), F.col('n').alias('key')").replace("{kind}", "session_window")
+SLIDING = windows("F.window('dt', '10 minutes', '5 minutes')").replace("{kind}", "window")
+SESSION = windows("F.session_window('dt', '5 minutes'), F.col('n').alias('key')").replace("{kind}", "session_window")
 
 
 def make(root: Path, spark: SparkSession, transform: str, more: str = "") -> Streaming:

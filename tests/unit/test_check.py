@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -64,3 +65,14 @@ def test_what_is_left_to_the_sweep_exists() -> None:
         file, _, test = name.partition("::")
         text = (ROOT / "tests" / file).read_text(encoding="utf-8")
         assert f"def {test.partition('[')[0]}" in text, name
+
+
+def test_test_modules_do_not_import_each_other() -> None:
+    """What two of them need stands in a module of its own, so that one can be changed or removed without the other."""
+    found = [
+        f"{path.relative_to(ROOT)}: {line}"
+        for path in (ROOT / "tests").rglob("*.py")
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if re.match(r"\s*(from|import) tests(\.\w+)*\.test_", line) and f".{path.stem} " not in line
+    ]
+    assert found == []

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.examples import REPOSITORY
+from tests.unit.submits import plan
 from tidegate.driver.cluster import OUTPUT_COMMITTER
 from tidegate.driver.failures import explain
 from tidegate.driver.master import check_master, explain_end
-from tidegate.driver.submit import SubmitPlan, plan_submit
 from tidegate.errors import TidegateError, TryAgainError, UsageError
 from tidegate.project import load_project
 from tidegate.spec.master import parse_master
@@ -45,22 +43,6 @@ def test_masters(url: str, kind: str, addresses: tuple[tuple[str, int], ...]) ->
 def test_what_is_no_master(url: str) -> None:
     with pytest.raises(ValueError, match="none of local"):
         parse_master(url)
-
-
-def plan(root: Path, master: str, pending_bytes: int = 0, files: int = 1, **conf: str) -> SubmitPlan:
-    (root / "jobs").mkdir(exist_ok=True)
-    shutil.copy(REPOSITORY / "jobs/tidegate_job.py", root / "jobs")
-    (root / "tidegate.yaml").write_text("version: 1\n")
-    return plan_submit(
-        load_project(root).on_master(master),
-        order_path=root / "order.json",
-        log_path=root / "log",
-        pipeline_conf=conf,
-        pending_bytes=pending_bytes,
-        pending_files=files,
-        settings={},
-        needs_kafka=False,
-    )
 
 
 def test_executors_run_their_own_python_and_the_driver_this_one(tmp_path: Path) -> None:

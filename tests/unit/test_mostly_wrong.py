@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.fake_kafka import FakeBroker
-from tests.held import COLUMNS, NAME, Held, commands
+from tests.held import NAME, Held
 from tests.page_outputs import shown
-from tests.staged import QUERY, Stager
+from tests.unit.staged_increments import stage
 from tidegate.audit.verdict import SetAside, WholeFiles, decide_verdict
 from tidegate.cli.show import show_report, show_status
 from tidegate.driver.progress import describe_report
 from tidegate.errors import HeldError
 from tidegate.operate.outlook import plan_pipeline
 from tidegate.operate.status import project_status
-from tidegate.quarantine.rows import write_quarantine_rows
 from tidegate.restart.repair import repair_pipeline
 from tidegate.sources.kafka import offsets
 from tidegate.spec.models import QualitySpec
-from tidegate.staging.digest import digest_file
-from tidegate.staging.manifest import SourceRange, StagedFile, write_manifest
 
 DATE, AMOUNT = "received_at: not a TIMESTAMP", "amount: not an INT"
 
@@ -97,33 +90,6 @@ def test_files_that_are_in_quarantine_whole(
     assert (decided.verdict == "failed") == is_held
     assert any(said in one for one in told), told
     assert any(whole.describe() in warning for warning in decided.warnings), "always a warning"
-
-
-@pytest.fixture
-def held(tmp_path: Path) -> Iterator[Held]:
-    held = Held(tmp_path)
-    held.project.suite_path(NAME).unlink()
-    with commands(lambda: held):
-        yield held
-
-
-def stage(held: Held, good: int, malformed: Mapping[str, int], whole: Sequence[Mapping[str, Any]] = ()) -> None:
-    """A batch of good records and of malformed ones, {detail: how many}."""
-    manifest = Stager(held.paths, COLUMNS, []).stage(held.next_batch, [{"id": n, "n": n} for n in range(good)])
-    path = held.paths.staging / QUERY / f"{held.next_batch:012d}" / "a1" / "quarantine" / "part-0.parquet"
-    aside = {"reason": "malformed", "raw": "{", "quarantined_at": datetime(2026, 1, 1, tzinfo=UTC)}
-    details = [detail for detail, count in malformed.items() for _ in range(count)]
-    count = write_quarantine_rows(path, [{**aside, "detail": detail} for detail in details])
-    name = str(path.relative_to(held.paths.state))
-    file = StagedFile(name, count, path.stat().st_size, {}, digest_file(path))
-    manifest = replace(
-        manifest,
-        sources={"orders": SourceRange(good + count, count, whole_files=[dict(one) for one in whole])},
-        quarantine_files=[file],
-        quarantined=count,
-    )
-    write_manifest(held.paths.manifest(QUERY, held.next_batch), manifest)
-    held.next_batch += 1
 
 
 def test_a_wrong_schema_is_held_with_what_most_records_have(held: Held) -> None:

@@ -45,7 +45,7 @@ def fix_by_hand(error: TidegateError) -> None:
 
 @pytest.mark.parametrize("where", ["table", "state", "quarantine"])
 def test_the_command_named_fixes_it_and_the_next_run_goes_on(held: Held, where: str) -> None:
-    from tests.unit.test_mostly_wrong import stage
+    from tests.unit.staged_increments import stage
 
     held.run("R0", GOOD)
     stage(held, 3, {"n: not a BIGINT": 1})

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from tests.held import GOOD, NAME, Held, commands
 from tests.outputs import check_output
-from tests.unit.test_status import make_project, make_settled, write_spec
+from tests.unit.settled_projects import make_project, make_settled, write_spec
 from tidegate.cli import outputs
 from tidegate.cli.main import app
 from tidegate.errors import TidegateError

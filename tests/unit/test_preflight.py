@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit.manifests import OTHER, QUERY, manifest
 from tidegate.errors import DisagreementError
 from tidegate.preflight.agreement import check_agreement
 from tidegate.preflight.facts import Facts
@@ -15,8 +16,6 @@ from tidegate.staging.checkpoint import CheckpointState
 from tidegate.staging.manifest import BatchManifest
 from tidegate.table.log.state import TableState
 
-QUERY = "aaaaaaaa-0000-0000-0000-000000000001"
-OTHER = "bbbbbbbb-0000-0000-0000-000000000002"
 FINGERPRINT: dict[str, Any] = {
     "sources": {"orders": {"type": "files", "path": "data/inbox", "format": "csv"}},
     "partition_by": ["day"],
@@ -37,11 +36,6 @@ SETTLED = Facts(
     FINGERPRINT,
     state_folder="/project/data/state/orders",
 )
-
-
-def manifest(batch_id: int, query_id: str = QUERY) -> BatchManifest:
-    """A staged batch without rows."""
-    return BatchManifest("orders", "r", query_id, batch_id, "a", {}, 0, 0, 0, [], [], 0, "{}")
 
 
 def staged(*batches: int) -> dict[str, list[BatchManifest]]:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tests.held import GOOD, NAME, Held, commands
 from tests.staged import make_paths
-from tests.unit.test_verdicts import make_decision, make_verdict
+from tests.unit.verdicts import make_decision, make_verdict
 from tidegate.cli.main import main
 from tidegate.errors import HeldError, UsageError
 from tidegate.project import PipelinePaths, encode_run_id

@@ -13,92 +13,19 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from tests.staged import QUERY
+from tests.unit.settled_projects import commit, make_project, make_settled, write_spec
 from tidegate import storage
 from tidegate.cli.main import app
 from tidegate.operate.status import project_status
 from tidegate.pipeline import load_pipeline
 from tidegate.preflight.facts import gather_facts
-from tidegate.project import Project, load_project
-from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
+from tidegate.project import Project
 from tidegate.reports.report import new_report, read_newest, save_report
-from tidegate.sources.files.ledger import NewFile, open_ledger
 from tidegate.sources.kafka import brokers
 from tidegate.sources.kafka.brokers import Brokers
-from tidegate.staging.birth import new_birth, write_birth
 from tidegate.table.log import state
-from tidegate.table.log.commit import commit_files
-from tidegate.table.log.state import DataFile, read_table_state
 
 MANY = 12
-
-
-def make_project(root: Path, settings: str = "version: 1\n") -> Project:
-    root.mkdir(parents=True, exist_ok=True)
-    (root / "tidegate.yaml").write_text(settings)
-    return load_project(root)
-
-
-def write_spec(project: Project, name: str, source: str) -> None:
-    (project.jobs / name).mkdir(parents=True)
-    (project.jobs / name / "pipeline.yaml").write_text(
-        f"version: 1\nname: {name}\nschedule: null\nsources:\n  s: {source}\n"
-    )
-
-
-def commit(table: Path, batch_id: int) -> None:
-    """A version of a table as a publish of ``batch_id`` leaves it."""
-    name = f"part-{batch_id}.parquet"
-    table.mkdir(parents=True, exist_ok=True)
-    (table / name).touch()
-    commit_files(
-        table,
-        schema_json=QUARANTINE_SCHEMA_JSON,
-        partition_by=[],
-        add=[DataFile(name, 1, 0)],
-        remove=[],
-        app_id=QUERY,
-        app_version=batch_id,
-        app_version_before=batch_id - 1,
-        custom_metadata={"tidegate.query_id": QUERY, "tidegate.batches": json.dumps([batch_id, batch_id])},
-    )
-
-
-def make_settled(project: Project, name: str, *, waiting: int = 0) -> None:
-    """A file pipeline after three runs that published, with ``waiting`` new files in its inbox."""
-    write_spec(project, name, f"{{type: files, path: inbox/{name}, format: text, settle: 0 seconds}}")
-    paths = project.paths(name)
-    inbox = project.root / "inbox" / name
-    inbox.mkdir(parents=True)
-    write_birth(paths, new_birth(paths, load_pipeline(project, name), {"s": {}}, {}))
-    born = json.loads(paths.birth.read_text())
-    paths.birth.write_text(json.dumps({**born, "query_id": QUERY}))
-    for folder in ("offsets", "commits", "sources/s"):
-        (paths.checkpoint / folder).mkdir(parents=True)
-    (paths.checkpoint / "metadata").write_text(json.dumps({"id": QUERY}))
-    for batch in range(3):
-        taken = inbox / f"{batch}.txt"
-        taken.write_text("x\n")
-        with open_ledger(paths, create=True) as ledger:
-            (row,) = ledger.add_links("s", [NewFile(f"inbox/{name}/{taken.name}", 2, taken.stat().st_mtime_ns, "")])
-            ledger.mark_staged(
-                "s", QUERY, batch, [{"path": row.path, "size": 2, "mtime_ns": row.mtime_ns, "link": row.link}]
-            )
-            ledger.mark_published(QUERY, batch)
-        offsets = f'v2\n{{"batchWatermarkMs":0}}\ns:{{"logOffset":{batch}}}'
-        (paths.checkpoint / "offsets" / str(batch)).write_text(offsets)
-        (paths.checkpoint / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
-        (paths.checkpoint / "sources/s" / str(batch)).write_text(f'v1\n{{"path":"{taken.name}","batchId":{batch}}}')
-        commit(paths.table, batch)
-        report = new_report(name, f"manual__2026-01-0{batch + 1}T00:00:00_x")
-        report.started_at, report.outcome = f"2026-01-0{batch + 1}T00:00:00.000+00:00", "published"
-        save_report(paths, report)
-    table = read_table_state(paths.table)
-    assert table is not None
-    note = {"table_id": table.table_id, "version": 2, "query_id": QUERY, "batch_id": 2, "ledger_last_id": 3}
-    storage.write_note(paths.published, 2, note)
-    for number in range(waiting):
-        (inbox / f"new-{number}.txt").write_text("y\n")
 
 
 _listeners: list[Callable[[str, tuple[Any, ...]], None]] = []

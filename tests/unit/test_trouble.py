@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from tests.unit.test_status import make_project, make_settled
+from tests.unit.settled_projects import make_project, make_settled
 from tidegate.cli.main import app
 from tidegate.operate.trouble import find_behind, find_trouble, rank, summarise
 from tidegate.reports.report import new_report, save_report

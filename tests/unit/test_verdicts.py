@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.staged import make_paths
-from tests.unit.test_preflight import OTHER, QUERY, manifest
+from tests.unit.manifests import OTHER, QUERY, manifest
+from tests.unit.verdicts import make_decision, make_verdict
 from tidegate.project import PipelinePaths
 from tidegate.reports.verdicts import (
-    Decision,
-    StoredVerdict,
     find_hold,
     forget_settled,
     held_error,
@@ -25,23 +24,6 @@ from tidegate.reports.verdicts import (
 )
 
 OWED = [manifest(4), manifest(5)]
-
-
-def make_verdict(run_id: str, *batches: int, failed: bool, query: str = QUERY) -> StoredVerdict:
-    """A verdict on batches of one query."""
-    return StoredVerdict(
-        run_id,
-        [[query, batch] for batch in batches],
-        {"suite": "orders", "verdict": "failed" if failed else "passed", "results": []},
-        ["id_present"] if failed else [],
-        ["id_present: 3 rows offend it"] if failed else [],
-        "2026-01-01T00:00:00+00:00",
-    )
-
-
-def make_decision(verdict: StoredVerdict) -> Decision:
-    """Ann's decision to release it."""
-    return Decision(verdict.run_id, "release", "ann@host", "looked", "now", verdict.batches)
 
 
 @pytest.fixture

@@ -1,0 +1,44 @@
+"""An increment in staging, made by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.held import COLUMNS, NAME, Held, commands
+from tests.staged import QUERY, Stager
+from tidegate.quarantine.rows import write_quarantine_rows
+from tidegate.staging.digest import digest_file
+from tidegate.staging.manifest import SourceRange, StagedFile, write_manifest
+
+
+@pytest.fixture
+def held(tmp_path: Path) -> Iterator[Held]:
+    held = Held(tmp_path)
+    held.project.suite_path(NAME).unlink()
+    with commands(lambda: held):
+        yield held
+
+
+def stage(held: Held, good: int, malformed: Mapping[str, int], whole: Sequence[Mapping[str, Any]] = ()) -> None:
+    """A batch of good records and of malformed ones, {detail: how many}."""
+    manifest = Stager(held.paths, COLUMNS, []).stage(held.next_batch, [{"id": n, "n": n} for n in range(good)])
+    path = held.paths.staging / QUERY / f"{held.next_batch:012d}" / "a1" / "quarantine" / "part-0.parquet"
+    aside = {"reason": "malformed", "raw": "{", "quarantined_at": datetime(2026, 1, 1, tzinfo=UTC)}
+    details = [detail for detail, count in malformed.items() for _ in range(count)]
+    count = write_quarantine_rows(path, [{**aside, "detail": detail} for detail in details])
+    name = str(path.relative_to(held.paths.state))
+    file = StagedFile(name, count, path.stat().st_size, {}, digest_file(path))
+    manifest = replace(
+        manifest,
+        sources={"orders": SourceRange(good + count, count, whole_files=[dict(one) for one in whole])},
+        quarantine_files=[file],
+        quarantined=count,
+    )
+    write_manifest(held.paths.manifest(QUERY, held.next_batch), manifest)
+    held.next_batch += 1

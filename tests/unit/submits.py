@@ -1,0 +1,26 @@
+"""A spark-submit as a run plans it, for tests of masters and connections."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from tests.examples import REPOSITORY
+from tidegate.driver.submit import SubmitPlan, plan_submit
+from tidegate.project import load_project
+
+
+def plan(root: Path, master: str, pending_bytes: int = 0, files: int = 1, **conf: str) -> SubmitPlan:
+    (root / "jobs").mkdir(exist_ok=True)
+    shutil.copy(REPOSITORY / "jobs/tidegate_job.py", root / "jobs")
+    (root / "tidegate.yaml").write_text("version: 1\n")
+    return plan_submit(
+        load_project(root).on_master(master),
+        order_path=root / "order.json",
+        log_path=root / "log",
+        pipeline_conf=conf,
+        pending_bytes=pending_bytes,
+        pending_files=files,
+        settings={},
+        needs_kafka=False,
+    )
