@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-import pytest
-
-from tests.held import COLUMNS, NAME, Held, commands
+from tests.held import COLUMNS, Held
 from tests.staged import QUERY, Stager
 from tidegate.quarantine.rows import write_quarantine_rows
 from tidegate.staging.digest import digest_file
 from tidegate.staging.manifest import SourceRange, StagedFile, write_manifest
-
-
-@pytest.fixture
-def held(tmp_path: Path) -> Iterator[Held]:
-    held = Held(tmp_path)
-    held.project.suite_path(NAME).unlink()
-    with commands(lambda: held):
-        yield held
 
 
 def stage(held: Held, good: int, malformed: Mapping[str, int], whole: Sequence[Mapping[str, Any]] = ()) -> None:

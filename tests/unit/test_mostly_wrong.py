@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.fake_kafka import FakeBroker
-from tests.held import NAME, Held
+from tests.held import NAME, Held, commands
 from tests.page_outputs import shown
 from tests.unit.staged_increments import stage
 from tidegate.audit.verdict import SetAside, WholeFiles, decide_verdict
@@ -19,6 +21,15 @@ from tidegate.operate.status import project_status
 from tidegate.restart.repair import repair_pipeline
 from tidegate.sources.kafka import offsets
 from tidegate.spec.models import QualitySpec
+
+
+@pytest.fixture
+def held(tmp_path: Path) -> Iterator[Held]:
+    held = Held(tmp_path)
+    held.project.suite_path(NAME).unlink()
+    with commands(lambda: held):
+        yield held
+
 
 DATE, AMOUNT = "received_at: not a TIMESTAMP", "amount: not an INT"
 
