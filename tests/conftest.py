@@ -6,11 +6,13 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.left_to_sweep import LEFT_TO_SWEEP
+from tests.recovery.small_disk import why_no_mount
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,3 +82,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.stop()
     # py4j says at the interpreter's end that connections are closed, to a stream that pytest has closed by then.
     logging.getLogger().setLevel(logging.WARNING)
+
+
+@pytest.fixture
+def can_mount(tmp_path: Path) -> None:
+    """Skip, saying why, where nothing can be mounted."""
+    why = why_no_mount(tmp_path)
+    if why is not None:
+        pytest.skip(why)

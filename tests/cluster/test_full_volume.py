@@ -6,12 +6,10 @@ import os
 from typing import TYPE_CHECKING
 
 from tests.recovery.scene import NAME, Scene
-from tests.recovery.small_disk import can_mount, fill, on_its_own_device
+from tests.recovery.small_disk import fill, on_its_own_device
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-__all__ = ["can_mount"]
 
 
 def test_a_volume_that_fills_up_under_the_executors(scene: Scene, spark: SparkSession, can_mount: None) -> None:

@@ -10,9 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
-
-from tests.recovery.scene import NAME, Scene, Snapshot
+from tests.recovery.scene import NAME, Scene
 from tests.recovery.views import send_all
 
 if TYPE_CHECKING:
@@ -23,16 +21,6 @@ _FIRST = int(os.environ.get("TIDEGATE_FIRST_SEED", "1"))
 
 
 SEEDS = range(_FIRST, _FIRST + int(os.environ.get("TIDEGATE_SEEDS", "1")))
-
-
-@pytest.fixture(scope="session")
-def run_seconds(published: Snapshot) -> float:
-    """How long an undisturbed run takes on this machine, as busy as it is."""
-    scene = published.restore()
-    scene.offer()
-    began = time.monotonic()
-    scene.run("run", NAME)
-    return time.monotonic() - began
 
 
 def _pick(scene: Scene, process: subprocess.Popen[bytes], what: str) -> list[int]:

@@ -9,13 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
-
 if TYPE_CHECKING:
     pass
 
 
-def _why_no_mount(folder: Path) -> str | None:
+def why_no_mount(folder: Path) -> str | None:
     """Why this process cannot mount, or None when it can."""
     try:
         tried = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", folder], capture_output=True)
@@ -47,11 +45,3 @@ def fill(folder: Path, leave_bytes: int) -> Path:
     free = shutil.disk_usage(folder).free
     ballast.write_bytes(b"\0" * max(free - leave_bytes, 0))
     return ballast
-
-
-@pytest.fixture
-def can_mount(tmp_path: Path) -> None:
-    """Skip, saying why, where nothing can be mounted."""
-    why = _why_no_mount(tmp_path)
-    if why is not None:
-        pytest.skip(why)

@@ -18,6 +18,17 @@ from tests.recovery.random_kill import SEEDS, kill_at_random
 from tests.recovery.scene import NAME, Snapshot
 from tests.recovery.views import send_all
 
+
+@pytest.fixture(scope="session")
+def run_seconds(published: Snapshot) -> float:
+    """How long an undisturbed run takes on this machine, as busy as it is."""
+    scene = published.restore()
+    scene.offer()
+    began = time.monotonic()
+    scene.run("run", NAME)
+    return time.monotonic() - began
+
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
