@@ -17,7 +17,18 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs/how-to").glob("*.md"))]
 LANGUAGES = {"yaml", "python", "sql", "xml"}
 """What a fence may be of that holds an input."""
-_COMMANDS = ("tidegate ", "make ", "docker ", "git ", "grep ", "airflow ", "kafka-acls.sh ", "python3.11 ", "env/bin/")
+_COMMANDS = (
+    "tidegate ",
+    "make ",
+    "docker ",
+    "git ",
+    "grep ",
+    "airflow ",
+    "kafka-acls.sh ",
+    "python3.11 ",
+    "env/bin/",
+    ".venv/bin/python ",
+)
 _VARIABLE = re.compile(r"[A-Z][A-Z_]+=")
 _FENCE = re.compile(r" *```(?P<language>\w*)$")
 

@@ -53,6 +53,9 @@ class Renderer:
             return self.render(node.func.value, deep + 1)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "scrub":
             return self.render(node.args[0], deep + 1)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "count_of":
+            noun = self.render(node.args[-1], deep + 1)  # the plural, where one is given
+            return f"{_placeholder(node.args[0])} {noun}{'s' if len(node.args) == 2 else ''}"
         return _placeholder(node)
 
     def _part(self, part: ast.expr, deep: int) -> str:
@@ -63,6 +66,8 @@ class Renderer:
             return self._either(inner, deep)
         if isinstance(inner, ast.Name) and _is_text(self._local.get(inner.id)):
             return self.render(self._local[inner.id], deep + 1)
+        if isinstance(inner, ast.Call):
+            return self.render(inner, deep)
         return _placeholder(inner)
 
     def _either(self, node: ast.IfExp, deep: int) -> str:

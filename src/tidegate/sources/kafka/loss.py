@@ -77,13 +77,15 @@ class KafkaLoss:
     def to_error(self, pipeline: str, source: str, begun: Offsets | None = None) -> SourceLostError:
         """The error that stops the run: the exact ranges, and the command that goes on without them. ``begun`` is as
         for :func:`find_loss`."""
-        if any(lost.is_of_known_records(begun or {}) for lost in self.ranges):
-            what = "Kafka no longer has records that this pipeline is owed: "
-        else:
-            what = "no record that tidegate knew of is lost; of any that came later it cannot tell: "
+        known = any(lost.is_of_known_records(begun or {}) for lost in self.ranges)
         return SourceLostError(
             "KAFKA_LOSS",
-            what + "; ".join(str(lost) for lost in self.ranges),
+            (
+                "Kafka no longer has records that this pipeline is owed: "
+                if known
+                else "no record that tidegate knew of is lost; of any that came later it cannot tell: "
+            )
+            + "; ".join(str(lost) for lost in self.ranges),
             where=f"source {source} of pipeline {pipeline}",
             next_run="stops here again; nothing was read",
             fix=f'tidegate run {pipeline} --accept-loss "reason"',
