@@ -111,7 +111,7 @@ def test_a_damaged_copy_of_the_tables_rows_is_made_again(keyed: Keyed, monkeypat
         made.append(found)
         return found
 
-    monkeypatch.setattr("tidegate.gate.merging.replace_rows", damage_first)
+    monkeypatch.setattr("tidegate.table.upsert.merge.replace_rows", damage_first)
     keyed.run()
     assert len(made) == 2
     assert sorted((value["id"], value["n"]) for value in read_agreed(keyed.paths.table)) == [(1, 0), (2, 1)]
