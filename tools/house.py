@@ -1,14 +1,18 @@
 """Counts of the house: rooms, arrows between them, circles, local imports, ``Any``, long functions.
 
-    python -m tools.house
+    python -m tools.house [--source FOLDER] [--draw FILE.svg]
 
+``--source`` is another checkout's ``src``; ``--draw`` writes the rooms by floors, each arrow a line to a room below, and
+those that close a circle in red.
 A room is a folder or a module directly under ``src/tidegate``; an arrow is that one room imports another, in whatever
 place and for whatever reason. The figures are for ARCHITECTURE.md's readers and for those who change the layout.
 """
 
 from __future__ import annotations
 
+import argparse
 import ast
+import html
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -18,17 +22,18 @@ from tools.console import REPO_ROOT, run_main
 
 SOURCE = REPO_ROOT / "src"
 LONG_LINES = 60
+_BOX_X, _BOX_Y = 108, 62
 _LIGHT_EDGES = ("tidegate.cli", "tidegate.airflow", "tidegate.application")
 
 Graph = Mapping[str, set[str]]
 """Module or room -> the ones it imports."""
 
 
-def find_modules() -> dict[str, Path]:
+def find_modules(source: Path = SOURCE) -> dict[str, Path]:
     """{dotted name: file} of every module of the package."""
     modules = {}
-    for path in sorted((SOURCE / "tidegate").rglob("*.py")):
-        parts = path.relative_to(SOURCE).with_suffix("").parts
+    for path in sorted((source / "tidegate").rglob("*.py")):
+        parts = path.relative_to(source).with_suffix("").parts
         modules[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return modules
 
@@ -104,12 +109,65 @@ def count_local_imports(modules: Mapping[str, Path]) -> tuple[int, int]:
     return edge, other
 
 
+def find_floors(rooms: Graph) -> dict[str, int]:
+    """{room: its floor}: 0 imports nothing, each other stands above all it imports; a circle stands on one floor."""
+    circles = {room: tuple(circle) for circle in find_circles(rooms) for room in circle}
+    floors: dict[str, int] = {}
+
+    def floor_of(room: str) -> int:
+        if room not in floors:
+            together = circles.get(room, (room,))
+            below = {target for one in together for target in rooms.get(one, ())} - set(together)
+            floor = 1 + max(map(floor_of, sorted(below)), default=-1)
+            floors.update(dict.fromkeys(together, floor))
+        return floors[room]
+
+    for room in sorted(rooms):
+        floor_of(room)
+    return floors
+
+
+def draw(rooms: Graph) -> str:
+    """The rooms by floors as SVG."""
+    floors = find_floors(rooms)
+    rows = [sorted(room for room in rooms if floors[room] == floor) for floor in range(max(floors.values()), -1, -1)]
+    width = max(map(len, rows)) * _BOX_X + 40
+    place = {
+        room: ((width - len(row) * _BOX_X) / 2 + column * _BOX_X + _BOX_X / 2, 30 + number * _BOX_Y)
+        for number, row in enumerate(rows)
+        for column, room in enumerate(row)
+    }
+    lines, boxes = [], []
+    for room, targets in sorted(rooms.items()):
+        x, y = place[room]
+        for target in sorted(targets):
+            to_x, to_y = place[target]
+            colour, strength = ("#c0392b", 2) if to_y <= y else ("#9db4c6", 1)
+            lines.append(
+                f'<line x1="{x:.0f}" y1="{y:.0f}" x2="{to_x:.0f}" y2="{to_y:.0f}" stroke="{colour}" '
+                f'stroke-width="{strength}"/>'
+            )
+        boxes.append(
+            f'<rect x="{x - 46:.0f}" y="{y - 12:.0f}" width="92" height="24" rx="4" fill="#f4f8fb" stroke="#34607f"/>'
+            f'<text x="{x:.0f}" y="{y + 4:.0f}" text-anchor="middle">{html.escape(room)}</text>'
+        )
+    height = 60 + (len(rows) - 1) * _BOX_Y
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="13">'
+    return "\n".join([head, f'<rect width="{width}" height="{height}" fill="white"/>', *lines, *boxes, "</svg>", ""])
+
+
 def main(arguments: list[str]) -> int:
     """Print the counts; the exit code is 1 when there is a circle."""
-    modules = find_modules()
+    parser = argparse.ArgumentParser(prog="python -m tools.house", description=__doc__)
+    parser.add_argument("--source", type=Path, default=SOURCE)
+    parser.add_argument("--draw", type=Path)
+    options = parser.parse_args(arguments)
+    modules = find_modules(options.source)
     graph = read_imports(modules)
     rooms = join_rooms(graph)
     circles = [*find_circles(graph), *find_circles(rooms)]
+    if options.draw:
+        options.draw.write_text(draw(rooms), encoding="utf-8")
     edge, other = count_local_imports(modules)
     text = "\n".join(path.read_text(encoding="utf-8") for path in modules.values())
     functions = [(label, (node.end_lineno or 0) - node.lineno + 1) for label, node in find_functions(modules)]
