@@ -2,8 +2,9 @@
 
     python -m tools.house [--source FOLDER] [--draw FILE.svg]
 
-``--source`` is another checkout's ``src``; ``--draw`` writes the rooms by floors, each arrow a line to a room below, and
-those that close a circle in red.
+``--source`` is another checkout's ``src``; ``--draw`` writes the rooms by floors, each arrow a line to a room below,
+and those that close a circle in red.
+
 A room is a folder or a module directly under ``src/tidegate``; an arrow is that one room imports another, in whatever
 place and for whatever reason. The figures are for ARCHITECTURE.md's readers and for those who change the layout.
 """
@@ -152,7 +153,8 @@ def draw(rooms: Graph) -> str:
             f'<text x="{x:.0f}" y="{y + 4:.0f}" text-anchor="middle">{html.escape(room)}</text>'
         )
     height = 60 + (len(rows) - 1) * _BOX_Y
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="13">'
+    font = 'font-family="sans-serif" font-size="13"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" {font}>'
     return "\n".join([head, f'<rect width="{width}" height="{height}" fill="white"/>', *lines, *boxes, "</svg>", ""])
 
 

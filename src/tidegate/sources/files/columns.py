@@ -118,9 +118,6 @@ def _columns_of_parquet(file: Any) -> dict[str, Any]:
 def _find_nanoseconds(path: Path, declared: Node) -> list[str]:
     """Where timestamps of 96 bits hold more than microseconds, which Spark cuts off in silence. What is written like
     that has whole microseconds as a rule, so the values tell, and not the type."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     names = {name.lower() for name, _ in declared.fields}
     found: dict[str, None] = {}
     try:
@@ -143,8 +140,6 @@ def _find_nanoseconds(path: Path, declared: Node) -> list[str]:
 
 def _uneven_places(exact: Any, cut: Any, node: Node, place: str) -> Iterator[str]:
     """The places whose values differ in nanoseconds (``exact``) and in microseconds (``cut``)."""
-    import pyarrow.types as kinds
-
     kind = exact.type
     if kinds.is_timestamp(kind) and (kind.unit, cut.type.unit) == ("ns", "us"):
         # Years that nanoseconds of 64 bits do not reach overflow alike on both sides.
@@ -158,8 +153,6 @@ def _uneven_places(exact: Any, cut: Any, node: Node, place: str) -> Iterator[str
 
 def _part(array: Any, number: int, node: Node) -> Any:
     """The values of the part that :func:`_inside` gives as ``number`` of the type of ``array``."""
-    import pyarrow.types as kinds
-
     if kinds.is_struct(array.type):
         declared = {name.lower() for name, _ in node.fields}
         read = [at for at, field in enumerate(array.type) if field.name.lower() in declared]
