@@ -91,7 +91,7 @@ MUTANTS = (
         "a batch that was staged after its query was over counts",
         (
             Change(
-                "preflight/agreement.py",
+                "preflight/facts.py",
                 "return last is not None and manifest.batch_id > max(last, self.settled_up_to(manifest.query_id))",
                 "return False",
             ),
@@ -117,7 +117,7 @@ MUTANTS = (
                 "    return bool(tombstone)",
             ),
             Change(
-                "preflight/agreement.py",
+                "preflight/facts.py",
                 "return last is not None and manifest.batch_id > max(last, self.settled_up_to(manifest.query_id))",
                 "return False",
             ),

@@ -116,7 +116,7 @@ class World:
         self.patch.setattr("tidegate.run.steps.load_pipeline", lambda project, name: spec)
         self.patch.setattr("tidegate.restart.repair.load_pipeline", lambda project, name: spec)
         self.patch.setattr("tidegate.audit.suite.load_suite", lambda project, name: suite)
-        for module in ("offsets", "brokers"):
+        for module in ("brokers", "offsets", "topics"):
             self.patch.setattr(f"tidegate.sources.kafka.{module}.Brokers", self.kafka.open_brokers)
         self.patch.setattr("tidegate.ingest.stage.batch_metrics", lambda query: query.metrics)
         self.patch.setattr("tidegate.ingest.stage.emit", lambda event, **values: None)

@@ -179,7 +179,7 @@ def test_a_folder_whose_name_deltalake_misreads_is_refused_at_once(tmp_path: Pat
 def test_reading_a_state_stays_light(tmp_path: Path) -> None:
     commit(tmp_path / "t", 0, -1)
     code = (
-        "import sys, json; from pathlib import Path; import tidegate.table.publish.publish, tidegate.quarantine.rows;"
+        "import sys, json; from pathlib import Path; import tidegate.table.publish.publish, tidegate.quarantine.schema;"
         "before = 'deltalake' in sys.modules;"
         "from tidegate.table.log.state import read_table_state; read_table_state(Path(sys.argv[1]), ('q',));"
         "print(json.dumps([before, [m for m in ('pyarrow', 'pandas', 'pyspark') if m in sys.modules]]))"
