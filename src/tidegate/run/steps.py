@@ -401,8 +401,11 @@ def reread_run(project: Project, name: str, run_id: str, *, reason: str, submit:
     _need_reason(reason)
     with _open_run(project, name, run_id, "reread", note_failure=False) as context:
         facts = recover_run(context)
-        has_begun = context.report.mode == "reread" and load_verdict(context.paths, run_id) is None
+        decided = (context.report.decision or {}).get("decision")
+        has_begun = decided == "reread" and load_verdict(context.paths, run_id) is None
         if not has_begun:
             record_reread(context, find_decidable(context, facts), reason)
             recover_run(context)
+            if context.report.outcome in FINAL_OUTCOMES:  # another person was faster
+                check_decided(context, "reread")
     return run_pipeline(project, name, run_id, submit=submit)
