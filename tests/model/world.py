@@ -118,7 +118,7 @@ class World:
         self.patch.setattr("tidegate.audit.suite.load_suite", lambda project, name: suite)
         for module in ("brokers", "offsets", "topics"):
             self.patch.setattr(f"tidegate.sources.kafka.{module}.Brokers", self.kafka.open_brokers)
-        self.patch.setattr("tidegate.ingest.stage.batch_metrics", lambda query: query.metrics)
+        self.patch.setattr("tidegate.ingest.stage.read_observed_metrics", lambda query: query.metrics)
         self.patch.setattr("tidegate.ingest.stage.emit", lambda event, **values: None)
         self.patch.setattr(drain, "plan_submit", lambda project, **plan: SubmitPlan("", [str(plan["order_path"])], {}))
         self.patch.setattr(increment, "_judge", self._judge)

@@ -11,9 +11,10 @@ import pytest
 
 from tidegate.audit.row_rules import row_rules
 from tidegate.audit.suite import load_suite
+from tidegate.catalyst.private_api import read_observed_metrics
 from tidegate.errors import UsageError
 from tidegate.ingest import plan
-from tidegate.ingest.capture import batch_metrics, unknown_places
+from tidegate.ingest.capture import unknown_places
 from tidegate.project import load_project
 from tidegate.reading.files import stream_files
 from tidegate.spec.models import FilesSource, PipelineSpec
@@ -64,7 +65,7 @@ def _run_batches(spark: SparkSession, folder: Path, rules: Any) -> list[tuple[in
     def stage(frame: DataFrame, batch_id: int) -> None:
         target = str(folder / f"out{batch_id}")
         frame.write.parquet(target)
-        metrics = batch_metrics(spark.streams.active[0])
+        metrics = read_observed_metrics(spark.streams.active[0])
         seen.append((batch_id, spark.read.parquet(target).count(), metrics))
 
     query = (

@@ -67,6 +67,17 @@ def test_what_is_left_to_the_sweep_exists() -> None:
         assert f"def {test.partition('[')[0]}" in text, name
 
 
+def test_private_spark_api_stays_in_its_room() -> None:
+    """``_jdf``, ``_jvm`` and their like may change with any version; tests/spark/test_private_api.py tries them."""
+    private = re.compile(r"\._(jdf|jvm|jsc|jsq|jreader|jsparkSession|gateway)\b")
+    found = [
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "src").rglob("*.py")
+        if path.parent.name != "catalyst" and private.search(path.read_text(encoding="utf-8"))
+    ]
+    assert found == []
+
+
 def test_test_modules_do_not_import_each_other() -> None:
     """What two of them need stands in a module of its own, so that one can be changed or removed without the other."""
     found = [

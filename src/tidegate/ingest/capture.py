@@ -2,28 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from tidegate.ingest.positions import PositionFinder, file_position
 from tidegate.staging.manifest import UNKNOWN_NAMES_AT_MOST
-
-
-def batch_metrics(query: Any) -> dict[str, dict[str, Any]]:
-    """The observed metrics of the batch that ``query`` is running, by name, as plain values.
-
-    They are complete once the batch's one write has ended. The public way, the progress event, comes only after
-    foreachBatch has returned, when the manifest must exist already; tests/spark pins this one to the Spark version.
-    """
-    observed = query._jsq.streamingQuery().lastExecution().observedMetrics()
-    keys = observed.keysIterator()
-    metrics = {}
-    while keys.hasNext():
-        name = keys.next()
-        metrics[name] = json.loads(observed.apply(name).json())
-    return metrics
 
 
 def unknown_places(metric: dict[str, Any]) -> dict[str, str]:

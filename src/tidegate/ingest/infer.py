@@ -5,7 +5,6 @@ It is kept in the birth record before the first batch, so every later run reads 
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
 
+from tidegate.catalyst.private_api import infer_json_columns
 from tidegate.driver.order import IngestOrder, emit
 from tidegate.errors import TidegateError, UsageError
 from tidegate.lease import check_token
@@ -96,11 +96,7 @@ def infer_schema(
 def _infer_from_texts(spark: SparkSession, folder: Path, source: FilesSource, options: Mapping[str, str]) -> StructType:
     """The columns of JSON in another encoding than UTF-8, which Spark infers from its texts."""
     told = {key: value for key, value in options.items() if key not in ("encoding", "lineSep", "multiLine")}
-    texts = getattr(read_json_texts(spark, folder, source)._jdf, "as")(
-        spark._jvm.org.apache.spark.sql.Encoders.STRING()
-    )
-    found = spark.read.options(**told)._jreader.json(texts).schema().json()
-    return StructType.fromJson(json.loads(found))
+    return infer_json_columns(spark, read_json_texts(spark, folder, source), told)
 
 
 def _infer_from_folders(links: Mapping[str, str]) -> dict[str, str]:

@@ -22,11 +22,12 @@ from pyspark.sql import functions as F
 from tidegate import storage
 from tidegate.audit.row_rules import RowRule
 from tidegate.catalyst.late import describe_watermark
+from tidegate.catalyst.private_api import read_observed_metrics
 from tidegate.catalyst.state import read_batch_state, read_open
 from tidegate.driver.order import IngestOrder, emit
 from tidegate.errors import DefectError
 from tidegate.ingest.batch_checks import BatchChecks, Ranges, describe_imbalance
-from tidegate.ingest.capture import Captured, batch_metrics, quarantine_row, unknown_places
+from tidegate.ingest.capture import Captured, quarantine_row, unknown_places
 from tidegate.ingest.input_states import InputStates
 from tidegate.ingest.look import BatchLook
 from tidegate.ingest.partition_names import mark_texts
@@ -158,7 +159,7 @@ class BatchStager:
             frame.write.format("noop").mode("overwrite").save()
             self.executors.check_computed_once(str(query.runId))
             self.executors.check_state(self.paths.checkpoint, read_batch_state(query).stores)
-            self.checks.check_same_rows(manifest_path, batch_metrics(query)["rules"])
+            self.checks.check_same_rows(manifest_path, read_observed_metrics(query)["rules"])
             self.topics.check(batch_id)
             self.checkpoint_sync.sync_batch(batch_id)
         emit("progress", batch=batch_id, replayed=True)
@@ -187,7 +188,7 @@ class BatchStager:
             names = {self.paths.intake(name) / link: link for name, taken in ranges.items() for link in taken["links"]}
             raise ReadAgain([self.order.original(names[path]) for path in changed])
         self.executors.check_computed_once(str(query.runId))
-        metrics = batch_metrics(query)
+        metrics = read_observed_metrics(query)
         self.checks.check_statics(metrics)
         state = read_batch_state(query) if self.keeps_state else None
         if state is not None:

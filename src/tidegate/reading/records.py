@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from tidegate.catalyst.private_api import read_number_symbols
 from tidegate.sources import bounds
 from tidegate.sources.values import exact_csv, exact_json
 from tidegate.sources.values.exact_values import Separators, literal
@@ -178,9 +179,7 @@ def separators_of(spark: SparkSession, options: Mapping[str, str]) -> Separators
     """How the locale of ``options`` writes numbers; without one, a point and no groups."""
     if "locale" not in options:
         return Separators()
-    jvm = spark._jvm
-    symbols = jvm.java.text.DecimalFormatSymbols(jvm.java.util.Locale.forLanguageTag(options["locale"]))
-    return Separators(str(symbols.getDecimalSeparator()), str(symbols.getGroupingSeparator()))
+    return Separators(*read_number_symbols(spark, options["locale"]))
 
 
 def _close_csv(

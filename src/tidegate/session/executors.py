@@ -17,8 +17,9 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from tidegate.catalyst.private_api import ExecutorView
 from tidegate.catalyst.state import StateStores, find_missing_state
 from tidegate.driver.cluster import EXECUTOR_WAIT
 from tidegate.driver.failures import application_ended, is_other_spark, spark_differs
@@ -48,8 +49,8 @@ class Executors:
     def __init__(self, spark: SparkSession, paths: PipelinePaths) -> None:
         self._spark = spark
         self._paths = paths
-        self._context: Any = spark.sparkContext._jsc.sc()
-        self.are_remote = not self._context.isLocal()
+        self._view = ExecutorView(spark)
+        self.are_remote = not self._view.is_local
         self._seen: set[str] = set()
         self._last_job = -1
         self._given_up: TryAgainError | None = None
@@ -81,19 +82,19 @@ class Executors:
             return
         self.check_there()
         until = time.monotonic() + _FIRST_SECONDS
-        while not self._list() and time.monotonic() < until:
+        while not self._view.list_ids() and time.monotonic() < until:
             time.sleep(0.05)  # or it would be asked a second time, as one that came while nobody was asked
-        now = self._list()
+        now = self._view.list_ids()
         while again or not now or now - self._seen:
             self._ask()
             self._seen |= now
-            again, now = False, self._list()  # who joined meanwhile may have had no task
+            again, now = False, self._view.list_ids()  # who joined meanwhile may have had no task
 
     def check_there(self) -> None:
         """Raise what the run must end with when executors were given up, or the cluster has ended the application."""
         if self._given_up is not None:
             raise self._given_up
-        if self.are_remote and self._context.isStopped():
+        if self.are_remote and self._view.is_stopped:
             raise application_ended(self._paths.name)
 
     def check_seen(self, error_text: str) -> None:
@@ -112,7 +113,7 @@ class Executors:
         if missing:
             raise self._not_shared(
                 f"the state of the batch was written in {len(missing)} partitions where it cannot be seen, first "
-                f"{missing[0]}; executors are on {', '.join(self._list_hosts())}"
+                f"{missing[0]}; executors are on {', '.join(self._view.list_hosts())}"
             )
 
     def check_computed_once(self, run_id: str) -> None:
@@ -125,7 +126,7 @@ class Executors:
         if not self.are_remote:
             return
         try:
-            self._context.listenerBus().waitUntilEmpty(_TOLD_MILLISECONDS)  # what is told of stages comes late
+            self._view.wait_for_events(_TOLD_MILLISECONDS)  # what is told of stages comes late
         except Exception as error:
             raise ComputedTwice("it is not known whether a stage was computed again") from error
         tracker = self._spark.sparkContext.statusTracker()
@@ -141,15 +142,6 @@ class Executors:
         if again:
             raise ComputedTwice(f"stages {', '.join(map(str, again))}")
 
-    def _list(self) -> set[str]:
-        return set(filter(None, self._context.getExecutorIds().mkString(",").split(",")))
-
-    def _list_hosts(self) -> list[str]:
-        driver = self._context.env().blockManager().blockManagerId()
-        mine = (str(driver.host()), int(driver.port()))
-        infos = self._context.statusTracker().getExecutorInfos()
-        return sorted({str(one.host()) for one in infos if (str(one.host()), int(one.port())) != mine})
-
     def _ask(self) -> None:
         probes = self._paths.staging / "probe"
         try:
@@ -164,7 +156,7 @@ class Executors:
         asked, answered = folder / "asked", folder / "answered"
         asked.mkdir(parents=True)
         # Spark deals out tasks one to each executor in turn.
-        count = 2 * max(int(self._spark.sparkContext.defaultParallelism), len(self._list()))
+        count = 2 * max(int(self._spark.sparkContext.defaultParallelism), len(self._view.list_ids()))
         for number in range(count):
             (asked / f"{number:04d}.txt").write_text(f"{nonce}-{number}\n")
         session = self._spark.newSession()
@@ -179,7 +171,7 @@ class Executors:
         try:
             frame.write.text(str(answered))
         except Exception as error:
-            if self._given_up is not None or self._context.isStopped():
+            if self._given_up is not None or self._view.is_stopped:
                 raise
             if any(words in str(error) for words in _PASSING):
                 raise  # not the storage's fault: it has a name of its own
@@ -187,7 +179,7 @@ class Executors:
                 raise spark_differs(str(error), self._paths.name) from error
             causes = [line.strip() for line in str(error).splitlines() if line.startswith("Caused by")]
             told = (causes[-1].removeprefix("Caused by: ") if causes else first_lines(error))[:300]
-            raise self._not_shared(f"one of those on {', '.join(self._list_hosts())} said: {told}") from error
+            raise self._not_shared(f"one of those on {', '.join(self._view.list_hosts())} said: {told}") from error
         try:
             lines = [line for file in answered.glob("part-*") for line in file.read_text().splitlines()]
         except OSError as error:
@@ -197,10 +189,10 @@ class Executors:
         missing = count - len({line.split(" ")[0] for line in lines})
         if missing:
             answers = {line.partition(" ")[2] for line in lines}
-            silent = [one for one in self._list_hosts() if not any(one in answer.split("/") for answer in answers)]
+            silent = [one for one in self._view.list_hosts() if not any(one in answer.split("/") for answer in answers)]
             raise self._not_shared(
                 f"of {count} files that they were to read and answer with a file beside it, {missing} have no answer; "
-                f"those on {', '.join(silent or self._list_hosts())} have other folders under these paths"
+                f"those on {', '.join(silent or self._view.list_hosts())} have other folders under these paths"
             )
         self._remove_probe(folder)
 
@@ -226,35 +218,35 @@ class Executors:
         )
 
     def _watch(self, done: threading.Event) -> None:
-        limit = float(self._context.conf().getTimeAsSeconds(EXECUTOR_WAIT, "300s"))
+        limit = self._view.read_seconds(EXECUTOR_WAIT, "300s")
         tracker = self._spark.sparkContext.statusTracker()
         since: float | None = None
         said_at = time.monotonic()
         while not done.wait(_WATCH_SECONDS):
-            if self._context.isStopped():
+            if self._view.is_stopped:
                 return
             now = time.monotonic()
-            if self._list() or not tracker.getActiveStageIds():
+            if self._view.list_ids() or not tracker.getActiveStageIds():
                 since = None
                 continue
             if since is None:
                 since = said_at = now
             if now - since >= limit:
                 self._given_up = self._none_came(limit)
-                self._context.cancelAllJobs()  # and those that somebody starts anyway, when it is time again
+                self._view.cancel_all_jobs()  # and those that somebody starts anyway, when it is time again
                 since = None
                 continue
             if now - said_at >= _SAY_EVERY_SECONDS:
                 said_at = now
-                emit("progress", note=f"waits for an executor of {self._context.master()} ({now - since:.0f} s)")
+                emit("progress", note=f"waits for an executor of {self._view.master} ({now - since:.0f} s)")
 
     def _none_came(self, seconds: float) -> TryAgainError:
-        conf = self._context.conf()
-        wanted = f"{conf.get('spark.executor.cores', 'all')} cores and {conf.get('spark.executor.memory', '1g')} each"
+        setting = self._view.read_setting
+        wanted = f"{setting('spark.executor.cores', 'all')} cores and {setting('spark.executor.memory', '1g')} each"
         return TryAgainError(
             "NO_EXECUTORS",
-            f"{self._context.master()} gave no executor for {seconds:.0f} s (asked for: {wanted}, "
-            f"{conf.get('spark.cores.max', 'any number of')} cores in all)",
+            f"{self._view.master} gave no executor for {seconds:.0f} s (asked for: {wanted}, "
+            f"{setting('spark.cores.max', 'any number of')} cores in all)",
             where=f"pipeline {self._paths.name}",
             next_run="goes on from the last staged batch; nothing is lost or doubled",
             fix="look at the master's page: is a worker alive, and has it so much free? Then run again; "
