@@ -1,8 +1,8 @@
 """What README.md and the how-to pages show that a program printed, and which test compares it with the program.
 
-A block of a page is an input (a spec, code, a command), which tests/unit/test_docs.py checks, or it is named here. A
-test gets what the page shows from :func:`shown`; tests/unit/test_page_outputs.py fails where a block is in neither
-group, or is named here and no test asks for it.
+A block of a page is an input (a spec, code, a command), which tests/unit/tools/test_docs.py checks, or it is named
+here. A test gets what the page shows from :func:`shown`; tests/unit/tools/test_page_outputs.py fails where a block is
+in neither group, or is named here and no test asks for it.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ class Output:
     end: str = ""
 
 
-_HERE = "tests/unit/test_page_outputs.py"
+_HERE = "tests/unit/tools/test_page_outputs.py"
 OUTPUTS = {
-    "make run": Output("README.md", "[  0.1s] kafka: starting", "tests/unit/test_demo.py"),
+    "make run": Output("README.md", "[  0.1s] kafka: starting", "tests/unit/tools/test_demo.py"),
     "validate --spark": Output(
         "docs/how-to/schema-changes.md", "doors: the rows no longer fit", "tests/e2e/test_messages.py"
     ),
@@ -73,11 +73,11 @@ OUTPUTS = {
         "docs/how-to/your-own-data.md", "the transform fails on it", "tests/kafka/test_row_errors.py"
     ),
     "an xml file": Output(
-        "docs/how-to/files.md", "<orders><order id=", "tests/unit/test_xml_records.py", end="</orders>"
+        "docs/how-to/files.md", "<orders><order id=", "tests/unit/sources/test_xml_records.py", end="</orders>"
     ),
     "settings": Output("docs/how-to/settings.md", "TIDEGATE__WAREHOUSE=", _HERE),
     "whole files": Output("docs/how-to/quality.md", "2 files are in quarantine whole", _HERE),
-    "three causes": Output("docs/how-to/quality.md", "101 of 103 records", "tests/unit/test_mostly_wrong.py"),
+    "three causes": Output("docs/how-to/quality.md", "101 of 103 records", "tests/unit/gate/test_mostly_wrong.py"),
     "share": Output("docs/how-to/quality.md", "share = dropped", _HERE),
     "shares": Output("docs/how-to/quality.md", "| one row of each record", _HERE, end="\n\n"),
     "reports": Output("docs/how-to/airflow.md", "GET /tidegate/dags", _HERE),

@@ -1,7 +1,7 @@
 """What Great Expectations 1.24.1 knows, as a table: types, their level and their kwargs, without importing it.
 
-Importing Great Expectations costs seconds, and loading a suite must not. ``tests/unit/test_audit_gx_types.py`` reads
-the same facts from the installed library and fails when this table is out of date.
+Importing Great Expectations costs seconds, and loading a suite must not. ``tests/unit/audit/test_audit_gx_types.py``
+reads the same facts from the installed library and fails when this table is out of date.
 """
 
 from __future__ import annotations

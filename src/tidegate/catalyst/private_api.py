@@ -1,7 +1,7 @@
 """What pyspark's public surface does not offer, each as one function: metrics in mid-batch, executors, JSON inference.
 
-This room is the only one that reaches through pyspark to the JVM (kept by tests/unit/test_check.py), so that a new
-version of Spark is tried here: ``tests/spark/test_private_api.py`` says which of these no longer holds.
+This room is the only one that reaches through pyspark to the JVM (kept by tests/unit/tools/test_check.py), so that a
+new version of Spark is tried here: ``tests/spark/test_private_api.py`` says which of these no longer holds.
 """
 
 from __future__ import annotations

@@ -163,7 +163,7 @@ def _time(text: str) -> datetime:
 
 
 def _types_of(name: str) -> dict[str, pa.DataType]:
-    root = Path(__file__).resolve().parents[2]
+    root = Path(__file__).resolve().parents[3]
     source = load_pipeline(load_project(root), name).sources[name]
     columns = {column.name: column.type.replace(" ", "") for column in parse_ddl(str(source.schema_))}
     columns.pop("shipping", None)

@@ -13,7 +13,7 @@ import yaml
 
 from tools.compose_env import SETTINGS
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 COMPOSE = ROOT / "docker-compose.yaml"
 TEXT = "\n".join(line for line in COMPOSE.read_text().splitlines() if not line.lstrip().startswith("#"))
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load(TEXT)["services"]

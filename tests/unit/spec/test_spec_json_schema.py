@@ -15,7 +15,7 @@ from tidegate.scaffold.write import init_project
 from tidegate.spec import json_schema
 from tidegate.spec.document import parse_document
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 
 # The example of the project's contract: it uses nearly the whole syntax.
 CONTRACT_EXAMPLE = """\

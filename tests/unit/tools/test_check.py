@@ -11,7 +11,7 @@ import pytest
 from tests.left_to_sweep import LEFT_TO_SWEEP
 from tools import check
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_every_test_file_is_run() -> None:

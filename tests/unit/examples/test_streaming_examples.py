@@ -33,7 +33,7 @@ from tidegate.spec.checks import check_pipeline
 from tidegate.spec.models import PipelineSpec
 from tools.deliveries import COLUMNS, STATEFUL, list_outcomes, make_delivery
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 REJECTING_RULES = {
     "bitcoin_prices": {"average_price_present", "average_price_in_range"},
     "word_count": {"word_length"},

@@ -139,7 +139,7 @@ def test_when_more_waits_than_is_allowed_the_peer_has_to_wait(
 _CHILD = """
 import sys, time
 from pathlib import Path
-from tests.unit.test_socket_listener import _source
+from tests.unit.sources.test_socket_listener import _source
 from tidegate.project import Project
 from tidegate.sources.generators import spool
 from tidegate.sources.generators.socket_listener import Listeners

@@ -13,7 +13,7 @@ import pytest
 
 from tools.processes import read_start_ticks, wait_until
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 # A command whose child leaves the session and ignores SIGTERM, as a JVM behind a launcher may.
 COMMAND = [
     "sh",

@@ -10,7 +10,7 @@ import pytest
 
 from tools.jars import DEFAULT_GROUPS, GROUPS, read_lock
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def read_pins(name: str) -> dict[str, str]:

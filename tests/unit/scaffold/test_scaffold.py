@@ -17,7 +17,7 @@ from tidegate.spec.ddl import parse_ddl, quote_name
 from tidegate.transform.load import read_transform
 from tidegate.validate.command import validate_pipelines
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 
 
 def test_a_new_project_is_sound(tmp_path):

@@ -64,7 +64,7 @@ def test_the_table_says_what_is_met_and_keeps_what_was_measured_before(tmp_path:
 
 @pytest.mark.parametrize("name", ["plain_files_job.py", "plain_gx_job.py"])
 def test_the_plain_jobs_read_the_orders_of_the_example(name: str) -> None:
-    root = Path(__file__).resolve().parents[2]
+    root = Path(__file__).resolve().parents[3]
     spec = (root / "jobs" / "orders" / "pipeline.yaml").read_text()
     job = (root / "benchmarks" / name).read_text()
     for column in (

@@ -12,7 +12,7 @@ import yaml
 from tidegate.examples import make_clicks, make_orders
 from tidegate.examples.truth import MALFORMED, REJECTED, REPORTED
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 ORDER_COLUMNS = {
     "order_id", "customer_id", "ordered_at", "promised_at", "status", "quantity", "amount", "shipping",
 }  # fmt: skip
