@@ -242,11 +242,12 @@ class Executors:
 
     def _none_came(self, seconds: float) -> TryAgainError:
         setting = self._view.read_setting
-        wanted = f"{setting('spark.executor.cores', 'all')} cores and {setting('spark.executor.memory', '1g')} each"
+        cores, memory = setting("spark.executor.cores", "all"), setting("spark.executor.memory", "1g")
+        cores_in_all = setting("spark.cores.max", "any number of")
         return TryAgainError(
             "NO_EXECUTORS",
-            f"{self._view.master} gave no executor for {seconds:.0f} s (asked for: {wanted}, "
-            f"{setting('spark.cores.max', 'any number of')} cores in all)",
+            f"{self._view.master} gave no executor for {seconds:.0f} s (asked for: {cores} cores and {memory} each, "
+            f"{cores_in_all} cores in all)",
             where=f"pipeline {self._paths.name}",
             next_run="goes on from the last staged batch; nothing is lost or doubled",
             fix="look at the master's page: is a worker alive, and has it so much free? Then run again; "
