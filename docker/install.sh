@@ -31,6 +31,10 @@ tidegate)
     cp -R pyproject.toml README.md LICENSE src "$work"
     "$folder/venv/bin/uv" pip install --quiet --python "$python" --no-build-isolation --no-deps --offline \
         --compile-bytecode "$work"
+    # The makers of the examples' data are no part of the package; here the examples are what a team tries first.
+    site=$("$python" -c 'import tidegate; print(tidegate.__path__[0])')
+    cp -R src/tidegate/examples "$site"
+    "$python" -m compileall -q "$site/examples"
     # What installed all this has no business in an image that runs.
     "$python" -m pip uninstall --quiet --yes uv setuptools
     "$python" -m pip uninstall --quiet --yes pip

@@ -17,16 +17,23 @@ MOST_CPU_SECONDS_FOR_200 = 2.0
 READ_DAGS = """
 import json, sys, time
 import airflow.sdk
-from airflow.dag_processing.dagbag import DagBag
+try:
+    from airflow.dag_processing.dagbag import DagBag
+except ImportError:  # Airflow 3.1
+    from airflow.models.dagbag import DagBag
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.serialization.serialized_objects import DagSerialization
+try:
+    from airflow.serialization.serialized_objects import DagSerialization
+except ImportError:  # Airflow 3.1
+    from airflow.serialization.serialized_objects import SerializedDAG as DagSerialization
 began = time.process_time()
 bag = DagBag(sys.argv[1])
 seconds = time.process_time() - began
 dags = {
     dag.dag_id: {
         "owner": dag.owner, "tags": sorted(dag.tags), "description": dag.description, "fileloc": dag.fileloc,
-        "schedule": getattr(dag.timetable, "expression", None), "catchup": dag.catchup,
+        "schedule": getattr(dag.timetable, "expression", getattr(dag.timetable, "_expression", None)),
+        "catchup": dag.catchup,
         "max_active_runs": dag.max_active_runs, "params": {k: dag.params.get_param(k).schema for k in dag.params},
         "tasks": {
             t.task_id: {

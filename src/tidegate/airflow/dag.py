@@ -11,34 +11,23 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import DAG, Asset, ExceptionRetryPolicy, Param, RetryAction, RetryRule
+from airflow.sdk import DAG, Asset, Param
 
 from tidegate.airflow.form import describe_form
 from tidegate.airflow.locate import find_project
 from tidegate.airflow.operators import AuditOperator, DeliverOperator, IngestOperator, PublishOperator
-from tidegate.errors import TidegateError, TryAgainError
+from tidegate.airflow.retries import retry_arguments
 from tidegate.pipeline import load_pipeline
 from tidegate.project import load_project
 
 if TYPE_CHECKING:
     from tidegate.spec.models import PipelineSpec
 
-RETRIES = 2
-RETRY_DELAY = timedelta(seconds=30)
 # The lease's heartbeat says that a task is there, not that it makes progress: one that hangs would keep the pipeline
 # for ever. A first load that takes longer goes on with the retry from what was staged.
 EXECUTION_TIMEOUT = timedelta(days=1)
 # Airflow wants a start; with catchup off its value does not matter, as long as it is past and stays the same.
 START_DATE = datetime(2024, 1, 1, tzinfo=UTC)
-
-# The type of the error decides: busy, away or killed is tried again, what needs a person is not. Errors that are not
-# ours (a metadata database that is away) fall to Airflow's own rule, which is to try again.
-RETRY_POLICY = ExceptionRetryPolicy(
-    rules=[
-        RetryRule(exception=TryAgainError, action=RetryAction.RETRY, reason="may work later; nothing is lost"),
-        RetryRule(exception=TidegateError, action=RetryAction.FAIL, reason="needs a person; a retry would not help"),
-    ]
-)
 
 
 def build_dag(
@@ -67,12 +56,8 @@ def build_dag(
         render_template_as_native_obj=False,
         default_args={
             "owner": spec.owner or "airflow",
-            "retries": RETRIES,
-            "retry_delay": RETRY_DELAY,
-            "retry_exponential_backoff": 2.0,
-            "max_retry_delay": timedelta(minutes=10),
             "execution_timeout": EXECUTION_TIMEOUT,
-            "retry_policy": RETRY_POLICY,
+            **retry_arguments(),
             **(default_args or {}),
             # Backfills count their active runs on their own; this is what keeps a pipeline to one writer.
             "max_active_tis_per_dag": 1,

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.providers.common.compat.sdk import AirflowSkipException
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowSkipException
 
 from tidegate.airflow.form import read_form
+from tidegate.airflow.retries import as_final
 from tidegate.airflow.supervision import bind_to_supervisor, stop_python_step
 from tidegate.driver.progress import describe_report
 from tidegate.errors import TidegateError
@@ -171,19 +172,24 @@ class DeliverOperator(DriverOperator):
 @contextlib.contextmanager
 def explain_errors(log: Any) -> Iterator[None]:
     """Put what happened, where, and what to do into the task log, as lines that can be read without the traceback."""
+    from tidegate.extras import explain_missing
     from tidegate.storage import name_cause
 
     try:
         yield
-    except (TidegateError, OSError) as error:
-        known = error if isinstance(error, TidegateError) else name_cause(error, "the project")
+    except (TidegateError, OSError, ImportError) as error:
+        if isinstance(error, TidegateError):
+            known: TidegateError | None = error
+        else:
+            known = explain_missing(error) or name_cause(error, "the project")
         if known is None:
             raise
         for line in str(known).splitlines():
             log.error("%s", line)
-        if known is error:
+        final = as_final(known)
+        if final is error:
             raise
-        raise known from error
+        raise final from error
 
 
 def open_project(root: str) -> Project:

@@ -28,7 +28,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Streaming on a schedule: drain what arrived, check it, publish it, exactly once.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -88,9 +87,10 @@ def main() -> NoReturn:
         if hasattr(error, "exit_code") and hasattr(error, "show"):  # click's own: wrong use
             error.show()
             raise SystemExit(64) from None
+        from tidegate.extras import explain_missing
         from tidegate.storage import name_cause
 
-        if (known := name_cause(error, Path.cwd())) is not None:
+        if (known := explain_missing(error) or name_cause(error, Path.cwd())) is not None:
             _fail(known)
         import traceback
 
@@ -302,8 +302,10 @@ def doctor(json_: Json = False) -> None:
 
 @app.command(rich_help_panel=START)
 def jars() -> None:
-    """Fetch the jars of spark.packages that are missing, and compare each with its checksum."""
+    """Fetch missing jars, those of spark.packages and of Spark's Kafka source, and compare each with its checksum."""
     from tidegate.driver.packages import choose_mirror, describe_misfits, fetch_packages, write_line
+    from tidegate.driver.submit import find_kafka_jars
+    from tidegate.operate.catalog import reads_kafka
 
     def say(message: str) -> None:
         print(message, file=sys.stderr, flush=True)
@@ -314,6 +316,9 @@ def jars() -> None:
             print(f"{write_line(package, sha256)}  # tidegate.yaml, spark.packages: no run starts without the checksum")
         else:
             print(f"{package.jar}: {path}")
+    if reads_kafka(project):
+        for path in find_kafka_jars(project, say):
+            print(path)
     for misfit in describe_misfits(project):
         print(f"note: {misfit}; take the version of this Spark if there is one", file=sys.stderr)
 

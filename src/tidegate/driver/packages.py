@@ -143,7 +143,7 @@ def _fetch(folder: Path, packages: Sequence[PackageSpec], mirror: str | None, sa
         for package in packages:
             say(f"fetching {package.jar}")
             path = Path(scratch) / name_file(package)
-            log = _run_ivy(Path(scratch), package.jar, mirror)
+            log = run_ivy(Path(scratch), package.jar, mirror)
             if not is_whole_jar(path):
                 faults.append(_explain(package, log))
                 continue
@@ -186,7 +186,7 @@ def _explain(package: PackageSpec, log: str) -> TidegateError:
     )
 
 
-def _run_ivy(scratch: Path, coordinates: str, mirror: str | None) -> str:
+def run_ivy(scratch: Path, coordinates: str, mirror: str | None) -> str:
     """Let Ivy put one jar, without what it depends on, into ``scratch``; what it said."""
     java, spark = find_java_home(), find_spark_home()
     if java is None or spark is None:

@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.driver.cluster import choose_cores, cluster_conf
+from tidegate.driver.connector import cache_folder, fetch_connector, find_connector
 from tidegate.driver.jvm import driver_conf, jvm_options, launcher_env
 from tidegate.driver.jvm_archive import default_cache_dir, ensure_archive, find_java_home, find_spark_home
 from tidegate.driver.packages import find_packages
 from tidegate.driver.progress import parse_marker
 from tidegate.errors import TryAgainError, UsageError
+from tidegate.extras import check_spark
 from tidegate.process.tree import bind_to_parent, end_tree
 from tidegate.project import Project
 from tidegate.spec.master import parse_master
@@ -27,6 +29,7 @@ from tidegate.spec.reader_options import show_option
 
 _DRIVER_MEMORY = "1g"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_PACKAGE = Path(__file__).resolve().parents[1]
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,7 @@ def plan_submit(
 ) -> SubmitPlan:
     """Driver settings for this run: chosen by what is pending, then the project's, the pipeline's, and ``settings``,
     which the checkpoint keeps from its birth."""
+    check_spark()
     own = own_settings(project, pipeline_conf)
     master = parse_master(project.spec.spark.master)
     if master.is_cluster:
@@ -90,7 +94,7 @@ def plan_submit(
 
 def _list_jars(project: Project, *, needs_kafka: bool) -> list[str]:
     """The Kafka source's jars and those of ``spark.packages``; a file of one name is given once, as the listed one."""
-    found = {path.name: str(path) for path in (find_kafka_jars(project) if needs_kafka else ())}
+    found = {path.name: str(path) for path in (find_kafka_jars(project, _say) if needs_kafka else ())}
     return list((found | {path.name: str(path) for path in find_packages(project)}).values())
 
 
@@ -102,10 +106,11 @@ def own_settings(project: Project, pipeline_conf: Mapping[str, Any]) -> dict[str
 def _class_archive() -> Path | None:
     """The JVM's class archive, made by the first run on a machine; it only saves time, so it may be missing."""
 
-    def say(message: str) -> None:
-        print(message, file=sys.stderr, flush=True)
+    return ensure_archive(default_cache_dir(), find_java_home(), find_spark_home(), say=_say)
 
-    return ensure_archive(default_cache_dir(), find_java_home(), find_spark_home(), say=say)
+
+def _say(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)
 
 
 def run_spark_submit(plan: SubmitPlan, on_event: Callable[[dict[str, Any]], None] | None = None) -> int:
@@ -166,7 +171,7 @@ def find_spark_submit() -> str:
         raise UsageError(
             "SPARK_SUBMIT_MISSING",
             f"spark-submit is neither beside {sys.executable} nor on PATH",
-            fix="install pyspark into the environment that runs tidegate",
+            fix='pip install "tidegate[spark]", in the environment that runs tidegate',
         )
     if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
         raise UsageError(
@@ -176,33 +181,33 @@ def find_spark_submit() -> str:
 
 
 def find_application(project: Project) -> Path:
-    """``jobs/tidegate_job.py`` of the project."""
-    path = project.jobs / "tidegate_job.py"
-    if not path.is_file():
-        raise UsageError(
-            "NO_APPLICATION",
-            "the spark-submit application is missing from the project",
-            where=str(path),
-            fix="`tidegate init` writes one: copy it from a new project",
-        )
-    return path
+    """``jobs/tidegate_job.py`` of the project if it has one, else that of the package."""
+    own = project.jobs / "tidegate_job.py"
+    if own.is_file():
+        return own
+    return _PACKAGE / "launch" / "tidegate_job.py"
 
 
-def find_kafka_jars(project: Project) -> list[Path]:
-    """The Kafka source's jars: TIDEGATE_JARS, the project's ``.tools/jars``, or that of the repository of the
-    package.
+def find_kafka_jars(project: Project, say: Callable[[str], None] | None = None) -> list[Path]:
+    """The Kafka source's jars: TIDEGATE_JARS, the project's ``.tools/jars``, that of the repository of the package, or
+    the user's cache, into which they are fetched when there is somebody to tell it to (``say``).
     """
     places = [os.environ.get("TIDEGATE_JARS"), project.root / ".tools" / "jars"]
-    places.append(Path(__file__).resolve().parents[3] / ".tools" / "jars")
+    places.append(_PACKAGE.parents[1] / ".tools" / "jars")
     for place in places:
         jars = sorted(Path(place).glob("*.jar")) if place else []
         if any(jar.name.startswith("spark-sql-kafka") for jar in jars):
             return jars
+    if say is not None:
+        return fetch_connector(say)
+    if (cached := find_connector()) is not None:
+        return cached
     raise UsageError(
         "KAFKA_JARS_MISSING",
-        "the jars of Spark's Kafka source were not found",
-        where=", ".join(str(place) for place in places if place),
-        fix="`make setup` in the repository fetches them; or set TIDEGATE_JARS to a folder that has them",
+        "the jars of Spark's Kafka source are not there yet",
+        where=", ".join(str(place) for place in (*places, cache_folder()) if place),
+        next_run="fetches them first",
+        fix="`tidegate jars` fetches them; or set TIDEGATE_JARS to a folder that has them",
     )
 
 

@@ -23,3 +23,8 @@ def _describe(project: Project, name: str) -> dict[str, Any]:
         return {**row, "error": error.to_dict()}
     sources = {source: one.type for source, one in spec.sources.items()}
     return {**row, "schedule": spec.schedule, "sources": sources, "description": spec.description}
+
+
+def reads_kafka(project: Project) -> bool:
+    """Whether any pipeline of the project reads Kafka; one whose spec cannot be used counts as one that does not."""
+    return any("kafka" in row["sources"].values() for row in catalog_pipelines(project))

@@ -13,11 +13,15 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Any
 
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
 from tidegate.driver.jvm_archive import find_java_home
 from tidegate.driver.master import check_master
 from tidegate.driver.packages import describe_misfits, find_packages
 from tidegate.driver.submit import find_application, find_kafka_jars
 from tidegate.errors import TidegateError
+from tidegate.extras import describe_spark_pair, explain_missing
 from tidegate.pipeline import list_pipelines, load_pipeline
 from tidegate.project import Project
 from tidegate.sources.kafka.brokers import Brokers
@@ -29,7 +33,7 @@ from tidegate.words import count_of
 _OLDEST_JAVA, _NEWEST_JAVA = 17, 21
 """What Spark 4 is made for."""
 _LOW_DISK_BYTES = 1 << 30
-_PINNED = re.compile(r"^([A-Za-z0-9_.-]+)\s*==\s*([0-9][A-Za-z0-9.*]*)$")
+_EXTRAS = ("spark", "kafka", "airflow")
 
 
 @dataclass(frozen=True)
@@ -49,13 +53,15 @@ class Finding:
 def examine(project: Project) -> list[Finding]:
     """Versions, Java, folders, specs, listed jars, and where a pipeline reads Kafka its jars and brokers."""
     specs, faulty = _load_specs(project)
-    findings = [*_check_packages(), _check_java(), _check_application(project)]
+    kafka = any(isinstance(source, KafkaSource) for spec in specs for source in spec.sources.values())
+    needed = frozenset({"spark", "kafka"} if kafka else {"spark"})
+    findings = [*_check_packages(needed), _check_java(), _check_application(project)]
     folders = {"warehouse": project.warehouse, "state": project.state, "quarantine": project.quarantine}
     findings += [_check_folder(name, path) for name, path in folders.items()]
     findings += [_check_one_device(folders), _check_disk(project.state)]
     findings.append(_check_specs(specs, faulty))
     findings += [Finding("secrets", False, str(fault), fault.fix) for fault in find_in_project(project.root)]
-    if any(isinstance(source, KafkaSource) for spec in specs for source in spec.sources.values()):
+    if kafka:
         findings += [_check_kafka_jars(project), *_check_brokers(project, specs)]
     if project.spec.spark.packages:
         findings.append(_check_jars(project))
@@ -74,27 +80,43 @@ def _load_specs(project: Project) -> tuple[list[PipelineSpec], list[str]]:
     return specs, faulty
 
 
-def _check_packages() -> Iterator[Finding]:
-    """The packages that tidegate needs at one version."""
-    wrong: list[str] = []
-    right: list[str] = []
-    for requirement in requires("tidegate") or ():
-        text, _, marker = requirement.partition(";")
-        pinned = _PINNED.match(text.strip())
-        if marker.strip() or pinned is None:
+def _check_packages(needed: frozenset[str] = frozenset({"spark"})) -> Iterator[Finding]:
+    """The packages that tidegate needs, in versions that fit: those of the core and of the extras ``needed``, and of
+    the other extras what is installed."""
+    wrong: dict[str, str] = {}
+    right: dict[str, str] = {}
+    missing = []
+    for text in requires("tidegate") or ():
+        requirement = Requirement(text)
+        extra = _find_extra(requirement)
+        if extra is None:
             continue
-        name, wanted = pinned.groups()
+        name = canonicalize_name(requirement.name)
         try:
             has = version(name)
         except PackageNotFoundError:
-            wrong.append(f"{name} is not installed, {wanted} is needed")
+            if extra == "" or extra in needed:
+                wrong[name] = f"{name} is not installed"
+                missing.append(extra)
             continue
-        fits = has == wanted or (wanted.endswith(".*") and has.startswith(wanted[:-1]))
-        (right if fits else wrong).append(f"{name} {has}" if fits else f"{name} is {has}, {wanted} is needed")
+        if requirement.specifier.contains(has, prereleases=True):
+            right[name] = f"{name} {has}"
+        else:
+            wrong[name] = f"{name} is {has}, {requirement.specifier} is needed"
+    fix = f'pip install --upgrade "tidegate[{",".join(sorted(needed))}]", or in the repository: make setup'
+    if not wrong and (pair := describe_spark_pair()) is not None:
+        wrong["pyspark"], fix = pair
     if wrong:
-        yield Finding("packages", False, "; ".join(wrong), "install tidegate from its lock: make setup")
+        yield Finding("packages", False, "; ".join(wrong.values()), fix)
     else:
-        yield Finding("packages", True, ", ".join(right))
+        yield Finding("packages", True, ", ".join(right.values()))
+
+
+def _find_extra(requirement: Requirement) -> str | None:
+    """The extra that asks for a package, "" for the core; None where no command ever needs it."""
+    if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+        return ""
+    return next((extra for extra in _EXTRAS if requirement.marker.evaluate({"extra": extra})), None)
 
 
 def _check_java() -> Finding:
@@ -214,6 +236,10 @@ def _ask(check: str, ask: Callable[[], str]) -> Finding:
         return Finding(check, True, ask())
     except TidegateError as error:
         return _to_finding(check, error)
+    except ImportError as error:
+        if (known := explain_missing(error)) is None:
+            raise
+        return _to_finding(check, known)
 
 
 def _to_finding(check: str, error: TidegateError) -> Finding:

@@ -14,6 +14,7 @@ from typing import Any
 
 from tidegate import storage
 from tidegate.errors import DefectError, HeldError, TidegateError, TryAgainError, UsageError
+from tidegate.extras import explain_missing
 from tidegate.gate.decisions import carry_out, check_decided, find_decidable, record
 from tidegate.gate.increment import audit_increment, check_rules, publish_increment
 from tidegate.lease import Lease, acquire
@@ -232,7 +233,7 @@ def _name_cause(error: BaseException, lease: Lease, paths: PipelinePaths) -> Bas
             lease.check()
         except TryAgainError as lost:
             return lost
-    return storage.name_cause(error, paths.state, paths.state) or error
+    return explain_missing(error) or storage.name_cause(error, paths.state, paths.state) or error
 
 
 def _as_known(error: BaseException, name: str) -> TidegateError:

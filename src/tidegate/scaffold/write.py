@@ -32,7 +32,6 @@ _PROJECT_FILES = {
     "project/gitignore.tmpl": ".gitignore",
     "project/README.md.tmpl": "README.md",
     "project/plugins/tidegate_plugin.py.tmpl": "plugins/tidegate_plugin.py",
-    "project/jobs/tidegate_job.py.tmpl": "jobs/tidegate_job.py",
     "project/tests/test_pipelines.py.tmpl": "tests/test_pipelines.py",
 }
 _PIPELINE_FILES = {

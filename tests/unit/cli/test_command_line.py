@@ -137,7 +137,6 @@ def test_logs_of_the_newest_run_and_of_a_named_one(root: Path) -> None:
 
 
 def test_doctor_names_what_is_wrong_with_its_fix(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (root / "jobs" / "tidegate_job.py").write_text("")
     for file in (root / "jobs" / "broken").iterdir():
         file.unlink()
     before = sorted(root.rglob("*"))
@@ -154,12 +153,11 @@ def test_doctor_names_what_is_wrong_with_its_fix(root: Path, monkeypatch: pytest
     monkeypatch.setenv("JAVA_HOME", str(java))
     (root / "data").write_text("in the way")
     (root / "jobs" / "broken" / "pipeline.yaml").write_text("name: x\n")
-    (root / "jobs" / "tidegate_job.py").unlink()
     monkeypatch.setattr(doctor_module, "version", lambda name: "0.0.1")
     done = ask(root, "doctor", "--json")
     wrong = {one["check"]: one for one in json.loads(done.stdout) if not one["ok"]}
     assert done.exit_code == 1
-    assert set(wrong) >= {"packages", "java", "application", "state", "warehouse", "quarantine", "pipelines"}
+    assert set(wrong) >= {"packages", "java", "state", "warehouse", "quarantine", "pipelines"}
     assert all(one["fix"] for one in wrong.values())
     assert "Java 11.0.2" in wrong["java"]["found"] and wrong["pipelines"]["fix"] == "tidegate validate"
     shown = ask(root, "doctor").stdout

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from tests.unit.jar_files import CONTENT
 from tidegate.cli.main import app
 from tidegate.driver.packages import choose_mirror, fetch_packages, find_packages, is_whole_jar
 from tidegate.driver.submit import plan_submit
@@ -20,7 +21,6 @@ from tidegate.project import Project, load_project
 from tidegate.spec.faults import SpecError
 
 REPOSITORY = Path(__file__).parents[3]
-CONTENT = b"PK\5\6" + bytes(18)  # an archive without files
 SUM = hashlib.sha256(CONTENT).hexdigest()
 DRIVER = "org.example:driver:1.2"
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tidegate.driver.submit import find_application
 from tidegate.errors import UsageError
 from tidegate.pipeline import list_pipelines, load_pipeline
 from tidegate.project import load_project
@@ -42,10 +43,22 @@ def test_no_mark_is_left_and_python_is_python(tmp_path):
     assert dag == 'from tidegate.airflow import build_dag\n\ndag = build_dag("first_one")\n'
 
 
-def test_the_job_is_the_one_of_the_repository(tmp_path):
-    written = init_project(tmp_path / "demo")
-    job = Path("jobs/tidegate_job.py")
-    assert (written.root / job).read_text(encoding="utf-8") == (REPOSITORY / job).read_text(encoding="utf-8")
+def test_a_project_is_started_through_its_own_application_or_the_package_s(tmp_path):
+    """The package's is the repository's, in a folder with nothing else: Spark puts that folder on Python's path."""
+    init_project(tmp_path / "demo")
+    project = load_project(tmp_path / "demo", {})
+    shipped = find_application(project)
+    assert shipped.name == "tidegate_job.py" and not shipped.is_relative_to(tmp_path)
+    assert {path.name for path in shipped.parent.glob("*.py")} == {"tidegate_job.py", "__init__.py"}
+
+    def body(path: Path) -> list[ast.stmt]:
+        return ast.parse(path.read_text(encoding="utf-8")).body[1:]
+
+    ours = REPOSITORY / "jobs/tidegate_job.py"
+    assert [ast.dump(one) for one in body(shipped)] == [ast.dump(one) for one in body(ours)]
+    own = project.jobs / "tidegate_job.py"
+    own.write_text("")
+    assert find_application(project) == own
 
 
 def test_the_sample_has_rows_that_pass_and_some_that_do_not(tmp_path):

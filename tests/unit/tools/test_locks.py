@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
-from tools.jars import DEFAULT_GROUPS, GROUPS, read_lock
+from tools.jars import DEFAULT_GROUPS, GROUPS, SHIPPED, SHIPPED_PATH, read_lock, render_shipped
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -52,3 +55,30 @@ def test_every_group_of_jars_is_locked_from_its_roots() -> None:
         assert group.transitive or set(group.roots) == coordinates
         assert all(re.fullmatch(r"[0-9a-f]{64}", jar.sha256) and jar.size_bytes > 0 for jar in locked[name])
         assert len({jar.file_name for jar in locked[name]}) == len(locked[name])
+
+
+def test_the_package_ships_the_locked_jars_of_the_kafka_source() -> None:
+    assert SHIPPED_PATH.read_text() == render_shipped(read_lock())
+    assert version("pyspark").rpartition(".")[0] in SHIPPED
+
+
+def test_what_is_locked_fits_the_ranges_of_the_package_and_has_the_pinned_versions() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    asked = [*project["dependencies"], *(one for extra in extras.values() for one in extra)]
+    pins = read_pins("requirements.lock")
+    ranges = [Requirement(one) for one in asked if not one.startswith("tidegate[")]
+    assert {str(one) for one in ranges if pins[canonicalize_name(one.name)] not in one.specifier} == set()
+    pinned = {Requirement(one).name for one in extras["pinned"]}
+    assert pinned >= {"pyspark", "pyspark-client", "apache-airflow", "great-expectations", "deltalake"}
+
+
+def test_the_oldest_versions_that_are_tried_are_the_lower_ends_of_the_ranges() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    oldest = dict(re.findall(r"^([a-z0-9-]+)==([0-9.]+)", (ROOT / "tools" / "oldest.txt").read_text(), re.MULTILINE))
+    for text in [*project["dependencies"], *extras["spark"], *extras["kafka"], *extras["airflow"]]:
+        requirement = Requirement(text)
+        lowest = next(one.version for one in requirement.specifier if one.operator == ">=")
+        assert oldest[requirement.name] in requirement.specifier
+        assert (oldest[requirement.name] + ".").startswith(lowest + "."), f"{requirement.name}: {lowest} is not tried"

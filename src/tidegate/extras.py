@@ -1,0 +1,73 @@
+"""Packages that the core of tidegate does without: which extra brings each, and what to say when one is missing.
+
+pip install "tidegate[spark,kafka,airflow]"
+"""
+
+from __future__ import annotations
+
+import os
+from importlib.metadata import PackageNotFoundError, version
+
+from tidegate.errors import UsageError
+
+EXTRAS = {
+    "pyspark": ("spark", "Spark"),
+    "py4j": ("spark", "Spark"),
+    "confluent_kafka": ("kafka", "the Kafka client"),
+    "airflow": ("airflow", "Airflow"),
+}
+"""Of each top-level module: the extra that brings it, and what it is."""
+
+
+def explain_missing(error: BaseException) -> UsageError | None:
+    """EXTRA_MISSING where the error, or one that it came from, says that a package of an extra is not installed."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, ModuleNotFoundError) and seen.name is not None:
+            known = EXTRAS.get(seen.name.partition(".")[0])
+            if known is not None:
+                return missing_extra(seen.name, *known)
+        seen = seen.__cause__
+    return None
+
+
+def missing_extra(module: str, extra: str, what: str) -> UsageError:
+    """The error for a package that is not installed, with the command that installs it."""
+    return UsageError(
+        "EXTRA_MISSING",
+        f"{what} is needed for this, and the Python package `{module}` is not installed",
+        where="the Python environment that runs tidegate",
+        next_run="is refused again; nothing was read or written",
+        fix=f'pip install "tidegate[{extra}]"',
+    )
+
+
+def describe_spark_pair() -> tuple[str, str] | None:
+    """What is wrong with pyspark and pyspark-client, and the command that puts it right; None when nothing is.
+
+    They install into one folder: at two versions one has overwritten files of the other.
+    """
+    try:
+        spark, client = version("pyspark"), version("pyspark-client")
+    except PackageNotFoundError:
+        return None
+    if spark == client:
+        return None
+    fix = f'pip install --force-reinstall --no-deps "pyspark=={client}" "pyspark-client=={client}"'
+    return f"pyspark {spark} and pyspark-client {client} overwrite each other's files", fix
+
+
+def check_spark() -> None:
+    """Raise UsageError EXTRA_MISSING without Spark, and SPARK_VERSIONS_DIFFER when its two packages do not fit."""
+    from importlib.util import find_spec
+
+    if find_spec("pyspark") is None and not os.environ.get("SPARK_HOME"):
+        raise missing_extra("pyspark", *EXTRAS["pyspark"])
+    if (wrong := describe_spark_pair()) is not None:
+        raise UsageError(
+            "SPARK_VERSIONS_DIFFER",
+            wrong[0],
+            where="the Python environment that runs tidegate",
+            next_run="is refused again; nothing was read",
+            fix=wrong[1],
+        )
