@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from tests.fake_kafka import make_project
 from tests.unit.jar_files import CONTENT
 from tidegate.cli.main import app
-from tidegate.driver import connector
+from tidegate.driver import connector, submit
 from tidegate.driver.connector import ConnectorJar, cache_folder, fetch_into, find_connector, list_connector
 from tidegate.driver.submit import find_kafka_jars
 from tidegate.errors import TryAgainError, UsageError
@@ -90,9 +90,10 @@ def test_a_project_takes_what_is_there_first_and_doctor_fetches_nothing(
     monkeypatch.setattr(doctor, "_check_brokers", lambda project, specs: [])
     own = project.root / ".tools" / "jars"
     monkeypatch.setenv("TIDEGATE_JAR_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("tidegate.__file__", str(tmp_path / "elsewhere/lib/tidegate/__init__.py"))
+    monkeypatch.setattr(submit, "_PACKAGE", tmp_path / "elsewhere/lib/tidegate")
     asked: list[str] = []
-    monkeypatch.setattr(connector, "fetch_connector", lambda say: [tmp_path / "fetched.jar"])
+    for module in (connector, submit):
+        monkeypatch.setattr(module, "fetch_connector", lambda say: [tmp_path / "fetched.jar"])
     assert {path.parent for path in find_kafka_jars(project, asked.append)} == {own}
     for path in own.iterdir():
         path.unlink()
