@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 VENV_PYTHON := .venv/bin/python
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup run stop compose-env up down logs test lint format unit sweep mutants bench schemas docs clean lock
+.PHONY: help setup run stop compose-env up down logs test lint format unit sweep mutants bench schemas docs clean lock matrix
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ mutants: setup ## take protections out of the program one by one: does the model
 
 bench: setup ## the benchmarks, with their table in docs/benchmarks.md
 	@$(VENV_PYTHON) -m benchmarks
+
+matrix: setup ## the oldest and the newest versions that pyproject.toml allows: an environment of each, and chosen tests (an hour)
+	@$(VENV_PYTHON) -m tools.matrix $(ENDS)
 
 schemas: setup ## write the JSON Schemas of pipeline.yaml, tidegate.yaml and what --json prints anew
 	@$(VENV_PYTHON) -m tidegate.spec.json_schema

@@ -20,6 +20,7 @@ LANGUAGES = {"yaml", "python", "sql", "xml"}
 _COMMANDS = (
     "tidegate ",
     "make ",
+    "pip ",
     "docker ",
     "git ",
     "grep ",

@@ -149,7 +149,7 @@ def _check_spark_pair() -> None:
     if spark != client:
         raise ToolError(
             f"pyspark {spark} and pyspark-client {client} overwrite each other's files",
-            "give both the same version in pyproject.toml, then make lock setup",
+            "give both the same version in the extra `pinned` of pyproject.toml, then make lock setup",
         )
 
 
@@ -167,10 +167,21 @@ def lock_requirements() -> None:
     """Writes requirements.lock, docker's and tools/bootstrap.lock anew; pins that still fit are kept."""
     compile_command = [str(VENV / "bin" / "uv"), "pip", "compile", "--quiet", "--generate-hashes", "--no-header"]
     compile_command += ["--no-annotate", "--python-version", "3.11"]
-    extras = ["--extra", "dev", "--extra", "postgres"]
-    _run([*compile_command, *extras, "-o", "requirements.lock", "pyproject.toml"], "lock")
+    # The ranges of the package would let everything drift: its extra `pinned` holds what decides how it behaves.
+    _run([*compile_command, "--extra", "dev", "-o", "requirements.lock", "pyproject.toml"], "lock")
     # The image has what the tests have run with, less what only developers need.
-    image = ["--extra", "postgres", "-c", "requirements.lock", "-o", "docker/requirements.lock"]
+    image = [
+        "--extra",
+        "all",
+        "--extra",
+        "pinned",
+        "--extra",
+        "postgres",
+        "-c",
+        "requirements.lock",
+        "-o",
+        "docker/requirements.lock",
+    ]
     _run([*compile_command, *image, "pyproject.toml"], "lock")
     first = REPO_ROOT / ".tools" / "bootstrap.in"
     first.write_text("uv\nsetuptools\n")

@@ -42,19 +42,14 @@ def missing_extra(module: str, extra: str, what: str) -> UsageError:
     )
 
 
-def describe_spark_pair() -> tuple[str, str] | None:
-    """What is wrong with pyspark and pyspark-client, and the command that puts it right; None when nothing is.
-
-    They install into one folder: at two versions one has overwritten files of the other.
-    """
+def find_differing_pair() -> tuple[str, str] | None:
+    """The versions of pyspark and pyspark-client where they differ: they install into one folder, and at two versions
+    one has overwritten files of the other."""
     try:
         spark, client = version("pyspark"), version("pyspark-client")
     except PackageNotFoundError:
         return None
-    if spark == client:
-        return None
-    fix = f'pip install --force-reinstall --no-deps "pyspark=={client}" "pyspark-client=={client}"'
-    return f"pyspark {spark} and pyspark-client {client} overwrite each other's files", fix
+    return None if spark == client else (spark, client)
 
 
 def check_spark() -> None:
@@ -63,11 +58,12 @@ def check_spark() -> None:
 
     if find_spec("pyspark") is None and not os.environ.get("SPARK_HOME"):
         raise missing_extra("pyspark", *EXTRAS["pyspark"])
-    if (wrong := describe_spark_pair()) is not None:
+    if (pair := find_differing_pair()) is not None:
+        spark, client = pair
         raise UsageError(
             "SPARK_VERSIONS_DIFFER",
-            wrong[0],
+            f"pyspark {spark} and pyspark-client {client} overwrite each other's files",
             where="the Python environment that runs tidegate",
             next_run="is refused again; nothing was read",
-            fix=wrong[1],
+            fix=f'pip install --force-reinstall --no-deps "pyspark=={client}" "pyspark-client=={client}"',
         )

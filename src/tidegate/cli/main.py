@@ -38,8 +38,20 @@ _BY_WEIGHT = (0, 75, 64, 65, 66, 78, 70)
 
 _state: dict[str, Any] = {"project": None, "printed": False}
 
+
+def _complete_name(incomplete: str) -> list[str]:
+    """The pipelines of the project of this folder, for the shell."""
+    from tidegate.pipeline import list_pipelines
+    from tidegate.project import load_project
+
+    try:
+        return [name for name in list_pipelines(load_project(None)) if name.startswith(incomplete)]
+    except (TidegateError, OSError):
+        return []
+
+
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The pipeline.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The pipeline.", autocompletion=_complete_name)]
 RunId = Annotated[str, typer.Option("--run-id", help="The run this step belongs to.")]
 HeldRun = Annotated[str, typer.Argument(metavar="RUN_ID", help="The held run, as status names it.")]
 AcceptLoss = Annotated[
@@ -241,7 +253,10 @@ def new(
 
 @app.command(rich_help_panel=START)
 def validate(
-    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Pipelines (default: all).")] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NAME", help="Pipelines (default: all).", autocompletion=_complete_name),
+    ] = None,
     spark: Annotated[bool, typer.Option("--spark", help="Also have Spark analyse the query.")] = False,
     upgrade_suite: Annotated[
         bool, typer.Option("--upgrade-suite", help="First rewrite suites of Great Expectations before 1.0.")
@@ -325,7 +340,12 @@ def jars() -> None:
 
 @app.command(rich_help_panel=START)
 def run(
-    names: Annotated[list[str], typer.Argument(metavar="NAME", help="One pipeline, or several, one after another.")],
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME", help="One pipeline, or several, one after another.", autocompletion=_complete_name
+        ),
+    ],
     run_id: Annotated[str | None, typer.Option("--run-id", help="A name for this run; repeating it is free.")] = None,
     accept_loss: AcceptLoss = None,
     json_: Json = False,
@@ -443,7 +463,10 @@ def plan(name: Name, json_: Json = False) -> None:
 
 @app.command(rich_help_panel=LOOK)
 def status(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="The pipeline (default: all).")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME", help="The pipeline (default: all).", autocompletion=_complete_name),
+    ] = None,
     failed: Annotated[bool, typer.Option("--failed", help="Only pipelines that need a person.")] = False,
     limit: Annotated[
         int | None, typer.Option("--limit", min=1, help="How many runs of each to show (default: 10 of one, 3 of all).")

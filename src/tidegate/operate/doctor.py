@@ -21,7 +21,7 @@ from tidegate.driver.master import check_master
 from tidegate.driver.packages import describe_misfits, find_packages
 from tidegate.driver.submit import find_application, find_kafka_jars
 from tidegate.errors import TidegateError
-from tidegate.extras import describe_spark_pair, explain_missing
+from tidegate.extras import check_spark, explain_missing
 from tidegate.pipeline import list_pipelines, load_pipeline
 from tidegate.project import Project
 from tidegate.sources.kafka.brokers import Brokers
@@ -104,8 +104,12 @@ def _check_packages(needed: frozenset[str] = frozenset({"spark"})) -> Iterator[F
         else:
             wrong[name] = f"{name} is {has}, {requirement.specifier} is needed"
     fix = f'pip install --upgrade "tidegate[{",".join(sorted(needed))}]", or in the repository: make setup'
-    if not wrong and (pair := describe_spark_pair()) is not None:
-        wrong["pyspark"], fix = pair
+    if not wrong:
+        try:
+            check_spark()
+        except TidegateError as error:
+            yield _to_finding("packages", error)
+            return
     if wrong:
         yield Finding("packages", False, "; ".join(wrong.values()), fix)
     else:

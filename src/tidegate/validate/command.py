@@ -10,6 +10,7 @@ from tidegate.audit.suite import load_suite
 from tidegate.driver.packages import find_packages
 from tidegate.driver.submit import find_spark_submit
 from tidegate.errors import DisagreementError, UsageError
+from tidegate.extras import check_spark
 from tidegate.pipeline import check_name, list_pipelines
 from tidegate.project import Project
 from tidegate.spec.faults import Fault, SpecError
@@ -56,6 +57,7 @@ def _name_pipeline(file: str) -> str | None:
 
 def analyse_with_spark(project: Project, names: Sequence[str]) -> list[Fault]:
     """What Spark's analyser says of each pipeline's query: nothing is read, nothing started but a session."""
+    check_spark()
     if names:
         find_spark_submit()  # Spark's own word for a missing Java is a traceback
     jars = find_packages(project)

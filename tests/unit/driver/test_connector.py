@@ -12,11 +12,13 @@ from typer.testing import CliRunner
 
 from tests.fake_kafka import make_project
 from tests.unit.jar_files import CONTENT
+from tidegate import extras
 from tidegate.cli.main import app
 from tidegate.driver import connector, submit
 from tidegate.driver.connector import ConnectorJar, cache_folder, fetch_into, find_connector, list_connector
 from tidegate.driver.submit import find_kafka_jars
 from tidegate.errors import TryAgainError, UsageError
+from tidegate.extras import check_spark, explain_missing
 from tidegate.operate import doctor
 
 
@@ -106,3 +108,22 @@ def test_a_project_takes_what_is_there_first_and_doctor_fetches_nothing(
     assert find_kafka_jars(project, asked.append) == [tmp_path / "fetched.jar"]
     done = CliRunner().invoke(app, ["--project", str(project.root), "jars"], catch_exceptions=False)
     assert done.stdout.splitlines() == [str(tmp_path / "fetched.jar")]
+
+
+def test_two_versions_of_spark_s_packages_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """pip takes the newest of each, and not every pyspark has a pyspark-client."""
+    check_spark()
+    monkeypatch.setattr(extras, "version", {"pyspark": "4.2.1", "pyspark-client": "4.2.0"}.__getitem__)
+    with pytest.raises(UsageError, match=r"pyspark 4\.2\.1 and pyspark-client 4\.2\.0 overwrite") as caught:
+        check_spark()
+    assert caught.value.code == "SPARK_VERSIONS_DIFFER"
+    assert '"pyspark==4.2.0" "pyspark-client==4.2.0"' in str(caught.value.fix)
+
+
+def test_an_error_behind_which_an_extra_is_missing() -> None:
+    known = explain_missing(ModuleNotFoundError("no", name="confluent_kafka.admin"))
+    assert known is not None and known.fix == 'pip install "tidegate[kafka]"'
+    behind = RuntimeError("the driver")
+    behind.__cause__ = ModuleNotFoundError("no", name="pyspark")
+    assert explain_missing(behind) is not None
+    assert explain_missing(ModuleNotFoundError("no", name="shop_rules")) is None, "a module of the user's own"

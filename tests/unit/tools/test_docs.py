@@ -118,7 +118,7 @@ def test_error_codes_named_in_pages_exist(path):
     prefixes = {code.split("_")[0] for code in known if "_" in code}
     named = set(re.findall(r"`([A-Z]+(?:_[A-Z]+)+)`", read_page(path)))
     wrong = {code for code in named if code.split("_")[0] in prefixes and code not in known}
-    settings = {"SPARK_HOME", "JAVA_HOME", "KAFKA_PORT", *(setting.name for setting in SETTINGS)}
+    settings = {"SPARK_HOME", "JAVA_HOME", "JAVA_TOOL_OPTIONS", "KAFKA_PORT", *(setting.name for setting in SETTINGS)}
     assert wrong - set(FILE_FAULTS) - settings == set()
 
 
