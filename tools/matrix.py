@@ -29,11 +29,11 @@ OLDEST = REPO_ROOT / "tools" / "oldest.txt"
 LOCK = REPO_ROOT / "requirements.lock"
 TEST_TOOLS = ("pytest", "duckdb", "hypothesis", "requests", "jsonschema", "setuptools")
 CHOSEN = (
-    "tests/unit/test_audit_suite.py",
-    "tests/unit/test_command_line.py",
-    "tests/unit/test_connector.py",
-    "tests/unit/test_publish.py",
-    "tests/unit/test_scaffold.py",
+    "tests/unit/audit/test_audit_suite.py",
+    "tests/unit/cli/test_command_line.py",
+    "tests/unit/driver/test_connector.py",
+    "tests/unit/table/test_publish.py",
+    "tests/unit/scaffold/test_scaffold.py",
     "tests/spark/test_audit_engines.py",
     "tests/spark/test_parse.py",
     "tests/spark/test_table_readers.py",
