@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tidegate import storage
 from tidegate.project import PipelinePaths
-from tidegate.staging.digest import digest_file
 from tidegate.staging.files import TEXT_MARK
 from tidegate.staging.manifest import BatchManifest, StagedFile
 from tidegate.table.partition import NULL_FOLDER, escape_name
@@ -107,4 +107,4 @@ class Stager:
         schema = pa.schema([(name, _ARROW[kind]) for name, kind in inside.items()])
         pq.write_table(pa.Table.from_pylist([{name: row[name] for name in inside} for row in rows], schema), path)
         name = str(path.relative_to(self.paths.state))
-        return StagedFile(name, len(rows), path.stat().st_size, partition, digest_file(path))
+        return StagedFile(name, len(rows), path.stat().st_size, partition, storage.digest(path))

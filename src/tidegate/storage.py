@@ -1,13 +1,32 @@
-"""The storage port: the few operations on which every promise stands, each atomic and durable.
+"""The storage port: everything that tidegate does with its state, staging, tables and quarantine, in the few operations
+that an object store has too. So far they are carried out on file systems.
 
-File systems only, so far. When a call returns, this is on disk, so that a record that says "done" can never outlive the
-thing it speaks of:
+==============================================  =======================================================
+here                                            on an object store
+==============================================  =======================================================
+``read``, ``read_with_stat``, ``stat``,         GET, HEAD
+``exists``
+``list_names``, ``list_folder``,                LIST of a prefix; folders do not exist, and making or
+``list_folders``, ``list_tree``                 removing one does nothing
+``put_if_absent``                               PUT If-None-Match, then GET and compare
+``replace``, ``create``, ``touch``              PUT
+``move``, ``place``, ``link``                   copy, compare, and for a move delete the source
+``is_same``                                     compare the ETags
+``remove``, ``remove_tree``                     DELETE
+``sync_file``, ``sync_folder`` and others       nothing: what was acknowledged is durable
+``address``                                     the URI
+==============================================  =======================================================
 
-- ``put_if_absent``, ``replace``, ``write_note``: the bytes, the name, and every folder that had to be made for it;
+When a call returns, this is on disk, so that a record that says "done" can never outlive the thing it speaks of:
+
+- ``put_if_absent``, ``replace``, ``create``, ``write_note``: the bytes, the name, and every folder that had to be made;
 - ``move``: the names, the new one before the old one goes. The bytes are as durable as they were before: whoever wrote
-  them syncs them first (``fsync_file``);
+  them syncs them first (``sync_file``);
+- ``place``: the bytes. ``link``: nothing. Both are for many files at a time; the caller then syncs their folders;
 - ``remove``, ``take_away``, ``remove_tree``: nothing. After a power loss what was removed may be there again, and must
   do no harm.
+
+What others write (Spark, pyarrow) is made durable by ``sync_files`` and ``sync_names_above``.
 
 On NFS a request can be carried out and its reply lost; sent again it fails with EEXIST or ENOENT. So a link, a rename
 or a replacement that fails that way is looked at: what it was to bring about may be there.
@@ -17,6 +36,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fnmatch
 import hashlib
 import json
 import os
@@ -24,9 +44,10 @@ import pwd
 import secrets
 import shlex
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from tidegate.errors import DisagreementError, TryAgainError
 
@@ -64,6 +85,16 @@ _TAKEN = ".taken"
 """How the name of a file ends while it is taken away; before it stand digits of the digest of what should go."""
 
 _WANTED_DIGITS = 16
+
+COPY_SUFFIX = ".incoming"
+"""How the name of a copy that is being made ends. It starts with a dot: neither ``*.parquet`` globs nor Spark's listing
+see it."""
+
+_CHUNK_BYTES = 1 << 20
+
+_NO_SYNC = {errno.EINVAL, errno.EROFS, errno.EOPNOTSUPP, errno.ENOSYS}
+_ONE_BY_ONE = 4
+_AT_ONCE = 16
 
 _NOT_WHAT_IT_SHOULD_BE = (errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG)
 
@@ -140,7 +171,89 @@ def _find_user(number: int) -> str:
         return str(number)
 
 
-def fsync_dir(path: Path) -> None:
+@dataclass(frozen=True)
+class Stat:
+    """What a listing or a look at a file tells without its bytes."""
+
+    size_bytes: int
+    modified_ns: int
+    """When it was last written, by the clock of the storage, in nanoseconds since 1970 UTC."""
+
+
+def read(path: Path) -> bytes:
+    """The bytes of a file. Raises FileNotFoundError."""
+    return path.read_bytes()
+
+
+def read_with_stat(path: Path) -> tuple[bytes, Stat]:
+    """The bytes of a file, and what it was like when it was opened. Raises FileNotFoundError."""
+    with open(path, "rb") as handle:
+        found = os.fstat(handle.fileno())
+        return handle.read(), Stat(found.st_size, found.st_mtime_ns)
+
+
+def stat(path: Path) -> Stat:
+    """Size and time of a file. Raises FileNotFoundError."""
+    found = path.stat()
+    return Stat(found.st_size, found.st_mtime_ns)
+
+
+def exists(path: Path) -> bool:
+    """Whether a file is there. Folders are not asked for: on an object store there are none."""
+    return path.exists()
+
+
+def digest(path: Path) -> str:
+    """The sha256 of a file's bytes, in hex. Raises FileNotFoundError."""
+    with open(path, "rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def address(path: Path) -> str:
+    """By what name libraries that read and write tables (pyarrow, deltalake) open ``path`` themselves."""
+    return str(path)
+
+
+def list_names(folder: Path) -> list[str]:
+    """The names right in a folder, in no order; [] when it is not there."""
+    try:
+        return os.listdir(folder)
+    except FileNotFoundError:
+        return []
+
+
+def has_name(folder: Path, fits: Callable[[str], bool]) -> bool:
+    """Whether one of the names right in a folder fits; lists no further than to the first."""
+    try:
+        with os.scandir(folder) as entries:
+            return any(fits(entry.name) for entry in entries)
+    except FileNotFoundError:
+        return False
+
+
+def list_folder(folder: Path, pattern: str = "[!.]*") -> list[Path]:
+    """What is right in a folder and has a name that fits the pattern (of ``fnmatch``), sorted; [] when it is not there.
+    Hidden names are left out unless the pattern asks for them."""
+    return [folder / name for name in sorted(fnmatch.filter(list_names(folder), pattern))]
+
+
+def list_folders(folder: Path) -> list[Path]:
+    """The folders right in a folder, sorted; [] when it is not there."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(folder / entry.name for entry in entries if entry.is_dir())
+    except FileNotFoundError:
+        return []
+
+
+def list_tree(folder: Path, pattern: str = "*") -> list[Path]:
+    """Every file under a folder whose name fits the pattern (of ``fnmatch``), hidden ones too, sorted; [] when it is
+    not there. Symbolic links are not followed."""
+    found = (Path(place, name) for place, _, names in os.walk(folder) for name in fnmatch.filter(names, pattern))
+    return sorted(found)
+
+
+def sync_folder(path: Path) -> None:
     """Make the names in folder ``path`` durable."""
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -149,7 +262,7 @@ def fsync_dir(path: Path) -> None:
         os.close(handle)
 
 
-def fsync_file(path: Path) -> None:
+def sync_file(path: Path) -> None:
     """Make the bytes of file ``path``, written by somebody else, durable."""
     handle = os.open(path, os.O_RDONLY)
     try:
@@ -158,13 +271,88 @@ def fsync_file(path: Path) -> None:
         os.close(handle)
 
 
+def sync_files(paths: Iterable[Path]) -> None:
+    """Make the bytes of ``paths`` durable, many at a time: the file system then writes its journal once for all.
+
+    One that is gone is passed over (Spark's maintenance removes what is old), and so are file systems without a sync.
+    """
+    _for_each(paths, _sync_if_there)
+
+
+def sync_names_above(paths: Iterable[Path], top: Path, since_ns: int = 0) -> int:
+    """Make durable the names of ``paths`` and of the folders above them, up to what ``top`` holds; of these folders
+    those that got or lost a name since ``since_ns``. Returns how many they were."""
+    parents = {path.parent for path in paths}
+    above = {folder for parent in parents for folder in (parent, *parent.parents) if folder.is_relative_to(top)}
+    changed = [folder for folder in above if folder.stat().st_mtime_ns >= since_ns]
+    _for_each(changed, sync_folder)
+    return len(changed)
+
+
+def sync_names_in(folder: Path, top: Path) -> None:
+    """Make durable the names of all that is under ``folder``, its own, and those above it, up to what ``top`` holds."""
+    if folder.is_dir():
+        sync_names_above([folder, *folder.rglob("*")], top)
+
+
+def _sync_if_there(path: Path) -> None:
+    try:
+        sync_file(path)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        if error.errno not in _NO_SYNC:
+            raise
+
+
+def _for_each(paths: Iterable[Path], act: Callable[[Path], None]) -> None:
+    some = sorted(paths)
+    if len(some) <= _ONE_BY_ONE:
+        for path in some:
+            act(path)
+        return
+    from concurrent.futures import ThreadPoolExecutor  # it brings logging, which most commands do without
+
+    with ThreadPoolExecutor(_AT_ONCE, "tidegate-sync") as pool:
+        for _ in pool.map(act, some):
+            pass  # raises what a call has raised
+
+
 def make_folder(path: Path) -> None:
     """Make folder ``path``, with those above it that are missing; their names are on disk when the call returns."""
     if path.is_dir():
         return
     make_folder(path.parent)
     path.mkdir(exist_ok=True)  # somebody else may make it at this moment
-    fsync_dir(path.parent)
+    sync_folder(path.parent)
+
+
+def remove_empty_folder(path: Path) -> None:
+    """Remove a folder in which nothing is; one that is not empty stays, and so does one that cannot be removed."""
+    with contextlib.suppress(OSError):
+        path.rmdir()
+
+
+@contextlib.contextmanager
+def create(path: Path) -> Iterator[BinaryIO]:
+    """A new file to write to, on disk when the block ends; removed when it fails. Raises FileExistsError."""
+    with _disk_full_is_named(path):
+        make_folder(path.parent)
+        with open(path, "xb") as handle:
+            try:
+                yield handle
+                handle.flush()
+                os.fsync(handle.fileno())
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    path.unlink(missing_ok=True)
+                raise
+        sync_folder(path.parent)
+
+
+def touch(path: Path) -> None:
+    """Give a file the present as its time; needs no space. Raises FileNotFoundError."""
+    os.utime(path)
 
 
 def _write_beside(path: Path, data: bytes) -> Path:
@@ -195,7 +383,7 @@ def put_if_absent(path: Path, data: bytes) -> bool:
             created = _is_same_file(beside, path)
         finally:
             beside.unlink(missing_ok=True)
-        fsync_dir(path.parent)
+        sync_folder(path.parent)
         return created
 
 
@@ -217,7 +405,7 @@ def replace(path: Path, data: bytes) -> None:
         except FileNotFoundError:
             if not path.is_file() or path.read_bytes() != data:  # else done: the reply to the first request got lost
                 raise
-        fsync_dir(path.parent)
+        sync_folder(path.parent)
 
 
 def move(source: Path, target: Path) -> bool:
@@ -229,35 +417,96 @@ def move(source: Path, target: Path) -> bool:
     """
     with _disk_full_is_named(target):
         make_folder(target.parent)
-        moved = True
-        try:
-            _rename(source, target)
-        except FileNotFoundError:
-            if not target.exists():
-                raise
-            moved = False
-        fsync_dir(target.parent)
+        moved = _rename(source, target)
+        sync_folder(target.parent)
         if source.parent != target.parent:
             with contextlib.suppress(FileNotFoundError):  # the folder is gone, and the name with it
-                fsync_dir(source.parent)
+                sync_folder(source.parent)
         return moved
 
 
-def _rename(source: Path, target: Path) -> None:
+def place(source: Path, target: Path, check: Callable[[str], None]) -> bool:
+    """Move one of many finished files, whose bytes are made durable first. False when somebody did it already.
+
+    The target's folder must exist, and the caller syncs it. ``check`` is given the sha256 of the bytes that were copied
+    when source and target are on two devices, and raises when they are not what was written.
+
+    A process that fell asleep over such a copy could wake up after its target was removed again, and put it in once
+    more. So a copy is made in the order *create the copy's name, open the source*, and who has placed all of its files
+    calls :func:`remove_copies`: a sleeper then has either a source that is gone or a copy that is gone. Raises
+    FileNotFoundError when both source and target are gone, TryAgainError DISK_FULL.
+    """
+    with _disk_full_is_named(target):
+        try:
+            sync_file(source)
+        except FileNotFoundError:
+            if not target.exists():
+                raise
+            return False
+        return _rename(source, target, check)
+
+
+def _rename(source: Path, target: Path, check: Callable[[str], None] | None = None) -> bool:
     try:
-        os.rename(source, target)
-        return
-    except OSError as error:
-        if error.errno != errno.EXDEV:
+        try:
+            os.rename(source, target)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            _copy_over(source, target, check)
+    except FileNotFoundError:
+        if not target.exists():
             raise
-    beside = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
-    with open(source, "rb") as reader, open(beside, "xb") as writer:
-        shutil.copyfileobj(reader, writer, 1 << 20)
-        writer.flush()
-        os.fsync(writer.fileno())
-    os.rename(beside, target)
-    fsync_dir(target.parent)
+        return False
+    return True
+
+
+def _copy_over(source: Path, target: Path, check: Callable[[str], None] | None) -> None:
+    beside = target.with_name(f".{target.name}.{secrets.token_hex(6)}{COPY_SUFFIX}")
+    try:
+        with open(beside, "xb") as writer, open(source, "rb") as reader:
+            copied = hashlib.sha256()
+            while chunk := reader.read(_CHUNK_BYTES):
+                copied.update(chunk)
+                writer.write(chunk)
+            writer.flush()
+            os.fsync(writer.fileno())
+        if check is not None:
+            check(copied.hexdigest())
+        os.rename(beside, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
+        raise
+    sync_folder(target.parent)  # the copy must be on disk before the source goes
     source.unlink(missing_ok=True)
+
+
+def remove_copies(target: Path) -> None:
+    """Remove copies of ``target`` that another process began; only once the source is gone."""
+    for path in list_folder(target.parent, f".{_escape(target.name)}.*{COPY_SUFFIX}"):
+        remove(path)
+
+
+def _escape(name: str) -> str:
+    return "".join(f"[{char}]" if char in "*?[" else char for char in name)
+
+
+def link(source: Path, target: Path) -> None:
+    """Give a file a second name, with the same bytes; one of many, the caller syncs their folders. A target that is
+    there stays. Raises FileNotFoundError when both are gone."""
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        pass
+    except FileNotFoundError:
+        if not target.exists():
+            raise
+
+
+def is_same(first: Path, second: Path) -> bool:
+    """Whether two names hold the same bytes since :func:`link`. Raises FileNotFoundError."""
+    return os.path.samestat(first.stat(), second.stat())
 
 
 def remove(path: Path) -> None:
@@ -283,7 +532,7 @@ def take_away(path: Path, data: bytes) -> bool:
 
 def put_back_taken(folder: Path) -> None:
     """Complete each :func:`take_away` of a file of ``folder`` whose process was killed."""
-    for aside in sorted(folder.glob(f".*.*.*{_TAKEN}")) if folder.is_dir() else []:
+    for aside in list_folder(folder, f".*.*.*{_TAKEN}"):
         name, wanted, _ = aside.name.removeprefix(".").removesuffix(_TAKEN).rsplit(".", 2)
         _put_back(folder / name, aside, wanted)
 
@@ -291,7 +540,7 @@ def put_back_taken(folder: Path) -> None:
 def _put_back(path: Path, aside: Path, wanted: str) -> bool:
     """Whether ``aside`` was what should go, and is gone now; anything else goes back to ``path``."""
     try:
-        data = aside.read_bytes()
+        data = read(aside)
     except FileNotFoundError:
         return False  # another process has done it
     is_it = hashlib.sha256(data).hexdigest()[:_WANTED_DIGITS] == wanted
@@ -335,7 +584,7 @@ def unreadable_is_named(path: Path) -> Iterator[None]:
 def read_json(path: Path) -> Any | None:
     """The JSON value in ``path``, or None when the file is not there. Raises UnreadableStateError."""
     try:
-        data = path.read_bytes()
+        data = read(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     with unreadable_is_named(path):
@@ -355,7 +604,7 @@ def write_note(folder: Path, number: int, value: Any, *, only: bool = False) -> 
         if other < number or (only and other > number):
             remove(folder / f"{other}.json")
     if only:
-        fsync_dir(folder)
+        sync_folder(folder)
 
 
 def read_note(folder: Path) -> Any | None:
@@ -371,10 +620,8 @@ def read_note(folder: Path) -> Any | None:
 
 
 def _note_numbers(folder: Path) -> list[int]:
-    try:
-        return [int(name.removesuffix(".json")) for name in os.listdir(folder) if name.removesuffix(".json").isdigit()]
-    except FileNotFoundError:
-        return []
+    names = (name.removesuffix(".json") for name in list_names(folder))
+    return [int(name) for name in names if name.isdigit()]
 
 
 def dump_json(value: Any) -> bytes:

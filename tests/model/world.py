@@ -162,8 +162,8 @@ class World:
             text = "".join(f"{row['id']},{row['kind']}\n" for row in rows)
             file = self.root / "data" / "inbox" / f"{self.files}.csv"
             file.write_text(text)
-            storage.fsync_file(file)
-            storage.fsync_dir(file.parent)
+            storage.sync_file(file)
+            storage.sync_folder(file.parent)
         self.offered |= {row["id"]: row["kind"] for row in rows}
         self.log.append(f"offered {', '.join(row['id'] + ' ' + row['kind'] for row in rows)}")
 

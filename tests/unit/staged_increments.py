@@ -9,8 +9,8 @@ from typing import Any
 
 from tests.held import COLUMNS, Held
 from tests.staged import QUERY, Stager
+from tidegate import storage
 from tidegate.quarantine.rows import write_quarantine_rows
-from tidegate.staging.digest import digest_file
 from tidegate.staging.manifest import SourceRange, StagedFile, write_manifest
 
 
@@ -22,7 +22,7 @@ def stage(held: Held, good: int, malformed: Mapping[str, int], whole: Sequence[M
     details = [detail for detail, count in malformed.items() for _ in range(count)]
     count = write_quarantine_rows(path, [{**aside, "detail": detail} for detail in details])
     name = str(path.relative_to(held.paths.state))
-    file = StagedFile(name, count, path.stat().st_size, {}, digest_file(path))
+    file = StagedFile(name, count, path.stat().st_size, {}, storage.digest(path))
     manifest = replace(
         manifest,
         sources={"orders": SourceRange(good + count, count, whole_files=[dict(one) for one in whole])},

@@ -163,7 +163,8 @@ def test_a_moved_file_is_on_disk_under_its_new_name_first(
         unlink = os.unlink
 
         def forget(path: Path, **more: Any) -> None:
-            assert synced.paths[-1] == str(target.parent), "the copy must be on disk before the source goes"
+            if Path(path) == source:
+                assert synced.paths[-1] == str(target.parent), "the copy must be on disk before the source goes"
             unlink(path, **more)
 
         monkeypatch.setattr(os, "unlink", forget)
@@ -179,8 +180,8 @@ def test_notes_that_were_put_back_stay_away(tmp_path: Path, monkeypatch: pytest.
     for version in (8, 9):
         storage.write_note(tmp_path, version, {"version": version})
     order: list[str] = []
-    real, unlink = storage.fsync_dir, os.unlink
-    monkeypatch.setattr(storage, "fsync_dir", lambda path: (order.append("sync"), real(path))[1])
+    real, unlink = storage.sync_folder, os.unlink
+    monkeypatch.setattr(storage, "sync_folder", lambda path: (order.append("sync"), real(path))[1])
     monkeypatch.setattr(os, "unlink", lambda path, **more: (order.append("unlink"), unlink(path, **more))[1])
     storage.write_note(tmp_path, 3, {"version": 3}, only=True)
     assert order == ["sync", "unlink", "sync"]

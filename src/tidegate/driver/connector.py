@@ -155,7 +155,7 @@ def _fetch_one(folder: Path, jar: ConnectorJar, mirror: str | None) -> None:
                 next_run="is refused again; nothing was read",
                 fix=f"do not use that registry; {by_hand}",
             )
-        storage.fsync_file(path)
+        storage.sync_file(path)
         storage.move(path, folder / jar.file_name)
 
 

@@ -151,7 +151,7 @@ def _fetch(folder: Path, packages: Sequence[PackageSpec], mirror: str | None, sa
             if package.sha256 is not None and found != package.sha256.lower():
                 faults.append(_differs(package, "what the registry sent, which was not kept", found))
                 continue
-            storage.fsync_file(path)
+            storage.sync_file(path)
             storage.move(path, folder / path.name)
     if faults:  # what could be fetched is kept, so that the next try has less to do
         raise faults[0]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from tidegate.staging.digest import digest_file
+from tidegate import storage
 
 
 class InputState(NamedTuple):
@@ -39,7 +39,7 @@ class InputStates:
             try:
                 self.states[link] = _state_of(link)
                 if self._in_doubt:
-                    self._digests[link] = digest_file(link)
+                    self._digests[link] = storage.digest(link)
             except FileNotFoundError:
                 continue
 
@@ -55,7 +55,7 @@ class InputStates:
             before, now = self.states.get(link), _state_of(link)
             if before is None or before[:2] != now[:2]:
                 found.append(link)
-            elif before != now and (link not in self._digests or self._digests[link] != digest_file(link)):
+            elif before != now and (link not in self._digests or self._digests[link] != storage.digest(link)):
                 self._in_doubt = True
                 found.append(link)
         return found

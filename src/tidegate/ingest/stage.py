@@ -45,7 +45,7 @@ from tidegate.spec.encodings import encoding_of
 from tidegate.spec.models import FilesSource, PipelineSpec
 from tidegate.staging.birth import name_query
 from tidegate.staging.checkpoint import files_between, read_checkpoint, read_offsets, read_start
-from tidegate.staging.durable import CheckpointSync, sync_files
+from tidegate.staging.durable import CheckpointSync
 from tidegate.staging.files import drop_swept, is_swept, list_staged_files
 from tidegate.staging.manifest import (
     UNKNOWN_NAMES_AT_MOST,
@@ -241,7 +241,7 @@ class BatchStager:
         """Store the manifest, when all that it speaks of is on disk and the lease is still held."""
         self.topics.check(manifest.batch_id)
         if self.keeps_state:
-            sync_files(self._paths_of(ranges))  # its state may have to be computed from them once more
+            storage.sync_files(self._paths_of(ranges))  # its state may have to be computed from them once more
         self.checkpoint_sync.sync_batch(manifest.batch_id)
         check_token(self.paths, self.order.token)
         name_query(self.paths, manifest.query_id)  # or a checkpoint that is exchanged before the run ends is not told

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -33,21 +31,8 @@ def write_quarantine_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
         count += 1
     schema = pa.schema([*((name, pa.string()) for name in TEXT_COLUMNS), (TIME_COLUMN, pa.timestamp("us", tz="UTC"))])
     table = pa.table(columns, schema=schema)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with open(path, "xb") as handle:
-            pq.write_table(table, handle, compression="snappy")
-            handle.flush()
-            os.fsync(handle.fileno())
-    except FileExistsError:
-        raise
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            path.unlink(missing_ok=True)
-        if storage.is_disk_full(error):
-            raise storage.disk_full(path) from error
-        raise
-    storage.fsync_dir(path.parent)
+    with storage.create(path) as handle:
+        pq.write_table(table, handle, compression="snappy")
     return count
 
 

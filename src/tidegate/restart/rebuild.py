@@ -57,7 +57,7 @@ def set_tables_aside(paths: PipelinePaths, lease: Lease) -> None:
         if folder.exists():
             lease.check()
             os.rename(folder, aside_name(folder, stamp))
-            storage.fsync_dir(folder.parent)
+            storage.sync_folder(folder.parent)
 
 
 def aside_name(folder: Path, stamp: str) -> Path:

@@ -54,7 +54,6 @@ from tidegate.staging.manifest import BatchManifest
 from tidegate.table.log.commit import commit_files
 from tidegate.table.log.state import LOG_FOLDER, DataFile, TableState, list_data_files, open_table, read_table_state
 from tidegate.table.publish.intent import intent_path, pending_intents
-from tidegate.table.publish.place import COPY_SUFFIX
 from tidegate.table.publish.plan import parse_file_name
 from tidegate.table.publish.replace import bring_back, list_set_aside
 from tidegate.table.upsert.folded import remove_folded
@@ -286,7 +285,7 @@ def _carry_out(
 def _clear_tables(paths: PipelinePaths, lease: Lease, plan: _Plan, folder: Path) -> None:
     """Take out of readers' sight what the logs do not hold, and bring back what a publish had begun to replace."""
     for table_path in (paths.table, paths.quarantine):
-        for copy in table_path.rglob(f".*{COPY_SUFFIX}"):
+        for copy in table_path.rglob(f".*{storage.COPY_SUFFIX}"):
             lease.check()
             storage.remove(copy)
     lease.check()

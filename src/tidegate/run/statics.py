@@ -28,7 +28,6 @@ from tidegate.sources.files.unreadable import why_too_large, why_unreadable
 from tidegate.sources.kafka.offsets import plan_kafka, resolve_birth
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
 from tidegate.staging.checkpoint import CheckpointState
-from tidegate.staging.durable import sync_folders
 from tidegate.table.log.state import has_log, list_data_files
 
 
@@ -97,14 +96,14 @@ def _pin_files(
             _take(project, name, source, entry, target, is_table=is_table)
             if not is_table and (why := why_unreadable(target, source) or why_too_large(target, source)) is not None:
                 raise static_is_unreadable(paths.name, name, entry.path, why)
-            storage.fsync_file(target)
+            storage.sync_file(target)
             links.append(link)
-        sync_folders((making / link for link in links), making)
+        storage.sync_names_above((making / link for link in links), making)
         storage.remove_tree(folder)  # a torn one, or of a run that was killed before it noted the version
         os.rename(making, folder)
     finally:
         storage.remove_tree(making)
-    sync_folders([folder], paths.state)
+    storage.sync_names_above([folder], paths.state)
     return {
         "version": version,
         "folder": str(folder),

@@ -40,12 +40,12 @@ def read_checkpoint(path: Path) -> CheckpointState:
     """The state of the checkpoint at ``path``; ``exists`` is False when there is none or only empty folders."""
     offsets, commits = batch_ids(path / "offsets"), batch_ids(path / "commits")
     metadata = path / "metadata"
-    if not metadata.exists() and not offsets and not commits:
+    if not offsets and not commits and not storage.exists(metadata):
         return CheckpointState(exists=False)
     faults = []
     query_id = None
     try:
-        query_id = str(json.loads(metadata.read_text())["id"])
+        query_id = str(json.loads(storage.read(metadata))["id"])
     except FileNotFoundError:
         faults.append("its metadata file, which holds the query id, is gone")
     except (ValueError, KeyError, TypeError):
@@ -74,8 +74,8 @@ def hadoop_checksum(data: bytes) -> bytes:
 def batch_ids(folder: Path) -> list[int]:
     """The numbers that files of a folder of the checkpoint have for names, in order."""
     try:
-        return sorted(int(entry.name) for entry in folder.iterdir() if entry.name.isdigit())
-    except (FileNotFoundError, NotADirectoryError):
+        return sorted(int(name) for name in storage.list_names(folder) if name.isdigit())
+    except NotADirectoryError:
         return []
 
 
@@ -118,7 +118,7 @@ def _source_log_faults(path: Path, last_offset: int) -> list[str]:
         if is_file_offset(offset):
             try:
                 log = _source_log(path / "sources" / name, int(offset["logOffset"]))
-                last = json.loads(log.read_bytes().rpartition(b"\n")[2])
+                last = json.loads(storage.read(log).rpartition(b"\n")[2])
                 if not isinstance(last, dict):
                     raise ValueError(last)
             except FileNotFoundError as error:
@@ -148,7 +148,7 @@ def read_start(path: Path, batch_id: int, source_name: str) -> Any | None:
 
 def _read_offset_file(path: Path, batch_id: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """Metadata (``batchWatermarkMs``, ``batchTimestampMs``, ``conf``) and offsets of a planned batch."""
-    data = (path / "offsets" / str(batch_id)).read_bytes()
+    data = storage.read(path / "offsets" / str(batch_id))
     try:
         lines = data.decode().split("\n")
         if lines[0] != "v2":
@@ -196,7 +196,7 @@ def read_watermark(path: Path) -> int:
 
 
 def _read_commit(path: Path, batch_id: int) -> dict[str, Any]:
-    version, _, text = (path / "commits" / str(batch_id)).read_bytes().partition(b"\n")
+    version, _, text = storage.read(path / "commits" / str(batch_id)).partition(b"\n")
     try:
         value = json.loads(text)
         if version != b"v1" or not isinstance(value, dict) or type(value.get("nextBatchWatermarkMs", 0)) is not int:
@@ -217,7 +217,7 @@ def plan_closing_batch(path: Path, watermark_ms: int) -> int | None:
     last = (batch_ids(path / "offsets") or [-1])[-1]
     if last < 0:
         return None
-    lines = (path / "offsets" / str(last)).read_text().split("\n")
+    lines = storage.read(path / "offsets" / str(last)).decode().split("\n")
     metadata = json.loads(lines[1])
     if metadata["batchWatermarkMs"] >= watermark_ms:
         return None
@@ -231,7 +231,7 @@ def plan_closing_batch(path: Path, watermark_ms: int) -> int | None:
 
 def moved_end(path: Path, batch_id: int, ends: dict[str, Any]) -> bytes:
     """The entry of batch ``batch_id`` in the offset log, with other end offsets: {source: end}."""
-    lines = (path / "offsets" / str(batch_id)).read_text().split("\n")
+    lines = storage.read(path / "offsets" / str(batch_id)).decode().split("\n")
     offsets = {**read_offsets(path, batch_id), **ends}
     named = [f"{name}:{json.dumps(value, separators=(',', ':'))}" for name, value in sorted(offsets.items())]
     return "\n".join([*lines[:2], *named]).encode()
@@ -285,10 +285,10 @@ def files_between(path: Path, source_name: str, after: int, until: int) -> list[
 def count_files(path: Path) -> int:
     """How many files the checkpoint's file sources have ever read, by the lines of their lists; 0 without one."""
     count = 0
-    for folder in (path / "sources").glob("*"):
-        logs = {int(item.stem): item for item in folder.iterdir() if item.stem.isdigit() and item.suffix != ".crc"}
+    for folder in storage.list_folders(path / "sources"):
+        logs = {int(item.stem): item for item in storage.list_folder(folder) if item.stem.isdigit()}
         newest = max((number for number, item in logs.items() if item.suffix == ".compact"), default=-1)
-        count += sum(item.read_bytes().count(b"\n") for number, item in logs.items() if number >= newest)
+        count += sum(storage.read(item).count(b"\n") for number, item in logs.items() if number >= newest)
     return count
 
 
@@ -296,7 +296,7 @@ def _read_source_log(log: Path) -> dict[int, list[str]]:
     """The paths that a log of a file source holds, by entry. Raises ValueError when it is torn."""
     found: dict[int, list[str]] = {}
     try:
-        for line in log.read_bytes().split(b"\n")[1:]:
+        for line in storage.read(log).split(b"\n")[1:]:
             record = json.loads(line)
             # file:///a or file:/a, and no host, query or fragment that urlparse would be needed for.
             taken = unquote(record["path"].removeprefix("file:").removeprefix("//"))
@@ -311,12 +311,10 @@ def _read_source_log(log: Path) -> dict[int, list[str]]:
 def _source_log(folder: Path, entry: int) -> Path:
     """The file that holds log entry ``entry``: its own, or the compacted one that took it in."""
     plain = folder / str(entry)
-    if plain.exists():
+    if storage.exists(plain):
         return plain
-    compacts = sorted(
-        (int(item.name.removesuffix(".compact")), item) for item in folder.glob("*.compact") if item.stem.isdigit()
-    )
-    for number, item in compacts:
+    compacts = {int(one.stem): one for one in storage.list_folder(folder, "*.compact") if one.stem.isdigit()}
+    for number in sorted(compacts):
         if number >= entry:
-            return item
+            return compacts[number]
     raise FileNotFoundError(f"sources/{folder.name}/{entry}")

@@ -5,27 +5,21 @@ So what is published is, byte by byte, what was written and judged, whatever hap
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
+from tidegate import storage
 from tidegate.errors import DisagreementError
 from tidegate.staging.manifest import StagedFile
-
-
-def digest_file(path: Path) -> str:
-    """The sha256 of a file's bytes, in hex."""
-    with open(path, "rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 def describe_damage(path: Path, size_bytes: int, sha256: str) -> str | None:
     """How the file differs from what was written; None when it is whole. Without a digest (an earlier version of
     tidegate staged it) its size alone is compared. Raises FileNotFoundError when it is gone."""
-    there = path.stat().st_size
+    there = storage.stat(path).size_bytes
     if there != size_bytes:
         return f"it has {there:,} bytes, {size_bytes:,} were written"
-    if sha256 and (found := digest_file(path)) != sha256:
+    if sha256 and (found := storage.digest(path)) != sha256:
         return f"its sha256 is {found[:16]}..., that of what was written {sha256[:16]}..."
     return None
 

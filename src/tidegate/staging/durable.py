@@ -9,22 +9,17 @@ the server when they closed the file.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tidegate import storage
 from tidegate.staging.checkpoint import read_offsets, read_start
 
-_NO_SYNC = {errno.EINVAL, errno.EROFS, errno.EOPNOTSUPP, errno.ENOSYS}
 _VERSION = re.compile(r"\.?(\d+)(?:_[^.]*)?\.(?:delta|changelog)(?:\.crc)?$")
 """Changes of a state store: batch N makes version N + 1. They are most of its files, and their names tell their age."""
-_ONE_BY_ONE = 4
-_AT_ONCE = 16
 
 
 @dataclass
@@ -58,8 +53,8 @@ class CheckpointSync:
                 stat = path.stat()
                 found.add((str(path), stat.st_ino, stat.st_mtime_ns))
         new = [Path(path) for path, _, _ in found - self._synced]
-        sync_files(new)
-        folders = sync_folders(new, self.checkpoint.parent, since_ns)
+        storage.sync_files(new)
+        folders = storage.sync_names_above(new, self.checkpoint.parent, since_ns)
         self._synced = found
         return len(new) + folders
 
@@ -77,49 +72,10 @@ class CheckpointSync:
                         yield from _named(self.checkpoint / "sources" / name, spelling)
 
 
-def sync_files(paths: Iterable[Path]) -> None:
-    """Make the bytes of ``paths`` durable, many at a time: the file system then writes its journal once for all.
-
-    One that is gone is passed over (Spark's maintenance removes what is old), and so are file systems without a sync.
-    """
-    _for_each(paths, _sync_file)
-
-
-def sync_folders(paths: Iterable[Path], top: Path, since_ns: int = 0) -> int:
-    """Make durable the names of ``paths`` and of the folders above them, up to what ``top`` holds; of these folders
-    those that got or lost a name since ``since_ns``. Returns how many they were."""
-    parents = {path.parent for path in paths}
-    above = {folder for parent in parents for folder in (parent, *parent.parents) if folder.is_relative_to(top)}
-    changed = [folder for folder in above if folder.stat().st_mtime_ns >= since_ns]
-    _for_each(changed, storage.fsync_dir)
-    return len(changed)
-
-
-def _sync_file(path: Path) -> None:
-    try:
-        storage.fsync_file(path)
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        if error.errno not in _NO_SYNC:
-            raise
-
-
-def _for_each(paths: Iterable[Path], act: Callable[[Path], None]) -> None:
-    some = sorted(paths)
-    if len(some) <= _ONE_BY_ONE:
-        for path in some:
-            act(path)
-        return
-    with ThreadPoolExecutor(_AT_ONCE, "tidegate-sync") as pool:
-        for _ in pool.map(act, some):
-            pass  # raises what a call has raised
-
-
 def _named(folder: Path, name: int | str) -> Iterator[Path]:
     """The file of this name and its checksum file, those that are there: Spark removes what is old as it goes on."""
     for path in (folder / str(name), folder / f".{name}.crc"):
-        if path.exists():
+        if storage.exists(path):
             yield path
 
 

@@ -8,8 +8,6 @@ from urllib.parse import unquote
 
 from tidegate import storage
 from tidegate.project import PipelinePaths
-from tidegate.staging.digest import digest_file
-from tidegate.staging.durable import sync_files, sync_folders
 from tidegate.staging.manifest import BatchManifest, StagedFile
 
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
@@ -25,8 +23,8 @@ def list_staged_files(folder: Path, relative_to: Path) -> list[StagedFile]:
     import pyarrow.parquet as pq
 
     found = []
-    for path in sorted(folder.rglob("*.parquet")):
-        rows = pq.read_metadata(path).num_rows
+    for path in storage.list_tree(folder, "*.parquet"):
+        rows = pq.read_metadata(storage.address(path)).num_rows
         if rows == 0:
             continue
         inside = path.relative_to(folder).parts[:-1]
@@ -34,14 +32,14 @@ def list_staged_files(folder: Path, relative_to: Path) -> list[StagedFile]:
             StagedFile(
                 path=str(path.relative_to(relative_to)),
                 rows=rows,
-                size_bytes=path.stat().st_size,
+                size_bytes=storage.stat(path).size_bytes,
                 partition=dict(partition_value(part) for part in inside),
-                sha256=digest_file(path),
+                sha256=storage.digest(path),
             )
         )
     paths = [relative_to / file.path for file in found]
-    sync_files(paths)
-    sync_folders(paths, relative_to)
+    storage.sync_files(paths)
+    storage.sync_names_above(paths, relative_to)
     return found
 
 
@@ -58,7 +56,7 @@ def is_swept(paths: PipelinePaths, manifest: BatchManifest, *, quarantined: bool
     if not (paths.attempts(manifest.query_id, manifest.batch_id) / manifest.attempt).exists():
         return True
     needed = manifest.files if quarantined else [*manifest.files, *manifest.quarantine_files]
-    return any(not (paths.state / file.path).exists() for file in needed)
+    return any(not storage.exists(paths.state / file.path) for file in needed)
 
 
 def drop_swept(paths: PipelinePaths, manifest: BatchManifest) -> bool:
@@ -66,7 +64,7 @@ def drop_swept(paths: PipelinePaths, manifest: BatchManifest) -> bool:
     must not take away what was staged meanwhile."""
     path = paths.manifest(manifest.query_id, manifest.batch_id)
     try:
-        data = path.read_bytes()
+        data = storage.read(path)
     except FileNotFoundError:
         return False
     return bool(json.loads(data).get("attempt") == manifest.attempt) and storage.take_away(path, data)

@@ -168,7 +168,7 @@ def put_tombstone(path: Path, query_id: str, batch_id: int) -> bool:
 def is_tombstone(path: Path) -> bool:
     """Whether a tombstone is in the place of a manifest: the batch is not staged, and never will be."""
     try:
-        return _is_tombstone(path.read_bytes())
+        return _is_tombstone(storage.read(path))
     except FileNotFoundError:
         return False
 
@@ -191,17 +191,15 @@ def _is_tombstone(data: bytes) -> bool:
 
 def find_tombstones(folder: Path) -> list[Path]:
     """Every tombstone, of any query."""
-    return [path for path in sorted(folder.glob("*/[0-9]*.json")) if is_tombstone(path)] if folder.is_dir() else []
+    queries = storage.list_folders(folder)
+    return [path for query in queries for path in storage.list_folder(query, "[0-9]*.json") if is_tombstone(path)]
 
 
 def read_manifests(folder: Path, query_id: str) -> list[BatchManifest]:
     """The manifests of one query, by batch id. Tombstones are passed over."""
-    here = folder / query_id
-    if not here.is_dir():
-        return []
     found = []
-    for path in sorted(here.glob("[0-9]*.json")):
-        data = path.read_bytes()
+    for path in storage.list_folder(folder / query_id, "[0-9]*.json"):
+        data = storage.read(path)
         if not _is_tombstone(data):
             with storage.unreadable_is_named(path):
                 found.append(manifest_from_json(data))
@@ -210,9 +208,7 @@ def read_manifests(folder: Path, query_id: str) -> list[BatchManifest]:
 
 def read_all_manifests(folder: Path) -> dict[str, list[BatchManifest]]:
     """The manifests of every query that has some."""
-    if not folder.is_dir():
-        return {}
-    found = {entry.name: read_manifests(folder, entry.name) for entry in sorted(folder.iterdir()) if entry.is_dir()}
+    found = {query.name: read_manifests(folder, query.name) for query in storage.list_folders(folder)}
     return {query_id: manifests for query_id, manifests in found.items() if manifests}
 
 

@@ -25,8 +25,8 @@ def read_retired(paths: PipelinePaths) -> dict[str, int]:
     """{query id: the last batch that counts} of every query that is over; -1 for none."""
     folder = paths.retired("any").parent
     found = {}
-    for path in sorted(folder.glob("[!.]*.json")) if folder.is_dir() else ():
+    for path in storage.list_folder(folder, "[!.]*.json"):
         with storage.unreadable_is_named(path):
-            value = json.loads(path.read_bytes())
+            value = json.loads(storage.read(path))
             found[str(value["query_id"])] = int(value["last_batch"])
     return found

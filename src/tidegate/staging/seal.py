@@ -9,7 +9,6 @@ checksum files that Hadoop keeps beside them: their bytes Spark compares with th
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -52,32 +51,30 @@ def look_at_files(checkpoint: Path, last_commit: int | None) -> CheckpointFiles:
     left: a batch that is computed again writes its version again."""
     digests: dict[str, str] = {}
     damaged: list[str] = []
-    for folder, _, names in os.walk(checkpoint):
-        inside = os.path.relpath(folder, checkpoint)
-        top = inside.partition(os.sep)[0]
-        here = set(names)
-        for name in names:
-            path = name if inside == "." else f"{inside}/{name}"
-            if top == "state":
-                version = _STATE_VERSION.match(name)  # batch N leaves version N + 1
-                final = version is not None and last_commit is not None and int(version[1]) <= last_commit + 1
-                data = _read(checkpoint / path) if final else None
-            elif not name.startswith(".") and (top in _FOLDERS or path == "metadata"):
-                data = _read(checkpoint / path)
-                beside = f".{name}.crc"
-                checksum = _read(checkpoint / inside / beside) if beside in here else None
-                if None not in (data, checksum) and checksum != hadoop_checksum(data or b""):
-                    damaged.append(path)
-            else:
-                data = None
-            if data is not None:
-                digests[path] = digest_of(data)
+    found = {str(path.relative_to(checkpoint)) for path in storage.list_tree(checkpoint)}
+    for path in sorted(found):
+        folder, slash, name = path.rpartition("/")
+        top = path.partition("/")[0]
+        if top == "state":
+            version = _STATE_VERSION.match(name)  # batch N leaves version N + 1
+            final = version is not None and last_commit is not None and int(version[1]) <= last_commit + 1
+            data = _read(checkpoint / path) if final else None
+        elif not name.startswith(".") and (top in _FOLDERS or path == "metadata"):
+            data = _read(checkpoint / path)
+            beside = f"{folder}{slash}.{name}.crc"
+            checksum = _read(checkpoint / beside) if beside in found else None
+            if None not in (data, checksum) and checksum != hadoop_checksum(data or b""):
+                damaged.append(path)
+        else:
+            data = None
+        if data is not None:
+            digests[path] = digest_of(data)
     return CheckpointFiles(digests, tuple(sorted(damaged)))
 
 
 def _read(path: Path) -> bytes | None:
     try:
-        return path.read_bytes()
+        return storage.read(path)
     except FileNotFoundError:  # removed by a driver since it was listed
         return None
 
@@ -99,8 +96,8 @@ def set_seal(paths: PipelinePaths, checkpoint: CheckpointState, files: Checkpoin
     """Seal a checkpoint as it is. A process that comes too late seals less of the same files, or is passed over."""
     if checkpoint.query_id is None:
         return
-    if not before.files and paths.seals.is_dir():
-        for other in paths.seals.iterdir():
+    if not before.files:
+        for other in storage.list_folders(paths.seals):
             if other.name != checkpoint.query_id:
                 storage.remove_tree(other)
     now = {"files": {path: [digest] for path, digest in files.digests.items()}, "moved": dict(before.moved)}

@@ -54,13 +54,13 @@ def drop_torn_plan(
         else:
             storage.remove(path)
             storage.remove(path.with_name(f".{path.name}.crc"))
-            storage.fsync_dir(path.parent)
+            storage.sync_folder(path.parent)
     return [str(path.relative_to(checkpoint)) for path in torn]
 
 
 def _is_whole_metadata(path: Path) -> bool:
     try:
-        return isinstance(json.loads(path.read_bytes())["id"], str) and _fits_checksum(path)
+        return isinstance(json.loads(storage.read(path))["id"], str) and _fits_checksum(path)
     except (OSError, ValueError, KeyError, TypeError):
         return False
 
@@ -77,10 +77,10 @@ def _torn_file_lists(checkpoint: Path, dropped: set[str]) -> list[Path]:
     except ValueError:
         return []  # a batch that counts is torn: that is for a person
     torn = []
-    for folder in (checkpoint / "sources").iterdir() if (checkpoint / "sources").is_dir() else ():
+    for folder in storage.list_folders(checkpoint / "sources"):
         end = ends.get(folder.name)
         last = int(end["logOffset"]) if is_file_offset(end) and end is not None else -1
-        for path in folder.iterdir():
+        for path in storage.list_folder(folder):
             number = path.name.removesuffix(".compact")
             if number.isdigit() and int(number) > last and not _is_whole_list(path):
                 torn.append(path)
@@ -89,7 +89,7 @@ def _torn_file_lists(checkpoint: Path, dropped: set[str]) -> list[Path]:
 
 def _is_whole_list(path: Path) -> bool:
     try:
-        version, *lines = path.read_bytes().split(b"\n")
+        version, *lines = storage.read(path).split(b"\n")
         entries = [json.loads(line) for line in lines]
     except (OSError, ValueError):
         return False
@@ -103,6 +103,6 @@ def _differs(checkpoint: Path, folder: str, batch: int) -> bool:
 def _fits_checksum(path: Path) -> bool:
     """Whether Hadoop's hidden checksum file, where there is one, is that of the file: else Spark cannot read it."""
     try:
-        return path.with_name(f".{path.name}.crc").read_bytes() == hadoop_checksum(path.read_bytes())
+        return storage.read(path.with_name(f".{path.name}.crc")) == hadoop_checksum(storage.read(path))
     except FileNotFoundError:
         return True

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tidegate import storage
+
 
 @dataclass(frozen=True)
 class Footer:
@@ -26,7 +28,7 @@ def read_footer(path: Path) -> Footer | None:
     import pyarrow.parquet as pq
 
     try:
-        metadata = pq.read_metadata(path)
+        metadata = pq.read_metadata(storage.address(path))
     except pa.ArrowException:
         return None
     return Footer(metadata.num_rows, {"nullCount": _count_nulls(metadata)})

@@ -13,6 +13,7 @@ from tests.keyed import Keyed
 from tests.readers import read_agreed
 from tests.staged import QUERY, Stager, make_paths
 from tests.synced import Synced
+from tidegate import storage
 from tidegate.errors import DisagreementError
 from tidegate.gate import increment
 from tidegate.pipeline import load_pipeline
@@ -26,7 +27,6 @@ from tidegate.sources.files.ledger import NewFile, open_ledger
 from tidegate.staging.birth import new_birth, replace_birth, write_birth
 from tidegate.staging.files import list_staged_files
 from tidegate.staging.manifest import BatchManifest, SourceRange, StagedFile, write_manifest
-from tidegate.table.publish import publish
 from tidegate.table.upsert.merge import replace_rows
 
 NAME = "orders"
@@ -122,11 +122,11 @@ def test_a_copy_damaged_in_mid_publish_is_found_by_repair(keyed: Keyed, monkeypa
     keyed.run()
     keyed.stage([row(2, 1)])
 
-    def place_file(source: Path, target: Path, *arguments: Any) -> bool:
+    def place(source: Path, target: Path, *arguments: Any) -> bool:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(publish, "place_file", place_file)
+        patch.setattr(storage, "place", place)
         with pytest.raises(KeyboardInterrupt):
             keyed.run()
     [copy] = keyed.paths.staging.glob("*/*/merge-*/**/*.parquet")

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.synced import Synced
+from tidegate import storage
 from tidegate.staging import durable
-from tidegate.staging.durable import CheckpointSync, sync_files
+from tidegate.staging.durable import CheckpointSync
 
 OPERATOR = "state/0/0"
 
@@ -128,14 +129,14 @@ def test_a_torn_entry_of_an_older_batch_is_for_others_to_refuse(spark: Spark, sy
 def test_what_spark_removes_meanwhile_is_no_error(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
     spark.plan(0)
     spark.compute(0)
-    real = durable.storage.fsync_file
+    real = durable.storage.sync_file
 
     def remove_first(path: Path) -> None:
         if path.name == "1.delta":
             path.unlink()
         real(path)
 
-    monkeypatch.setattr(durable.storage, "fsync_file", remove_first)
+    monkeypatch.setattr(durable.storage, "sync_file", remove_first)
     CheckpointSync(spark.folder).sync_batch(0)
 
 
@@ -146,4 +147,4 @@ def test_a_file_system_without_sync_is_passed_over(tmp_path: Path, monkeypatch: 
         raise OSError(22, "Invalid argument")
 
     monkeypatch.setattr(os, "fsync", refuse)
-    sync_files([tmp_path / "here", tmp_path / "gone"])
+    storage.sync_files([tmp_path / "here", tmp_path / "gone"])

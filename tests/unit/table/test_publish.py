@@ -209,7 +209,7 @@ def test_a_file_that_was_changed_after_it_was_moved_in_is_not_committed(
 ) -> None:
     intent = plan(stager, [stager.stage(0, rows(1, 2))])
     with monkeypatch.context() as patch:
-        patch.setattr("tidegate.table.publish.publish.remove_copies", kill)
+        patch.setattr("tidegate.storage.remove_copies", kill)
         with pytest.raises(KilledHere):
             publish(stager, intent)
     flip(stager.paths.table / intent.files_to_add[0].path)
@@ -224,14 +224,14 @@ def test_a_copy_to_another_device_is_of_the_bytes_that_were_judged(
     """Changed between the comparison and the copy."""
     intent = plan(stager, [stager.stage(0, rows(1, 2))])
     split_devices(monkeypatch, stager.paths.state)
-    real = storage.fsync_file
+    real = storage.sync_file
 
     def flip_first(path: Path) -> None:
         flip(path)
         real(path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(storage, "fsync_file", flip_first)
+        patch.setattr(storage, "sync_file", flip_first)
         with pytest.raises(DisagreementError, match="STAGED_FILE_DAMAGED"):
             publish(stager, intent)
     assert list(stager.paths.table.rglob("*part-*")) == []

@@ -410,7 +410,7 @@ def test_nothing_is_finished_into_another_table(tmp_path: Path, monkeypatch: pyt
     context = scene.open()
     scene.ingest(context)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tidegate.table.publish.publish.place_file", kill)
+        patch.setattr("tidegate.storage.place", kill)
         with contextlib.suppress(KilledHere, TypeError):
             scene.publish(context)
     assert pending_intents(scene.paths)

@@ -91,7 +91,7 @@ def admit(
             )
         except (*_GONE, PermissionError, NotTaken) as error:
             gone.append({"path": shown_path(entry.path), "why": _why_gone(error)})
-    storage.fsync_dir(intake)
+    storage.sync_folder(intake)
     _end_before(ledger, source_name, [file.path for file in files if file.until is not None])
     rows = ledger.add_links(source_name, files)
     placed, not_there = _place(intake, rows, {entry.path: entry for entry in entries}, files)
@@ -218,7 +218,7 @@ def relink(paths: PipelinePaths, source_name: str, rows: Mapping[LedgerRow, Path
             os.close(handle)
         moved.append((row.path, row.link, f"{folder}{slash}{name[: _TOKEN.start]}{token}{name[_TOKEN.stop :]}"))
     if moved:
-        storage.fsync_dir(intake)
+        storage.sync_folder(intake)
         ledger.relink(source_name, moved)
 
 
@@ -375,7 +375,7 @@ def _sync_folders(intake: Path, links: Sequence[str]) -> None:
         inside = {(intake / link).parent for link in links}
         folders = {above for folder in inside for above in (folder, *folder.parents) if above.is_relative_to(state)}
         for folder in sorted(folders, reverse=True):
-            storage.fsync_dir(folder)
+            storage.sync_folder(folder)
 
 
 def _prune(folder: Path, intake: Path) -> None:

@@ -256,11 +256,11 @@ class LedgerFile:
                 recovered.execute("COMMIT")
             finally:
                 recovered.close()
-            storage.fsync_file(copy)
+            storage.sync_file(copy)
             # A stop between these two leaves the old journal beside the copy: undoing once more changes nothing.
             os.replace(copy, ledger)
             journal.unlink(missing_ok=True)
-            storage.fsync_dir(ledger.parent)
+            storage.sync_folder(ledger.parent)
         finally:
             for leftover in (copy, copied_journal):
                 leftover.unlink(missing_ok=True)

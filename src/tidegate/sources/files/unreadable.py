@@ -252,9 +252,9 @@ def _keep(source: Path, kept: Path) -> None:
             raise
         part = kept.with_name(f".{kept.name}.{secrets.token_hex(6)}")
         shutil.copy2(source, part)
-        storage.fsync_file(part)
+        storage.sync_file(part)
         os.replace(part, kept)
-    storage.fsync_dir(kept.parent)
+    storage.sync_folder(kept.parent)
 
 
 def _put_stand_in(path: Path, spec: FilesSource) -> None:
@@ -270,7 +270,7 @@ def _put_stand_in(path: Path, spec: FilesSource) -> None:
             else:
                 write_readable_part(path, part, line_end(spec))
             os.replace(part, path)
-            storage.fsync_dir(path.parent)
+            storage.sync_folder(path.parent)
         finally:
             part.unlink(missing_ok=True)
     else:

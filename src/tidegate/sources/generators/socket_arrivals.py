@@ -72,7 +72,7 @@ class Arrivals:
                 self._path = self._paths.spool_arrivals(self._name) / spool_file(self._paths, self._name, number).name
                 self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
                 self._size = 0
-                storage.fsync_dir(self._path.parent)
+                storage.sync_folder(self._path.parent)
             try:
                 rest = memoryview(data)
                 while rest:
@@ -130,5 +130,5 @@ class Arrivals:
             storage.remove(path)
             return
         os.truncate(path, size)
-        storage.fsync_file(path)
+        storage.sync_file(path)
         storage.move(path, self._paths.spool(self._name) / path.name)

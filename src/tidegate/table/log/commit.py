@@ -267,7 +267,7 @@ def sync_log(table_path: Path, version: int) -> None:
     """Put the names of the log's versions on disk, the last of which is ``version``: whoever made them may have been
     killed before that. Their bytes are there since before they had a name.
     """
-    storage.fsync_dir(table_path / LOG_FOLDER)
+    storage.sync_folder(table_path / LOG_FOLDER)
     if version == 0:  # the folders may be new
-        storage.fsync_dir(table_path)
-        storage.fsync_dir(table_path.parent)
+        storage.sync_folder(table_path)
+        storage.sync_folder(table_path.parent)

@@ -49,7 +49,7 @@ def is_compaction_due(table_path: Path) -> bool:
     last = max(compactions_of(names), default=None)
     if last is None:
         return len(versions) >= VERSIONS_AT_LEAST
-    size = (table_path / LOG_FOLDER / compacted_name(last)).stat().st_size
+    size = storage.stat(table_path / LOG_FOLDER / compacted_name(last)).size_bytes
     return versions[-1] - last >= max(VERSIONS_AT_LEAST, size // BYTES_PER_VERSION)
 
 
@@ -69,7 +69,7 @@ def compact_log(table_path: Path, check_lease: Callable[[], None]) -> int:
         parquet = [name for name in checkpoints_of(names) if name.endswith(".parquet")]
         if parquet:
             storage.remove(log / _HINT)  # first: it says that one of them is there
-            storage.fsync_dir(log)
+            storage.sync_folder(log)
         for name in parquet:
             storage.remove(log / name)
     for last in compactions_of(names)[:-2]:  # a reader may just have listed the one before

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from pathlib import Path
 from typing import Any
+
+from tidegate import storage
 
 LOG_FOLDER = "_delta_log"
 _COMMIT = re.compile(r"^(\d{20})\.json$")
@@ -17,8 +18,8 @@ _CHECKPOINT = re.compile(r"^(\d{20})\.checkpoint(\.[\w.-]+)?\.(parquet|json)$")
 def list_names(table_path: Path) -> list[str]:
     """The names of all files in the log's folder; none when there is no log."""
     try:
-        return os.listdir(table_path / LOG_FOLDER)
-    except (FileNotFoundError, NotADirectoryError):
+        return storage.list_names(table_path / LOG_FOLDER)
+    except NotADirectoryError:
         return []
 
 
@@ -74,7 +75,7 @@ def parse_line(line: bytes) -> dict[str, Any]:
 
 def read_actions(table_path: Path, version: int) -> list[dict[str, Any]]:
     """The actions of one version. Raises FileNotFoundError, or ValueError for a torn file."""
-    data = (table_path / LOG_FOLDER / commit_name(version)).read_bytes()
+    data = storage.read(table_path / LOG_FOLDER / commit_name(version))
     return [parse_line(line) for line in split_lines(data)]
 
 

@@ -59,7 +59,7 @@ def drop_late_commits(table_path: Path, retired: Collection[str], aside: Path, c
         writers = {action["txn"]["appId"] for action in actions if "txn" in action}
         files = [unquote(action["add"]["path"]) for action in actions if "add" in action]
         is_known = any(writer.endswith(_MARK) for writer in writers)
-        if is_known or not writers & set(retired) or all((table_path / file).exists() for file in files):
+        if is_known or not writers & set(retired) or all(storage.exists(table_path / file) for file in files):
             return
         check_lease()
         name = commit_name(versions[-1])

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from tidegate import storage
 from tidegate.table.log.files import (
     LOG_FOLDER,
     checkpoints_of,
@@ -167,7 +168,7 @@ def _bases(names: list[str], last: int) -> Iterator[tuple[int, str] | None]:
 
 def _read_base(path: Path) -> Iterator[dict[str, Any]]:
     if path.suffix == ".json":
-        lines = split_lines(path.read_bytes())
+        lines = split_lines(storage.read(path))
         if not lines:
             raise ValueError(f"{path.name} is empty")
         yield from map(parse_line, lines)
@@ -176,7 +177,7 @@ def _read_base(path: Path) -> Iterator[dict[str, Any]]:
     import pyarrow.parquet as pq
 
     try:
-        rows = pq.read_table(path).to_pylist(maps_as_pydicts="strict")
+        rows = pq.read_table(storage.address(path)).to_pylist(maps_as_pydicts="strict")
     except pa.ArrowException as error:
         raise ValueError(f"{path.name}: {error}") from None
     for row in rows:

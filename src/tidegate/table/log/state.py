@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tidegate import storage
 from tidegate.errors import DisagreementError, UsageError
 from tidegate.table.log.files import (
     LOG_FOLDER,
@@ -70,9 +70,8 @@ class TableState:
 def has_log(table_path: Path) -> bool:
     """Whether a table is there: its log folder holds at least one commit or checkpoint."""
     try:
-        with os.scandir(table_path / LOG_FOLDER) as entries:
-            return any(is_log_file(entry.name) for entry in entries)
-    except (FileNotFoundError, NotADirectoryError):
+        return storage.has_name(table_path / LOG_FOLDER, is_log_file)
+    except NotADirectoryError:
         return False
 
 
@@ -92,7 +91,7 @@ def open_table(table_path: Path) -> DeltaTable:
     from deltalake.exceptions import DeltaError, DeltaProtocolError, TableNotFoundError
 
     try:
-        return DeltaTable(str(table_path))
+        return DeltaTable(storage.address(table_path))
     except (
         DeltaError,
         DeltaProtocolError,
@@ -202,7 +201,7 @@ def find_commit(table_path: Path, app_id: str, app_version: int) -> int | None:
     """
     wanted = json.dumps(app_id, ensure_ascii=False).encode()
     for version in reversed(list_versions(table_path)):
-        data = (table_path / LOG_FOLDER / commit_name(version)).read_bytes()
+        data = storage.read(table_path / LOG_FOLDER / commit_name(version))
         for line in split_lines(data) if wanted in data else ():
             if not line.startswith(b'{"txn"'):
                 continue

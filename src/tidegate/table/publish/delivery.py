@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tidegate import storage
 from tidegate.errors import DisagreementError
 from tidegate.table.log.files import LOG_FOLDER, commit_name, read_actions
 from tidegate.table.log.snapshot import data_file
@@ -76,6 +77,6 @@ def delivered_rows(table_path: Path, version: int) -> Delivery | None:
 def _in_place(table_path: Path, file: DataFile) -> DataFile:
     """The file as it is called now: a later version may have replaced it, and it stays until every sink has had it."""
     hidden = hidden_name(file.path)
-    if not (table_path / file.path).exists() and (table_path / hidden).exists():
+    if not storage.exists(table_path / file.path) and storage.exists(table_path / hidden):
         return replace(file, path=hidden)
     return file

@@ -25,7 +25,7 @@ def check_fit(paths: PipelinePaths, intent: PublishIntent, table_path: Path, sta
     try:
         check_rows_fit(intent.schema_json, intent.partition_by, state)
     except UsageError:
-        if not any((table_path / file.path).exists() for file in intent.files_to_add):
+        if not any(storage.exists(table_path / file.path) for file in intent.files_to_add):
             storage.remove(intent_path(paths, intent))
         raise
 
@@ -53,12 +53,12 @@ def is_outdated(paths: PipelinePaths, intent: PublishIntent, table_path: Path) -
     mark = set_aside_mark(intent.app_id)
     state = read_table_state(table_path, (mark,))
     begun = state is not None and state.txns.get(mark) == intent.app_version
-    return not begun and not any((table_path / file.path).exists() for file in intent.files_to_add)
+    return not begun and not any(storage.exists(table_path / file.path) for file in intent.files_to_add)
 
 
 def _is_ready(path: Path, file: FileToAdd) -> bool:
     if not is_copy(file.source):
-        return path.exists()
+        return storage.exists(path)
     try:
         return describe_damage(path, file.size_bytes, file.sha256) is None
     except FileNotFoundError:
@@ -92,17 +92,17 @@ def _examine(path: Path, file: FileToAdd, pipeline: str) -> DataFile:
         rows=file.rows,
         size_bytes=file.size_bytes,
         partition={name: value or None for name, value in file.partition.items()},
-        modified_at_ms=path.stat().st_mtime_ns // 1_000_000,
+        modified_at_ms=storage.stat(path).modified_ns // 1_000_000,
         stats=footer.stats,
     )
 
 
 def refuse_unknown_files(table_path: Path, intent: PublishIntent, state: TableState | None) -> None:
     """A folder with parquet files that no log names is a table whose log was lost: a new log would disown them."""
-    if state is not None or not table_path.is_dir():
+    if state is not None:
         return
     own = {file.path for file in intent.files_to_add}
-    unknown = [str(path.relative_to(table_path)) for path in table_path.rglob("*.parquet")]
+    unknown = [str(path.relative_to(table_path)) for path in storage.list_tree(table_path, "*.parquet")]
     unknown = sorted(name for name in unknown if name not in own)
     if unknown:
         raise DisagreementError(

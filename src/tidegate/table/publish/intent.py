@@ -105,7 +105,7 @@ def write_intent(paths: PipelinePaths, intent: PublishIntent) -> PublishIntent:
 def pending_intents(paths: PipelinePaths) -> list[PublishIntent]:
     """Publishes that were begun and not finished, oldest batch first. They must be finished before anything else."""
     found = []
-    for path in sorted(paths.intents.glob("[!.]*.json")) if paths.intents.is_dir() else []:
+    for path in storage.list_folder(paths.intents, "[!.]*.json"):
         value = storage.read_json(path)
         if value is not None:
             found.append(_intent_from(value))

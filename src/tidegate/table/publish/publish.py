@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tidegate import storage
 from tidegate.errors import DisagreementError, TidegateError
 from tidegate.project import PipelinePaths
+from tidegate.staging.digest import damaged
 from tidegate.staging.retired import read_retired
 from tidegate.table.log.commit import AlreadyCommittedError, commit_files, sync_log
 from tidegate.table.log.retire import RetiredError, retired_mark
@@ -29,7 +31,6 @@ from tidegate.table.publish.intent import (
     pending_intents,
     write_intent,
 )
-from tidegate.table.publish.place import place_file, remove_copies
 from tidegate.table.publish.replace import set_aside
 
 __all__ = [
@@ -172,20 +173,21 @@ def _move_files(
     targets = [table_path / file.path for file in intent.files_to_add]
     check_lease(is_current, intent)
     for folder in {target.parent for target in targets}:
-        try:
-            storage.make_folder(folder)
-        except OSError as error:
-            if storage.is_disk_full(error):
-                raise storage.disk_full(folder) from error
-            raise
+        storage.make_folder(folder)
     for file, target in zip(intent.files_to_add, targets, strict=True):
         check_lease(is_current, intent)
-        place_file(paths.state / file.source, target, file, intent.pipeline)
+        source = paths.state / file.source
+        storage.place(source, target, partial(_check_copied, source, file, intent.pipeline))
     for target in targets:
-        remove_copies(target)
+        storage.remove_copies(target)
     folders = {parent for target in targets for parent in target.parents if parent.is_relative_to(table_path)}
     for folder in sorted(folders | ({table_path.parent} if targets else set()), reverse=True):
-        storage.fsync_dir(folder)
+        storage.sync_folder(folder)
+
+
+def _check_copied(source: Path, file: FileToAdd, pipeline: str, sha256: str) -> None:
+    if file.sha256 not in ("", sha256):
+        raise damaged(source, "other bytes came out of the disk when it was copied than were written", pipeline)
 
 
 def _files_lost(error: Exception, intent: PublishIntent) -> DisagreementError:

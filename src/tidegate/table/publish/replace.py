@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import secrets
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,7 +20,7 @@ def set_aside(intent: PublishIntent, table_path: Path, is_current: Callable[[], 
     """Take the replaced files out of plain readers' sight before the new ones come in; the files as the log has them
     now.
 
-    Each gets a second, hidden name (a hard link), the log is told to call it so, then the plain name goes. Delta
+    Each gets a second, hidden name, the log is told to call it so, then the plain name goes. Delta
     readers see the same rows throughout, plain readers never see an old and a new row together. The hidden files stay
     for older versions of the table, until the table is vacuumed.
     """
@@ -34,21 +32,16 @@ def set_aside(intent: PublishIntent, table_path: Path, is_current: Callable[[], 
         return []
     check_lease(is_current, intent)
     for old, hidden in renamed:
-        with contextlib.suppress(FileExistsError):
-            try:
-                os.link(table_path / old.path, table_path / hidden)
-            except FileNotFoundError:
-                if not (table_path / hidden).exists():
-                    raise
+        storage.link(table_path / old.path, table_path / hidden)
     for folder in {(table_path / hidden).parent for _, hidden in renamed}:
-        storage.fsync_dir(folder)
+        storage.sync_folder(folder)
     check_lease(is_current, intent)
     rename_files(table_path, renamed, app_id=intent.app_id, app_version=intent.app_version)
     for old, _ in renamed:
         check_lease(is_current, intent)
         storage.remove(table_path / old.path)
     for folder in {(table_path / old.path).parent for old, _ in renamed}:
-        storage.fsync_dir(folder)  # or a power cut after the commit would bring the old rows back
+        storage.sync_folder(folder)  # or a power cut after the commit would bring the old rows back
     return [replace(old, path=hidden) for old, hidden in renamed]
 
 
@@ -72,10 +65,10 @@ def bring_back(table_path: Path, *, app_id: str, check_lease: Callable[[], None]
         for extra in plain[1:]:
             storage.remove(extra)
         if plain:
-            os.rename(plain[0], table_path / new)
+            storage.move(plain[0], table_path / new)
         else:
-            os.link(table_path / file.path, table_path / new)
-        storage.fsync_dir((table_path / new).parent)
+            storage.link(table_path / file.path, table_path / new)
+            storage.sync_folder((table_path / new).parent)
     if renamed:
         check_lease()
         rename_files(table_path, renamed, app_id=app_id, app_version=0)
@@ -83,9 +76,7 @@ def bring_back(table_path: Path, *, app_id: str, check_lease: Callable[[], None]
 
 def _plain_links(hidden: Path) -> list[Path]:
     """The names beside it under which plain readers see the same file."""
-    there = hidden.stat()
-    visible = [path for path in sorted(hidden.parent.glob("*.parquet")) if not path.name.startswith(".")]
-    return [path for path in visible if os.path.samestat(path.stat(), there)]
+    return [path for path in storage.list_folder(hidden.parent, "[!.]*.parquet") if storage.is_same(path, hidden)]
 
 
 def _new_name(path: str) -> str:

@@ -50,7 +50,7 @@ def remove_replaced(
     check_lease()
     count = 0
     for path in sorted(gone):
-        if _is_inside(path) and (table_path / path).exists():
+        if _is_inside(path) and storage.exists(table_path / path):
             storage.remove(table_path / path)
             count += 1
     return done, count

@@ -104,7 +104,7 @@ def find_folded(paths: PipelinePaths, manifests: Sequence[BatchManifest]) -> Fol
     folded = None if value is None else _from_json(value)
     if folded is None or folded.batches != [manifest.batch_id for manifest in manifests]:
         return None
-    there = all((paths.state / file.path).exists() for file in folded.files)
+    there = all(storage.exists(paths.state / file.path) for file in folded.files)
     copies = [file for file in folded.files if is_copy(file.path)]
     return folded if there and all(is_whole(paths.state / file.path, file) for file in copies) else None
 
@@ -116,16 +116,16 @@ def is_copy(path: str) -> bool:
 
 def list_merge_folders(paths: PipelinePaths) -> Iterator[str]:
     """The folders of copies that a note names, relative to the state folder."""
-    for path in paths.manifests.glob("*/folded-*.json") if paths.manifests.is_dir() else ():
-        value = storage.read_json(path)
-        for file in value["files"] if value is not None else ():
-            yield "/".join(file["path"].split("/")[:4])
+    for query in storage.list_folders(paths.manifests):
+        for path in storage.list_folder(query, "folded-*.json"):
+            value = storage.read_json(path)
+            for file in value["files"] if value is not None else ():
+                yield "/".join(file["path"].split("/")[:4])
 
 
 def remove_folded(paths: PipelinePaths, query_id: str, up_to: int) -> None:
     """Forget the notes on increments that the table's log holds, also one that was half written by a killed process."""
-    folder = paths.manifests / query_id
-    for path in folder.glob("*folded-*") if folder.is_dir() else ():
+    for path in storage.list_folder(paths.manifests / query_id, "*folded-*"):
         if int(path.name.lstrip(".").removeprefix("folded-").partition(".")[0]) <= up_to:
             storage.remove(path)
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from tidegate import storage
 from tidegate.errors import UsageError
 from tidegate.spec.faults import name_nearest
 from tidegate.table.schema import normalise_schema, type_text
@@ -61,7 +62,7 @@ def read_keys(path: Path, partition: Mapping[str, str | None], types: KeyTypes, 
 
     A column that is not in the file is a partition column, or one that was added to the table later (NULL).
     """
-    with pq.ParquetFile(path) as file:
+    with pq.ParquetFile(storage.address(path)) as file:
         stored = [name for name in types if name in file.schema_arrow.names]
         part = file.read_row_groups(list(groups), columns=stored)
         rows = sum(file.metadata.row_group(group).num_rows for group in groups)

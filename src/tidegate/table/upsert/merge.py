@@ -17,12 +17,12 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem
 
+from tidegate import storage
 from tidegate.errors import DisagreementError, UsageError
-from tidegate.staging.digest import digest_file
 from tidegate.staging.manifest import StagedFile
 from tidegate.table.log.state import DataFile
 from tidegate.table.upsert.keys import KeyIndex, KeyTypes, find_repeated, join_keys, read_keys
-from tidegate.table.upsert.rewrite import copy_rows, make_names_durable
+from tidegate.table.upsert.rewrite import copy_rows
 
 MergeMode = Literal["update", "complete"]
 Batches = Mapping[int, Sequence[StagedFile]]
@@ -80,7 +80,7 @@ def fold(batches: Batches, mode: MergeMode, types: KeyTypes, state: Path, folder
         if count:
             superseded[batch] = count
         kept[batch] = _drop_rows(_with_rows(batches[batch]), gone, state, folder / str(batch))
-    make_names_durable(folder, state)
+    storage.sync_names_in(folder, state)
     return Fold([file for batch in sorted(kept) for file in kept[batch]], dict(sorted(superseded.items())))
 
 
@@ -127,7 +127,7 @@ def replace_rows(
     carried = [
         _copy(together, folder / f"{number:05d}.parquet", state) for number, together in enumerate(_group(losing))
     ]
-    make_names_durable(folder, state)
+    storage.sync_names_in(folder, state)
     return Replacement(remove, carried)
 
 
@@ -150,7 +150,8 @@ def _group(files: Sequence[_Losing]) -> list[list[_Losing]]:
     groups: list[list[_Losing]] = []
     open_groups: dict[Any, tuple[list[_Losing], int]] = {}
     for file in files:
-        kind = (tuple(sorted(file.partition.items())), pq.read_schema(file.path).serialize().to_pybytes())
+        schema = pq.read_schema(storage.address(file.path))
+        kind = (tuple(sorted(file.partition.items())), schema.serialize().to_pybytes())
         group, size = open_groups.get(kind, ([], 0))
         if not group or size + file.size_bytes > COPIED_BYTES_AT_MOST:
             group, size = [], 0
@@ -184,11 +185,11 @@ class _Bounds:
 
 def _find_rows(path: Path, file: DataFile, index: KeyIndex, types: KeyTypes, bounds: Mapping[str, _Bounds]) -> Any:
     """A boolean per row of a table's file: whether its key is one of the index. Empty when the footer rules all out."""
-    with pq.ParquetFile(path) as parquet:
+    with pq.ParquetFile(storage.address(path)) as parquet:
         schema, metadata = parquet.schema_arrow, parquet.metadata
     groups = list(range(metadata.num_row_groups))
     likely = set(groups)
-    fragment = ds.ParquetFileFormat().make_fragment(str(path), filesystem=LocalFileSystem())
+    fragment = ds.ParquetFileFormat().make_fragment(storage.address(path), filesystem=LocalFileSystem())
     for name in types:
         if name in schema.names:
             some = fragment.subset(bounds[name].condition(name, schema.field(name).type), schema=schema)
@@ -205,7 +206,7 @@ def _find_rows(path: Path, file: DataFile, index: KeyIndex, types: KeyTypes, bou
 
 
 def _keys_of(path: Path, partition: Mapping[str, str | None], types: KeyTypes) -> Any:
-    return read_keys(path, partition, types, range(pq.read_metadata(path).num_row_groups))
+    return read_keys(path, partition, types, range(pq.read_metadata(storage.address(path)).num_row_groups))
 
 
 def _drop_rows(files: Sequence[StagedFile], gone: Any, state: Path, folder: Path) -> list[StagedFile]:
@@ -231,7 +232,7 @@ def _copy(files: Sequence[_Losing], target: Path, state: Path) -> StagedFile:
     copy_rows([(file.path, pc.invert(file.gone)) for file in files], target)
     rows = sum(len(file.gone) - _count(file.gone) for file in files)
     name = str(target.relative_to(state))
-    return StagedFile(name, rows, target.stat().st_size, dict(files[0].partition), digest_file(target))
+    return StagedFile(name, rows, storage.stat(target).size_bytes, dict(files[0].partition), storage.digest(target))
 
 
 def _with_rows(files: Sequence[StagedFile]) -> list[StagedFile]:

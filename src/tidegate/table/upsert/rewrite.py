@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tidegate import storage
-from tidegate.staging.durable import sync_folders
 
 _HELD_BYTES = 64 << 20
 """So much is gathered for one row group: what stays of many small ones would else be as many smaller ones."""
@@ -23,9 +22,9 @@ def copy_rows(sources: Sequence[tuple[Path, Any]], target: Path) -> None:
     The copy has the schema that Spark gave the files, its remarks for Spark's own reader included, and none of Arrow's:
     every reader takes old and rewritten files for one table.
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    schema = pq.read_schema(sources[0][0])
-    with pq.ParquetWriter(target, schema, store_schema=False, store_decimal_as_integer=True) as writer:
+    storage.make_folder(target.parent)
+    schema = pq.read_schema(storage.address(sources[0][0]))
+    with pq.ParquetWriter(storage.address(target), schema, store_schema=False, store_decimal_as_integer=True) as writer:
         held: list[Any] = []
         size = 0
         for kept in _kept_groups(sources):
@@ -36,13 +35,13 @@ def copy_rows(sources: Sequence[tuple[Path, Any]], target: Path) -> None:
                 held, size = [], 0
         if held:
             writer.write_table(pa.concat_tables(held))
-    storage.fsync_file(target)
+    storage.sync_file(target)
 
 
 def _kept_groups(sources: Sequence[tuple[Path, Any]]) -> Iterator[Any]:
     """What stays of each row group."""
     for source, keep in sources:
-        with pq.ParquetFile(source) as file:
+        with pq.ParquetFile(storage.address(source)) as file:
             begin = 0
             for group in range(file.num_row_groups):
                 rows = file.read_row_group(group)
@@ -50,9 +49,3 @@ def _kept_groups(sources: Sequence[tuple[Path, Any]]) -> Iterator[Any]:
                 begin += rows.num_rows
                 if kept.num_rows:
                     yield kept
-
-
-def make_names_durable(folder: Path, top: Path) -> None:
-    """Make the names of everything in ``folder`` durable, and its own and those above it, up to what ``top`` holds."""
-    if folder.is_dir():
-        sync_folders([folder, *folder.rglob("*")], top)
