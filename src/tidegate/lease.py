@@ -126,7 +126,7 @@ class Lease:
         except (OSError, TryAgainError):
             # Neither a full disk nor a read that failed once must cost the lease: a time stamp needs no space.
             with contextlib.suppress(OSError):
-                os.utime(_token_path(self.paths.lease, self.number))
+                storage.touch(_token_path(self.paths.lease, self.number))
         return True
 
     def _write_state(self, state: dict[str, Any]) -> None:
@@ -308,24 +308,18 @@ def _is_highest(paths: PipelinePaths, token: str) -> bool:
 
 
 def _highest_number(folder: Path) -> int | None:
-    try:
-        names = os.listdir(folder)
-    except FileNotFoundError:
-        return None
-    matches = (_TOKEN_FILE.match(name) for name in names)
+    matches = (_TOKEN_FILE.match(name) for name in storage.list_names(folder))
     return max((int(match[1]) for match in matches if match and not match[2]), default=None)
 
 
 def _read_record(path: Path) -> tuple[dict[str, Any], float]:
     """A record and the time stamp of its file."""
-    with open(path, "rb") as handle:
-        touched_at = os.fstat(handle.fileno()).st_mtime
-        data = handle.read()
+    data, stat = storage.read_with_stat(path)
     try:
         value = json.loads(data)
     except ValueError:
         value = {}  # damaged by something else: judged by its time stamp alone
-    return (value if isinstance(value, dict) else {}), touched_at
+    return (value if isinstance(value, dict) else {}), stat.modified_ns / 1e9
 
 
 def _read_state(folder: Path, number: int) -> dict[str, Any]:
@@ -336,12 +330,12 @@ def _read_state(folder: Path, number: int) -> dict[str, Any]:
 
 def _clean(folder: Path, highest: int) -> None:
     oldest_leftover = time.time() - _STALE_LEFTOVER_SECONDS
-    for entry in list(os.scandir(folder)):
-        match = _TOKEN_FILE.match(entry.name)
+    for path in storage.list_folder(folder, "*"):
+        match = _TOKEN_FILE.match(path.name)
         with contextlib.suppress(OSError):
             replaced = match is not None and int(match[1]) < highest
-            if replaced or (entry.name.endswith(".tmp") and entry.stat().st_mtime < oldest_leftover):
-                os.unlink(entry.path)
+            if replaced or (path.suffix == ".tmp" and storage.stat(path).modified_ns / 1e9 < oldest_leftover):
+                storage.remove(path)
 
 
 def _held(paths: PipelinePaths, found: _Found) -> TryAgainError:

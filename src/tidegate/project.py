@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote
 
+from tidegate import storage
 from tidegate.errors import UsageError
 from tidegate.spec.document import Document, parse_document
 from tidegate.spec.environment import fill_from_environment
@@ -105,13 +106,9 @@ class PipelinePaths:
 
     def newest_generation(self) -> int:
         """The number of the newest query that was begun. A folder that is still empty does not count."""
-        try:
-            numbers = sorted((int(name) for name in os.listdir(self.queries) if name.isdigit()), reverse=True)
-        except FileNotFoundError:
-            return 0
-        for number in numbers:
+        for number in sorted((int(name) for name in storage.list_names(self.queries) if name.isdigit()), reverse=True):
             folder = replace(self, generation=number).query_folder
-            if (folder / "birth.json").exists() or (folder / "checkpoint" / "metadata").exists():
+            if storage.exists(folder / "birth.json") or storage.exists(folder / "checkpoint" / "metadata"):
                 return number
         return 0
 

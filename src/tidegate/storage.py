@@ -199,8 +199,13 @@ def stat(path: Path) -> Stat:
 
 
 def exists(path: Path) -> bool:
-    """Whether a file is there. Folders are not asked for: on an object store there are none."""
+    """Whether a file is there, or a folder (on an object store: anything under this prefix)."""
     return path.exists()
+
+
+def free_bytes(folder: Path) -> int:
+    """How much room is left where ``folder`` is."""
+    return shutil.disk_usage(folder).free
 
 
 def digest(path: Path) -> str:

@@ -80,8 +80,8 @@ MUTANTS = (
             ),
             Change(
                 "reports/verdicts.py",
-                'return sorted(folder.glob("[!.]*.json")) if folder.is_dir() else []',
-                'found = sorted(folder.glob("[!.]*.json")) if folder.is_dir() else []\n'
+                'return storage.list_folder(folder, "[!.]*.json")',
+                'found = storage.list_folder(folder, "[!.]*.json")\n'
                 '    return [path for path in found if not path.name.endswith(".decision.json")]',
             ),
         ),

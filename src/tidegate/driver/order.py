@@ -59,7 +59,7 @@ def write_order(path: Path, order: IngestOrder) -> None:
 
 def read_order(path: Path) -> IngestOrder:
     """The order in ``path``."""
-    return IngestOrder(**json.loads(path.read_bytes()))
+    return IngestOrder(**json.loads(storage.read(path)))
 
 
 def write_result(path: Path, error: TidegateError | None, **figures: Any) -> None:

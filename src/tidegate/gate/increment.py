@@ -144,7 +144,7 @@ def find_most_frequent(paths: PipelinePaths, owed: Sequence[BatchManifest]) -> s
     if not batches:
         return ""
     files = [paths.quarantine / file.path for file in list_data_files(paths.quarantine)]
-    counts = count_details([file for file in files if parse_file_name(file.name) in batches and file.exists()])
+    counts = count_details([file for file in files if parse_file_name(file.name) in batches and storage.exists(file)])
     if not counts:
         return ""
     told = []

@@ -63,7 +63,7 @@ class BatchChecks:
     def check_present(self, batch_id: int, ranges: Ranges) -> None:
         """Spark takes a file that is gone for an empty one, and would go on with the state of a batch without it."""
         for name, taken in ranges.items():
-            gone = [link for link in taken.get("links", ()) if not (self.paths.intake(name) / link).exists()]
+            gone = [link for link in taken.get("links", ()) if not storage.exists(self.paths.intake(name) / link)]
             if gone:
                 raise DisagreementError(
                     "STATE_INPUT_GONE",
@@ -76,7 +76,7 @@ class BatchChecks:
 
     def check_same_ranges(self, manifest_path: Path, ranges: Ranges) -> None:
         """A batch that was staged before takes the same records as then."""
-        there = manifest_from_json(manifest_path.read_bytes())
+        there = manifest_from_json(storage.read(manifest_path))
         for name, taken in ranges.items():
             kept = there.sources[name]
             links = sorted(file["link"] for file in kept.files or [])
@@ -91,9 +91,9 @@ class BatchChecks:
 
     def check_same_rows(self, manifest_path: Path, rules: dict[str, Any]) -> None:
         """A batch that is computed again must give as many rows: else its state is not the one that was staged."""
-        if not manifest_path.exists():
+        if not storage.exists(manifest_path):
             return
-        there = manifest_from_json(manifest_path.read_bytes())
+        there = manifest_from_json(storage.read(manifest_path))
         if int(rules["transformed"]) != there.transformed:
             raise DisagreementError(
                 "BATCH_NOT_REPEATABLE",

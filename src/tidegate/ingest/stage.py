@@ -132,7 +132,7 @@ class BatchStager:
         manifest_path = self.paths.manifest(query_id, batch_id)
         refuse_tombstone(manifest_path)
         is_settled = batch_id <= self.order.settled.get(query_id, -1)
-        if is_settled or (manifest_path.exists() and not self._drop_swept(manifest_path)):
+        if is_settled or (storage.exists(manifest_path) and not self._drop_swept(manifest_path)):
             self._replay(frame, batch_id, ranges, manifest_path, query)
             return
         self.checks.check_owed(batch_id, ranges)
@@ -151,7 +151,7 @@ class BatchStager:
 
     def _replay(self, frame: DataFrame, batch_id: int, ranges: Ranges, manifest_path: Path, query: Any) -> None:
         """A batch that was staged, perhaps published, when Spark was killed before it committed it."""
-        if manifest_path.exists():
+        if storage.exists(manifest_path):
             self.checks.check_same_ranges(manifest_path, ranges)
         if self.keeps_state:
             self.checks.check_present(batch_id, ranges)
@@ -254,14 +254,14 @@ class BatchStager:
             self.checks.check_same_ranges(path, ranges)
             if self._drop_swept(path) and write_manifest(path, manifest):
                 return
-            if manifest_from_json(path.read_bytes()).attempt != manifest.attempt:
+            if manifest_from_json(storage.read(path)).attempt != manifest.attempt:
                 storage.remove_tree(self.paths.attempts(manifest.query_id, manifest.batch_id) / manifest.attempt)
         # What slept before the manifest must not commit the batch: its files may have been swept meanwhile.
         check_token(self.paths, self.order.token)
 
     def _drop_swept(self, path: Path) -> bool:
         """Remove the manifest of an attempt that was swept before it had one; False for any other manifest."""
-        manifest = manifest_from_json(path.read_bytes())
+        manifest = manifest_from_json(storage.read(path))
         quarantined = holds_batch(self.paths.quarantine, manifest.query_id, manifest.batch_id)
         if not is_swept(self.paths, manifest, quarantined=quarantined):
             return False
@@ -302,7 +302,7 @@ class BatchStager:
     def _ranges(self, batch_id: int) -> Ranges:
         """What this batch takes from each source, by the checkpoint."""
         ends = read_offsets(self.paths.checkpoint, batch_id)
-        birth = json.loads(self.paths.birth.read_bytes())
+        birth = json.loads(storage.read(self.paths.birth))
         ranges: Ranges = {}
         for name, source in self.spec.streams.items():
             start, end = read_start(self.paths.checkpoint, batch_id, name), ends.get(name)

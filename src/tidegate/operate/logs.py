@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
+from tidegate import storage
 from tidegate.errors import UsageError
 from tidegate.pipeline import check_name
 from tidegate.project import PipelinePaths, Project
@@ -33,17 +35,20 @@ def read_logs(project: Project, name: str, run_id: str | None = None) -> dict[st
         "report": str(paths.report(report.run_id)),
         "progress": _read_progress(paths, report.run_id),
         "logs": [
-            {"step": step, "path": str(path), "text": path.read_text(encoding="utf-8", errors="replace")}
-            for step, path in kept
-            if path.is_file()
+            {"step": step, "path": str(path), "text": _read_text(path)} for step, path in kept if storage.exists(path)
         ],
     }
+
+
+def _read_text(path: Path) -> str:
+    text = storage.read(path).decode("utf-8", "replace")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _read_progress(paths: PipelinePaths, run_id: str) -> list[dict[str, Any]]:
     """The batches' events; a line that a kill has torn is left out."""
     try:
-        lines = paths.progress(run_id).read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = _read_text(paths.progress(run_id)).splitlines()
     except FileNotFoundError:
         return []
     events = []

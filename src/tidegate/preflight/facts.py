@@ -166,10 +166,11 @@ def gather_facts(paths: PipelinePaths, spec: PipelineSpec, *, at_a_glance: bool 
 
 def _find_foreign(paths: PipelinePaths) -> list[str]:
     """The first parquet file in the folder of a table without a log that no publish of ours has moved there."""
-    if not paths.table.is_dir():
+    found = storage.list_tree(paths.table, "*.parquet")
+    if not found:
         return []
     ours = {intent.table_path(paths) / file.path for intent in pending_intents(paths) for file in intent.files_to_add}
-    return [str(path) for path in paths.table.rglob("*.parquet") if path not in ours][:1]
+    return [str(path) for path in found if path not in ours][:1]
 
 
 def _look_into_checkpoint(paths: PipelinePaths, facts: Facts) -> Facts:
@@ -210,14 +211,14 @@ def _look_at_staged_files(paths: PipelinePaths, facts: Facts) -> Facts:
     for manifest in facts.owed:
         for file in (*manifest.files, *manifest.quarantine_files):
             try:
-                if (paths.state / file.path).stat().st_size != file.size_bytes:
+                if storage.stat(paths.state / file.path).size_bytes != file.size_bytes:
                     damaged.append(file.path)
             except FileNotFoundError:
                 if file in manifest.files:  # the others may be in the quarantine table
                     missing.append(file.path)
     if missing:  # a publish that was stopped half-way has moved them: the next run finishes it
         begun = [(intent.table_path(paths), file) for intent in pending_intents(paths) for file in intent.files_to_add]
-        moved = {file.source for table_path, file in begun if (table_path / file.path).exists()}
+        moved = {file.source for table_path, file in begun if storage.exists(table_path / file.path)}
         missing = [path for path in missing if path not in moved]
     return replace(facts, missing_staged_files=missing, damaged_staged_files=damaged)
 

@@ -6,6 +6,7 @@ import time
 from dataclasses import asdict, dataclass, field, is_dataclass
 from typing import Any
 
+from tidegate import storage
 from tidegate.preflight.facts import Facts
 from tidegate.preflight.starts import summarise_start
 from tidegate.project import PipelinePaths, Project
@@ -73,7 +74,7 @@ def find_pending(
         if isinstance(source, FilesSource):
             assert ledger is not None
             is_spooled = isinstance(source, SpooledSource)
-            if is_spooled and not paths.spool(name).is_dir():
+            if is_spooled and not storage.exists(paths.spool(name)):
                 scan = EMPTY_SCAN  # plan, before the first run
             else:
                 scan = scan_files(project, paths, name, source, ledger, time.time())

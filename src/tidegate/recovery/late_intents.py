@@ -40,4 +40,4 @@ def drop_late_intents(
 def _is_begun(paths: PipelinePaths, intent: PublishIntent) -> bool:
     """Whether a file of the intent is in the table's folder, or out of plain sight there."""
     names = [file.path for file in intent.files_to_add] + [hidden_name(file.path) for file in intent.files_to_remove]
-    return any((intent.table_path(paths) / name).exists() for name in names)
+    return any(storage.exists(intent.table_path(paths) / name) for name in names)

@@ -6,7 +6,6 @@ process killed between any two writes is completed by the next one with the same
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -49,7 +48,7 @@ def recover(paths: PipelinePaths, spec: PipelineSpec, lease: Lease, finished: li
     TABLE_REPLACED before anything is published to another table.
     """
     # First: a verdict that a killed process had in its hands says whether a plan that came late is carried out.
-    for folder in (*paths.manifests.glob("*/"), paths.verdicts, paths.decisions):
+    for folder in (*storage.list_folders(paths.manifests), paths.verdicts, paths.decisions):
         storage.put_back_taken(folder)
     try:
         return _recover(paths, spec, lease, finished)
@@ -264,8 +263,7 @@ def last_taken(paths: PipelinePaths, spec: PipelineSpec) -> int:
 def _remove_empty(paths: PipelinePaths, query_ids: set[str]) -> None:
     for query_id in query_ids:
         for folder in (paths.staging / query_id, paths.manifests / query_id):
-            with contextlib.suppress(OSError):
-                folder.rmdir()
+            storage.remove_empty_folder(folder)
 
 
 def sweep_attempts(paths: PipelinePaths, facts: Facts, lease: Lease) -> None:
@@ -275,10 +273,11 @@ def sweep_attempts(paths: PipelinePaths, facts: Facts, lease: Lease) -> None:
     What is there is listed before the lease is looked at: whoever slept until others have staged something leaves that
     alone.
     """
-    if not paths.staging.is_dir():
+    queries = storage.list_folders(paths.staging)
+    if not queries:
         return
-    batches = [batch for query in _list_folders(paths.staging) for batch in _list_folders(query)]
-    attempts = [attempt for batch in batches for attempt in _list(batch)]
+    batches = [batch for query in queries for batch in storage.list_folders(query)]
+    attempts = [attempt for batch in batches for attempt in storage.list_folder(batch, "*")]
     lease.check()
     manifests = [manifest for found in facts.manifests.values() for manifest in found]
     named = {paths.attempts(m.query_id, m.batch_id) / m.attempt for m in manifests}
@@ -288,17 +287,5 @@ def sweep_attempts(paths: PipelinePaths, facts: Facts, lease: Lease) -> None:
     for attempt in attempts:
         if attempt not in named:
             storage.remove_tree(attempt)
-    for folder in [*batches, *_list_folders(paths.staging)]:
-        with contextlib.suppress(OSError):
-            folder.rmdir()
-
-
-def _list_folders(folder: Path) -> list[Path]:
-    return [path for path in _list(folder) if path.is_dir()]
-
-
-def _list(folder: Path) -> list[Path]:
-    try:
-        return sorted(folder.iterdir())
-    except FileNotFoundError:
-        return []
+    for folder in [*batches, *queries]:
+        storage.remove_empty_folder(folder)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import heapq
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -111,14 +110,11 @@ def read_newest(paths: PipelinePaths, limit: int, *, by_name: bool = False) -> t
     ``by_name`` looks only at those whose run ids say that they are new, which is cheaper: of an old run that was
     cleared and has run again it knows nothing.
     """
-    try:
-        names = [name for name in os.listdir(paths.runs) if name.endswith(".json")]
-    except FileNotFoundError:
-        return [], []
+    names = [name for name in storage.list_names(paths.runs) if name.endswith(".json")]
     files = []
     for name in _choose_recent(names, limit * 2) if by_name else names:
         with contextlib.suppress(FileNotFoundError):  # pruned meanwhile
-            files.append(((paths.runs / name).stat().st_mtime_ns, paths.runs / name))
+            files.append((storage.stat(paths.runs / name).modified_ns, paths.runs / name))
     found, unreadable = [], []
     for _, path in sorted(files, reverse=True)[: limit * 2]:
         try:
@@ -148,11 +144,11 @@ def prune_reports(paths: PipelinePaths) -> None:
     run is over, and may not fail for one that was long before it.
     """
     with contextlib.suppress(OSError):
-        names = [name for name in os.listdir(paths.runs) if name.endswith(".json") and not name.startswith(".")]
-        if len(names) <= KEPT_REPORTS + _PRUNED_AT_ONCE:
+        reports = storage.list_folder(paths.runs, "[!.]*.json")
+        if len(reports) <= KEPT_REPORTS + _PRUNED_AT_ONCE:
             return
-        oldest = sorted((paths.runs / name for name in names), key=lambda path: path.lstat().st_mtime_ns)
-        for path in oldest[: len(names) - KEPT_REPORTS]:
+        oldest = sorted(reports, key=lambda path: storage.stat(path).modified_ns)
+        for path in oldest[: len(reports) - KEPT_REPORTS]:
             with contextlib.suppress(OSError, ValueError, AttributeError):
                 value = storage.read_json(path)
                 if value is not None and value.get("outcome") in (*FINAL_OUTCOMES, "failed"):

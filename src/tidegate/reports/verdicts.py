@@ -113,7 +113,7 @@ def save_decision(paths: PipelinePaths, decision: Decision) -> None:
     path, data = paths.decision(decision.run_id), storage.dump_json({"kind": "decision", **asdict(decision)})
     while not storage.put_if_absent(path, data):
         with contextlib.suppress(FileNotFoundError):
-            there = path.read_bytes()
+            there = storage.read(path)
             found = _read(path, Decision, paths.decision)
             if found is not None and (sorted(found.batches), found.folds) == (
                 sorted(decision.batches),
@@ -159,7 +159,7 @@ def forget(paths: PipelinePaths, one: _Kind) -> None:
     """Remove this verdict or decision; a later one of the same run id stays."""
     path = (paths.verdict if isinstance(one, StoredVerdict) else paths.decision)(one.run_id)
     with contextlib.suppress(FileNotFoundError):
-        data = path.read_bytes()
+        data = storage.read(path)
         if _parse(data, type(one)) == one:
             storage.take_away(path, data)
 
@@ -205,7 +205,7 @@ def not_audited(name: str, run_id: str, why: str = "it has no verdict, or was st
 
 
 def _files(folder: Path) -> list[Path]:
-    return sorted(folder.glob("[!.]*.json")) if folder.is_dir() else []
+    return storage.list_folder(folder, "[!.]*.json")
 
 
 def _read(path: Path, kind: type[_Kind], place: Callable[[str], Path]) -> _Kind | None:
@@ -213,7 +213,7 @@ def _read(path: Path, kind: type[_Kind], place: Callable[[str], Path]) -> _Kind 
     unknown here is refused: what it says about the gate must not be guessed."""
     word = "verdict" if kind is StoredVerdict else "decision"
     try:
-        found = _parse(path.read_bytes(), kind)
+        found = _parse(storage.read(path), kind)
         if found is not None and place(found.run_id) == path:
             return found
     except (FileNotFoundError, NotADirectoryError):

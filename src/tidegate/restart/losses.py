@@ -125,7 +125,7 @@ def _record(context: RunContext, facts: Facts, losses: Mapping[str, KafkaLoss], 
 
 def _append_line(paths: PipelinePaths, record: Mapping[str, Any]) -> bytes:
     """Put the loss on record; what was on record before."""
-    before = paths.losses.read_bytes() if paths.losses.exists() else b""
+    before = storage.read(paths.losses) if storage.exists(paths.losses) else b""
     storage.replace(paths.losses, before + json.dumps(record, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
     return before
 

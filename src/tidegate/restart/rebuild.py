@@ -7,7 +7,6 @@ start where the table's log ends. Table and quarantine are set aside under hidde
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -54,10 +53,9 @@ def set_tables_aside(paths: PipelinePaths, lease: Lease) -> None:
     """Rename table and quarantine to hidden folders beside their places."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%fZ")
     for folder in (paths.table, paths.quarantine):
-        if folder.exists():
+        if storage.exists(folder):
             lease.check()
-            os.rename(folder, aside_name(folder, stamp))
-            storage.sync_folder(folder.parent)
+            storage.move(folder, aside_name(folder, stamp))
 
 
 def aside_name(folder: Path, stamp: str) -> Path:
@@ -68,11 +66,11 @@ def aside_name(folder: Path, stamp: str) -> Path:
 def first_offsets(paths: PipelinePaths, source: str) -> dict[str, Any] | None:
     """What a Kafka source began with when its pipeline was new, by the oldest birth record there is."""
     # Births that an earlier version of tidegate set aside, in folders named by their time; a late one is not the first.
-    births = sorted(paths.set_aside.glob("[0-9]*/birth.json")) if paths.set_aside.is_dir() else []
+    births = [aside / "birth.json" for aside in storage.list_folder(paths.set_aside, "[0-9]*")]
     births += [replace(paths, generation=number).birth for number in range(paths.newest_generation() + 1)]
     for path in births:
-        if path.exists():
-            known = json.loads(path.read_bytes())["sources"].get(source)
+        if storage.exists(path):
+            known = json.loads(storage.read(path))["sources"].get(source)
             if known:
                 return dict(known)
     return None

@@ -252,11 +252,11 @@ def _carry_out(
         set_tables_aside(paths, lease)
     lease.check()
     folder = paths.set_aside / datetime.now(UTC).strftime("%Y%m%dT%H%M%S%fZ")
-    folder.mkdir(parents=True)
+    storage.make_folder(folder)
     for intent in pending_intents(paths):
         _move(intent_path(paths, intent), folder / intent_path(paths, intent).name, lease)
     # Before orphans are looked for: a process that is asleep over a move finds its source gone, or is found.
-    for query in sorted(paths.staging.iterdir()) if paths.staging.is_dir() else []:
+    for query in storage.list_folders(paths.staging):
         _move(query, folder / "staging" / query.name, lease)
     if not plan.rebuild:
         _clear_tables(paths, lease, plan, folder)
@@ -269,7 +269,7 @@ def _carry_out(
         remove_folded(paths, query_id, manifests[-1].batch_id)
     rereads = {paths.decision(one.run_id) for one in list_rereads(paths)}  # these are what is being done
     for aside, word in ((paths.decisions, "decision"), (paths.verdicts, "verdict")):
-        for path in sorted(set(aside.glob("*.json")) - rereads) if aside.is_dir() else []:
+        for path in sorted(set(storage.list_folder(aside, "*.json")) - rereads):
             _move(path, folder / f"{word}-{path.name}", lease)
             _give_back(path, folder / f"{word}-{path.name}", set(plan.settled))
     sources: dict[str, dict[str, Any]] = {source: plan.starts.get(source, {}) for source in spec.streams}
@@ -285,7 +285,7 @@ def _carry_out(
 def _clear_tables(paths: PipelinePaths, lease: Lease, plan: _Plan, folder: Path) -> None:
     """Take out of readers' sight what the logs do not hold, and bring back what a publish had begun to replace."""
     for table_path in (paths.table, paths.quarantine):
-        for copy in table_path.rglob(f".*{storage.COPY_SUFFIX}"):
+        for copy in storage.list_tree(table_path, f".*{storage.COPY_SUFFIX}"):
             lease.check()
             storage.remove(copy)
     lease.check()
@@ -309,7 +309,7 @@ def _give_back(path: Path, moved: Path, ended: set[str]) -> None:
     are used again."""
     value = storage.read_json(moved)
     if value is not None and not {query for query, _ in value["batches"]} <= ended:
-        storage.put_if_absent(path, moved.read_bytes())
+        storage.put_if_absent(path, storage.read(moved))
 
 
 def find_disagreement(paths: PipelinePaths, facts: Facts, name: str) -> TidegateError | None:
@@ -368,7 +368,7 @@ def list_choices(code: str, name: str) -> list[str]:
 def _known_queries(paths: PipelinePaths, facts: Facts) -> set[str]:
     """Every query that ledger, manifests, birth, notes or quarantine know."""
     queries = _queries_to_end(paths, facts)
-    if paths.ledger.exists():
+    if storage.exists(paths.ledger):
         with open_ledger(paths, read_only=True, create=True) as ledger:
             queries |= set(ledger.query_ids())
     return queries | {query for query, _ in _quarantine_queries(paths)}
@@ -429,7 +429,8 @@ def _list_orphans(table_path: Path) -> list[str]:
     Their records are read again, so they must not stay.
     """
     held = {file.path for file in list_data_files(table_path)}
-    ours = {path.relative_to(table_path) for path in table_path.rglob("part-*.parquet") if parse_file_name(path.name)}
+    files = storage.list_tree(table_path, "part-*.parquet")
+    ours = {path.relative_to(table_path) for path in files if parse_file_name(path.name)}
     return sorted({path.as_posix() for path in ours if path.parts[0] != LOG_FOLDER} - held)
 
 

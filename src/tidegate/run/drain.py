@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -369,7 +368,7 @@ def _run_driver(context: RunContext, ordered: tuple[IngestOrder, Pending], submi
         in_hand = describe_batch(order, batch, facts.given.get(batch, {}) if batch is not None else {})
         raise out_of_memory(context.name, plan.driver_memory, in_hand, log_path)
     if result is None:
-        if shutil.disk_usage(paths.state).free < _ROOM_FOR_AN_ANSWER_BYTES:
+        if storage.free_bytes(paths.state) < _ROOM_FOR_AN_ANSWER_BYTES:
             raise storage.disk_full(result_path)
         raise driver_died(context.name, exit_code, log_path)
     if error is not None:

@@ -72,8 +72,8 @@ def _is_whole(version: dict[str, Any]) -> bool:
 
 
 def _stamp_of(path: Path) -> list[int]:
-    stat = path.stat()
-    return [stat.st_size, stat.st_mtime_ns]
+    stat = storage.stat(path)
+    return [stat.size_bytes, stat.modified_ns]
 
 
 def _pin_files(
@@ -92,7 +92,7 @@ def _pin_files(
             inside = partition_folder(entry.partition)
             link = f"{inside}/" * bool(inside) + f"{number:06d}{link_suffix(entry.path)}"
             target = making / link
-            target.parent.mkdir(parents=True, exist_ok=True)
+            storage.make_folder(target.parent)
             _take(project, name, source, entry, target, is_table=is_table)
             if not is_table and (why := why_unreadable(target, source) or why_too_large(target, source)) is not None:
                 raise static_is_unreadable(paths.name, name, entry.path, why)
@@ -100,7 +100,7 @@ def _pin_files(
             links.append(link)
         storage.sync_names_above((making / link for link in links), making)
         storage.remove_tree(folder)  # a torn one, or of a run that was killed before it noted the version
-        os.rename(making, folder)
+        storage.move(making, folder)
     finally:
         storage.remove_tree(making)
     storage.sync_names_above([folder], paths.state)
@@ -187,6 +187,6 @@ def _pin_offsets(project: Project, source: KafkaSource) -> dict[str, Any]:
 
 
 def _remove_others(folder: Path, version: dict[str, Any]) -> None:
-    for entry in folder.iterdir():
-        if entry.is_dir() and entry.name != version["version"]:
+    for entry in storage.list_folders(folder):
+        if entry.name != version["version"]:
             storage.remove_tree(entry)

@@ -199,8 +199,8 @@ def _note_predecessor(context: RunContext) -> None:
 def _clear_exchange(paths: PipelinePaths, run_id: str) -> None:
     """Take away what a run that is over and its drivers told each other; the log of one that failed stays."""
     with contextlib.suppress(OSError):
-        paths.driver_results(run_id).unlink(missing_ok=True)
-        paths.exchange(run_id).rmdir()
+        storage.remove(paths.driver_results(run_id))
+        storage.remove_empty_folder(paths.exchange(run_id))
 
 
 def _load_open_report(paths: PipelinePaths, run_id: str) -> RunReport | None:

@@ -56,10 +56,7 @@ def _awaits_table(paths: PipelinePaths, sink: str) -> bool:
 
 def _tables(paths: PipelinePaths, sink: str) -> list[str]:
     """The ids of tables that the sink has notes on. They stay: an old table may come back."""
-    try:
-        folders = list(paths.sink(sink).iterdir())
-    except FileNotFoundError:
-        return []
+    folders = storage.list_folders(paths.sink(sink))
     return sorted(one.name for one in folders if one.name != _NO_TABLE and storage.read_note(one) is not None)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tidegate import storage
 from tidegate.sink.fault import SinkFault
 from tidegate.table.log.state import DataFile
 
@@ -23,7 +24,7 @@ def read_file(table_path: Path, file: DataFile, schema_json: str) -> Iterator[An
     fields = json.loads(schema_json)["fields"]
     names = [field["name"] for field in fields]
     try:
-        parquet = pq.ParquetFile(table_path / file.path, pre_buffer=False)
+        parquet = pq.ParquetFile(storage.address(table_path / file.path), pre_buffer=False)
     except FileNotFoundError:
         raise SinkFault(
             f"its file {file.path} is no longer in the table",
