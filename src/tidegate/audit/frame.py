@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from tidegate import storage
 from tidegate.audit.column_types import find_family
 from tidegate.audit.engine_values import EngineRule, prepare_kwargs
 from tidegate.audit.rule_values import find_condition_column, rename_condition
@@ -63,7 +64,7 @@ def find_use(rule: RuleSpec) -> Use:
 
 def count_rows(files: Sequence[StagedInput]) -> int:
     """Rows of all files, from their footers."""
-    return sum(int(pq.read_metadata(path).num_rows) for path, _ in files)
+    return sum(int(pq.read_metadata(storage.address(path)).num_rows) for path, _ in files)
 
 
 def read_table(files: Sequence[StagedInput], types: Mapping[str, str], columns: Sequence[str]) -> pyarrow.Table:
@@ -74,7 +75,7 @@ def read_table(files: Sequence[StagedInput], types: Mapping[str, str], columns: 
     parts = []
     for path, partition in files:
         here = [name for name in columns if name not in partition]
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(storage.address(path)) as file:
             stored = set(file.schema_arrow.names)
             part = file.read(columns=[name for name in here if name in stored], use_threads=False)
             rows = file.metadata.num_rows

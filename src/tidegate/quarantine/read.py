@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from tidegate import storage
 from tidegate.errors import UsageError
 from tidegate.quarantine.schema import TIME_COLUMN
 from tidegate.table.log.state import has_log, list_data_files
@@ -70,7 +71,7 @@ def count_details(files: Sequence[Path]) -> list[tuple[tuple[str, str], int]]:
     """((reason, detail), how many records) of the data files ``files``, the most frequent first."""
     found = None
     for file in files:
-        for batch in _read_pieces(str(file), ["reason", "detail"], _DETAILS_AT_ONCE):
+        for batch in _read_pieces(storage.address(file), ["reason", "detail"], _DETAILS_AT_ONCE):
             ones = pa.array([1] * len(batch), pa.int64())
             # Files differ in which columns may be null, so the fields are made anew.
             one = pa.table({"reason": batch["reason"], "detail": batch["detail"], "records": ones})
@@ -112,7 +113,7 @@ def _find(table_path: Path, wanted: QuarantineFilter | None) -> Iterator[tuple[A
     if wanted.until:
         tests.append(pc.field(TIME_COLUMN) < pa.scalar(_parse_time(wanted.until), kind))
     for file in list_data_files(table_path):
-        path = str(table_path / file.path)
+        path = storage.address(table_path / file.path)
         number = 0
         for batch in _read_pieces(path, ["run_id", "source", "reason", "detail", TIME_COLUMN]):
             numbers = pa.array(range(number, number + len(batch)), pa.int64())

@@ -53,7 +53,7 @@ def is_swept(paths: PipelinePaths, manifest: BatchManifest, *, quarantined: bool
     """
     if not (manifest.files or manifest.quarantine_files):
         return False
-    if not (paths.attempts(manifest.query_id, manifest.batch_id) / manifest.attempt).exists():
+    if not storage.exists(paths.attempts(manifest.query_id, manifest.batch_id) / manifest.attempt):
         return True
     needed = manifest.files if quarantined else [*manifest.files, *manifest.quarantine_files]
     return any(not storage.exists(paths.state / file.path) for file in needed)

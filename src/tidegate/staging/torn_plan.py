@@ -33,7 +33,12 @@ def drop_torn_plan(
     before each removal.
     """
     torn: list[Path] = []
-    if not is_named and spoken_of < 0 and checkpoint.is_dir() and not _is_whole_metadata(checkpoint / "metadata"):
+    if (
+        not is_named
+        and spoken_of < 0
+        and storage.exists(checkpoint)
+        and not _is_whole_metadata(checkpoint / "metadata")
+    ):
         torn = [checkpoint]
     else:
         commits = batch_ids(checkpoint / "commits")
