@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tidegate import storage
+from tidegate.hive_names import NULL_NAME, escape_name
 from tidegate.project import PipelinePaths
 from tidegate.staging.files import TEXT_MARK
 from tidegate.staging.manifest import BatchManifest, StagedFile
-from tidegate.table.partition import NULL_FOLDER, escape_name
 
 QUERY = "1f0c7a52-9a1e-4a55-8f5e-000000000001"
 
@@ -99,8 +99,8 @@ class Stager:
         self, folder: Path, partition: dict[str, str | None], part: int, rows: list[dict[str, Any]]
     ) -> StagedFile:
         for name, value in partition.items():
-            mark = TEXT_MARK if value and value.startswith(NULL_FOLDER) else ""
-            folder /= f"{escape_name(name)}={escape_name(value) + mark if value else NULL_FOLDER}"
+            mark = TEXT_MARK if value and value.startswith(NULL_NAME) else ""
+            folder /= f"{escape_name(name)}={escape_name(value) + mark if value else NULL_NAME}"
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"part-{part:05d}-c000.snappy.parquet"
         inside = {name: kind for name, kind in self.columns.items() if name not in self.partition_by}

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.streaming import make_streaming, source
+from tidegate.hive_names import NULL_NAME
 from tidegate.ingest.partition_names import mark_texts, unmark_texts
-from tidegate.staging.files import NULL_PARTITION
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -17,7 +17,7 @@ def test_null_the_empty_text_and_the_name_of_nulls_folder_in_one_batch(spark: Sp
     """The empty text is NULL in every partitioned table (Hive, Spark, Delta); the name is a text like any other."""
     spec = "table: {partition_by: [k]}\nsources:\n" + source("events", "id STRING, k STRING")
     flow = make_streaming(tmp_path, spark, spec)
-    texts = [None, "", NULL_PARTITION, f"{NULL_PARTITION}~", "x"]
+    texts = [None, "", NULL_NAME, f"{NULL_NAME}~", "x"]
     flow.offer("events", *({"id": str(number), "k": text} for number, text in enumerate(texts)))
     flow.run()
     expected = [(str(number), text or None) for number, text in enumerate(texts)]

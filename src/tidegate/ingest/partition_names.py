@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
+from tidegate.hive_names import NULL_NAME
 from tidegate.spec.ddl import quote_column
-from tidegate.staging.files import NULL_PARTITION, TEXT_MARK
+from tidegate.staging.files import TEXT_MARK
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -38,5 +39,5 @@ def _change(frame: DataFrame, partition_by: Sequence[str], change: Callable[[Col
     for one in frame.schema:
         if one.name.lower() in wanted and isinstance(one.dataType, StringType):
             text = F.col(quote_column(one.name))
-            changed[one.name] = F.when(text.startswith(NULL_PARTITION), change(text)).otherwise(text)
+            changed[one.name] = F.when(text.startswith(NULL_NAME), change(text)).otherwise(text)
     return frame.withColumns(changed) if changed else frame

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from urllib.parse import unquote
 
 from tidegate import storage
+from tidegate.hive_names import NULL_NAME, unescape_name
 from tidegate.project import PipelinePaths
 from tidegate.staging.manifest import BatchManifest, StagedFile
 
-NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
-"""What Spark calls the folder of NULL, of the empty text, and of this very text."""
-
 TEXT_MARK = "~"
-"""Written behind texts that begin like that name, so that they have another one."""
+"""Written behind texts that begin like the name of NULL, so that they have another one."""
 
 
 def list_staged_files(folder: Path, relative_to: Path) -> list[StagedFile]:
@@ -73,7 +70,7 @@ def drop_swept(paths: PipelinePaths, manifest: BatchManifest) -> bool:
 def partition_value(folder_name: str) -> tuple[str, str | None]:
     """(column, value) of a ``column=value`` folder that was staged; Spark escapes special characters as %XX."""
     column, _, name = folder_name.partition("=")
-    value = unquote(name)
-    if value == NULL_PARTITION:
-        return unquote(column), None
-    return unquote(column), value.removesuffix(TEXT_MARK) if value.startswith(NULL_PARTITION) else value
+    value = unescape_name(name)
+    if value == NULL_NAME:
+        return unescape_name(column), None
+    return unescape_name(column), value.removesuffix(TEXT_MARK) if value.startswith(NULL_NAME) else value

@@ -1,11 +1,11 @@
-"""Names of partition folders, as Spark writes them: ``day=2026-01-01``, ``k=a%2Fb``."""
+"""The partition folders of a table: names from which no reader guesses another type than the column has."""
 
 from __future__ import annotations
 
 import json
 
-NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
-_ESCAPED = {chr(code) for code in (*range(1, 32), 127)} | set("\"#%'*/:=?\\{[]^")
+from tidegate.hive_names import NULL_NAME, escape_name
+
 _RETYPED_WORDS = {"nan", "inf", "infinity", "epoch", "now", "today", "tomorrow", "yesterday"}
 
 
@@ -25,7 +25,7 @@ def partition_folder(partition_by: list[str], partition: dict[str, str | None], 
 
 def _escape_value(value: str | None, is_string: bool) -> str:
     if value is None or value == "":
-        return NULL_FOLDER
+        return NULL_NAME
     escaped = escape_name(value)
     if is_string and _is_retyped(value) and not escaped.startswith("%"):
         return "".join(f"%{byte:02X}" for byte in value[0].encode()) + escaped[1:]
@@ -35,9 +35,4 @@ def _escape_value(value: str | None, is_string: bool) -> str:
 def _is_retyped(value: str) -> bool:
     """Whether a reader that guesses types may take the text for something else than a string."""
     bare = value.strip().lstrip("+-.").lower()
-    return bare[:1].isdigit() or bare in _RETYPED_WORDS or value == NULL_FOLDER
-
-
-def escape_name(text: str) -> str:
-    """``text`` with the characters percent-escaped that Spark and Hive escape in folder names."""
-    return "".join(f"%{ord(char):02X}" if char in _ESCAPED else char for char in text)
+    return bare[:1].isdigit() or bare in _RETYPED_WORDS or value == NULL_NAME

@@ -5,17 +5,11 @@ Spark fails the whole query over a value that is not of its column's type, so su
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Mapping
 from datetime import date
-from typing import TYPE_CHECKING
 
-from tidegate.sources.files.line_numbers import line_number as line_number
-from tidegate.sources.files.line_numbers import line_numbers as line_numbers
-
-if TYPE_CHECKING:
-    pass
+from tidegate.hive_names import NULL_NAME, escape_name
 
 _BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 _WHOLE = re.compile(r"[+-]?[0-9]+")
@@ -58,23 +52,6 @@ def _is_day(text: str) -> bool:
     return True
 
 
-DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
-
-
-# What Hive escapes in a k=v folder name, and what Spark reads back; bytes that are not Unicode are escaped with them.
-_HIVE_SPECIAL = re.compile("[\x01-\x1f\x7f\"#%'*/:=?\\\\{}\\[\\]^\udc80-\udcff]")
-
-
 def partition_folder(partition: Mapping[str, str | None]) -> str:
     """``k=v/...`` as Spark reads it back; "" without partitions. A value of None or "" is Hive's default partition."""
-    return "/".join(f"{escape_hive(key)}={escape_hive(value or DEFAULT_PARTITION)}" for key, value in partition.items())
-
-
-def escape_hive(text: str) -> str:
-    """A partition key or value as part of a folder name."""
-    return _HIVE_SPECIAL.sub(lambda match: "".join(f"%{byte:02X}" for byte in os.fsencode(match[0])), text)
-
-
-def unescape_hive(text: str) -> str:
-    """What :func:`escape_hive`, Hive or Spark wrote; a stray ``%`` stays."""
-    return re.sub("%([0-9A-Fa-f]{2})", lambda match: chr(int(match[1], 16)), text)
+    return "/".join(f"{escape_name(key)}={escape_name(value or NULL_NAME)}" for key, value in partition.items())

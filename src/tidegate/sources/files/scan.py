@@ -16,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from tidegate.errors import SourceLostError, UsageError
+from tidegate.hive_names import NULL_NAME, unescape_name
 from tidegate.project import PipelinePaths, Project
 from tidegate.sources.files.content import NotTaken, ends_in_line_break, is_line_format, mark_of, opened, reopen
 from tidegate.sources.files.ledger import (
@@ -29,7 +30,7 @@ from tidegate.sources.files.ledger import (
     shown_path,
 )
 from tidegate.sources.files.listing import Listing, find_roots, list_source
-from tidegate.sources.files.partition_values import DEFAULT_PARTITION, fits_value, unescape_hive
+from tidegate.sources.files.partition_values import fits_value
 from tidegate.sources.files.pieces import GREW, Changed, Piece, compare, first_piece, known_state, next_piece
 from tidegate.spec.ddl import is_infer, parse_ddl
 from tidegate.spec.models import FilesSource
@@ -501,10 +502,10 @@ def partition_of(folders: str, columns: Mapping[str, str] | None) -> dict[str, s
         key, equals, value = part.partition("=")
         if not equals or not key:
             continue
-        key = unescape_hive(key)
+        key = unescape_name(key)
         column = key if columns is None else columns.get(key.lower())
         if column is not None:
-            partition[column] = None if value == DEFAULT_PARTITION else unescape_hive(value)
+            partition[column] = None if value == NULL_NAME else unescape_name(value)
     return partition
 
 
