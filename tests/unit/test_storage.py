@@ -181,7 +181,9 @@ def test_notes_that_were_put_back_stay_away(tmp_path: Path, monkeypatch: pytest.
         storage.write_note(tmp_path, version, {"version": version})
     order: list[str] = []
     real, unlink = storage.sync_folder, os.unlink
-    monkeypatch.setattr(storage, "sync_folder", lambda path: (order.append("sync"), real(path))[1])
+    for module in ("writing", "notes"):
+        sync = f"tidegate.storage.{module}.sync_folder"
+        monkeypatch.setattr(sync, lambda path: (order.append("sync"), real(path))[1])
     monkeypatch.setattr(os, "unlink", lambda path, **more: (order.append("unlink"), unlink(path, **more))[1])
     storage.write_note(tmp_path, 3, {"version": 3}, only=True)
     assert order == ["sync", "unlink", "sync"]

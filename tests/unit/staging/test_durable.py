@@ -10,7 +10,6 @@ import pytest
 
 from tests.synced import Synced
 from tidegate import storage
-from tidegate.staging import durable
 from tidegate.staging.durable import CheckpointSync
 
 OPERATOR = "state/0/0"
@@ -129,14 +128,14 @@ def test_a_torn_entry_of_an_older_batch_is_for_others_to_refuse(spark: Spark, sy
 def test_what_spark_removes_meanwhile_is_no_error(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
     spark.plan(0)
     spark.compute(0)
-    real = durable.storage.sync_file
+    real = storage.sync_file
 
     def remove_first(path: Path) -> None:
         if path.name == "1.delta":
             path.unlink()
         real(path)
 
-    monkeypatch.setattr(durable.storage, "sync_file", remove_first)
+    monkeypatch.setattr("tidegate.storage.syncing.sync_file", remove_first)
     CheckpointSync(spark.folder).sync_batch(0)
 
 

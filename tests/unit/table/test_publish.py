@@ -231,7 +231,7 @@ def test_a_copy_to_another_device_is_of_the_bytes_that_were_judged(
         real(path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(storage, "sync_file", flip_first)
+        patch.setattr("tidegate.storage.moving.sync_file", flip_first)
         with pytest.raises(DisagreementError, match="STAGED_FILE_DAMAGED"):
             publish(stager, intent)
     assert list(stager.paths.table.rglob("*part-*")) == []

@@ -14,7 +14,6 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.staged import QUERY, make_schema
-from tidegate import storage
 from tidegate.errors import DisagreementError, TryAgainError, UsageError
 from tidegate.table.log.commit import AlreadyCommittedError, commit_files
 from tidegate.table.log.files import torn_versions
@@ -135,7 +134,7 @@ def test_a_checkpoint_of_the_log_keeps_the_batches_and_the_id(tmp_path: Path) ->
 def test_a_commit_whose_follow_up_fails_counts_as_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commit(tmp_path / "t", 0, -1)
     with monkeypatch.context() as patch:
-        patch.setattr(storage, "sync_folder", _fail(errno.EIO))
+        patch.setattr("tidegate.storage.writing.sync_folder", _fail(errno.EIO))
         with pytest.raises(TryAgainError, match="COMMIT_FAILED"):
             commit(tmp_path / "t", 1, 0)
     with pytest.raises(AlreadyCommittedError):

@@ -53,5 +53,9 @@ def _is_day(text: str) -> bool:
 
 
 def partition_folder(partition: Mapping[str, str | None]) -> str:
-    """``k=v/...`` as Spark reads it back; "" without partitions. A value of None or "" is Hive's default partition."""
-    return "/".join(f"{escape_name(key)}={escape_name(value or NULL_NAME)}" for key, value in partition.items())
+    """``k=v/...`` as Spark reads it back; "" without partitions. A value of None or "" is Hive's default partition.
+
+    Closing braces are escaped too, which Hive leaves: nothing of the name is part of a pattern.
+    """
+    folders = (f"{escape_name(key)}={escape_name(value or NULL_NAME)}" for key, value in partition.items())
+    return "/".join(folders).replace("}", "%7D")

@@ -1,0 +1,121 @@
+"""The storage port: everything that tidegate does with its state, staging, tables and quarantine, in the few operations
+that an object store has too. So far they are carried out on file systems.
+
+==============================================  =======================================================
+here                                            on an object store
+==============================================  =======================================================
+``read``, ``read_with_stat``, ``stat``,         GET, HEAD
+``exists``
+``list_names``, ``list_folder``,                LIST of a prefix; folders do not exist, and making or
+``list_folders``, ``list_tree``                 removing one does nothing
+``put_if_absent``                               PUT If-None-Match, then GET and compare
+``replace``, ``create``, ``touch``              PUT
+``move``, ``place``, ``link``                   copy, compare, and for a move delete the source
+``is_same``                                     compare the ETags
+``remove``, ``remove_tree``                     DELETE
+``sync_file``, ``sync_folder`` and others       nothing: what was acknowledged is durable
+``address``                                     the URI
+==============================================  =======================================================
+
+When a call returns, this is on disk, so that a record that says "done" can never outlive the thing it speaks of:
+
+- ``put_if_absent``, ``replace``, ``create``, ``write_note``: the bytes, the name, and every folder that had to be made;
+- ``move``: the names, the new one before the old one goes. The bytes are as durable as they were before: whoever wrote
+  them syncs them first (``sync_file``);
+- ``place``: the bytes. ``link``: nothing. Both are for many files at a time; the caller then syncs their folders;
+- ``remove``, ``take_away``, ``remove_tree``: nothing. After a power loss what was removed may be there again, and must
+  do no harm.
+
+What others write (Spark, pyarrow) is made durable by ``sync_files`` and ``sync_names_above``.
+
+On NFS a request can be carried out and its reply lost; sent again it fails with EEXIST or ENOENT. So a link, a rename
+or a replacement that fails that way is looked at: what it was to bring about may be there.
+"""
+
+from __future__ import annotations
+
+from tidegate.storage.faults import GOES_ON, disk_full, is_disk_full, name_cause, not_permitted
+from tidegate.storage.moving import COPY_SUFFIX, link, move, place, put_back_taken, remove_copies, take_away
+from tidegate.storage.notes import (
+    UnreadableStateError,
+    dump_json,
+    read_json,
+    read_note,
+    unreadable_is_named,
+    write_note,
+)
+from tidegate.storage.reading import (
+    Stat,
+    address,
+    digest,
+    exists,
+    free_bytes,
+    has_name,
+    is_same,
+    list_folder,
+    list_folders,
+    list_names,
+    list_tree,
+    read,
+    read_with_stat,
+    stat,
+)
+from tidegate.storage.syncing import sync_file, sync_files, sync_folder, sync_names_above, sync_names_in
+from tidegate.storage.writing import (
+    create,
+    make_folder,
+    put_if_absent,
+    remove,
+    remove_empty_folder,
+    remove_tree,
+    replace,
+    touch,
+)
+
+__all__ = [
+    "COPY_SUFFIX",
+    "GOES_ON",
+    "Stat",
+    "UnreadableStateError",
+    "address",
+    "create",
+    "digest",
+    "disk_full",
+    "dump_json",
+    "exists",
+    "free_bytes",
+    "has_name",
+    "is_disk_full",
+    "is_same",
+    "link",
+    "list_folder",
+    "list_folders",
+    "list_names",
+    "list_tree",
+    "make_folder",
+    "move",
+    "name_cause",
+    "not_permitted",
+    "place",
+    "put_back_taken",
+    "put_if_absent",
+    "read",
+    "read_json",
+    "read_note",
+    "read_with_stat",
+    "remove",
+    "remove_copies",
+    "remove_empty_folder",
+    "remove_tree",
+    "replace",
+    "stat",
+    "sync_file",
+    "sync_files",
+    "sync_folder",
+    "sync_names_above",
+    "sync_names_in",
+    "take_away",
+    "touch",
+    "unreadable_is_named",
+    "write_note",
+]

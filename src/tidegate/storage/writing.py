@@ -1,0 +1,114 @@
+"""Writing a file whole, and removing it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from tidegate.storage.faults import disk_full_is_named
+from tidegate.storage.syncing import sync_folder
+
+
+def make_folder(path: Path) -> None:
+    """Make folder ``path``, with those above it that are missing; their names are on disk when the call returns."""
+    if path.is_dir():
+        return
+    make_folder(path.parent)
+    path.mkdir(exist_ok=True)  # somebody else may make it at this moment
+    sync_folder(path.parent)
+
+
+def put_if_absent(path: Path, data: bytes) -> bool:
+    """Create ``path`` with ``data`` unless it is there; True when this call created it. Never a torn or partial
+    file. When it was there, its name is on disk too: whoever created it may have been killed before that.
+    """
+    with disk_full_is_named(path):
+        beside = _write_beside(path, data)
+        created = True
+        try:
+            os.link(beside, path)
+        except FileExistsError:
+            created = _is_same_file(beside, path)
+        finally:
+            beside.unlink(missing_ok=True)
+        sync_folder(path.parent)
+        return created
+
+
+def replace(path: Path, data: bytes) -> None:
+    """Write ``path`` whole, over what is there; a reader sees the old bytes or the new ones."""
+    with disk_full_is_named(path):
+        beside = _write_beside(path, data)
+        try:
+            os.replace(beside, path)
+        except FileNotFoundError:
+            if not path.is_file() or path.read_bytes() != data:  # else done: the reply to the first request got lost
+                raise
+        sync_folder(path.parent)
+
+
+def _write_beside(path: Path, data: bytes) -> Path:
+    make_folder(path.parent)
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
+    try:
+        with open(beside, "xb") as handle:
+            handle.write(data)
+            handle.flush()
+            os.fsync(handle.fileno())
+    except BaseException:
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
+        raise
+    return beside
+
+
+def _is_same_file(beside: Path, path: Path) -> bool:
+    """Whether ``path`` is a link to ``beside``, and so one that only this process can have made."""
+    try:
+        with open(path, "rb") as there:  # opening asks the server; a plain stat may be answered from a cache
+            return os.path.samestat(os.fstat(there.fileno()), os.stat(beside))
+    except FileNotFoundError:
+        return False
+
+
+@contextlib.contextmanager
+def create(path: Path) -> Iterator[BinaryIO]:
+    """A new file to write to, on disk when the block ends; removed when it fails. Raises FileExistsError."""
+    with disk_full_is_named(path):
+        make_folder(path.parent)
+        with open(path, "xb") as handle:
+            try:
+                yield handle
+                handle.flush()
+                os.fsync(handle.fileno())
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    path.unlink(missing_ok=True)
+                raise
+        sync_folder(path.parent)
+
+
+def touch(path: Path) -> None:
+    """Give a file the present as its time; needs no space. Raises FileNotFoundError."""
+    os.utime(path)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, or nothing when it is gone already."""
+    path.unlink(missing_ok=True)
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a folder and all in it, or nothing when it is gone already."""
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def remove_empty_folder(path: Path) -> None:
+    """Remove a folder in which nothing is; one that is not empty stays, and so does one that cannot be removed."""
+    with contextlib.suppress(OSError):
+        path.rmdir()
