@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tidegate import storage
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import FileMetaData
 
 
 @dataclass(frozen=True)
@@ -19,7 +22,7 @@ class Footer:
     """
 
     rows: int
-    stats: dict[str, Any]
+    stats: dict[str, object]
 
 
 def read_footer(path: Path) -> Footer | None:
@@ -34,7 +37,7 @@ def read_footer(path: Path) -> Footer | None:
     return Footer(metadata.num_rows, {"nullCount": _count_nulls(metadata)})
 
 
-def _count_nulls(metadata: Any) -> dict[str, int]:
+def _count_nulls(metadata: FileMetaData) -> dict[str, int]:
     """Nulls per top-level plain column, of those whose every row group counts them."""
     counts: dict[str, int] = {}
     unsure: set[str] = set()

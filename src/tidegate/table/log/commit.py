@@ -13,11 +13,11 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote, unquote
 
 from tidegate import __version__, storage
 from tidegate.errors import DisagreementError, TidegateError, TryAgainError
+from tidegate.table.log.actions import Action, CommitInfo, Metadata, Protocol
 from tidegate.table.log.files import LOG_FOLDER, commit_name, compacted_name, compactions_of, list_names
 from tidegate.table.log.retire import refuse_retired, retired_mark
 from tidegate.table.log.snapshot import Snapshot
@@ -90,18 +90,19 @@ def _txn(table: Snapshot, app_id: str) -> int:
 
 
 def _append(
-    table_path: Path, table: Snapshot, actions: Sequence[dict[str, Any]], custom_metadata: Mapping[str, str]
+    table_path: Path, table: Snapshot, actions: Sequence[Action], custom_metadata: Mapping[str, str]
 ) -> int | None:
     """Make the version after ``table`` of these actions; its number, None when another process has made it."""
     _check_writable(table_path, table)
-    info = {
+    info: CommitInfo = {
         "timestamp": time.time_ns() // 1_000_000,
         "operation": "WRITE",
         "operationParameters": {"mode": "Append", "partitionBy": json.dumps(table.partition_columns)},
         "engineInfo": f"tidegate {__version__}",
         **custom_metadata,
     }
-    lines = [json.dumps(action, ensure_ascii=False) for action in ({"commitInfo": info}, *actions)]
+    commit_info: Action = {"commitInfo": info}
+    lines = [json.dumps(action, ensure_ascii=False) for action in (commit_info, *actions)]
     version = table.version + 1
     try:
         _drop_untrue_compactions(table_path, version)
@@ -124,12 +125,12 @@ def _create_table(
     table_path: Path,
     schema: str,
     partition_by: list[str],
-    actions: Sequence[dict[str, Any]],
+    actions: Sequence[Action],
     custom_metadata: Mapping[str, str],
 ) -> int | None:
     """Make version 0 of a new table with a random id; None when another process has made it."""
-    protocol = {"minReaderVersion": 1, "minWriterVersion": 2}  # read by every Delta reader there is
-    metadata = {
+    protocol: Protocol = {"minReaderVersion": 1, "minWriterVersion": 2}  # read by every Delta reader there is
+    metadata: Metadata = {
         "id": str(uuid.uuid4()),
         "name": table_path.name,
         "format": {"provider": "parquet", "options": {}},
@@ -149,13 +150,13 @@ def _add_columns(table_path: Path, table: Snapshot, schema_json: str) -> bool:
         return False
     schema = json.loads(table.schema_json)
     schema["fields"] += added
-    metadata = {**table.metadata, "schemaString": json.dumps(schema, ensure_ascii=False)}
+    metadata: Metadata = {**table.metadata, "schemaString": json.dumps(schema, ensure_ascii=False)}
     names = ", ".join(column["name"] for column in added)
     _append(table_path, table, [{"metaData": metadata}], {"tidegate.added_columns": names})
     return True  # also when another process was faster: the caller reads the log again
 
 
-def _add_action(file: DataFile, *, data_change: bool) -> dict[str, Any]:
+def _add_action(file: DataFile, *, data_change: bool) -> Action:
     return {
         "add": {
             "path": quote(file.path),
@@ -168,7 +169,7 @@ def _add_action(file: DataFile, *, data_change: bool) -> dict[str, Any]:
     }
 
 
-def _remove_action(path: str, file: DataFile, *, data_change: bool) -> dict[str, Any]:
+def _remove_action(path: str, file: DataFile, *, data_change: bool) -> Action:
     """``path`` is the file's as the log spells it: readers compare the two letter by letter."""
     return {
         "remove": {
@@ -182,7 +183,7 @@ def _remove_action(path: str, file: DataFile, *, data_change: bool) -> dict[str,
     }
 
 
-def _txn_action(app_id: str, app_version: int) -> dict[str, Any]:
+def _txn_action(app_id: str, app_version: int) -> Action:
     return {"txn": {"appId": app_id, "version": app_version, "lastUpdated": time.time_ns() // 1_000_000}}
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from tidegate import storage
+from tidegate.table.log.actions import Action
 
 LOG_FOLDER = "_delta_log"
 _COMMIT = re.compile(r"^(\d{20})\.json$")
@@ -65,15 +66,15 @@ def split_lines(data: bytes) -> list[bytes]:
     return [line for line in data.split(b"\n") if line.strip()]
 
 
-def parse_line(line: bytes) -> dict[str, Any]:
+def parse_line(line: bytes) -> Action:
     """One action, ``{kind: value}``. Raises ValueError when the line is torn."""
     action = json.loads(line)
     if not isinstance(action, dict):
         raise ValueError("a line of the log is not an action")
-    return action
+    return cast(Action, action)
 
 
-def read_actions(table_path: Path, version: int) -> list[dict[str, Any]]:
+def read_actions(table_path: Path, version: int) -> list[Action]:
     """The actions of one version. Raises FileNotFoundError, or ValueError for a torn file."""
     data = storage.read(table_path / LOG_FOLDER / commit_name(version))
     return [parse_line(line) for line in split_lines(data)]

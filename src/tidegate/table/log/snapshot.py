@@ -10,10 +10,11 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import cast
 from urllib.parse import unquote
 
 from tidegate import storage
+from tidegate.table.log.actions import Action, AddFile, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
 from tidegate.table.log.files import (
     LOG_FOLDER,
     checkpoints_of,
@@ -39,7 +40,7 @@ class DataFile:
     size_bytes: int
     partition: dict[str, str | None] = field(default_factory=dict)
     modified_at_ms: int = 0
-    stats: dict[str, Any] = field(default_factory=dict)
+    stats: dict[str, object] = field(default_factory=dict)
     """Delta statistics beside ``numRecords``."""
 
 
@@ -48,42 +49,42 @@ class Snapshot:
     """A table at one version. Files are known by their path as the log spells it, percent-encoded."""
 
     version: int = -1
-    protocol: dict[str, Any] = field(default_factory=dict)
-    metadata: dict[str, Any] = field(default_factory=dict)
-    txns: dict[str, dict[str, Any]] = field(default_factory=dict)
-    domains: dict[str, dict[str, Any]] = field(default_factory=dict)
-    added: dict[str, dict[str, Any]] = field(default_factory=dict)
-    removed: dict[str, dict[str, Any]] = field(default_factory=dict)
+    protocol: Protocol = field(default_factory=Protocol)
+    metadata: Metadata = field(default_factory=Metadata)
+    txns: dict[str, Txn] = field(default_factory=dict)
+    domains: dict[str, DomainMetadata] = field(default_factory=dict)
+    added: dict[str, AddFile] = field(default_factory=dict)
+    removed: dict[str, RemoveFile] = field(default_factory=dict)
 
-    def apply(self, action: dict[str, Any]) -> None:
+    def apply(self, action: Action) -> None:
         """Take in the next action. Raises ValueError for one that cannot be understood here."""
-        for kind, value in action.items():
-            if kind == "add":
-                if value.get("deletionVector"):
-                    raise ValueError("a file has a deletion vector")
-                self.removed.pop(value["path"], None)
-                self.added[value["path"]] = value
-            elif kind == "remove":
-                self.added.pop(value["path"], None)
-                self.removed[value["path"]] = value
-            elif kind == "txn":
-                self.txns[value["appId"]] = value
-            elif kind == "protocol":
-                self.protocol = value
-            elif kind == "metaData":
-                self.metadata = value
-            elif kind == "domainMetadata":
-                self.domains[value["domain"]] = value
-            elif kind == "sidecar":
-                raise ValueError("a checkpoint has files beside it")
+        if "add" in action:
+            add = action["add"]
+            if add.get("deletionVector"):
+                raise ValueError("a file has a deletion vector")
+            self.removed.pop(add["path"], None)
+            self.added[add["path"]] = add
+        if "remove" in action:
+            self.added.pop(action["remove"]["path"], None)
+            self.removed[action["remove"]["path"]] = action["remove"]
+        if "txn" in action:
+            self.txns[action["txn"]["appId"]] = action["txn"]
+        if "protocol" in action:
+            self.protocol = action["protocol"]
+        if "metaData" in action:
+            self.metadata = action["metaData"]
+        if "domainMetadata" in action:
+            self.domains[action["domainMetadata"]["domain"]] = action["domainMetadata"]
+        if "sidecar" in action:
+            raise ValueError("a checkpoint has files beside it")
 
-    def actions(self, removed_since_ms: int) -> Iterator[dict[str, Any]]:
+    def actions(self, removed_since_ms: int) -> Iterator[Action]:
         """All that there is to say, without files that were removed before a moment."""
         yield {"protocol": self.protocol}
         yield {"metaData": self.metadata}
-        yield from ({"txn": txn} for txn in self.txns.values())
-        yield from ({"domainMetadata": domain} for domain in self.domains.values() if not domain.get("removed"))
-        yield from ({"add": add} for add in self.added.values())
+        yield from (Action(txn=txn) for txn in self.txns.values())
+        yield from (Action(domainMetadata=domain) for domain in self.domains.values() if not domain.get("removed"))
+        yield from (Action(add=add) for add in self.added.values())
         for remove in self.removed.values():
             if int(remove.get("deletionTimestamp") or 0) >= removed_since_ms:
                 yield {"remove": remove}
@@ -108,7 +109,7 @@ class Snapshot:
         return sorted((data_file(add) for add in self.added.values()), key=lambda file: file.path)
 
 
-def data_file(add: dict[str, Any]) -> DataFile:
+def data_file(add: AddFile) -> DataFile:
     """The file of an ``add`` action; one row where the log does not tell: not empty, to be safe."""
     return DataFile(
         path=unquote(add["path"]),  # the log percent-encodes once over the name on disk
@@ -166,7 +167,7 @@ def _bases(names: list[str], last: int) -> Iterator[tuple[int, str] | None]:
     yield None
 
 
-def _read_base(path: Path) -> Iterator[dict[str, Any]]:
+def _read_base(path: Path) -> Iterator[Action]:
     if path.suffix == ".json":
         lines = split_lines(storage.read(path))
         if not lines:
@@ -181,10 +182,10 @@ def _read_base(path: Path) -> Iterator[dict[str, Any]]:
     except pa.ArrowException as error:
         raise ValueError(f"{path.name}: {error}") from None
     for row in rows:
-        yield {kind: _without_nulls(value) for kind, value in row.items() if value is not None}
+        yield cast(Action, {kind: _without_nulls(value) for kind, value in row.items() if value is not None})
 
 
-def _without_nulls(value: Any, *, keep: bool = False) -> Any:
+def _without_nulls(value: object, *, keep: bool = False) -> object:
     """A struct as JSON has it: a field that is null is not there. Among partition values null is a value."""
     if not isinstance(value, dict):
         return value

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate import storage
 from tidegate.errors import DisagreementError, UsageError
+from tidegate.table.log.actions import CommitInfo
 from tidegate.table.log.files import (
     LOG_FOLDER,
     commit_name,
@@ -61,7 +62,7 @@ class TableState:
     """The last batch id per query id, for those asked for that the log knows."""
     schema_json: str
     partition_columns: list[str]
-    metadata: dict[str, Any]
+    metadata: CommitInfo
     """What the newest commit carries: ``tidegate.run_id`` and so on."""
     committed_at_ms: int | None
     """When the newest commit was made, in milliseconds since 1970 UTC; None when its commit file was cleaned away."""
@@ -147,9 +148,10 @@ def glance_at_table(table_path: Path, expected: Mapping[str, Any]) -> TableState
         actions = read_actions(table_path, int(expected["version"]))
     except (OSError, ValueError):
         return None
-    found = {kind: value for action in actions for kind, value in action.items() if kind in ("commitInfo", "txn")}
+    txn = next((action["txn"] for action in reversed(actions) if "txn" in action), None)
+    info = next((action["commitInfo"] for action in reversed(actions) if "commitInfo" in action), None)
     wanted = (expected["query_id"], expected["batch_id"])
-    if (found.get("txn", {}).get("appId"), found.get("txn", {}).get("version")) != wanted or "commitInfo" not in found:
+    if txn is None or info is None or (txn.get("appId"), txn.get("version")) != wanted:
         return None
     return TableState(
         version=int(expected["version"]),
@@ -157,8 +159,8 @@ def glance_at_table(table_path: Path, expected: Mapping[str, Any]) -> TableState
         txns={str(wanted[0]): int(wanted[1])},
         schema_json="",
         partition_columns=[],
-        metadata={key: value for key, value in found["commitInfo"].items() if key not in _OWN_COMMIT_KEYS},
-        committed_at_ms=found["commitInfo"].get("timestamp"),
+        metadata={key: value for key, value in info.items() if key not in _OWN_COMMIT_KEYS},
+        committed_at_ms=info.get("timestamp"),
     )
 
 
@@ -185,7 +187,7 @@ def digest_files(files: Sequence[DataFile]) -> str:
     return hashlib.sha256("\n".join(sorted(file.path for file in files)).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def read_commit_metadata(table_path: Path, version: int) -> dict[str, Any]:
+def read_commit_metadata(table_path: Path, version: int) -> CommitInfo:
     """What the commit of a version carries: ``tidegate.run_id`` and so on; {} when its commit file is not there."""
     try:
         actions = read_actions(table_path, version)

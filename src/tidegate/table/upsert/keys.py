@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -57,7 +56,7 @@ def check_keys(keys: Sequence[str], schema_json: str) -> dict[str, str]:
     return found
 
 
-def read_keys(path: Path, partition: Mapping[str, str | None], types: KeyTypes, groups: Sequence[int]) -> Any:
+def read_keys(path: Path, partition: Mapping[str, str | None], types: KeyTypes, groups: Sequence[int]) -> pa.Table:
     """The keys of the rows in some row groups of a file, as an Arrow table of the columns of ``types``, in order.
 
     A column that is not in the file is a partition column, or one that was added to the table later (NULL).
@@ -76,7 +75,7 @@ def read_keys(path: Path, partition: Mapping[str, str | None], types: KeyTypes, 
     return pa.table(columns)
 
 
-def arrow_type(kind: str) -> Any:
+def arrow_type(kind: str) -> pa.DataType:
     """The Arrow type in which the values of a key column are compared; texts may be more than 2 GB together."""
     if kind.startswith("decimal"):
         precision, _, scale = kind.removeprefix("decimal").strip("()").partition(",")
@@ -95,17 +94,17 @@ class KeyIndex:
     key is ever put together as text, and NULL needs no special case.
     """
 
-    def __init__(self, keys: Any) -> None:
-        self._values: list[Any] = []
-        self._pairs: list[Any] = []
+    def __init__(self, keys: pa.Table) -> None:
+        self._values: list[pa.Array] = []
+        self._pairs: list[pa.Array] = []
         self._number(keys, learn=True)
 
-    def find(self, keys: Any) -> Any:
+    def find(self, keys: pa.Table) -> pa.ChunkedArray:
         """The number of each row's key, NULL for a key that is not known."""
         return self._number(keys, learn=False)
 
-    def _number(self, keys: Any, *, learn: bool) -> Any:
-        total: Any = None
+    def _number(self, keys: pa.Table, *, learn: bool) -> pa.ChunkedArray:
+        total: pa.ChunkedArray | None = None
         for position, column in enumerate(keys.columns):
             if learn:
                 self._values.append(pc.unique(column))
@@ -121,7 +120,7 @@ class KeyIndex:
         return total
 
 
-def find_repeated(keys: Any, numbers: Any, at_most: int = 3) -> list[str]:
+def find_repeated(keys: pa.Table, numbers: pa.ChunkedArray, at_most: int = 3) -> list[str]:
     """A few keys that more than one row has, as a person writes them; ``numbers`` are those of a :class:`KeyIndex`."""
     if len(pc.unique(numbers)) == len(numbers):
         return []
@@ -133,14 +132,14 @@ def find_repeated(keys: Any, numbers: Any, at_most: int = 3) -> list[str]:
     ]
 
 
-def _text(value: Any) -> str:
+def _text(value: pa.Scalar) -> str:
     if not value.is_valid:
         return "NULL"
     shown = repr(value.as_py()) if pa.types.is_large_binary(value.type) else str(value.cast(pa.string()))
     return shown if len(shown) <= 80 else shown[:77] + "..."
 
 
-def join_keys(tables: Iterable[Any], types: KeyTypes) -> Any:
+def join_keys(tables: Iterable[pa.Table], types: KeyTypes) -> pa.Table:
     """Tables of :func:`read_keys` as one; none of them is a table without rows."""
     empty = pa.table({name: pa.array([], arrow_type(kind)) for name, kind in types.items()})
     return pa.concat_tables([empty, *tables])

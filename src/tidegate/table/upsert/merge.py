@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -72,7 +72,7 @@ def fold(batches: Batches, mode: MergeMode, types: KeyTypes, state: Path, folder
             raise _not_unique(batch, list(types), repeated)
     kept: dict[int, list[StagedFile]] = {}
     superseded: dict[int, int] = {}
-    later: Any = None
+    later: pa.Array | None = None
     for batch in sorted(batches, reverse=True):
         gone = _is_in(numbers[batch], later)
         later = _join(later, numbers[batch])
@@ -137,7 +137,7 @@ class _Losing:
 
     path: Path
     partition: Mapping[str, str | None]
-    gone: Any
+    gone: pa.ChunkedArray
     size_bytes: int
 
 
@@ -148,7 +148,7 @@ def _group(files: Sequence[_Losing]) -> list[list[_Losing]]:
     copy with every run.
     """
     groups: list[list[_Losing]] = []
-    open_groups: dict[Any, tuple[list[_Losing], int]] = {}
+    open_groups: dict[tuple[object, bytes], tuple[list[_Losing], int]] = {}
     for file in files:
         schema = pq.read_schema(storage.address(file.path))
         kind = (tuple(sorted(file.partition.items())), schema.serialize().to_pybytes())
@@ -165,16 +165,16 @@ def _group(files: Sequence[_Losing]) -> list[list[_Losing]]:
 class _Bounds:
     """The least and the greatest of the wanted values of a key column, and whether NULL is wanted."""
 
-    least: Any
-    greatest: Any
+    least: pa.Scalar
+    greatest: pa.Scalar
     null: bool
 
     @staticmethod
-    def of(column: Any) -> _Bounds:
+    def of(column: pa.ChunkedArray) -> _Bounds:
         limits = pc.min_max(column)
         return _Bounds(limits["min"], limits["max"], column.null_count > 0)
 
-    def condition(self, name: str, kind: Any) -> Any:
+    def condition(self, name: str, kind: pa.DataType) -> ds.Expression:
         """The bounds as a condition on a column that a file has as ``kind``."""
         column, is_null = ds.field(name), ds.field(name).is_null()
         if not self.least.is_valid:
@@ -183,7 +183,9 @@ class _Bounds:
         return within | is_null if self.null else within
 
 
-def _find_rows(path: Path, file: DataFile, index: KeyIndex, types: KeyTypes, bounds: Mapping[str, _Bounds]) -> Any:
+def _find_rows(
+    path: Path, file: DataFile, index: KeyIndex, types: KeyTypes, bounds: Mapping[str, _Bounds]
+) -> pa.ChunkedArray:
     """A boolean per row of a table's file: whether its key is one of the index. Empty when the footer rules all out."""
     with pq.ParquetFile(storage.address(path)) as parquet:
         schema, metadata = parquet.schema_arrow, parquet.metadata
@@ -205,11 +207,11 @@ def _find_rows(path: Path, file: DataFile, index: KeyIndex, types: KeyTypes, bou
     return pa.chunked_array(parts, pa.bool_())
 
 
-def _keys_of(path: Path, partition: Mapping[str, str | None], types: KeyTypes) -> Any:
+def _keys_of(path: Path, partition: Mapping[str, str | None], types: KeyTypes) -> pa.Table:
     return read_keys(path, partition, types, range(pq.read_metadata(storage.address(path)).num_row_groups))
 
 
-def _drop_rows(files: Sequence[StagedFile], gone: Any, state: Path, folder: Path) -> list[StagedFile]:
+def _drop_rows(files: Sequence[StagedFile], gone: pa.ChunkedArray, state: Path, folder: Path) -> list[StagedFile]:
     """The files of a batch without the rows for which ``gone`` (a boolean per row of all of them) is true."""
     kept = []
     begin = 0
@@ -243,17 +245,17 @@ def _place(partition: Mapping[str, str | None], names: Sequence[str]) -> tuple[s
     return tuple(partition.get(name) or None for name in names)
 
 
-def _is_in(numbers: Any, later: Any) -> Any:
+def _is_in(numbers: pa.ChunkedArray, later: pa.Array | None) -> pa.ChunkedArray:
     if later is None:
         return pa.chunked_array([pa.repeat(False, len(numbers))])
     return pc.is_in(numbers, value_set=later)
 
 
-def _join(later: Any, numbers: Any) -> Any:
+def _join(later: pa.Array | None, numbers: pa.ChunkedArray) -> pa.Array:
     return pc.unique(numbers if later is None else pa.chunked_array([later, *numbers.chunks]))
 
 
-def _count(mask: Any) -> int:
+def _count(mask: pa.ChunkedArray) -> int:
     return int(pc.sum(mask).as_py() or 0)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,7 +14,7 @@ _HELD_BYTES = 64 << 20
 """So much is gathered for one row group: what stays of many small ones would else be as many smaller ones."""
 
 
-def copy_rows(sources: Sequence[tuple[Path, Any]], target: Path) -> None:
+def copy_rows(sources: Sequence[tuple[Path, pa.ChunkedArray]], target: Path) -> None:
     """Write the rows of ``sources`` (files of one schema, each with a boolean per row: whether it stays) to ``target``,
     durably.
 
@@ -25,7 +24,7 @@ def copy_rows(sources: Sequence[tuple[Path, Any]], target: Path) -> None:
     storage.make_folder(target.parent)
     schema = pq.read_schema(storage.address(sources[0][0]))
     with pq.ParquetWriter(storage.address(target), schema, store_schema=False, store_decimal_as_integer=True) as writer:
-        held: list[Any] = []
+        held: list[pa.Table] = []
         size = 0
         for kept in _kept_groups(sources):
             held.append(kept)
@@ -38,7 +37,7 @@ def copy_rows(sources: Sequence[tuple[Path, Any]], target: Path) -> None:
     storage.sync_file(target)
 
 
-def _kept_groups(sources: Sequence[tuple[Path, Any]]) -> Iterator[Any]:
+def _kept_groups(sources: Sequence[tuple[Path, pa.ChunkedArray]]) -> Iterator[pa.Table]:
     """What stays of each row group."""
     for source, keep in sources:
         with pq.ParquetFile(storage.address(source)) as file:
