@@ -14,6 +14,7 @@ import pytest
 
 from tests.storage_calls import KilledHere, StorageCalls, kill
 from tidegate import storage
+from tidegate.errors import TryAgainError
 
 
 def test_a_late_writer_of_an_older_note_changes_nothing(tmp_path: Path) -> None:
@@ -187,3 +188,49 @@ def test_notes_that_were_put_back_stay_away(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(os, "unlink", lambda path, **more: (order.append("unlink"), unlink(path, **more))[1])
     storage.write_note(tmp_path, 3, {"version": 3}, only=True)
     assert order == ["sync", "unlink", "sync"]
+
+
+def test_what_is_not_there_is_an_empty_list(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    assert (storage.list_names(gone), storage.list_folder(gone), storage.list_folders(gone)) == ([], [], [])
+    assert storage.list_tree(gone) == [] and not storage.has_name(gone, lambda name: True)
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(NotADirectoryError):  # to take it for an empty folder would hide what is wrong
+        storage.list_names(tmp_path / "file")
+
+
+def test_listings_hide_what_is_hidden_unless_it_is_asked_for(tmp_path: Path) -> None:
+    names = ["b/part-2.parquet", "a/.part-1.parquet", "a/part-1.parquet", "c.json", ".c.json.tmp"]
+    for name in names:
+        storage.replace(tmp_path / name, b"x")
+    assert storage.list_folder(tmp_path, "[!.]*.json") == [tmp_path / "c.json"]
+    assert storage.list_folder(tmp_path) == [tmp_path / "a", tmp_path / "b", tmp_path / "c.json"]
+    assert storage.list_folders(tmp_path) == [tmp_path / "a", tmp_path / "b"]
+    assert storage.list_tree(tmp_path) == sorted(tmp_path / name for name in names)
+    assert storage.list_tree(tmp_path, "part-*") == [tmp_path / "a/part-1.parquet", tmp_path / "b/part-2.parquet"]
+
+
+def test_a_file_that_could_not_be_written_whole_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced = Synced(monkeypatch)
+    with storage.create(tmp_path / "folder" / "file") as handle:
+        handle.write(b"whole")
+    assert synced.paths[-2:] == [str(tmp_path / "folder" / "file"), str(tmp_path / "folder")]
+    with pytest.raises(FileExistsError), storage.create(tmp_path / "folder" / "file"):
+        pass
+    assert storage.read(tmp_path / "folder" / "file") == b"whole"
+    with pytest.raises(TryAgainError, match="DISK_FULL"), storage.create(tmp_path / "other") as handle:
+        handle.write(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert not storage.exists(tmp_path / "other")
+
+
+def test_a_second_name_is_given_once(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"x")
+    storage.link(tmp_path / "a", tmp_path / "b")
+    storage.link(tmp_path / "a", tmp_path / "b")
+    assert storage.is_same(tmp_path / "a", tmp_path / "b")
+    storage.remove(tmp_path / "a")
+    storage.link(tmp_path / "a", tmp_path / "b")  # killed and called again: what it was for is done
+    storage.remove(tmp_path / "b")
+    with pytest.raises(FileNotFoundError):
+        storage.link(tmp_path / "a", tmp_path / "b")
