@@ -99,7 +99,7 @@ def admit(
     ledger.drop_linked(source_name, [row.path for row, _ in not_there])
     gone += [{"path": shown_path(row.path), "why": why} for row, why in not_there]
     links = [row.link for row in rows if row.path in placed]
-    _sync_folders(intake, links)
+    storage.sync_names_above((intake / link for link in links), intake.parents[1])
     return Admitted(tuple(links), tuple(gone))
 
 
@@ -178,7 +178,7 @@ def restore_links(
             there = _stat(link)
         if row.until is None and there != (row.size, row.mtime_ns):
             changed.append(row.path)
-    _sync_folders(intake, links)
+    storage.sync_names_above((intake / link for link in links), intake.parents[1])
     return Restored(tuple(links), tuple(lost), tuple(changed))
 
 
@@ -367,15 +367,6 @@ def _stat(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return (found.st_size, found.st_mtime_ns) if stat.S_ISREG(found.st_mode) else None
-
-
-def _sync_folders(intake: Path, links: Sequence[str]) -> None:
-    if links:
-        state = intake.parents[1]
-        inside = {(intake / link).parent for link in links}
-        folders = {above for folder in inside for above in (folder, *folder.parents) if above.is_relative_to(state)}
-        for folder in sorted(folders, reverse=True):
-            storage.sync_folder(folder)
 
 
 def _prune(folder: Path, intake: Path) -> None:
