@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from importlib.metadata import PackageNotFoundError, version
 
-from tidegate.errors import UsageError
+from tidegate.errors import UsageError, catalogue
 
 EXTRAS = {
     "pyspark": ("spark", "Spark"),
@@ -33,12 +33,8 @@ def explain_missing(error: BaseException) -> UsageError | None:
 
 def missing_extra(module: str, extra: str, what: str) -> UsageError:
     """The error for a package that is not installed, with the command that installs it."""
-    return UsageError(
-        "EXTRA_MISSING",
-        f"{what} is needed for this, and the Python package `{module}` is not installed",
-        where="the Python environment that runs tidegate",
-        next_run="is refused again; nothing was read or written",
-        fix=f'pip install "tidegate[{extra}]"',
+    return catalogue.EXTRA_MISSING(
+        where="the Python environment that runs tidegate", subject=what, module=module, extra=extra
     )
 
 
@@ -60,10 +56,6 @@ def check_spark() -> None:
         raise missing_extra("pyspark", *EXTRAS["pyspark"])
     if (pair := find_differing_pair()) is not None:
         spark, client = pair
-        raise UsageError(
-            "SPARK_VERSIONS_DIFFER",
-            f"pyspark {spark} and pyspark-client {client} overwrite each other's files",
-            where="the Python environment that runs tidegate",
-            next_run="is refused again; nothing was read",
-            fix=f'pip install --force-reinstall --no-deps "pyspark=={client}" "pyspark-client=={client}"',
+        raise catalogue.SPARK_VERSIONS_DIFFER(
+            where="the Python environment that runs tidegate", spark=spark, client=client
         )

@@ -42,7 +42,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from tidegate import storage
-from tidegate.errors import TryAgainError
+from tidegate.errors import TryAgainError, catalogue
 from tidegate.process.machine import find_whereabouts, is_dead, now_text, read_boot_id, read_clock, read_process_start
 from tidegate.project import PipelinePaths
 
@@ -350,13 +350,7 @@ def _held(paths: PipelinePaths, found: _Found) -> TryAgainError:
         what = f"pipeline {paths.name} is being written by {who}, since {record.get('acquired_at')}"
         ends = f"expires in {found.left_seconds:.0f} s unless it gives a sign of life"
         fix = f"wait for run {run_id} to end, or stop it; then run again"
-    return TryAgainError(
-        "LEASE_HELD",
-        f"{what}; {ends}",
-        where=str(_token_path(paths.lease, found.number)),
-        next_run="starts as soon as the lease is free; a holder that died is replaced without a person",
-        fix=fix,
-    )
+    return catalogue.LEASE_HELD(where=str(_token_path(paths.lease, found.number)), holder=what, ends=ends, fix=fix)
 
 
 def _lost(paths: PipelinePaths, token: str) -> TryAgainError:
@@ -368,10 +362,4 @@ def _lost(paths: PipelinePaths, token: str) -> TryAgainError:
     else:
         who = f"run {found.record.get('run_id')} (tidegate {found.record.get('command')})"
         now = f"{who} took it over as token {found.number}"
-    return TryAgainError(
-        "LEASE_LOST",
-        f"pipeline {paths.name}: this process no longer holds lease token {_number(token)}; {now}",
-        where=str(paths.lease),
-        next_run="goes on from what is staged; this process has changed nothing that a reader sees",
-        fix=f"tidegate status {paths.name}",
-    )
+    return catalogue.LEASE_LOST(where=str(paths.lease), pipeline=paths.name, token=_number(token), holder=now)

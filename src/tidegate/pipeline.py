@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tidegate.errors import UsageError
+from tidegate.errors import UsageError, catalogue
 from tidegate.project import Project
 from tidegate.spec.checks import check_pipeline
 from tidegate.spec.document import Document, KeyPath, parse_document
@@ -21,13 +21,7 @@ def check_name(name: str) -> str:
     if isinstance(name, str) and _NAME.fullmatch(name):
         return name
     shown = repr(name)
-    raise UsageError(
-        "BAD_NAME",
-        f"{shown if len(shown) <= 80 else shown[:77] + '...'} cannot be the name of a pipeline",
-        where="the pipeline's name",
-        next_run="is refused again",
-        fix="use 3 to 63 lower-case letters, digits and _, a letter first",
-    )
+    raise catalogue.BAD_NAME(where="the pipeline's name", name=shown if len(shown) <= 80 else shown[:77] + "...")
 
 
 def list_pipelines(project: Project) -> list[str]:
@@ -101,10 +95,9 @@ def _is_noted(document: Document, path: KeyPath) -> bool:
 def _no_such_pipeline(project: Project, name: str) -> UsageError:
     known = list_pipelines(project)
     nearest = name_nearest(name, known)
-    return UsageError(
-        "NO_SUCH_PIPELINE",
-        f"there is no pipeline {name!r}; there are: {', '.join(known) or 'none'}",
+    return catalogue.NO_SUCH_PIPELINE(
         where=f"jobs/{name}/pipeline.yaml",
-        next_run="is refused again",
+        name=name,
+        known=", ".join(known) or "none",
         fix=f"write {nearest}, or make it: tidegate new {name}" if nearest else f"tidegate new {name}",
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from tidegate import storage
-from tidegate.errors import UsageError
+from tidegate.errors import catalogue
 from tidegate.spec.document import Document, parse_document
 from tidegate.spec.environment import fill_from_environment
 from tidegate.spec.faults import STORAGE_NOT_SUPPORTED, SpecError
@@ -339,19 +339,11 @@ def load_project(folder: Path | str | None = None, environment: Mapping[str, str
     root = _find_root(folder)
     unusable = describe_unusable_path(str(root))
     if unusable:
-        raise UsageError(
-            "BAD_PROJECT_PATH",
-            f"the path of the project {unusable}: {str(root)!r}",
-            where=str(root).replace("\n", "\\n"),
-            next_run="is refused again",
-            fix="move the project to a folder with a plain name",
-        )
+        raise catalogue.BAD_PROJECT_PATH(where=str(root).replace("\n", "\\n"), unusable=unusable, root=str(root))
     try:
         data = (root / PROJECT_FILE).read_bytes()
     except OSError as error:
-        raise UsageError(
-            "BAD_PROJECT", f"{PROJECT_FILE} cannot be read: {error.strerror}", where=str(root / PROJECT_FILE)
-        ) from error
+        raise catalogue.BAD_PROJECT(where=str(root / PROJECT_FILE), strerror=error.strerror) from error
     document = parse_document(data, PROJECT_FILE)
     spec = _check_project(document, root, os.environ if environment is None else environment)
     if document.faults or spec is None:
@@ -366,13 +358,7 @@ def _find_root(folder: Path | str | None) -> Path:
         if (candidate / PROJECT_FILE).is_file():
             return candidate
     reach = "" if folder is not None else " nor in any folder above it"
-    raise UsageError(
-        "NO_PROJECT",
-        f"there is no {PROJECT_FILE} in {start}{reach}",
-        where=str(start),
-        next_run="is refused again",
-        fix="make a project first: tidegate init DIR; where there is one, go to its folder or use --project DIR",
-    )
+    raise catalogue.NO_PROJECT(where=str(start), start=start, reach=reach)
 
 
 def _check_project(document: Document, root: Path, environment: Mapping[str, str]) -> ProjectSpec | None:

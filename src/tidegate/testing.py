@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from tidegate.driver.packages import find_packages
-from tidegate.errors import TidegateError, UsageError
+from tidegate.errors import TidegateError, catalogue
 from tidegate.pipeline import load_pipeline
 from tidegate.project import PipelinePaths, Project, load_project
 from tidegate.run.steps import run_pipeline
@@ -78,12 +78,7 @@ class _Bench:
         columns = {source: list_columns(one) for source, one in spec.sources.items()}
         unknown = [source for source, found in columns.items() if found is None]
         if unknown:
-            raise UsageError(
-                "NO_SCHEMA",
-                f"the columns of {', '.join(unknown)} are not known without reading it",
-                where=f"jobs/{name}/pipeline.yaml",
-                fix="write its schema",
-            )
+            raise catalogue.NO_SCHEMA(where=f"jobs/{name}/pipeline.yaml", sources=", ".join(unknown))
         self.name = name
         self.ddl = {
             source: ", ".join(f"`{column.name.replace('`', '``')}` {column.type}" for column in found or ())
@@ -118,11 +113,8 @@ class _Bench:
         """Offer the rows and run."""
         foreign = set(rows) - set(self.ddl)
         if foreign:
-            raise UsageError(
-                "NO_SUCH_SOURCE",
-                f"delivery {number} has rows for {', '.join(sorted(foreign))}; the sources are: {', '.join(self.ddl)}",
-                where="run_on_rows",
-                fix="use the names of the sources",
+            raise catalogue.NO_SUCH_SOURCE(
+                where="run_on_rows", number=number, unknown=", ".join(sorted(foreign)), sources=", ".join(self.ddl)
             )
         for source, new in rows.items():
             if new:
@@ -153,11 +145,8 @@ class _Bench:
         names = {one.name.lower(): one.name for one in schema}
         for row in rows:
             if foreign := [key for key in row if key.lower() not in names]:
-                raise UsageError(
-                    "NO_SUCH_COLUMN",
-                    f"a row of {source} has {', '.join(foreign)}; the columns are: {', '.join(names.values())}",
-                    where="run_on_rows",
-                    fix="correct the row, or the schema",
+                raise catalogue.NO_SUCH_COLUMN(
+                    where="run_on_rows", source=source, unknown=", ".join(foreign), columns=", ".join(names.values())
                 )
         values = [[{key.lower(): value for key, value in row.items()}.get(name) for name in names] for row in rows]
         written = self.root / "offered" / f"{source}-{number}"

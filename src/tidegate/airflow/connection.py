@@ -6,7 +6,7 @@ import json
 import os
 from typing import TYPE_CHECKING
 
-from tidegate.errors import UsageError
+from tidegate.errors import catalogue
 from tidegate.spec.master import MASTER_FORMS, parse_master
 
 if TYPE_CHECKING:
@@ -22,19 +22,13 @@ def load_connection(conn_id: str) -> Connection:
     except AirflowNotFoundException:
         if f"AIRFLOW_CONN_{conn_id.upper()}" in os.environ:
             # Airflow takes a variable that it cannot parse for no connection at all. The text may hold a password.
-            raise _refuse(
-                "SPARK_CONNECTION_MALFORMED",
-                f"the environment's AIRFLOW_CONN_{conn_id.upper()} is neither a JSON connection nor a URI",
-                conn_id,
+            raise catalogue.SPARK_CONNECTION_UNREADABLE(
+                where="spark.connection in tidegate.yaml", conn_id=conn_id, variable=conn_id.upper()
             ) from None
-        raise _refuse(
-            "SPARK_CONNECTION_MISSING",
-            f"Airflow has no connection {conn_id!r}; the provider would take `yarn` in its place, tidegate does not",
-            conn_id,
-        ) from None
+        raise catalogue.SPARK_CONNECTION_MISSING(where="spark.connection in tidegate.yaml", conn_id=conn_id) from None
     except (ValueError, TypeError) as exc:
-        raise _refuse(
-            "SPARK_CONNECTION_MALFORMED", f"connection {conn_id!r} cannot be parsed ({type(exc).__name__})", conn_id
+        raise catalogue.SPARK_CONNECTION_MALFORMED(
+            where="spark.connection in tidegate.yaml", conn_id=conn_id, error=type(exc).__name__
         ) from None
 
 
@@ -55,40 +49,24 @@ def resolve_master(connection: Connection) -> str:
     try:
         parse_master(master)
     except ValueError:
-        raise _refuse(
-            "SPARK_CONNECTION_MALFORMED",
-            f"connection {conn_id!r} (type {connection.conn_type!r}) gives the master {_shorten(master)!r}, "
-            f"which is none of {MASTER_FORMS}",
-            conn_id,
+        raise catalogue.SPARK_CONNECTION_MASTER(
+            where="spark.connection in tidegate.yaml",
+            conn_id=conn_id,
+            conn_type=connection.conn_type,
+            master=_shorten(master),
+            master_forms=MASTER_FORMS,
         ) from None
     try:
         extra = json.loads(connection.extra) if connection.extra else {}
     except ValueError:
         extra = None
     if not isinstance(extra, dict):
-        raise _refuse(
-            "SPARK_CONNECTION_MALFORMED", f"the extra of connection {conn_id!r} is not a JSON object", conn_id
-        )
+        raise catalogue.SPARK_CONNECTION_EXTRA(where="spark.connection in tidegate.yaml", conn_id=conn_id)
     if extra.get("deploy-mode") not in (None, "", "client"):
-        raise _refuse(
-            "SPARK_DEPLOY_MODE",
-            f"connection {conn_id!r} asks for deploy-mode {_shorten(str(extra['deploy-mode']))!r}; only client is "
-            "possible, because a driver elsewhere would outlive a killed task (and a standalone cluster runs no Python "
-            "driver at all)",
-            conn_id,
+        raise catalogue.SPARK_DEPLOY_MODE(
+            where="spark.connection in tidegate.yaml", conn_id=conn_id, deploymode=_shorten(str(extra["deploy-mode"]))
         )
     return master
-
-
-def _refuse(code: str, message: str, conn_id: str) -> UsageError:
-    return UsageError(
-        code,
-        message,
-        where="spark.connection in tidegate.yaml",
-        next_run="is refused as well, until the connection is right",
-        fix=f"airflow connections delete {conn_id}; "
-        f"airflow connections add {conn_id} --conn-type spark --conn-host 'local[*]'",
-    )
 
 
 def _shorten(text: str) -> str:

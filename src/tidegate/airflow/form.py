@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate.errors import UsageError
+from tidegate.errors import UsageError, catalogue
 
 ACCEPT_LOSS_MAX_LENGTH = 500
 ACCEPT_LOSS_PATTERN = r"^[^\x00-\x1f\x7f]+$"
@@ -79,10 +79,4 @@ def _quote(key: Any) -> str:
 
 
 def _refuse(message: str) -> UsageError:
-    return UsageError(
-        "TRIGGER_FORM_REFUSED",
-        message,
-        where="conf of the DAG run",
-        next_run="reads as if this one had not been; nothing was read",
-        fix=f'trigger again with {{}} or {{"{ACCEPT_LOSS}": "<reason>"}} as conf',
-    )
+    return catalogue.TRIGGER_FORM_REFUSED(where="conf of the DAG run", message=message)

@@ -18,7 +18,7 @@ from airflow.providers.common.compat.sdk import AirflowException
 from tidegate.airflow.connection import load_connection, resolve_master
 from tidegate.driver.progress import describe_event, parse_marker
 from tidegate.driver.submit import find_spark_submit, format_properties
-from tidegate.errors import TryAgainError, UsageError
+from tidegate.errors import TryAgainError, catalogue
 from tidegate.process.tree import bind_to_parent, end_tree
 from tidegate.spec.secrets import sounds_secret
 
@@ -39,21 +39,15 @@ class DriverHook(SparkSubmitHook):
         except (RuntimeError, NameError):  # the provider leaves a name out when the import fails
             if not self.master.startswith("k8s://"):
                 raise
-            raise UsageError(
-                "SPARK_KUBERNETES_MISSING",
-                f"connection {conn_id!r} is for {self.master}, and Airflow's Spark provider needs the Python package "
-                "`kubernetes` for that",
-                where="the environment of Airflow",
-                next_run="is refused again",
-                fix="install `kubernetes` beside Airflow (apache-airflow-providers-apache-spark[cncf.kubernetes])",
+            raise catalogue.SPARK_KUBERNETES_MISSING(
+                where="the environment of Airflow", conn_id=conn_id, master=self.master
             ) from None
         if self._connection["master"] != self.master:
-            raise UsageError(
-                "SPARK_CONNECTION_MALFORMED",
-                f"connection {conn_id!r} is read as {self.master!r} here and as {self._connection['master']!r} by the "
-                "Spark provider",
+            raise catalogue.SPARK_CONNECTION_AMBIGUOUS(
                 where="spark.connection in tidegate.yaml",
-                fix="write the connection as JSON, with the whole master in host",
+                conn_id=conn_id,
+                master=self.master,
+                provider_master=self._connection["master"],
             )
         self._settings_fd: int | None = None
         self._driver_log: TextIO | None = None
@@ -131,12 +125,7 @@ class DriverHook(SparkSubmitHook):
             return [find_spark_submit()]
         found = shutil.which(binary)
         if found is None:
-            raise UsageError(
-                "SPARK_SUBMIT_MISSING",
-                f"{binary}, which connection {self._conn_id!r} asks for, is not on PATH",
-                where="the Airflow worker",
-                fix="take spark-binary out of the connection's extra, or install it",
-            )
+            raise catalogue.SPARK_BINARY_MISSING(where="the Airflow worker", binary=binary, conn_id=self._conn_id)
         return [found]
 
     def _build_spark_common_args(self) -> list[str]:
@@ -160,12 +149,7 @@ class DriverHook(SparkSubmitHook):
 
 def was_killed() -> TryAgainError:
     """What a task ends with that was told to stop."""
-    return TryAgainError(
-        "KILLED",
-        "the task was told to stop (SIGTERM), its driver was ended",
-        next_run="goes on where this one was stopped; nothing is lost",
-        fix="clear the task, or wait for the next tick",
-    )
+    return catalogue.DRIVER_TASK_KILLED()
 
 
 def driver_environment(env_vars: Mapping[str, str]) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tidegate.errors import UsageError
+from tidegate.errors import catalogue
 from tidegate.project import PROJECT_FILE
 
 PROJECT_VARIABLE = "TIDEGATE_PROJECT"
@@ -23,12 +23,7 @@ def find_project(caller: str, project_dir: str | os.PathLike[str] | None = None)
             return folder
     if os.environ.get(PROJECT_VARIABLE):
         return Path(os.environ[PROJECT_VARIABLE]).resolve()
-    raise UsageError(
-        "PROJECT_NOT_FOUND",
-        f"no {PROJECT_FILE} at or above {Path(caller).parent}, and {PROJECT_VARIABLE} is not set",
-        where=caller,
-        fix=f"put the DAG file into a project, or set {PROJECT_VARIABLE}, or build_dag(name, project_dir=...)",
-    )
+    raise catalogue.PROJECT_NOT_FOUND(where=caller, project_file=PROJECT_FILE, parent=Path(caller).parent)
 
 
 def find_served_project() -> Path:

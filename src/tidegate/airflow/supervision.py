@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 
-from tidegate.errors import TryAgainError
+from tidegate.errors import catalogue
 from tidegate.process.tree import die_with_parent
 
 STOP_SECONDS = 3.5
@@ -36,9 +36,4 @@ def stop_python_step() -> None:
     timer = threading.Timer(STOP_SECONDS, os.kill, (os.getpid(), signal.SIGKILL))
     timer.daemon = True
     timer.start()
-    raise TryAgainError(
-        "KILLED",
-        "the task was told to stop (SIGTERM)",
-        next_run="finishes what was begun; nothing is lost and nothing is doubled",
-        fix="clear the task, or wait for the next tick",
-    )
+    raise catalogue.PYTHON_TASK_KILLED()

@@ -16,7 +16,7 @@ from typing import Any
 from tidegate.audit.engine import EngineName, RuleResult
 from tidegate.audit.engine_values import EngineRule, tidy_observed
 from tidegate.audit.gx_import import import_gx
-from tidegate.errors import DefectError, UsageError
+from tidegate.errors import catalogue
 
 _RESULT_FORMAT = {"result_format": "BASIC", "partial_unexpected_count": 0}
 _INDEX = "tidegate_rule_index"
@@ -76,22 +76,13 @@ def judge_batch(batch: Any, rules: Sequence[EngineRule]) -> list[RuleResult]:
     expectations = [build_expectation(rule, index) for index, rule in enumerate(rules)]
     suite = gx.ExpectationSuite(name="increment", expectations=expectations)
     if len(suite.expectations) != len(rules):
-        raise DefectError(
-            "GX_DROPPED_RULES",
-            f"Great Expectations kept {len(suite.expectations)} of {len(rules)} rules",
-            next_run="judges the same increment again",
-            fix="look for two rules that are the same but for their name",
-        )
+        raise catalogue.GX_DROPPED_RULES(kept=len(suite.expectations), rules=len(rules))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         report = batch.validate(suite, result_format=_RESULT_FORMAT)
     answers = {answer.expectation_config.meta.get(_INDEX): answer for answer in report.results}
     if len(report.results) != len(rules) or set(answers) != set(range(len(rules))):
-        raise DefectError(
-            "GX_LEFT_OUT_RESULTS",
-            f"Great Expectations gave {len(report.results)} results for {len(rules)} rules",
-            next_run="judges the same increment again",
-        )
+        raise catalogue.GX_LEFT_OUT_RESULTS(results=len(report.results), rules=len(rules))
     return [_read_answer(rule, answers[index]) for index, rule in enumerate(rules)]
 
 
@@ -105,12 +96,11 @@ def build_expectation(engine_rule: EngineRule, index: int) -> Any:
         implementation = get_expectation_impl(rule.type)
         return implementation(**engine_rule.kwargs, severity=rule.severity, meta={_INDEX: index})
     except Exception as error:
-        raise UsageError(
-            "BAD_SUITE",
-            f"Great Expectations refuses rule {rule.rule!r} ({rule.type}): {' '.join(str(error).split())}",
+        raise catalogue.BAD_SUITE(
             where=f"line {rule.line} of the suite" if rule.line else None,
-            next_run="is refused again",
-            fix="correct the rule's kwargs",
+            rule=rule.rule,
+            rule_type=rule.type,
+            error=" ".join(str(error).split()),
         ) from None
 
 
@@ -118,19 +108,16 @@ def _read_answer(engine_rule: EngineRule, answer: Any) -> RuleResult:
     rule = engine_rule.rule
     info = answer.exception_info or {}
     if info.get("raised_exception") or (info and "raised_exception" not in info):
-        raise UsageError(
-            "RULE_NOT_EVALUATED",
-            f"rule {rule.rule!r} ({rule.type}) could not be evaluated: {_find_complaint(info)}",
+        raise catalogue.RULE_NOT_EVALUATED(
             where=f"line {rule.line} of the suite" if rule.line else None,
-            next_run="judges the same increment again and stops at the same rule",
-            fix="correct the rule, then run again: the increment is kept",
+            rule=rule.rule,
+            rule_type=rule.type,
+            info=_find_complaint(info),
         )
     figures = answer.result or {}
     count = figures.get("unexpected_count") if rule.level == "row" else None
     if rule.level == "row" and count is None:
-        raise DefectError(
-            "GX_LEFT_OUT_RESULTS", f"Great Expectations gave no count of offending rows for rule {rule.rule!r}"
-        )
+        raise catalogue.GX_LEFT_OUT_COUNT(rule=rule.rule)
     observed = None if rule.type in _LISTS_OF_ROW_VALUES or rule.level == "row" else figures.get("observed_value")
     return RuleResult(
         rule=rule.rule,

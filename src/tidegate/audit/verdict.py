@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from tidegate.audit.engine import RuleResult
 from tidegate.audit.suite import SuiteSpec
-from tidegate.errors import DefectError
+from tidegate.errors import catalogue
 from tidegate.spec.models import QualitySpec
 from tidegate.words import count_of
 
@@ -178,11 +178,7 @@ def decide_verdict(
     """
     rules = suite.rules if suite else ()
     if [result.rule for result in results] != [rule.rule for rule in rules]:
-        raise DefectError(
-            "RESULTS_DO_NOT_FIT",
-            f"{len(results)} results for the {len(rules)} rules of the suite {suite.name if suite else None!r}",
-            next_run="judges the same increment again",
-        )
+        raise catalogue.RESULTS_DO_NOT_FIT(results=len(results), rules=len(rules), suite=suite.name if suite else None)
     failed = []
     for rule, result in zip(rules, results, strict=True):
         if rule.quarantine and result.unexpected_count:

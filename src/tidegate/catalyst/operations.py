@@ -23,7 +23,7 @@ from tidegate.catalyst.plans import (
 )
 from tidegate.catalyst.trace import Step
 from tidegate.driver.spark_text import first_lines
-from tidegate.errors import UsageError
+from tidegate.errors import UsageError, catalogue
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -142,13 +142,7 @@ def _place_in_sql(path: Path, operation: str) -> str:
 
 def unsupported(operation: str, mode: str, why: str, where: str, fix: str) -> UsageError:
     """The error for an operation that cannot work."""
-    return UsageError(
-        "UNSUPPORTED_OPERATION",
-        f"{operation} cannot work in a streaming query with output_mode: {mode}: {why}",
-        where=where,
-        next_run="fails again; nothing was started or read",
-        fix=fix,
-    )
+    return catalogue.UNSUPPORTED_OPERATION(where=where, operation=operation, mode=mode, why=why, fix=fix)
 
 
 def describe_refusal(error: BaseException) -> tuple[str, str, str] | None:

@@ -16,7 +16,7 @@ import typer
 
 from tidegate import __version__
 from tidegate.cli.grouped import DECIDE, LOOK, REPAIR, START, STEPS, GroupedCommands
-from tidegate.errors import TidegateError, TryAgainError, UsageError
+from tidegate.errors import TidegateError, TryAgainError, catalogue
 
 if TYPE_CHECKING:
     from tidegate.driver.submit import SubmitPlan
@@ -123,13 +123,7 @@ def _stop(signum: int, frame: FrameType | None) -> None:
 
 
 def _stopped(how: str) -> TryAgainError:
-    return TryAgainError(
-        "STOPPED",
-        f"the command was stopped ({how})",
-        where=f"project {_state['project'] or Path.cwd()}",
-        next_run="goes on where this one stopped; nothing is lost or doubled",
-        fix="run it again",
-    )
+    return catalogue.COMMAND_STOPPED(where=f"project {_state['project'] or Path.cwd()}", how=how)
 
 
 def _project() -> Project:
@@ -231,17 +225,10 @@ def new(
 
     project = _project()
     if format_ is not None and format_ not in FORMATS.values():
-        raise UsageError(
-            "BAD_FORMAT", f"--format: {format_!r} is not a format", fix="json, csv, text, parquet, orc or avro"
-        )
+        raise catalogue.UNKNOWN_FORMAT(format=format_)
     topic = from_.removeprefix("kafka:") if from_ is not None and from_.startswith("kafka:") else None
     if topic is not None and format_ not in (None, "json"):
-        raise UsageError(
-            "BAD_FORMAT",
-            f"--format {format_}: the columns of a topic are inferred from JSON records only",
-            next_run="is refused again; nothing was written",
-            fix="leave --format out, or write the source by hand: docs/how-to/kafka.md",
-        )
+        raise catalogue.TOPIC_FORMAT(format=format_)
     if topic is not None:
         written = new_topic_pipeline(project, name, topic)
     elif from_ is None and not bare and format_ is None:
@@ -359,12 +346,7 @@ def run(
         _step(lambda: _run_one(project, names[0], chosen, accept_loss), project, names[0], chosen, json_)
         return
     if accept_loss is not None:
-        raise UsageError(
-            "ONE_AT_A_TIME",
-            f"--accept-loss gives up records of one pipeline, and {len(names)} were named",
-            next_run="is not touched; nothing was run",
-            fix='name one: tidegate run NAME --accept-loss "..."',
-        )
+        raise catalogue.ONE_AT_A_TIME(number=len(names))
     code = _run_several(project, list(dict.fromkeys(names)), chosen, json_)
     if code:
         raise typer.Exit(code)
@@ -419,15 +401,11 @@ def stream(
     from tidegate.spec.models import parse_duration
 
     if continuous is not None:
-        raise UsageError(
-            "NOT_SUPPORTED_YET",
-            "--continuous: Spark's continuous processing has no batches that could be checked and published as a whole",
-            fix=f"tidegate stream {name}, which publishes within seconds; each batch exactly once",
-        )
+        raise catalogue.NOT_SUPPORTED_YET(name=name)
     try:
         seconds = None if every is None else parse_duration(every)
     except ValueError as error:
-        raise UsageError("BAD_DURATION", f"--every: {error}", fix='write --every "10 seconds"') from error
+        raise catalogue.BAD_DURATION(error=error) from error
     project = _project()
     submit = partial(_submit, then_audit=project.suite_path(name).exists())
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from tidegate import storage
 from tidegate.driver.jvm_archive import default_cache_dir
 from tidegate.driver.packages import MIRROR, choose_mirror, is_whole_jar, run_ivy, sum_file
-from tidegate.errors import TryAgainError, UsageError
+from tidegate.errors import catalogue
 from tidegate.extras import EXTRAS, missing_extra
 from tidegate.spec.models import PackageSpec
 from tidegate.spec.packages import name_file
@@ -55,12 +55,8 @@ def list_connector(spark: str | None = None) -> list[ConnectorJar]:
     sections = read_sections(files("tidegate.jars").joinpath("kafka.lock").read_text(encoding="utf-8"))
     found = sections.get(".".join(spark.split(".")[:2]))
     if found is None:
-        raise UsageError(
-            "KAFKA_JARS_UNKNOWN",
-            f"this tidegate does not know the Kafka jars of Spark {spark}; it knows those of {', '.join(sections)}",
-            where="the Python environment that runs tidegate",
-            next_run="is refused again; nothing was read",
-            fix="install another pyspark, or set TIDEGATE_JARS to a folder that has the jars",
+        raise catalogue.KAFKA_JARS_UNKNOWN(
+            where="the Python environment that runs tidegate", spark=spark, sections=", ".join(sections)
         )
     return found
 
@@ -138,22 +134,16 @@ def _fetch_one(folder: Path, jar: ConnectorJar, mirror: str | None) -> None:
         log = run_ivy(Path(scratch), jar.coordinates, mirror)
         path = Path(scratch) / jar.file_name
         if not is_whole_jar(path):
-            raise TryAgainError(
-                "KAFKA_JARS_NOT_FETCHED",
-                f"{jar.coordinates} could not be fetched: {_tell(log)}",
-                where=str(folder),
-                next_run="tries again; what arrived is kept, and nothing was read",
-                fix=f"`tidegate jars` tries again: a proxy goes into JAVA_TOOL_OPTIONS, a mirror into {MIRROR}; "
-                f"without a network, {by_hand}",
+            raise catalogue.KAFKA_JARS_NOT_FETCHED(
+                where=str(folder), coordinates=jar.coordinates, log=_tell(log), mirror=MIRROR, by_hand=by_hand
             )
         if not _is_good(path, jar):
-            raise UsageError(
-                "KAFKA_JARS_DIFFER",
-                f"what was sent as {jar.coordinates} is not the listed file: its sha256 is {sum_file(path)}, and that "
-                f"of the list {jar.sha256}",
+            raise catalogue.KAFKA_JARS_DIFFER(
                 where="what the registry sent, which was not kept",
-                next_run="is refused again; nothing was read",
-                fix=f"do not use that registry; {by_hand}",
+                coordinates=jar.coordinates,
+                found=sum_file(path),
+                sha256=jar.sha256,
+                by_hand=by_hand,
             )
         storage.sync_file(path)
         storage.move(path, folder / jar.file_name)

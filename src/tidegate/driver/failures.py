@@ -9,7 +9,12 @@ from pathlib import Path
 
 from tidegate.driver.causes import Cause, read_causes
 from tidegate.driver.spark_text import first_lines
-from tidegate.errors import DefectError, DisagreementError, SourceLostError, TidegateError, TryAgainError, UsageError
+from tidegate.errors import (
+    TidegateError,
+    TryAgainError,
+    UsageError,
+    catalogue,
+)
 from tidegate.sources.values.readable_values import NOT_UTF8
 from tidegate.storage import disk_full, name_cause, not_permitted
 
@@ -95,12 +100,8 @@ def explain(
         or _explain_value(causes, str(error), name, job_folder)
         or _explain_vanished(error, causes)
         or _explain_partition(causes, name)
-        or DefectError(
-            "INGEST_FAILED",
-            first_lines(error, 1500),
-            where=f"{type(error).__name__} in the ingest driver of {name}",
-            next_run="reads the same batch again; nothing is lost",
-            fix="the Spark log above has the whole trace; correct the cause, or report it, then run again",
+        or catalogue.INGEST_FAILED(
+            where=f"{type(error).__name__} in the ingest driver of {name}", error=first_lines(error, 1500)
         )
     )
 
@@ -110,13 +111,7 @@ def _explain_memory(causes: Sequence[Cause], name: str) -> UsageError | None:
     told = next((one for one in causes if one.kind in _MEMORY_ERRORS), None)
     if told is None:
         return None
-    return UsageError(
-        "OUT_OF_MEMORY",
-        f"Spark ran out of memory: {told.text[:200]}",
-        where=f"pipeline {name}",
-        next_run="reads the same batch again, and fails again with the same memory; nothing is lost",
-        fix=f"raise `spark.driver.memory` (on a cluster `spark.executor.memory`), then `tidegate run {name}`",
-    )
+    return catalogue.SPARK_OUT_OF_MEMORY(where=f"pipeline {name}", error=told.text[:200], name=name)
 
 
 def _named_paths(causes: Sequence[Cause], state: Path) -> list[Path]:
@@ -135,13 +130,7 @@ def _explain_storage(error: BaseException, causes: Sequence[Cause], name: str, s
         # A folder that cannot have its name, Hadoop reports in the words of one that may not be made.
         return _explain_partition(causes, name) or not_permitted(_named_paths(causes, state), state)
     if any(one.condition.startswith("CONCURRENT_STREAM_LOG_UPDATE") for one in causes):
-        return TryAgainError(
-            "CHECKPOINT_BUSY",
-            "another process wrote the checkpoint of this pipeline at the same time",
-            where=str(state),
-            next_run="goes on from what was committed; nothing is lost or doubled",
-            fix=f"`tidegate status {name}` shows who holds the lease; then run again",
-        )
+        return catalogue.CHECKPOINT_BUSY(where=str(state), name=name)
     unreadable = [
         one
         for one in causes
@@ -149,13 +138,8 @@ def _explain_storage(error: BaseException, causes: Sequence[Cause], name: str, s
         or ("STATE_STORE" in one.condition and "CHECKSUM" in one.condition)
     ]
     if unreadable:
-        return DisagreementError(
-            "STATE_UNREADABLE",
-            f"the state of the query cannot be read: {causes[-1].text[:400]}",
-            where=str(state / "checkpoint" / "state"),
-            next_run="fails again; nothing was published, and nothing is lost as long as the sources have it",
-            fix=f"restore state, table and quarantine of {name} from the same time; or `tidegate repair {name} "
-            f"--rebuild` (`tidegate repair {name} --rebuild --dry-run` tells what that reads)",
+        return catalogue.STATE_UNREADABLE(
+            where=str(state / "checkpoint" / "state"), error=causes[-1].text[:400], name=name
         )
     return None
 
@@ -164,20 +148,12 @@ def _explain_kafka(
     error: BaseException, causes: Sequence[Cause], name: str, *, on_cluster: bool
 ) -> TidegateError | None:
     if any(one.condition.startswith("KAFKA_DATA_LOSS") or one.kind.endswith(_OFFSETS_GONE) for one in causes):
-        return SourceLostError(
-            "KAFKA_RECORDS_LOST",
-            f"the broker no longer has what this run planned to read: {first_lines(error)}",
-            next_run="compares the offsets owed with those retained, and names the exact ranges",
-            fix=f"`tidegate plan {name}` shows what is gone, and the command that goes on without it",
-        )
+        return catalogue.KAFKA_RECORDS_LOST(error=first_lines(error), name=name)
     # A broker that starts again does not know its topics for a moment; a topic that is gone is told by the next run.
     if any(one.from_kafka and one.kind.endswith(_KAFKA_AWAY) for one in causes):
-        return TryAgainError(
-            "BROKER_AWAY",
-            f"the Kafka broker stopped answering: {first_lines(error)}",
-            next_run="compares offsets and topics with the broker's, then goes on from the last staged batch",
-            fix="bring the broker back, then run again"
-            + ("; executors must reach it under the same address as this machine" if on_cluster else ""),
+        return catalogue.BROKER_STOPPED(
+            error=first_lines(error),
+            address_hint="; executors must reach it under the same address as this machine" if on_cluster else "",
         )
     return None
 
@@ -226,12 +202,7 @@ def _explain_vanished(error: BaseException, causes: Sequence[Cause]) -> TryAgain
     )
     if not is_gone:
         return None
-    return TryAgainError(
-        "FILE_VANISHED",
-        f"a file vanished before it was read: {first_lines(error)}",
-        next_run="names the files that are gone for good",
-        fix="run again",
-    )
+    return catalogue.FILE_VANISHED(error=first_lines(error))
 
 
 def _explain_partition(causes: Sequence[Cause], name: str) -> UsageError | None:
@@ -241,14 +212,8 @@ def _explain_partition(causes: Sequence[Cause], name: str) -> UsageError | None:
     if not failing:
         return None
     column, value = failing[-1]
-    return UsageError(
-        "PARTITION_VALUE",
-        f"a value of the partition column {column} cannot be the name of a folder: it has {len(value.encode())} bytes "
-        f"there, and begins with {value[:60]!r}",
-        where=f"a row of pipeline {name}",
-        next_run="reads the same batch again and fails again; nothing is lost",
-        fix="shorten the value in the transform, partition by something else, or set such rows aside with "
-        "expect_column_value_lengths_to_be_between and `on_failure: quarantine`; then `tidegate run " + name + "`",
+    return catalogue.PARTITION_VALUE(
+        where=f"a row of pipeline {name}", column=column, size=len(value.encode()), beginning=value[:60], name=name
     )
 
 
@@ -260,12 +225,8 @@ def is_other_spark(text: str) -> bool:
 def spark_differs(text: str, name: str) -> UsageError:
     """The error for it."""
     told = _OTHER_SPARK.search(text)
-    return UsageError(
-        "SPARK_DIFFERS",
-        f"the executors run another Spark than this driver, which is {version('pyspark')}: {told[0] if told else ''}",
-        where=f"an executor of pipeline {name}",
-        next_run="fails again; nothing was read or written",
-        fix=f"install Spark {version('pyspark')} on master and workers",
+    return catalogue.SPARK_DIFFERS(
+        where=f"an executor of pipeline {name}", version=version("pyspark"), error=told[0] if told else ""
     )
 
 
@@ -284,55 +245,27 @@ def explain_cluster(text: str, name: str) -> TidegateError | None:
 
 def explain_python(text: str, name: str) -> UsageError | None:
     """An executor whose Python is missing, is another one, or lacks a module; None for all else."""
-    page = "docs/how-to/from-machine-to-cluster.md"
     if "PYTHON_VERSION_MISMATCH" in text:
-        return UsageError(
-            "PYTHON_DIFFERS",
-            f"the executors run another Python than this driver: {_line_with('PYTHON_VERSION_MISMATCH', text)}",
-            where=f"an executor of pipeline {name}",
-            next_run="reads the same batch again and fails; nothing is lost",
-            fix=f"`spark.pyspark.python` under spark.conf names the executors' Python ({page})",
+        return catalogue.PYTHON_DIFFERS(
+            where=f"an executor of pipeline {name}", error=_line_with("PYTHON_VERSION_MISMATCH", text)
         )
     if missing := re.search(r'Cannot run program "([^"]+)"', text):
-        return UsageError(
-            "PYTHON_MISSING",
-            f"an executor has no {missing[1]}, and the transform needs Python there",
-            where=f"an executor of pipeline {name}",
-            next_run="reads the same batch again and fails; nothing is lost",
-            fix=f"install it on each worker, or let `spark.pyspark.python` under spark.conf name theirs ({page})",
-        )
+        return catalogue.PYTHON_MISSING(where=f"an executor of pipeline {name}", first_missing=missing[1])
     lost_module = re.search(r"ModuleNotFoundError: (No module named '[^']+')", text)
     if lost_module:
-        return UsageError(
-            "MODULE_MISSING",
-            f"an executor lacks what the transform imports: {lost_module[1]}",
-            where=f"an executor of pipeline {name}",
-            next_run="reads the same batch again and fails; nothing is lost",
-            fix=f"install it on each worker, or send it along with `spark.archives` ({page})",
-        )
+        return catalogue.MODULE_MISSING(where=f"an executor of pipeline {name}", first_lost_module=lost_module[1])
     return None
 
 
 def application_ended(name: str) -> TryAgainError:
     """The error when the cluster has ended the driver's application; why stands in the driver's log alone, which the
     step that started it reads."""
-    return TryAgainError(
-        "APPLICATION_ENDED",
-        "the cluster ended this run",
-        next_run="goes on from the last staged batch; nothing is lost or doubled",
-        fix=f"look at the master's page, then `tidegate run {name}`",
-    )
+    return catalogue.APPLICATION_ENDED(name=name)
 
 
 def executors_lost(name: str, how: str) -> TryAgainError:
     """The error when executors do not last as long as a batch."""
-    return TryAgainError(
-        "EXECUTOR_LOST",
-        f"executors were lost {how}",
-        where=f"pipeline {name}",
-        next_run="goes on from the last staged batch; nothing is lost or doubled",
-        fix="look for what ends them in the workers' logs (memory: spark.executor.memory), then run again",
-    )
+    return catalogue.EXECUTOR_LOST(where=f"pipeline {name}", how=how)
 
 
 def _line_with(word: str, text: str) -> str:
@@ -340,12 +273,8 @@ def _line_with(word: str, text: str) -> str:
 
 
 def _transform_failed(message: str, text: str, name: str, job_folder: Path) -> UsageError:
-    return UsageError(
-        "TRANSFORM_FAILED",
-        message,
-        where=_line_of_transform(text, job_folder) or str(job_folder),
-        next_run="reads the same batch again and fails; nothing is lost",
-        fix=f"correct the transform, then `tidegate run {name}`",
+    return catalogue.TRANSFORM_FAILED_ON_ROW(
+        where=_line_of_transform(text, job_folder) or str(job_folder), fault=message, name=name
     )
 
 

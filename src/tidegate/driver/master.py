@@ -8,7 +8,7 @@ import socket
 from importlib.metadata import version
 from pathlib import Path
 
-from tidegate.errors import TidegateError, TryAgainError, UsageError
+from tidegate.errors import TidegateError, TryAgainError, catalogue
 from tidegate.spec.master import parse_master
 
 _ANSWER_SECONDS = 3.0
@@ -23,13 +23,7 @@ def check_master(url: str, name: str) -> None:
     """
     master = parse_master(url)
     if master.kind == "yarn" and not (os.environ.get("HADOOP_CONF_DIR") or os.environ.get("YARN_CONF_DIR")):
-        raise UsageError(
-            "YARN_CONF_MISSING",
-            "the master is yarn, and neither HADOOP_CONF_DIR nor YARN_CONF_DIR says where YARN is",
-            where="spark.master in tidegate.yaml, or the DAG's Spark connection",
-            next_run="is refused again; nothing was read",
-            fix="set HADOOP_CONF_DIR to the folder of yarn-site.xml, where runs are started",
-        )
+        raise catalogue.YARN_CONF_MISSING(where="spark.master in tidegate.yaml, or the DAG's Spark connection")
     if not master.addresses:
         return
     failures = []
@@ -59,28 +53,17 @@ def explain_end(error: TidegateError, log_path: Path, url: str, name: str) -> Ti
             name,
         )
     if "FAILED" in reason:
-        return UsageError(
-            "EXECUTORS_FAILED",
-            f"{url} gave up on this run, because its executors ended as soon as they were started ({reason})",
+        return catalogue.EXECUTORS_FAILED(
             where=f"log: {log_path}; what the executors said is in the workers' own logs (work/app-*/*/stderr)",
-            next_run="goes on from the last staged batch; nothing is lost or doubled",
-            fix="mostly a worker has no Java 17 or another Spark version, or its executors cannot reach the driver: "
-            "set SPARK_LOCAL_HOSTNAME (or spark.driver.host) to a name of this machine that workers can resolve",
+            url=url,
+            reason=reason,
         )
-    return TryAgainError(
-        "APPLICATION_ENDED",
-        f"{url} ended this run{': ' + reason if reason else ''}",
-        where=f"log: {log_path}",
-        next_run="goes on from the last staged batch; nothing is lost or doubled",
-        fix=f"look at the master's page, then `tidegate run {name}`",
+    return catalogue.APPLICATION_ENDED_BY_MASTER(
+        where=f"log: {log_path}", url=url, reason=": " + reason if reason else "", name=name
     )
 
 
 def _away(message: str, url: str, name: str) -> TryAgainError:
-    return TryAgainError(
-        "MASTER_AWAY",
-        message,
-        where=f"{url} (spark.master in tidegate.yaml, or the DAG's Spark connection)",
-        next_run="takes the same records; nothing was read",
-        fix=f"bring the master back, or correct its address, then `tidegate run {name}`",
+    return catalogue.MASTER_AWAY(
+        where=f"{url} (spark.master in tidegate.yaml, or the DAG's Spark connection)", fault=message, name=name
     )

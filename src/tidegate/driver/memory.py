@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.driver.order import IngestOrder
-from tidegate.errors import TidegateError, UsageError
+from tidegate.errors import TidegateError, UsageError, catalogue
 
 OUT_OF_MEMORY_EXIT = 52
 """Spark's own, for an OutOfMemoryError that nothing caught; in a local session a task's error ends the driver."""
@@ -24,14 +24,8 @@ def ran_out(exit_code: int, error: TidegateError | None, *, on_cluster: bool) ->
 
 def out_of_memory(name: str, memory: str, in_hand: str, log_path: Path) -> UsageError:
     """The error of a driver with ``memory`` (as ``spark.driver.memory`` has it), which ``in_hand`` was too much for."""
-    return UsageError(
-        "OUT_OF_MEMORY",
-        f"the Spark driver ran out of its {memory} of memory; it was reading {in_hand}",
-        where=f"log: {log_path}",
-        next_run="reads the same batch again, and fails again with the same memory; nothing is lost",
-        fix=f"`spark: {{conf: {{spark.driver.memory: {_double(memory)}}}}}` in jobs/{name}/pipeline.yaml, or smaller "
-        f"batches (options: maxFilesPerTrigger, maxOffsetsPerTrigger; a batch that was begun keeps its size); then "
-        f"`tidegate run {name}`",
+    return catalogue.DRIVER_OUT_OF_MEMORY(
+        where=f"log: {log_path}", memory=memory, in_hand=in_hand, more=_double(memory), name=name
     )
 
 

@@ -20,7 +20,7 @@ from xml.sax.saxutils import quoteattr
 
 from tidegate import storage
 from tidegate.driver.jvm_archive import find_java_home, find_spark_home
-from tidegate.errors import TidegateError, TryAgainError, UsageError
+from tidegate.errors import TidegateError, UsageError, catalogue
 from tidegate.project import PROJECT_FILE, Project
 from tidegate.spec.models import PackageSpec
 from tidegate.spec.packages import describe_other_spark, name_file
@@ -85,22 +85,12 @@ def _locate(project: Project, package: PackageSpec) -> Path | None:
 def _find(project: Project, package: PackageSpec) -> Path:
     path = _locate(project, package)
     if path is None:
-        raise UsageError(
-            "PACKAGE_MISSING",
-            f"the jar {package.jar} is not there, and no jar is fetched while a pipeline runs",
-            where=str(project.fetched_jars / name_file(package)),
-            next_run="is refused again; nothing was read",
-            fix="tidegate jars, which fetches it",
-        )
+        raise catalogue.PACKAGE_MISSING(where=str(project.fetched_jars / name_file(package)), jar=package.jar)
     found = sum_file(path)
     if package.sha256 is None:
         line = write_line(package, found)
-        raise UsageError(
-            "PACKAGE_UNCHECKED",
-            f"{package.jar} has no sha256 in {PROJECT_FILE}, and Spark is given no jar that was not checked",
-            where=_WHERE,
-            next_run="is refused again; nothing was read",
-            fix=f"write, if you trust {path}: {line}",
+        raise catalogue.PACKAGE_UNCHECKED(
+            where=_WHERE, jar=package.jar, project_file=PROJECT_FILE, path=path, line=line
         )
     if found != package.sha256.lower():
         raise _differs(package, str(path), found)
@@ -113,13 +103,8 @@ def _is_there(project: Project, package: PackageSpec) -> bool:
 
 
 def _differs(package: PackageSpec, where: str, found: str) -> UsageError:
-    return UsageError(
-        "PACKAGE_DIFFERS",
-        f"the jar of {package.jar} is not the listed one: its sha256 is {found}, and {PROJECT_FILE} has "
-        f"{package.sha256}",
-        where=where,
-        next_run="is refused again; nothing was read",
-        fix="tidegate jars, which fetches it again; if it still differs, find out which of the two checksums is right",
+    return catalogue.PACKAGE_DIFFERS(
+        where=where, jar=package.jar, found=found, project_file=PROJECT_FILE, sha256=package.sha256
     )
 
 
@@ -127,12 +112,7 @@ def choose_mirror() -> str | None:
     """The mirror that the environment names, or None. Raises UsageError BAD_MIRROR unless it is one by https."""
     mirror = os.environ.get(MIRROR) or None
     if mirror is not None and not mirror.startswith("https://"):
-        raise UsageError(
-            "BAD_MIRROR",
-            f"{MIRROR} does not begin with https://, and jars are fetched over nothing else",
-            where=f"environment variable {MIRROR}",
-            fix="name a mirror of Maven Central by its https address, or unset the variable",
-        )
+        raise catalogue.BAD_MIRROR(where=f"environment variable {MIRROR}")
     return mirror
 
 
@@ -170,29 +150,15 @@ def _explain(package: PackageSpec, log: str) -> TidegateError:
     telling = [line.strip() for line in log.splitlines() if any(word in line for word in (*_NO_ANSWER, *_NOT_THERE))]
     said = "; ".join(list(dict.fromkeys(telling))[:2]) or log.strip()[-300:]
     if any(word in log for word in _NO_ANSWER) or not telling:
-        return TryAgainError(
-            "PACKAGES_NOT_FETCHED",
-            f"{package.jar} could not be fetched: {said}",
-            where=_WHERE,
-            next_run="is refused until the jar is there",
-            fix=f"tidegate jars again; a proxy goes into JAVA_TOOL_OPTIONS, a mirror into {MIRROR}",
-        )
-    return UsageError(
-        "PACKAGE_NOT_FOUND",
-        f"the registry has no {package.jar}",
-        where=_WHERE,
-        next_run="is refused until the jar is there",
-        fix=f"correct the coordinates; or put {name_file(package)} into .tools/packages by hand",
-    )
+        return catalogue.PACKAGES_NOT_FETCHED(where=_WHERE, jar=package.jar, error=said)
+    return catalogue.PACKAGE_NOT_FOUND(where=_WHERE, jar=package.jar, package=name_file(package))
 
 
 def run_ivy(scratch: Path, coordinates: str, mirror: str | None) -> str:
     """Let Ivy put one jar, without what it depends on, into ``scratch``; what it said."""
     java, spark = find_java_home(), find_spark_home()
     if java is None or spark is None:
-        raise UsageError(
-            "JAVA_MISSING", "Java 17 and pyspark do the fetching, and one of them is missing", fix="tidegate doctor"
-        )
+        raise catalogue.JAVA_MISSING_FOR_JARS()
     root = f" root={quoteattr(mirror)}" if mirror else ""
     settings, ivy = scratch / "settings.xml", scratch / "ivy.xml"
     settings.write_text(

@@ -20,7 +20,7 @@ from tidegate.driver.jvm import driver_conf, jvm_options, launcher_env
 from tidegate.driver.jvm_archive import default_cache_dir, ensure_archive, find_java_home, find_spark_home
 from tidegate.driver.packages import find_packages
 from tidegate.driver.progress import parse_marker
-from tidegate.errors import TryAgainError, UsageError
+from tidegate.errors import TryAgainError, catalogue
 from tidegate.extras import check_spark
 from tidegate.process.tree import bind_to_parent, end_tree
 from tidegate.project import Project
@@ -168,15 +168,9 @@ def find_spark_submit() -> str:
     beside = Path(sys.executable).parent / "spark-submit"
     found = str(beside) if beside.exists() else shutil.which("spark-submit")
     if found is None:
-        raise UsageError(
-            "SPARK_SUBMIT_MISSING",
-            f"spark-submit is neither beside {sys.executable} nor on PATH",
-            fix='pip install "tidegate[spark]", in the environment that runs tidegate',
-        )
+        raise catalogue.SPARK_SUBMIT_MISSING(executable=sys.executable)
     if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
-        raise UsageError(
-            "JAVA_MISSING", "Spark needs Java 17, and there is no `java` on PATH", fix="install a Java 17 runtime"
-        )
+        raise catalogue.JAVA_MISSING()
     return found
 
 
@@ -202,13 +196,7 @@ def find_kafka_jars(project: Project, say: Callable[[str], None] | None = None) 
         return fetch_connector(say)
     if (cached := find_connector()) is not None:
         return cached
-    raise UsageError(
-        "KAFKA_JARS_MISSING",
-        "the jars of Spark's Kafka source are not there yet",
-        where=", ".join(str(place) for place in (*places, cache_folder()) if place),
-        next_run="fetches them first",
-        fix="`tidegate jars` fetches them; or set TIDEGATE_JARS to a folder that has them",
-    )
+    raise catalogue.KAFKA_JARS_MISSING(where=", ".join(str(place) for place in (*places, cache_folder()) if place))
 
 
 def driver_died(name: str, exit_code: int, log_path: Path) -> TryAgainError:
@@ -218,13 +206,7 @@ def driver_died(name: str, exit_code: int, log_path: Path) -> TryAgainError:
         if (exit_code < 0 or exit_code > 128)
         else f"ended with code {exit_code}"
     )
-    return TryAgainError(
-        "DRIVER_DIED",
-        f"the Spark driver {how} without an answer{_tail(log_path)}",
-        where=str(log_path),
-        next_run="goes on from the last staged batch; nothing is lost or doubled",
-        fix=f"read the log; then `tidegate run {name}`",
-    )
+    return catalogue.DRIVER_DIED(where=str(log_path), how=how, tail=_tail(log_path), name=name)
 
 
 def _tail(path: Path, lines: int = 5) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from tidegate.errors import TryAgainError
+from tidegate.errors import TryAgainError, catalogue
 
 DELIVERY_TIMEOUT_SECONDS = 60.0
 
@@ -73,9 +73,4 @@ def send_records(bootstrap_servers: str, topic: str, records: Iterable[KafkaReco
 
 
 def _broker_away(bootstrap_servers: str, reason: str) -> TryAgainError:
-    return TryAgainError(
-        "BROKER_AWAY",
-        f"the Kafka broker at {bootstrap_servers} took no record: {reason}",
-        where=bootstrap_servers,
-        fix="start the broker (make run starts one), or name another with --bootstrap",
-    )
+    return catalogue.BROKER_TOOK_NOTHING(where=bootstrap_servers, bootstrap_servers=bootstrap_servers, reason=reason)

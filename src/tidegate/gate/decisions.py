@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tidegate.errors import TryAgainError, UsageError
+from tidegate.errors import TryAgainError, UsageError, catalogue
 from tidegate.gate.increment import publish_increment
 from tidegate.gate.merging import load_judged
 from tidegate.preflight.agreement import check_agreement, check_table
@@ -81,11 +81,11 @@ def check_decided(context: RunContext, ruling: Ruling) -> None:
 
 
 def _decided_already(name: str, run_id: str, before: Mapping[str, Any], fix: str) -> UsageError:
-    return UsageError(
-        "DECIDED_ALREADY",
-        f"{before['who']} decided to {before['decision']} it at {before['at']}, and that was done",
+    return catalogue.DECIDED_ALREADY(
         where=f"run {run_id} of pipeline {name}",
-        next_run="is not touched",
+        who=before["who"],
+        decision=before["decision"],
+        at=before["at"],
         fix=fix,
     )
 
@@ -102,24 +102,19 @@ def not_held(name: str, run_id: str, report: RunReport | None) -> UsageError:
     """The error of a decision on a run whose increment does not wait for one: how the run ended, and what leads to
     having the records of one that is over read again."""
     if report is None or report.outcome in (None, "held"):
-        return UsageError(
-            "NOT_HELD",
-            f"no increment of {name} is held under the run id {run_id!r}",
-            where=f"pipeline {name}",
-            next_run="is not touched",
-            fix=f"tidegate status {name} shows what is held",
-        )
+        return catalogue.NOTHING_HELD(where=f"pipeline {name}", name=name, run_id=run_id)
     rows = report.rows
     aside = rows["malformed"] + rows["late"] + rows["rejected"]
     is_settled = report.outcome in ("published", "discarded")
     fix = _how_to_read_again(name) if is_settled else f"tidegate status {name}"
-    return UsageError(
-        "NOT_HELD",
-        f"run {run_id} of {name} is not held, it is {report.outcome.replace('_', ' ')}: "
-        f"{count_of(rows['read'], 'record')} read, {count_of(rows['published'], 'row')} published, {aside:,} in "
-        "quarantine; there is nothing to decide",
+    return catalogue.NOT_HELD_ANY_MORE(
         where=f"run {run_id} of pipeline {name}",
-        next_run="is not touched",
+        run_id=run_id,
+        name=name,
+        outcome=report.outcome.replace("_", " "),
+        read=count_of(rows["read"], "record"),
+        published=count_of(rows["published"], "row"),
+        aside=aside,
         fix=fix,
     )
 

@@ -13,7 +13,7 @@ from tidegate import storage
 from tidegate.audit.engine import RuleResult, read_column_types
 from tidegate.audit.suite import SuiteSpec, digest_suite, load_suite
 from tidegate.audit.verdict import SetAside, WholeFiles, decide_verdict
-from tidegate.errors import DefectError, TryAgainError
+from tidegate.errors import catalogue
 from tidegate.gate.merging import load_judged, plan_merge
 from tidegate.preflight.facts import Facts
 from tidegate.process.machine import now_text
@@ -226,12 +226,12 @@ def _refuse_others(context: RunContext, facts: Facts, verdict: StoredVerdict, de
             continue
         if theirs is None:
             raise held_error(context.name, other, earlier=True)
-        raise TryAgainError(
-            "DECISION_PENDING",
-            f"{theirs.who} decided at {theirs.at} to {theirs.decision} batches of this increment",
+        raise catalogue.DECISION_PENDING(
             where=f"run {other.run_id} of pipeline {context.name}",
-            next_run="carries the decision out first",
-            fix=f"tidegate run {context.name}",
+            who=theirs.who,
+            at=theirs.at,
+            decision=theirs.decision,
+            pipeline=context.name,
         )
 
 
@@ -246,10 +246,10 @@ def _publish(context: RunContext, make_plan: Callable[[], PublishIntent]) -> Non
         if not result.outdated:
             break
     if result.overtaken or result.outdated or result.rows_added != intent.rows_added:
-        raise DefectError(
-            "PUBLISH_DOES_NOT_FIT",
-            f"the commit of {intent.target} holds {result.rows_added} rows, the increment {intent.rows_added}",
+        raise catalogue.PUBLISH_DOES_NOT_FIT(
             where=str(in_force.table_path(context.paths)),
-            next_run="compares table and manifests before anything else",
-            fix=f"tidegate status {context.name}",
+            target=intent.target,
+            committed=result.rows_added,
+            expected=intent.rows_added,
+            pipeline=context.name,
         )

@@ -14,7 +14,7 @@ from tidegate.catalyst.operations import OutputMode, check_operations, describe_
 from tidegate.catalyst.plans import inline_ctes
 from tidegate.catalyst.trace import trace_frames
 from tidegate.driver.spark_text import first_lines, user_line
-from tidegate.errors import TidegateError, UsageError
+from tidegate.errors import TidegateError, catalogue
 from tidegate.ingest.user_modules import send_modules
 
 if TYPE_CHECKING:
@@ -47,13 +47,7 @@ def apply_transform(
         return next(iter(frames.values()))
     path = job_folder / transform
     if not path.is_file():
-        raise UsageError(
-            "TRANSFORM_FAILED",
-            f"{path.name}, which `transform:` names, is not there",
-            where=str(path),
-            next_run="fails again; nothing was read",
-            fix=f"create it, or correct `transform:`, then `tidegate validate {job_folder.name}`",
-        )
+        raise catalogue.TRANSFORM_MISSING(where=str(path), file=path.name, pipeline=job_folder.name)
     is_streaming = any(frame.isStreaming for frame in frames.values())
     if path.suffix == ".sql":
         for name, frame in frames.items():
@@ -61,12 +55,8 @@ def apply_transform(
         try:
             result = spark.sql(path.read_text(encoding="utf-8").strip().rstrip(";"))
         except Exception as error:
-            raise UsageError(
-                "TRANSFORM_FAILED",
-                f"Spark refuses the query: {first_lines(error)}",
-                where=str(path),
-                next_run="fails again; nothing was read",
-                fix=f"correct {path.name}, then `tidegate validate {job_folder.name}`",
+            raise catalogue.QUERY_REFUSED(
+                where=str(path), error=first_lines(error), file=path.name, pipeline=job_folder.name
             ) from error
         if is_streaming:
             check_operations(result, mode, path)
@@ -88,20 +78,15 @@ def apply_transform(
         if refused is not None:
             operation, why, fix = refused
             raise unsupported(operation, mode, why, user_line(error, path), fix) from error
-        raise UsageError(
-            "TRANSFORM_FAILED",
-            f"{type(error).__name__}: {first_lines(error)}",
+        raise catalogue.TRANSFORM_FAILED(
             where=user_line(error, path),
-            next_run="fails again; nothing was read",
-            fix=f"correct {path.name}, then `tidegate validate {job_folder.name}`",
+            kind=type(error).__name__,
+            error=first_lines(error),
+            file=path.name,
+            pipeline=job_folder.name,
         ) from error
     if not hasattr(type(result), "writeStream"):  # asking a batch frame itself raises
-        raise UsageError(
-            "TRANSFORM_FAILED",
-            f"transform returned {type(result).__name__}, not a DataFrame",
-            where=str(path),
-            fix="end transform() with `return <DataFrame>`",
-        )
+        raise catalogue.TRANSFORM_RETURNS_NO_DATAFRAME(where=str(path), kind=type(result).__name__)
     if is_streaming:
         check_operations(result, mode, path, steps)
     return inline_ctes(result)

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 from tidegate import storage
 from tidegate.driver.order import IngestOrder
-from tidegate.errors import DisagreementError, UsageError
+from tidegate.errors import catalogue
 from tidegate.project import PipelinePaths
 from tidegate.sources.files.scan import static_is_unreadable
 from tidegate.sources.files.unreadable import is_passing, reason_of
@@ -51,13 +51,13 @@ class BatchChecks:
         for name, taken in ranges.items():
             foreign = [link for link in taken.get("links", ()) if link not in self.order.links.get(name, {})]
             if foreign:
-                raise DisagreementError(
-                    "CHECKPOINT_DIVERGED",
-                    f"batch {batch_id} of source {name} would read {len(foreign)} files again that were staged before, "
-                    f"first {foreign[0]}: the checkpoint does not belong to this intake (was the project moved?)",
+                raise catalogue.CHECKPOINT_READS_FILES_AGAIN(
                     where=str(self.paths.checkpoint),
-                    next_run="refuses again; nothing was read",
-                    fix=f"`tidegate repair {self.spec.name} --dry-run` shows the choices",
+                    batch_id=batch_id,
+                    source=name,
+                    number=len(foreign),
+                    example=foreign[0],
+                    pipeline=self.spec.name,
                 )
 
     def check_present(self, batch_id: int, ranges: Ranges) -> None:
@@ -65,13 +65,13 @@ class BatchChecks:
         for name, taken in ranges.items():
             gone = [link for link in taken.get("links", ()) if not storage.exists(self.paths.intake(name) / link)]
             if gone:
-                raise DisagreementError(
-                    "STATE_INPUT_GONE",
-                    f"batch {batch_id} was staged, but Spark had not committed its state yet, and {len(gone)} files of "
-                    f"source {name} from which it is computed are gone, first {self.order.original(gone[0])}",
+                raise catalogue.STATE_INPUT_GONE(
                     where=str(self.paths.intake(name)),
-                    next_run="refuses again; nothing was read",
-                    fix=f"restore the state folder, or `tidegate repair {self.spec.name} --dry-run` shows the choices",
+                    batch_id=batch_id,
+                    number=len(gone),
+                    source=name,
+                    example=self.order.original(gone[0]),
+                    pipeline=self.spec.name,
                 )
 
     def check_same_ranges(self, manifest_path: Path, ranges: Ranges) -> None:
@@ -81,12 +81,8 @@ class BatchChecks:
             kept = there.sources[name]
             links = sorted(file["link"] for file in kept.files or [])
             if sorted(taken.get("links", [])) != links or taken.get("offsets") != kept.offsets:
-                raise DisagreementError(
-                    "CHECKPOINT_DIVERGED",
-                    f"batch {there.batch_id} was staged with other records than the checkpoint now gives it",
-                    where=str(manifest_path),
-                    next_run="refuses again",
-                    fix=f"`tidegate repair {self.spec.name} --dry-run` shows the choices",
+                raise catalogue.CHECKPOINT_READS_OTHER_RECORDS(
+                    where=str(manifest_path), batch_id=there.batch_id, pipeline=self.spec.name
                 )
 
     def check_same_rows(self, manifest_path: Path, rules: dict[str, Any]) -> None:
@@ -95,14 +91,8 @@ class BatchChecks:
             return
         there = manifest_from_json(storage.read(manifest_path))
         if int(rules["transformed"]) != there.transformed:
-            raise DisagreementError(
-                "BATCH_NOT_REPEATABLE",
-                f"batch {there.batch_id} gave {there.transformed} rows when it was staged and {rules['transformed']} "
-                "now: the transform does not give the same rows for the same input (rand(), now(), a changed static "
-                "source, or an edited transform)",
-                where=str(manifest_path),
-                next_run="refuses again",
-                fix="take what changes out of the transform; then run again",
+            raise catalogue.BATCH_NOT_REPEATABLE(
+                where=str(manifest_path), batch_id=there.batch_id, then=there.transformed, now=rules["transformed"]
             )
 
     def check_statics(self, metrics: dict[str, dict[str, Any]]) -> None:
@@ -115,14 +105,14 @@ class BatchChecks:
                 link = str(first.get("_position")).partition(f"/{pinned.get('version')}/")[2]
                 files = dict(zip(pinned.get("links", ()), pinned.get("files", ()), strict=True))
                 self._forget_version(name)
-                raise UsageError(
-                    "STATIC_MALFORMED",
-                    f"{metric['malformed']} records of the static source {name} do not fit its schema; the first: "
-                    f"{first.get('_detail') or 'malformed'}: {str(first.get('_raw'))[:200]}",
+                raise catalogue.STATIC_MALFORMED(
                     where=files.get(unquote(link), str(first.get("_position"))),
-                    next_run="reads the batch again, with the source as it is then; nothing is lost",
-                    fix=f"correct the record in {place} (or, of a topic, let starting_offsets begin behind it), then "
-                    f"`tidegate run {self.spec.name}`",
+                    number=metric["malformed"],
+                    source=name,
+                    fault=first.get("_detail") or "malformed",
+                    record=str(first.get("_raw"))[:200],
+                    place=place,
+                    pipeline=self.spec.name,
                 )
 
     def check_statics_readable(self, cause: str) -> None:

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from tidegate.catalyst.private_api import infer_json_columns
 from tidegate.driver.order import IngestOrder, emit
-from tidegate.errors import TidegateError, UsageError
+from tidegate.errors import TidegateError, UsageError, catalogue
 from tidegate.lease import check_token
 from tidegate.project import PipelinePaths
 from tidegate.reading.files import read_json_texts
@@ -113,10 +113,4 @@ def _first_line(error: Exception) -> str:
 
 
 def _not_inferred(paths: PipelinePaths, name: str, why: str) -> UsageError:
-    return UsageError(
-        "SCHEMA_NOT_INFERRED",
-        f"the columns of source {name} cannot be inferred: {why}",
-        where=f"{paths.spec}: sources.{name}.schema",
-        next_run="infers from the files that are there then; nothing was read, nothing is lost",
-        fix="write the columns: schema: id BIGINT, name STRING; what does not fit them goes to quarantine",
-    )
+    return catalogue.SCHEMA_NOT_INFERRED(where=f"{paths.spec}: sources.{name}.schema", name=name, why=why)

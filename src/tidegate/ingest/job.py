@@ -16,7 +16,7 @@ from tidegate.catalyst.fingerprint import describe_state
 from tidegate.catalyst.state import set_state_conf
 from tidegate.driver.failures import RowFailed, executors_lost, is_read_fault, is_row_fault
 from tidegate.driver.order import IngestOrder, emit, read_order, write_result
-from tidegate.errors import TidegateError, TryAgainError
+from tidegate.errors import TidegateError, catalogue
 from tidegate.ingest.failing_record import find_failing_record, find_failing_records
 from tidegate.ingest.infer import infer_missing
 from tidegate.ingest.judge import judge_if_large
@@ -232,12 +232,7 @@ def _drain(
                 if again < _READ_AGAIN_AT_MOST:
                     emit("progress", note=f"changed while it was read, reading again: {', '.join(cause.paths)}")
                     continue
-                raise TryAgainError(
-                    "FILE_CHANGING",
-                    f"{', '.join(cause.paths)} changed each time it was read",
-                    next_run="reads the batch again",
-                    fix="let writers finish first: write under a hidden or .tmp name and rename, or set `settle:`",
-                ) from error
+                raise catalogue.FILE_CHANGING(paths=", ".join(cause.paths)) from error
             if isinstance(cause, ComputedTwice):
                 again += 1
                 if again < _READ_AGAIN_AT_MOST:

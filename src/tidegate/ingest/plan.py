@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from tidegate.audit.row_rules import RowRule
 from tidegate.catalyst.carry import PROVENANCE, carry_column
-from tidegate.errors import UsageError
+from tidegate.errors import catalogue
 from tidegate.ingest.apply import TransformContext, apply_transform
 from tidegate.reading.files import FRAMEWORK_COLUMNS, JSON_OF_ROWS
 from tidegate.sources.values.readable_values import find_broken_text
@@ -154,12 +154,8 @@ def transformed_rows(
         (missing, "no column that partition_by or keys names", "add it in the transform, or correct `table:`"),
     ):
         if bad:
-            raise UsageError(
-                "TRANSFORM_FAILED",
-                f"the transform's rows have {what}: {', '.join(bad)} (columns: {', '.join(out.columns)})",
-                where=str(where),
-                next_run="fails again; nothing was read",
-                fix=fix,
+            raise catalogue.TRANSFORM_COLUMNS(
+                where=str(where), fault=what, refused=", ".join(bad), columns=", ".join(out.columns), fix=fix
             )
     return _refuse_broken_text(out) if any(_holds_bytes(frame.schema) for frame in visible.values()) else out
 

@@ -13,7 +13,7 @@ from tidegate.catalyst.carry import PROVENANCE
 from tidegate.catalyst.operations import keeps_state
 from tidegate.catalyst.plans import analysed_plan, nodes_of, read_once
 from tidegate.catalyst.state import observe_open
-from tidegate.errors import UsageError
+from tidegate.errors import catalogue
 from tidegate.ingest import plan
 from tidegate.project import Project
 from tidegate.spec.models import PipelineSpec, is_static
@@ -108,15 +108,7 @@ def _good_records(spec: PipelineSpec, name: str, parsed: DataFrame, *, with_prov
 def _check_row_errors(spec: PipelineSpec, job_folder: Path) -> None:
     """A record cannot be taken out of a state that may have seen it."""
     if spec.on_row_error == "quarantine":
-        raise UsageError(
-            "UNSUPPORTED_OPERATION",
-            "on_row_error: quarantine, but the query keeps state (windows, duplicates, joins of streams): a record on "
-            "which it fails cannot be taken out of what the state has seen",
-            where=str(job_folder / "pipeline.yaml"),
-            next_run="fails again; nothing was started or read",
-            fix="remove on_row_error and let the transform give null for such values (try_cast, try_divide: "
-            "docs/how-to/your-own-data.md), or convert them in a pipeline of its own before this one",
-        )
+        raise catalogue.ROW_ERRORS_WITH_STATE(where=str(job_folder / "pipeline.yaml"))
 
 
 def _check_every_source_used(spec: PipelineSpec, job_folder: Path, out: DataFrame) -> None:
@@ -124,10 +116,6 @@ def _check_every_source_used(spec: PipelineSpec, job_folder: Path, out: DataFram
     top = analysed_plan(out)
     unused = [name for name in spec.streams if not nodes_of(top, f"source:{name}")]
     if unused:
-        raise UsageError(
-            "SOURCE_NOT_USED",
-            f"the rows of the transform do not depend on the source {', '.join(unused)}: it would never be read",
-            where=str(job_folder / (spec.transform or "pipeline.yaml")),
-            next_run="fails again; nothing was started or read",
-            fix="use it in the transform, or take it out of pipeline.yaml",
+        raise catalogue.SOURCE_NOT_USED(
+            where=str(job_folder / (spec.transform or "pipeline.yaml")), sources=", ".join(unused)
         )

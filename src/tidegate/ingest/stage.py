@@ -25,7 +25,7 @@ from tidegate.catalyst.late import describe_watermark
 from tidegate.catalyst.private_api import read_observed_metrics
 from tidegate.catalyst.state import read_batch_state, read_open
 from tidegate.driver.order import IngestOrder, emit
-from tidegate.errors import DefectError
+from tidegate.errors import catalogue
 from tidegate.ingest.batch_checks import BatchChecks, Ranges, describe_imbalance
 from tidegate.ingest.capture import Captured, quarantine_row, unknown_places
 from tidegate.ingest.input_states import InputStates
@@ -227,12 +227,8 @@ class BatchStager:
         if not wrong:
             return
         self.executors.check_storage(again=True)  # rows may lie on an executor's own disk
-        raise DefectError(
-            "UNBALANCED",
-            f"batch {manifest.batch_id}: {'; '.join(wrong)}",
-            where=str(folder),
-            next_run="reads the batch again",
-            fix=f"run `tidegate run {self.spec.name}` again; if it stays, report it with the files of this batch",
+        raise catalogue.BATCH_UNBALANCED(
+            where=str(folder), batch_id=manifest.batch_id, faults="; ".join(wrong), pipeline=self.spec.name
         )
 
     def _write_manifest(

@@ -14,7 +14,7 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidegate.errors import UsageError
+from tidegate.errors import catalogue
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,13 +52,7 @@ def pack_modules(transform: Path) -> bytes | None:
             for file in files:
                 archive.writestr(zipfile.ZipInfo(file.relative_to(root).as_posix(), _NO_TIME), file.read_bytes())
     except OSError as error:
-        raise UsageError(
-            "TRANSFORM_FAILED",
-            f"a file beside the transform cannot be read: {error.strerror}",
-            where=str(error.filename),
-            next_run="fails again; nothing was read",
-            fix="make it readable, or take it away",
-        ) from error
+        raise catalogue.TRANSFORM_MODULE_UNREADABLE(where=str(error.filename), strerror=error.strerror) from error
     return packed.getvalue()
 
 

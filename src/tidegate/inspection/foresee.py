@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidegate.errors import SourceLostError, UsageError
+from tidegate.errors import SourceLostError, catalogue
 from tidegate.ingest.infer import infer_schema
 from tidegate.project import PipelinePaths, Project
 from tidegate.sources.files.columns import read_footers
@@ -76,12 +76,12 @@ def _refuse_drift(paths: PipelinePaths, name: str, source: KeptSource, folder: P
     if not told:
         return
     more = f"; and {len(told) - _NAMED_AT_MOST} more" if len(told) > _NAMED_AT_MOST else ""
-    raise UsageError(
-        "SCHEMA_DRIFT",
-        f"{count_of(len(told), 'file')} of source {name} {'does' if len(told) == 1 else 'do'} not fit the columns that "
-        "were inferred and are kept: "
-        f"{'; '.join(told[:_NAMED_AT_MOST])}{more}",
+    raise catalogue.SCHEMA_DRIFT(
         where=str(paths.spec),
-        next_run="sets these files aside, whole, and reads the others",
-        fix=f"send them with the columns that `tidegate plan {paths.name}` shows",
+        files=count_of(len(told), "file"),
+        source=name,
+        do="does" if len(told) == 1 else "do",
+        differences="; ".join(told[:_NAMED_AT_MOST]),
+        more=more,
+        pipeline=paths.name,
     )

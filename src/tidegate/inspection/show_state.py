@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tidegate.driver.jvm import driver_conf, jvm_options
-from tidegate.errors import DisagreementError, UsageError
+from tidegate.errors import catalogue
 from tidegate.pipeline import load_pipeline
 from tidegate.project import Project
 from tidegate.staging.birth import read_birth
@@ -34,11 +34,12 @@ def read_state(
     paths = project.paths(name)
     checkpoint, birth = read_checkpoint(paths.checkpoint), read_birth(paths)
     if birth is None or not birth.keeps_state or checkpoint.last_commit is None:
-        raise UsageError(
-            "NO_STATE",
-            f"the query of {name} keeps no state" if birth is not None and birth.state == [] else "no run has made any",
+        raise catalogue.NO_STATE(
             where=str(paths.checkpoint),
-            fix=f"tidegate status {name}",
+            why=f"the query of {name} keeps no state"
+            if birth is not None and birth.state == []
+            else "no run has made any",
+            name=name,
         )
     session = spark if spark is not None else _session()
     _ = session.streams.active  # the reader needs the coordinator of state stores, which only this brings up
@@ -57,12 +58,8 @@ def read_state(
                     }
                 )
     except Exception as error:
-        raise DisagreementError(
-            "STATE_UNREADABLE",
-            f"the state of {name} cannot be read: {str(error).splitlines()[0][:400]}",
-            where=str(paths.checkpoint / "state"),
-            next_run="fails again while it reads the state; nothing is lost",
-            fix=f"restore the pipeline's state folder from a backup; or `tidegate repair {name} --rebuild`",
+        raise catalogue.STATE_NOT_SHOWN(
+            where=str(paths.checkpoint / "state"), name=name, first_error=str(error).splitlines()[0][:400]
         ) from error
     return value
 

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tidegate.errors import SourceLostError, UsageError
+from tidegate.errors import SourceLostError, catalogue
 from tidegate.lease import acquire
 from tidegate.pipeline import load_pipeline
 from tidegate.preflight.changed_files import _NAMED_AT_MOST, list_changed
@@ -33,7 +33,7 @@ def acknowledge_changes(project: Project, name: str, wanted: Sequence[str], *, r
     NOT_CHANGED when one of ``wanted`` is not among them; TryAgainError LEASE_HELD.
     """
     if not reason.strip():
-        raise UsageError("REASON_MISSING", "an acknowledgement needs a reason", fix='add --reason "..."')
+        raise catalogue.ACKNOWLEDGEMENT_REASON_MISSING()
     reason = reason.encode("utf-8", "replace").decode()  # what was typed need not be Unicode
     paths = project.paths(name)
     spec = as_read(load_pipeline(project, name), paths)
@@ -83,13 +83,7 @@ def _choose(
             chosen.append(one)
     if missing:
         there = ", ".join(one["path"] for one in changed[:_NAMED_AT_MOST]) or "none"
-        raise UsageError(
-            "NOT_CHANGED",
-            f"there is no change of {', '.join(missing)} to acknowledge; open are: {there}",
-            where=f"pipeline {name}",
-            next_run="is not touched; nothing was acknowledged",
-            fix=f"name them as `tidegate status {name}` does, or leave the paths out for all of them",
-        )
+        raise catalogue.NOT_CHANGED(where=f"pipeline {name}", missing=", ".join(missing), open=there, name=name)
     return chosen
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate import storage
-from tidegate.errors import UsageError
+from tidegate.errors import catalogue
 from tidegate.pipeline import check_name
 from tidegate.project import PipelinePaths, Project
 from tidegate.reports.report import list_reports, load_report
@@ -19,13 +19,7 @@ def read_logs(project: Project, name: str, run_id: str | None = None) -> dict[st
     report = load_report(paths, run_id) if run_id is not None else next(iter(list_reports(paths, 1)), None)
     if report is None:
         missing = "has not run yet" if run_id is None else f"has no run {run_id!r}"
-        raise UsageError(
-            "NO_SUCH_RUN",
-            f"pipeline {name} {missing}",
-            where=str(paths.runs),
-            next_run="is not touched",
-            fix=f"tidegate status {name} lists the newest runs",
-        )
+        raise catalogue.NO_SUCH_RUN(where=str(paths.runs), name=name, missing=missing)
     kept = [("ingest", paths.driver_log(report.run_id)), ("deliver", paths.delivery_log(report.run_id))]
     return {
         "pipeline": name,

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tidegate.errors import DefectError, TidegateError
+from tidegate.errors import TidegateError, catalogue
 from tidegate.lease import read_lease
 from tidegate.operate.outlook import look_ahead
 from tidegate.operate.trouble import find_trouble, rank
@@ -182,11 +182,7 @@ def _tell_ahead(value: dict[str, Any], plan: dict[str, Any], sinks: list[dict[st
 def _to_error(name: str, error: Exception) -> dict[str, Any]:
     if isinstance(error, TidegateError):
         return error.to_dict()
-    unreadable = DefectError(
-        "STATUS_UNREADABLE",
-        f"{type(error).__name__}: {error}".partition("\n")[0],
-        where=f"state of pipeline {name}",
-        next_run="may stop at the same place",
-        fix=f"tidegate plan {name} tells more",
+    unreadable = catalogue.STATUS_UNREADABLE(
+        where=f"state of pipeline {name}", error=f"{type(error).__name__}: {error}".partition("\n")[0], name=name
     )
     return unreadable.to_dict()

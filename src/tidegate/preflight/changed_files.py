@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tidegate.errors import SourceLostError
+from tidegate.errors import SourceLostError, catalogue
 from tidegate.project import PipelinePaths
 from tidegate.sources.files.ledger import Ledger, shown_path
 from tidegate.sources.files.scan import FilesScan
@@ -61,10 +61,6 @@ def changed_error(
     fail = [one for one in changed if getattr(spec.sources[one["source"]], "on_change", "") == "fail"]
     if not fail:
         return None
-    return SourceLostError(
-        "FILES_CHANGED",
-        describe_changed(fail),
-        where=f"{paths.spec}: sources.{fail[0]['source']}.on_change",
-        next_run="stops again, and reads nothing, until that is acknowledged",
-        fix=f'send what is missing under a new name, then: tidegate acknowledge {spec.name} --reason "..."',
+    return catalogue.FILES_CHANGED(
+        where=f"{paths.spec}: sources.{fail[0]['source']}.on_change", fail=describe_changed(fail), pipeline=spec.name
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tidegate.errors import DisagreementError, TidegateError
+from tidegate.errors import DisagreementError, TidegateError, catalogue
 from tidegate.pipeline import list_pipelines, load_pipeline
 from tidegate.project import PipelinePaths, Project
 from tidegate.sources.files.ledger import Ledger, Start, open_ledger
@@ -95,12 +95,9 @@ def check_starts_known(spec: PipelineSpec, paths: PipelinePaths) -> None:
                 return
     except DisagreementError:
         pass
-    raise DisagreementError(
-        "START_UNKNOWN",
-        f"source {at_risk[0]} starts now, and the record of what was there when it did is gone: a new table would "
-        "begin with what comes from now on, and leave out what the old one has",
+    raise catalogue.START_UNKNOWN(
         where=f"{paths.spec}: sources.{at_risk[0]}.start; {paths.ledger}",
-        next_run="refuses again; nothing was changed",
-        fix=f"restore {paths.ledger.name} from a backup; or write `start: all`, or the time from which files are to be "
-        f"read, then: tidegate repair {paths.name} --rebuild",
+        first_at_risk=at_risk[0],
+        name=paths.ledger.name,
+        pipeline=paths.name,
     )

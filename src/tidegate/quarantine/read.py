@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tidegate import storage
-from tidegate.errors import UsageError
+from tidegate.errors import catalogue
 from tidegate.quarantine.schema import TIME_COLUMN
 from tidegate.table.log.state import has_log, list_data_files
 
@@ -148,9 +148,7 @@ def _parse_time(text: str) -> Any:
     try:
         time = datetime.fromisoformat(text)
     except ValueError as error:
-        raise UsageError(
-            "BAD_TIME", f"{text!r} is not a time", fix='write it like "2026-01-31" or "2026-01-31T12:00:00+00:00"'
-        ) from error
+        raise catalogue.BAD_TIME(time=text) from error
     return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 

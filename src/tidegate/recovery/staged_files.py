@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tidegate.errors import DisagreementError
+from tidegate.errors import catalogue
 from tidegate.preflight.facts import Facts
 from tidegate.project import PipelinePaths
 from tidegate.staging.digest import damaged, describe_damage
@@ -50,10 +50,4 @@ def _check(file: StagedFile, places: Sequence[Path], name: str) -> None:
         if damage is not None:
             raise damaged(path, damage, name)
         return
-    raise DisagreementError(
-        "STAGED_FILES_GONE",
-        f"a staged file is gone: {file.path}",
-        where=f"pipeline {name}",
-        next_run="refuses again; nothing of the file was published",
-        fix=f"restore the state folder, or `tidegate repair {name}`: what the table lacks is read again",
-    )
+    raise catalogue.STAGED_FILE_GONE(where=f"pipeline {name}", file_path=file.path, name=name)

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tidegate import storage
-from tidegate.errors import DefectError, TidegateError
+from tidegate.errors import TidegateError, catalogue
 from tidegate.process.machine import now_text
 from tidegate.project import PipelinePaths
 from tidegate.staging.manifest import UNKNOWN_NAMES_AT_MOST, BatchManifest
@@ -240,9 +240,4 @@ def check_balance(rows: dict[str, int], *, published: bool) -> None:
         replaced = f" + superseded {rows['superseded']}" if rows["superseded"] else ""
         wrong.append(f"published {rows['published']}{replaced} != staged {rows['staged']}")
     if wrong:
-        raise DefectError(
-            "UNBALANCED",
-            "; ".join(wrong),
-            next_run="does not publish what does not balance",
-            fix="report it with this run's report",
-        )
+        raise catalogue.RUN_UNBALANCED(faults="; ".join(wrong))

@@ -6,7 +6,7 @@ import secrets
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from tidegate.errors import UsageError
+from tidegate.errors import catalogue
 
 if TYPE_CHECKING:
     pass
@@ -26,9 +26,4 @@ def check_run_id(run_id: str) -> str:
     if run_id.isprintable() and 0 < len(run_id) <= RUN_ID_AT_MOST:
         return run_id
     what = f"it has {len(run_id)} characters" if run_id.isprintable() else "it holds characters that cannot be printed"
-    raise UsageError(
-        "BAD_RUN_ID",
-        f"{run_id[:80]!a} cannot be a run id: {what}",
-        next_run="is not touched",
-        fix=f"use 1 to {RUN_ID_AT_MOST} printable characters",
-    )
+    raise catalogue.BAD_RUN_ID(run_id=run_id[:80], why=what, longest=RUN_ID_AT_MOST)

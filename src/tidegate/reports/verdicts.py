@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
 from tidegate import storage
-from tidegate.errors import DisagreementError, HeldError, TryAgainError
+from tidegate.errors import HeldError, TryAgainError, catalogue
 from tidegate.project import PipelinePaths
 from tidegate.staging.manifest import BatchManifest, batch_keys
 
@@ -183,24 +183,20 @@ def held_error(name: str, verdict: StoredVerdict, *, earlier: bool) -> HeldError
     quoted = quote_word(verdict.run_id)
     is_share = "max_quarantine_share" in verdict.failed_critical
     causes = f"; every cause, with an example: tidegate quarantine list {name}" if is_share else ""
-    return HeldError(
-        "EARLIER_INCREMENT_HELD" if earlier else "INCREMENT_HELD",
-        f"{'an earlier increment waits for a decision: ' if earlier else 'the gate holds this increment: '}{what}",
+    entry = catalogue.EARLIER_INCREMENT_HELD if earlier else catalogue.INCREMENT_HELD
+    return entry(
         where=f"run {verdict.run_id} of pipeline {name}; the table is untouched",
-        next_run="waits for the decision",
-        fix=f'tidegate release {name} {quoted} --reason "..."   or   tidegate discard {name} {quoted} --reason "..."   '
-        f'or, after a correction:   tidegate reread {name} {quoted} --reason "..."{causes}',
+        reasons=what,
+        pipeline=name,
+        run_id=quoted,
+        causes=causes,
     )
 
 
 def not_audited(name: str, run_id: str, why: str = "it has no verdict, or was staged anew since") -> TryAgainError:
     """The error of a publish whose increment nobody has judged as it is now, by the rules as they are now."""
-    return TryAgainError(
-        "NOT_AUDITED",
-        f"the increment of run {run_id} must be judged first: {why}",
-        where=f"pipeline {name}",
-        next_run="audits it first",
-        fix=f"tidegate audit {name} --run-id {quote_word(run_id)}, or tidegate run {name}",
+    return catalogue.NOT_AUDITED(
+        where=f"pipeline {name}", run_id=run_id, why=why, name=name, quoted_run_id=quote_word(run_id)
     )
 
 
@@ -220,13 +216,7 @@ def _read(path: Path, kind: type[_Kind], place: Callable[[str], Path]) -> _Kind 
         return None
     except (ValueError, TypeError, AttributeError):
         pass
-    raise DisagreementError(
-        "STATE_FILE_MISPLACED",
-        f"{path.name} holds no usable {word} on the run that it is named after",
-        where=str(path),
-        next_run="stops again; nothing was read or written",
-        fix=f"mv {shlex.quote(str(path))} {shlex.quote(str(path))}.aside, then run again: the increment is judged anew",
-    )
+    raise catalogue.STATE_FILE_MISPLACED(where=str(path), path=path.name, word=word, quoted_path=shlex.quote(str(path)))
 
 
 def _parse(data: bytes, kind: type[_Kind]) -> _Kind | None:

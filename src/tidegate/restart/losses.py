@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from tidegate import storage
-from tidegate.errors import DisagreementError, TidegateError, UsageError
+from tidegate.errors import TidegateError, catalogue
 from tidegate.preflight.facts import Facts, gather_facts
 from tidegate.preflight.pending import Pending
 from tidegate.preflight.pinned import settings_at_birth
@@ -33,12 +33,7 @@ from tidegate.staging.seal import allow_moves
 def check_reason(reason: str | None) -> None:
     """Raise UsageError REASON_MISSING for a loss that is to be accepted without a reason."""
     if reason is not None and not reason.strip():
-        raise UsageError(
-            "REASON_MISSING",
-            "a loss is accepted with a reason, and this one is empty",
-            next_run="is not touched; nothing was read",
-            fix='give the reason: --accept-loss "retention was too short"',
-        )
+        raise catalogue.LOSS_REASON_MISSING()
 
 
 def find_losses(pending: Pending) -> dict[str, KafkaLoss]:
@@ -55,14 +50,12 @@ def loss_error(name: str, facts: Facts, pending: Pending, losses: Mapping[str, K
     message = "; ".join(error.message for error in told)
     where = "; ".join(str(error.where) for error in told)
     if facts.begun_and_staged is not None and _hits_begun_batch(pending, losses):
-        return DisagreementError(
-            "LOSS_IN_BATCH",
-            f"batch {facts.begun_and_staged} is staged, but Spark had not committed its state yet, and records from "
-            f"which it is computed are gone: {message}",
+        return catalogue.LOSS_IN_BATCH(
             where=where,
-            next_run="refuses again; nothing was read or written",
-            fix="; or ".join(rebuild_choices(name))
-            + f'; after a rebuild `tidegate run {name} --accept-loss "reason"` goes on without what is gone',
+            batch_id=facts.begun_and_staged,
+            loss=message,
+            choices="; or ".join(rebuild_choices(name)),
+            name=name,
         )
     told[0].message, told[0].where = message, where
     return told[0]

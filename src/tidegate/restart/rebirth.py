@@ -13,7 +13,7 @@ import secrets
 from dataclasses import asdict, replace
 
 from tidegate import storage
-from tidegate.errors import TryAgainError
+from tidegate.errors import catalogue
 from tidegate.lease import Lease
 from tidegate.project import PipelinePaths
 from tidegate.staging.birth import Birth, read_birth
@@ -65,13 +65,7 @@ def begin_anew(paths: PipelinePaths, birth: Birth, *, why: str, lease: Lease) ->
     storage.replace(begun.query_folder / "why.txt", (why + "\n").encode())
     lease.check()
     if not storage.put_if_absent(begun.birth, storage.dump_json(asdict(birth))):
-        raise TryAgainError(
-            "LEASE_LOST",
-            f"another process has begun query number {number + 1} of pipeline {paths.name}",
-            where=str(begun.birth),
-            next_run="goes on with the query that was begun",
-            fix=f"tidegate status {paths.name}",
-        )
+        raise catalogue.LEASE_LOST_TO_NEW_QUERY(where=str(begun.birth), query=number + 1, pipeline=paths.name)
     return begun
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from tidegate import storage
 from tidegate.driver.jvm import PINNED
-from tidegate.errors import DisagreementError, TidegateError, TryAgainError
+from tidegate.errors import DisagreementError, TidegateError, TryAgainError, catalogue
 from tidegate.gate.decisions import carry_out
 from tidegate.lease import Lease, acquire
 from tidegate.pipeline import load_pipeline
@@ -137,7 +137,7 @@ def _look(
     if found is None and (pending_intents(paths) or facts.owed or facts.in_flight is not None):
         value["choices"] = [f"run again: `tidegate run {spec.name}` goes on with what was begun"]
     if rebuild:
-        found = found or DisagreementError("REBUILD", "nothing disagrees; a new table was asked for")
+        found = found or catalogue.REBUILD()
     if found is None:
         return value, None
     value |= {"found": str(found.message), "code": found.code, "choices": list_choices(found.code, spec.name)}
@@ -225,7 +225,7 @@ def read_again(
 
     Killed anywhere it may be called again.
     """
-    found = DisagreementError("REREAD", "a held increment is read again")
+    found = catalogue.REREAD()
     plan = _plan(project, spec, paths, gather_facts(paths, spec), found, rebuild=False)
     return _carry_out(project, spec, paths, lease, plan)
 
@@ -322,7 +322,7 @@ def find_disagreement(paths: PipelinePaths, facts: Facts, name: str) -> Tidegate
             state = facts.table if intent.target == "table" else read_table_state(paths.quarantine, (intent.app_id,))
             current = -1 if state is None else state.txns.get(intent.app_id, -1)
             if current < intent.app_version_before:
-                return DisagreementError("TABLE_BEHIND_INTENT", f"a publish was begun on a newer {intent.target}")
+                return catalogue.TABLE_BEHIND_ANY_INTENT(target=intent.target)
         check_staged(paths, facts, name)
         if facts.birth is not None and any(value == {} for value in facts.birth.sources.values()):
             open_ledger(paths, read_only=True).close()

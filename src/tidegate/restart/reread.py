@@ -14,7 +14,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tidegate.errors import SourceLostError, TidegateError, UsageError
+from tidegate.errors import TidegateError, catalogue
 from tidegate.gate.decisions import find_held
 from tidegate.pipeline import load_pipeline
 from tidegate.preflight.agreement import check_agreement, check_table
@@ -211,24 +211,16 @@ def _check_possible(project: Project, spec: PipelineSpec, paths: PipelinePaths, 
     _check_agreement(paths, facts, name)
     others = f'tidegate release {name} {quoted} --reason "...", or tidegate discard {name} {quoted} --reason "..."'
     if facts.table is not None and needs_rebuild(facts, spec):
-        raise UsageError(
-            "STATE_NEEDED",
-            "the query keeps state, in which the records of the held increment are counted already: reading them again "
-            "would count them twice",
-            where=f"run {run_id} of pipeline {name}",
-            next_run="waits for the decision",
-            fix=f"{others}; or `tidegate repair {name} --rebuild`: a new table from all that the sources still have",
-        )
+        raise catalogue.STATE_NEEDED(where=f"run {run_id} of pipeline {name}", others=others, name=name)
     gone = [*_missing_files(project, spec, paths), *_missing_offsets(project, spec, paths, facts)]
     if gone:
         more = f" and {len(gone) - 3} more" if len(gone) > 3 else ""
-        raise SourceLostError(
-            "REREAD_LOST",
-            f"not all of the increment can be read again: {'; '.join(gone[:3])}{more}",
+        raise catalogue.REREAD_LOST(
             where=f"run {run_id} of pipeline {name}; {sum(one.staged for one in facts.owed):,} rows of the "
             f"{sum(one.read for one in facts.owed):,} records that it read are staged, and stay",
-            next_run="waits for the decision",
-            fix=f"{others}; release publishes the staged rows",
+            lost="; ".join(gone[:3]),
+            more=more,
+            others=others,
         )
 
 

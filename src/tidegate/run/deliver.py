@@ -14,7 +14,7 @@ from tidegate import storage
 from tidegate.driver.master import check_master, explain_end
 from tidegate.driver.order import DeliveryOrder, write_delivery_order
 from tidegate.driver.submit import SubmitPlan, driver_died, plan_submit
-from tidegate.errors import TidegateError, TryAgainError
+from tidegate.errors import TidegateError, TryAgainError, catalogue
 from tidegate.project import PipelinePaths
 from tidegate.recovery.context import RunContext
 from tidegate.sink.fault import SinkFault
@@ -167,10 +167,9 @@ def sinks_error(context: RunContext) -> TryAgainError | None:
     told = [f"sink {name} ({_count(behind.get(name))} behind): {fault.message}" for name, fault in faults.items()]
     places = [fault.where for fault in faults.values() if fault.where]
     fixes = list(dict.fromkeys(fault.fix for fault in faults.values()))
-    return TryAgainError(
-        "SINK_FAILED",
-        f"the table is published, but not every sink was fed: {'; '.join(told)}",
+    return catalogue.SINK_FAILED(
         where="; ".join(dict.fromkeys(places)) or f"pipeline {context.name}",
-        next_run="feeds what is owed first, also when nothing is new; a version that failed comes again whole",
-        fix=f"{'; '.join(fixes)}; then: tidegate deliver {context.name}",
+        failures="; ".join(told),
+        fixes="; ".join(fixes),
+        pipeline=context.name,
     )

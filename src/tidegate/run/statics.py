@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate import storage
-from tidegate.errors import SourceLostError, TryAgainError
+from tidegate.errors import TryAgainError, catalogue
 from tidegate.project import PipelinePaths, Project
 from tidegate.sources.files.content import NotTaken, opened, reopen
 from tidegate.sources.files.ledger import link_suffix
@@ -149,13 +149,7 @@ def _take(project: Project, name: str, source: FilesSource, entry: FileEntry, ta
         raise _changing(name, entry, "changed") from error
     except FileNotFoundError as error:
         if is_table and _is_named(project, source, entry):
-            raise SourceLostError(
-                "STATIC_MISSING",
-                f"the log of the static source {name} names the file {entry.path}, which is not there",
-                where=entry.abs_path,
-                next_run="looks again; nothing was read",
-                fix="put it back, then run again",
-            ) from error
+            raise catalogue.STATIC_MISSING(where=entry.abs_path, source=name, file=entry.path) from error
         raise _changing(name, entry, "was taken away") from error
     except OSError as error:
         if storage.is_disk_full(error):
@@ -171,12 +165,7 @@ def _is_named(project: Project, source: FilesSource, entry: FileEntry) -> bool:
 
 
 def _changing(name: str, entry: FileEntry, what: str) -> TryAgainError:
-    return TryAgainError(
-        "STATIC_CHANGING",
-        f"the file {entry.path} of the static source {name} {what} while it was copied",
-        next_run="takes the source as it is then; nothing was read",
-        fix="replace static files whole (write beside, then rename); then run again",
-    )
+    return catalogue.STATIC_CHANGING(file=entry.path, source=name, change=what)
 
 
 def _pin_offsets(project: Project, source: KafkaSource) -> dict[str, Any]:

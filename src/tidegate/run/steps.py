@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tidegate import storage
-from tidegate.errors import DefectError, HeldError, TidegateError, TryAgainError, UsageError
+from tidegate.errors import HeldError, TidegateError, TryAgainError, catalogue
 from tidegate.extras import explain_missing
 from tidegate.gate.decisions import carry_out, check_decided, find_decidable, record
 from tidegate.gate.increment import audit_increment, check_rules, publish_increment
@@ -238,19 +238,8 @@ def _name_cause(error: BaseException, lease: Lease, paths: PipelinePaths) -> Bas
 
 def _as_known(error: BaseException, name: str) -> TidegateError:
     if isinstance(error, KeyboardInterrupt | SystemExit):
-        return TryAgainError(
-            "STOPPED",
-            "the run was stopped",
-            where=f"pipeline {name}",
-            next_run="goes on where it stopped",
-            fix=f"tidegate run {name}",
-        )
-    return DefectError(
-        "UNEXPECTED",
-        f"{type(error).__name__}: {error}",
-        next_run="tries again; nothing is lost",
-        fix="report it with the traceback",
-    )
+        return catalogue.RUN_STOPPED(where=f"pipeline {name}", name=name)
+    return catalogue.UNEXPECTED(name=type(error).__name__, error=error)
 
 
 def _timed(context: RunContext, step: str, began: float) -> None:
@@ -354,17 +343,12 @@ def _deliver(context: RunContext, submit: Submit) -> None:
 
 def _need_owed(context: RunContext, facts: Facts) -> None:
     if not facts.owed:
-        raise TryAgainError(
-            "NOTHING_STAGED",
-            f"run {context.report.run_id} of {context.name} has nothing staged",
-            next_run="ingests first",
-            fix=f"tidegate run {context.name}",
-        )
+        raise catalogue.NOTHING_STAGED(run_id=context.report.run_id, pipeline=context.name)
 
 
 def _need_reason(reason: str) -> None:
     if not reason.strip():
-        raise UsageError("REASON_MISSING", "a decision needs a reason", fix='add --reason "..."')
+        raise catalogue.DECISION_REASON_MISSING()
 
 
 def decide(

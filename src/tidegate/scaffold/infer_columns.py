@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import orc, types
 
-from tidegate.errors import UsageError
+from tidegate.errors import UsageError, catalogue
 from tidegate.scaffold.csv_sample import UnreadableSample, read_csv_sample
 from tidegate.scaffold.value_kinds import Kinds, note_all
 from tidegate.sources.files import avro_file
@@ -54,13 +54,7 @@ def choose_format(file: Path) -> str:
     endings = [ending.lower() for ending in file.suffixes if ending.lower() != ".gz"]
     if endings and endings[-1] in FORMATS:
         return FORMATS[endings[-1]]
-    raise UsageError(
-        "FORMAT_UNKNOWN",
-        f"the name of {file.name} does not tell its format",
-        where=str(file),
-        next_run="is refused again; nothing was written",
-        fix="add --format json, csv, text, parquet, orc or avro",
-    )
+    raise catalogue.FORMAT_UNKNOWN(where=str(file), file=file.name)
 
 
 @dataclass(frozen=True)
@@ -112,11 +106,11 @@ def _cannot(name: str, place: str, kind: str, why: str, fix: str | None = None) 
     by_hand = f"tidegate new NAME --bare --format {kind}, and write path and columns in jobs/NAME/pipeline.yaml"
     if kind == "xml":
         by_hand = "tidegate new NAME --bare, then format: xml, options: {rowTag: ...} and schema: docs/how-to/files.md"
-    return UsageError(
-        "CANNOT_INFER",
-        f"the columns of {name} cannot be told as {kind}: {why}",
+    return catalogue.CANNOT_INFER(
         where=place,
-        next_run="is refused again; nothing was written",
+        name=name,
+        kind=kind,
+        why=why,
         fix=fix or f"name the right --format, or write the schema by hand: {by_hand}",
     )
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from tidegate.errors import UsageError
+from tidegate.errors import UsageError, catalogue
 from tidegate.pipeline import check_document, check_name
 from tidegate.project import PROJECT_FILE, Project
 from tidegate.scaffold.plain_names import write_renames
@@ -75,12 +75,7 @@ def init_project(folder: Path | str, name: str = EXAMPLE) -> Scaffold:
     check_name(name)
     root = Path(os.path.abspath(folder))
     if unusable := describe_unusable_path(str(root)):
-        raise UsageError(
-            "BAD_PROJECT_PATH",
-            f"the path of the project {unusable}: {str(root)!r}",
-            where=repr(str(root)),
-            fix="choose a folder with a plain name",
-        )
+        raise catalogue.BAD_NEW_PROJECT_PATH(where=repr(str(root)), unusable=unusable, root=str(root))
     written = _write(root, _render({**_PROJECT_FILES, **_PIPELINE_FILES}, name))
     return Scaffold(root, name, written, (f"cd {folder}", f"tidegate plan {name}", f"tidegate run {name}"))
 
@@ -109,13 +104,7 @@ def new_bare_pipeline(project: Project, name: str, format_: str | None = None, s
     inbox = f"data/inbox/{name}"
     if sample is not None:
         if not sample.is_file():
-            raise UsageError(
-                "NO_SUCH_FILE",
-                f"{sample} is not a file",
-                where=str(sample),
-                next_run="is refused again; nothing was written",
-                fix="name a file like those that will come, or a topic: --from kafka:orders",
-            )
+            raise catalogue.NO_SUCH_FILE(where=str(sample), sample=sample)
         format_ = format_ or choose_format(sample)
         found = infer_columns(sample, format_)
         folder = os.path.abspath(sample.parent)
@@ -210,20 +199,8 @@ def _write(root: Path, texts: dict[str, str]) -> tuple[str, ...]:
 
 
 def _refuse_writing(root: Path, path: object, reason: str | None) -> UsageError:
-    return UsageError(
-        "CANNOT_WRITE",
-        f"{path} cannot be written: {reason}",
-        where=str(root),
-        next_run="is refused again",
-        fix="choose a folder that you may write to",
-    )
+    return catalogue.CANNOT_WRITE(where=str(root), path=path, reason=reason)
 
 
 def _refuse_existing(root: Path, taken: list[str]) -> UsageError:
-    return UsageError(
-        "FILE_EXISTS",
-        f"{', '.join(taken)} {'is' if len(taken) == 1 else 'are'} there already; nothing is overwritten",
-        where=str(root),
-        next_run="is refused again",
-        fix="choose another name, or remove what is there",
-    )
+    return catalogue.FILE_EXISTS(where=str(root), taken=", ".join(taken), are="is" if len(taken) == 1 else "are")

@@ -25,7 +25,7 @@ from tidegate.driver.cluster import EXECUTOR_WAIT
 from tidegate.driver.failures import application_ended, is_other_spark, spark_differs
 from tidegate.driver.order import emit
 from tidegate.driver.spark_text import first_lines
-from tidegate.errors import TryAgainError, UsageError
+from tidegate.errors import TryAgainError, UsageError, catalogue
 from tidegate.project import PipelinePaths
 
 if TYPE_CHECKING:
@@ -208,14 +208,7 @@ class Executors:
             ) from error
 
     def _not_shared(self, what: str) -> UsageError:
-        return UsageError(
-            "STORAGE_NOT_SHARED",
-            f"the executors do not share the project's storage with this machine: {what}",
-            where=str(self._paths.staging),
-            next_run="asks the executors again; nothing was read or written",
-            fix="mount the project's folder (data and sources) on each worker under the same path, for the same user; "
-            "or take the worker out of the cluster",
-        )
+        return catalogue.STORAGE_NOT_SHARED(where=str(self._paths.staging), fault=what)
 
     def _watch(self, done: threading.Event) -> None:
         limit = self._view.read_seconds(EXECUTOR_WAIT, "300s")
@@ -244,12 +237,12 @@ class Executors:
         setting = self._view.read_setting
         cores, memory = setting("spark.executor.cores", "all"), setting("spark.executor.memory", "1g")
         cores_in_all = setting("spark.cores.max", "any number of")
-        return TryAgainError(
-            "NO_EXECUTORS",
-            f"{self._view.master} gave no executor for {seconds:.0f} s (asked for: {cores} cores and {memory} each, "
-            f"{cores_in_all} cores in all)",
+        return catalogue.NO_EXECUTORS(
             where=f"pipeline {self._paths.name}",
-            next_run="goes on from the last staged batch; nothing is lost or doubled",
-            fix="look at the master's page: is a worker alive, and has it so much free? Then run again; "
-            f"`{EXECUTOR_WAIT}` under spark.conf sets how long a run waits",
+            master=self._view.master,
+            seconds=seconds,
+            cores=cores,
+            memory=memory,
+            cores_in_all=cores_in_all,
+            executor_wait=EXECUTOR_WAIT,
         )

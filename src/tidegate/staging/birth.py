@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tidegate import storage
-from tidegate.errors import DisagreementError
+from tidegate.errors import catalogue
 from tidegate.project import PipelinePaths
 from tidegate.spec.as_read import KeptSource, SpooledSource, read_spec
 from tidegate.spec.ddl import parse_ddl, show_ddl
@@ -136,14 +136,11 @@ def check_state(birth: Birth, name: str, state: list[dict[str, Any]], *, spark: 
         return
     both = f"; Spark was changed as well ({birth.state_spark or 'unknown'} -> {spark}): take the transform's change "
     both += "back, run once, and make it again"
-    raise DisagreementError(
-        "STATE_CHANGED",
-        f"the transform was changed so that the state kept so far would give wrong numbers: "
-        f"{_first_difference(birth.state, state)}" + (both if spelled_anew else ""),
+    raise catalogue.STATE_CHANGED(
         where=f"pipeline {name}",
-        next_run="refuses again; nothing was read or written",
-        fix=f"take the change back, or `tidegate repair {name} --rebuild`: a new table from all that the sources still "
-        f"have; `tidegate repair {name} --rebuild --dry-run` shows what that is",
+        change=_first_difference(birth.state, state),
+        spelling_hint=both if spelled_anew else "",
+        name=name,
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tidegate import storage
-from tidegate.errors import DisagreementError
+from tidegate.errors import DisagreementError, catalogue
 from tidegate.staging.manifest import StagedFile
 
 
@@ -42,11 +42,4 @@ def check_whole(state: Path, files: Iterable[StagedFile], pipeline: str) -> None
 
 def damaged(path: Path, damage: str, pipeline: str) -> DisagreementError:
     """The error for a staged file that is not what was written."""
-    return DisagreementError(
-        "STAGED_FILE_DAMAGED",
-        f"a staged file is not what was written: {damage}",
-        where=str(path),
-        next_run="refuses again; nothing of the file was published",
-        fix=f"look at the disk, and at who else writes there; then `tidegate repair {pipeline}`: the batch is read "
-        f"again from the source (`tidegate repair {pipeline} --dry-run` shows the choices)",
-    )
+    return catalogue.STAGED_FILE_DAMAGED(where=str(path), damage=damage, pipeline=pipeline)

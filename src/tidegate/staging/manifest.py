@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate import storage
-from tidegate.errors import TryAgainError
+from tidegate.errors import catalogue
 
 _TOMBSTONE = {"tombstone": True}
 
@@ -176,13 +176,7 @@ def is_tombstone(path: Path) -> bool:
 def refuse_tombstone(path: Path) -> None:
     """Raise TryAgainError QUERY_RETIRED when a tombstone is in the place of a manifest that was to be written."""
     if is_tombstone(path):
-        raise TryAgainError(
-            "QUERY_RETIRED",
-            f"query {path.parent.name} is over since a loss was accepted: batch {int(path.stem)} of it does not count",
-            where=str(path),
-            next_run="reads these records with the query that followed",
-            fix="nothing needs to be done; run again",
-        )
+        raise catalogue.BATCH_OF_RETIRED_QUERY(where=str(path), name=path.parent.name, path_stem=int(path.stem))
 
 
 def _is_tombstone(data: bytes) -> bool:

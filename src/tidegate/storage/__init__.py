@@ -34,7 +34,7 @@ or a replacement that fails that way is looked at: what it was to bring about ma
 
 from __future__ import annotations
 
-from tidegate.storage.faults import GOES_ON, disk_full, is_disk_full, name_cause, not_permitted
+from tidegate.storage.faults import disk_full, is_disk_full, name_cause, not_permitted
 from tidegate.storage.moving import COPY_SUFFIX, link, move, place, put_back_taken, remove_copies, take_away
 from tidegate.storage.notes import (
     UnreadableStateError,
@@ -74,7 +74,6 @@ from tidegate.storage.writing import (
 
 __all__ = [
     "COPY_SUFFIX",
-    "GOES_ON",
     "Stat",
     "UnreadableStateError",
     "address",

@@ -10,10 +10,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tidegate.errors import TryAgainError
-
-GOES_ON = "goes on with what this one had begun, if it had; nothing is lost"
-"""What the next run does after one that the operating system stopped, wherever that was."""
+from tidegate.errors import TryAgainError, catalogue
 
 _NOT_WHAT_IT_SHOULD_BE = (errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG)
 
@@ -25,13 +22,7 @@ def is_disk_full(error: BaseException) -> bool:
 
 def disk_full(path: Path | str) -> TryAgainError:
     """The error for a full disk or an exhausted quota under ``path``."""
-    return TryAgainError(
-        "DISK_FULL",
-        f"no space left on the device that holds {path}",
-        where=str(path),
-        next_run=GOES_ON,
-        fix=f"free space (df -h {Path(path).parent}), then run again",
-    )
+    return catalogue.DISK_FULL(where=str(path), path=path, parent=Path(path).parent)
 
 
 @contextlib.contextmanager
@@ -59,14 +50,7 @@ def name_cause(error: BaseException, folder: Path | str, state: Path | None = No
         )
     if error.errno in _NOT_WHAT_IT_SHOULD_BE and error.filename:
         name = os.fsdecode(error.filename)
-        return TryAgainError(
-            "PATH_UNUSABLE",
-            f"{name}: {error.strerror}",
-            where=name,
-            next_run=GOES_ON,
-            fix=f"look at what is there (namei -l {shlex.quote(name)}) and put it right, or correct the path in "
-            "tidegate.yaml; then run the same command again",
-        )
+        return catalogue.PATH_UNUSABLE(where=name, name=name, strerror=error.strerror, quoted_name=shlex.quote(name))
     return None
 
 
@@ -94,13 +78,8 @@ def not_permitted(paths: Sequence[Path | str], state: Path | None = None) -> Try
             refused = state
         quoted = shlex.quote(str(refused))
         fix = f"chmod -R u+rwX {quoted}" if own else f"sudo chown -R {user} {quoted}"
-    return TryAgainError(
-        "NOT_WRITABLE" if mode == os.W_OK else "NOT_READABLE",
-        what,
-        where=str(refused),
-        next_run=GOES_ON,
-        fix=f"{fix}, then run the same command again",
-    )
+    entry = catalogue.NOT_WRITABLE if mode == os.W_OK else catalogue.NOT_READABLE
+    return entry(where=str(refused), what=what, fix=fix)
 
 
 def _find_existing(path: Path) -> Path:

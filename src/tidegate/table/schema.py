@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tidegate.errors import UsageError
+from tidegate.errors import catalogue
 
 if TYPE_CHECKING:
     pass
@@ -51,22 +51,9 @@ def normalise_schema(schema_json: str, *, of_table: bool = False) -> str:
             faults.append(f"columns {seen[lower]!r} and {field['name']!r} differ by case only")
         seen[lower] = field["name"]
     if faults and of_table:
-        raise UsageError(
-            "SCHEMA_UNSUPPORTED",
-            "the table itself has columns that tidegate does not write, whatever the new rows have: "
-            + "; ".join(faults),
-            where="the log of the table",
-            next_run="fails again; nothing was published",
-            fix="move the table away and write its rows anew with other types, or give the pipeline another name",
-        )
+        raise catalogue.TABLE_SCHEMA_UNSUPPORTED(where="the log of the table", faults="; ".join(faults))
     if faults:
-        raise UsageError(
-            "SCHEMA_UNSUPPORTED",
-            "the rows cannot be kept in a table: " + "; ".join(faults),
-            where="the rows that leave the transform",
-            next_run="fails again; nothing was published",
-            fix="cast or rename these columns in the transform",
-        )
+        raise catalogue.ROW_SCHEMA_UNSUPPORTED(where="the rows that leave the transform", faults="; ".join(faults))
     return json.dumps({"type": "struct", "fields": fields}, ensure_ascii=False)
 
 
@@ -150,13 +137,7 @@ def check_schema_change(table_schema_json: str, new_schema_json: str) -> list[di
             null = f"CAST(NULL AS {type_text(field['type'])}) AS {name}"
             faults.append(f"column {name!r} of the table is missing in the new rows (keep it, if need be as {null})")
     if faults:
-        raise UsageError(
-            "SCHEMA_CHANGE",
-            "the rows no longer fit the table: " + "; ".join(faults),
-            where="the rows that leave the transform",
-            next_run="is refused again; table and checkpoint are untouched",
-            fix="change the transform as said; only new columns can be added to a table",
-        )
+        raise catalogue.SCHEMA_CHANGE(where="the rows that leave the transform", faults="; ".join(faults))
     return added
 
 
@@ -181,13 +162,7 @@ def check_partition_columns(partition_by: list[str], schema_json: str, table_par
     if table_partition_by is not None and _lower(table_partition_by) != _lower(partition_by):
         faults.append(f"the table is partitioned by {table_partition_by}, the spec says {partition_by}")
     if faults:
-        raise UsageError(
-            "PARTITION_BY",
-            "the table cannot be partitioned as the spec says: " + "; ".join(faults),
-            where="pipeline.yaml, table.partition_by",
-            next_run="is refused again; table and checkpoint are untouched",
-            fix="correct table.partition_by in pipeline.yaml",
-        )
+        raise catalogue.PARTITION_BY(where="pipeline.yaml, table.partition_by", faults="; ".join(faults))
 
 
 def _lower(names: list[str]) -> list[str]:

@@ -16,13 +16,14 @@ from pydantic import ValidationError
 
 from tests.pages import read_steps
 from tidegate.cli.main import app
+from tidegate.errors import catalogue
 from tidegate.pipeline import list_pipelines
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec, ProjectSpec
 from tools.compose_env import SETTINGS
 from tools.console import REPO_ROOT
 from tools.docs import __main__ as pages
 from tools.docs.__main__ import FOLDER, list_stale
-from tools.docs.errors import FILE_FAULTS, SOURCES, find_raise_sites
+from tools.docs.errors import list_entries
 from tools.docs.source_text import Renderer
 
 PAGES = sorted([*REPO_ROOT.glob("*.md"), *(REPO_ROOT / "docs").rglob("*.md")])
@@ -36,8 +37,8 @@ def read_page(path: Path) -> str:
 
 @functools.cache
 def known_codes() -> frozenset[str]:
-    """The code of every error that the sources raise: they are read once for all pages."""
-    return frozenset(site.code for site in find_raise_sites())
+    """The code of every entry of the catalogue of errors."""
+    return frozenset(entry.code for entry in list_entries().values())
 
 
 def test_reference_is_current():
@@ -63,31 +64,6 @@ def test_the_pages_that_are_made_elsewhere_are_where_their_makers_write_them():
     assert {FOLDER / name for name in pages.MADE_ELSEWHERE} == {streaming_table.PAGE, values_table.PAGE}
     for named in pages.MADE_ELSEWHERE:
         assert named in read_page(FOLDER / "spec.md") and f"reference/{named}" in read_page(REPO_ROOT / "README.md")
-
-
-def test_every_error_code_is_in_the_reference():
-    """Another way to find the codes than the page's own: a plain search for the first argument of an error class."""
-    text = "\n".join(read_page(path) for path in SOURCES.rglob("*.py"))
-    plain = set(re.findall(r'\b\w*Error\(\s*"([A-Z][A-Z0-9_]+)"', text))
-    assert len(plain) > 50
-    assert plain <= known_codes()
-    page = read_page(FOLDER / "errors.md")
-    assert [code for code in sorted(plain) if f"`{code}`" not in page] == []
-
-
-def test_a_code_that_a_function_passes_on_is_found(tmp_path):
-    (tmp_path / "x.py").write_text(
-        "from tidegate.errors import UsageError\n"
-        "def f(name, faults):\n"
-        "    fix = 'mend ' + 'it'\n"
-        "    raise _refuse('TOO_MANY', f'{name} has {len(faults)} faults: {\"; \".join(faults)}', fix)\n"
-        "def _refuse(code, message, fix):\n"
-        "    return UsageError(code, message, fix=fix)\n"
-    )
-    (site,) = find_raise_sites(tmp_path)
-    assert (site.code, site.exit_code) == ("TOO_MANY", 64)
-    assert site.message == "{name} has {number} faults: {faults}"
-    assert site.fix == "mend it"
 
 
 def test_either_text_is_shown():
@@ -119,7 +95,7 @@ def test_error_codes_named_in_pages_exist(path):
     named = set(re.findall(r"`([A-Z]+(?:_[A-Z]+)+)`", read_page(path)))
     wrong = {code for code in named if code.split("_")[0] in prefixes and code not in known}
     settings = {"SPARK_HOME", "JAVA_HOME", "JAVA_TOOL_OPTIONS", "KAFKA_PORT", *(setting.name for setting in SETTINGS)}
-    assert wrong - set(FILE_FAULTS) - settings == set()
+    assert wrong - set(catalogue.FILE_FAULTS) - settings == set()
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(REPO_ROOT)))

@@ -23,7 +23,7 @@ from tests.staged import make_schema
 from tidegate.audit.verdict import SetAside, WholeFiles
 from tidegate.project import load_project
 from tidegate.sink.json_text import encode_row, make_encoders, to_plain
-from tools.docs.errors import find_raise_sites
+from tools.docs.errors import list_entries
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
@@ -103,10 +103,10 @@ def test_make_targets_and_makers_in_pages_exist(page: Path) -> None:
 
 @functools.cache
 def _exit_codes() -> dict[str, set[int]]:
-    """By error code; the sources are read once for all pages."""
+    """{error code: the exit codes of its entries}."""
     known: dict[str, set[int]] = {}
-    for site in find_raise_sites():
-        known.setdefault(site.code, set()).add(site.exit_code)
+    for entry in list_entries().values():
+        known.setdefault(entry.code, set()).add(entry.kind.exit_code)
     return known
 
 

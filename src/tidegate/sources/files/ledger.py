@@ -26,7 +26,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from tidegate import storage
-from tidegate.errors import DisagreementError
+from tidegate.errors import catalogue
 from tidegate.process.machine import now_text
 from tidegate.project import PipelinePaths
 from tidegate.sources.files.content import Mark
@@ -162,30 +162,14 @@ def open_ledger(
     except FileNotFoundError:
         exists = False
     if not exists and not create and (least or (paths.checkpoint / "metadata").exists()):
-        raise DisagreementError(
-            "LEDGER_MISSING",
-            f"pipeline {paths.name} has read files, but the record of the files it has taken is gone; "
-            "taking them again would double their rows",
-            where=str(path),
-            next_run="refuses to start, and changes nothing",
-            fix=f"restore {path.name} from a backup, or: tidegate repair {paths.name} --rebuild, a new table from all "
-            "that the sources still have",
-        )
+        raise catalogue.LEDGER_MISSING(where=str(path), pipeline=paths.name, path=path.name)
     if not exists and read_only:
         return Ledger(paths, ":memory:", writes=False)
     path.parent.mkdir(parents=True, exist_ok=True)
     ledger = Ledger(paths, str(path), writes=not read_only, lease=lease)
     if (last := ledger.last_id()) < least:
         ledger.close()
-        raise DisagreementError(
-            "LEDGER_BEHIND",
-            f"the record of the files that pipeline {paths.name} has taken ends at number {last}; the last publish saw "
-            f"{least}: an older copy was restored, and taking the files it lacks again would double their rows",
-            where=str(path),
-            next_run="refuses to start, and changes nothing",
-            fix=f"restore a backup of {path.name} that was made together with the table's, or: "
-            f"tidegate repair {paths.name} --rebuild, a new table from all that the sources still have",
-        )
+        raise catalogue.LEDGER_BEHIND(where=str(path), pipeline=paths.name, last=last, least=least, path=path.name)
     return ledger
 
 

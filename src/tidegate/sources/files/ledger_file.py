@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Protocol, Self
 
 from tidegate import storage
-from tidegate.errors import DisagreementError, TryAgainError
+from tidegate.errors import DisagreementError, catalogue
 from tidegate.project import PipelinePaths
 
 _APPLICATION_ID = 0x74696465
@@ -124,13 +124,8 @@ class LedgerFile:
     def _check_fence(self, lease: HoldsLease) -> None:
         found = self._fence()
         if found != lease.token:
-            raise TryAgainError(
-                "LEASE_LOST",
-                f"the ledger of pipeline {self.paths.name} is written under lease token {found}, this process has "
-                f"token {lease.token}: another run has taken over",
-                where=str(self.paths.ledger),
-                next_run="goes on from what is staged; this process has changed nothing in the ledger since",
-                fix=f"tidegate status {self.paths.name}",
+            raise catalogue.LEASE_LOST_LEDGER(
+                where=str(self.paths.ledger), pipeline=self.paths.name, found=found, token=lease.token
             )
 
     def _connect(self) -> None:
@@ -209,23 +204,13 @@ class LedgerFile:
             if name.startswith("SQLITE_FULL"):
                 raise storage.disk_full(self.paths.ledger) from error
             if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-                raise TryAgainError(
-                    "LEDGER_BUSY",
-                    f"another process kept the ledger of pipeline {self.paths.name} locked for 20 s",
-                    where=str(self.paths.ledger),
-                    next_run=storage.GOES_ON,
-                    fix=f"tidegate status {self.paths.name}, then run again",
-                ) from error
+                raise catalogue.LEDGER_BUSY(where=str(self.paths.ledger), pipeline=self.paths.name) from error
             if name.startswith(("SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM", "SQLITE_AUTH")):
                 kept = [self.paths.ledger, self.paths.ledger.parent]
                 if not all(os.access(one, os.R_OK | os.W_OK, effective_ids=True) for one in kept if one.exists()):
                     raise storage.not_permitted(kept, self.paths.state) from error
-                raise TryAgainError(
-                    "LEDGER_UNAVAILABLE",
-                    f"the ledger of pipeline {self.paths.name} cannot be opened or written: {error}",
-                    where=str(self.paths.ledger),
-                    next_run=storage.GOES_ON,
-                    fix=f"check owner, permissions and disk (ls -l {self.paths.ledger.parent}), then run again",
+                raise catalogue.LEDGER_UNAVAILABLE(
+                    where=str(self.paths.ledger), pipeline=self.paths.name, error=error, parent=self.paths.ledger.parent
                 ) from error
             if isinstance(error, sqlite3.ProgrammingError):
                 raise
@@ -267,14 +252,11 @@ class LedgerFile:
         return True
 
     def _unreadable(self, why: str) -> DisagreementError:
-        return DisagreementError(
-            "LEDGER_UNREADABLE",
-            f"the record of the files that pipeline {self.paths.name} has taken cannot be read: {why}",
+        return catalogue.LEDGER_UNREADABLE(
             where=str(self.paths.ledger),
-            next_run="refuses to start, and changes nothing",
-            fix="restore a backup of it that was made together with the table's; or move it away "
-            f"(mv {shlex.quote(str(self.paths.ledger))} {shlex.quote(str(self.paths.ledger))}.torn), then: "
-            f"tidegate repair {self.paths.name} --rebuild, a new table from all that the sources still have",
+            pipeline=self.paths.name,
+            why=why,
+            quoted_ledger=shlex.quote(str(self.paths.ledger)),
         )
 
 

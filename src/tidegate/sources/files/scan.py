@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from tidegate.errors import SourceLostError, UsageError
+from tidegate.errors import SourceLostError, UsageError, catalogue
 from tidegate.hive_names import NULL_NAME, unescape_name
 from tidegate.project import PipelinePaths, Project
 from tidegate.sources.files.content import NotTaken, ends_in_line_break, is_line_format, mark_of, opened, reopen
@@ -128,13 +128,12 @@ def scan_files(
     began = ledger.start_of(source_name)
     starts_ns = start_ns(spec.start) if began is None else None
     if starts_ns is not None and listing.unlisted:
-        raise SourceLostError(
-            "SOURCE_UNREADABLE",
-            f"source {source_name} of pipeline {paths.name} starts at {spec.start}, and what is there before that "
-            f"cannot be told: no permission to list {listing.unlisted[0]}",
+        raise catalogue.SOURCE_START_UNREADABLE(
             where=f"{paths.spec}: sources.{source_name}.start",
-            next_run="looks again; nothing was read or passed over",
-            fix=f"give the user of this process read and search permission on {listing.unlisted[0]}",
+            source_name=source_name,
+            pipeline=paths.name,
+            start=spec.start,
+            first_unlisted=listing.unlisted[0],
         )
     prefix = root.rstrip("/") + "/"
     by_path = {path[len(prefix) :] if path.startswith(prefix) else path: (path, found) for path, found in listing.files}
@@ -336,37 +335,29 @@ def list_static(
         raise static_is_empty(paths, source_name, spec)
     placed, columns, misplaced = _place_in_partitions(None, spec, listing, entries)
     if misplaced:
-        raise SourceLostError(
-            "STATIC_MIXED",
-            f"static source {source_name}: {misplaced[0]['path']}: {misplaced[0]['why']}",
+        raise catalogue.STATIC_MIXED(
             where=f"{paths.spec}: sources.{source_name}.path",
-            next_run="looks again; nothing was read",
-            fix="keep all its files in folders of the same columns",
+            source_name=source_name,
+            path=misplaced[0]["path"],
+            why=misplaced[0]["why"],
         )
     return placed, columns
 
 
 def static_is_empty(paths: PipelinePaths, source_name: str, spec: FilesSource) -> SourceLostError:
     """The error for a static source without any record."""
-    return SourceLostError(
-        "STATIC_EMPTY",
-        f"the static source {source_name} of pipeline {paths.name} has no file with anything in it",
+    return catalogue.STATIC_EMPTY(
         where=f"{paths.spec}: sources.{source_name}.path",
-        next_run="looks again; nothing was read",
-        fix=f"put its files into {spec.path}, or correct the path",
+        source_name=source_name,
+        pipeline=paths.name,
+        spec_path=spec.path,
     )
 
 
 def static_is_unreadable(pipeline: str, source_name: str, file: str, why: str) -> UsageError:
     """The error for a file of a static source that cannot be read, or holds what is too large: rows of it that were
     left out would be missing from a join."""
-    return UsageError(
-        "STATIC_UNREADABLE",
-        f"the file {file} of the static source {source_name} cannot be read: {why}",
-        where=file,
-        next_run="reads the source as it is then; nothing is lost",
-        fix=f"correct or replace the file, or take it away, then `tidegate run {pipeline}`",
-    )
+    return catalogue.STATIC_UNREADABLE(where=file, file=file, source_name=source_name, why=why, pipeline=pipeline)
 
 
 def note_scan(ledger: Ledger, source_name: str, scan: FilesScan) -> None:
@@ -411,13 +402,7 @@ def _list(project: Project, paths: PipelinePaths, source_name: str, spec: FilesS
     where = f"{paths.spec}: sources.{source_name}.path"
     path = spec.path.removeprefix("file://")
     if "://" in path:
-        raise UsageError(
-            "SOURCE_NOT_LOCAL",
-            f"source {source_name} of pipeline {paths.name} is at {path}; files are read from local or mounted folders",
-            where=where,
-            next_run="refuses to start until the path is changed",
-            fix="mount the store as a folder, or copy its files into one, and give that folder as path",
-        )
+        raise catalogue.SOURCE_NOT_LOCAL(where=where, source_name=source_name, pipeline=paths.name, path=path)
     try:
         return list_source(
             *_top_and_links(project, spec),
@@ -425,20 +410,12 @@ def _list(project: Project, paths: PipelinePaths, source_name: str, spec: FilesS
             is_recursive=str(spec.options.get("recursiveFileLookup", "false")).lower() == "true",
         )
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise SourceLostError(
-            "SOURCE_MISSING",
-            f"source {source_name} of pipeline {paths.name} has no folder {error.filename}",
-            where=where,
-            next_run="looks again; files that were not taken yet are read once the folder is back",
-            fix=f"mkdir -p {error.filename}, mount what belongs there, or correct the path",
+        raise catalogue.SOURCE_MISSING(
+            where=where, source_name=source_name, pipeline=paths.name, filename=error.filename
         ) from error
     except PermissionError as error:
-        raise SourceLostError(
-            "SOURCE_UNREADABLE",
-            f"source {source_name} of pipeline {paths.name}: no permission to list {error.filename}",
-            where=where,
-            next_run="looks again",
-            fix=f"give the user of this process read and search permission on {error.filename}",
+        raise catalogue.SOURCE_UNREADABLE(
+            where=where, source_name=source_name, pipeline=paths.name, filename=error.filename
         ) from error
 
 

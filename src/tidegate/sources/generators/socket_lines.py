@@ -7,7 +7,7 @@ import socket
 import time
 from datetime import UTC, datetime
 
-from tidegate.errors import TryAgainError
+from tidegate.errors import TryAgainError, catalogue
 from tidegate.spec.trial_options import SocketOptions
 
 CHUNK_BYTES = 1 << 16
@@ -65,13 +65,7 @@ def listen(
 
 def socket_away(options: SocketOptions, where: str, error: OSError) -> TryAgainError:
     """The error of a run that finds nobody to connect to."""
-    return TryAgainError(
-        "SOCKET_AWAY",
-        f"nobody listens at {options.host}:{options.port}: {error.strerror or error}",
-        where=where,
-        next_run="connects again; nothing was read",
-        fix=f"start what sends there (to try: nc -l {options.port}), or correct host and port",
-    )
+    return catalogue.SOCKET_AWAY(where=where, host=options.host, port=options.port, error=error.strerror or error)
 
 
 def make_record(line: bytes, options: SocketOptions) -> bytes:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tidegate.errors import TidegateError, TryAgainError, UsageError
+from tidegate.errors import TidegateError, catalogue
 from tidegate.sources.kafka.settings import KafkaSettings
 
 if TYPE_CHECKING:
@@ -68,11 +68,9 @@ class Brokers:
             quiet: dict[str, Any] = {"log_level": "0", "error_cb": self._complaints.append}
             self._admin = AdminClient({**settings.client, **quiet, "reconnect.backoff.max.ms": "1000"})
         except KafkaException as error:
-            raise UsageError(
-                "KAFKA_OPTIONS",
-                settings.scrub(f"the Kafka client refuses its settings: {error.args[0].str()}"),
+            raise catalogue.KAFKA_CLIENT_REFUSES(
                 where="kafka.options in tidegate.yaml, or options of the source in pipeline.yaml",
-                fix="correct the option named above",
+                complaint=settings.scrub(error.args[0].str()),
             ) from None
 
     def list_names(self) -> list[str]:
@@ -178,41 +176,21 @@ class Brokers:
         said = self._settings.scrub(error.str())
         code = error.code()
         if code in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._SSL):
-            return UsageError(
-                "KAFKA_LOGIN",
-                f"the Kafka brokers at {address} refused the connection: {said}",
-                where=f"kafka brokers {address}",
-                next_run="is refused again until the login is right",
-                fix="correct security.protocol, sasl.* and ssl.* under kafka.options in tidegate.yaml",
-            )
+            return catalogue.KAFKA_LOGIN(where=f"kafka brokers {address}", address=address, error=said)
         if code in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED):
-            return UsageError(
-                "KAFKA_NOT_ALLOWED",
-                f"the broker does not allow this user to {attempt}: {said}",
-                where=f"kafka brokers {address}",
-                next_run="is refused again until the user may Describe and Read the topic",
-                fix="kafka-acls.sh --add --allow-principal User:<name> --operation Read --operation Describe "
-                "--topic <topic>",
-            )
+            return catalogue.KAFKA_NOT_ALLOWED(where=f"kafka brokers {address}", attempt=attempt, error=said)
         if code in (
             KafkaError.UNKNOWN_TOPIC_OR_PART,
             KafkaError.LEADER_NOT_AVAILABLE,
             KafkaError.NOT_LEADER_FOR_PARTITION,
         ):
-            return TryAgainError(
-                "KAFKA_UNSETTLED",
-                f"the topic is being changed or a partition has no leader; tidegate could not {attempt}: {said}",
-                where=f"kafka brokers {address}",
-                next_run="looks again; nothing was read",
-                fix="run again; if it stays, look at the brokers",
-            )
+            return catalogue.KAFKA_UNSETTLED(where=f"kafka brokers {address}", attempt=attempt, error=said)
         causes = [complaint.str() for complaint in self._complaints if complaint.code() == KafkaError._TRANSPORT]
         reason = self._settings.scrub(causes[-1] if causes else said)
-        return TryAgainError(
-            "BROKER_AWAY",
-            f"no answer from the Kafka brokers at {address} within {_PATIENCE_SECONDS:g} seconds, "
-            f"trying to {attempt}: {reason}",
+        return catalogue.BROKER_SILENT(
             where=f"kafka brokers {address}",
-            next_run="tries again; nothing was read and nothing is lost",
-            fix="start the broker or correct kafka.bootstrap_servers in tidegate.yaml, then run the same command again",
+            address=address,
+            patience_seconds=_PATIENCE_SECONDS,
+            attempt=attempt,
+            reason=reason,
         )

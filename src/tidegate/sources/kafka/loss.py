@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from tidegate.errors import SourceLostError
+from tidegate.errors import SourceLostError, catalogue
 from tidegate.sources.kafka.brokers import Offsets
 from tidegate.sources.kafka.offsets import KafkaBirth, KafkaPlan
 
@@ -78,17 +78,11 @@ class KafkaLoss:
         """The error that stops the run: the exact ranges, and the command that goes on without them. ``begun`` is as
         for :func:`find_loss`."""
         known = any(lost.is_of_known_records(begun or {}) for lost in self.ranges)
-        return SourceLostError(
-            "KAFKA_LOSS",
-            (
-                "Kafka no longer has records that this pipeline is owed: "
-                if known
-                else "no record that tidegate knew of is lost; of any that came later it cannot tell: "
-            )
-            + "; ".join(str(lost) for lost in self.ranges),
+        entry = catalogue.KAFKA_LOSS if known else catalogue.KAFKA_LOSS_UNKNOWN
+        return entry(
             where=f"source {source} of pipeline {pipeline}",
-            next_run="stops here again; nothing was read",
-            fix=f'tidegate run {pipeline} --accept-loss "reason"',
+            ranges="; ".join(str(lost) for lost in self.ranges),
+            pipeline=pipeline,
         )
 
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from tidegate.errors import SourceLostError, UsageError
+from tidegate.errors import catalogue
 from tidegate.sources.kafka.brokers import Asked, Brokers, Offsets, OpenBrokers, TopicState
 from tidegate.sources.kafka.settings import KafkaSettings, map_settings
 from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
@@ -183,15 +183,8 @@ def check_cluster(known: str | None, now: str | None, address: str, *, pipeline:
     source was read from: the same topic names and offsets mean other records there."""
     if known is None or now is None or known == now:
         return
-    raise UsageError(
-        "KAFKA_CLUSTER_CHANGED",
-        f"the brokers at {address} are Kafka cluster {now}, and this source was read from cluster {known} so far: "
-        "topics and offsets of the same names and numbers are other records there",
-        where=f"source {source} of pipeline {pipeline}",
-        next_run="refuses again until the address leads to the old cluster; nothing was read, nothing counts as lost",
-        fix="correct kafka.bootstrap_servers in tidegate.yaml (or its variable), or kafka.bootstrap.servers of the "
-        "source. If the records have moved to this cluster for good: give the source another name in "
-        f"jobs/{pipeline}/pipeline.yaml and the transform, with starting_offsets on this cluster; the table stays",
+    raise catalogue.KAFKA_CLUSTER_CHANGED(
+        where=f"source {source} of pipeline {pipeline}", address=address, now=now, known=known, pipeline=pipeline
     )
 
 
@@ -238,11 +231,8 @@ def _find_topics(brokers: Asked, spec: KafkaSource, also: Iterable[str] = ()) ->
     try:
         pattern = re.compile(spec.topic_pattern)
     except re.error as error:
-        raise UsageError(
-            "TOPIC_PATTERN",
-            f"topic_pattern {spec.topic_pattern!r} is not a regular expression: {error}",
-            where="topic_pattern of the source in pipeline.yaml",
-            fix="correct topic_pattern",
+        raise catalogue.TOPIC_PATTERN(
+            where="topic_pattern of the source in pipeline.yaml", topic_pattern=spec.topic_pattern, error=error
         ) from None
     names = {name for name in brokers.list_names() if pattern.fullmatch(name)}
     return {name: state for name, state in brokers.describe({*names, *also}).items() if not state.internal}
@@ -266,25 +256,15 @@ def _refuse_missing(topics: Mapping[str, TopicState], spec: KafkaSource, address
             if topic in topics and number not in topics[topic].partitions
         ]
     if missing:
-        raise SourceLostError(
-            "TOPIC_MISSING",
-            f"the Kafka brokers at {address} were asked: {'; '.join(missing)}",
-            where="the source in pipeline.yaml",
-            next_run="looks again",
-            fix="create the topic (kafka-topics.sh --create --topic <topic>), or correct the name in pipeline.yaml, or "
-            "kafka.bootstrap_servers in tidegate.yaml",
-        )
+        raise catalogue.TOPIC_MISSING(where="the source in pipeline.yaml", address=address, missing="; ".join(missing))
 
 
 def _offsets_at(brokers: Asked, text: str, partitions: Mapping[str, tuple[int, ...]]) -> Offsets:
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
-        raise UsageError(
-            "STARTING_OFFSETS",
-            f"starting_offsets {text!r} is none of: {_FORMS}",
-            where="starting_offsets of the source in pipeline.yaml",
-            fix="correct starting_offsets",
+        raise catalogue.STARTING_OFFSETS_FORM(
+            where="starting_offsets of the source in pipeline.yaml", offsets=text
         ) from None
     at = at.replace(tzinfo=UTC) if at.tzinfo is None else at
     end = brokers.end_offsets(partitions)
@@ -306,13 +286,8 @@ def _check_explicit(
     faults += [f"topic {topic} partition {number} is not of this source" for topic, number in sorted(named - pairs)]
     faults += [f"topic {t} partition {n}: offset {wanted[t][n]}" for t, n in sorted(named) if wanted[t][n] < -2]
     if faults:
-        raise UsageError(
-            "STARTING_OFFSETS",
-            "starting_offsets must give an offset (or -2 for earliest, -1 for latest) for every partition: "
-            + "; ".join(faults),
-            where="starting_offsets of the source in pipeline.yaml",
-            next_run="refuses again",
-            fix="correct starting_offsets",
+        raise catalogue.STARTING_OFFSETS_PARTITIONS(
+            where="starting_offsets of the source in pipeline.yaml", faults="; ".join(faults)
         )
     end, begin = brokers.end_offsets(partitions), brokers.begin_offsets(partitions)
     outside = [
@@ -321,12 +296,8 @@ def _check_explicit(
         if wanted[t][n] >= 0 and not begin[t][n] <= wanted[t][n] <= end[t][n]
     ]
     if outside:
-        raise SourceLostError(
-            "STARTING_OFFSETS_GONE",
-            "starting_offsets name offsets that the broker does not have: " + "; ".join(outside),
-            where="starting_offsets of the source in pipeline.yaml",
-            next_run="refuses again",
-            fix="write offsets that are there, or -2 for the earliest",
+        raise catalogue.STARTING_OFFSETS_GONE(
+            where="starting_offsets of the source in pipeline.yaml", offsets="; ".join(outside)
         )
     special = {-2: begin, -1: end}
     return {

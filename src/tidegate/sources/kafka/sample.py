@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from tidegate.errors import TidegateError, TryAgainError
+from tidegate.errors import TidegateError, catalogue
 from tidegate.sources.kafka.offsets import resolve_birth, settings_of
 from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
 
@@ -55,10 +55,4 @@ def sample_topic(kafka: ProjectKafkaSpec, topic: str) -> list[bytes]:
 
 
 def _not_read(topic: str, address: str, why: str) -> TidegateError:
-    return TryAgainError(
-        "BROKER_AWAY",
-        f"the records of topic {topic} cannot be read: {why}",
-        where=f"kafka brokers {address}",
-        next_run="tries again; nothing was written",
-        fix="see that this user may Read the topic and that this machine reaches each broker, then run it again",
-    )
+    return catalogue.SAMPLE_NOT_READ(where=f"kafka brokers {address}", topic=topic, why=why)

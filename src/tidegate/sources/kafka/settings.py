@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidegate.errors import UsageError
+from tidegate.errors import catalogue
 from tidegate.spec.kafka_options import SECURITY_SETTINGS, TUNING_SETTINGS
 from tidegate.spec.reader_options import KAFKA_STREAM_OPTIONS, show_option
 from tidegate.spec.secrets import KAFKA_SECRETS
@@ -106,12 +106,8 @@ def map_settings(
     faults += _map_sasl(java, client)
     faults += _map_ssl(java, client)
     if faults:
-        raise UsageError(
-            "KAFKA_OPTIONS",
-            "options that cannot be used: " + "; ".join(faults),
-            where="kafka.options in tidegate.yaml, or options of the source in pipeline.yaml",
-            next_run="refuses again",
-            fix="correct the options named above",
+        raise catalogue.KAFKA_OPTIONS(
+            where="kafka.options in tidegate.yaml, or options of the source in pipeline.yaml", faults="; ".join(faults)
         )
     spark = {"kafka." + name: value for name, value in java.items()} | reader
     spark["kafka.bootstrap.servers"] = bootstrap_servers

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tidegate.errors import SourceLostError
+from tidegate.errors import catalogue
 from tidegate.project import PipelinePaths, Project
 from tidegate.sources.kafka.brokers import Asked, Brokers
 from tidegate.sources.kafka.offsets import check_cluster, settings_of
@@ -42,14 +42,11 @@ class TopicWatch:
                 check_cluster(cluster_id, found, address, pipeline=self.pipeline, source=source)
             others = sorted(t for t, state in now.items() if state.topic_id not in (None, known[t]))
             if others:
-                raise SourceLostError(
-                    "TOPIC_RECREATED",
-                    f"topic {', '.join(others)} was deleted and created again while batch {batch_id} was read: records "
-                    "of the new one may be among those of the batch, which was not staged",
+                raise catalogue.TOPIC_RECREATED(
                     where=f"source {source} of pipeline {self.pipeline}",
-                    next_run="names what is lost, before anything is read; nothing of the batch was staged",
-                    fix=f"`tidegate plan {self.pipeline}` shows what is lost; `tidegate run {self.pipeline} "
-                    '--accept-loss "reason"` goes on from the beginning of the new topic',
+                    topics=", ".join(others),
+                    batch_id=batch_id,
+                    pipeline=self.pipeline,
                 )
 
 

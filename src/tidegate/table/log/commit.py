@@ -16,7 +16,7 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 from tidegate import __version__, storage
-from tidegate.errors import DisagreementError, TidegateError, TryAgainError
+from tidegate.errors import TidegateError, TryAgainError, catalogue
 from tidegate.table.log.actions import Action, CommitInfo, Metadata, Protocol
 from tidegate.table.log.files import LOG_FOLDER, commit_name, compacted_name, compactions_of, list_names
 from tidegate.table.log.retire import refuse_retired, retired_mark
@@ -209,13 +209,7 @@ def rename_files(table_path: Path, renamed: list[tuple[DataFile, str]], *, app_i
     todo = [(old, new) for old, new in renamed if old.path in names]
     gone = [old.path for old, new in renamed if old.path not in names and new not in names]
     if gone:
-        raise DisagreementError(
-            "REPLACED_FILES_GONE",
-            f"{len(gone)} files that were to be replaced are no longer in the table, for example {gone[0]}",
-            where=str(table_path),
-            next_run="stops again",
-            fix="look at what else wrote to the table: tidegate alone may",
-        )
+        raise catalogue.REPLACED_FILES_GONE(where=str(table_path), number=len(gone), example=gone[0])
     if not todo:
         return
     actions = [_add_action(replace(old, path=new), data_change=False) for old, new in todo]
@@ -255,13 +249,7 @@ def _check_writable(table_path: Path, table: Snapshot) -> None:
 
 
 def _commit_failed(table_path: Path, why: str) -> TryAgainError:
-    return TryAgainError(
-        "COMMIT_FAILED",
-        f"the version could not be committed: {why}",
-        where=str(table_path / LOG_FOLDER),
-        next_run="finishes this publish first",
-        fix="run again; when it stays, look at the permissions and the disk of the table folder",
-    )
+    return catalogue.COMMIT_FAILED(where=str(table_path / LOG_FOLDER), why=why)
 
 
 def sync_log(table_path: Path, version: int) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidegate import storage
-from tidegate.errors import DisagreementError, UsageError
+from tidegate.errors import DisagreementError, catalogue
 from tidegate.table.log.actions import CommitInfo
 from tidegate.table.log.files import (
     LOG_FOLDER,
@@ -167,14 +167,7 @@ def glance_at_table(table_path: Path, expected: Mapping[str, Any]) -> TableState
 def _check_path(table_path: Path) -> None:
     """Refuse a place that deltalake 1.6.6 writes to but cannot read again: it decodes such a path once too often."""
     if re.search(r"%[0-9A-Fa-f]{2}|\\", str(table_path.absolute())):
-        raise UsageError(
-            "TABLE_PATH",
-            f"no table can be kept in {table_path}: Delta readers take a percent sign with two hex digits, or a "
-            "backslash, in a folder's name for something else",
-            where=str(table_path),
-            next_run="is refused again; nothing was read or written",
-            fix="rename the folder, or set another one in tidegate.yaml (warehouse, quarantine)",
-        )
+        raise catalogue.TABLE_PATH(where=str(table_path), table_path=table_path)
 
 
 def list_data_files(table_path: Path) -> list[DataFile]:
@@ -229,12 +222,8 @@ def _unreadable(table_path: Path, error: Exception) -> DisagreementError:
             f"tidegate run {name}, which makes it again when a publish was cut off there; else take it away "
             f"(mv {file} {file}.torn), then tidegate repair {name}: what it held is read again"
         )
-    return DisagreementError(
-        "TABLE_LOG_UNREADABLE",
-        f"the log of the table cannot be read: {first_line(error)}{named}",
-        where=str(table_path / LOG_FOLDER),
-        next_run="stops again, before anything is read or written, unless it can make the file again",
-        fix=fix,
+    return catalogue.TABLE_LOG_UNREADABLE(
+        where=str(table_path / LOG_FOLDER), error=first_line(error), named=named, fix=fix
     )
 
 

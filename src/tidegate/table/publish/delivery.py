@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate import storage
-from tidegate.errors import DisagreementError
+from tidegate.errors import catalogue
 from tidegate.table.log.files import LOG_FOLDER, commit_name, read_actions
 from tidegate.table.log.snapshot import data_file
 from tidegate.table.log.state import DataFile
@@ -52,13 +52,7 @@ def delivered_rows(table_path: Path, version: int) -> Delivery | None:
     try:
         actions = read_actions(table_path, version)
     except FileNotFoundError:
-        raise DisagreementError(
-            "VERSION_GONE",
-            f"the table's log no longer says what version {version} brought",
-            where=str(path),
-            next_run="stops again",
-            fix="bring back the commit file",
-        ) from None
+        raise catalogue.VERSION_GONE(where=str(path), version=version) from None
     info: dict[str, Any] = next((one["commitInfo"] for one in actions if "commitInfo" in one), {})
     if info.get("tidegate.outcome") != "published":
         return None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tidegate import storage
-from tidegate.errors import DisagreementError, UsageError
+from tidegate.errors import UsageError, catalogue
 from tidegate.project import PipelinePaths
 from tidegate.staging.digest import damaged, describe_damage
 from tidegate.table.footer import read_footer
@@ -105,10 +105,4 @@ def refuse_unknown_files(table_path: Path, intent: PublishIntent, state: TableSt
     unknown = [str(path.relative_to(table_path)) for path in storage.list_tree(table_path, "*.parquet")]
     unknown = sorted(name for name in unknown if name not in own)
     if unknown:
-        raise DisagreementError(
-            "TABLE_LOG_MISSING",
-            f"the table folder holds {len(unknown)} parquet files but no log, for example {unknown[0]}",
-            where=str(table_path),
-            next_run="stops again; nothing was moved",
-            fix="restore the folder _delta_log, or move the files away",
-        )
+        raise catalogue.TABLE_LOG_MISSING(where=str(table_path), number=len(unknown), example=unknown[0])

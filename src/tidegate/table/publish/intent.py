@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tidegate import storage
-from tidegate.errors import TryAgainError
+from tidegate.errors import catalogue
 from tidegate.project import PipelinePaths
 
 Target = Literal["table", "quarantine"]
@@ -132,9 +132,4 @@ def _intent_from(value: dict[str, Any]) -> PublishIntent:
 def check_lease(is_current: Callable[[], bool], intent: PublishIntent) -> None:
     """Raise TryAgainError LEASE_LOST unless the caller still holds the lease; asked before each visible step."""
     if not is_current():
-        raise TryAgainError(
-            "LEASE_LOST",
-            f"run {intent.run_id} of {intent.pipeline} lost its lease while it published: another run has taken over",
-            next_run="the run that holds the lease finishes this publish",
-            fix=f"tidegate status {intent.pipeline}",
-        )
+        raise catalogue.LEASE_LOST_PUBLISHING(run_id=intent.run_id, pipeline=intent.pipeline)

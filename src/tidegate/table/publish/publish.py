@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from tidegate import storage
-from tidegate.errors import DisagreementError, TidegateError
+from tidegate.errors import DisagreementError, TidegateError, catalogue
 from tidegate.project import PipelinePaths
 from tidegate.staging.digest import damaged
 from tidegate.staging.retired import read_retired
@@ -131,13 +131,12 @@ def _settled(table_path: Path, intent: PublishIntent, state: TableState | None) 
             return None
         if current > intent.app_version_before:
             return _OVERTAKEN
-        raise DisagreementError(
-            "TABLE_BEHIND_INTENT",
-            f"a publish of batches {intent.app_version_before + 1} to {intent.app_version} was begun, but the "
-            f"table's log ends at batch {current}: the table was deleted or restored from an older copy",
+        raise catalogue.TABLE_BEHIND_INTENT(
             where=str(table_path),
-            next_run="stops again; nothing was moved",
-            fix=f"tidegate repair {intent.pipeline} --dry-run",
+            first=intent.app_version_before + 1,
+            last=intent.app_version,
+            newest=current,
+            pipeline=intent.pipeline,
         )
     if state is not None:
         sync_log(table_path, state.version)  # whoever committed it may have been killed before that
@@ -191,12 +190,10 @@ def _check_copied(source: Path, file: FileToAdd, pipeline: str, sha256: str) -> 
 
 
 def _files_lost(error: Exception, intent: PublishIntent) -> DisagreementError:
-    return DisagreementError(
-        "STAGED_FILES_LOST",
-        f"a file of the increment is neither staged nor in the {intent.target} folder, and the log there does not have "
-        f"batch {intent.app_version}: {error}",
+    return catalogue.STAGED_FILES_LOST(
         where=f"intent {intent.intent_id}",
-        next_run="stops again; nothing more was published",
-        fix=f"restore the file, or `tidegate repair {intent.pipeline}`: what the table lacks is read again from the "
-        "source",
+        target=intent.target,
+        app_version=intent.app_version,
+        error=error,
+        pipeline=intent.pipeline,
     )

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tidegate import storage
-from tidegate.errors import UsageError
+from tidegate.errors import catalogue
 from tidegate.spec.faults import name_nearest
 from tidegate.table.schema import normalise_schema, type_text
 
@@ -46,12 +46,8 @@ def check_keys(keys: Sequence[str], schema_json: str) -> dict[str, str]:
     if not keys:
         faults.append("there are none")
     if faults:
-        raise UsageError(
-            "TABLE_KEYS",
-            f"the keys of the table cannot be used: {'; '.join(faults)}; the columns are {', '.join(types)}",
-            where="pipeline.yaml, table.keys",
-            next_run="goes on once the keys are put right; what is staged stays, the table is untouched",
-            fix="correct table.keys in pipeline.yaml, or cast the column in the transform",
+        raise catalogue.TABLE_KEYS(
+            where="pipeline.yaml, table.keys", faults="; ".join(faults), columns=", ".join(types)
         )
     return found
 

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem
 
 from tidegate import storage
-from tidegate.errors import DisagreementError, UsageError
+from tidegate.errors import DisagreementError, UsageError, catalogue
 from tidegate.staging.manifest import StagedFile
 from tidegate.table.log.state import DataFile
 from tidegate.table.upsert.keys import KeyIndex, KeyTypes, find_repeated, join_keys, read_keys
@@ -260,21 +260,13 @@ def _count(mask: pa.ChunkedArray) -> int:
 
 
 def _not_unique(batch: int, keys: list[str], repeated: list[str]) -> UsageError:
-    return UsageError(
-        "UPDATE_KEYS_NOT_UNIQUE",
-        f"rows of batch {batch} have the same keys ({', '.join(keys)}), so none of them can be said to replace the "
-        f"other, for example {'; '.join(repeated)}",
+    return catalogue.UPDATE_KEYS_NOT_UNIQUE(
         where=f"pipeline.yaml, table.keys; batch {batch}",
-        next_run="goes on once this is put right; what is staged stays, the table is untouched",
-        fix="add the columns that tell the rows apart to table.keys, or aggregate by the keys",
+        batch=batch,
+        keys=", ".join(keys),
+        example="; ".join(repeated),
     )
 
 
 def _file_gone(table_path: Path, file: DataFile) -> DisagreementError:
-    return DisagreementError(
-        "TABLE_FILES_GONE",
-        f"a data file that the table's log names is not there: {file.path}",
-        where=str(table_path),
-        next_run="stops again; nothing was moved",
-        fix="restore the file; tidegate alone may write to the table's folder",
-    )
+    return catalogue.TABLE_FILES_GONE(where=str(table_path), file_path=file.path)

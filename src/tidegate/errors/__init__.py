@@ -1,4 +1,4 @@
-"""Every error a user can meet: what happened, where, what the next run does, and the command that fixes it.
+"""The classes of errors, and how an entry of the catalogue (:mod:`tidegate.errors.catalogue`) becomes an error.
 
 The tree (exit code in brackets)::
 
@@ -13,7 +13,8 @@ The tree (exit code in brackets)::
 
 from __future__ import annotations
 
-from typing import Any
+import string
+from typing import Any, Generic, TypeVar
 
 
 class TidegateError(Exception):
@@ -112,3 +113,33 @@ _BY_EXIT_CODE: dict[int, type[TidegateError]] = {
     kind.exit_code: kind
     for kind in (UsageError, HeldError, SourceLostError, DefectError, TryAgainError, DisagreementError)
 }
+
+
+E = TypeVar("E", bound=TidegateError)
+
+
+class Condition(Generic[E]):
+    """An entry of the catalogue: an error with fields, ``{name}``, in its texts. Called with their values it makes the
+    error; ``where`` is the file, line, topic or batch, which only the caller knows."""
+
+    def __init__(
+        self, code: str, kind: type[E], message: str, *, next_run: str | None = None, fix: str | None = None
+    ) -> None:
+        self.code, self.kind = code, kind
+        self.message, self.next_run, self.fix = message, next_run, fix
+
+    @property
+    def fields(self) -> set[str]:
+        """The names of the values that a call must give; tests/unit/errors/test_catalogue.py compares every call."""
+        texts = filter(None, (self.message, self.next_run, self.fix))
+        return {name for text in texts for _, name, _, _ in string.Formatter().parse(text) if name}
+
+    def __call__(self, *, where: str | None = None, **values: object) -> E:
+        """The error, to be raised."""
+        return self.kind(
+            self.code,
+            self.message.format(**values),
+            where=where,
+            next_run=None if self.next_run is None else self.next_run.format(**values),
+            fix=None if self.fix is None else self.fix.format(**values),
+        )

@@ -1,0 +1,1755 @@
+"""Every error that a person can meet: code, class (which has the exit code), what happened, what the next run does, and
+what fixes it. Where it happened is added by the code that raises it: ``raise catalogue.LEASE_HELD(where=...)``.
+
+An entry is named by its code; where a code has several texts, each is an entry with a name of its own. Faults of a
+file, which are listed together under one code, have their texts beside the check (``spec``); ``FILE_FAULTS`` says what
+their codes mean. The page docs/reference/errors.md is made from this file.
+"""
+
+from __future__ import annotations
+
+from tidegate.errors import (
+    Condition,
+    DefectError,
+    DisagreementError,
+    HeldError,
+    SourceLostError,
+    TryAgainError,
+    UsageError,
+)
+
+# The environment: what is installed, jars, Java
+
+KAFKA_JARS_UNKNOWN = Condition(
+    "KAFKA_JARS_UNKNOWN",
+    UsageError,
+    "this tidegate does not know the Kafka jars of Spark {spark}; it knows those of {sections}",
+    next_run="is refused again; nothing was read",
+    fix="install another pyspark, or set TIDEGATE_JARS to a folder that has the jars",
+)
+
+KAFKA_JARS_NOT_FETCHED = Condition(
+    "KAFKA_JARS_NOT_FETCHED",
+    TryAgainError,
+    "{coordinates} could not be fetched: {log}",
+    next_run="tries again; what arrived is kept, and nothing was read",
+    fix="`tidegate jars` tries again: a proxy goes into JAVA_TOOL_OPTIONS, a mirror into {mirror}; without a "
+    "network, {by_hand}",
+)
+
+KAFKA_JARS_DIFFER = Condition(
+    "KAFKA_JARS_DIFFER",
+    UsageError,
+    "what was sent as {coordinates} is not the listed file: its sha256 is {found}, and that of the list {sha256}",
+    next_run="is refused again; nothing was read",
+    fix="do not use that registry; {by_hand}",
+)
+
+PACKAGE_MISSING = Condition(
+    "PACKAGE_MISSING",
+    UsageError,
+    "the jar {jar} is not there, and no jar is fetched while a pipeline runs",
+    next_run="is refused again; nothing was read",
+    fix="tidegate jars, which fetches it",
+)
+
+PACKAGE_UNCHECKED = Condition(
+    "PACKAGE_UNCHECKED",
+    UsageError,
+    "{jar} has no sha256 in {project_file}, and Spark is given no jar that was not checked",
+    next_run="is refused again; nothing was read",
+    fix="write, if you trust {path}: {line}",
+)
+
+PACKAGE_DIFFERS = Condition(
+    "PACKAGE_DIFFERS",
+    UsageError,
+    "the jar of {jar} is not the listed one: its sha256 is {found}, and {project_file} has {sha256}",
+    next_run="is refused again; nothing was read",
+    fix="tidegate jars, which fetches it again; if it still differs, find out which of the two checksums is right",
+)
+
+BAD_MIRROR = Condition(
+    "BAD_MIRROR",
+    UsageError,
+    "MAVEN_ROOT does not begin with https://, and jars are fetched over nothing else",
+    fix="name a mirror of Maven Central by its https address, or unset the variable",
+)
+
+PACKAGES_NOT_FETCHED = Condition(
+    "PACKAGES_NOT_FETCHED",
+    TryAgainError,
+    "{jar} could not be fetched: {error}",
+    next_run="is refused until the jar is there",
+    fix="tidegate jars again; a proxy goes into JAVA_TOOL_OPTIONS, a mirror into MAVEN_ROOT",
+)
+
+PACKAGE_NOT_FOUND = Condition(
+    "PACKAGE_NOT_FOUND",
+    UsageError,
+    "the registry has no {jar}",
+    next_run="is refused until the jar is there",
+    fix="correct the coordinates; or put {package} into .tools/packages by hand",
+)
+
+JAVA_MISSING_FOR_JARS = Condition(
+    "JAVA_MISSING",
+    UsageError,
+    "Java 17 and pyspark do the fetching, and one of them is missing",
+    fix="tidegate doctor",
+)
+
+SPARK_SUBMIT_MISSING = Condition(
+    "SPARK_SUBMIT_MISSING",
+    UsageError,
+    "spark-submit is neither beside {executable} nor on PATH",
+    fix='pip install "tidegate[spark]", in the environment that runs tidegate',
+)
+
+JAVA_MISSING = Condition(
+    "JAVA_MISSING",
+    UsageError,
+    "Spark needs Java 17, and there is no `java` on PATH",
+    fix="install a Java 17 runtime",
+)
+
+KAFKA_JARS_MISSING = Condition(
+    "KAFKA_JARS_MISSING",
+    UsageError,
+    "the jars of Spark's Kafka source are not there yet",
+    next_run="fetches them first",
+    fix="`tidegate jars` fetches them; or set TIDEGATE_JARS to a folder that has them",
+)
+
+DRIVER_DIED = Condition(
+    "DRIVER_DIED",
+    TryAgainError,
+    "the Spark driver {how} without an answer{tail}",
+    next_run="goes on from the last staged batch; nothing is lost or doubled",
+    fix="read the log; then `tidegate run {name}`",
+)
+
+EXTRA_MISSING = Condition(
+    "EXTRA_MISSING",
+    UsageError,
+    "{subject} is needed for this, and the Python package `{module}` is not installed",
+    next_run="is refused again; nothing was read or written",
+    fix='pip install "tidegate[{extra}]"',
+)
+
+SPARK_VERSIONS_DIFFER = Condition(
+    "SPARK_VERSIONS_DIFFER",
+    UsageError,
+    "pyspark {spark} and pyspark-client {client} overwrite each other's files",
+    next_run="is refused again; nothing was read",
+    fix='pip install --force-reinstall --no-deps "pyspark=={client}" "pyspark-client=={client}"',
+)
+
+# Commands, projects, names
+
+COMMAND_STOPPED = Condition(
+    "STOPPED",
+    TryAgainError,
+    "the command was stopped ({how})",
+    next_run="goes on where this one stopped; nothing is lost or doubled",
+    fix="run it again",
+)
+
+UNKNOWN_FORMAT = Condition(
+    "BAD_FORMAT",
+    UsageError,
+    "--format: {format!r} is not a format",
+    fix="json, csv, text, parquet, orc or avro",
+)
+
+TOPIC_FORMAT = Condition(
+    "BAD_FORMAT",
+    UsageError,
+    "--format {format}: the columns of a topic are inferred from JSON records only",
+    next_run="is refused again; nothing was written",
+    fix="leave --format out, or write the source by hand: docs/how-to/kafka.md",
+)
+
+ONE_AT_A_TIME = Condition(
+    "ONE_AT_A_TIME",
+    UsageError,
+    "--accept-loss gives up records of one pipeline, and {number} were named",
+    next_run="is not touched; nothing was run",
+    fix='name one: tidegate run NAME --accept-loss "..."',
+)
+
+NOT_SUPPORTED_YET = Condition(
+    "NOT_SUPPORTED_YET",
+    UsageError,
+    "--continuous: Spark's continuous processing has no batches that could be checked and published as a whole",
+    fix="tidegate stream {name}, which publishes within seconds; each batch exactly once",
+)
+
+BAD_DURATION = Condition(
+    "BAD_DURATION",
+    UsageError,
+    "--every: {error}",
+    fix='write --every "10 seconds"',
+)
+
+BROKER_TOOK_NOTHING = Condition(
+    "BROKER_AWAY",
+    TryAgainError,
+    "the Kafka broker at {bootstrap_servers} took no record: {reason}",
+    fix="start the broker (make run starts one), or name another with --bootstrap",
+)
+
+ACKNOWLEDGEMENT_REASON_MISSING = Condition(
+    "REASON_MISSING",
+    UsageError,
+    "an acknowledgement needs a reason",
+    fix='add --reason "..."',
+)
+
+NOT_CHANGED = Condition(
+    "NOT_CHANGED",
+    UsageError,
+    "there is no change of {missing} to acknowledge; open are: {open}",
+    next_run="is not touched; nothing was acknowledged",
+    fix="name them as `tidegate status {name}` does, or leave the paths out for all of them",
+)
+
+NO_SUCH_RUN = Condition(
+    "NO_SUCH_RUN",
+    UsageError,
+    "pipeline {name} {missing}",
+    next_run="is not touched",
+    fix="tidegate status {name} lists the newest runs",
+)
+
+STATUS_UNREADABLE = Condition(
+    "STATUS_UNREADABLE",
+    DefectError,
+    "{error}",
+    next_run="may stop at the same place",
+    fix="tidegate plan {name} tells more",
+)
+
+BAD_NAME = Condition(
+    "BAD_NAME",
+    UsageError,
+    "{name} cannot be the name of a pipeline",
+    next_run="is refused again",
+    fix="use 3 to 63 lower-case letters, digits and _, a letter first",
+)
+
+NO_SUCH_PIPELINE = Condition(
+    "NO_SUCH_PIPELINE",
+    UsageError,
+    "there is no pipeline {name!r}; there are: {known}",
+    next_run="is refused again",
+    fix="{fix}",
+)
+
+BAD_PROJECT_PATH = Condition(
+    "BAD_PROJECT_PATH",
+    UsageError,
+    "the path of the project {unusable}: {root!r}",
+    next_run="is refused again",
+    fix="move the project to a folder with a plain name",
+)
+
+BAD_PROJECT = Condition(
+    "BAD_PROJECT",
+    UsageError,
+    "tidegate.yaml cannot be read: {strerror}",
+)
+
+NO_PROJECT = Condition(
+    "NO_PROJECT",
+    UsageError,
+    "there is no tidegate.yaml in {start}{reach}",
+    next_run="is refused again",
+    fix="make a project first: tidegate init DIR; where there is one, go to its folder or use --project DIR",
+)
+
+BAD_TIME = Condition(
+    "BAD_TIME",
+    UsageError,
+    "{time!r} is not a time",
+    fix='write it like "2026-01-31" or "2026-01-31T12:00:00+00:00"',
+)
+
+BAD_RUN_ID = Condition(
+    "BAD_RUN_ID",
+    UsageError,
+    "{run_id!a} cannot be a run id: {why}",
+    next_run="is not touched",
+    fix="use 1 to {longest} printable characters",
+)
+
+FORMAT_UNKNOWN = Condition(
+    "FORMAT_UNKNOWN",
+    UsageError,
+    "the name of {file} does not tell its format",
+    next_run="is refused again; nothing was written",
+    fix="add --format json, csv, text, parquet, orc or avro",
+)
+
+CANNOT_INFER = Condition(
+    "CANNOT_INFER",
+    UsageError,
+    "the columns of {name} cannot be told as {kind}: {why}",
+    next_run="is refused again; nothing was written",
+    fix="{fix}",
+)
+
+BAD_NEW_PROJECT_PATH = Condition(
+    "BAD_PROJECT_PATH",
+    UsageError,
+    "the path of the project {unusable}: {root!r}",
+    fix="choose a folder with a plain name",
+)
+
+NO_SUCH_FILE = Condition(
+    "NO_SUCH_FILE",
+    UsageError,
+    "{sample} is not a file",
+    next_run="is refused again; nothing was written",
+    fix="name a file like those that will come, or a topic: --from kafka:orders",
+)
+
+CANNOT_WRITE = Condition(
+    "CANNOT_WRITE",
+    UsageError,
+    "{path} cannot be written: {reason}",
+    next_run="is refused again",
+    fix="choose a folder that you may write to",
+)
+
+FILE_EXISTS = Condition(
+    "FILE_EXISTS",
+    UsageError,
+    "{taken} {are} there already; nothing is overwritten",
+    next_run="is refused again",
+    fix="choose another name, or remove what is there",
+)
+
+NO_SCHEMA = Condition(
+    "NO_SCHEMA",
+    UsageError,
+    "the columns of {sources} are not known without reading it",
+    fix="write its schema",
+)
+
+NO_SUCH_SOURCE = Condition(
+    "NO_SUCH_SOURCE",
+    UsageError,
+    "delivery {number} has rows for {unknown}; the sources are: {sources}",
+    fix="use the names of the sources",
+)
+
+NO_SUCH_COLUMN = Condition(
+    "NO_SUCH_COLUMN",
+    UsageError,
+    "a row of {source} has {unknown}; the columns are: {columns}",
+    fix="correct the row, or the schema",
+)
+
+# Airflow
+
+SPARK_CONNECTION_UNREADABLE = Condition(
+    "SPARK_CONNECTION_MALFORMED",
+    UsageError,
+    "the environment's AIRFLOW_CONN_{variable} is neither a JSON connection nor a URI",
+    next_run="is refused as well, until the connection is right",
+    fix="airflow connections delete {conn_id}; airflow connections add {conn_id} --conn-type spark --conn-host "
+    "'local[*]'",
+)
+
+SPARK_CONNECTION_MISSING = Condition(
+    "SPARK_CONNECTION_MISSING",
+    UsageError,
+    "Airflow has no connection {conn_id!r}; the provider would take `yarn` in its place, tidegate does not",
+    next_run="is refused as well, until the connection is right",
+    fix="airflow connections delete {conn_id}; airflow connections add {conn_id} --conn-type spark --conn-host "
+    "'local[*]'",
+)
+
+SPARK_CONNECTION_MALFORMED = Condition(
+    "SPARK_CONNECTION_MALFORMED",
+    UsageError,
+    "connection {conn_id!r} cannot be parsed ({error})",
+    next_run="is refused as well, until the connection is right",
+    fix="airflow connections delete {conn_id}; airflow connections add {conn_id} --conn-type spark --conn-host "
+    "'local[*]'",
+)
+
+SPARK_CONNECTION_MASTER = Condition(
+    "SPARK_CONNECTION_MALFORMED",
+    UsageError,
+    "connection {conn_id!r} (type {conn_type!r}) gives the master {master!r}, which is none of {master_forms}",
+    next_run="is refused as well, until the connection is right",
+    fix="airflow connections delete {conn_id}; airflow connections add {conn_id} --conn-type spark --conn-host "
+    "'local[*]'",
+)
+
+SPARK_CONNECTION_EXTRA = Condition(
+    "SPARK_CONNECTION_MALFORMED",
+    UsageError,
+    "the extra of connection {conn_id!r} is not a JSON object",
+    next_run="is refused as well, until the connection is right",
+    fix="airflow connections delete {conn_id}; airflow connections add {conn_id} --conn-type spark --conn-host "
+    "'local[*]'",
+)
+
+SPARK_DEPLOY_MODE = Condition(
+    "SPARK_DEPLOY_MODE",
+    UsageError,
+    "connection {conn_id!r} asks for deploy-mode {deploymode!r}; only client is possible, because a driver elsewhere "
+    "would outlive a killed task (and a standalone cluster runs no Python driver at all)",
+    next_run="is refused as well, until the connection is right",
+    fix="airflow connections delete {conn_id}; airflow connections add {conn_id} --conn-type spark --conn-host "
+    "'local[*]'",
+)
+
+TRIGGER_FORM_REFUSED = Condition(
+    "TRIGGER_FORM_REFUSED",
+    UsageError,
+    "{message}",
+    next_run="reads as if this one had not been; nothing was read",
+    fix='trigger again with {{}} or {{"accept_loss": "<reason>"}} as conf',
+)
+
+SPARK_KUBERNETES_MISSING = Condition(
+    "SPARK_KUBERNETES_MISSING",
+    UsageError,
+    "connection {conn_id!r} is for {master}, and Airflow's Spark provider needs the Python package `kubernetes` for "
+    "that",
+    next_run="is refused again",
+    fix="install `kubernetes` beside Airflow (apache-airflow-providers-apache-spark[cncf.kubernetes])",
+)
+
+SPARK_CONNECTION_AMBIGUOUS = Condition(
+    "SPARK_CONNECTION_MALFORMED",
+    UsageError,
+    "connection {conn_id!r} is read as {master!r} here and as {provider_master!r} by the Spark provider",
+    fix="write the connection as JSON, with the whole master in host",
+)
+
+SPARK_BINARY_MISSING = Condition(
+    "SPARK_SUBMIT_MISSING",
+    UsageError,
+    "{binary}, which connection {conn_id!r} asks for, is not on PATH",
+    fix="take spark-binary out of the connection's extra, or install it",
+)
+
+DRIVER_TASK_KILLED = Condition(
+    "KILLED",
+    TryAgainError,
+    "the task was told to stop (SIGTERM), its driver was ended",
+    next_run="goes on where this one was stopped; nothing is lost",
+    fix="clear the task, or wait for the next tick",
+)
+
+PROJECT_NOT_FOUND = Condition(
+    "PROJECT_NOT_FOUND",
+    UsageError,
+    "no {project_file} at or above {parent}, and TIDEGATE_PROJECT is not set",
+    fix="put the DAG file into a project, or set TIDEGATE_PROJECT, or build_dag(name, project_dir=...)",
+)
+
+PYTHON_TASK_KILLED = Condition(
+    "KILLED",
+    TryAgainError,
+    "the task was told to stop (SIGTERM)",
+    next_run="finishes what was begun; nothing is lost and nothing is doubled",
+    fix="clear the task, or wait for the next tick",
+)
+
+# Storage and the lease
+
+NOT_READABLE = Condition(
+    "NOT_READABLE",
+    TryAgainError,
+    "{what}",
+    next_run="goes on with what this one had begun, if it had; nothing is lost",
+    fix="{fix}, then run the same command again",
+)
+
+NOT_WRITABLE = Condition(
+    "NOT_WRITABLE",
+    TryAgainError,
+    "{what}",
+    next_run="goes on with what this one had begun, if it had; nothing is lost",
+    fix="{fix}, then run the same command again",
+)
+
+LEASE_HELD = Condition(
+    "LEASE_HELD",
+    TryAgainError,
+    "{holder}; {ends}",
+    next_run="starts as soon as the lease is free; a holder that died is replaced without a person",
+    fix="{fix}",
+)
+
+LEASE_LOST = Condition(
+    "LEASE_LOST",
+    TryAgainError,
+    "pipeline {pipeline}: this process no longer holds lease token {token}; {holder}",
+    next_run="goes on from what is staged; this process has changed nothing that a reader sees",
+    fix="tidegate status {pipeline}",
+)
+
+DISK_FULL = Condition(
+    "DISK_FULL",
+    TryAgainError,
+    "no space left on the device that holds {path}",
+    next_run="goes on with what this one had begun, if it had; nothing is lost",
+    fix="free space (df -h {parent}), then run again",
+)
+
+PATH_UNUSABLE = Condition(
+    "PATH_UNUSABLE",
+    TryAgainError,
+    "{name}: {strerror}",
+    next_run="goes on with what this one had begun, if it had; nothing is lost",
+    fix="look at what is there (namei -l {quoted_name}) and put it right, or correct the path in tidegate.yaml; then "
+    "run the same command again",
+)
+
+# Files
+
+LEDGER_MISSING = Condition(
+    "LEDGER_MISSING",
+    DisagreementError,
+    "pipeline {pipeline} has read files, but the record of the files it has taken is gone; taking them again would "
+    "double their rows",
+    next_run="refuses to start, and changes nothing",
+    fix="restore {path} from a backup, or: tidegate repair {pipeline} --rebuild, a new table from all that the "
+    "sources still have",
+)
+
+LEDGER_BEHIND = Condition(
+    "LEDGER_BEHIND",
+    DisagreementError,
+    "the record of the files that pipeline {pipeline} has taken ends at number {last}; the last publish saw {least}: "
+    "an older copy was restored, and taking the files it lacks again would double their rows",
+    next_run="refuses to start, and changes nothing",
+    fix="restore a backup of {path} that was made together with the table's, or: tidegate repair {pipeline} "
+    "--rebuild, a new table from all that the sources still have",
+)
+
+LEASE_LOST_LEDGER = Condition(
+    "LEASE_LOST",
+    TryAgainError,
+    "the ledger of pipeline {pipeline} is written under lease token {found}, this process has token {token}: another "
+    "run has taken over",
+    next_run="goes on from what is staged; this process has changed nothing in the ledger since",
+    fix="tidegate status {pipeline}",
+)
+
+LEDGER_BUSY = Condition(
+    "LEDGER_BUSY",
+    TryAgainError,
+    "another process kept the ledger of pipeline {pipeline} locked for 20 s",
+    next_run="goes on with what this one had begun, if it had; nothing is lost",
+    fix="tidegate status {pipeline}, then run again",
+)
+
+LEDGER_UNAVAILABLE = Condition(
+    "LEDGER_UNAVAILABLE",
+    TryAgainError,
+    "the ledger of pipeline {pipeline} cannot be opened or written: {error}",
+    next_run="goes on with what this one had begun, if it had; nothing is lost",
+    fix="check owner, permissions and disk (ls -l {parent}), then run again",
+)
+
+LEDGER_UNREADABLE = Condition(
+    "LEDGER_UNREADABLE",
+    DisagreementError,
+    "the record of the files that pipeline {pipeline} has taken cannot be read: {why}",
+    next_run="refuses to start, and changes nothing",
+    fix="restore a backup of it that was made together with the table's; or move it away (mv {quoted_ledger} "
+    "{quoted_ledger}.torn), then: tidegate repair {pipeline} --rebuild, a new table from all that the sources still "
+    "have",
+)
+
+SOURCE_START_UNREADABLE = Condition(
+    "SOURCE_UNREADABLE",
+    SourceLostError,
+    "source {source_name} of pipeline {pipeline} starts at {start}, and what is there before that cannot be told: no "
+    "permission to list {first_unlisted}",
+    next_run="looks again; nothing was read or passed over",
+    fix="give the user of this process read and search permission on {first_unlisted}",
+)
+
+STATIC_MIXED = Condition(
+    "STATIC_MIXED",
+    SourceLostError,
+    "static source {source_name}: {path}: {why}",
+    next_run="looks again; nothing was read",
+    fix="keep all its files in folders of the same columns",
+)
+
+STATIC_EMPTY = Condition(
+    "STATIC_EMPTY",
+    SourceLostError,
+    "the static source {source_name} of pipeline {pipeline} has no file with anything in it",
+    next_run="looks again; nothing was read",
+    fix="put its files into {spec_path}, or correct the path",
+)
+
+STATIC_UNREADABLE = Condition(
+    "STATIC_UNREADABLE",
+    UsageError,
+    "the file {file} of the static source {source_name} cannot be read: {why}",
+    next_run="reads the source as it is then; nothing is lost",
+    fix="correct or replace the file, or take it away, then `tidegate run {pipeline}`",
+)
+
+SOURCE_NOT_LOCAL = Condition(
+    "SOURCE_NOT_LOCAL",
+    UsageError,
+    "source {source_name} of pipeline {pipeline} is at {path}; files are read from local or mounted folders",
+    next_run="refuses to start until the path is changed",
+    fix="mount the store as a folder, or copy its files into one, and give that folder as path",
+)
+
+SOURCE_MISSING = Condition(
+    "SOURCE_MISSING",
+    SourceLostError,
+    "source {source_name} of pipeline {pipeline} has no folder {filename}",
+    next_run="looks again; files that were not taken yet are read once the folder is back",
+    fix="mkdir -p {filename}, mount what belongs there, or correct the path",
+)
+
+SOURCE_UNREADABLE = Condition(
+    "SOURCE_UNREADABLE",
+    SourceLostError,
+    "source {source_name} of pipeline {pipeline}: no permission to list {filename}",
+    next_run="looks again",
+    fix="give the user of this process read and search permission on {filename}",
+)
+
+# Kafka
+
+KAFKA_CLIENT_REFUSES = Condition(
+    "KAFKA_OPTIONS",
+    UsageError,
+    "the Kafka client refuses its settings: {complaint}",
+    fix="correct the option named above",
+)
+
+KAFKA_LOGIN = Condition(
+    "KAFKA_LOGIN",
+    UsageError,
+    "the Kafka brokers at {address} refused the connection: {error}",
+    next_run="is refused again until the login is right",
+    fix="correct security.protocol, sasl.* and ssl.* under kafka.options in tidegate.yaml",
+)
+
+KAFKA_NOT_ALLOWED = Condition(
+    "KAFKA_NOT_ALLOWED",
+    UsageError,
+    "the broker does not allow this user to {attempt}: {error}",
+    next_run="is refused again until the user may Describe and Read the topic",
+    fix="kafka-acls.sh --add --allow-principal User:<name> --operation Read --operation Describe --topic <topic>",
+)
+
+KAFKA_UNSETTLED = Condition(
+    "KAFKA_UNSETTLED",
+    TryAgainError,
+    "the topic is being changed or a partition has no leader; tidegate could not {attempt}: {error}",
+    next_run="looks again; nothing was read",
+    fix="run again; if it stays, look at the brokers",
+)
+
+BROKER_SILENT = Condition(
+    "BROKER_AWAY",
+    TryAgainError,
+    "no answer from the Kafka brokers at {address} within {patience_seconds:g} seconds, trying to {attempt}: {reason}",
+    next_run="tries again; nothing was read and nothing is lost",
+    fix="start the broker or correct kafka.bootstrap_servers in tidegate.yaml, then run the same command again",
+)
+
+KAFKA_LOSS = Condition(
+    "KAFKA_LOSS",
+    SourceLostError,
+    "Kafka no longer has records that this pipeline is owed: {ranges}",
+    next_run="stops here again; nothing was read",
+    fix='tidegate run {pipeline} --accept-loss "reason"',
+)
+
+KAFKA_LOSS_UNKNOWN = Condition(
+    "KAFKA_LOSS",
+    SourceLostError,
+    "no record that tidegate knew of is lost; of any that came later it cannot tell: {ranges}",
+    next_run="stops here again; nothing was read",
+    fix='tidegate run {pipeline} --accept-loss "reason"',
+)
+
+KAFKA_CLUSTER_CHANGED = Condition(
+    "KAFKA_CLUSTER_CHANGED",
+    UsageError,
+    "the brokers at {address} are Kafka cluster {now}, and this source was read from cluster {known} so far: topics "
+    "and offsets of the same names and numbers are other records there",
+    next_run="refuses again until the address leads to the old cluster; nothing was read, nothing counts as lost",
+    fix="correct kafka.bootstrap_servers in tidegate.yaml (or its variable), or kafka.bootstrap.servers of the "
+    "source. If the records have moved to this cluster for good: give the source another name in "
+    "jobs/{pipeline}/pipeline.yaml and the transform, with starting_offsets on this cluster; the table stays",
+)
+
+TOPIC_PATTERN = Condition(
+    "TOPIC_PATTERN",
+    UsageError,
+    "topic_pattern {topic_pattern!r} is not a regular expression: {error}",
+    fix="correct topic_pattern",
+)
+
+TOPIC_MISSING = Condition(
+    "TOPIC_MISSING",
+    SourceLostError,
+    "the Kafka brokers at {address} were asked: {missing}",
+    next_run="looks again",
+    fix="create the topic (kafka-topics.sh --create --topic <topic>), or correct the name in pipeline.yaml, or "
+    "kafka.bootstrap_servers in tidegate.yaml",
+)
+
+STARTING_OFFSETS_FORM = Condition(
+    "STARTING_OFFSETS",
+    UsageError,
+    "starting_offsets {offsets!r} is none of: earliest, latest, an ISO timestamp such as 2026-01-31T06:00:00Z, or "
+    "{{topic: {{partition: offset}}}}",
+    fix="correct starting_offsets",
+)
+
+STARTING_OFFSETS_PARTITIONS = Condition(
+    "STARTING_OFFSETS",
+    UsageError,
+    "starting_offsets must give an offset (or -2 for earliest, -1 for latest) for every partition: {faults}",
+    next_run="refuses again",
+    fix="correct starting_offsets",
+)
+
+STARTING_OFFSETS_GONE = Condition(
+    "STARTING_OFFSETS_GONE",
+    SourceLostError,
+    "starting_offsets name offsets that the broker does not have: {offsets}",
+    next_run="refuses again",
+    fix="write offsets that are there, or -2 for the earliest",
+)
+
+SAMPLE_NOT_READ = Condition(
+    "BROKER_AWAY",
+    TryAgainError,
+    "the records of topic {topic} cannot be read: {why}",
+    next_run="tries again; nothing was written",
+    fix="see that this user may Read the topic and that this machine reaches each broker, then run it again",
+)
+
+KAFKA_OPTIONS = Condition(
+    "KAFKA_OPTIONS",
+    UsageError,
+    "options that cannot be used: {faults}",
+    next_run="refuses again",
+    fix="correct the options named above",
+)
+
+TOPIC_RECREATED = Condition(
+    "TOPIC_RECREATED",
+    SourceLostError,
+    "topic {topics} was deleted and created again while batch {batch_id} was read: records of the new one may be "
+    "among those of the batch, which was not staged",
+    next_run="names what is lost, before anything is read; nothing of the batch was staged",
+    fix='`tidegate plan {pipeline}` shows what is lost; `tidegate run {pipeline} --accept-loss "reason"` goes on '
+    "from the beginning of the new topic",
+)
+
+# Generators
+
+SOCKET_AWAY = Condition(
+    "SOCKET_AWAY",
+    TryAgainError,
+    "nobody listens at {host}:{port}: {error}",
+    next_run="connects again; nothing was read",
+    fix="start what sends there (to try: nc -l {port}), or correct host and port",
+)
+
+# Checkpoint, staging and table agree
+
+TABLE_GONE = Condition(
+    "TABLE_GONE",
+    DisagreementError,
+    "the table was at version {version} and is gone",
+    next_run="refuses again; nothing was read or written",
+    fix="restore the table folder and run again, or `tidegate repair {name}`: a new table, all read again; `tidegate "
+    "repair {name} --dry-run` shows the choices",
+)
+
+STATE_GONE = Condition(
+    "STATE_GONE",
+    DisagreementError,
+    "the table exists (version {version}), but nothing is known of what was read for it",
+    next_run="refuses again; nothing was read or written",
+    fix="restore the pipeline's state folder and run again, or {way_on}",
+)
+
+TABLE_BEHIND = Condition(
+    "TABLE_BEHIND",
+    DisagreementError,
+    "the table is at version {version}, batch {batch_id}; published was version {published_version}, batch "
+    "{published_batch_id}: an older copy was restored",
+    next_run="refuses again; nothing was read or written",
+    fix="restore the newer copy, or `tidegate repair {name}`: what this copy lacks is read again from the source; "
+    "`tidegate repair {name} --dry-run` shows the choices",
+)
+
+PARTITION_BY_CHANGED = Condition(
+    "PARTITION_BY_CHANGED",
+    DisagreementError,
+    "the table is partitioned by {has}, the spec says {wanted}",
+    next_run="refuses again; nothing was read or written",
+    fix="take the change back, or `tidegate repair {name} --rebuild`: a new table from all that the sources still "
+    "have, and the old one is set aside (`tidegate repair {name} --rebuild --dry-run` tells what that is)",
+)
+
+TABLE_REPLACED = Condition(
+    "TABLE_REPLACED",
+    DisagreementError,
+    "another table is in its place (id {table_id}, was {published_table_id})",
+    next_run="refuses again; nothing was read or written",
+    fix="bring back the table, or `tidegate repair {name}`: go on from where this table's log ends; `tidegate repair "
+    "{name} --dry-run` shows the choices",
+)
+
+CHECKPOINT_OF_RETIRED_QUERY = Condition(
+    "QUERY_RETIRED",
+    DisagreementError,
+    "query {living}, of this checkpoint, is over since a repair or an accepted loss: a repair was stopped half-way, "
+    "or the checkpoint of the query that followed is gone",
+    next_run="refuses again; nothing was read or written",
+    fix="restore the state folder from the same time as the table, or `tidegate repair {name}`: a new checkpoint "
+    "that starts exactly where the table's log ends; `tidegate repair {name} --dry-run` shows the choices",
+)
+
+STATE_BEHIND = Condition(
+    "STATE_BEHIND",
+    DisagreementError,
+    "the table, at version {version}, holds {found}, of which the state folder knows nothing: an older copy of it "
+    "was restored",
+    next_run="refuses again; nothing was read or written",
+    fix="restore the state folder from the same time as the table, or {way_on}",
+)
+
+CHECKPOINT_TORN = Condition(
+    "CHECKPOINT_TORN",
+    DisagreementError,
+    "the checkpoint is not whole: {faults}",
+    next_run="refuses again; nothing was read or written",
+    fix="restore it from the same time as the table, or `tidegate repair {name}`: a new checkpoint that starts "
+    "exactly where the table's log ends; `tidegate repair {name} --dry-run` shows the choices",
+)
+
+CHECKPOINT_GONE = Condition(
+    "CHECKPOINT_GONE",
+    DisagreementError,
+    "the checkpoint of query {query_id} is gone",
+    next_run="refuses again; nothing was read or written",
+    fix="restore it from the same time as the table, or `tidegate repair {name}`: a new checkpoint that starts "
+    "exactly where the table's log ends; `tidegate repair {name} --dry-run` shows the choices",
+)
+
+BIRTH_GONE = Condition(
+    "BIRTH_GONE",
+    DisagreementError,
+    "there is a checkpoint, but its birth record is gone",
+    next_run="refuses again; nothing was read or written",
+    fix="restore it from the same time as the table, or `tidegate repair {name}`: a new checkpoint that starts "
+    "exactly where the table's log ends; `tidegate repair {name} --dry-run` shows the choices",
+)
+
+CHECKPOINT_REPLACED = Condition(
+    "CHECKPOINT_REPLACED",
+    DisagreementError,
+    "the checkpoint belongs to query {query_id}; this pipeline's is {own_query_id}",
+    next_run="refuses again; nothing was read or written",
+    fix="restore it from the same time as the table, or `tidegate repair {name}`: a new checkpoint that starts "
+    "exactly where the table's log ends; `tidegate repair {name} --dry-run` shows the choices",
+)
+
+CHECKPOINT_BEHIND = Condition(
+    "CHECKPOINT_BEHIND",
+    DisagreementError,
+    "the checkpoint ends at batch {last_offset}, but batch {newest} was staged or published: an older copy was "
+    "restored",
+    next_run="refuses again; nothing was read or written",
+    fix="restore it from the same time as the table, or `tidegate repair {name}`: a new checkpoint that starts "
+    "exactly where the table's log ends; `tidegate repair {name} --dry-run` shows the choices",
+)
+
+STAGING_GONE = Condition(
+    "STAGING_GONE",
+    DisagreementError,
+    "batches {gone} are done in the checkpoint, but not staged or published",
+    next_run="refuses again; nothing was read or written",
+    fix="restore the state folder, or `tidegate repair {name}`: what the table lacks is read again from the source; "
+    "`tidegate repair {name} --dry-run` shows the choices",
+)
+
+STAGED_FILES_GONE = Condition(
+    "STAGED_FILES_GONE",
+    DisagreementError,
+    "{number} staged files are gone, first {example}",
+    next_run="refuses again; nothing was read or written",
+    fix="restore the state folder, or `tidegate repair {name}`: what the table lacks is read again from the source; "
+    "`tidegate repair {name} --dry-run` shows the choices",
+)
+
+MANIFESTS_DAMAGED = Condition(
+    "STAGED_FILE_DAMAGED",
+    DisagreementError,
+    "{number} staged files do not have the size that was written, first {example}",
+    next_run="refuses again; nothing was read or written",
+    fix="restore the state folder, or `tidegate repair {name}`: what the table lacks is read again from the source; "
+    "`tidegate repair {name} --dry-run` shows the choices",
+)
+
+CHECKPOINT_DIVERGED = Condition(
+    "CHECKPOINT_DIVERGED",
+    DisagreementError,
+    "the checkpoint was edited, or its files were exchanged: {faults}{more}",
+    next_run="refuses again; nothing was read or written",
+    fix="restore the state folder from the same time as the table, or `tidegate repair {name}`: a new checkpoint "
+    "that starts exactly where the table's log ends; `tidegate repair {name} --dry-run` shows the choices",
+)
+
+PROJECT_MOVED = Condition(
+    "PROJECT_MOVED",
+    DisagreementError,
+    "the checkpoint was made in {state_folder} and holds paths of it; it is now in {state_folder_2}",
+    next_run="refuses again; nothing was read or written",
+    fix="move the project back, or `tidegate repair {name}`: a new checkpoint here, where the table's log ends; "
+    "`tidegate repair {name} --dry-run` shows the choices",
+)
+
+SPEC_CHANGED = Condition(
+    "SPEC_CHANGED",
+    DisagreementError,
+    "the spec was changed under a living checkpoint: {changes}",
+    next_run="refuses again; nothing was read or written",
+    fix="take the change back, or `tidegate repair {name}`: a new checkpoint for the new spec; `tidegate repair "
+    "{name} --dry-run` shows the choices",
+)
+
+FOREIGN_TABLE = Condition(
+    "FOREIGN_TABLE",
+    DisagreementError,
+    "the folder of the table holds parquet files that no run of this pipeline wrote, for example "
+    "{first_foreign_file}, and no _delta_log: its readers would see their rows among the new ones",
+    next_run="refuses again; nothing was read or written",
+    fix="move them away (mv {quoted_table_folder} {quoted_path}), or give the pipeline another name or the project "
+    "another warehouse; then run again",
+)
+
+FILES_CHANGED = Condition(
+    "FILES_CHANGED",
+    SourceLostError,
+    "{fail}",
+    next_run="stops again, and reads nothing, until that is acknowledged",
+    fix='send what is missing under a new name, then: tidegate acknowledge {pipeline} --reason "..."',
+)
+
+START_UNKNOWN = Condition(
+    "START_UNKNOWN",
+    DisagreementError,
+    "source {first_at_risk} starts now, and the record of what was there when it did is gone: a new table would "
+    "begin with what comes from now on, and leave out what the old one has",
+    next_run="refuses again; nothing was changed",
+    fix="restore {name} from a backup; or write `start: all`, or the time from which files are to be read, then: "
+    "tidegate repair {pipeline} --rebuild",
+)
+
+STAGED_FILE_GONE = Condition(
+    "STAGED_FILES_GONE",
+    DisagreementError,
+    "a staged file is gone: {file_path}",
+    next_run="refuses again; nothing of the file was published",
+    fix="restore the state folder, or `tidegate repair {name}`: what the table lacks is read again",
+)
+
+LOSS_REASON_MISSING = Condition(
+    "REASON_MISSING",
+    UsageError,
+    "a loss is accepted with a reason, and this one is empty",
+    next_run="is not touched; nothing was read",
+    fix='give the reason: --accept-loss "retention was too short"',
+)
+
+LOSS_IN_BATCH = Condition(
+    "LOSS_IN_BATCH",
+    DisagreementError,
+    "batch {batch_id} is staged, but Spark had not committed its state yet, and records from which it is computed "
+    "are gone: {loss}",
+    next_run="refuses again; nothing was read or written",
+    fix='{choices}; after a rebuild `tidegate run {name} --accept-loss "reason"` goes on without what is gone',
+)
+
+LEASE_LOST_TO_NEW_QUERY = Condition(
+    "LEASE_LOST",
+    TryAgainError,
+    "another process has begun query number {query} of pipeline {pipeline}",
+    next_run="goes on with the query that was begun",
+    fix="tidegate status {pipeline}",
+)
+
+REBUILD = Condition(
+    "REBUILD",
+    DisagreementError,
+    "nothing disagrees; a new table was asked for",
+)
+
+REREAD = Condition(
+    "REREAD",
+    DisagreementError,
+    "a held increment is read again",
+)
+
+TABLE_BEHIND_ANY_INTENT = Condition(
+    "TABLE_BEHIND_INTENT",
+    DisagreementError,
+    "a publish was begun on a newer {target}",
+)
+
+STATE_NEEDED = Condition(
+    "STATE_NEEDED",
+    UsageError,
+    "the query keeps state, in which the records of the held increment are counted already: reading them again would "
+    "count them twice",
+    next_run="waits for the decision",
+    fix="{others}; or `tidegate repair {name} --rebuild`: a new table from all that the sources still have",
+)
+
+REREAD_LOST = Condition(
+    "REREAD_LOST",
+    SourceLostError,
+    "not all of the increment can be read again: {lost}{more}",
+    next_run="waits for the decision",
+    fix="{others}; release publishes the staged rows",
+)
+
+STATE_CHANGED = Condition(
+    "STATE_CHANGED",
+    DisagreementError,
+    "the transform was changed so that the state kept so far would give wrong numbers: {change}{spelling_hint}",
+    next_run="refuses again; nothing was read or written",
+    fix="take the change back, or `tidegate repair {name} --rebuild`: a new table from all that the sources still "
+    "have; `tidegate repair {name} --rebuild --dry-run` shows what that is",
+)
+
+STAGED_FILE_DAMAGED = Condition(
+    "STAGED_FILE_DAMAGED",
+    DisagreementError,
+    "a staged file is not what was written: {damage}",
+    next_run="refuses again; nothing of the file was published",
+    fix="look at the disk, and at who else writes there; then `tidegate repair {pipeline}`: the batch is read again "
+    "from the source (`tidegate repair {pipeline} --dry-run` shows the choices)",
+)
+
+BATCH_OF_RETIRED_QUERY = Condition(
+    "QUERY_RETIRED",
+    TryAgainError,
+    "query {name} is over since a loss was accepted: batch {path_stem} of it does not count",
+    next_run="reads these records with the query that followed",
+    fix="nothing needs to be done; run again",
+)
+
+# The transform and its batches
+
+UNSUPPORTED_OPERATION = Condition(
+    "UNSUPPORTED_OPERATION",
+    UsageError,
+    "{operation} cannot work in a streaming query with output_mode: {mode}: {why}",
+    next_run="fails again; nothing was started or read",
+    fix="{fix}",
+)
+
+TRANSFORM_MISSING = Condition(
+    "TRANSFORM_FAILED",
+    UsageError,
+    "{file}, which `transform:` names, is not there",
+    next_run="fails again; nothing was read",
+    fix="create it, or correct `transform:`, then `tidegate validate {pipeline}`",
+)
+
+QUERY_REFUSED = Condition(
+    "TRANSFORM_FAILED",
+    UsageError,
+    "Spark refuses the query: {error}",
+    next_run="fails again; nothing was read",
+    fix="correct {file}, then `tidegate validate {pipeline}`",
+)
+
+TRANSFORM_FAILED = Condition(
+    "TRANSFORM_FAILED",
+    UsageError,
+    "{kind}: {error}",
+    next_run="fails again; nothing was read",
+    fix="correct {file}, then `tidegate validate {pipeline}`",
+)
+
+TRANSFORM_RETURNS_NO_DATAFRAME = Condition(
+    "TRANSFORM_FAILED",
+    UsageError,
+    "transform returned {kind}, not a DataFrame",
+    fix="end transform() with `return <DataFrame>`",
+)
+
+CHECKPOINT_READS_FILES_AGAIN = Condition(
+    "CHECKPOINT_DIVERGED",
+    DisagreementError,
+    "batch {batch_id} of source {source} would read {number} files again that were staged before, first {example}: "
+    "the checkpoint does not belong to this intake (was the project moved?)",
+    next_run="refuses again; nothing was read",
+    fix="`tidegate repair {pipeline} --dry-run` shows the choices",
+)
+
+STATE_INPUT_GONE = Condition(
+    "STATE_INPUT_GONE",
+    DisagreementError,
+    "batch {batch_id} was staged, but Spark had not committed its state yet, and {number} files of source {source} "
+    "from which it is computed are gone, first {example}",
+    next_run="refuses again; nothing was read",
+    fix="restore the state folder, or `tidegate repair {pipeline} --dry-run` shows the choices",
+)
+
+CHECKPOINT_READS_OTHER_RECORDS = Condition(
+    "CHECKPOINT_DIVERGED",
+    DisagreementError,
+    "batch {batch_id} was staged with other records than the checkpoint now gives it",
+    next_run="refuses again",
+    fix="`tidegate repair {pipeline} --dry-run` shows the choices",
+)
+
+BATCH_NOT_REPEATABLE = Condition(
+    "BATCH_NOT_REPEATABLE",
+    DisagreementError,
+    "batch {batch_id} gave {then} rows when it was staged and {now} now: the transform does not give the same rows "
+    "for the same input (rand(), now(), a changed static source, or an edited transform)",
+    next_run="refuses again",
+    fix="take what changes out of the transform; then run again",
+)
+
+STATIC_MALFORMED = Condition(
+    "STATIC_MALFORMED",
+    UsageError,
+    "{number} records of the static source {source} do not fit its schema; the first: {fault}: {record}",
+    next_run="reads the batch again, with the source as it is then; nothing is lost",
+    fix="correct the record in {place} (or, of a topic, let starting_offsets begin behind it), then `tidegate run "
+    "{pipeline}`",
+)
+
+SCHEMA_NOT_INFERRED = Condition(
+    "SCHEMA_NOT_INFERRED",
+    UsageError,
+    "the columns of source {name} cannot be inferred: {why}",
+    next_run="infers from the files that are there then; nothing was read, nothing is lost",
+    fix="write the columns: schema: id BIGINT, name STRING; what does not fit them goes to quarantine",
+)
+
+FILE_CHANGING = Condition(
+    "FILE_CHANGING",
+    TryAgainError,
+    "{paths} changed each time it was read",
+    next_run="reads the batch again",
+    fix="let writers finish first: write under a hidden or .tmp name and rename, or set `settle:`",
+)
+
+TRANSFORM_COLUMNS = Condition(
+    "TRANSFORM_FAILED",
+    UsageError,
+    "the transform's rows have {fault}: {refused} (columns: {columns})",
+    next_run="fails again; nothing was read",
+    fix="{fix}",
+)
+
+ROW_ERRORS_WITH_STATE = Condition(
+    "UNSUPPORTED_OPERATION",
+    UsageError,
+    "on_row_error: quarantine, but the query keeps state (windows, duplicates, joins of streams): a record on which "
+    "it fails cannot be taken out of what the state has seen",
+    next_run="fails again; nothing was started or read",
+    fix="remove on_row_error and let the transform give null for such values (try_cast, try_divide: "
+    "docs/how-to/your-own-data.md), or convert them in a pipeline of its own before this one",
+)
+
+SOURCE_NOT_USED = Condition(
+    "SOURCE_NOT_USED",
+    UsageError,
+    "the rows of the transform do not depend on the source {sources}: it would never be read",
+    next_run="fails again; nothing was started or read",
+    fix="use it in the transform, or take it out of pipeline.yaml",
+)
+
+BATCH_UNBALANCED = Condition(
+    "UNBALANCED",
+    DefectError,
+    "batch {batch_id}: {faults}",
+    next_run="reads the batch again",
+    fix="run `tidegate run {pipeline}` again; if it stays, report it with the files of this batch",
+)
+
+TRANSFORM_MODULE_UNREADABLE = Condition(
+    "TRANSFORM_FAILED",
+    UsageError,
+    "a file beside the transform cannot be read: {strerror}",
+    next_run="fails again; nothing was read",
+    fix="make it readable, or take it away",
+)
+
+SCHEMA_DRIFT = Condition(
+    "SCHEMA_DRIFT",
+    UsageError,
+    "{files} of source {source} {do} not fit the columns that were inferred and are kept: {differences}{more}",
+    next_run="sets these files aside, whole, and reads the others",
+    fix="send them with the columns that `tidegate plan {pipeline}` shows",
+)
+
+NO_STATE = Condition(
+    "NO_STATE",
+    UsageError,
+    "{why}",
+    fix="tidegate status {name}",
+)
+
+STATE_NOT_SHOWN = Condition(
+    "STATE_UNREADABLE",
+    DisagreementError,
+    "the state of {name} cannot be read: {first_error}",
+    next_run="fails again while it reads the state; nothing is lost",
+    fix="restore the pipeline's state folder from a backup; or `tidegate repair {name} --rebuild`",
+)
+
+STATIC_MISSING = Condition(
+    "STATIC_MISSING",
+    SourceLostError,
+    "the log of the static source {source} names the file {file}, which is not there",
+    next_run="looks again; nothing was read",
+    fix="put it back, then run again",
+)
+
+STATIC_CHANGING = Condition(
+    "STATIC_CHANGING",
+    TryAgainError,
+    "the file {file} of the static source {source} {change} while it was copied",
+    next_run="takes the source as it is then; nothing was read",
+    fix="replace static files whole (write beside, then rename); then run again",
+)
+
+# The Spark driver and the cluster
+
+INGEST_FAILED = Condition(
+    "INGEST_FAILED",
+    DefectError,
+    "{error}",
+    next_run="reads the same batch again; nothing is lost",
+    fix="the Spark log above has the whole trace; correct the cause, or report it, then run again",
+)
+
+SPARK_OUT_OF_MEMORY = Condition(
+    "OUT_OF_MEMORY",
+    UsageError,
+    "Spark ran out of memory: {error}",
+    next_run="reads the same batch again, and fails again with the same memory; nothing is lost",
+    fix="raise `spark.driver.memory` (on a cluster `spark.executor.memory`), then `tidegate run {name}`",
+)
+
+CHECKPOINT_BUSY = Condition(
+    "CHECKPOINT_BUSY",
+    TryAgainError,
+    "another process wrote the checkpoint of this pipeline at the same time",
+    next_run="goes on from what was committed; nothing is lost or doubled",
+    fix="`tidegate status {name}` shows who holds the lease; then run again",
+)
+
+STATE_UNREADABLE = Condition(
+    "STATE_UNREADABLE",
+    DisagreementError,
+    "the state of the query cannot be read: {error}",
+    next_run="fails again; nothing was published, and nothing is lost as long as the sources have it",
+    fix="restore state, table and quarantine of {name} from the same time; or `tidegate repair {name} --rebuild` "
+    "(`tidegate repair {name} --rebuild --dry-run` tells what that reads)",
+)
+
+KAFKA_RECORDS_LOST = Condition(
+    "KAFKA_RECORDS_LOST",
+    SourceLostError,
+    "the broker no longer has what this run planned to read: {error}",
+    next_run="compares the offsets owed with those retained, and names the exact ranges",
+    fix="`tidegate plan {name}` shows what is gone, and the command that goes on without it",
+)
+
+BROKER_STOPPED = Condition(
+    "BROKER_AWAY",
+    TryAgainError,
+    "the Kafka broker stopped answering: {error}",
+    next_run="compares offsets and topics with the broker's, then goes on from the last staged batch",
+    fix="bring the broker back, then run again{address_hint}",
+)
+
+FILE_VANISHED = Condition(
+    "FILE_VANISHED",
+    TryAgainError,
+    "a file vanished before it was read: {error}",
+    next_run="names the files that are gone for good",
+    fix="run again",
+)
+
+PARTITION_VALUE = Condition(
+    "PARTITION_VALUE",
+    UsageError,
+    "a value of the partition column {column} cannot be the name of a folder: it has {size} bytes there, and begins "
+    "with {beginning!r}",
+    next_run="reads the same batch again and fails again; nothing is lost",
+    fix="shorten the value in the transform, partition by something else, or set such rows aside with "
+    "expect_column_value_lengths_to_be_between and `on_failure: quarantine`; then `tidegate run {name}`",
+)
+
+SPARK_DIFFERS = Condition(
+    "SPARK_DIFFERS",
+    UsageError,
+    "the executors run another Spark than this driver, which is {version}: {error}",
+    next_run="fails again; nothing was read or written",
+    fix="install Spark {version} on master and workers",
+)
+
+PYTHON_DIFFERS = Condition(
+    "PYTHON_DIFFERS",
+    UsageError,
+    "the executors run another Python than this driver: {error}",
+    next_run="reads the same batch again and fails; nothing is lost",
+    fix="`spark.pyspark.python` under spark.conf names the executors' Python (docs/how-to/from-machine-to-cluster.md)",
+)
+
+PYTHON_MISSING = Condition(
+    "PYTHON_MISSING",
+    UsageError,
+    "an executor has no {first_missing}, and the transform needs Python there",
+    next_run="reads the same batch again and fails; nothing is lost",
+    fix="install it on each worker, or let `spark.pyspark.python` under spark.conf name theirs "
+    "(docs/how-to/from-machine-to-cluster.md)",
+)
+
+MODULE_MISSING = Condition(
+    "MODULE_MISSING",
+    UsageError,
+    "an executor lacks what the transform imports: {first_lost_module}",
+    next_run="reads the same batch again and fails; nothing is lost",
+    fix="install it on each worker, or send it along with `spark.archives` (docs/how-to/from-machine-to-cluster.md)",
+)
+
+APPLICATION_ENDED = Condition(
+    "APPLICATION_ENDED",
+    TryAgainError,
+    "the cluster ended this run",
+    next_run="goes on from the last staged batch; nothing is lost or doubled",
+    fix="look at the master's page, then `tidegate run {name}`",
+)
+
+EXECUTOR_LOST = Condition(
+    "EXECUTOR_LOST",
+    TryAgainError,
+    "executors were lost {how}",
+    next_run="goes on from the last staged batch; nothing is lost or doubled",
+    fix="look for what ends them in the workers' logs (memory: spark.executor.memory), then run again",
+)
+
+TRANSFORM_FAILED_ON_ROW = Condition(
+    "TRANSFORM_FAILED",
+    UsageError,
+    "{fault}",
+    next_run="reads the same batch again and fails; nothing is lost",
+    fix="correct the transform, then `tidegate run {name}`",
+)
+
+YARN_CONF_MISSING = Condition(
+    "YARN_CONF_MISSING",
+    UsageError,
+    "the master is yarn, and neither HADOOP_CONF_DIR nor YARN_CONF_DIR says where YARN is",
+    next_run="is refused again; nothing was read",
+    fix="set HADOOP_CONF_DIR to the folder of yarn-site.xml, where runs are started",
+)
+
+EXECUTORS_FAILED = Condition(
+    "EXECUTORS_FAILED",
+    UsageError,
+    "{url} gave up on this run, because its executors ended as soon as they were started ({reason})",
+    next_run="goes on from the last staged batch; nothing is lost or doubled",
+    fix="mostly a worker has no Java 17 or another Spark version, or its executors cannot reach the driver: set "
+    "SPARK_LOCAL_HOSTNAME (or spark.driver.host) to a name of this machine that workers can resolve",
+)
+
+APPLICATION_ENDED_BY_MASTER = Condition(
+    "APPLICATION_ENDED",
+    TryAgainError,
+    "{url} ended this run{reason}",
+    next_run="goes on from the last staged batch; nothing is lost or doubled",
+    fix="look at the master's page, then `tidegate run {name}`",
+)
+
+MASTER_AWAY = Condition(
+    "MASTER_AWAY",
+    TryAgainError,
+    "{fault}",
+    next_run="takes the same records; nothing was read",
+    fix="bring the master back, or correct its address, then `tidegate run {name}`",
+)
+
+DRIVER_OUT_OF_MEMORY = Condition(
+    "OUT_OF_MEMORY",
+    UsageError,
+    "the Spark driver ran out of its {memory} of memory; it was reading {in_hand}",
+    next_run="reads the same batch again, and fails again with the same memory; nothing is lost",
+    fix="`spark: {{conf: {{spark.driver.memory: {more}}}}}` in jobs/{name}/pipeline.yaml, or smaller batches "
+    "(options: maxFilesPerTrigger, maxOffsetsPerTrigger; a batch that was begun keeps its size); then `tidegate run "
+    "{name}`",
+)
+
+STORAGE_NOT_SHARED = Condition(
+    "STORAGE_NOT_SHARED",
+    UsageError,
+    "the executors do not share the project's storage with this machine: {fault}",
+    next_run="asks the executors again; nothing was read or written",
+    fix="mount the project's folder (data and sources) on each worker under the same path, for the same user; or "
+    "take the worker out of the cluster",
+)
+
+NO_EXECUTORS = Condition(
+    "NO_EXECUTORS",
+    TryAgainError,
+    "{master} gave no executor for {seconds:.0f} s (asked for: {cores} cores and {memory} each, {cores_in_all} cores "
+    "in all)",
+    next_run="goes on from the last staged batch; nothing is lost or doubled",
+    fix="look at the master's page: is a worker alive, and has it so much free? Then run again; `{executor_wait}` "
+    "under spark.conf sets how long a run waits",
+)
+
+# The gate
+
+_DECIDE = (
+    'tidegate release {pipeline} {run_id} --reason "..."   or   tidegate discard {pipeline} {run_id} --reason "..."   '
+    'or, after a correction:   tidegate reread {pipeline} {run_id} --reason "..."{causes}'
+)
+
+INCREMENT_HELD = Condition(
+    "INCREMENT_HELD",
+    HeldError,
+    "the gate holds this increment: {reasons}",
+    next_run="waits for the decision",
+    fix=_DECIDE,
+)
+
+EARLIER_INCREMENT_HELD = Condition(
+    "EARLIER_INCREMENT_HELD",
+    HeldError,
+    "an earlier increment waits for a decision: {reasons}",
+    next_run="waits for the decision",
+    fix=_DECIDE,
+)
+
+GX_DROPPED_RULES = Condition(
+    "GX_DROPPED_RULES",
+    DefectError,
+    "Great Expectations kept {kept} of {rules} rules",
+    next_run="judges the same increment again",
+    fix="look for two rules that are the same but for their name",
+)
+
+GX_LEFT_OUT_RESULTS = Condition(
+    "GX_LEFT_OUT_RESULTS",
+    DefectError,
+    "Great Expectations gave {results} results for {rules} rules",
+    next_run="judges the same increment again",
+)
+
+BAD_SUITE = Condition(
+    "BAD_SUITE",
+    UsageError,
+    "Great Expectations refuses rule {rule!r} ({rule_type}): {error}",
+    next_run="is refused again",
+    fix="correct the rule's kwargs",
+)
+
+RULE_NOT_EVALUATED = Condition(
+    "RULE_NOT_EVALUATED",
+    UsageError,
+    "rule {rule!r} ({rule_type}) could not be evaluated: {info}",
+    next_run="judges the same increment again and stops at the same rule",
+    fix="correct the rule, then run again: the increment is kept",
+)
+
+GX_LEFT_OUT_COUNT = Condition(
+    "GX_LEFT_OUT_RESULTS",
+    DefectError,
+    "Great Expectations gave no count of offending rows for rule {rule!r}",
+)
+
+RESULTS_DO_NOT_FIT = Condition(
+    "RESULTS_DO_NOT_FIT",
+    DefectError,
+    "{results} results for the {rules} rules of the suite {suite!r}",
+    next_run="judges the same increment again",
+)
+
+DECIDED_ALREADY = Condition(
+    "DECIDED_ALREADY",
+    UsageError,
+    "{who} decided to {decision} it at {at}, and that was done",
+    next_run="is not touched",
+    fix="{fix}",
+)
+
+NOTHING_HELD = Condition(
+    "NOT_HELD",
+    UsageError,
+    "no increment of {name} is held under the run id {run_id!r}",
+    next_run="is not touched",
+    fix="tidegate status {name} shows what is held",
+)
+
+NOT_HELD_ANY_MORE = Condition(
+    "NOT_HELD",
+    UsageError,
+    "run {run_id} of {name} is not held, it is {outcome}: {read} read, {published} published, {aside:,} in "
+    "quarantine; there is nothing to decide",
+    next_run="is not touched",
+    fix="{fix}",
+)
+
+DECISION_PENDING = Condition(
+    "DECISION_PENDING",
+    TryAgainError,
+    "{who} decided at {at} to {decision} batches of this increment",
+    next_run="carries the decision out first",
+    fix="tidegate run {pipeline}",
+)
+
+PUBLISH_DOES_NOT_FIT = Condition(
+    "PUBLISH_DOES_NOT_FIT",
+    DefectError,
+    "the commit of {target} holds {committed} rows, the increment {expected}",
+    next_run="compares table and manifests before anything else",
+    fix="tidegate status {pipeline}",
+)
+
+RUN_UNBALANCED = Condition(
+    "UNBALANCED",
+    DefectError,
+    "{faults}",
+    next_run="does not publish what does not balance",
+    fix="report it with this run's report",
+)
+
+NOT_AUDITED = Condition(
+    "NOT_AUDITED",
+    TryAgainError,
+    "the increment of run {run_id} must be judged first: {why}",
+    next_run="audits it first",
+    fix="tidegate audit {name} --run-id {quoted_run_id}, or tidegate run {name}",
+)
+
+STATE_FILE_MISPLACED = Condition(
+    "STATE_FILE_MISPLACED",
+    DisagreementError,
+    "{path} holds no usable {word} on the run that it is named after",
+    next_run="stops again; nothing was read or written",
+    fix="mv {quoted_path} {quoted_path}.aside, then run again: the increment is judged anew",
+)
+
+# The table and the sinks
+
+SINK_FAILED = Condition(
+    "SINK_FAILED",
+    TryAgainError,
+    "the table is published, but not every sink was fed: {failures}",
+    next_run="feeds what is owed first, also when nothing is new; a version that failed comes again whole",
+    fix="{fixes}; then: tidegate deliver {pipeline}",
+)
+
+REPLACED_FILES_GONE = Condition(
+    "REPLACED_FILES_GONE",
+    DisagreementError,
+    "{number} files that were to be replaced are no longer in the table, for example {example}",
+    next_run="stops again",
+    fix="look at what else wrote to the table: tidegate alone may",
+)
+
+COMMIT_FAILED = Condition(
+    "COMMIT_FAILED",
+    TryAgainError,
+    "the version could not be committed: {why}",
+    next_run="finishes this publish first",
+    fix="run again; when it stays, look at the permissions and the disk of the table folder",
+)
+
+TABLE_PATH = Condition(
+    "TABLE_PATH",
+    UsageError,
+    "no table can be kept in {table_path}: Delta readers take a percent sign with two hex digits, or a backslash, in "
+    "a folder's name for something else",
+    next_run="is refused again; nothing was read or written",
+    fix="rename the folder, or set another one in tidegate.yaml (warehouse, quarantine)",
+)
+
+TABLE_LOG_UNREADABLE = Condition(
+    "TABLE_LOG_UNREADABLE",
+    DisagreementError,
+    "the log of the table cannot be read: {error}{named}",
+    next_run="stops again, before anything is read or written, unless it can make the file again",
+    fix="{fix}",
+)
+
+VERSION_GONE = Condition(
+    "VERSION_GONE",
+    DisagreementError,
+    "the table's log no longer says what version {version} brought",
+    next_run="stops again",
+    fix="bring back the commit file",
+)
+
+TABLE_LOG_MISSING = Condition(
+    "TABLE_LOG_MISSING",
+    DisagreementError,
+    "the table folder holds {number} parquet files but no log, for example {example}",
+    next_run="stops again; nothing was moved",
+    fix="restore the folder _delta_log, or move the files away",
+)
+
+LEASE_LOST_PUBLISHING = Condition(
+    "LEASE_LOST",
+    TryAgainError,
+    "run {run_id} of {pipeline} lost its lease while it published: another run has taken over",
+    next_run="the run that holds the lease finishes this publish",
+    fix="tidegate status {pipeline}",
+)
+
+TABLE_BEHIND_INTENT = Condition(
+    "TABLE_BEHIND_INTENT",
+    DisagreementError,
+    "a publish of batches {first} to {last} was begun, but the table's log ends at batch {newest}: the table was "
+    "deleted or restored from an older copy",
+    next_run="stops again; nothing was moved",
+    fix="tidegate repair {pipeline} --dry-run",
+)
+
+STAGED_FILES_LOST = Condition(
+    "STAGED_FILES_LOST",
+    DisagreementError,
+    "a file of the increment is neither staged nor in the {target} folder, and the log there does not have batch "
+    "{app_version}: {error}",
+    next_run="stops again; nothing more was published",
+    fix="restore the file, or `tidegate repair {pipeline}`: what the table lacks is read again from the source",
+)
+
+TABLE_SCHEMA_UNSUPPORTED = Condition(
+    "SCHEMA_UNSUPPORTED",
+    UsageError,
+    "the table itself has columns that tidegate does not write, whatever the new rows have: {faults}",
+    next_run="fails again; nothing was published",
+    fix="move the table away and write its rows anew with other types, or give the pipeline another name",
+)
+
+ROW_SCHEMA_UNSUPPORTED = Condition(
+    "SCHEMA_UNSUPPORTED",
+    UsageError,
+    "the rows cannot be kept in a table: {faults}",
+    next_run="fails again; nothing was published",
+    fix="cast or rename these columns in the transform",
+)
+
+SCHEMA_CHANGE = Condition(
+    "SCHEMA_CHANGE",
+    UsageError,
+    "the rows no longer fit the table: {faults}",
+    next_run="is refused again; table and checkpoint are untouched",
+    fix="change the transform as said; only new columns can be added to a table",
+)
+
+PARTITION_BY = Condition(
+    "PARTITION_BY",
+    UsageError,
+    "the table cannot be partitioned as the spec says: {faults}",
+    next_run="is refused again; table and checkpoint are untouched",
+    fix="correct table.partition_by in pipeline.yaml",
+)
+
+TABLE_KEYS = Condition(
+    "TABLE_KEYS",
+    UsageError,
+    "the keys of the table cannot be used: {faults}; the columns are {columns}",
+    next_run="goes on once the keys are put right; what is staged stays, the table is untouched",
+    fix="correct table.keys in pipeline.yaml, or cast the column in the transform",
+)
+
+UPDATE_KEYS_NOT_UNIQUE = Condition(
+    "UPDATE_KEYS_NOT_UNIQUE",
+    UsageError,
+    "rows of batch {batch} have the same keys ({keys}), so none of them can be said to replace the other, for "
+    "example {example}",
+    next_run="goes on once this is put right; what is staged stays, the table is untouched",
+    fix="add the columns that tell the rows apart to table.keys, or aggregate by the keys",
+)
+
+TABLE_FILES_GONE = Condition(
+    "TABLE_FILES_GONE",
+    DisagreementError,
+    "a data file that the table's log names is not there: {file_path}",
+    next_run="stops again; nothing was moved",
+    fix="restore the file; tidegate alone may write to the table's folder",
+)
+
+# The run
+
+RUN_STOPPED = Condition(
+    "STOPPED",
+    TryAgainError,
+    "the run was stopped",
+    next_run="goes on where it stopped",
+    fix="tidegate run {name}",
+)
+
+UNEXPECTED = Condition(
+    "UNEXPECTED",
+    DefectError,
+    "{name}: {error}",
+    next_run="tries again; nothing is lost",
+    fix="report it with the traceback",
+)
+
+NOTHING_STAGED = Condition(
+    "NOTHING_STAGED",
+    TryAgainError,
+    "run {run_id} of {pipeline} has nothing staged",
+    next_run="ingests first",
+    fix="tidegate run {pipeline}",
+)
+
+DECISION_REASON_MISSING = Condition(
+    "REASON_MISSING",
+    UsageError,
+    "a decision needs a reason",
+    fix='add --reason "..."',
+)
+
+# Faults of files
+
+FILE_FAULTS = {
+    "BAD_SPEC": "`pipeline.yaml` cannot be used; every fault is listed with its line, the value and what to write",
+    "BAD_PROJECT": "`tidegate.yaml` cannot be used; every fault is listed with its line, the value and what to write",
+    "BAD_SUITE": "`expectations/<pipeline>.yaml` cannot be used: a type that Great Expectations does not know, a wrong "
+    "argument, an empty suite; every fault is listed with its line",
+    "BAD_TRANSFORM": "`transform.py` or `transform.sql` does not fit the spec; every fault is listed with its line",
+    "BAD_SINK": "a file that a sink names does not fit (it is missing, no Python, or lacks the function or class), or "
+    "the rows lack a column that a sink takes, or have it in another type; "
+    "every fault is listed with its line",
+    "NOT_SUPPORTED_YET": "the spec is sound, but asks for something this version does not do; see spec.md",
+    "LITERAL_SECRET": "`validate` alone: a secret is written out in `tidegate.yaml`, or stands in a `pipeline.yaml`, "
+    "where the environment is not filled in; write it in `tidegate.yaml` as `${VAR}`",
+    "STORAGE_NOT_SUPPORTED": "a path is a URI; only folders of the local file system are supported",
+}
+"""Codes of faults of files: they are raised together as one SpecError (exit code 64), with the lines as message."""
