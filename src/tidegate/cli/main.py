@@ -95,7 +95,7 @@ def main() -> NoReturn:
         raise SystemExit(leaving.exit_code) from None
     except typer.Abort:
         raise SystemExit(75) from None
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - every error ends as a message and an exit code
         if hasattr(error, "exit_code") and hasattr(error, "show"):  # click's own: wrong use
             error.show()
             raise SystemExit(64) from None

@@ -42,7 +42,7 @@ def main(order: DeliveryOrder) -> int:
     except TidegateError as error:
         failure = error
         emit("error", **failure.to_dict())
-    except Exception as error:  # Spark itself: no sink was to blame, and none was fed
+    except Exception as error:  # noqa: BLE001 - Spark itself, by any error: no sink was to blame, and none was fed
         traceback.print_exc()
         if parse_master(order.master).is_cluster:
             failure = explain_cluster(str(error), order.pipeline)

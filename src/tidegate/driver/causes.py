@@ -77,5 +77,5 @@ def _ask(error: Any, method: str) -> str:
     """What a method of Spark's errors says; "" for an error that has no such method, or nothing to say."""
     try:
         return str(getattr(error, method)() or "")
-    except Exception:  # py4j asks the JVM, which says that there is no such method
+    except Exception:  # noqa: BLE001 - py4j asks the JVM, and no answer of it may replace the error that is explained
         return ""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tidegate.errors import TidegateError
@@ -14,8 +14,8 @@ from tidegate.preflight.definition import list_changes
 from tidegate.preflight.facts import Facts, gather_facts
 from tidegate.preflight.pending import Pending, find_pending
 from tidegate.preflight.starts import describe_change, describe_start
-from tidegate.project import Project
-from tidegate.reports.verdicts import find_hold, list_decided, list_rereads
+from tidegate.project import PipelinePaths, Project
+from tidegate.reports.verdicts import Decision, find_hold, list_decided, list_rereads
 from tidegate.restart.losses import find_losses, loss_error
 from tidegate.restart.reread import find_hindrance
 from tidegate.run.deliver import describe_behind, describe_sinks
@@ -55,102 +55,159 @@ def look_ahead(project: Project, spec: PipelineSpec, facts: Facts, brokers: Open
     default one for each look."""
     name = spec.name
     paths = project.paths(name).pinned()
-    notes: list[str] = []
-    errors: list[TidegateError] = []
     rereads = list_rereads(paths)
-    try:
-        check_agreement(facts, name)
-    except TidegateError as error:
-        # One that was begun leaves what does not fit, and the next run goes on with it.
-        found = find_hindrance(facts, name, rereads) if rereads else error
-        errors += [] if found is None else [found]
     hold = find_hold(paths, facts.owed)
-    if hold is not None:
-        notes.append(f"held: run {hold.run_id}: {'; '.join(hold.reasons)}")
-    decided = [
-        {"run_id": verdict.run_id, **ruling.to_report()}
-        for verdict, ruling in list_decided(paths)
-        if verdict.choose(facts.owed) and ruling.decision != "reread"
-    ]
-    decided += [{"run_id": ruling.run_id, **ruling.to_report()} for ruling in rereads]
-    notes += [
-        f"decided, and not done yet: {one['who']} decided at {one['at']} to {one['decision']} run {one['run_id']}; the "
-        "next run does it first"
-        for one in decided
-    ]
-    if facts.owed:
-        rows = count_of(sum(manifest.staged for manifest in facts.owed), "row")
-        notes.append(f"staged and not published: {count_of(len(facts.owed), 'batch', 'batches')}, {rows}")
-    if facts.birth is not None and facts.birth.keeps_state and facts.birth.transform != digest_transform(paths, spec):
-        notes.append(
-            "the transform was edited since the last run, and the query keeps state: the next run compares what that "
-            f"was made for, and refuses what does not fit it; `tidegate validate {name} --spark` tells now"
-        )
-    if facts.in_flight is not None:
-        notes.append(f"batch {facts.in_flight} was begun and is finished first")
-    for key, one in spec.sources.items():
-        if isinstance(one, SpooledSource):
-            notes.append(describe_not_replayable(key, one))
-            notes.append(f"{_RECEIVES} what source {key} has; nothing was asked of it now")
+    decided = _list_decided(paths, facts, rereads)
     sinks = describe_sinks(paths, spec) if spec.sinks else []
     behind = describe_behind(sinks)
-    notes += behind
-    if facts.table is not None and any(isinstance(sink, KafkaSink) for sink in spec.sinks):
-        # Whether an edited query brings a column that the table lacks, only Spark can tell.
-        edited = any(change.kind in ("query", "column") for change in list_changes(project, spec, paths)[1])
-        try:
-            check_sinks_fit(spec, facts.table.schema_json, may_grow=edited)
-        except TidegateError as error:
-            errors.append(error)
-    sources: dict[str, Any] = {}
-    sources_unknown = None
-    changed: list[dict[str, Any]] = []
-    has_new = False
-    try:
-        if any(isinstance(source, FilesSource) for source in spec.streams.values()):
-            with open_ledger(paths, read_only=True) as ledger:
-                pending = find_pending(project, paths, spec, facts, ledger, brokers)
-                changed = list_changed(ledger, pending.scans)
-            refused = changed_error(spec, paths, changed)
-            if refused is not None:
-                errors.append(refused)
-            elif changed:
-                notes.append(
-                    f"{describe_changed(changed)}; when that is known: tidegate acknowledge {name} --reason '...'"
-                )
-            notes += _describe_settling(pending.summaries)
-            notes += _describe_starts(spec, pending)
-        else:
-            pending = find_pending(project, paths, spec, facts, None, brokers)
-        losses = find_losses(pending)
-        if losses:
-            errors.append(loss_error(name, facts, pending, losses))
-        sources, has_new = pending.summaries, pending.has_new
-    except TidegateError as error:
-        sources_unknown = error.to_dict()
-        errors.append(error)
-    if has_new or facts.in_flight is not None:
+    coming = _look_at_sources(project, paths, spec, facts, brokers)
+    notes = [
+        *([] if hold is None else [f"held: run {hold.run_id}: {'; '.join(hold.reasons)}"]),
+        *(_describe_decided(one) for one in decided),
+        *_describe_begun(paths, spec, facts),
+        *_describe_spooled(spec),
+        *behind,
+        *coming.notes,
+    ]
+    errors = [*_find_disagreement(facts, name, rereads), *_find_misfits(project, paths, spec, facts), *coming.errors]
+    if coming.has_new or facts.in_flight is not None:
         try:
             check_transform(project, spec)
         except TidegateError as error:
             errors.append(error)
-    work = has_new or bool(facts.owed) or facts.in_flight is not None or bool(behind)
-    value = {
+    work = coming.has_new or bool(facts.owed) or facts.in_flight is not None or bool(behind)
+    plan = {
         "pipeline": name,
         "summary": _summarise(work, bool(errors), hold is not None, notes),
-        "has_new": has_new,
+        "has_new": coming.has_new,
         "pending": work,
-        "sources": sources,
-        "sources_unknown": sources_unknown,
+        "sources": coming.sources,
+        "sources_unknown": None if coming.unknown is None else coming.unknown.to_dict(),
         "errors": [error.to_dict() for error in errors],
-        "changed": changed,
+        "changed": coming.changed,
         "held": None if hold is None else {"run_id": hold.run_id, "reasons": hold.reasons},
         "decided": decided,
         "owed_batches": len(facts.owed),
         "in_flight_batch": facts.in_flight,
         "notes": notes,
     }
-    return Outlook(value, sinks)
+    return Outlook(plan, sinks)
+
+
+def _find_disagreement(facts: Facts, name: str, rereads: Sequence[Decision]) -> list[TidegateError]:
+    """Why the next run would end before it reads anything: checkpoint, manifests and table do not agree."""
+    try:
+        check_agreement(facts, name)
+    except TidegateError as error:
+        # One that was begun leaves what does not fit, and the next run goes on with it.
+        found = find_hindrance(facts, name, rereads) if rereads else error
+        return [] if found is None else [found]
+    return []
+
+
+def _find_misfits(project: Project, paths: PipelinePaths, spec: PipelineSpec, facts: Facts) -> list[TidegateError]:
+    """Why the table's columns do not fit the sinks."""
+    if facts.table is None or not any(isinstance(sink, KafkaSink) for sink in spec.sinks):
+        return []
+    # Whether an edited query brings a column that the table lacks, only Spark can tell.
+    edited = any(change.kind in ("query", "column") for change in list_changes(project, spec, paths)[1])
+    try:
+        check_sinks_fit(spec, facts.table.schema_json, may_grow=edited)
+    except TidegateError as error:
+        return [error]
+    return []
+
+
+def _list_decided(paths: PipelinePaths, facts: Facts, rereads: Sequence[Decision]) -> list[dict[str, str]]:
+    """The decisions that the next run carries out, as ``plan`` shows them."""
+    decided = [
+        {"run_id": verdict.run_id, **ruling.to_report()}
+        for verdict, ruling in list_decided(paths)
+        if verdict.choose(facts.owed) and ruling.decision != "reread"
+    ]
+    return decided + [{"run_id": ruling.run_id, **ruling.to_report()} for ruling in rereads]
+
+
+def _describe_decided(decided: Mapping[str, str]) -> str:
+    return (
+        f"decided, and not done yet: {decided['who']} decided at {decided['at']} to {decided['decision']} run "
+        f"{decided['run_id']}; the next run does it first"
+    )
+
+
+def _describe_begun(paths: PipelinePaths, spec: PipelineSpec, facts: Facts) -> list[str]:
+    """What earlier runs have left for the next one to go on with."""
+    notes = []
+    if facts.owed:
+        rows = count_of(sum(manifest.staged for manifest in facts.owed), "row")
+        notes.append(f"staged and not published: {count_of(len(facts.owed), 'batch', 'batches')}, {rows}")
+    if facts.birth is not None and facts.birth.keeps_state and facts.birth.transform != digest_transform(paths, spec):
+        notes.append(
+            "the transform was edited since the last run, and the query keeps state: the next run compares what that "
+            f"was made for, and refuses what does not fit it; `tidegate validate {spec.name} --spark` tells now"
+        )
+    if facts.in_flight is not None:
+        notes.append(f"batch {facts.in_flight} was begun and is finished first")
+    return notes
+
+
+def _describe_spooled(spec: PipelineSpec) -> list[str]:
+    return [
+        note
+        for key, one in spec.sources.items()
+        if isinstance(one, SpooledSource)
+        for note in (
+            describe_not_replayable(key, one),
+            f"{_RECEIVES} what source {key} has; nothing was asked of it now",
+        )
+    ]
+
+
+@dataclass
+class _Coming:
+    """What the sources have for the next run. Filled as they are asked: what was found before a source failed is kept,
+    except ``sources`` and ``has_new``, which count only when all have answered."""
+
+    sources: dict[str, dict[str, Any]] = field(default_factory=dict)
+    has_new: bool = False
+    unknown: TidegateError | None = None
+    changed: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    errors: list[TidegateError] = field(default_factory=list)
+
+
+def _look_at_sources(
+    project: Project, paths: PipelinePaths, spec: PipelineSpec, facts: Facts, brokers: OpenBrokers | None
+) -> _Coming:
+    coming = _Coming()
+    try:
+        if any(isinstance(source, FilesSource) for source in spec.streams.values()):
+            with open_ledger(paths, read_only=True) as ledger:
+                pending = find_pending(project, paths, spec, facts, ledger, brokers)
+                coming.changed = list_changed(ledger, pending.scans)
+            _tell_changed(paths, spec, coming)
+            coming.notes += _describe_settling(pending.summaries)
+            coming.notes += _describe_starts(spec, pending)
+        else:
+            pending = find_pending(project, paths, spec, facts, None, brokers)
+        losses = find_losses(pending)
+        if losses:
+            coming.errors.append(loss_error(spec.name, facts, pending, losses))
+        coming.sources, coming.has_new = pending.summaries, pending.has_new
+    except TidegateError as error:
+        coming.unknown = error
+        coming.errors.append(error)
+    return coming
+
+
+def _tell_changed(paths: PipelinePaths, spec: PipelineSpec, coming: _Coming) -> None:
+    """Say that files changed after they were read: an error where the source is to fail then, otherwise a note."""
+    refused = changed_error(spec, paths, coming.changed)
+    if refused is not None:
+        coming.errors.append(refused)
+    elif coming.changed:
+        acknowledge = f"tidegate acknowledge {spec.name} --reason '...'"
+        coming.notes.append(f"{describe_changed(coming.changed)}; when that is known: {acknowledge}")
 
 
 def _describe_starts(spec: PipelineSpec, pending: Pending) -> list[str]:

@@ -114,7 +114,7 @@ def _read_row(project: Project, name: str, runs: int, *, at_a_glance: bool) -> _
         if row.facts.table is not None:
             value["table"] = {"path": str(paths.table), "version": row.facts.table.version}
         _tell_open_state(paths, row.facts, value)
-    except Exception as error:  # whatever is wrong with one pipeline, the others are shown
+    except Exception as error:  # noqa: BLE001 - whatever is wrong with one pipeline, the others are shown
         row.fault = error
     return row
 
@@ -135,7 +135,7 @@ def _look_at_sources(project: Project, rows: Sequence[_Row]) -> None:
             continue
         try:
             ahead = look_ahead(project, spec, facts, brokers)
-        except Exception as error:  # as above
+        except Exception as error:  # noqa: BLE001 - as above
             row.fault = error
         else:
             _tell_ahead(row.value, ahead.plan, ahead.sinks)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -86,21 +86,9 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
             break
         paths, facts = context.paths, context.facts
         pending = find_pending(project, paths, spec, facts, ledger)
-    for name, summary in pending.summaries.items():
-        _note_before_start(context, name, summary)
-        if name in lost:
-            summary["lost"] = lost[name]
-        context.report.sources[name] = join_named(context.report.sources.get(name, {}), {"rows": 0, **summary})
+    _report_pending(context, pending, lost)
     if ledger is not None:
-        if context.report.notes or any(scan.changed or scan.vanished for scan in pending.scans.values()):
-            context.save()  # named in a report before they count as reported
-        told = [name for name, scan in pending.scans.items() if scan.began is not None and not scan.began.told]
-        if told:
-            ledger.note_start_told(told)
-        for name, scan in pending.scans.items():
-            note_scan(ledger, name, scan)
-        if (refused := changed_error(spec, paths, list_changed(ledger, pending.scans))) is not None:
-            raise refused
+        _note_scans(context, ledger, pending)
     _record_birth(context, pending)
     if facts.checkpoint.in_flight is None and (
         _make_up_closing(context, pending, facts) or _close_idle(context, pending, facts)
@@ -118,10 +106,39 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
     sweep_attempts(paths, facts, context.lease)
     _forget_returned(context, facts)
     statics = pin_statics(project, paths, spec, facts.checkpoint)
+    _report_statics(context, statics)
+    return _make_order(context, ledger, pending, statics), pending
+
+
+def _report_pending(context: RunContext, pending: Pending, lost: Mapping[str, list[str]]) -> None:
+    """Put what each source has, and the files of it that are gone, into the report."""
+    for name, summary in pending.summaries.items():
+        _note_before_start(context, name, summary)
+        if name in lost:
+            summary["lost"] = lost[name]
+        context.report.sources[name] = join_named(context.report.sources.get(name, {}), {"rows": 0, **summary})
+
+
+def _note_scans(context: RunContext, ledger: Ledger, pending: Pending) -> None:
+    """Note in the ledger what the look at the folders has found, after it is in a report. Raises SourceLostError when
+    a file has changed whose source is to fail then."""
+    if context.report.notes or any(scan.changed or scan.vanished for scan in pending.scans.values()):
+        context.save()  # named in a report before they count as reported
+    told = [name for name, scan in pending.scans.items() if scan.began is not None and not scan.began.told]
+    if told:
+        ledger.note_start_told(told)
+    for name, scan in pending.scans.items():
+        note_scan(ledger, name, scan)
+    refused = changed_error(context.spec, context.paths, list_changed(ledger, pending.scans))
+    if refused is not None:
+        raise refused
+
+
+def _report_statics(context: RunContext, statics: Mapping[str, Mapping[str, Any]]) -> None:
+    """Put the version of each static source that this run reads into the report."""
     for name, version in statics.items():
         files = {"files": len(version["links"])} if "links" in version else {"offsets": version["offsets"]}
         context.report.sources[name] = {"static": version["version"], **files}
-    return _make_order(context, ledger, pending, statics), pending
 
 
 def _begin_sources(context: RunContext, ledger: Ledger, pending: Pending) -> bool:
