@@ -36,7 +36,8 @@ import secrets
 import sys
 import threading
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -55,6 +56,48 @@ _LOOK_AGAIN_SECONDS = 0.01
 State = Literal["held", "parked", "released", "expired", "dead"]
 
 
+@dataclass(frozen=True)
+class Holder:
+    """Who holds a lease, or has held it; None for what a damaged record does not say."""
+
+    run_id: str | None
+    command: str | None
+    host: str | None
+    pid: int | None
+    acquired_at: str | None
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Self:
+        """The holder that a token's record names."""
+        return cls(**{one.name: record.get(one.name) for one in fields(cls)})
+
+    def describe(self) -> str:
+        """The run, and the process that worked for it."""
+        return f"run {self.run_id} ({self.command}, pid {self.pid} on {self.host}, since {self.acquired_at})"
+
+
+@dataclass(frozen=True)
+class LeaseState:
+    """A lease that was not given back. ``token`` is its number; ``expires_in_seconds`` is 0 when it is expired or dead:
+    the next contender gets it."""
+
+    token: int
+    holder: Holder
+    state: State
+    last_heartbeat_at: str
+    expires_in_seconds: float
+
+    def to_json(self) -> dict[str, object]:
+        """As ``status --json`` has it: the holder's fields beside the others."""
+        return {
+            "token": self.token,
+            **asdict(self.holder),
+            "state": self.state,
+            "last_heartbeat_at": self.last_heartbeat_at,
+            "expires_in_seconds": self.expires_in_seconds,
+        }
+
+
 class Lease:
     """The right to write one pipeline, until it is released, parked, or taken over. Made by :func:`acquire`.
 
@@ -68,8 +111,8 @@ class Lease:
         self.token = f"{self.number}-{record['nonce']}"
         self.run_id: str = record["run_id"]
         self.expires_after_seconds = float(record["expires_after_seconds"])
-        self.left_by: dict[str, Any] | None = None
-        """The record of the holder that this one took over from, when that had died or was silent for too long."""
+        self.left_by: Holder | None = None
+        """The holder that this one took over from, when that had died or was silent for too long."""
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._done = threading.Event()
@@ -181,7 +224,7 @@ def _acquire(paths: PipelinePaths, run_id: str, command: str, expires_after_seco
         _clean(folder, number)
         lease = Lease(paths, record)
         if found is not None and found.state in ("dead", "expired"):
-            lease.left_by = found.record
+            lease.left_by = Holder.from_record(found.record)
         return lease
 
 
@@ -198,23 +241,18 @@ def check_token(paths: PipelinePaths, token: str) -> None:
         raise _lost(paths, token)
 
 
-def read_lease(paths: PipelinePaths) -> dict[str, Any] | None:
-    """The lease for ``status``, or None when nobody has it.
-
-    Keys: token (its number), run_id, command, host, pid, acquired_at, ``state`` (held, parked, or expired / dead: the
-    next contender gets it), last_heartbeat_at, expires_in_seconds (0 when expired or dead).
-    """
+def read_lease(paths: PipelinePaths) -> LeaseState | None:
+    """The lease for ``status``, or None when nobody has it."""
     found = _read_highest(paths.lease)
     if found is None or found.state == "released":
         return None
-    keys = ("run_id", "command", "host", "pid", "acquired_at")
-    return {
-        "token": found.number,
-        **{key: found.record.get(key) for key in keys},
-        "state": found.state,
-        "last_heartbeat_at": found.beat_at.isoformat(timespec="seconds"),
-        "expires_in_seconds": round(found.left_seconds, 1) if found.state in ("held", "parked") else 0.0,
-    }
+    return LeaseState(
+        token=found.number,
+        holder=Holder.from_record(found.record),
+        state=found.state,
+        last_heartbeat_at=found.beat_at.isoformat(timespec="seconds"),
+        expires_in_seconds=round(found.left_seconds, 1) if found.state in ("held", "parked") else 0.0,
+    )
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,7 @@ def test_a_second_writer_is_refused_and_told_who_holds_it(paths: PipelinePaths, 
         assert part in refused.value.message
     seen = read_lease(paths)
     assert seen is not None
-    assert (seen["state"], seen["run_id"], seen["pid"]) == ("held", "scheduled__2026", child.pid)
+    assert (seen.state, seen.holder.run_id, seen.holder.pid) == ("held", "scheduled__2026", child.pid)
     assert ask(child, "release") == "released"
     assert read_lease(paths) is None
     with take(paths) as lease:
@@ -143,7 +143,7 @@ def test_a_killed_holder_is_replaced_at_once_also_before_it_is_reaped(paths: Pip
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # dead, still in the process table
     seen = read_lease(paths)
     assert seen is not None
-    assert (seen["state"], seen["expires_in_seconds"]) == ("dead", 0.0)
+    assert (seen.state, seen.expires_in_seconds) == ("dead", 0.0)
     with take(paths) as lease:
         assert lease.number == 2
 
@@ -241,7 +241,7 @@ def test_a_parked_lease_waits_for_the_next_step_of_its_run(paths: PipelinePaths,
         take(paths, "run-8")
     seen = read_lease(paths)
     assert seen is not None
-    assert seen["state"] == "parked"
+    assert seen.state == "parked"
     assert not is_current_token(paths, token_of(paths, 1))
     with take(paths, "run-7") as lease:
         assert lease.number == 2
@@ -254,7 +254,7 @@ def test_a_parked_lease_waits_for_the_next_step_of_its_run(paths: PipelinePaths,
     time.sleep(0.25)
     seen = read_lease(paths)
     assert seen is not None
-    assert seen["state"] == "expired"
+    assert seen.state == "expired"
     assert take(paths, "run-8").number == 3
 
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tidegate.errors import TidegateError, catalogue
-from tidegate.lease import read_lease
+from tidegate.lease import LeaseState, read_lease
 from tidegate.operate.outlook import look_ahead
 from tidegate.operate.trouble import find_trouble, rank
 from tidegate.pipeline import check_name, list_pipelines, load_pipeline
@@ -38,6 +38,7 @@ class _Row:
     value: dict[str, Any]
     spec: PipelineSpec | None = None
     facts: Facts | None = None
+    lease: LeaseState | None = None
     fault: Exception | None = None
 
 
@@ -107,7 +108,8 @@ def _read_row(project: Project, name: str, runs: int, *, at_a_glance: bool) -> _
         reports, unreadable = read_newest(paths, runs, by_name=at_a_glance)
         value["runs"] = [vars(report) for report in reports]
         value["notes"] += [f"a run report cannot be read: {path}" for path in unreadable]
-        value["lease"] = read_lease(paths)
+        row.lease = read_lease(paths)
+        value["lease"] = None if row.lease is None else row.lease.to_json()
         row.spec = as_read(load_pipeline(project, name), paths)
         value["schedule"] = row.spec.schedule
         row.facts = gather_facts(paths, row.spec, at_a_glance=at_a_glance)
@@ -139,6 +141,7 @@ def _look_at_sources(project: Project, rows: Sequence[_Row]) -> None:
             row.fault = error
         else:
             _tell_ahead(row.value, ahead.plan, ahead.sinks)
+            _tell_lease(row.value, row.lease)
 
 
 def _ask_brokers(project: Project, looked: Sequence[tuple[PipelineSpec, Facts]]) -> OpenBrokers | None:
@@ -169,13 +172,18 @@ def _tell_ahead(value: dict[str, Any], plan: dict[str, Any], sinks: list[dict[st
             else {"offsets": one["pending_offsets"]}
             for source, one in plan["sources"].items()
         }
-    lease = value["lease"]
-    if lease is not None and lease["state"] == "dead":
-        value["notes"].append(f"{describe_ended(lease)}; the next run goes on with what it had begun")
-    if lease is not None and lease["state"] in ("held", "parked"):
+
+
+def _tell_lease(value: dict[str, Any], lease: LeaseState | None) -> None:
+    if lease is None:
+        return
+    holder = lease.holder
+    if lease.state == "dead":
+        value["notes"].append(f"{describe_ended(holder)}; the next run goes on with what it had begun")
+    if lease.state in ("held", "parked"):
         value["notes"].append(
-            f"lease: {lease['state']} by run {lease['run_id']} ({lease['command']}, pid {lease['pid']} on "
-            f"{lease['host']}) since {lease['acquired_at']}"
+            f"lease: {lease.state} by run {holder.run_id} ({holder.command}, pid {holder.pid} on {holder.host}) since "
+            f"{holder.acquired_at}"
         )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from tidegate import storage
 from tidegate.errors import TidegateError, catalogue
+from tidegate.lease import Holder
 from tidegate.process.machine import now_text
 from tidegate.project import PipelinePaths
 from tidegate.staging.manifest import UNKNOWN_NAMES_AT_MOST, BatchManifest
@@ -74,10 +75,9 @@ def new_report(pipeline: str, run_id: str) -> RunReport:
     return RunReport(pipeline=pipeline, run_id=run_id, started_at=now_text())
 
 
-def describe_ended(lease: Mapping[str, Any]) -> str:
+def describe_ended(holder: Holder) -> str:
     """What is known of a holder of the lease that died."""
-    who = f"{lease.get('command')}, pid {lease.get('pid')} on {lease.get('host')}, since {lease.get('acquired_at')}"
-    return f"run {lease.get('run_id')} ({who}) {ENDED_WITHOUT_REPORT}: it was killed, or its machine went down"
+    return f"{holder.describe()} {ENDED_WITHOUT_REPORT}: it was killed, or its machine went down"
 
 
 def failed_report(pipeline: str, run_id: str, error: TidegateError) -> RunReport:

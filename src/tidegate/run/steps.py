@@ -188,9 +188,9 @@ def _describe_finished(report: RunReport) -> str:
 def _note_predecessor(context: RunContext) -> None:
     """A run that was killed could write nothing: who takes over from it says so."""
     left_by = context.lease.left_by
-    if left_by is None or left_by.get("run_id") in (None, context.report.run_id):
+    if left_by is None or left_by.run_id in (None, context.report.run_id):
         return
-    before = load_report(context.paths, str(left_by["run_id"]))
+    before = load_report(context.paths, left_by.run_id)
     if before is None or before.outcome is None:
         note = f"{describe_ended(left_by)}; this run goes on with what it had begun"
         context.report.notes += [note] if note not in context.report.notes else []
