@@ -396,7 +396,9 @@ def _find_faults(document: Document, root: Path, spec: ProjectSpec) -> list[Find
         found.append(Finding(("spark", "master"), f"the master {error}", 'write one of these, such as "local[*]"'))
     if spec.airflow.slots < 1:
         path = ("airflow", "slots")
-        found.append(Finding(path, f"{document.show(path)} slots would run nothing", "write 1 or more"))
+        found.append(
+            Finding(path, f"{document.show(path)} is not allowed: at least one slot is needed", "write 1 or more")
+        )
     if spec.airflow.pool is not None and not 0 < len(spec.airflow.pool.strip()) <= _LONGEST_POOL_NAME:
         path = ("airflow", "pool")
         fix = "write a name, or null for Airflow's default pool"

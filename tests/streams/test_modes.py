@@ -70,7 +70,7 @@ def test_a_rejected_update_leaves_the_older_row(spark: SparkSession, tmp_path: P
 
 
 def test_keys_that_are_not_unique(spark: SparkSession, tmp_path: Path) -> None:
-    """The run says which, publishes nothing, and goes on once the keys are put right."""
+    """The run says which, publishes nothing, and goes on once the keys are corrected."""
     body = "def transform(words):\n    return words.groupBy('word', 'place').count()\n"
     spec = "output_mode: update\ntable: {keys: [word]}\nsources:\n" + source("words", "word STRING, place STRING")
     flow = make_streaming(tmp_path, spark, spec, body)

@@ -110,7 +110,8 @@ BAD_SPEC: 8 faults in tidegate.yaml
       fix: export NOT_SET=..., or write ${NOT_SET:-default}
   tidegate.yaml:5: spark.conection: unknown key 'conection'
       fix: write connection; allowed: connection, master, conf, packages
-  tidegate.yaml:5: spark.conf.spark.master: this setting is not yours to make: the master comes from tidegate.yaml \
+  tidegate.yaml:5: spark.conf.spark.master: tidegate sets this itself, and it cannot \
+be overridden: the master comes from tidegate.yaml \
 (spark.master) or the Airflow connection
       fix: remove it
   tidegate.yaml:6: kafka.options.security.protocol: 'SALS_SSL' is not a security protocol
@@ -156,13 +157,13 @@ def test_a_uri_from_the_environment_is_not_shown(tmp_path):
         ("state: data/warehouse/state\n", "1: state: state and warehouse lie in one another"),
         ("quarantine: data/state\n", "1: quarantine: quarantine and state lie in one another"),
         ("warehouse: .\n", "lie in one another"),
-        ("warehouse: null\n", "1: warehouse: nothing (null) is not what is wanted here"),
+        ("warehouse: null\n", "1: warehouse: nothing (null) is not valid here"),
         ("version: 3\n", "1: version: 3 is not allowed | allowed: 1"),
         ("lease: {expires_after: 1 second}\n", "'1 second' is too short for a heartbeat | write at least 5 seconds"),
         ("kafka: {bootstrap_servers: ' '}\n", "the list of brokers is empty"),
-        ("airflow: {slots: 0}\n", "1: airflow.slots: 0 slots would run nothing | write 1 or more"),
+        ("airflow: {slots: 0}\n", "1: airflow.slots: 0 is not allowed: at least one slot is needed | write 1 or more"),
         ("airflow: {pool: ' '}\n", "1: airflow.pool: ' ' cannot be the name of a pool | write a name, or null"),
-        ("airflow: {slots: few}\n", "1: airflow.slots: 'few' is not what is wanted here | write a whole number"),
+        ("airflow: {slots: few}\n", "1: airflow.slots: 'few' is not valid here | write a whole number"),
         ("warehouse: a${x\n", "'a${x' has a ${ that names no variable"),
         ("version: 1\nversion: 1\n", "2: version: the key is written twice, first in line 1"),
     ],

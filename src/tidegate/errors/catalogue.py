@@ -226,8 +226,8 @@ STATUS_UNREADABLE = Condition(
     "STATUS_UNREADABLE",
     DefectError,
     "{error}",
-    next_run="may stop at the same place",
-    fix="tidegate plan {name} tells more",
+    next_run="may fail at the same place",
+    fix="tidegate plan {name} shows more",
 )
 
 BAD_NAME = Condition(
@@ -286,7 +286,7 @@ BAD_RUN_ID = Condition(
 FORMAT_UNKNOWN = Condition(
     "FORMAT_UNKNOWN",
     UsageError,
-    "the name of {file} does not tell its format",
+    "the format of {file} cannot be recognized by its name",
     next_run="is refused again; nothing was written",
     fix="add --format json, csv, text, parquet, orc or avro",
 )
@@ -294,7 +294,7 @@ FORMAT_UNKNOWN = Condition(
 CANNOT_INFER = Condition(
     "CANNOT_INFER",
     UsageError,
-    "the columns of {name} cannot be told as {kind}: {why}",
+    "the columns of {name} cannot be inferred as {kind}: {why}",
     next_run="is refused again; nothing was written",
     fix="{fix}",
 )
@@ -325,7 +325,7 @@ CANNOT_WRITE = Condition(
 FILE_EXISTS = Condition(
     "FILE_EXISTS",
     UsageError,
-    "{taken} {are} there already; nothing is overwritten",
+    "{taken} {are} there already, and nothing is overwritten",
     next_run="is refused again",
     fix="choose another name, or remove what is there",
 )
@@ -383,7 +383,7 @@ SPARK_CONNECTION_MALFORMED = Condition(
 SPARK_CONNECTION_MASTER = Condition(
     "SPARK_CONNECTION_MALFORMED",
     UsageError,
-    "connection {conn_id!r} (type {conn_type!r}) gives the master {master!r}, which is none of {master_forms}",
+    "connection {conn_id!r} (type {conn_type!r}) gives the master {master!r}, which is not one of {master_forms}",
     next_run="is refused as well, until the connection is right",
     fix="airflow connections delete {conn_id}; airflow connections add {conn_id} --conn-type spark --conn-host "
     "'local[*]'",
@@ -412,7 +412,7 @@ TRIGGER_FORM_REFUSED = Condition(
     "TRIGGER_FORM_REFUSED",
     UsageError,
     "{message}",
-    next_run="reads as if this one had not been; nothing was read",
+    next_run="is unaffected; nothing was read",
     fix='trigger again with {{}} or {{"accept_loss": "<reason>"}} as conf',
 )
 
@@ -442,7 +442,7 @@ SPARK_BINARY_MISSING = Condition(
 DRIVER_TASK_KILLED = Condition(
     "KILLED",
     TryAgainError,
-    "the task was told to stop (SIGTERM), its driver was ended",
+    "the task was stopped (SIGTERM), and its driver was ended",
     next_run="goes on where this one was stopped; nothing is lost",
     fix="clear the task, or wait for the next tick",
 )
@@ -457,7 +457,7 @@ PROJECT_NOT_FOUND = Condition(
 PYTHON_TASK_KILLED = Condition(
     "KILLED",
     TryAgainError,
-    "the task was told to stop (SIGTERM)",
+    "the task was stopped (SIGTERM)",
     next_run="finishes what was begun; nothing is lost and nothing is doubled",
     fix="clear the task, or wait for the next tick",
 )
@@ -509,7 +509,7 @@ PATH_UNUSABLE = Condition(
     TryAgainError,
     "{name}: {strerror}",
     next_run="goes on with what this one had begun, if it had; nothing is lost",
-    fix="look at what is there (namei -l {quoted_name}) and put it right, or correct the path in tidegate.yaml; then "
+    fix="look at what is there (namei -l {quoted_name}) and correct it, or correct the path in tidegate.yaml; then "
     "run the same command again",
 )
 
@@ -573,7 +573,7 @@ LEDGER_UNREADABLE = Condition(
 SOURCE_START_UNREADABLE = Condition(
     "SOURCE_UNREADABLE",
     SourceLostError,
-    "source {source_name} of pipeline {pipeline} starts at {start}, and what is there before that cannot be told: no "
+    "source {source_name} of pipeline {pipeline} starts at {start}, and what is there before that is unknown: no "
     "permission to list {first_unlisted}",
     next_run="looks again; nothing was read or passed over",
     fix="give the user of this process read and search permission on {first_unlisted}",
@@ -671,7 +671,7 @@ BROKER_SILENT = Condition(
 KAFKA_LOSS = Condition(
     "KAFKA_LOSS",
     SourceLostError,
-    "Kafka no longer has records that this pipeline is owed: {ranges}",
+    "Kafka no longer has records that this pipeline has not read yet: {ranges}",
     next_run="stops here again; nothing was read",
     fix='tidegate run {pipeline} --accept-loss "reason"',
 )
@@ -679,7 +679,7 @@ KAFKA_LOSS = Condition(
 KAFKA_LOSS_UNKNOWN = Condition(
     "KAFKA_LOSS",
     SourceLostError,
-    "no record that tidegate knew of is lost; of any that came later it cannot tell: {ranges}",
+    "no record that tidegate knew of is lost; whether later ones are is unknown: {ranges}",
     next_run="stops here again; nothing was read",
     fix='tidegate run {pipeline} --accept-loss "reason"',
 )
@@ -858,7 +858,7 @@ CHECKPOINT_GONE = Condition(
 BIRTH_GONE = Condition(
     "BIRTH_GONE",
     DisagreementError,
-    "there is a checkpoint, but its birth record is gone",
+    "there is a checkpoint, but the record of its origin is gone",
     next_run="refuses again; nothing was read or written",
     fix="restore it from the same time as the table, or `tidegate repair {name}`: a new checkpoint that starts "
     "exactly where the table's log ends; `tidegate repair {name} --dry-run` shows the choices",
@@ -1206,7 +1206,7 @@ SCHEMA_DRIFT = Condition(
     "SCHEMA_DRIFT",
     UsageError,
     "{files} of source {source} {do} not fit the columns that were inferred and are kept: {differences}{more}",
-    next_run="sets these files aside, whole, and reads the others",
+    next_run="quarantines these files, whole, and reads the others",
     fix="send them with the columns that `tidegate plan {pipeline}` shows",
 )
 
@@ -1273,14 +1273,14 @@ STATE_UNREADABLE = Condition(
     "the state of the query cannot be read: {error}",
     next_run="fails again; nothing was published, and nothing is lost as long as the sources have it",
     fix="restore state, table and quarantine of {name} from the same time; or `tidegate repair {name} --rebuild` "
-    "(`tidegate repair {name} --rebuild --dry-run` tells what that reads)",
+    "(`tidegate repair {name} --rebuild --dry-run` shows what that reads)",
 )
 
 KAFKA_RECORDS_LOST = Condition(
     "KAFKA_RECORDS_LOST",
     SourceLostError,
     "the broker no longer has what this run planned to read: {error}",
-    next_run="compares the offsets owed with those retained, and names the exact ranges",
+    next_run="compares the offsets not read yet with those retained, and names the exact ranges",
     fix="`tidegate plan {name}` shows what is gone, and the command that goes on without it",
 )
 
@@ -1457,7 +1457,7 @@ GX_DROPPED_RULES = Condition(
     DefectError,
     "Great Expectations kept {kept} of {rules} rules",
     next_run="judges the same increment again",
-    fix="look for two rules that are the same but for their name",
+    fix="look for two rules that differ only in their name",
 )
 
 GX_LEFT_OUT_RESULTS = Condition(
@@ -1567,7 +1567,7 @@ SINK_FAILED = Condition(
     "SINK_FAILED",
     TryAgainError,
     "the table is published, but not every sink was fed: {failures}",
-    next_run="feeds what is owed first, also when nothing is new; a version that failed comes again whole",
+    next_run="feeds the pending versions first, even when nothing is new; a version that failed is sent again whole",
     fix="{fixes}; then: tidegate deliver {pipeline}",
 )
 
@@ -1590,8 +1590,8 @@ COMMIT_FAILED = Condition(
 TABLE_PATH = Condition(
     "TABLE_PATH",
     UsageError,
-    "no table can be kept in {table_path}: Delta readers take a percent sign with two hex digits, or a backslash, in "
-    "a folder's name for something else",
+    "no table can be kept in {table_path}: Delta readers misread a percent sign with two hex digits, or a backslash, "
+    "in a folder's name",
     next_run="is refused again; nothing was read or written",
     fix="rename the folder, or set another one in tidegate.yaml (warehouse, quarantine)",
 )
@@ -1607,7 +1607,7 @@ TABLE_LOG_UNREADABLE = Condition(
 VERSION_GONE = Condition(
     "VERSION_GONE",
     DisagreementError,
-    "the table's log no longer says what version {version} brought",
+    "the table's log no longer contains version {version}",
     next_run="stops again",
     fix="bring back the commit file",
 )
@@ -1682,17 +1682,17 @@ TABLE_KEYS = Condition(
     "TABLE_KEYS",
     UsageError,
     "the keys of the table cannot be used: {faults}; the columns are {columns}",
-    next_run="goes on once the keys are put right; what is staged stays, the table is untouched",
+    next_run="goes on once the keys are corrected; what is staged stays, the table is untouched",
     fix="correct table.keys in pipeline.yaml, or cast the column in the transform",
 )
 
 UPDATE_KEYS_NOT_UNIQUE = Condition(
     "UPDATE_KEYS_NOT_UNIQUE",
     UsageError,
-    "rows of batch {batch} have the same keys ({keys}), so none of them can be said to replace the other, for "
+    "rows of batch {batch} have the same keys ({keys}), so it is undefined which one replaces the other, for "
     "example {example}",
-    next_run="goes on once this is put right; what is staged stays, the table is untouched",
-    fix="add the columns that tell the rows apart to table.keys, or aggregate by the keys",
+    next_run="goes on once this is corrected; what is staged stays, the table is untouched",
+    fix="add the columns that distinguish the rows to table.keys, or aggregate by the keys",
 )
 
 TABLE_FILES_GONE = Condition(

@@ -124,7 +124,7 @@ def _check_keys(names: list[str], kinds: dict[str, str]) -> list[Finding]:
         if column is None:
             found.append(_no_such_column(here, name, kinds))
         elif kinds[column].startswith(("array<", "map<", "struct<", "float", "double")):
-            message = f"the column {name} is {kinds[column]}: such values cannot be told equal for certain"
+            message = f"the column {name} is {kinds[column]}: values of this type cannot be compared reliably"
             found.append(Finding(here, message, "name a text, a whole number, a date or a time, or cast the column"))
     return found
 

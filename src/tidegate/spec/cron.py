@@ -27,14 +27,14 @@ def describe_unusable_schedule(text: str) -> str | None:
         for item in field.split(","):
             match = _ITEM.fullmatch(item)
             if match is None:
-                return f"{item!r} is not a value for the {name}"
+                return f"{item!r} is not a valid {name}"
             first, last, step = (int(part) if part is not None else None for part in match.groups())
             if any(value is not None and not low <= value <= high for value in (first, last)):
                 return f"{item!r}: the {name} is {low} to {high}"
             if first is not None and last is not None and last < first:
                 return f"{item!r} ends before it begins"
             if step == 0:
-                return f"{item!r} steps by nothing"
+                return f"{item!r} has a step of 0; it must be at least 1"
     return _find_never(fields)
 
 
@@ -63,5 +63,5 @@ def _ask_croniter(text: str) -> str | None:
     try:
         from croniter import croniter
     except ImportError:
-        return "names and special signs in it cannot be checked without croniter"
+        return "names and special characters in it cannot be checked without croniter"
     return None if croniter.is_valid(text) else "croniter, which Airflow uses, does not understand it"

@@ -66,7 +66,7 @@ def check_kafka_option(path: tuple[str | int, ...], key: str, value: Any) -> lis
     name = key.removeprefix("kafka.")
     if name in _OWNED:
         reason, fix = _OWNED[name]
-        return [Finding(path, f"the option {key} is not yours to set: {reason}", fix)]
+        return [Finding(path, f"the option {key} is managed by tidegate: {reason}", fix)]
     if name in KAFKA_SECRETS:
         message = "a secret does not belong in pipeline.yaml"
         return [Finding(path, message, f"write it in tidegate.yaml: kafka: {{options: {{{name}: ${{VAR}}}}}}")]
@@ -87,7 +87,7 @@ def check_client_options(options: Mapping[str, Any]) -> list[Finding]:
         name = key.removeprefix("kafka.")
         if name in _OWNED:
             reason, fix = _OWNED[name]
-            found.append(Finding(path, f"the option {key} is not yours to set: {reason}", fix))
+            found.append(Finding(path, f"the option {key} is managed by tidegate: {reason}", fix))
         elif name not in CLIENT_SETTINGS:
             nearest = name_nearest(name, CLIENT_SETTINGS)
             fix = f"write {nearest}" if nearest else f"allowed: {_show_all()}"

@@ -176,7 +176,7 @@ def _note(document: Document, root: type[BaseModel], path: KeyPath, detail: Any,
         reason = str(detail["ctx"]["error"]).rpartition("; ")[2]
         document.add_fault(path, f"{shown} is not a duration", reason, code)
     else:
-        document.add_fault(path, f"{shown} is not what is wanted here", _wanted(detail, holder, path, value), code)
+        document.add_fault(path, f"{shown} is not valid here", _wanted(detail, holder, path, value), code)
 
 
 _WANTED = {

@@ -33,7 +33,7 @@ def check_packages(path: KeyPath, packages: Sequence[PackageSpec]) -> list[Findi
             found.append(Finding((*here, "jar"), message, "write group:name:version: org.xerial:sqlite-jdbc:3.50.3.0"))
             continue
         if package.sha256 is not None and _SHA256.fullmatch(package.sha256) is None:
-            message = f"{package.sha256!r} is no SHA-256 checksum, which has 64 hexadecimal digits"
+            message = f"{package.sha256!r} is not a SHA-256 checksum, which has 64 hexadecimal digits"
             fix = "leave the key out: `tidegate jars` prints the checksum"
             found.append(Finding((*here, "sha256"), message, fix))
         name = package.jar.split(":")[1]

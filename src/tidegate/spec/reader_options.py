@@ -182,7 +182,7 @@ def check_reader_options(path: KeyPath, source: FilesSource | KafkaSource) -> li
         here = (*path, key)
         reason = _find_reason(key, source)
         if reason is not None:
-            found.append(Finding(here, f"the option {key} is not yours to set: {reason[0]}", reason[1]))
+            found.append(Finding(here, f"the option {key} is managed by tidegate: {reason[0]}", reason[1]))
         elif isinstance(source, KafkaSource) and key.startswith("kafka."):
             found += check_kafka_option(here, key, value)
         elif key not in allowed:
@@ -224,7 +224,7 @@ def _check_encoding(path: KeyPath, source: FilesSource | KafkaSource) -> list[Fi
         fix = f"{describe_allowed(told, ENCODINGS)}; or convert the files to UTF-8"
         return [Finding((*path, "encoding"), message, fix)]
     if encoding_of(source) != "UTF-8" and not str(source.options.get("lineSep", "")).isascii():
-        message = f"a lineSep beyond ASCII cannot be told in {told}"
+        message = f"a lineSep beyond ASCII cannot be recognized in {told}"
         return [Finding((*path, "lineSep"), message, "write another lineSep, or convert the files to UTF-8")]
     return []
 

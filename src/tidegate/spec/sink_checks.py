@@ -47,7 +47,7 @@ def explain_topic(topic: str, spec: PipelineSpec) -> tuple[str, str] | None:
         return f"{show_value(topic)} cannot be a topic", "use 1 to 249 letters, digits, ., _ and -"
     for name, source in spec.sources.items():
         if isinstance(source, KafkaSource) and _reads(source, topic):
-            message = f"the topic {topic} is read by the source {name}: the pipeline would feed itself for ever"
+            message = f"the topic {topic} is read by the source {name}: the pipeline would feed itself without end"
             return message, "feed another topic"
     return None
 

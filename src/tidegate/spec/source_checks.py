@@ -283,7 +283,7 @@ def _check_starting_offsets(name: str, source: KafkaSource) -> list[Finding]:
             return []
         return _check_moment(here, value, ("earliest", "latest"), fix)
     if not value:
-        return [Finding(here, "there is no topic in it", fix)]
+        return [Finding(here, "it names no topic", fix)]
     found: list[Finding] = []
     read = set(source.topics or source.assign or {})
     for topic, partitions in value.items():
@@ -292,10 +292,10 @@ def _check_starting_offsets(name: str, source: KafkaSource) -> list[Finding]:
             wanted = f"write {nearest}" if nearest else f"the topics are: {', '.join(sorted(read))}"
             found.append(Finding((*here, topic), f"the topic {show_value(topic)} is not read by this source", wanted))
         if not partitions:
-            found.append(Finding((*here, topic), "there is no partition in it", fix))
+            found.append(Finding((*here, topic), "it names no partition", fix))
         for partition, offset in partitions.items():
             if not (partition.isascii() and partition.isdigit()) or offset < _EARLIEST:
-                message = f"{show_value(partition)}: {offset} is not a partition with its offset"
+                message = f"{show_value(partition)}: {offset} is not a valid partition/offset pair"
                 wanted = "write 0: 123 (-2 is the earliest, -1 the latest)"
                 found.append(Finding((*here, topic, partition), message, wanted))
     found += [

@@ -64,7 +64,7 @@ def check_spark_conf(path: KeyPath, conf: Mapping[str, object]) -> list[Finding]
     for key, value in conf.items():
         here = (*path, key)
         if key in _OWNED:
-            message = f"this setting is not yours to make: {_OWNED[key]}"
+            message = f"tidegate sets this itself, and it cannot be overridden: {_OWNED[key]}"
             found.append(Finding(here, message, _INSTEAD.get(key, "remove it")))
         elif not key.startswith("spark.") or any(letter.isspace() or letter == "=" for letter in key):
             found.append(Finding(here, f"{key!r} is not a Spark setting", "write its whole name: spark.sql...."))

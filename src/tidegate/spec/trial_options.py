@@ -119,7 +119,7 @@ def _wanted(key: str, value: Any) -> str | None:
         except ValueError:
             return 'write it like "5 seconds"'
         if key == "timeout" and seconds <= 0:
-            return "write more than nothing: without it no run would end"
+            return "write a number greater than 0: otherwise no run would end"
     return None
 
 

@@ -49,7 +49,7 @@ def refused(project: Project) -> UsageError:
         ([{"jar": "sqlite-jdbc"}], "does not name a jar"),
         ([{"jar": "a:b:../../c"}], "does not name a jar"),
         ([{"jar": "a:b:1@jar"}], "does not name a jar"),
-        ([{"jar": DRIVER, "sha256": "abc"}], "no SHA-256 checksum"),
+        ([{"jar": DRIVER, "sha256": "abc"}], "not a SHA-256 checksum"),
         ([{"jar": "org.apache.spark:spark-avro_2.12:4.2.0"}], "made for Scala 2.12"),
         ([{"jar": DRIVER}, {"jar": "org.example:driver:1.3"}], "org.example:driver is listed twice"),
         ([{"jar": DRIVER}, {"jar": DRIVER}], "org.example:driver is listed twice"),

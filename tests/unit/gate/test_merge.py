@@ -193,7 +193,7 @@ def test_keys_that_are_not_unique_stop_before_anything_is_seen(keyed: Keyed) -> 
     error = caught.value
     assert (error.code, error.exit_code) == ("UPDATE_KEYS_NOT_UNIQUE", 64)
     assert "batch 2" in error.message and "id=1; id=NULL" in error.message
-    assert error.fix == "add the columns that tell the rows apart to table.keys, or aggregate by the keys"
+    assert error.fix == "add the columns that distinguish the rows to table.keys, or aggregate by the keys"
     assert table_of(keyed) == [row(1)]
     keyed.keys = ["id", "city"]
     report = keyed.run("mended")
@@ -206,7 +206,7 @@ def test_keys_that_are_not_unique_stop_before_anything_is_seen(keyed: Keyed) -> 
     ("keys", "said"),
     [
         (["idd"], "the rows have no column 'idd' (is it 'id'?)"),
-        (["price"], "column 'price' is DOUBLE, whose values cannot be told equal for certain"),
+        (["price"], "column 'price' is DOUBLE, and values of this type cannot be compared reliably"),
         ([], "there are none"),
     ],
 )

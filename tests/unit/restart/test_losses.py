@@ -234,8 +234,8 @@ def test_where_nothing_was_waiting_no_loss_is_claimed(flow: Flow, how: str, wait
     flow.broker.ids["t"] = "another" if how == "created again" else "id-t"
     flow.broker.end = {} if end is None else {"t": end}
     message = flow.refused("KAFKA_LOSS").message
-    lost = "Kafka no longer has records that this pipeline is owed: "
-    none = "no record that tidegate knew of is lost; of any that came later it cannot tell: "
+    lost = "Kafka no longer has records that this pipeline has not read yet: "
+    none = "no record that tidegate knew of is lost; whether later ones are is unknown: "
     assert message.startswith(lost if waiting else none) and told in message
     assert flow.run("known")["accepted_loss"]["sources"]["s"]["ranges"]
 
@@ -243,7 +243,9 @@ def test_where_nothing_was_waiting_no_loss_is_claimed(flow: Flow, how: str, wait
 def test_what_the_new_topic_has_lost_already_is_known(flow: Flow) -> None:
     flow.broker.ids["t"] = "another"
     flow.broker.begin, flow.broker.end = {"t": {0: 20, 1: 0}}, {"t": {0: 30, 1: 0}}
-    assert flow.refused("KAFKA_LOSS").message.startswith("Kafka no longer has records that this pipeline is owed: ")
+    assert flow.refused("KAFKA_LOSS").message.startswith(
+        "Kafka no longer has records that this pipeline has not read yet: "
+    )
 
 
 @pytest.mark.parametrize("reason", ["", "  \t"])

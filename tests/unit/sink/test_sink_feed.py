@@ -233,7 +233,7 @@ def test_a_version_that_the_log_no_longer_tells_of(bench: Bench) -> None:
     gone.unlink()
     with pytest.raises(SinkFault) as failed:
         list_owed(bench.paths, SINK, table)
-    assert "no longer says what version 0 brought" in failed.value.message and failed.value.where == str(gone)
+    assert "no longer contains version 0" in failed.value.message and failed.value.where == str(gone)
     gone.write_text(text)
     file = next(bench.paths.table.rglob("*.parquet"))
     aside = file.rename(file.with_suffix(".aside"))

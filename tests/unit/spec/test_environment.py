@@ -138,7 +138,7 @@ def test_faults_name_the_variable_and_the_nearest_one(tmp_path: Path) -> None:
         ),
         "environment variable TIDEGATE__AIRFLOW__SLOTS": (
             "airflow.slots",
-            "'${TIDEGATE__AIRFLOW__SLOTS}' is not what is wanted here",
+            "'${TIDEGATE__AIRFLOW__SLOTS}' is not valid here",
             "write a whole number",
         ),
     }

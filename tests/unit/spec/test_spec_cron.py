@@ -26,11 +26,11 @@ BAD = [
     ("* * * 13 *", "'13': the month is 1 to 12"),
     ("* * * * 8", "'8': the day of the week is 0 to 7"),
     ("5-1 * * * *", "'5-1' ends before it begins"),
-    ("*/0 * * * *", "'*/0' steps by nothing"),
-    ("1,,2 * * * *", "'' is not a value for the minute"),
+    ("*/0 * * * *", "'*/0' has a step of 0; it must be at least 1"),
+    ("1,,2 * * * *", "'' is not a valid minute"),
     ("* * 31 2 *", "there is no day 31 in month 2"),
     ("* * * FOO *", "croniter, which Airflow uses, does not understand it"),
-    ("-1 * * * *", "'-1' is not a value for the minute"),
+    ("-1 * * * *", "'-1' is not a valid minute"),
 ]
 
 

@@ -147,12 +147,12 @@ follow_links, start, unknown_fields, values, static, options
   jobs/orders/pipeline.yaml:11: sources.trades.options.maxFilesPerTriger: 'maxFilesPerTriger' is not a reader option \
 for json files
       fix: write maxFilesPerTrigger
-  jobs/orders/pipeline.yaml:11: sources.trades.options.mode: the option mode is not yours to set: tidegate keeps every \
-record that does not parse, raw, in the quarantine
+  jobs/orders/pipeline.yaml:11: sources.trades.options.mode: the option mode is managed by tidegate: tidegate keeps \
+every record that does not parse, raw, in the quarantine
       fix: remove it
   jobs/orders/pipeline.yaml:12: sources.trades.settle: '5 mins' is not a duration
       fix: write it like "20 minutes" or "60 seconds"
-  jobs/orders/pipeline.yaml:13: quality.max_quarantine_share: 3 is not what is wanted here
+  jobs/orders/pipeline.yaml:13: quality.max_quarantine_share: 3 is not valid here
       fix: write a number from 0 to 1
   where: jobs/orders/pipeline.yaml:2
   next run: is refused again; nothing was read or written
@@ -220,7 +220,7 @@ def test_yaml_is_read_as_version_1_2(tmp_path):
         (("    type: files\n", ""), "4: sources.orders.type: the key is missing | add `type: ...`; allowed: files"),
         (("    path: data/inbox/orders\n", ""), "4: sources.orders.path: the key is missing | add `path: ...`"),
         (("format: json", "format: 1"), "7: sources.orders.format: 1 is not allowed | allowed: json, csv"),
-        (("path: data/inbox/orders", "path: null"), "6: sources.orders.path: nothing (null) is not what is wanted"),
+        (("path: data/inbox/orders", "path: null"), "6: sources.orders.path: nothing (null) is not valid here"),
         (("path: data/inbox/orders", "path: s3a://bucket/x"), "6: sources.orders.path: 's3a://bucket/x' is a URI;"),
         (("path: data/inbox/orders", "path: file:/x"), "6: sources.orders.path: 'file:/x' is a URI;"),
         (("path: data/inbox/orders", "path: ~/x"), "6: sources.orders.path: ~ is not expanded"),
@@ -256,7 +256,7 @@ def test_yaml_is_read_as_version_1_2(tmp_path):
             "the column id is BIGINT, not TIMESTAMP | declare it as",
         ),
         (("name: orders", "name: Orders"), "2: name: 'Orders' is not allowed | use 3 to 63 lower-case letters"),
-        (("name: orders", "name: 7"), "2: name: 7 is not what is wanted here | write text; quote it"),
+        (("name: orders", "name: 7"), "2: name: 7 is not valid here | write text; quote it"),
     ],
 )
 def test_faults_of_a_files_source(tmp_path, change, expected):
@@ -276,7 +276,7 @@ def test_faults_of_a_files_source(tmp_path, change, expected):
             "9: schedule: '* * * *' is not a cron schedule: it has 4 fields, cron has 5 | write five",
         ),
         ("tags: ['']", "9: tags[0]: '' cannot be a tag in Airflow"),
-        ("tags: a", "9: tags: 'a' is not what is wanted here | write a list: [a, b]"),
+        ("tags: a", "9: tags: 'a' is not valid here | write a list: [a, b]"),
         ("table: {partition_by: [dya]}", "9: table.partition_by: there is no column 'dya' | the columns are: id, name"),
         ("table: {partition_by: [nam]}", "9: table.partition_by: there is no column 'nam' | write name"),
         ("table: {partition_by: [id, id]}", "9: table.partition_by: 'id' is named more than once"),
@@ -285,7 +285,7 @@ def test_faults_of_a_files_source(tmp_path, change, expected):
         ("trigger: onc", "9: trigger: 'onc' is not allowed | write once; allowed: available_now, once"),
         (
             "spark: {conf: {spark.master: x}}",
-            "9: spark.conf.spark.master: this setting is not yours to make: the master",
+            "9: spark.conf.spark.master: tidegate sets this itself, and it cannot be overridden: the master",
         ),
         (
             "spark: {conf: {spark.sql.streaming.multipleWatermarkPolicy: max}}",
@@ -298,10 +298,10 @@ def test_faults_of_a_files_source(tmp_path, change, expected):
             "quality: {on_critcal: hold}",
             "9: quality.on_critcal: unknown key 'on_critcal' | write on_critical; allowed:",
         ),
-        ("quality: []", "9: quality: an empty list is not what is wanted here | write a mapping"),
+        ("quality: []", "9: quality: an empty list is not valid here | write a mapping"),
         (
             "    options: {x: [1]}",
-            "9: sources.orders.options.x: a list is not what is wanted here | write a text, a number",
+            "9: sources.orders.options.x: a list is not valid here | write a text, a number",
         ),
     ],
 )
@@ -322,7 +322,7 @@ def test_faults_of_the_pipeline(tmp_path, lines, expected):
         (("topics: [clicks]", "topics: [a, a]"), "a topic is named twice"),
         (
             ("topics: [clicks]", "topics: clicks"),
-            "6: sources.clicks.topics: 'clicks' is not what is wanted here | write a",
+            "6: sources.clicks.topics: 'clicks' is not valid here | write a",
         ),
         (
             ("topics: [clicks]", "topic_pattern: 'a('"),
@@ -347,13 +347,13 @@ def test_faults_of_a_kafka_source(tmp_path, change, expected):
         ("earlist", "'earlist' is not a place to start | write earliest"),
         ("yesterday", "'yesterday' is not a place to start | write earliest, latest, an ISO time stamp"),
         ("2026-01-01T00:00:00", "has no time zone | write 2026-01-01T00:00:00Z for UTC"),
-        ("{}", "there is no topic in it"),
+        ("{}", "it names no topic"),
         ("{click: {0: 1}}", "the topic 'click' is not read by this source | write clicks"),
-        ("{clicks: {}}", "there is no partition in it"),
-        ("{clicks: {a: 1}}", "'a': 1 is not a partition with its offset | write 0: 123"),
-        ("{clicks: {0: -3}}", "'0': -3 is not a partition with its offset"),
-        ("{clicks: 4}", "starting_offsets: a mapping is not what is wanted here"),
-        ("5", "5 is not what is wanted here | write earliest, latest, an ISO time stamp, or {topic"),
+        ("{clicks: {}}", "it names no partition"),
+        ("{clicks: {a: 1}}", "'a': 1 is not a valid partition/offset pair | write 0: 123"),
+        ("{clicks: {0: -3}}", "'0': -3 is not a valid partition/offset pair"),
+        ("{clicks: 4}", "starting_offsets: a mapping is not valid here"),
+        ("5", "5 is not valid here | write earliest, latest, an ISO time stamp, or {topic"),
     ],
 )
 def test_starting_offsets(tmp_path, value, expected):
@@ -371,7 +371,7 @@ def test_starting_offsets_that_are_good(tmp_path, value):
     [
         ("[id, ID]", "table.keys: 'id' is named more than once | name each column once"),
         ("[nam]", "table.keys: there is no column 'nam' | write name"),
-        ("[ratio]", "table.keys: the column ratio is double: such values cannot be told equal for certain"),
+        ("[ratio]", "table.keys: the column ratio is double: values of this type cannot be compared reliably"),
         ("[tags]", "table.keys: the column tags is array<string>"),
         ("['']", "table.keys: a column has no name | remove it"),
         ("[]", "table.keys: keys are needed: output_mode: update replaces the rows that have the keys of a new one"),

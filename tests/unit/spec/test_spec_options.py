@@ -67,7 +67,7 @@ def test_good_options(source):
         (files("parquet", mergeSchema=True), "it steers how Spark guesses the schema"),
         (files("json", multiLine=True, lineSep="|"), "with multiLine a line is not a record"),
         (files("json", encoding="shift_jis"), "is not an encoding that json files are read in"),
-        (files("text", encoding="windows-1252", lineSep="\u00a7"), "a lineSep beyond ASCII cannot be told"),
+        (files("text", encoding="windows-1252", lineSep="\u00a7"), "a lineSep beyond ASCII cannot be recognized"),
         (files("xml"), "xml needs the option rowTag | name the element that is a record"),
         (files("xml", rowTag="<o>"), "'<o>' is not the name of an element"),
         (files("xml", rowTag="o", rowtag="o"), "'rowtag' is not a reader option for xml files | write rowTag"),

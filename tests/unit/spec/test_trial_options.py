@@ -43,7 +43,7 @@ def test_options_of_rate_that_are_refused(source: dict[str, Any], expected: str)
         ({"host": "localhost"}, "socket needs the option port"),
         ({"host": "", "port": 1}, "'' is not a value for host | write a name or an address"),
         ({"host": "a", "port": 70000}, "70000 is not a value for port | write a whole number from 1 to 65535"),
-        ({"host": "a", "port": 1, "timeout": 0}, "0 is not a value for timeout | write more than nothing"),
+        ({"host": "a", "port": 1, "timeout": 0}, "0 is not a value for timeout | write a number greater than 0"),
         ({"host": "a", "port": 1, "includeTimestamp": "yes"}, "includeTimestamp | write true or false"),
         ({"host": "${HOST}", "port": 1}, "the environment is filled in in tidegate.yaml only"),
     ],

@@ -27,7 +27,7 @@ _KEY_TYPES = ("string", "long", "integer", "short", "byte", "boolean", "date", "
 def check_keys(keys: Sequence[str], schema_json: str) -> dict[str, str]:
     """The key columns in the rows' own spelling, with their types.
 
-    Raises UsageError TABLE_KEYS when the rows lack one, or its values cannot be told equal for certain: a float has NaN
+    Raises UsageError TABLE_KEYS when the rows lack one, or its values cannot be compared reliably: a float has NaN
     and two zeros, and engines disagree on lists and structs.
     """
     types = {field["name"]: field["type"] for field in json.loads(normalise_schema(schema_json))["fields"]}
@@ -40,7 +40,9 @@ def check_keys(keys: Sequence[str], schema_json: str) -> dict[str, str]:
             nearest = name_nearest(key, types)
             faults.append(f"the rows have no column {key!r}" + (f" (is it {nearest!r}?)" if nearest else ""))
         elif not (types[name] in _KEY_TYPES or str(types[name]).startswith("decimal")):
-            faults.append(f"column {name!r} is {type_text(types[name])}, whose values cannot be told equal for certain")
+            faults.append(
+                f"column {name!r} is {type_text(types[name])}, and values of this type cannot be compared reliably"
+            )
         else:
             found[name] = types[name]
     if not keys:
