@@ -18,7 +18,7 @@ from tidegate.project import PipelinePaths, Project
 from tidegate.reports.verdicts import Decision, find_hold, list_decided, list_rereads
 from tidegate.restart.losses import find_losses, loss_error
 from tidegate.restart.reread import find_hindrance
-from tidegate.run.deliver import describe_behind, describe_sinks
+from tidegate.run.deliver import SinkState, describe_behind, describe_sinks
 from tidegate.sources.files.ledger import open_ledger
 from tidegate.sources.generators.spool import describe_not_replayable
 from tidegate.sources.kafka.brokers import OpenBrokers
@@ -37,7 +37,7 @@ class Outlook:
     """What the next run would do: the ``plan`` as the command prints it, and how far each sink is."""
 
     plan: dict[str, Any]
-    sinks: list[dict[str, Any]]
+    sinks: list[SinkState]
 
 
 def plan_pipeline(project: Project, name: str) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from tidegate.pipeline import check_name, list_pipelines, load_pipeline
 from tidegate.preflight.facts import Facts, gather_facts
 from tidegate.project import PipelinePaths, Project
 from tidegate.reports.report import describe_ended, read_newest
+from tidegate.run.deliver import SinkState
 from tidegate.sources.kafka.brokers import OpenBrokers
 from tidegate.sources.kafka.survey import survey_brokers
 from tidegate.spec.models import KafkaSource, PipelineSpec
@@ -156,8 +157,8 @@ def _ask_brokers(project: Project, looked: Sequence[tuple[PipelineSpec, Facts]])
     return survey_brokers(project.spec.kafka, sources)
 
 
-def _tell_ahead(value: dict[str, Any], plan: dict[str, Any], sinks: list[dict[str, Any]]) -> None:
-    value["sinks"] = sinks
+def _tell_ahead(value: dict[str, Any], plan: dict[str, Any], sinks: Sequence[SinkState]) -> None:
+    value["sinks"] = [asdict(sink) for sink in sinks]
     value["held"] = plan["held"]
     value["decided"] = plan["decided"]
     value["pending"] = plan["pending"]

@@ -84,7 +84,7 @@ class Decision:
             verdict.folds,
         )
 
-    def to_report(self) -> dict[str, Any]:
+    def to_report(self) -> dict[str, str]:
         """As the run report and the table's commit carry it."""
         return {key: getattr(self, key) for key in ("decision", "who", "reason", "at")}
 

@@ -6,9 +6,9 @@ not tried again. Sinks without a JVM are fed here, those that need Spark by one 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any
 
 from tidegate import storage
 from tidegate.driver.master import check_master, explain_end
@@ -23,6 +23,18 @@ from tidegate.sink.progress import begin_sink, last_fed
 from tidegate.spec.models import ConsoleSink, ForeachBatchSink, ForeachSink, KafkaSink, KafkaSource, PipelineSpec
 from tidegate.spec.sink_checks import explain_topic
 from tidegate.table.log.state import TableState, read_table_state
+
+
+@dataclass(frozen=True)
+class SinkState:
+    """How far a sink is: ``version`` is the last one it had (None: none), ``behind`` how many it lacks (None: unknown),
+    ``error`` why. Reports and ``status`` have it with these keys, in this order."""
+
+    type: str
+    name: str
+    version: int | None
+    behind: int | None
+    error: str | None
 
 
 def feed_sinks(context: RunContext, submit: Callable[[SubmitPlan], int]) -> None:
@@ -56,7 +68,7 @@ def feed_sinks(context: RunContext, submit: Callable[[SubmitPlan], int]) -> None
                 context.sink_faults[sink.name] = fault
         if in_spark:
             _run_driver(context, in_spark, submit)
-    context.report.sinks = describe_sinks(paths, context.spec, context.sink_faults)
+    report_sinks(context)
 
 
 def _make_feeder(context: RunContext, sink: KafkaSink | ForeachSink | ConsoleSink, schema_json: str) -> Feeder:
@@ -113,21 +125,27 @@ def _run_driver(
         storage.remove(path)
 
 
+def report_sinks(context: RunContext) -> None:
+    """Put how far each sink is into the run's report."""
+    states = describe_sinks(context.paths, context.spec, context.sink_faults)
+    context.report.sinks = [asdict(state) for state in states]
+
+
 def describe_sinks(
     paths: PipelinePaths, spec: PipelineSpec, faults: Mapping[str, SinkFault] | None = None
-) -> list[dict[str, Any]]:
-    """How far each sink is: ``version`` it had last (null: none), how many versions it is ``behind``, and why."""
+) -> list[SinkState]:
+    """How far each sink of the spec is."""
     table = read_table_state(paths.table)
-    return [describe_sink(paths, sink, table, (faults or {}).get(sink.name)) for sink in spec.sinks]
+    return [_describe_sink(paths, sink, table, (faults or {}).get(sink.name)) for sink in spec.sinks]
 
 
-def describe_sink(
+def _describe_sink(
     paths: PipelinePaths,
     sink: KafkaSink | ForeachBatchSink | ForeachSink | ConsoleSink,
     table: TableState | None,
     fault: SinkFault | None,
-) -> dict[str, Any]:
-    """How far one sink is, as the report has it."""
+) -> SinkState:
+    """How far one sink is."""
     fed = None if table is None else last_fed(paths, sink.name, table)
     behind: int | None = 0
     if table is not None and fed is not None:
@@ -135,22 +153,22 @@ def describe_sink(
             behind = len(list_owed(paths, sink, table))
         except SinkFault as gone:
             behind, fault = None, fault or gone
-    return {
-        "type": sink.type,
-        "name": sink.name,
-        "version": None if fed is None or fed < 0 else fed,
-        "behind": behind,
-        "error": None if fault is None else fault.message,
-    }
+    return SinkState(
+        type=sink.type,
+        name=sink.name,
+        version=None if fed is None or fed < 0 else fed,
+        behind=behind,
+        error=None if fault is None else fault.message,
+    )
 
 
-def describe_behind(sinks: list[dict[str, Any]]) -> list[str]:
+def describe_behind(sinks: Sequence[SinkState]) -> list[str]:
     """A line for each sink that is behind."""
     lines = []
     for sink in sinks:
-        if sink["behind"] != 0:
-            had = "none yet" if sink["version"] is None else f"up to {sink['version']}"
-            lines.append(f"sink {sink['name']} is {_count(sink['behind'])} behind (it has had {had})")
+        if sink.behind != 0:
+            had = "none yet" if sink.version is None else f"up to {sink.version}"
+            lines.append(f"sink {sink.name} is {_count(sink.behind)} behind (it has had {had})")
     return lines
 
 

@@ -41,7 +41,7 @@ from tidegate.reports.verdicts import Ruling, find_hold, held_error, load_verdic
 from tidegate.restart.losses import check_reason
 from tidegate.restart.rebirth import pin_paths
 from tidegate.restart.reread import carry_out_rereads, record_reread
-from tidegate.run.deliver import describe_sinks, feed_sinks, sinks_error
+from tidegate.run.deliver import feed_sinks, report_sinks, sinks_error
 from tidegate.run.drain import drain_sources
 from tidegate.sink.user_code import check_user_code
 from tidegate.sources.generators.socket_listener import Listeners
@@ -314,7 +314,7 @@ def _tell_published(context: RunContext, began: float) -> None:
     """Add what only this process knows to the report that recovery has finished."""
     _timed(context, "publish", began)
     if context.spec.sinks:
-        context.report.sinks = describe_sinks(context.paths, context.spec, context.sink_faults)
+        report_sinks(context)
     context.save()
 
 
