@@ -858,7 +858,7 @@ CHECKPOINT_GONE = Condition(
 BIRTH_GONE = Condition(
     "BIRTH_GONE",
     DisagreementError,
-    "there is a checkpoint, but the record of its origin is gone",
+    "there is a checkpoint, but its birth record is gone",
     next_run="refuses again; nothing was read or written",
     fix="restore it from the same time as the table, or `tidegate repair {name}`: a new checkpoint that starts "
     "exactly where the table's log ends; `tidegate repair {name} --dry-run` shows the choices",
