@@ -113,7 +113,7 @@ def test_of_two_decisions_the_first_is_told_to_the_second_person(make: Make, mon
     monkeypatch.setattr("tidegate.restart.reread.save_decision", too_late)
     refused = world.decide("reread", "r2").error
     assert isinstance(refused, UsageError) and refused.code == "DECIDED_ALREADY"
-    assert "bob@host decided to discard it" in refused.message
+    assert "bob@host already decided to discard it" in refused.message
 
 
 @pytest.mark.parametrize("shape", ["kafka", "files"])

@@ -32,7 +32,7 @@ def expected(folder: Path) -> str:
     return (
         f"NOT_WRITABLE: user {pwd.getpwuid(os.geteuid()).pw_name} may not write to {folder}\n"
         f"  where: {folder}\n"
-        "  next run: goes on with what this one had begun, if it had; nothing is lost\n"
+        "  next run: finishes what this run had begun; nothing is lost\n"
         f"  fix: chmod -R u+rwX {folder}, then run the same command again"
     )
 

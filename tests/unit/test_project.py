@@ -121,7 +121,7 @@ be overridden: the master comes from tidegate.yaml \
   tidegate.yaml:7: lease.expires_after: '1 minut' is not a duration
       fix: write it like "20 minutes" or "60 seconds"
   where: tidegate.yaml:2
-  next run: is refused again; nothing was read or written
+  next run: fails again until this is fixed; nothing was read or written
   fix: correct the lines above, then: tidegate validate"""
     ).replace("ALLOWED", _allowed_client_settings()).replace("BAD_SPEC", "BAD_PROJECT")
     assert caught.value.exit_code == 64

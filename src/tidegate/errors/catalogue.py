@@ -24,7 +24,7 @@ KAFKA_JARS_UNKNOWN = Condition(
     "KAFKA_JARS_UNKNOWN",
     UsageError,
     "this tidegate does not know the Kafka jars of Spark {spark}; it knows those of {sections}",
-    next_run="is refused again; nothing was read",
+    next_run="fails again until this is fixed; nothing was read",
     fix="install another pyspark, or set TIDEGATE_JARS to a folder that has the jars",
 )
 
@@ -40,8 +40,8 @@ KAFKA_JARS_NOT_FETCHED = Condition(
 KAFKA_JARS_DIFFER = Condition(
     "KAFKA_JARS_DIFFER",
     UsageError,
-    "what was sent as {coordinates} is not the listed file: its sha256 is {found}, and that of the list {sha256}",
-    next_run="is refused again; nothing was read",
+    "the file fetched as {coordinates} is not the listed one: its sha256 is {found}, but the list has {sha256}",
+    next_run="fails again until this is fixed; nothing was read",
     fix="do not use that registry; {by_hand}",
 )
 
@@ -49,30 +49,30 @@ PACKAGE_MISSING = Condition(
     "PACKAGE_MISSING",
     UsageError,
     "the jar {jar} is not there, and no jar is fetched while a pipeline runs",
-    next_run="is refused again; nothing was read",
+    next_run="fails again until this is fixed; nothing was read",
     fix="tidegate jars, which fetches it",
 )
 
 PACKAGE_UNCHECKED = Condition(
     "PACKAGE_UNCHECKED",
     UsageError,
-    "{jar} has no sha256 in {project_file}, and Spark is given no jar that was not checked",
-    next_run="is refused again; nothing was read",
+    "{jar} has no sha256 in {project_file}, and unchecked jars are not given to Spark",
+    next_run="fails again until this is fixed; nothing was read",
     fix="write, if you trust {path}: {line}",
 )
 
 PACKAGE_DIFFERS = Condition(
     "PACKAGE_DIFFERS",
     UsageError,
-    "the jar of {jar} is not the listed one: its sha256 is {found}, and {project_file} has {sha256}",
-    next_run="is refused again; nothing was read",
+    "the jar {jar} is not the listed one: its sha256 is {found}, but {project_file} lists {sha256}",
+    next_run="fails again until this is fixed; nothing was read",
     fix="tidegate jars, which fetches it again; if it still differs, find out which of the two checksums is right",
 )
 
 BAD_MIRROR = Condition(
     "BAD_MIRROR",
     UsageError,
-    "MAVEN_ROOT does not begin with https://, and jars are fetched over nothing else",
+    "MAVEN_ROOT does not begin with https://, and jars are fetched only over https",
     fix="name a mirror of Maven Central by its https address, or unset the variable",
 )
 
@@ -80,7 +80,7 @@ PACKAGES_NOT_FETCHED = Condition(
     "PACKAGES_NOT_FETCHED",
     TryAgainError,
     "{jar} could not be fetched: {error}",
-    next_run="is refused until the jar is there",
+    next_run="fails until the jar is there",
     fix="tidegate jars again; a proxy goes into JAVA_TOOL_OPTIONS, a mirror into MAVEN_ROOT",
 )
 
@@ -88,14 +88,14 @@ PACKAGE_NOT_FOUND = Condition(
     "PACKAGE_NOT_FOUND",
     UsageError,
     "the registry has no {jar}",
-    next_run="is refused until the jar is there",
+    next_run="fails until the jar is there",
     fix="correct the coordinates; or put {package} into .tools/packages by hand",
 )
 
 JAVA_MISSING_FOR_JARS = Condition(
     "JAVA_MISSING",
     UsageError,
-    "Java 17 and pyspark do the fetching, and one of them is missing",
+    "jars are fetched by Java 17 and pyspark, and one of them is missing",
     fix="tidegate doctor",
 )
 
@@ -133,7 +133,7 @@ EXTRA_MISSING = Condition(
     "EXTRA_MISSING",
     UsageError,
     "{subject} is needed for this, and the Python package `{module}` is not installed",
-    next_run="is refused again; nothing was read or written",
+    next_run="fails again until this is fixed; nothing was read or written",
     fix='pip install "tidegate[{extra}]"',
 )
 
@@ -141,7 +141,7 @@ SPARK_VERSIONS_DIFFER = Condition(
     "SPARK_VERSIONS_DIFFER",
     UsageError,
     "pyspark {spark} and pyspark-client {client} overwrite each other's files",
-    next_run="is refused again; nothing was read",
+    next_run="fails again until this is fixed; nothing was read",
     fix='pip install --force-reinstall --no-deps "pyspark=={client}" "pyspark-client=={client}"',
 )
 
@@ -166,15 +166,15 @@ TOPIC_FORMAT = Condition(
     "BAD_FORMAT",
     UsageError,
     "--format {format}: the columns of a topic are inferred from JSON records only",
-    next_run="is refused again; nothing was written",
+    next_run="fails again until this is fixed; nothing was written",
     fix="leave --format out, or write the source by hand: docs/how-to/kafka.md",
 )
 
 ONE_AT_A_TIME = Condition(
     "ONE_AT_A_TIME",
     UsageError,
-    "--accept-loss gives up records of one pipeline, and {number} were named",
-    next_run="is not touched; nothing was run",
+    "--accept-loss gives up records of one pipeline, but {number} were named",
+    next_run="is not affected; nothing was run",
     fix='name one: tidegate run NAME --accept-loss "..."',
 )
 
@@ -210,7 +210,7 @@ NOT_CHANGED = Condition(
     "NOT_CHANGED",
     UsageError,
     "there is no change of {missing} to acknowledge; open are: {open}",
-    next_run="is not touched; nothing was acknowledged",
+    next_run="is not affected; nothing was acknowledged",
     fix="name them as `tidegate status {name}` does, or leave the paths out for all of them",
 )
 
@@ -218,7 +218,7 @@ NO_SUCH_RUN = Condition(
     "NO_SUCH_RUN",
     UsageError,
     "pipeline {name} {missing}",
-    next_run="is not touched",
+    next_run="is not affected",
     fix="tidegate status {name} lists the newest runs",
 )
 
@@ -234,7 +234,7 @@ BAD_NAME = Condition(
     "BAD_NAME",
     UsageError,
     "{name} cannot be the name of a pipeline",
-    next_run="is refused again",
+    next_run="fails again until this is fixed",
     fix="use 3 to 63 lower-case letters, digits and _, a letter first",
 )
 
@@ -242,7 +242,7 @@ NO_SUCH_PIPELINE = Condition(
     "NO_SUCH_PIPELINE",
     UsageError,
     "there is no pipeline {name!r}; there are: {known}",
-    next_run="is refused again",
+    next_run="fails again until this is fixed",
     fix="{fix}",
 )
 
@@ -250,7 +250,7 @@ BAD_PROJECT_PATH = Condition(
     "BAD_PROJECT_PATH",
     UsageError,
     "the path of the project {unusable}: {root!r}",
-    next_run="is refused again",
+    next_run="fails again until this is fixed",
     fix="move the project to a folder with a plain name",
 )
 
@@ -264,7 +264,7 @@ NO_PROJECT = Condition(
     "NO_PROJECT",
     UsageError,
     "there is no tidegate.yaml in {start}{reach}",
-    next_run="is refused again",
+    next_run="fails again until this is fixed",
     fix="make a project first: tidegate init DIR; where there is one, go to its folder or use --project DIR",
 )
 
@@ -279,7 +279,7 @@ BAD_RUN_ID = Condition(
     "BAD_RUN_ID",
     UsageError,
     "{run_id!a} cannot be a run id: {why}",
-    next_run="is not touched",
+    next_run="is not affected",
     fix="use 1 to {longest} printable characters",
 )
 
@@ -287,7 +287,7 @@ FORMAT_UNKNOWN = Condition(
     "FORMAT_UNKNOWN",
     UsageError,
     "the format of {file} cannot be recognized by its name",
-    next_run="is refused again; nothing was written",
+    next_run="fails again until this is fixed; nothing was written",
     fix="add --format json, csv, text, parquet, orc or avro",
 )
 
@@ -295,7 +295,7 @@ CANNOT_INFER = Condition(
     "CANNOT_INFER",
     UsageError,
     "the columns of {name} cannot be inferred as {kind}: {why}",
-    next_run="is refused again; nothing was written",
+    next_run="fails again until this is fixed; nothing was written",
     fix="{fix}",
 )
 
@@ -310,15 +310,15 @@ NO_SUCH_FILE = Condition(
     "NO_SUCH_FILE",
     UsageError,
     "{sample} is not a file",
-    next_run="is refused again; nothing was written",
-    fix="name a file like those that will come, or a topic: --from kafka:orders",
+    next_run="fails again until this is fixed; nothing was written",
+    fix="name a file like those that will arrive, or a topic: --from kafka:orders",
 )
 
 CANNOT_WRITE = Condition(
     "CANNOT_WRITE",
     UsageError,
     "{path} cannot be written: {reason}",
-    next_run="is refused again",
+    next_run="fails again until this is fixed",
     fix="choose a folder that you may write to",
 )
 
@@ -326,7 +326,7 @@ FILE_EXISTS = Condition(
     "FILE_EXISTS",
     UsageError,
     "{taken} {are} there already, and nothing is overwritten",
-    next_run="is refused again",
+    next_run="fails again until this is fixed",
     fix="choose another name, or remove what is there",
 )
 
@@ -357,7 +357,7 @@ SPARK_CONNECTION_UNREADABLE = Condition(
     "SPARK_CONNECTION_MALFORMED",
     UsageError,
     "the environment's AIRFLOW_CONN_{variable} is neither a JSON connection nor a URI",
-    next_run="is refused as well, until the connection is right",
+    next_run="fails again until the connection is corrected",
     fix="airflow connections delete {conn_id}; airflow connections add {conn_id} --conn-type spark --conn-host "
     "'local[*]'",
 )
@@ -365,8 +365,8 @@ SPARK_CONNECTION_UNREADABLE = Condition(
 SPARK_CONNECTION_MISSING = Condition(
     "SPARK_CONNECTION_MISSING",
     UsageError,
-    "Airflow has no connection {conn_id!r}; the provider would take `yarn` in its place, tidegate does not",
-    next_run="is refused as well, until the connection is right",
+    "Airflow has no connection {conn_id!r}; the provider would use `yarn` instead, tidegate does not",
+    next_run="fails again until the connection is corrected",
     fix="airflow connections delete {conn_id}; airflow connections add {conn_id} --conn-type spark --conn-host "
     "'local[*]'",
 )
@@ -375,7 +375,7 @@ SPARK_CONNECTION_MALFORMED = Condition(
     "SPARK_CONNECTION_MALFORMED",
     UsageError,
     "connection {conn_id!r} cannot be parsed ({error})",
-    next_run="is refused as well, until the connection is right",
+    next_run="fails again until the connection is corrected",
     fix="airflow connections delete {conn_id}; airflow connections add {conn_id} --conn-type spark --conn-host "
     "'local[*]'",
 )
@@ -384,7 +384,7 @@ SPARK_CONNECTION_MASTER = Condition(
     "SPARK_CONNECTION_MALFORMED",
     UsageError,
     "connection {conn_id!r} (type {conn_type!r}) gives the master {master!r}, which is not one of {master_forms}",
-    next_run="is refused as well, until the connection is right",
+    next_run="fails again until the connection is corrected",
     fix="airflow connections delete {conn_id}; airflow connections add {conn_id} --conn-type spark --conn-host "
     "'local[*]'",
 )
@@ -393,7 +393,7 @@ SPARK_CONNECTION_EXTRA = Condition(
     "SPARK_CONNECTION_MALFORMED",
     UsageError,
     "the extra of connection {conn_id!r} is not a JSON object",
-    next_run="is refused as well, until the connection is right",
+    next_run="fails again until the connection is corrected",
     fix="airflow connections delete {conn_id}; airflow connections add {conn_id} --conn-type spark --conn-host "
     "'local[*]'",
 )
@@ -403,7 +403,7 @@ SPARK_DEPLOY_MODE = Condition(
     UsageError,
     "connection {conn_id!r} asks for deploy-mode {deploymode!r}; only client is possible, because a driver elsewhere "
     "would outlive a killed task (and a standalone cluster runs no Python driver at all)",
-    next_run="is refused as well, until the connection is right",
+    next_run="fails again until the connection is corrected",
     fix="airflow connections delete {conn_id}; airflow connections add {conn_id} --conn-type spark --conn-host "
     "'local[*]'",
 )
@@ -421,7 +421,7 @@ SPARK_KUBERNETES_MISSING = Condition(
     UsageError,
     "connection {conn_id!r} is for {master}, and Airflow's Spark provider needs the Python package `kubernetes` for "
     "that",
-    next_run="is refused again",
+    next_run="fails again until this is fixed",
     fix="install `kubernetes` beside Airflow (apache-airflow-providers-apache-spark[cncf.kubernetes])",
 )
 
@@ -436,7 +436,7 @@ SPARK_BINARY_MISSING = Condition(
     "SPARK_SUBMIT_MISSING",
     UsageError,
     "{binary}, which connection {conn_id!r} asks for, is not on PATH",
-    fix="take spark-binary out of the connection's extra, or install it",
+    fix="remove spark-binary from the connection's extra, or install it",
 )
 
 DRIVER_TASK_KILLED = Condition(
@@ -468,7 +468,7 @@ NOT_READABLE = Condition(
     "NOT_READABLE",
     TryAgainError,
     "{what}",
-    next_run="goes on with what this one had begun, if it had; nothing is lost",
+    next_run="finishes what this run had begun; nothing is lost",
     fix="{fix}, then run the same command again",
 )
 
@@ -476,7 +476,7 @@ NOT_WRITABLE = Condition(
     "NOT_WRITABLE",
     TryAgainError,
     "{what}",
-    next_run="goes on with what this one had begun, if it had; nothing is lost",
+    next_run="finishes what this run had begun; nothing is lost",
     fix="{fix}, then run the same command again",
 )
 
@@ -500,7 +500,7 @@ DISK_FULL = Condition(
     "DISK_FULL",
     TryAgainError,
     "no space left on the device that holds {path}",
-    next_run="goes on with what this one had begun, if it had; nothing is lost",
+    next_run="finishes what this run had begun; nothing is lost",
     fix="free space (df -h {parent}), then run again",
 )
 
@@ -508,7 +508,7 @@ PATH_UNUSABLE = Condition(
     "PATH_UNUSABLE",
     TryAgainError,
     "{name}: {strerror}",
-    next_run="goes on with what this one had begun, if it had; nothing is lost",
+    next_run="finishes what this run had begun; nothing is lost",
     fix="look at what is there (namei -l {quoted_name}) and correct it, or correct the path in tidegate.yaml; then "
     "run the same command again",
 )
@@ -520,7 +520,7 @@ LEDGER_MISSING = Condition(
     DisagreementError,
     "pipeline {pipeline} has read files, but the record of the files it has taken is gone; taking them again would "
     "double their rows",
-    next_run="refuses to start, and changes nothing",
+    next_run="fails again until this is fixed, and changes nothing",
     fix="restore {path} from a backup, or: tidegate repair {pipeline} --rebuild, a new table from all that the "
     "sources still have",
 )
@@ -530,7 +530,7 @@ LEDGER_BEHIND = Condition(
     DisagreementError,
     "the record of the files that pipeline {pipeline} has taken ends at number {last}; the last publish saw {least}: "
     "an older copy was restored, and taking the files it lacks again would double their rows",
-    next_run="refuses to start, and changes nothing",
+    next_run="fails again until this is fixed, and changes nothing",
     fix="restore a backup of {path} that was made together with the table's, or: tidegate repair {pipeline} "
     "--rebuild, a new table from all that the sources still have",
 )
@@ -548,7 +548,7 @@ LEDGER_BUSY = Condition(
     "LEDGER_BUSY",
     TryAgainError,
     "another process kept the ledger of pipeline {pipeline} locked for 20 s",
-    next_run="goes on with what this one had begun, if it had; nothing is lost",
+    next_run="finishes what this run had begun; nothing is lost",
     fix="tidegate status {pipeline}, then run again",
 )
 
@@ -556,7 +556,7 @@ LEDGER_UNAVAILABLE = Condition(
     "LEDGER_UNAVAILABLE",
     TryAgainError,
     "the ledger of pipeline {pipeline} cannot be opened or written: {error}",
-    next_run="goes on with what this one had begun, if it had; nothing is lost",
+    next_run="finishes what this run had begun; nothing is lost",
     fix="check owner, permissions and disk (ls -l {parent}), then run again",
 )
 
@@ -564,7 +564,7 @@ LEDGER_UNREADABLE = Condition(
     "LEDGER_UNREADABLE",
     DisagreementError,
     "the record of the files that pipeline {pipeline} has taken cannot be read: {why}",
-    next_run="refuses to start, and changes nothing",
+    next_run="fails again until this is fixed, and changes nothing",
     fix="restore a backup of it that was made together with the table's; or move it away (mv {quoted_ledger} "
     "{quoted_ledger}.torn), then: tidegate repair {pipeline} --rebuild, a new table from all that the sources still "
     "have",
@@ -575,7 +575,7 @@ SOURCE_START_UNREADABLE = Condition(
     SourceLostError,
     "source {source_name} of pipeline {pipeline} starts at {start}, and what is there before that is unknown: no "
     "permission to list {first_unlisted}",
-    next_run="looks again; nothing was read or passed over",
+    next_run="checks again; nothing was read or skipped",
     fix="give the user of this process read and search permission on {first_unlisted}",
 )
 
@@ -583,15 +583,15 @@ STATIC_MIXED = Condition(
     "STATIC_MIXED",
     SourceLostError,
     "static source {source_name}: {path}: {why}",
-    next_run="looks again; nothing was read",
-    fix="keep all its files in folders of the same columns",
+    next_run="checks again; nothing was read",
+    fix="keep all its files in folders with the same partition columns",
 )
 
 STATIC_EMPTY = Condition(
     "STATIC_EMPTY",
     SourceLostError,
-    "the static source {source_name} of pipeline {pipeline} has no file with anything in it",
-    next_run="looks again; nothing was read",
+    "the static source {source_name} of pipeline {pipeline} has no file, or only empty ones",
+    next_run="checks again; nothing was read",
     fix="put its files into {spec_path}, or correct the path",
 )
 
@@ -607,7 +607,7 @@ SOURCE_NOT_LOCAL = Condition(
     "SOURCE_NOT_LOCAL",
     UsageError,
     "source {source_name} of pipeline {pipeline} is at {path}; files are read from local or mounted folders",
-    next_run="refuses to start until the path is changed",
+    next_run="fails again until the path is changed",
     fix="mount the store as a folder, or copy its files into one, and give that folder as path",
 )
 
@@ -615,7 +615,7 @@ SOURCE_MISSING = Condition(
     "SOURCE_MISSING",
     SourceLostError,
     "source {source_name} of pipeline {pipeline} has no folder {filename}",
-    next_run="looks again; files that were not taken yet are read once the folder is back",
+    next_run="checks again; files that were not taken yet are read once the folder is back",
     fix="mkdir -p {filename}, mount what belongs there, or correct the path",
 )
 
@@ -623,7 +623,7 @@ SOURCE_UNREADABLE = Condition(
     "SOURCE_UNREADABLE",
     SourceLostError,
     "source {source_name} of pipeline {pipeline}: no permission to list {filename}",
-    next_run="looks again",
+    next_run="checks again",
     fix="give the user of this process read and search permission on {filename}",
 )
 
@@ -640,7 +640,7 @@ KAFKA_LOGIN = Condition(
     "KAFKA_LOGIN",
     UsageError,
     "the Kafka brokers at {address} refused the connection: {error}",
-    next_run="is refused again until the login is right",
+    next_run="fails again until the login is corrected",
     fix="correct security.protocol, sasl.* and ssl.* under kafka.options in tidegate.yaml",
 )
 
@@ -648,7 +648,7 @@ KAFKA_NOT_ALLOWED = Condition(
     "KAFKA_NOT_ALLOWED",
     UsageError,
     "the broker does not allow this user to {attempt}: {error}",
-    next_run="is refused again until the user may Describe and Read the topic",
+    next_run="fails again until the user may Describe and Read the topic",
     fix="kafka-acls.sh --add --allow-principal User:<name> --operation Read --operation Describe --topic <topic>",
 )
 
@@ -656,8 +656,8 @@ KAFKA_UNSETTLED = Condition(
     "KAFKA_UNSETTLED",
     TryAgainError,
     "the topic is being changed or a partition has no leader; tidegate could not {attempt}: {error}",
-    next_run="looks again; nothing was read",
-    fix="run again; if it stays, look at the brokers",
+    next_run="checks again; nothing was read",
+    fix="run again; if it persists, look at the brokers",
 )
 
 BROKER_SILENT = Condition(
@@ -672,7 +672,7 @@ KAFKA_LOSS = Condition(
     "KAFKA_LOSS",
     SourceLostError,
     "Kafka no longer has records that this pipeline has not read yet: {ranges}",
-    next_run="stops here again; nothing was read",
+    next_run="fails again until the loss is accepted; nothing was read",
     fix='tidegate run {pipeline} --accept-loss "reason"',
 )
 
@@ -680,16 +680,16 @@ KAFKA_LOSS_UNKNOWN = Condition(
     "KAFKA_LOSS",
     SourceLostError,
     "no record that tidegate knew of is lost; whether later ones are is unknown: {ranges}",
-    next_run="stops here again; nothing was read",
+    next_run="fails again until the loss is accepted; nothing was read",
     fix='tidegate run {pipeline} --accept-loss "reason"',
 )
 
 KAFKA_CLUSTER_CHANGED = Condition(
     "KAFKA_CLUSTER_CHANGED",
     UsageError,
-    "the brokers at {address} are Kafka cluster {now}, and this source was read from cluster {known} so far: topics "
-    "and offsets of the same names and numbers are other records there",
-    next_run="refuses again until the address leads to the old cluster; nothing was read, nothing counts as lost",
+    "the brokers at {address} are Kafka cluster {now}, but this source was read from cluster {known} so far: the "
+    "same topics and offsets hold other records there",
+    next_run="fails again until the address leads to the old cluster; nothing was read, nothing counts as lost",
     fix="correct kafka.bootstrap_servers in tidegate.yaml (or its variable), or kafka.bootstrap.servers of the "
     "source. If the records have moved to this cluster for good: give the source another name in "
     "jobs/{pipeline}/pipeline.yaml and the transform, with starting_offsets on this cluster; the table stays",
@@ -706,7 +706,7 @@ TOPIC_MISSING = Condition(
     "TOPIC_MISSING",
     SourceLostError,
     "the Kafka brokers at {address} were asked: {missing}",
-    next_run="looks again",
+    next_run="checks again",
     fix="create the topic (kafka-topics.sh --create --topic <topic>), or correct the name in pipeline.yaml, or "
     "kafka.bootstrap_servers in tidegate.yaml",
 )
@@ -714,7 +714,7 @@ TOPIC_MISSING = Condition(
 STARTING_OFFSETS_FORM = Condition(
     "STARTING_OFFSETS",
     UsageError,
-    "starting_offsets {offsets!r} is none of: earliest, latest, an ISO timestamp such as 2026-01-31T06:00:00Z, or "
+    "starting_offsets {offsets!r} is not one of: earliest, latest, an ISO timestamp such as 2026-01-31T06:00:00Z, or "
     "{{topic: {{partition: offset}}}}",
     fix="correct starting_offsets",
 )
@@ -723,7 +723,7 @@ STARTING_OFFSETS_PARTITIONS = Condition(
     "STARTING_OFFSETS",
     UsageError,
     "starting_offsets must give an offset (or -2 for earliest, -1 for latest) for every partition: {faults}",
-    next_run="refuses again",
+    next_run="fails again until this is fixed",
     fix="correct starting_offsets",
 )
 
@@ -731,7 +731,7 @@ STARTING_OFFSETS_GONE = Condition(
     "STARTING_OFFSETS_GONE",
     SourceLostError,
     "starting_offsets name offsets that the broker does not have: {offsets}",
-    next_run="refuses again",
+    next_run="fails again until this is fixed",
     fix="write offsets that are there, or -2 for the earliest",
 )
 
@@ -740,14 +740,14 @@ SAMPLE_NOT_READ = Condition(
     TryAgainError,
     "the records of topic {topic} cannot be read: {why}",
     next_run="tries again; nothing was written",
-    fix="see that this user may Read the topic and that this machine reaches each broker, then run it again",
+    fix="make sure that this user may Read the topic and that this machine reaches each broker, then run it again",
 )
 
 KAFKA_OPTIONS = Condition(
     "KAFKA_OPTIONS",
     UsageError,
     "options that cannot be used: {faults}",
-    next_run="refuses again",
+    next_run="fails again until this is fixed",
     fix="correct the options named above",
 )
 
@@ -766,9 +766,9 @@ TOPIC_RECREATED = Condition(
 SOCKET_AWAY = Condition(
     "SOCKET_AWAY",
     TryAgainError,
-    "nobody listens at {host}:{port}: {error}",
+    "nothing listens at {host}:{port}: {error}",
     next_run="connects again; nothing was read",
-    fix="start what sends there (to try: nc -l {port}), or correct host and port",
+    fix="start the program that sends there (to try: nc -l {port}), or correct host and port",
 )
 
 # Checkpoint, staging and table agree
@@ -777,25 +777,25 @@ TABLE_GONE = Condition(
     "TABLE_GONE",
     DisagreementError,
     "the table was at version {version} and is gone",
-    next_run="refuses again; nothing was read or written",
-    fix="restore the table folder and run again, or `tidegate repair {name}`: a new table, all read again; `tidegate "
-    "repair {name} --dry-run` shows the choices",
+    next_run="fails again until this is fixed; nothing was read or written",
+    fix="restore the table folder and run again, or `tidegate repair {name}`: a new table, for which everything is "
+    "read again; `tidegate repair {name} --dry-run` shows the choices",
 )
 
 STATE_GONE = Condition(
     "STATE_GONE",
     DisagreementError,
-    "the table exists (version {version}), but nothing is known of what was read for it",
-    next_run="refuses again; nothing was read or written",
+    "the table exists (version {version}), but there is no record of what was read for it",
+    next_run="fails again until this is fixed; nothing was read or written",
     fix="restore the pipeline's state folder and run again, or {way_on}",
 )
 
 TABLE_BEHIND = Condition(
     "TABLE_BEHIND",
     DisagreementError,
-    "the table is at version {version}, batch {batch_id}; published was version {published_version}, batch "
+    "the table is at version {version}, batch {batch_id}; the last publish was version {published_version}, batch "
     "{published_batch_id}: an older copy was restored",
-    next_run="refuses again; nothing was read or written",
+    next_run="fails again until this is fixed; nothing was read or written",
     fix="restore the newer copy, or `tidegate repair {name}`: what this copy lacks is read again from the source; "
     "`tidegate repair {name} --dry-run` shows the choices",
 )
@@ -804,16 +804,16 @@ PARTITION_BY_CHANGED = Condition(
     "PARTITION_BY_CHANGED",
     DisagreementError,
     "the table is partitioned by {has}, the spec says {wanted}",
-    next_run="refuses again; nothing was read or written",
+    next_run="fails again until this is fixed; nothing was read or written",
     fix="take the change back, or `tidegate repair {name} --rebuild`: a new table from all that the sources still "
-    "have, and the old one is set aside (`tidegate repair {name} --rebuild --dry-run` tells what that is)",
+    "have; the old one is kept as a backup (`tidegate repair {name} --rebuild --dry-run` shows what that reads)",
 )
 
 TABLE_REPLACED = Condition(
     "TABLE_REPLACED",
     DisagreementError,
     "another table is in its place (id {table_id}, was {published_table_id})",
-    next_run="refuses again; nothing was read or written",
+    next_run="fails again until this is fixed; nothing was read or written",
     fix="bring back the table, or `tidegate repair {name}`: go on from where this table's log ends; `tidegate repair "
     "{name} --dry-run` shows the choices",
 )
@@ -821,9 +821,9 @@ TABLE_REPLACED = Condition(
 CHECKPOINT_OF_RETIRED_QUERY = Condition(
     "QUERY_RETIRED",
     DisagreementError,
-    "query {living}, of this checkpoint, is over since a repair or an accepted loss: a repair was stopped half-way, "
-    "or the checkpoint of the query that followed is gone",
-    next_run="refuses again; nothing was read or written",
+    "query {living} of this checkpoint ended with a repair or an accepted loss: a repair was interrupted, or the "
+    "checkpoint of the query that followed is gone",
+    next_run="fails again until this is fixed; nothing was read or written",
     fix="restore the state folder from the same time as the table, or `tidegate repair {name}`: a new checkpoint "
     "that starts exactly where the table's log ends; `tidegate repair {name} --dry-run` shows the choices",
 )
@@ -831,9 +831,9 @@ CHECKPOINT_OF_RETIRED_QUERY = Condition(
 STATE_BEHIND = Condition(
     "STATE_BEHIND",
     DisagreementError,
-    "the table, at version {version}, holds {found}, of which the state folder knows nothing: an older copy of it "
-    "was restored",
-    next_run="refuses again; nothing was read or written",
+    "the table, at version {version}, holds {found}, which the state folder does not know: an older copy of the "
+    "state folder was restored",
+    next_run="fails again until this is fixed; nothing was read or written",
     fix="restore the state folder from the same time as the table, or {way_on}",
 )
 
@@ -841,7 +841,7 @@ CHECKPOINT_TORN = Condition(
     "CHECKPOINT_TORN",
     DisagreementError,
     "the checkpoint is not whole: {faults}",
-    next_run="refuses again; nothing was read or written",
+    next_run="fails again until this is fixed; nothing was read or written",
     fix="restore it from the same time as the table, or `tidegate repair {name}`: a new checkpoint that starts "
     "exactly where the table's log ends; `tidegate repair {name} --dry-run` shows the choices",
 )
@@ -850,7 +850,7 @@ CHECKPOINT_GONE = Condition(
     "CHECKPOINT_GONE",
     DisagreementError,
     "the checkpoint of query {query_id} is gone",
-    next_run="refuses again; nothing was read or written",
+    next_run="fails again until this is fixed; nothing was read or written",
     fix="restore it from the same time as the table, or `tidegate repair {name}`: a new checkpoint that starts "
     "exactly where the table's log ends; `tidegate repair {name} --dry-run` shows the choices",
 )
@@ -859,7 +859,7 @@ BIRTH_GONE = Condition(
     "BIRTH_GONE",
     DisagreementError,
     "there is a checkpoint, but its birth record is gone",
-    next_run="refuses again; nothing was read or written",
+    next_run="fails again until this is fixed; nothing was read or written",
     fix="restore it from the same time as the table, or `tidegate repair {name}`: a new checkpoint that starts "
     "exactly where the table's log ends; `tidegate repair {name} --dry-run` shows the choices",
 )
@@ -868,7 +868,7 @@ CHECKPOINT_REPLACED = Condition(
     "CHECKPOINT_REPLACED",
     DisagreementError,
     "the checkpoint belongs to query {query_id}; this pipeline's is {own_query_id}",
-    next_run="refuses again; nothing was read or written",
+    next_run="fails again until this is fixed; nothing was read or written",
     fix="restore it from the same time as the table, or `tidegate repair {name}`: a new checkpoint that starts "
     "exactly where the table's log ends; `tidegate repair {name} --dry-run` shows the choices",
 )
@@ -878,7 +878,7 @@ CHECKPOINT_BEHIND = Condition(
     DisagreementError,
     "the checkpoint ends at batch {last_offset}, but batch {newest} was staged or published: an older copy was "
     "restored",
-    next_run="refuses again; nothing was read or written",
+    next_run="fails again until this is fixed; nothing was read or written",
     fix="restore it from the same time as the table, or `tidegate repair {name}`: a new checkpoint that starts "
     "exactly where the table's log ends; `tidegate repair {name} --dry-run` shows the choices",
 )
@@ -886,8 +886,8 @@ CHECKPOINT_BEHIND = Condition(
 STAGING_GONE = Condition(
     "STAGING_GONE",
     DisagreementError,
-    "batches {gone} are done in the checkpoint, but not staged or published",
-    next_run="refuses again; nothing was read or written",
+    "batches {gone} are complete in the checkpoint, but neither staged nor published",
+    next_run="fails again until this is fixed; nothing was read or written",
     fix="restore the state folder, or `tidegate repair {name}`: what the table lacks is read again from the source; "
     "`tidegate repair {name} --dry-run` shows the choices",
 )
@@ -896,7 +896,7 @@ STAGED_FILES_GONE = Condition(
     "STAGED_FILES_GONE",
     DisagreementError,
     "{number} staged files are gone, first {example}",
-    next_run="refuses again; nothing was read or written",
+    next_run="fails again until this is fixed; nothing was read or written",
     fix="restore the state folder, or `tidegate repair {name}`: what the table lacks is read again from the source; "
     "`tidegate repair {name} --dry-run` shows the choices",
 )
@@ -905,7 +905,7 @@ MANIFESTS_DAMAGED = Condition(
     "STAGED_FILE_DAMAGED",
     DisagreementError,
     "{number} staged files do not have the size that was written, first {example}",
-    next_run="refuses again; nothing was read or written",
+    next_run="fails again until this is fixed; nothing was read or written",
     fix="restore the state folder, or `tidegate repair {name}`: what the table lacks is read again from the source; "
     "`tidegate repair {name} --dry-run` shows the choices",
 )
@@ -914,7 +914,7 @@ CHECKPOINT_DIVERGED = Condition(
     "CHECKPOINT_DIVERGED",
     DisagreementError,
     "the checkpoint was edited, or its files were exchanged: {faults}{more}",
-    next_run="refuses again; nothing was read or written",
+    next_run="fails again until this is fixed; nothing was read or written",
     fix="restore the state folder from the same time as the table, or `tidegate repair {name}`: a new checkpoint "
     "that starts exactly where the table's log ends; `tidegate repair {name} --dry-run` shows the choices",
 )
@@ -922,8 +922,8 @@ CHECKPOINT_DIVERGED = Condition(
 PROJECT_MOVED = Condition(
     "PROJECT_MOVED",
     DisagreementError,
-    "the checkpoint was made in {state_folder} and holds paths of it; it is now in {state_folder_2}",
-    next_run="refuses again; nothing was read or written",
+    "the checkpoint was made in {state_folder} and holds paths of that folder; it is now in {state_folder_2}",
+    next_run="fails again until this is fixed; nothing was read or written",
     fix="move the project back, or `tidegate repair {name}`: a new checkpoint here, where the table's log ends; "
     "`tidegate repair {name} --dry-run` shows the choices",
 )
@@ -931,8 +931,8 @@ PROJECT_MOVED = Condition(
 SPEC_CHANGED = Condition(
     "SPEC_CHANGED",
     DisagreementError,
-    "the spec was changed under a living checkpoint: {changes}",
-    next_run="refuses again; nothing was read or written",
+    "the spec was changed under an existing checkpoint: {changes}",
+    next_run="fails again until this is fixed; nothing was read or written",
     fix="take the change back, or `tidegate repair {name}`: a new checkpoint for the new spec; `tidegate repair "
     "{name} --dry-run` shows the choices",
 )
@@ -942,7 +942,7 @@ FOREIGN_TABLE = Condition(
     DisagreementError,
     "the folder of the table holds parquet files that no run of this pipeline wrote, for example "
     "{first_foreign_file}, and no _delta_log: its readers would see their rows among the new ones",
-    next_run="refuses again; nothing was read or written",
+    next_run="fails again until this is fixed; nothing was read or written",
     fix="move them away (mv {quoted_table_folder} {quoted_path}), or give the pipeline another name or the project "
     "another warehouse; then run again",
 )
@@ -951,16 +951,16 @@ FILES_CHANGED = Condition(
     "FILES_CHANGED",
     SourceLostError,
     "{fail}",
-    next_run="stops again, and reads nothing, until that is acknowledged",
+    next_run="fails again, and reads nothing, until the change is acknowledged",
     fix='send what is missing under a new name, then: tidegate acknowledge {pipeline} --reason "..."',
 )
 
 START_UNKNOWN = Condition(
     "START_UNKNOWN",
     DisagreementError,
-    "source {first_at_risk} starts now, and the record of what was there when it did is gone: a new table would "
-    "begin with what comes from now on, and leave out what the old one has",
-    next_run="refuses again; nothing was changed",
+    "source {first_at_risk} has `start: now`, and the record of the files that were there when it started is gone: a "
+    "new table would hold only what arrives from now on, without what the old one has",
+    next_run="fails again until this is fixed; nothing was changed",
     fix="restore {name} from a backup; or write `start: all`, or the time from which files are to be read, then: "
     "tidegate repair {pipeline} --rebuild",
 )
@@ -969,25 +969,25 @@ STAGED_FILE_GONE = Condition(
     "STAGED_FILES_GONE",
     DisagreementError,
     "a staged file is gone: {file_path}",
-    next_run="refuses again; nothing of the file was published",
+    next_run="fails again until this is fixed; nothing of the file was published",
     fix="restore the state folder, or `tidegate repair {name}`: what the table lacks is read again",
 )
 
 LOSS_REASON_MISSING = Condition(
     "REASON_MISSING",
     UsageError,
-    "a loss is accepted with a reason, and this one is empty",
-    next_run="is not touched; nothing was read",
+    "a loss is accepted only with a reason, and the given one is empty",
+    next_run="is not affected; nothing was read",
     fix='give the reason: --accept-loss "retention was too short"',
 )
 
 LOSS_IN_BATCH = Condition(
     "LOSS_IN_BATCH",
     DisagreementError,
-    "batch {batch_id} is staged, but Spark had not committed its state yet, and records from which it is computed "
-    "are gone: {loss}",
-    next_run="refuses again; nothing was read or written",
-    fix='{choices}; after a rebuild `tidegate run {name} --accept-loss "reason"` goes on without what is gone',
+    "batch {batch_id} is staged, but Spark had not committed its state yet, and records that it is computed from are "
+    "gone: {loss}",
+    next_run="fails again until this is fixed; nothing was read or written",
+    fix='{choices}; after a rebuild `tidegate run {name} --accept-loss "reason"` goes on without the lost records',
 )
 
 LEASE_LOST_TO_NEW_QUERY = Condition(
@@ -1001,7 +1001,7 @@ LEASE_LOST_TO_NEW_QUERY = Condition(
 REBUILD = Condition(
     "REBUILD",
     DisagreementError,
-    "nothing disagrees; a new table was asked for",
+    "nothing disagrees; a new table was requested",
 )
 
 REREAD = Condition(
@@ -1019,8 +1019,8 @@ TABLE_BEHIND_ANY_INTENT = Condition(
 STATE_NEEDED = Condition(
     "STATE_NEEDED",
     UsageError,
-    "the query keeps state, in which the records of the held increment are counted already: reading them again would "
-    "count them twice",
+    "the query keeps state, and the records of the held increment are already counted in it: reading them again "
+    "would count them twice",
     next_run="waits for the decision",
     fix="{others}; or `tidegate repair {name} --rebuild`: a new table from all that the sources still have",
 )
@@ -1036,8 +1036,8 @@ REREAD_LOST = Condition(
 STATE_CHANGED = Condition(
     "STATE_CHANGED",
     DisagreementError,
-    "the transform was changed so that the state kept so far would give wrong numbers: {change}{spelling_hint}",
-    next_run="refuses again; nothing was read or written",
+    "the transform was changed in a way that makes the state kept so far give wrong results: {change}{spelling_hint}",
+    next_run="fails again until this is fixed; nothing was read or written",
     fix="take the change back, or `tidegate repair {name} --rebuild`: a new table from all that the sources still "
     "have; `tidegate repair {name} --rebuild --dry-run` shows what that is",
 )
@@ -1046,15 +1046,15 @@ STAGED_FILE_DAMAGED = Condition(
     "STAGED_FILE_DAMAGED",
     DisagreementError,
     "a staged file is not what was written: {damage}",
-    next_run="refuses again; nothing of the file was published",
-    fix="look at the disk, and at who else writes there; then `tidegate repair {pipeline}`: the batch is read again "
-    "from the source (`tidegate repair {pipeline} --dry-run` shows the choices)",
+    next_run="fails again until this is fixed; nothing of the file was published",
+    fix="check the disk, and what else writes there; then `tidegate repair {pipeline}`: the batch is read again from "
+    "the source (`tidegate repair {pipeline} --dry-run` shows the choices)",
 )
 
 BATCH_OF_RETIRED_QUERY = Condition(
     "QUERY_RETIRED",
     TryAgainError,
-    "query {name} is over since a loss was accepted: batch {path_stem} of it does not count",
+    "query {name} ended when a loss was accepted: its batch {path_stem} does not count",
     next_run="reads these records with the query that followed",
     fix="nothing needs to be done; run again",
 )
@@ -1065,7 +1065,7 @@ UNSUPPORTED_OPERATION = Condition(
     "UNSUPPORTED_OPERATION",
     UsageError,
     "{operation} cannot work in a streaming query with output_mode: {mode}: {why}",
-    next_run="fails again; nothing was started or read",
+    next_run="fails again until this is fixed; nothing was started or read",
     fix="{fix}",
 )
 
@@ -1073,7 +1073,7 @@ TRANSFORM_MISSING = Condition(
     "TRANSFORM_FAILED",
     UsageError,
     "{file}, which `transform:` names, is not there",
-    next_run="fails again; nothing was read",
+    next_run="fails again until this is fixed; nothing was read",
     fix="create it, or correct `transform:`, then `tidegate validate {pipeline}`",
 )
 
@@ -1081,7 +1081,7 @@ QUERY_REFUSED = Condition(
     "TRANSFORM_FAILED",
     UsageError,
     "Spark refuses the query: {error}",
-    next_run="fails again; nothing was read",
+    next_run="fails again until this is fixed; nothing was read",
     fix="correct {file}, then `tidegate validate {pipeline}`",
 )
 
@@ -1089,7 +1089,7 @@ TRANSFORM_FAILED = Condition(
     "TRANSFORM_FAILED",
     UsageError,
     "{kind}: {error}",
-    next_run="fails again; nothing was read",
+    next_run="fails again until this is fixed; nothing was read",
     fix="correct {file}, then `tidegate validate {pipeline}`",
 )
 
@@ -1105,7 +1105,7 @@ CHECKPOINT_READS_FILES_AGAIN = Condition(
     DisagreementError,
     "batch {batch_id} of source {source} would read {number} files again that were staged before, first {example}: "
     "the checkpoint does not belong to this intake (was the project moved?)",
-    next_run="refuses again; nothing was read",
+    next_run="fails again until this is fixed; nothing was read",
     fix="`tidegate repair {pipeline} --dry-run` shows the choices",
 )
 
@@ -1114,7 +1114,7 @@ STATE_INPUT_GONE = Condition(
     DisagreementError,
     "batch {batch_id} was staged, but Spark had not committed its state yet, and {number} files of source {source} "
     "from which it is computed are gone, first {example}",
-    next_run="refuses again; nothing was read",
+    next_run="fails again until this is fixed; nothing was read",
     fix="restore the state folder, or `tidegate repair {pipeline} --dry-run` shows the choices",
 )
 
@@ -1122,7 +1122,7 @@ CHECKPOINT_READS_OTHER_RECORDS = Condition(
     "CHECKPOINT_DIVERGED",
     DisagreementError,
     "batch {batch_id} was staged with other records than the checkpoint now gives it",
-    next_run="refuses again",
+    next_run="fails again until this is fixed",
     fix="`tidegate repair {pipeline} --dry-run` shows the choices",
 )
 
@@ -1131,8 +1131,8 @@ BATCH_NOT_REPEATABLE = Condition(
     DisagreementError,
     "batch {batch_id} gave {then} rows when it was staged and {now} now: the transform does not give the same rows "
     "for the same input (rand(), now(), a changed static source, or an edited transform)",
-    next_run="refuses again",
-    fix="take what changes out of the transform; then run again",
+    next_run="fails again until this is fixed",
+    fix="remove what changes from the transform; then run again",
 )
 
 STATIC_MALFORMED = Condition(
@@ -1140,7 +1140,7 @@ STATIC_MALFORMED = Condition(
     UsageError,
     "{number} records of the static source {source} do not fit its schema; the first: {fault}: {record}",
     next_run="reads the batch again, with the source as it is then; nothing is lost",
-    fix="correct the record in {place} (or, of a topic, let starting_offsets begin behind it), then `tidegate run "
+    fix="correct the record in {place} (or, of a topic, let starting_offsets begin after it), then `tidegate run "
     "{pipeline}`",
 )
 
@@ -1148,7 +1148,7 @@ SCHEMA_NOT_INFERRED = Condition(
     "SCHEMA_NOT_INFERRED",
     UsageError,
     "the columns of source {name} cannot be inferred: {why}",
-    next_run="infers from the files that are there then; nothing was read, nothing is lost",
+    next_run="infers the columns from the files that are there then; nothing was read, nothing is lost",
     fix="write the columns: schema: id BIGINT, name STRING; what does not fit them goes to quarantine",
 )
 
@@ -1157,14 +1157,14 @@ FILE_CHANGING = Condition(
     TryAgainError,
     "{paths} changed each time it was read",
     next_run="reads the batch again",
-    fix="let writers finish first: write under a hidden or .tmp name and rename, or set `settle:`",
+    fix="let writers finish first: write under a hidden or .tmp name, then rename, or set `settle:`",
 )
 
 TRANSFORM_COLUMNS = Condition(
     "TRANSFORM_FAILED",
     UsageError,
     "the transform's rows have {fault}: {refused} (columns: {columns})",
-    next_run="fails again; nothing was read",
+    next_run="fails again until this is fixed; nothing was read",
     fix="{fix}",
 )
 
@@ -1173,17 +1173,17 @@ ROW_ERRORS_WITH_STATE = Condition(
     UsageError,
     "on_row_error: quarantine, but the query keeps state (windows, duplicates, joins of streams): a record on which "
     "it fails cannot be taken out of what the state has seen",
-    next_run="fails again; nothing was started or read",
+    next_run="fails again until this is fixed; nothing was started or read",
     fix="remove on_row_error and let the transform give null for such values (try_cast, try_divide: "
-    "docs/how-to/your-own-data.md), or convert them in a pipeline of its own before this one",
+    "docs/how-to/your-own-data.md), or convert them in a separate pipeline before this one",
 )
 
 SOURCE_NOT_USED = Condition(
     "SOURCE_NOT_USED",
     UsageError,
     "the rows of the transform do not depend on the source {sources}: it would never be read",
-    next_run="fails again; nothing was started or read",
-    fix="use it in the transform, or take it out of pipeline.yaml",
+    next_run="fails again until this is fixed; nothing was started or read",
+    fix="use it in the transform, or remove it from pipeline.yaml",
 )
 
 BATCH_UNBALANCED = Condition(
@@ -1191,14 +1191,14 @@ BATCH_UNBALANCED = Condition(
     DefectError,
     "batch {batch_id}: {faults}",
     next_run="reads the batch again",
-    fix="run `tidegate run {pipeline}` again; if it stays, report it with the files of this batch",
+    fix="run `tidegate run {pipeline}` again; if it persists, report it with the files of this batch",
 )
 
 TRANSFORM_MODULE_UNREADABLE = Condition(
     "TRANSFORM_FAILED",
     UsageError,
     "a file beside the transform cannot be read: {strerror}",
-    next_run="fails again; nothing was read",
+    next_run="fails again until this is fixed; nothing was read",
     fix="make it readable, or take it away",
 )
 
@@ -1221,7 +1221,7 @@ STATE_NOT_SHOWN = Condition(
     "STATE_UNREADABLE",
     DisagreementError,
     "the state of {name} cannot be read: {first_error}",
-    next_run="fails again while it reads the state; nothing is lost",
+    next_run="fails while it reads the state; nothing is lost",
     fix="restore the pipeline's state folder from a backup; or `tidegate repair {name} --rebuild`",
 )
 
@@ -1229,7 +1229,7 @@ STATIC_MISSING = Condition(
     "STATIC_MISSING",
     SourceLostError,
     "the log of the static source {source} names the file {file}, which is not there",
-    next_run="looks again; nothing was read",
+    next_run="checks again; nothing was read",
     fix="put it back, then run again",
 )
 
@@ -1271,7 +1271,8 @@ STATE_UNREADABLE = Condition(
     "STATE_UNREADABLE",
     DisagreementError,
     "the state of the query cannot be read: {error}",
-    next_run="fails again; nothing was published, and nothing is lost as long as the sources have it",
+    next_run="fails again until this is fixed; nothing was published, and nothing is lost as long as the sources "
+    "have it",
     fix="restore state, table and quarantine of {name} from the same time; or `tidegate repair {name} --rebuild` "
     "(`tidegate repair {name} --rebuild --dry-run` shows what that reads)",
 )
@@ -1279,7 +1280,7 @@ STATE_UNREADABLE = Condition(
 KAFKA_RECORDS_LOST = Condition(
     "KAFKA_RECORDS_LOST",
     SourceLostError,
-    "the broker no longer has what this run planned to read: {error}",
+    "the broker no longer has the records that this run planned to read: {error}",
     next_run="compares the offsets not read yet with those retained, and names the exact ranges",
     fix="`tidegate plan {name}` shows what is gone, and the command that goes on without it",
 )
@@ -1303,26 +1304,26 @@ FILE_VANISHED = Condition(
 PARTITION_VALUE = Condition(
     "PARTITION_VALUE",
     UsageError,
-    "a value of the partition column {column} cannot be the name of a folder: it has {size} bytes there, and begins "
-    "with {beginning!r}",
-    next_run="reads the same batch again and fails again; nothing is lost",
-    fix="shorten the value in the transform, partition by something else, or set such rows aside with "
+    "a value of the partition column {column} cannot be a folder name: as one it has {size} bytes, and begins with "
+    "{beginning!r}",
+    next_run="reads the same batch again and fails until this is fixed; nothing is lost",
+    fix="shorten the value in the transform, partition by something else, or quarantine such rows with "
     "expect_column_value_lengths_to_be_between and `on_failure: quarantine`; then `tidegate run {name}`",
 )
 
 SPARK_DIFFERS = Condition(
     "SPARK_DIFFERS",
     UsageError,
-    "the executors run another Spark than this driver, which is {version}: {error}",
-    next_run="fails again; nothing was read or written",
+    "the executors run another version of Spark than this driver, which runs {version}: {error}",
+    next_run="fails again until this is fixed; nothing was read or written",
     fix="install Spark {version} on master and workers",
 )
 
 PYTHON_DIFFERS = Condition(
     "PYTHON_DIFFERS",
     UsageError,
-    "the executors run another Python than this driver: {error}",
-    next_run="reads the same batch again and fails; nothing is lost",
+    "the executors run another version of Python than this driver: {error}",
+    next_run="reads the same batch again and fails until this is fixed; nothing is lost",
     fix="`spark.pyspark.python` under spark.conf names the executors' Python (docs/how-to/from-machine-to-cluster.md)",
 )
 
@@ -1330,7 +1331,7 @@ PYTHON_MISSING = Condition(
     "PYTHON_MISSING",
     UsageError,
     "an executor has no {first_missing}, and the transform needs Python there",
-    next_run="reads the same batch again and fails; nothing is lost",
+    next_run="reads the same batch again and fails until this is fixed; nothing is lost",
     fix="install it on each worker, or let `spark.pyspark.python` under spark.conf name theirs "
     "(docs/how-to/from-machine-to-cluster.md)",
 )
@@ -1339,7 +1340,7 @@ MODULE_MISSING = Condition(
     "MODULE_MISSING",
     UsageError,
     "an executor lacks what the transform imports: {first_lost_module}",
-    next_run="reads the same batch again and fails; nothing is lost",
+    next_run="reads the same batch again and fails until this is fixed; nothing is lost",
     fix="install it on each worker, or send it along with `spark.archives` (docs/how-to/from-machine-to-cluster.md)",
 )
 
@@ -1363,7 +1364,7 @@ TRANSFORM_FAILED_ON_ROW = Condition(
     "TRANSFORM_FAILED",
     UsageError,
     "{fault}",
-    next_run="reads the same batch again and fails; nothing is lost",
+    next_run="reads the same batch again and fails until this is fixed; nothing is lost",
     fix="correct the transform, then `tidegate run {name}`",
 )
 
@@ -1371,7 +1372,7 @@ YARN_CONF_MISSING = Condition(
     "YARN_CONF_MISSING",
     UsageError,
     "the master is yarn, and neither HADOOP_CONF_DIR nor YARN_CONF_DIR says where YARN is",
-    next_run="is refused again; nothing was read",
+    next_run="fails again until this is fixed; nothing was read",
     fix="set HADOOP_CONF_DIR to the folder of yarn-site.xml, where runs are started",
 )
 
@@ -1380,7 +1381,7 @@ EXECUTORS_FAILED = Condition(
     UsageError,
     "{url} gave up on this run, because its executors ended as soon as they were started ({reason})",
     next_run="goes on from the last staged batch; nothing is lost or doubled",
-    fix="mostly a worker has no Java 17 or another Spark version, or its executors cannot reach the driver: set "
+    fix="usually a worker lacks Java 17 or has another Spark version, or its executors cannot reach the driver: set "
     "SPARK_LOCAL_HOSTNAME (or spark.driver.host) to a name of this machine that workers can resolve",
 )
 
@@ -1425,8 +1426,8 @@ NO_EXECUTORS = Condition(
     "{master} gave no executor for {seconds:.0f} s (asked for: {cores} cores and {memory} each, {cores_in_all} cores "
     "in all)",
     next_run="goes on from the last staged batch; nothing is lost or doubled",
-    fix="look at the master's page: is a worker alive, and has it so much free? Then run again; `{executor_wait}` "
-    "under spark.conf sets how long a run waits",
+    fix="look at the master's page: is a worker alive, and does it have that much free? Then run again; "
+    "`{executor_wait}` under spark.conf sets how long a run waits",
 )
 
 # The gate
@@ -1456,7 +1457,7 @@ GX_DROPPED_RULES = Condition(
     "GX_DROPPED_RULES",
     DefectError,
     "Great Expectations kept {kept} of {rules} rules",
-    next_run="judges the same increment again",
+    next_run="checks the same increment again",
     fix="look for two rules that differ only in their name",
 )
 
@@ -1464,14 +1465,14 @@ GX_LEFT_OUT_RESULTS = Condition(
     "GX_LEFT_OUT_RESULTS",
     DefectError,
     "Great Expectations gave {results} results for {rules} rules",
-    next_run="judges the same increment again",
+    next_run="checks the same increment again",
 )
 
 BAD_SUITE = Condition(
     "BAD_SUITE",
     UsageError,
     "Great Expectations refuses rule {rule!r} ({rule_type}): {error}",
-    next_run="is refused again",
+    next_run="fails again until this is fixed",
     fix="correct the rule's kwargs",
 )
 
@@ -1479,7 +1480,7 @@ RULE_NOT_EVALUATED = Condition(
     "RULE_NOT_EVALUATED",
     UsageError,
     "rule {rule!r} ({rule_type}) could not be evaluated: {info}",
-    next_run="judges the same increment again and stops at the same rule",
+    next_run="checks the same increment again and fails at the same rule",
     fix="correct the rule, then run again: the increment is kept",
 )
 
@@ -1493,14 +1494,14 @@ RESULTS_DO_NOT_FIT = Condition(
     "RESULTS_DO_NOT_FIT",
     DefectError,
     "{results} results for the {rules} rules of the suite {suite!r}",
-    next_run="judges the same increment again",
+    next_run="checks the same increment again",
 )
 
 DECIDED_ALREADY = Condition(
     "DECIDED_ALREADY",
     UsageError,
-    "{who} decided to {decision} it at {at}, and that was done",
-    next_run="is not touched",
+    "{who} already decided to {decision} it at {at}, and that was done",
+    next_run="is not affected",
     fix="{fix}",
 )
 
@@ -1508,16 +1509,16 @@ NOTHING_HELD = Condition(
     "NOT_HELD",
     UsageError,
     "no increment of {name} is held under the run id {run_id!r}",
-    next_run="is not touched",
+    next_run="is not affected",
     fix="tidegate status {name} shows what is held",
 )
 
 NOT_HELD_ANY_MORE = Condition(
     "NOT_HELD",
     UsageError,
-    "run {run_id} of {name} is not held, it is {outcome}: {read} read, {published} published, {aside:,} in "
-    "quarantine; there is nothing to decide",
-    next_run="is not touched",
+    "run {run_id} of {name} is not held but {outcome}: {read} read, {published} published, {aside:,} in quarantine; "
+    "there is nothing to decide",
+    next_run="is not affected",
     fix="{fix}",
 )
 
@@ -1548,7 +1549,7 @@ RUN_UNBALANCED = Condition(
 NOT_AUDITED = Condition(
     "NOT_AUDITED",
     TryAgainError,
-    "the increment of run {run_id} must be judged first: {why}",
+    "the increment of run {run_id} must be audited first: {why}",
     next_run="audits it first",
     fix="tidegate audit {name} --run-id {quoted_run_id}, or tidegate run {name}",
 )
@@ -1556,9 +1557,9 @@ NOT_AUDITED = Condition(
 STATE_FILE_MISPLACED = Condition(
     "STATE_FILE_MISPLACED",
     DisagreementError,
-    "{path} holds no usable {word} on the run that it is named after",
-    next_run="stops again; nothing was read or written",
-    fix="mv {quoted_path} {quoted_path}.aside, then run again: the increment is judged anew",
+    "{path} does not hold a usable {word} for the run that it is named after",
+    next_run="fails again until this is fixed; nothing was read or written",
+    fix="mv {quoted_path} {quoted_path}.aside, then run again: the increment is checked again",
 )
 
 # The table and the sinks
@@ -1566,7 +1567,7 @@ STATE_FILE_MISPLACED = Condition(
 SINK_FAILED = Condition(
     "SINK_FAILED",
     TryAgainError,
-    "the table is published, but not every sink was fed: {failures}",
+    "the table is published, but not every sink received it: {failures}",
     next_run="feeds the pending versions first, even when nothing is new; a version that failed is sent again whole",
     fix="{fixes}; then: tidegate deliver {pipeline}",
 )
@@ -1575,8 +1576,8 @@ REPLACED_FILES_GONE = Condition(
     "REPLACED_FILES_GONE",
     DisagreementError,
     "{number} files that were to be replaced are no longer in the table, for example {example}",
-    next_run="stops again",
-    fix="look at what else wrote to the table: tidegate alone may",
+    next_run="fails again until this is fixed",
+    fix="find out what else wrote to the table: only tidegate may",
 )
 
 COMMIT_FAILED = Condition(
@@ -1584,7 +1585,7 @@ COMMIT_FAILED = Condition(
     TryAgainError,
     "the version could not be committed: {why}",
     next_run="finishes this publish first",
-    fix="run again; when it stays, look at the permissions and the disk of the table folder",
+    fix="run again; if it persists, look at the permissions and the disk of the table folder",
 )
 
 TABLE_PATH = Condition(
@@ -1592,7 +1593,7 @@ TABLE_PATH = Condition(
     UsageError,
     "no table can be kept in {table_path}: Delta readers misread a percent sign with two hex digits, or a backslash, "
     "in a folder's name",
-    next_run="is refused again; nothing was read or written",
+    next_run="fails again until this is fixed; nothing was read or written",
     fix="rename the folder, or set another one in tidegate.yaml (warehouse, quarantine)",
 )
 
@@ -1600,7 +1601,7 @@ TABLE_LOG_UNREADABLE = Condition(
     "TABLE_LOG_UNREADABLE",
     DisagreementError,
     "the log of the table cannot be read: {error}{named}",
-    next_run="stops again, before anything is read or written, unless it can make the file again",
+    next_run="fails again before anything is read or written, unless it can restore the file itself",
     fix="{fix}",
 )
 
@@ -1608,7 +1609,7 @@ VERSION_GONE = Condition(
     "VERSION_GONE",
     DisagreementError,
     "the table's log no longer contains version {version}",
-    next_run="stops again",
+    next_run="fails again until this is fixed",
     fix="bring back the commit file",
 )
 
@@ -1616,7 +1617,7 @@ TABLE_LOG_MISSING = Condition(
     "TABLE_LOG_MISSING",
     DisagreementError,
     "the table folder holds {number} parquet files but no log, for example {example}",
-    next_run="stops again; nothing was moved",
+    next_run="fails again until this is fixed; nothing was moved",
     fix="restore the folder _delta_log, or move the files away",
 )
 
@@ -1633,7 +1634,7 @@ TABLE_BEHIND_INTENT = Condition(
     DisagreementError,
     "a publish of batches {first} to {last} was begun, but the table's log ends at batch {newest}: the table was "
     "deleted or restored from an older copy",
-    next_run="stops again; nothing was moved",
+    next_run="fails again until this is fixed; nothing was moved",
     fix="tidegate repair {pipeline} --dry-run",
 )
 
@@ -1642,7 +1643,7 @@ STAGED_FILES_LOST = Condition(
     DisagreementError,
     "a file of the increment is neither staged nor in the {target} folder, and the log there does not have batch "
     "{app_version}: {error}",
-    next_run="stops again; nothing more was published",
+    next_run="fails again until this is fixed; nothing more was published",
     fix="restore the file, or `tidegate repair {pipeline}`: what the table lacks is read again from the source",
 )
 
@@ -1650,15 +1651,15 @@ TABLE_SCHEMA_UNSUPPORTED = Condition(
     "SCHEMA_UNSUPPORTED",
     UsageError,
     "the table itself has columns that tidegate does not write, whatever the new rows have: {faults}",
-    next_run="fails again; nothing was published",
-    fix="move the table away and write its rows anew with other types, or give the pipeline another name",
+    next_run="fails again until this is fixed; nothing was published",
+    fix="move the table away and rewrite its rows with other types, or give the pipeline another name",
 )
 
 ROW_SCHEMA_UNSUPPORTED = Condition(
     "SCHEMA_UNSUPPORTED",
     UsageError,
-    "the rows cannot be kept in a table: {faults}",
-    next_run="fails again; nothing was published",
+    "the rows cannot be stored in a table: {faults}",
+    next_run="fails again until this is fixed; nothing was published",
     fix="cast or rename these columns in the transform",
 )
 
@@ -1666,15 +1667,15 @@ SCHEMA_CHANGE = Condition(
     "SCHEMA_CHANGE",
     UsageError,
     "the rows no longer fit the table: {faults}",
-    next_run="is refused again; table and checkpoint are untouched",
-    fix="change the transform as said; only new columns can be added to a table",
+    next_run="fails again until this is fixed; table and checkpoint are unchanged",
+    fix="change the transform as described; a table only accepts additional columns",
 )
 
 PARTITION_BY = Condition(
     "PARTITION_BY",
     UsageError,
     "the table cannot be partitioned as the spec says: {faults}",
-    next_run="is refused again; table and checkpoint are untouched",
+    next_run="fails again until this is fixed; table and checkpoint are unchanged",
     fix="correct table.partition_by in pipeline.yaml",
 )
 
@@ -1699,8 +1700,8 @@ TABLE_FILES_GONE = Condition(
     "TABLE_FILES_GONE",
     DisagreementError,
     "a data file that the table's log names is not there: {file_path}",
-    next_run="stops again; nothing was moved",
-    fix="restore the file; tidegate alone may write to the table's folder",
+    next_run="fails again until this is fixed; nothing was moved",
+    fix="restore the file; only tidegate may write to the table's folder",
 )
 
 # The run
@@ -1744,8 +1745,8 @@ FILE_FAULTS = {
     "BAD_SUITE": "`expectations/<pipeline>.yaml` cannot be used: a type that Great Expectations does not know, a wrong "
     "argument, an empty suite; every fault is listed with its line",
     "BAD_TRANSFORM": "`transform.py` or `transform.sql` does not fit the spec; every fault is listed with its line",
-    "BAD_SINK": "a file that a sink names does not fit (it is missing, no Python, or lacks the function or class), or "
-    "the rows lack a column that a sink takes, or have it in another type; "
+    "BAD_SINK": "a file that a sink names does not fit (it is missing, is not Python, or lacks the function or class), "
+    "or the rows lack a column that a sink takes, or have it in another type; "
     "every fault is listed with its line",
     "NOT_SUPPORTED_YET": "the spec is sound, but asks for something this version does not do; see spec.md",
     "LITERAL_SECRET": "`validate` alone: a secret is written out in `tidegate.yaml`, or stands in a `pipeline.yaml`, "

@@ -116,8 +116,8 @@ def _new_start(facts: Facts, name: str) -> str:
     if all(source["type"] == "kafka" for source in facts.fingerprint["sources"].values()):
         return f"`tidegate repair {name}`: a new checkpoint that starts exactly where the table's log ends"
     return (
-        f"`tidegate repair {name} --rebuild`: a new table from all that the sources still have, and the old one is set "
-        f"aside (`tidegate repair {name} --rebuild --dry-run` tells what that is)"
+        f"`tidegate repair {name} --rebuild`: a new table from all that the sources still have; the old one is kept "
+        f"as a backup (`tidegate repair {name} --rebuild --dry-run` shows what that reads)"
     )
 
 

@@ -34,7 +34,7 @@ def refuse_new_checkpoint(found: TidegateError, name: str) -> DisagreementError:
         f"{found.message}; the query keeps state, and what it has read and not yet published is in its checkpoint "
         "alone: a new checkpoint would lose it",
         where=found.where or f"pipeline {name}",
-        next_run="refuses again; nothing was read or written",
+        next_run="fails again until this is fixed; nothing was read or written",
         fix="; or ".join(rebuild_choices(name)),
     )
 
@@ -44,8 +44,8 @@ def rebuild_choices(name: str) -> list[str]:
     return [
         "restore state, table and quarantine of the pipeline from the same time, or take the change of the spec back; "
         "then run again",
-        f"`tidegate repair {name} --rebuild`: a new table from all that the sources still have (`--dry-run` tells what "
-        "that is); the old one is set aside",
+        f"`tidegate repair {name} --rebuild`: a new table from all that the sources still have (`--dry-run` shows what "
+        "that reads); the old one is kept as a backup",
     ]
 
 

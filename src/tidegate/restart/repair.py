@@ -175,7 +175,7 @@ def _plan(
             f"{unknown.message}; without the ledger nobody can tell which files are in the table, so nothing is "
             "guessed",
             where=str(paths.ledger),
-            next_run="refuses again",
+            next_run="fails again until this is fixed",
             fix=unknown.fix,
         )
     settled = dict.fromkeys(_known_queries(paths, facts), -1)

@@ -65,7 +65,7 @@ class SpecError(UsageError):
             code,
             f"{count} in {', '.join(files)}\n{lines}",
             where=self.faults[0].where,
-            next_run="is refused again; nothing was read or written",
+            next_run="fails again until this is fixed; nothing was read or written",
             fix=fix,
         )
 

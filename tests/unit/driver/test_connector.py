@@ -75,7 +75,7 @@ def test_two_that_come_at_once_fetch_once(tmp_path: Path) -> None:
 def test_another_file_than_the_listed_one_is_not_kept(tmp_path: Path) -> None:
     jar = put_into_registry(tmp_path / "registry", "one")
     other = ConnectorJar(jar.coordinates, "0" * 64, jar.size_bytes)
-    with pytest.raises(UsageError, match="is not the listed file") as differs:
+    with pytest.raises(UsageError, match="is not the listed one") as differs:
         fetch_into(tmp_path / "cache", [other], lambda message: None, (tmp_path / "registry").as_uri())
     absent = ConnectorJar("org.example:absent:1.0", jar.sha256, jar.size_bytes)
     with pytest.raises(TryAgainError, match="could not be fetched") as missing:

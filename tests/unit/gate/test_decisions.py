@@ -263,7 +263,7 @@ def test_a_decision_on_a_run_that_was_published_is_told_how_it_ended_and_what_re
     held.run("R2", GOOD)
     told = {
         "R1": ("DECIDED_ALREADY", " decided to discard it at "),
-        "R2": ("NOT_HELD", f"run R2 of {NAME} is not held, it is published: "),
+        "R2": ("NOT_HELD", f"run R2 of {NAME} is not held but published: "),
     }
     for run_id, (code, words) in told.items():
         with pytest.raises(UsageError) as refused:
@@ -318,7 +318,7 @@ def test_of_two_decisions_on_one_verdict_the_first_stands(stage: Stage) -> None:
         patch.setattr(decisions, "save_decision", too_late)
         with pytest.raises(UsageError) as refused:
             held.decide("release")
-    assert refused.value.code == "DECIDED_ALREADY" and "bob@host decided to discard it" in refused.value.message
+    assert refused.value.code == "DECIDED_ALREADY" and "bob@host already decided to discard it" in refused.value.message
     held.run("R2", GOOD)
     check_all_is_true(held, "discard", "the first one")
 

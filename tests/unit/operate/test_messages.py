@@ -72,8 +72,8 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 
 REBUILD = (
-    "`tidegate repair clicks --rebuild`: a new table from all that the sources still have, and the old one is set "
-    "aside (`tidegate repair clicks --rebuild --dry-run` tells what that is)"
+    "`tidegate repair clicks --rebuild`: a new table from all that the sources still have; the old one is kept as "
+    "a backup (`tidegate repair clicks --rebuild --dry-run` shows what that reads)"
 )
 
 
@@ -84,7 +84,7 @@ def test_partition_by_changed(bench: Bench) -> None:
     assert str(error) == (
         "PARTITION_BY_CHANGED: the table is partitioned by [], the spec says ['value']\n"
         "  where: jobs/clicks/pipeline.yaml, table.partition_by\n"
-        "  next run: refuses again; nothing was read or written\n"
+        "  next run: fails again until this is fixed; nothing was read or written\n"
         f"  fix: take the change back, or {REBUILD}"
     )
     shown = repair_pipeline(bench.project, NAME, dry_run=True)
@@ -107,7 +107,7 @@ def test_a_table_that_is_there_before_the_first_run(tmp_path: Path, monkeypatch:
         "FOREIGN_TABLE: the folder of the table holds parquet files that no run of this pipeline wrote, for example "
         f"{month}/part-0.parquet, and no _delta_log: its readers would see their rows among the new ones\n"
         f"  where: {bench.paths.table}\n"
-        "  next run: refuses again; nothing was read or written\n"
+        "  next run: fails again until this is fixed; nothing was read or written\n"
         f"  fix: move them away (mv {bench.paths.table} {bench.paths.table}.before), or give the pipeline another "
         "name or the project another warehouse; then run again"
     )
@@ -122,9 +122,9 @@ def test_the_state_folder_is_gone(bench: Bench) -> None:
     shutil.rmtree(bench.paths.state)
     error = bench.refused()
     assert str(error) == (
-        "STATE_GONE: the table exists (version 0), but nothing is known of what was read for it\n"
+        "STATE_GONE: the table exists (version 0), but there is no record of what was read for it\n"
         "  where: pipeline clicks\n"
-        "  next run: refuses again; nothing was read or written\n"
+        "  next run: fails again until this is fixed; nothing was read or written\n"
         f"  fix: restore the pipeline's state folder and run again, or {REBUILD}"
     )
     with pytest.raises(DisagreementError) as told:
@@ -140,7 +140,7 @@ def test_a_rebuild_where_nothing_disagrees(
     bench = Bench(tmp_path, monkeypatch, runs=0)
     show_repair(repair_pipeline(bench.project, NAME, dry_run=True, rebuild=True))
     assert capsys.readouterr().out == (
-        "clicks: nothing disagrees; a new table was asked for\n"
+        "clicks: nothing disagrees; a new table was requested\n"
         "  choice: leave the table as it is: `tidegate run clicks` goes on with it\n"
         "  choice: `tidegate repair clicks --rebuild`: a new table from all that the sources still have; "
         "the old one is set aside\n"
@@ -151,7 +151,7 @@ def test_a_rebuild_where_nothing_disagrees(
     )
     show_repair(repair_pipeline(bench.project, NAME, dry_run=False, rebuild=True))
     assert capsys.readouterr().out == (
-        "clicks: nothing disagrees; a new table was asked for\n"
+        "clicks: nothing disagrees; a new table was requested\n"
         f"  did: set table and quarantine aside, as hidden folders beside {bench.paths.table}\n"
         "  did: end the query in the logs, and leave its checkpoint where it is, unused\n"
         '  did: start source s at {"t": {"0": 0}}\n'
@@ -172,16 +172,16 @@ def test_whose_column_it_is(bench: Bench) -> None:
         "SCHEMA_UNSUPPORTED: the table itself has columns that tidegate does not write, whatever the new rows have: "
         "column 'at' has type timestamp_ntz (timestamp without time zone: cast it to TIMESTAMP)\n"
         "  where: the log of the table\n"
-        "  next run: fails again; nothing was published\n"
-        "  fix: move the table away and write its rows anew with other types, or give the pipeline another name"
+        "  next run: fails again until this is fixed; nothing was published\n"
+        "  fix: move the table away and rewrite its rows with other types, or give the pipeline another name"
     )
     with pytest.raises(UsageError) as told:
         check_schema_change(rows, table)
     assert str(told.value) == (
-        "SCHEMA_UNSUPPORTED: the rows cannot be kept in a table: column 'at' has type timestamp_ntz (timestamp without "
-        "time zone: cast it to TIMESTAMP)\n"
+        "SCHEMA_UNSUPPORTED: the rows cannot be stored in a table: column 'at' has type timestamp_ntz (timestamp "
+        "without time zone: cast it to TIMESTAMP)\n"
         "  where: the rows that leave the transform\n"
-        "  next run: fails again; nothing was published\n"
+        "  next run: fails again until this is fixed; nothing was published\n"
         "  fix: cast or rename these columns in the transform"
     )
 
@@ -193,15 +193,15 @@ def test_each_error_says_where(bench: Bench) -> None:
         "SCHEMA_CHANGE: the rows no longer fit the table: column 'at' of the table is missing in the new rows (keep "
         "it, if need be as CAST(NULL AS DATE) AS at)\n"
         "  where: the rows that leave the transform\n"
-        "  next run: is refused again; table and checkpoint are untouched\n"
-        "  fix: change the transform as said; only new columns can be added to a table"
+        "  next run: fails again until this is fixed; table and checkpoint are unchanged\n"
+        "  fix: change the transform as described; a table only accepts additional columns"
     )
     with pytest.raises(UsageError) as told:
         decide(bench.project, NAME, "r9", decision="release", reason="looked at it")
     assert str(told.value) == (
         "NOT_HELD: no increment of clicks is held under the run id 'r9'\n"
         "  where: pipeline clicks\n"
-        "  next run: is not touched\n"
+        "  next run: is not affected\n"
         "  fix: tidegate status clicks shows what is held"
     )
     with pytest.raises(UsageError) as told:

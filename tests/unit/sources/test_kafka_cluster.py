@@ -19,10 +19,10 @@ from tidegate.sources.kafka import offsets, survey
 from tidegate.staging.birth import read_birth, replace_birth
 
 TOLD = """\
-KAFKA_CLUSTER_CHANGED: the brokers at localhost:9092 are Kafka cluster cluster-2, and this source was read from \
-cluster cluster-1 so far: topics and offsets of the same names and numbers are other records there
+KAFKA_CLUSTER_CHANGED: the brokers at localhost:9092 are Kafka cluster cluster-2, but this source was read from \
+cluster cluster-1 so far: the same topics and offsets hold other records there
   where: source s of pipeline clicks
-  next run: refuses again until the address leads to the old cluster; nothing was read, nothing counts as lost
+  next run: fails again until the address leads to the old cluster; nothing was read, nothing counts as lost
   fix: correct kafka.bootstrap_servers in tidegate.yaml (or its variable), or kafka.bootstrap.servers of the source. \
 If the records have moved to this cluster for good: give the source another name in jobs/clicks/pipeline.yaml and the \
 transform, with starting_offsets on this cluster; the table stays"""

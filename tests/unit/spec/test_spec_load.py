@@ -155,7 +155,7 @@ every record that does not parse, raw, in the quarantine
   jobs/orders/pipeline.yaml:13: quality.max_quarantine_share: 3 is not valid here
       fix: write a number from 0 to 1
   where: jobs/orders/pipeline.yaml:2
-  next run: is refused again; nothing was read or written
+  next run: fails again until this is fixed; nothing was read or written
   fix: correct the lines above, then: tidegate validate orders"""
     assert str(caught.value) == expected.replace("10 faults", "9 faults")
     assert caught.value.exit_code == 64
