@@ -36,6 +36,7 @@ EXCEPTIONS = {
     "delivery/foreach_batch.py:ForeachBatchFeeder.__call__": "links by which this driver's Spark sees hidden files",
     "delivery/foreach_batch.py:_link": "links by which this driver's Spark sees hidden files",
     "ingest/apply.py:apply_transform": "a transform is a file of the user's project",
+    "ingest/apply.py:_apply_sql": "as above",
     "ingest/input_states.py:_state_of": "an input, with the time of change that only a file system has",
     "ingest/progress_log.py:ProgressLog._append": "lines appended for a person to watch, never relied on",
     "ingest/user_modules.py": "modules of the user's project, packed into Spark's own folder of temporary files",

@@ -250,7 +250,7 @@ def try_all(spark: SparkSession, folder: Path) -> dict[str, dict[str, str]]:
         for mode in MODES:
             try:
                 outcome = try_operator(spark, operator, mode, folder / "tried")
-            except Exception as error:  # let through, and then it failed: the table must not hide it
+            except Exception as error:  # noqa: BLE001 - let through, and then it failed: the table must not hide it
                 outcome = f"FAILS: {str(error).splitlines()[0]}"
             found.setdefault(operator.name, {})[mode] = outcome
             spark.conf.set(provider, usual)

@@ -95,7 +95,7 @@ def build_expectation(engine_rule: EngineRule, index: int) -> Any:
     try:
         implementation = get_expectation_impl(rule.type)
         return implementation(**engine_rule.kwargs, severity=rule.severity, meta={_INDEX: index})
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - GX and what it imports raise any class for kwargs that do not suit
         raise catalogue.BAD_SUITE(
             where=f"line {rule.line} of the suite" if rule.line else None,
             rule=rule.rule,

@@ -31,10 +31,9 @@ def find_dialect_difference(pattern: str) -> str | None:
             position += 2
             continue
         if in_class:
-            if rest[0] == "[":
-                return r"`[` inside a class opens a class in Java; write `\[`"
-            if rest.startswith("&&"):
-                return r"`&&` inside a class is an intersection in Java; write `\&\&`"
+            reason = _find_class_difference(rest)
+            if reason:
+                return reason
             if rest[0] == "]" and position > class_start:
                 in_class = False
         elif rest[0] == "[":
@@ -45,12 +44,27 @@ def find_dialect_difference(pattern: str) -> str | None:
                 return r"`]` first in a class: write `\]`"
             continue
         else:
-            for start, reason in _GROUPS.items():
-                if rest.startswith(start):
-                    return reason
-            if rest[0] == "{" and not _is_repeat(rest):
-                return r"`{` that is not a repeat is an error in Java; write `\{`"
+            reason = _find_group_difference(rest)
+            if reason:
+                return reason
         position += 1
+    return None
+
+
+def _find_class_difference(rest: str) -> str | None:
+    if rest[0] == "[":
+        return r"`[` inside a class opens a class in Java; write `\[`"
+    if rest.startswith("&&"):
+        return r"`&&` inside a class is an intersection in Java; write `\&\&`"
+    return None
+
+
+def _find_group_difference(rest: str) -> str | None:
+    for start, reason in _GROUPS.items():
+        if rest.startswith(start):
+            return reason
+    if rest[0] == "{" and not _is_repeat(rest):
+        return r"`{` that is not a repeat is an error in Java; write `\{`"
     return None
 
 

@@ -81,23 +81,25 @@ def _collect(node: Any, definitions: dict[str, str]) -> None:
     if kind == "Union":
         _collect_union(node, definitions)
         return
-    named: list[Any] = []
-    if kind == "Project":
-        named = items(node.projectList())
-    elif kind == "Aggregate":
-        named = items(node.aggregateExpressions())
+    for attribute, made in _define(node, kind):
+        definitions.setdefault(_id(attribute), made)
+    for child in children_of(node):
+        _collect(child, definitions)
+
+
+def _define(node: Any, kind: str) -> Iterator[tuple[Any, str]]:
+    """(column, what it is made of) for the columns that an operator makes."""
+    if kind in ("Project", "Aggregate"):
+        for expression in items(node.projectList() if kind == "Project" else node.aggregateExpressions()):
+            if kind_of(expression) == "Alias":
+                yield expression, str(expression.child().toString())
     elif kind == "Generate":
         for attribute in items(node.generatorOutput()):
-            definitions.setdefault(_id(attribute), str(node.generator().toString()))
+            yield attribute, str(node.generator().toString())
     elif kind == "Expand":
         for number, attribute in enumerate(items(node.output())):
             made = [str(row.apply(number).toString()) for row in items(node.projections())]
-            definitions.setdefault(_id(attribute), " | ".join(dict.fromkeys(made)))
-    for expression in named:
-        if kind_of(expression) == "Alias":
-            definitions.setdefault(_id(expression), str(expression.child().toString()))
-    for child in children_of(node):
-        _collect(child, definitions)
+            yield attribute, " | ".join(dict.fromkeys(made))
 
 
 def _collect_union(node: Any, definitions: dict[str, str]) -> None:

@@ -185,7 +185,7 @@ def _find_fault(frame: DataFrame, mode: OutputMode) -> tuple[str, str, str] | No
     checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
     try:
         checker.checkForStreaming(plan, spark_mode)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - py4j's error, and what its text may become under pyspark
         found = describe_refusal(error) or ("an operation", _why(error), "take it out of the transform")
         if found[0] == "an aggregation without a watermark" and any(kind_of(node) == "Distinct" for node in walk(plan)):
             return "SELECT DISTINCT", found[1], "use dropDuplicates in a transform.py, or output_mode: update"

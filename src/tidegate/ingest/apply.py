@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from tidegate.catalyst.operations import OutputMode, check_operations, describe_
 from tidegate.catalyst.plans import inline_ctes
 from tidegate.catalyst.trace import trace_frames
 from tidegate.driver.spark_text import first_lines, user_line
-from tidegate.errors import TidegateError, catalogue
+from tidegate.errors import TidegateError, UsageError, catalogue
 from tidegate.ingest.user_modules import send_modules
 
 if TYPE_CHECKING:
@@ -49,47 +49,54 @@ def apply_transform(
     if not path.is_file():
         raise catalogue.TRANSFORM_MISSING(where=str(path), file=path.name, pipeline=job_folder.name)
     is_streaming = any(frame.isStreaming for frame in frames.values())
+    steps: Sequence[tuple[str, Any]] = ()
     if path.suffix == ".sql":
-        for name, frame in frames.items():
-            frame.createOrReplaceTempView(name)
-        try:
-            result = spark.sql(path.read_text(encoding="utf-8").strip().rstrip(";"))
-        except Exception as error:
-            raise catalogue.QUERY_REFUSED(
-                where=str(path), error=first_lines(error), file=path.name, pipeline=job_folder.name
-            ) from error
+        result = _apply_sql(spark, path, frames)
+    else:
         if is_streaming:
-            check_operations(result, mode, path)
-        return inline_ctes(result)
-    if is_streaming:
-        send_modules(spark, path)
-    try:
-        function = _load_function(path)
-        arguments: dict[str, Any] = dict(frames)
-        if "context" not in frames and "context" in inspect.signature(function).parameters:
-            arguments["context"] = context
-        with trace_frames(path.parent) as steps:
-            result = function(**arguments)
-    except TidegateError:
-        raise
-    except Exception as error:
-        by_spark = type(error).__name__ in ("AnalysisException", "IllegalArgumentException")
-        refused = describe_refusal(error) if is_streaming and by_spark else None
-        if refused is not None:
-            operation, why, fix = refused
-            raise unsupported(operation, mode, why, user_line(error, path), fix) from error
-        raise catalogue.TRANSFORM_FAILED(
-            where=user_line(error, path),
-            kind=type(error).__name__,
-            error=first_lines(error),
-            file=path.name,
-            pipeline=job_folder.name,
-        ) from error
-    if not hasattr(type(result), "writeStream"):  # asking a batch frame itself raises
-        raise catalogue.TRANSFORM_RETURNS_NO_DATAFRAME(where=str(path), kind=type(result).__name__)
+            send_modules(spark, path)
+        try:
+            function, arguments = _load_function(path), dict[str, Any](frames)
+            if "context" not in frames and "context" in inspect.signature(function).parameters:
+                arguments["context"] = context
+            with trace_frames(path.parent) as steps:
+                result = function(**arguments)
+        except TidegateError:
+            raise
+        except Exception as error:
+            raise _explain(error, path, mode if is_streaming else None) from error
+        if not hasattr(type(result), "writeStream"):  # asking a batch frame itself raises
+            raise catalogue.TRANSFORM_RETURNS_NO_DATAFRAME(where=str(path), kind=type(result).__name__)
     if is_streaming:
         check_operations(result, mode, path, steps)
     return inline_ctes(result)
+
+
+def _apply_sql(spark: SparkSession, path: Path, frames: Mapping[str, DataFrame]) -> DataFrame:
+    for name, frame in frames.items():
+        frame.createOrReplaceTempView(name)
+    try:
+        return spark.sql(path.read_text(encoding="utf-8").strip().rstrip(";"))
+    except Exception as error:
+        raise catalogue.QUERY_REFUSED(
+            where=str(path), error=first_lines(error), file=path.name, pipeline=path.parent.name
+        ) from error
+
+
+def _explain(error: Exception, path: Path, streaming_mode: OutputMode | None) -> UsageError:
+    """What the user's code raised, or which of its operations Spark refused to a streaming frame."""
+    by_spark = type(error).__name__ in ("AnalysisException", "IllegalArgumentException")
+    refused = describe_refusal(error) if streaming_mode is not None and by_spark else None
+    if streaming_mode is not None and refused is not None:
+        operation, why, fix = refused
+        return unsupported(operation, streaming_mode, why, user_line(error, path), fix)
+    return catalogue.TRANSFORM_FAILED(
+        where=user_line(error, path),
+        kind=type(error).__name__,
+        error=first_lines(error),
+        file=path.name,
+        pipeline=path.parent.name,
+    )
 
 
 def _load_function(path: Path) -> Any:

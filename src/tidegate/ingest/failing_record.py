@@ -73,7 +73,7 @@ def find_failing_record(look: BatchLook, ranges: Ranges, finder: PositionFinder,
                     return f"the record: {_describe(finder, one, raw)}"
         except _NotByRecord:
             return _WITHOUT_RECORDS
-        except Exception as error:  # whatever goes wrong with the search must not hide what went wrong with the run
+        except Exception as error:  # noqa: BLE001 - no fault of the search may hide the one of the run
             emit("progress", note=f"the search was given up: {type(error).__name__}")
     return f"the record is among those of {_describe_parts(search.suspects, look.order.original)}"
 

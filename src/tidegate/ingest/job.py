@@ -55,7 +55,7 @@ def drain_order(order_path: Path) -> int:
     paths = replace(project.paths(order.pipeline), generation=order.generation)
     try:
         figures = _ingest(project, paths, order)
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 - whatever ends the driver, the step that started it gets an answer
         from tidegate.driver.failures import explain
         from tidegate.spec.master import parse_master
 
@@ -200,7 +200,7 @@ def _keep_too_large(paths: PipelinePaths, order: IngestOrder, sources: Mapping[s
 def _drain(
     spark: SparkSession,
     rows: DataFrame,
-    stager: Any,
+    stager: BatchStager,
     failing: list[FailingRecord],
     prepare: Callable[[], PreparedQuery],
 ) -> None:
@@ -208,72 +208,91 @@ def _drain(
     which the transform fails go to quarantine. ``prepare`` makes the query with those of ``row_failures`` marked."""
     again = staged = 0
     while True:
-        stager.failure = None
-        stager.note_inputs()
-        query = (
-            rows.writeStream.outputMode(stager.spec.output_mode)
-            .foreachBatch(stager)
-            .trigger(availableNow=True)
-            .option("checkpointLocation", str(stager.paths.checkpoint))
-            .queryName(stager.spec.name)
-            .start()
-        )
         try:
-            _wait(spark, query, stager.progress)
-            stager.sync_checkpoint()
+            _run_query(spark, rows, stager)
             return
         except Exception as error:
             cause = stager.failure or error
             if stager.batches > staged:  # it is another batch that changes now
                 again, staged = 0, stager.batches
                 failing.clear()
-            if isinstance(cause, ReadAgain):
+            if isinstance(cause, ReadAgain | ComputedTwice):
                 again += 1
-                if again < _READ_AGAIN_AT_MOST:
-                    emit("progress", note=f"changed while it was read, reading again: {', '.join(cause.paths)}")
-                    continue
-                raise catalogue.FILE_CHANGING(paths=", ".join(cause.paths)) from error
-            if isinstance(cause, ComputedTwice):
-                again += 1
-                if again < _READ_AGAIN_AT_MOST:
-                    emit("progress", note=f"executors were lost with rows of the batch, it is computed again ({cause})")
-                    continue
-                raise executors_lost(stager.spec.name, f"while it was computed {again} times ({cause})") from error
-            if is_read_fault(cause):
-                stager.executors.check_storage(again=True)  # a file that an executor cannot see is not unreadable
-                found = []
-                taken = [link for one in stager.current.values() for link in one.get("links", ())]
-                for name, source in stager.spec.streams.items():
-                    if isinstance(source, FilesSource):
-                        known = stager.order.links.get(name, {})
-                        found += set_aside_unreadable(
-                            stager.paths.unreadable,
-                            stager.paths.intake(name),
-                            [link for link in taken if link in known] or known,
-                            source,
-                            known,
-                            str(cause),
-                        )
-                if found:
-                    emit("progress", note=f"cannot be read, set aside: {', '.join(found)}")
-                    continue
-                stager.executors.check_seen(str(cause))
-                stager.checks.check_statics_readable(str(cause))
+                _note_repeat(cause, again, stager.spec.name)
+            elif is_read_fault(cause) and _set_unreadable_aside(stager, cause):
+                pass
             elif is_row_fault(cause):
-                finder, ranges = stager.finder(), stager.planned()
-                if stager.spec.on_row_error == "quarantine":
-                    try:
-                        failing += find_failing_records(stager.look, ranges, finder, failing)
-                    except RowFailed as told:
-                        raise told from cause
-                    count = sum(one.count for one in failing)
-                    emit("progress", note=f"the transform fails on {count_of(count, 'record')}: to quarantine")
-                    prepared = prepare()
-                    rows, stager.look = prepared.rows, replace(stager.look, prepared=prepared)
-                    continue
-                record = find_failing_record(stager.look, ranges, finder, keeps_state=stager.keeps_state)
-                raise RowFailed(record, "" if stager.keeps_state else _TO_QUARANTINE) from cause
-            raise cause from error
+                rows = _mark_failing_records(stager, cause, failing, prepare)
+            else:
+                raise cause from error
+
+
+def _run_query(spark: SparkSession, rows: DataFrame, stager: BatchStager) -> None:
+    """Start the query and wait until it has taken all that was there when it started."""
+    stager.failure = None
+    stager.note_inputs()
+    query = (
+        rows.writeStream.outputMode(stager.spec.output_mode)
+        .foreachBatch(stager)
+        .trigger(availableNow=True)
+        .option("checkpointLocation", str(stager.paths.checkpoint))
+        .queryName(stager.spec.name)
+        .start()
+    )
+    _wait(spark, query, stager.progress)
+    stager.sync_checkpoint()
+
+
+def _note_repeat(cause: ReadAgain | ComputedTwice, times: int, name: str) -> None:
+    """Say why the batch is read again, or raise when it was for the last time: FILE_CHANGING, EXECUTOR_LOST."""
+    if isinstance(cause, ReadAgain):
+        if times >= _READ_AGAIN_AT_MOST:
+            raise catalogue.FILE_CHANGING(paths=", ".join(cause.paths)) from cause
+        emit("progress", note=f"changed while it was read, reading again: {', '.join(cause.paths)}")
+    else:
+        if times >= _READ_AGAIN_AT_MOST:
+            raise executors_lost(name, f"while it was computed {times} times ({cause})") from cause
+        emit("progress", note=f"executors were lost with rows of the batch, it is computed again ({cause})")
+
+
+def _set_unreadable_aside(stager: BatchStager, cause: BaseException) -> bool:
+    """Whether files of the batch were found that Spark cannot read; they go to quarantine as wholes. Raises where the
+    executors, or the files of a static source, are at fault."""
+    stager.executors.check_storage(again=True)  # a file that an executor cannot see is not unreadable
+    found = []
+    taken = [link for one in stager.current.values() for link in one.get("links", ())]
+    for name, source in stager.spec.streams.items():
+        if isinstance(source, FilesSource):
+            known = stager.order.links.get(name, {})
+            suspects = [link for link in taken if link in known] or known
+            intake = stager.paths.intake(name)
+            found += set_aside_unreadable(stager.paths.unreadable, intake, suspects, source, known, str(cause))
+    if found:
+        emit("progress", note=f"cannot be read, set aside: {', '.join(found)}")
+        return True
+    stager.executors.check_seen(str(cause))
+    stager.checks.check_statics_readable(str(cause))
+    return False
+
+
+def _mark_failing_records(
+    stager: BatchStager, cause: BaseException, failing: list[FailingRecord], prepare: Callable[[], PreparedQuery]
+) -> DataFrame:
+    """The query's rows anew, with the records marked on which the transform fails. Raises :class:`RowFailed`, which
+    names one of them, where they may not go to quarantine."""
+    finder, ranges = stager.finder(), stager.planned()
+    if stager.spec.on_row_error != "quarantine":
+        record = find_failing_record(stager.look, ranges, finder, keeps_state=stager.keeps_state)
+        raise RowFailed(record, "" if stager.keeps_state else _TO_QUARANTINE) from cause
+    try:
+        failing += find_failing_records(stager.look, ranges, finder, failing)
+    except RowFailed as too_many:
+        raise too_many from cause
+    count = sum(one.count for one in failing)
+    emit("progress", note=f"the transform fails on {count_of(count, 'record')}: to quarantine")
+    prepared = prepare()
+    stager.look = replace(stager.look, prepared=prepared)
+    return prepared.rows
 
 
 def _wait(spark: SparkSession, query: StreamingQuery, progress: ProgressLog) -> None:

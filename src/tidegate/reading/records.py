@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -58,68 +59,13 @@ def parse_text(
     """
     columns = parse_ddl(ddl_schema)
     value = quote_column(value_column)
-    root = f"{_PARSED}.{_RECORD}" if format == "json" else _PARSED
     exact = values == "exact"
-    separators = separators_of(df.sparkSession, options)
-    if format == "json":
-        tree = read_columns(columns)
-        doubt = exact_json.doubt(tree, value, options, separators)
-        text = exact_json.keep_numbers(tree, value, f"({_DOUBT} = 2)") if exact else value
-        text = f"CASE WHEN NOT ({_has_too_many_values(value)}) THEN {text} END"
-        parsed = _parse_json(df.select("*", F.expr(doubt).alias(_DOUBT)), text, columns, options)
-        close = exact_json.look_closely(tree, value, options, separators, exact=exact)
-        sound = f"{_PARSED}.{_RECORD} IS NOT NULL AND {_PARSED}.{_CORRUPT} IS NULL"
-        at_top = f"WHEN {_DOUBT} = 1 AND {sound} THEN {exact_json.unknown_at_top(tree, value)}"
-        parsed = _look_closely(parsed, f"CASE WHEN {_DOUBT} = 0 THEN NULL {at_top} WHEN {sound} THEN {close} END")
-        problems = _range_problems(columns, value, root) + _required_problems(columns, root)
-        why_corrupt = _why_json(columns, value, options, root)
-    elif format == "csv":
-        parsed = _look_closely(
-            _parse_csv(df, value, columns, options), _close_csv(columns, value, options, separators) if exact else None
-        )
-        problems = _range_problems(columns, value, root) + _required_problems(columns, root)
-        why_corrupt = explain_csv_fault(columns, value, options, root)
-    elif format == "text":
-        parsed = df.select("*", F.expr(f"named_struct('{_CORRUPT}', CAST(NULL AS STRING))").alias(_PARSED))
-        parsed = _look_closely(parsed, None)
-        problems, why_corrupt = [], ""
-    else:
-        raise ValueError(f"no parser for format {format!r}")
-    no_text, no_utf8 = f"{value} IS NULL", f"NOT is_valid_utf8({value})"
-    wrong = [no_text, no_utf8, *(condition for condition, _ in problems)]
-    why = f"WHEN {no_text} THEN '{TOMBSTONE}' WHEN {no_utf8} THEN 'not valid UTF-8'"
-    if undecoded is not None:
-        wrong.append(f"{undecoded} IS NOT NULL")
-        why = f"WHEN {undecoded} IS NOT NULL THEN {undecoded} {why}"
-    if format == "json":
-        limit = f"too many values for one record; the limit is {bounds.MANY_VALUES:,}"
-        why += (
-            f" WHEN {_has_too_many_values(value)} THEN concat(format_number({_commas(value)}, 0), ' commas, {limit}')"
-        )
-    first, more = ["NULL"], list[str]()
-    if format != "text":
-        is_corrupt = _is_corrupt(format, value)
-        wrong.append(is_corrupt)
-        first.append(f"CASE WHEN {is_corrupt} THEN {why_corrupt} END")
-        if problems:
-            # What was not read at all says nothing of single values.
-            more.append(f"CASE WHEN NOT ({is_corrupt}) OR contains(b, ': ') THEN {_list_problems(problems, 'b')} END")
-        if exact:
-            wrong.append(f"{_FAULTS} IS NOT NULL")
-            first.append(list_faults(_FAULTS))
-    if format == "json" and unknown_fields_policy == "quarantine":
-        some = f"array_join(transform(slice({_KEYS}, 1, {_NAMED_AT_MOST}), k -> left(k, {_NAME_CHARACTERS})), ', ')"
-        rest = f"if(size({_KEYS}) > {_NAMED_AT_MOST}, concat(' and ', size({_KEYS}) - {_NAMED_AT_MOST}, ' more'), '')"
-        wrong.append(f"{_KEYS} IS NOT NULL")
-        more.append(f"CASE WHEN {_KEYS} IS NOT NULL THEN concat('fields that the schema lacks: ', {some}, {rest}) END")
+    read = _read(df, format, columns, value, options, exact=exact)
+    wrong, why = _explain(read, format, value, undecoded, unknown_fields_policy, exact=exact)
     # The reasons hold lambdas, which neither whole-stage code nor the search for common expressions takes in: good
     # records must not meet them.
     bad = " OR ".join(f"({condition})" for condition in wrong)
-    parsed = parsed.select("*", F.expr(f"coalesce({bad}, false)").alias(_BAD))
-    all_of_it = ", ".join(["nullif(b, '')", *more])
-    named = f"transform(array(concat_ws('; ', {', '.join(first)})), b -> concat_ws('; ', {all_of_it}))[0]"
-    why += f" ELSE coalesce(nullif({named}, ''), 'does not fit the schema')"
-    detail = F.expr(f"CASE WHEN {_BAD} THEN CASE {why} END END")
+    parsed = read.parsed.select("*", F.expr(f"coalesce({bad}, false)").alias(_BAD))
     kept = [
         F.expr(f"CASE WHEN is_valid_utf8({value}) THEN {value} ELSE base64(CAST({value} AS BINARY)) END").alias(name)
         if name == value_column
@@ -136,9 +82,91 @@ def parse_text(
         *_data(format, columns, value),
         *rescued,
         F.col(_BAD).alias("_malformed"),
-        detail.alias("_detail"),
+        F.expr(f"CASE WHEN {_BAD} THEN CASE {why} END END").alias("_detail"),
         F.col(_KEYS).alias("_unknown"),
     )
+
+
+@dataclass(frozen=True)
+class _Read:
+    """Records as Spark's parser read them, with what it can say of those that do not fit."""
+
+    parsed: DataFrame
+    problems: Sequence[tuple[str, str]]
+    """(SQL condition, SQL reason) of values that were read and do not fit."""
+    why_corrupt: str
+    """SQL: why a record was not read at all."""
+
+
+def _read(
+    df: DataFrame, format: str, columns: Sequence[DdlColumn], value: str, options: Mapping[str, str], *, exact: bool
+) -> _Read:
+    if format == "json":
+        return _read_json(df, columns, value, options, exact=exact)
+    if format == "csv":
+        separators = separators_of(df.sparkSession, options)
+        parsed = _look_closely(
+            _parse_csv(df, value, columns, options), _close_csv(columns, value, options, separators) if exact else None
+        )
+        problems = _range_problems(columns, value, _PARSED) + _required_problems(columns, _PARSED)
+        return _Read(parsed, problems, explain_csv_fault(columns, value, options, _PARSED))
+    if format == "text":
+        parsed = df.select("*", F.expr(f"named_struct('{_CORRUPT}', CAST(NULL AS STRING))").alias(_PARSED))
+        return _Read(_look_closely(parsed, None), (), "")
+    raise ValueError(f"no parser for format {format!r}")
+
+
+def _read_json(
+    df: DataFrame, columns: Sequence[DdlColumn], value: str, options: Mapping[str, str], *, exact: bool
+) -> _Read:
+    root, tree, separators = f"{_PARSED}.{_RECORD}", read_columns(columns), separators_of(df.sparkSession, options)
+    doubt = exact_json.doubt(tree, value, options, separators)
+    text = exact_json.keep_numbers(tree, value, f"({_DOUBT} = 2)") if exact else value
+    text = f"CASE WHEN NOT ({_has_too_many_values(value)}) THEN {text} END"
+    parsed = _parse_json(df.select("*", F.expr(doubt).alias(_DOUBT)), text, columns, options)
+    close = exact_json.look_closely(tree, value, options, separators, exact=exact)
+    sound = f"{root} IS NOT NULL AND {_PARSED}.{_CORRUPT} IS NULL"
+    at_top = f"WHEN {_DOUBT} = 1 AND {sound} THEN {exact_json.unknown_at_top(tree, value)}"
+    parsed = _look_closely(parsed, f"CASE WHEN {_DOUBT} = 0 THEN NULL {at_top} WHEN {sound} THEN {close} END")
+    problems = _range_problems(columns, value, root) + _required_problems(columns, root)
+    return _Read(parsed, problems, _why_json(columns, value, options, root))
+
+
+def _explain(
+    read: _Read, format: str, value: str, undecoded: str | None, unknown_fields_policy: str, *, exact: bool
+) -> tuple[list[str], str]:
+    """SQL: (conditions of which a malformed record meets one, the branches of the CASE that says why)."""
+    no_text, no_utf8 = f"{value} IS NULL", f"NOT is_valid_utf8({value})"
+    wrong = [no_text, no_utf8, *(condition for condition, _ in read.problems)]
+    why = f"WHEN {no_text} THEN '{TOMBSTONE}' WHEN {no_utf8} THEN 'not valid UTF-8'"
+    if undecoded is not None:
+        wrong.append(f"{undecoded} IS NOT NULL")
+        why = f"WHEN {undecoded} IS NOT NULL THEN {undecoded} {why}"
+    if format == "json":
+        limit = f"too many values for one record; the limit is {bounds.MANY_VALUES:,}"
+        why += (
+            f" WHEN {_has_too_many_values(value)} THEN concat(format_number({_commas(value)}, 0), ' commas, {limit}')"
+        )
+    first, more = ["NULL"], list[str]()
+    if format != "text":
+        is_corrupt = _is_corrupt(format, value)
+        wrong.append(is_corrupt)
+        first.append(f"CASE WHEN {is_corrupt} THEN {read.why_corrupt} END")
+        if read.problems:
+            # What was not read at all says nothing of single values.
+            listed = _list_problems(read.problems, "b")
+            more.append(f"CASE WHEN NOT ({is_corrupt}) OR contains(b, ': ') THEN {listed} END")
+        if exact:
+            wrong.append(f"{_FAULTS} IS NOT NULL")
+            first.append(list_faults(_FAULTS))
+    if format == "json" and unknown_fields_policy == "quarantine":
+        some = f"array_join(transform(slice({_KEYS}, 1, {_NAMED_AT_MOST}), k -> left(k, {_NAME_CHARACTERS})), ', ')"
+        rest = f"if(size({_KEYS}) > {_NAMED_AT_MOST}, concat(' and ', size({_KEYS}) - {_NAMED_AT_MOST}, ' more'), '')"
+        wrong.append(f"{_KEYS} IS NOT NULL")
+        more.append(f"CASE WHEN {_KEYS} IS NOT NULL THEN concat('fields that the schema lacks: ', {some}, {rest}) END")
+    all_of_it = ", ".join(["nullif(b, '')", *more])
+    named = f"transform(array(concat_ws('; ', {', '.join(first)})), b -> concat_ws('; ', {all_of_it}))[0]"
+    return wrong, f"{why} ELSE coalesce(nullif({named}, ''), 'does not fit the schema')"
 
 
 def _commas(value: str) -> str:

@@ -131,30 +131,34 @@ def _list_glob(
             # Only ** can go round in a circle of symbolic links; a path of over 40 links ends in ELOOP by itself.
             listed[folder] = list(_scan(listing, folder, is_top=False, seen=None))
         for entry in listed[folder]:
-            if part != "**" and not matches(entry.name):
-                continue
-            if entry.path in taken and is_last:
+            if (part != "**" and not matches(entry.name)) or (is_last and entry.path in taken):
                 continue
             found = _look_at(listing, entry, is_quiet=not is_last)
             if found is None:
                 continue
-            is_folder = stat.S_ISDIR(found.st_mode)
-            is_hidden = entry.name.startswith((".", "_")) and not _PARTITION_FOLDER.match(entry.name)
-            if is_folder and part == "**":
-                if is_hidden or (entry.is_symlink() and _leads_back(entry.path)):
-                    listing.skipped.append((entry.path, "hidden folder, or a link to a folder above it: not followed"))
+            if stat.S_ISDIR(found.st_mode):
+                why_not = _why_not_followed(entry, part)
+                if why_not is not None:
+                    listing.skipped.append((entry.path, why_not))
+                elif part == "**" or not is_last:
+                    waiting.append((entry.path, number if part == "**" else number + 1))
                 else:
-                    waiting.append((entry.path, number))
-            elif is_folder and is_hidden and _WILD.search(part):
-                listing.skipped.append((entry.path, "hidden folder: its name starts with _ or ."))
-            elif is_folder and not is_last:
-                waiting.append((entry.path, number + 1))
-            elif is_folder:
-                taken.add(entry.path)
-                _list_folder(listing, entry.path, accepts, is_recursive, is_top=False, seen=set())
+                    taken.add(entry.path)
+                    _list_folder(listing, entry.path, accepts, is_recursive, is_top=False, seen=set())
             elif is_last:
                 taken.add(entry.path)
                 _take(listing, entry, found, accepts)
+
+
+def _why_not_followed(entry: os.DirEntry[str], part: str) -> str | None:
+    """Why a folder that matches this part of a pattern is skipped, or None."""
+    is_hidden = entry.name.startswith((".", "_")) and not _PARTITION_FOLDER.match(entry.name)
+    if part == "**":
+        if is_hidden or (entry.is_symlink() and _leads_back(entry.path)):
+            return "hidden folder, or a link to a folder above it: not followed"
+    elif is_hidden and _WILD.search(part):
+        return "hidden folder: its name starts with _ or ."
+    return None
 
 
 def _scan(

@@ -85,7 +85,7 @@ class _Survey:
             self._begin = self._brokers.begin_offsets(partitions)
             self._cluster_id = self._brokers.cluster_id()
             self._topics = topics
-        except Exception as fault:  # whatever it is, the other pipelines have their rows
+        except Exception as fault:  # noqa: BLE001 - whatever it is, the other pipelines have their rows
             self._fault = fault
 
     def list_names(self) -> list[str]:
