@@ -93,7 +93,7 @@ class ByHand:
         self.patch.setattr("tidegate.restart.repair.acquire", self.leases.take)
 
     def write_spec(self, path: str) -> None:
-        """The spec with another source path: under a living checkpoint a disagreement, SPEC_CHANGED."""
+        """The spec with another source path: under an existing checkpoint a disagreement, SPEC_CHANGED."""
         keys = "output_mode: update\ntable: {keys: [id]}\n" if self.mode == "update" else ""
         (self.root / "jobs" / NAME / "pipeline.yaml").write_text(
             f"version: 1\nname: {NAME}\nschedule: null\nsources:\n"

@@ -64,8 +64,8 @@ MUTANTS = (
             ),
             Change(
                 "gate/increment.py",
-                '        raise TryAgainError(\n            "DECISION',
-                '        continue\n        raise TryAgainError(\n            "DECISION',
+                "        raise catalogue.DECISION_PENDING(",
+                "        continue\n        raise catalogue.DECISION_PENDING(",
             ),
         ),
         "edit,accept,retain,retry,cut",

@@ -99,7 +99,7 @@ def test_a_value_that_cannot_be_the_name_of_a_folder(spark: SparkSession, tmp_pa
         frame.write.partitionBy("city").parquet(str(tmp_path / "rows"))
     error = explain(caught.value, "orders", tmp_path / "jobs", tmp_path)
     assert isinstance(error, UsageError) and error.code == "PARTITION_VALUE"
-    assert error.message.startswith("a value of the partition column city cannot be the name of a folder")
+    assert error.message.startswith("a value of the partition column city cannot be a folder name")
 
 
 def test_memory_is_told_by_the_class_of_the_error(spark: SparkSession, tmp_path: Path) -> None:
