@@ -134,7 +134,15 @@ def test_frozen_at_every_call_while_others_go_on(tmp_path: Path, fenced: bool) -
             frozen, thaw, lost = threading.Event(), threading.Event(), threading.Event()
             trouble: list[BaseException] = []
 
-            def freeze(_name: str, frozen: threading.Event = frozen, thaw: threading.Event = thaw) -> None:
+            reached: list[str] = []
+
+            def freeze(
+                name: str,
+                frozen: threading.Event = frozen,
+                thaw: threading.Event = thaw,
+                reached: list[str] = reached,
+            ) -> None:
+                reached.append(name)
                 frozen.set()
                 assert thaw.wait(30)
 
@@ -158,7 +166,7 @@ def test_frozen_at_every_call_while_others_go_on(tmp_path: Path, fenced: bool) -
             sleeper = threading.Thread(target=sleep_and_wake)
             sleeper.start()
             assert frozen.wait(30)
-            assert sleeper.is_alive(), f"call {at} was not reached"
+            assert reached, f"call {at} was not reached"
             lost.set()
             keyed.run("third")
             keyed.stage([row(1, 9, "Rome"), row(2, 9, "Oslo")])
@@ -188,7 +196,7 @@ def test_of_two_begun_plans_the_longer_is_finished(tmp_path: Path) -> None:
         keyed.stage([row(1, 3, "Rome"), row(5, 3, "Rome")])
         with pytest.MonkeyPatch.context() as patch:
             StorageCalls(patch, at, kill)
-            with contextlib.suppress(KilledHere):
+            with pytest.raises(KilledHere):
                 keyed.run("second")
         write_intent(keyed.paths, late)
         keyed.run("third")
