@@ -251,7 +251,7 @@ def validate(
     json_: Json = False,
 ) -> None:
     """Check specs, suites and transforms."""
-    from tidegate.preflight.starts import list_changed_starts
+    from tidegate.sources.files.starts import list_changed_starts
     from tidegate.validate.command import upgrade_suites, validate_pipelines
 
     project = _project()

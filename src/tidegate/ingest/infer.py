@@ -62,8 +62,7 @@ def infer_schema(
     """
     from tidegate.sources.files.columns import find_conflicts
 
-    source = spec.sources[name]
-    assert isinstance(source, FilesSource)
+    source = spec.file_sources[name]
     in_folders = _infer_from_folders(links)
     options = {**parser_options(source), "ignoreCorruptFiles": "true"}
     if source.format in ("json", "csv"):

@@ -179,7 +179,7 @@ def _look_at_footers(paths: PipelinePaths, order: IngestOrder, spec: Any) -> dic
 
 
 def _files(spec: PipelineSpec) -> list[tuple[str, FilesSource]]:
-    return [(name, one) for name, one in spec.streams.items() if isinstance(one, FilesSource)]
+    return list(spec.file_streams.items())
 
 
 def _describes_itself(source: FilesSource) -> bool:
@@ -261,12 +261,11 @@ def _set_unreadable_aside(stager: BatchStager, cause: BaseException) -> bool:
     stager.executors.check_storage(again=True)  # a file that an executor cannot see is not unreadable
     found = []
     taken = [link for one in stager.current.values() for link in one.get("links", ())]
-    for name, source in stager.spec.streams.items():
-        if isinstance(source, FilesSource):
-            known = stager.order.links.get(name, {})
-            suspects = [link for link in taken if link in known] or known
-            intake = stager.paths.intake(name)
-            found += set_aside_unreadable(stager.paths.unreadable, intake, suspects, source, known, str(cause))
+    for name, source in stager.spec.file_streams.items():
+        known = stager.order.links.get(name, {})
+        suspects = [link for link in taken if link in known] or known
+        intake = stager.paths.intake(name)
+        found += set_aside_unreadable(stager.paths.unreadable, intake, suspects, source, known, str(cause))
     if found:
         emit("progress", note=f"cannot be read, set aside: {', '.join(found)}")
         return True

@@ -408,12 +408,10 @@ class BatchStager:
         """What turns intake links into the user's files and lines."""
         separators = {
             name: str(source.options["lineSep"])
-            for name, source in self.spec.streams.items()
-            if isinstance(source, FilesSource) and "lineSep" in source.options
+            for name, source in self.spec.file_streams.items()
+            if "lineSep" in source.options
         }
-        encodings = {
-            name: encoding_of(source) for name, source in self.spec.streams.items() if isinstance(source, FilesSource)
-        }
+        encodings = {name: encoding_of(source) for name, source in self.spec.file_streams.items()}
         return PositionFinder(self.order.links, self.paths, separators, encodings)
 
     def _set_aside(

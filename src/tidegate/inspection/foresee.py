@@ -16,7 +16,7 @@ from tidegate.sources.files.intake import link_file
 from tidegate.sources.files.ledger import open_ledger, shown_path
 from tidegate.sources.files.partition_values import partition_folder
 from tidegate.sources.files.scan import scan_files
-from tidegate.spec.as_read import KeptSource, is_to_infer
+from tidegate.spec.as_read import is_to_infer
 from tidegate.spec.models import FilesSource, PipelineSpec
 from tidegate.words import count_of
 
@@ -35,12 +35,12 @@ def foresee_schemas(
     when files that wait do not fit the columns that are kept.
     """
     sources = dict(spec.sources)
-    for name, source in spec.sources.items():
-        if not isinstance(source, FilesSource) or not (is_to_infer(source) or isinstance(source, KeptSource)):
+    for name, source in spec.file_sources.items():
+        if not is_to_infer(source) and not source.is_kept:
             continue
         here = folder / name
         links = _link_waiting(project, paths, name, source, here)
-        if isinstance(source, KeptSource):
+        if source.is_kept:
             _refuse_drift(paths, name, source, here, links)
         elif not links:
             return None
@@ -70,7 +70,7 @@ def _link_waiting(
     return links
 
 
-def _refuse_drift(paths: PipelinePaths, name: str, source: KeptSource, folder: Path, links: dict[str, str]) -> None:
+def _refuse_drift(paths: PipelinePaths, name: str, source: FilesSource, folder: Path, links: dict[str, str]) -> None:
     footers = read_footers(folder, links, source)
     told = [f"{links[link]}: {footer.fault}" for link, footer in footers.items() if footer.fault is not None]
     if not told:

@@ -13,15 +13,14 @@ from typing import Any
 from tidegate.errors import SourceLostError, catalogue
 from tidegate.lease import acquire
 from tidegate.pipeline import load_pipeline
-from tidegate.preflight.changed_files import _NAMED_AT_MOST, list_changed
 from tidegate.process.machine import name_person
 from tidegate.project import PipelinePaths, Project
 from tidegate.reports.run_ids import new_run_id
+from tidegate.sources.files.changed import _NAMED_AT_MOST, list_changed
 from tidegate.sources.files.content import Mark, NotTaken, mark_of, opened, reopen
 from tidegate.sources.files.intake import source_path
 from tidegate.sources.files.ledger import Acknowledged, Ledger, open_ledger
 from tidegate.sources.files.scan import EMPTY_SCAN, FilesScan, scan_files, source_roots
-from tidegate.spec.as_read import SpooledSource
 from tidegate.spec.models import FilesSource
 from tidegate.staging.birth import as_read
 
@@ -37,11 +36,7 @@ def acknowledge_changes(project: Project, name: str, wanted: Sequence[str], *, r
     reason = reason.encode("utf-8", "replace").decode()  # what was typed need not be Unicode
     paths = project.paths(name)
     spec = as_read(load_pipeline(project, name), paths)
-    sources = {
-        source: one
-        for source, one in spec.streams.items()
-        if isinstance(one, FilesSource) and not isinstance(one, SpooledSource)
-    }
+    sources = spec.file_streams
     run_id, expires = new_run_id("acknowledge"), project.spec.lease.expires_after
     with acquire(paths, run_id=run_id, command="acknowledge", expires_after_seconds=expires) as lease:
         with open_ledger(paths, lease=lease) as ledger:

@@ -53,15 +53,14 @@ class Finding:
 def examine(project: Project) -> list[Finding]:
     """Versions, Java, folders, specs, listed jars, and where a pipeline reads Kafka its jars and brokers."""
     specs, faulty = _load_specs(project)
-    kafka = any(isinstance(source, KafkaSource) for spec in specs for source in spec.sources.values())
-    needed = frozenset({"spark", "kafka"} if kafka else {"spark"})
+    needed = frozenset({"spark"}).union(*(spec.needs for spec in specs))
     findings = [*_check_packages(needed), _check_java(), _check_application(project)]
     folders = {"warehouse": project.warehouse, "state": project.state, "quarantine": project.quarantine}
     findings += [_check_folder(name, path) for name, path in folders.items()]
     findings += [_check_one_device(folders), _check_disk(project.state)]
     findings.append(_check_specs(specs, faulty))
     findings += [Finding("secrets", False, str(fault), fault.fix) for fault in find_in_project(project.root)]
-    if kafka:
+    if "kafka" in needed:
         findings += [_check_kafka_jars(project), *_check_brokers(project, specs)]
     if project.spec.spark.packages:
         findings.append(_check_jars(project))

@@ -9,17 +9,17 @@ from typing import Any
 from tidegate.errors import TidegateError
 from tidegate.pipeline import load_pipeline
 from tidegate.preflight.agreement import check_agreement
-from tidegate.preflight.changed_files import changed_error, describe_changed, list_changed
 from tidegate.preflight.definition import list_changes
 from tidegate.preflight.facts import Facts, gather_facts
 from tidegate.preflight.pending import Pending, find_pending
-from tidegate.preflight.starts import describe_change, describe_start
 from tidegate.project import PipelinePaths, Project
 from tidegate.reports.verdicts import Decision, find_hold, list_decided, list_rereads
 from tidegate.restart.losses import find_losses, loss_error
 from tidegate.restart.reread import find_hindrance
 from tidegate.run.deliver import SinkState, describe_behind, describe_sinks
+from tidegate.sources.files.changed import changed_error, describe_changed, list_changed
 from tidegate.sources.files.ledger import open_ledger
+from tidegate.sources.files.starts import describe_change, describe_start
 from tidegate.sources.generators.spool import describe_not_replayable
 from tidegate.sources.kafka.brokers import OpenBrokers
 from tidegate.spec.as_read import SpooledSource
@@ -211,7 +211,7 @@ def _tell_changed(paths: PipelinePaths, spec: PipelineSpec, coming: _Coming) -> 
 
 
 def _describe_starts(spec: PipelineSpec, pending: Pending) -> list[str]:
-    changed = [describe_change(name, spec.streams[name], scan.began) for name, scan in pending.scans.items()]
+    changed = [describe_change(name, spec.file_streams[name], scan.began) for name, scan in pending.scans.items()]
     earlier = ((name, one["before_start"]) for name, one in pending.summaries.items() if "before_start" in one)
     told = [describe_start(name, one) for name, one in earlier if one["at"] is None]
     return [*told, *(note for note in changed if note is not None)]

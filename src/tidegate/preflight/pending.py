@@ -8,10 +8,10 @@ from typing import Any
 
 from tidegate import storage
 from tidegate.preflight.facts import Facts
-from tidegate.preflight.starts import summarise_start
 from tidegate.project import PipelinePaths, Project
 from tidegate.sources.files.ledger import Ledger
 from tidegate.sources.files.scan import EMPTY_SCAN, FilesScan, scan_files
+from tidegate.sources.files.starts import summarise_start
 from tidegate.sources.kafka.brokers import Offsets, OpenBrokers
 from tidegate.sources.kafka.offsets import (
     KafkaBirth,

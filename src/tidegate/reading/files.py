@@ -22,7 +22,6 @@ from tidegate.sources.bounds import LONGEST_RECORD_BYTES
 from tidegate.sources.values.exact_csv import checked_columns, describe_row
 from tidegate.sources.values.exact_values import literal
 from tidegate.sources.values.readable_values import find_unreadable
-from tidegate.spec.as_read import SpooledSource
 from tidegate.spec.ddl import Column, parse_ddl, quote_column
 from tidegate.spec.ddl_tree import read_type
 from tidegate.spec.encodings import encoding_of, is_wide
@@ -75,8 +74,7 @@ def stream_files(
         options |= {key: value for key, value in spec.options.items() if key in _LIMITS}
     reader = spark.readStream.name(name).options(**options)
     frame = _read(reader, str(intake), spec, partition_columns)
-    partitions = spec.partitions if isinstance(spec, SpooledSource) else None
-    return frame if partitions is None else frame.repartition(partitions)
+    return frame if spec.partitions is None else frame.repartition(spec.partitions)
 
 
 def read_links(

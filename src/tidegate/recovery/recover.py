@@ -25,7 +25,7 @@ from tidegate.sources.files.intake import remove_links
 from tidegate.sources.files.ledger import open_ledger
 from tidegate.sources.generators.spool import remove_spooled
 from tidegate.spec.as_read import SpooledSource
-from tidegate.spec.models import FilesSource, PipelineSpec
+from tidegate.spec.models import PipelineSpec
 from tidegate.staging.durable import CheckpointSync
 from tidegate.staging.files import drop_swept, is_swept
 from tidegate.staging.manifest import BatchManifest, end_positions, find_tombstones
@@ -153,7 +153,7 @@ def sync_owed(paths: PipelinePaths, spec: PipelineSpec, facts: Facts, lease: Lea
 
 def sync_ledger(paths: PipelinePaths, spec: PipelineSpec, manifests: Sequence[BatchManifest], lease: Lease) -> None:
     """Mark the files of staged batches in the ledger; the manifests are the authority, the ledger follows."""
-    if not manifests or not any(isinstance(source, FilesSource) for source in spec.streams.values()):
+    if not manifests or not spec.file_streams:
         return
     with open_ledger(paths, lease=lease) as ledger:
         for manifest in manifests:
@@ -189,7 +189,7 @@ def settle(
     if facts.keeps_state and facts.checkpoint.last_offset is not None and not facts.checkpoint.faults:
         # A driver may have been killed behind Spark's last commit: without it Spark needs these files once more.
         CheckpointSync(paths.checkpoint).sync_batch(facts.checkpoint.last_offset)
-    if any(isinstance(source, FilesSource) for source in spec.streams.values()):
+    if spec.file_streams:
         with open_ledger(paths, lease=lease) as ledger:
             for query_id in {manifest.query_id for manifest in settled}:
                 ledger.mark_published(query_id, _readable_no_more(facts, query_id))
@@ -254,7 +254,7 @@ def _positions_of(settled: Sequence[BatchManifest], query_id: str, batch_id: int
 
 def last_taken(paths: PipelinePaths, spec: PipelineSpec) -> int:
     """The number of the file taken last; 0 for a pipeline without files."""
-    if not any(isinstance(source, FilesSource) for source in spec.streams.values()):
+    if not spec.file_streams:
         return 0
     with open_ledger(paths, read_only=True) as ledger:
         return ledger.last_id()

@@ -27,7 +27,6 @@ from tidegate.pipeline import load_pipeline
 from tidegate.preflight.agreement import check_agreement, check_table
 from tidegate.preflight.facts import Facts, gather_facts
 from tidegate.preflight.pinned import settings_at_birth
-from tidegate.preflight.starts import check_starts_known
 from tidegate.project import PipelinePaths, Project
 from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
 from tidegate.recovery.context import RunContext
@@ -46,9 +45,10 @@ from tidegate.restart.rebuild import (
 )
 from tidegate.sources.files.intake import restore_links, sweep_intake
 from tidegate.sources.files.ledger import LedgerRow, open_ledger, shown_path
+from tidegate.sources.files.starts import check_starts_known
 from tidegate.sources.files.unreadable import read_whole_again
 from tidegate.sources.kafka.offsets import KafkaBirth, offsets_from_json, resolve_birth
-from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
+from tidegate.spec.models import KafkaSource, PipelineSpec
 from tidegate.staging.birth import Birth, as_read, new_birth, read_birth
 from tidegate.staging.manifest import BatchManifest
 from tidegate.table.log.commit import commit_files
@@ -167,7 +167,7 @@ def _look(
 def _plan(
     project: Project, spec: PipelineSpec, paths: PipelinePaths, facts: Facts, found: TidegateError, rebuild: bool
 ) -> _Plan:
-    has_files = any(isinstance(source, FilesSource) for source in spec.streams.values())
+    has_files = bool(spec.file_streams)
     unknown = _why_files_are_unknown(paths, facts, found) if has_files else None
     if unknown is not None:
         raise DisagreementError(
@@ -451,13 +451,12 @@ def _put_back(
     gone: list[str] = []
     with open_ledger(paths, create=True, lease=lease) as ledger:
         ledger.untake(settled)
-        for name, source in spec.streams.items():
+        for name, source in spec.file_streams.items():
             lease.check()
-            if isinstance(source, FilesSource):
-                read_whole_again(paths, name, ledger)
-                lost = list(restore_links(project, paths, name, source, ledger).lost)
-                sweep_intake(paths, name, ledger, keep_staged=False)
-                gone += [shown_path(path) for path in lost]
+            read_whole_again(paths, name, ledger)
+            lost = list(restore_links(project, paths, name, source, ledger).lost)
+            sweep_intake(paths, name, ledger, keep_staged=False)
+            gone += [shown_path(path) for path in lost]
     return gone
 
 

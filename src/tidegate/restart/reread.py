@@ -175,14 +175,14 @@ def look_at_reread(project: Project, name: str, run_id: str) -> dict[str, Any]:
 def _describe_sources(paths: PipelinePaths, spec: PipelineSpec, facts: Facts) -> dict[str, Any]:
     """What was read of each source, and the files that a new query would read: those that wait for a batch too."""
     files: dict[str, list[str]] = {}
-    if any(isinstance(source, FilesSource) for source in spec.streams.values()):
+    if spec.file_streams:
         for row in list_files_to_read_again(paths, spec):
             files.setdefault(row.source, []).append(shown_path(row.path))
     told: dict[str, Any] = {}
     for name, source in spec.streams.items():
         taken = [manifest.sources[name] for manifest in facts.owed if name in manifest.sources]
         told[name] = {"rows": sum(one.rows for one in taken)}
-        if isinstance(source, FilesSource):
+        if source.takes_files:
             told[name]["files"] = files.get(name, [])
         else:
             told[name]["offsets"] = join_offsets([one.offsets or {} for one in taken])
@@ -226,15 +226,14 @@ def _check_possible(project: Project, spec: PipelineSpec, paths: PipelinePaths, 
 
 def _missing_files(project: Project, spec: PipelineSpec, paths: PipelinePaths) -> list[str]:
     """Files of the increment that no longer hold what was read of them, each with how it differs."""
-    roots = {
-        name: source_roots(project, source) for name, source in spec.streams.items() if isinstance(source, FilesSource)
-    }
+    sources = spec.file_streams
+    roots = {name: source_roots(project, source) for name, source in sources.items()}
     if not roots:
         return []
     missing = []
     for row in list_files_to_read_again(paths, spec):
-        source = spec.streams.get(row.source)
-        if not isinstance(source, FilesSource):
+        source = sources.get(row.source)
+        if source is None:
             continue
         why = _find_difference(project, paths, row, source, roots[row.source])
         if why is not None:

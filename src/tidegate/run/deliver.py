@@ -20,7 +20,7 @@ from tidegate.recovery.context import RunContext
 from tidegate.sink.fault import SinkFault
 from tidegate.sink.feed import Feeder, feed_sink, list_owed
 from tidegate.sink.progress import begin_sink, last_fed
-from tidegate.spec.models import ConsoleSink, ForeachBatchSink, ForeachSink, KafkaSink, KafkaSource, PipelineSpec
+from tidegate.spec.models import ConsoleSink, ForeachBatchSink, ForeachSink, KafkaSink, PipelineSpec
 from tidegate.spec.sink_checks import explain_topic
 from tidegate.table.log.state import TableState, read_table_state
 
@@ -106,7 +106,7 @@ def _run_driver(
         pending_bytes=max(size for _, size in sinks),
         pending_files=0,
         settings={},
-        needs_kafka=any(isinstance(source, KafkaSource) for source in context.spec.sources.values()),
+        needs_kafka="kafka" in context.spec.needs,
     )
     check_master(plan.master, context.name)
     context.lease.check()

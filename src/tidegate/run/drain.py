@@ -15,27 +15,27 @@ from tidegate.driver.order import IngestOrder, write_order
 from tidegate.driver.submit import SubmitPlan, driver_died, plan_submit
 from tidegate.errors import DisagreementError, SourceLostError, TidegateError
 from tidegate.preflight.agreement import check_agreement
-from tidegate.preflight.changed_files import changed_error, list_changed
 from tidegate.preflight.definition import note_definition
 from tidegate.preflight.facts import Facts, gather_facts
 from tidegate.preflight.pending import Pending, find_pending
 from tidegate.preflight.pinned import describe_pinned, settings_at_birth
-from tidegate.preflight.starts import describe_start
 from tidegate.recovery.context import RunContext
 from tidegate.recovery.recover import sweep_attempts, sync_owed
 from tidegate.reports.report import join_named
 from tidegate.restart.losses import accept_losses, left_behind
 from tidegate.restart.renewal import renew_long_checkpoint
 from tidegate.run.statics import pin_statics
+from tidegate.sources.files.changed import changed_error, list_changed
 from tidegate.sources.files.intake import admit, restore_links, sweep_intake
 from tidegate.sources.files.ledger import Ledger, LedgerRow, open_ledger, shown_path
 from tidegate.sources.files.scan import note_first_look, note_scan
+from tidegate.sources.files.starts import describe_start
 from tidegate.sources.files.unreadable import set_aside_vanished
 from tidegate.sources.generators.spool import describe_not_replayable, receive
 from tidegate.sources.kafka.offsets import extend_birth
 from tidegate.spec.as_read import KeptSource, SpooledSource, is_to_infer
 from tidegate.spec.master import parse_master
-from tidegate.spec.models import CloseWhen, FilesSource, KafkaSource
+from tidegate.spec.models import CloseWhen, FilesSource
 from tidegate.staging.birth import as_read, name_query, new_birth, read_birth, replace_birth, write_birth
 from tidegate.staging.checkpoint import (
     files_between,
@@ -361,7 +361,7 @@ def _run_driver(context: RunContext, ordered: tuple[IngestOrder, Pending], submi
         pending_bytes=pending.bytes,
         pending_files=pending.files,
         settings=settings,
-        needs_kafka=any(isinstance(source, KafkaSource) for source in context.spec.sources.values()),
+        needs_kafka="kafka" in context.spec.needs,
     )
     check_master(plan.master, context.name)
     assert context.facts is not None

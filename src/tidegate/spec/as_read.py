@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
-from tidegate.spec.ddl import is_infer
+from tidegate.spec.ddl import is_infer, parse_ddl, show_ddl
 from tidegate.spec.models import FilesSource, PipelineSpec, RateSource, SocketSource, SourceSpec
 from tidegate.spec.trial_options import gives_timestamp, rate_options
 
@@ -25,10 +26,23 @@ class SpooledSource(FilesSource):
         """Into how many partitions Spark is to divide what a run received; None: as it likes."""
         return rate_options(self.origin).partitions if isinstance(self.origin, RateSource) else None
 
+    def identity(self) -> dict[str, Any]:
+        """The source that is received: where its files lie does not matter."""
+        return self.origin.identity()
+
 
 class KeptSource(FilesSource):
     """Files whose columns were inferred once. Its schema is the one that was kept, or what the spec now says instead,
     which is the same or a change of the spec."""
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether its columns were inferred once."""
+        return True
+
+    def identity(self) -> dict[str, Any]:
+        """That of its files, and the columns: other ones are a change of the spec."""
+        return {**super().identity(), "schema": show_ddl(parse_ddl(self.schema_ or "value STRING"))}
 
 
 def read_spec(spec: PipelineSpec, spool: Callable[[str], Path], kept: Mapping[str, str]) -> PipelineSpec:

@@ -5,8 +5,9 @@ Durations are written as ``20 minutes`` and held in seconds. Nothing here reads 
 
 from __future__ import annotations
 
+import json
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -43,8 +44,23 @@ SELF_DESCRIBING_FORMATS = ("parquet", "orc", "avro")
 """Formats of files that tell their own columns, in a footer or a header."""
 
 
-class FilesSource(Strict):
+class BaseSource(Strict):
+    """What every kind of source says of itself, beside the keys that a spec gives it."""
+
+    takes_files: ClassVar[bool] = False
+    """Whether a run takes it file by file, through the ledger and the intake, as it reads it."""
+    needs: ClassVar[frozenset[str]] = frozenset()
+    """The extras of the package, and with them the jars, that reading it needs beside Spark."""
+
+    def identity(self) -> dict[str, Any]:
+        """What may not change under a living checkpoint, as JSON."""
+        return {"type": getattr(self, "type", "")}
+
+
+class FilesSource(BaseSource):
     """New files in a folder, or matching a glob."""
+
+    takes_files: ClassVar[bool] = True
 
     type: Literal["files"]
     path: str
@@ -61,9 +77,25 @@ class FilesSource(Strict):
     static: bool = False
     options: dict[str, str | int | float | bool] = {}
 
+    @property
+    def partitions(self) -> int | None:
+        """Into how many partitions Spark is to divide what a run reads; None: as it likes."""
+        return None
 
-class KafkaSource(Strict):
+    @property
+    def is_kept(self) -> bool:
+        """Whether its columns were inferred once."""
+        return False
+
+    def identity(self) -> dict[str, Any]:
+        """Where the records come from, and how they are written."""
+        return {"type": self.type, "path": self.path, "format": self.format}
+
+
+class KafkaSource(BaseSource):
     """Records of Kafka topics; exactly one of ``topics``, ``topic_pattern`` and ``assign``."""
+
+    needs: ClassVar[frozenset[str]] = frozenset({"kafka"})
 
     type: Literal["kafka"]
     topics: list[str] | None = None
@@ -80,8 +112,13 @@ class KafkaSource(Strict):
     static: bool = False
     options: dict[str, str | int | float | bool] = {}
 
+    def identity(self) -> dict[str, Any]:
+        """Where the records come from, and how they are written."""
+        chosen = self.topics or self.topic_pattern or self.assign
+        return {"type": self.type, "topics": json.loads(json.dumps(chosen)), "format": self.format}
 
-class RateSource(Strict):
+
+class RateSource(BaseSource):
     """Made-up rows, for trying out: columns timestamp and value. Not replayable."""
 
     type: Literal["rate"]
@@ -90,7 +127,7 @@ class RateSource(Strict):
     options: dict[str, str | int | float | bool] = {}
 
 
-class SocketSource(Strict):
+class SocketSource(BaseSource):
     """Lines from a TCP socket, for trying out: column value. Not replayable."""
 
     type: Literal["socket"]
@@ -218,6 +255,21 @@ class PipelineSpec(Strict):
     def statics(self) -> dict[str, FilesSource | KafkaSource]:
         """The sources that are read whole in each run."""
         return {name: source for name, source in self.sources.items() if is_static(source)}  # type: ignore[misc]
+
+    @property
+    def file_sources(self) -> dict[str, FilesSource]:
+        """The sources that are files, static ones included; of a spec as a run reads it, also what is received."""
+        return {name: source for name, source in self.sources.items() if isinstance(source, FilesSource)}
+
+    @property
+    def file_streams(self) -> dict[str, FilesSource]:
+        """The streams that a run takes file by file, through the ledger."""
+        return {name: source for name, source in self.file_sources.items() if not source.static}
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """The extras of the package that reading the sources needs beside Spark."""
+        return frozenset().union(*(source.needs for source in self.sources.values()))
 
     @property
     def watermarks(self) -> dict[str, float]:

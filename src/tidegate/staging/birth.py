@@ -15,9 +15,8 @@ from typing import Any
 from tidegate import storage
 from tidegate.errors import catalogue
 from tidegate.project import PipelinePaths
-from tidegate.spec.as_read import KeptSource, SpooledSource, read_spec
-from tidegate.spec.ddl import parse_ddl, show_ddl
-from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
+from tidegate.spec.as_read import read_spec
+from tidegate.spec.models import PipelineSpec
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ def new_birth(
 ) -> Birth:
     """A birth of now."""
     born_at = datetime.now(UTC).isoformat()
-    kept = {name: source.schema_ or "" for name, source in spec.sources.items() if isinstance(source, KeptSource)}
+    kept = {name: source.schema_ or "" for name, source in spec.file_sources.items() if source.is_kept}
     return Birth(None, born_at, settings, sources, fingerprint(spec), str(paths.state), kept)
 
 
@@ -171,21 +170,8 @@ def as_read(spec: PipelineSpec, paths: PipelinePaths) -> PipelineSpec:
 
 def fingerprint(spec: PipelineSpec) -> dict[str, Any]:
     """What may not change under a living checkpoint: where records come from, and how the table is laid out."""
-    sources: dict[str, Any] = {}
-    for name, source in spec.streams.items():
-        if isinstance(source, SpooledSource):
-            sources[name] = {"type": source.origin.type}
-        elif isinstance(source, FilesSource):
-            sources[name] = {"type": source.type, "path": source.path, "format": source.format}
-            if isinstance(source, KeptSource):
-                sources[name]["schema"] = show_ddl(parse_ddl(source.schema_ or "value STRING"))
-        elif isinstance(source, KafkaSource):
-            chosen = source.topics or source.topic_pattern or source.assign
-            sources[name] = {"type": source.type, "topics": json.loads(json.dumps(chosen)), "format": source.format}
-        else:
-            sources[name] = {"type": source.type}
     return {
-        "sources": sources,
+        "sources": {name: source.identity() for name, source in spec.streams.items()},
         "partition_by": list(spec.table.partition_by),
         "output_mode": spec.output_mode,
         "watermark_policy": spec.watermark_policy,

@@ -14,7 +14,7 @@ from tidegate.pipeline import list_pipelines, load_pipeline
 from tidegate.project import PipelinePaths, Project
 from tidegate.sources.files.ledger import Ledger, Start, open_ledger
 from tidegate.sources.files.scan import FilesScan, start_ns
-from tidegate.spec.models import FilesSource, PipelineSpec, SourceSpec
+from tidegate.spec.models import FilesSource, PipelineSpec
 from tidegate.words import count_of
 
 NAMED_AT_MOST = 100
@@ -52,9 +52,9 @@ def describe_start(name: str, earlier: dict[str, Any]) -> str:
     return f"{what} {they} there before that, first {earlier['paths'][0]}; {counts} not read"
 
 
-def describe_change(name: str, source: SourceSpec, began: Start | None) -> str | None:
+def describe_change(name: str, source: FilesSource, began: Start | None) -> str | None:
     """What to know when ``start`` says something else than at the first look; None when it does not."""
-    if began is None or not isinstance(source, FilesSource) or _meaning(began.start) == _meaning(source.start):
+    if began is None or _meaning(began.start) == _meaning(source.start):
         return None
     looked = f"source {name}: start is {source.start}, and was {began.start} when the source was first looked at"
     looked += f" ({began.at})" if began.at else ""
@@ -72,8 +72,8 @@ def list_changed_starts(project: Project, names: Sequence[str] | None) -> list[s
         try:
             spec, paths = load_pipeline(project, pipeline), project.paths(pipeline)
             with open_ledger(paths, read_only=True) as ledger:
-                sources = {name: one for name, one in spec.streams.items() if isinstance(one, FilesSource)}
-                told = (describe_change(name, one, ledger.start_of(name)) for name, one in sources.items())
+                streams = spec.file_streams.items()
+                told = (describe_change(name, one, ledger.start_of(name)) for name, one in streams)
                 notes += [f"{pipeline}: {note}" for note in told if note is not None]
         except (TidegateError, OSError):
             continue  # a fault of the spec is named as one, and a ledger is not validate's to judge
@@ -86,7 +86,7 @@ def check_starts_known(spec: PipelineSpec, paths: PipelinePaths) -> None:
     Raises DisagreementError START_UNKNOWN where a source starts ``now`` and the record of its first look is lost:
     another look would pass over everything that the old table was made of.
     """
-    at_risk = [name for name, one in spec.streams.items() if isinstance(one, FilesSource) and one.start == "now"]
+    at_risk = [name for name, one in spec.file_streams.items() if one.start == "now"]
     if not at_risk:
         return
     try:

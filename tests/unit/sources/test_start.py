@@ -23,7 +23,6 @@ from tidegate.driver.submit import SubmitPlan
 from tidegate.errors import DisagreementError, SourceLostError
 from tidegate.operate.outlook import plan_pipeline
 from tidegate.pipeline import load_pipeline, read_pipeline
-from tidegate.preflight.starts import check_starts_known
 from tidegate.project import Project, load_project
 from tidegate.reports.report import load_report
 from tidegate.restart.repair import repair_pipeline
@@ -31,6 +30,7 @@ from tidegate.run import drain
 from tidegate.run.steps import run_pipeline
 from tidegate.sources.files.ledger import open_ledger
 from tidegate.sources.files.scan import note_first_look
+from tidegate.sources.files.starts import check_starts_known
 
 NAME = "orders"
 
