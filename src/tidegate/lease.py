@@ -379,16 +379,17 @@ def _clean(folder: Path, highest: int) -> None:
 def _held(paths: PipelinePaths, found: _Found) -> TryAgainError:
     record = found.record
     run_id = record.get("run_id")
-    who = f"run {run_id} (tidegate {record.get('command')}, pid {record.get('pid')}@{record.get('host')})"
-    if found.state == "parked":
-        what = f"pipeline {paths.name} waits for the next step of {who}, since {found.beat_at:%Y-%m-%dT%H:%M:%SZ}"
-        ends = f"kept for it for another {found.left_seconds:.0f} s"
-        fix = f"let run {run_id} go on, or run again after {found.left_seconds:.0f} s"
-    else:
-        what = f"pipeline {paths.name} is being written by {who}, since {record.get('acquired_at')}"
-        ends = f"expires in {found.left_seconds:.0f} s unless it gives a sign of life"
-        fix = f"wait for run {run_id} to end, or stop it; then run again"
-    return catalogue.LEASE_HELD(where=str(_token_path(paths.lease, found.number)), holder=what, ends=ends, fix=fix)
+    holder = f"run {run_id} (tidegate {record.get('command')}, pid {record.get('pid')}@{record.get('host')})"
+    parked = found.state == "parked"
+    entry = catalogue.LEASE_PARKED if parked else catalogue.LEASE_HELD
+    return entry(
+        where=str(_token_path(paths.lease, found.number)),
+        pipeline=paths.name,
+        holder=holder,
+        since=f"{found.beat_at:%Y-%m-%dT%H:%M:%SZ}" if parked else record.get("acquired_at"),
+        seconds=found.left_seconds,
+        run_id=run_id,
+    )
 
 
 def _lost(paths: PipelinePaths, token: str) -> TryAgainError:

@@ -99,5 +99,5 @@ def _no_such_pipeline(project: Project, name: str) -> UsageError:
         where=f"jobs/{name}/pipeline.yaml",
         name=name,
         known=", ".join(known) or "none",
-        fix=f"write {nearest}, or make it: tidegate new {name}" if nearest else f"tidegate new {name}",
+        nearest=f"write {nearest}, or create it: " if nearest else "",
     )

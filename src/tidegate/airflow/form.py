@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidegate.errors import UsageError, catalogue
+from tidegate.words import count_of
 
 ACCEPT_LOSS_MAX_LENGTH = 500
 ACCEPT_LOSS_PATTERN = r"^[^\x00-\x1f\x7f]+$"
@@ -54,7 +55,7 @@ def read_form(params: Mapping[str, Any], conf: Mapping[str, Any] | None) -> Trig
     """
     unknown = sorted(_quote(key) for key in (conf or {}) if key not in KNOWN_KEYS)
     if unknown:
-        raise _refuse(f"the conf of this run has {len(unknown)} unknown key(s): {', '.join(unknown[:5])}")
+        raise _refuse(f"it has {count_of(len(unknown), 'unknown key')}: {', '.join(unknown[:5])}")
     return TriggerForm(accept_loss=check_accept_loss(params.get(ACCEPT_LOSS)))
 
 
@@ -78,5 +79,5 @@ def _quote(key: Any) -> str:
     return ascii(text if len(text) <= 40 else text[:37] + "...")
 
 
-def _refuse(message: str) -> UsageError:
-    return catalogue.TRIGGER_FORM_REFUSED(where="conf of the DAG run", message=message)
+def _refuse(fault: str) -> UsageError:
+    return catalogue.TRIGGER_FORM_REFUSED(where="conf of the DAG run", fault=fault)

@@ -161,15 +161,12 @@ def _explain_kafka(
 def _explain_transform(causes: Sequence[Cause], text: str, name: str, job_folder: Path) -> UsageError:
     """Python code of the transform that failed, or an error that the transform raises on purpose."""
     if any(one.is_of_python_code for one in causes):
-        told = _last_python_error(text)
-        return _transform_failed(f"Python code of the transform failed on a row: {told[:400]}", text, name, job_folder)
-    raised = next(one.text for one in causes if one.is_of_user)
-    told = _text_raised(raised)
-    if told.endswith(NOT_UTF8):
-        said = f"the transform makes text that other readers of the table cannot decode: {told}"
-    else:
-        said = f"the transform raised an error for a row: {told[:400]}"
-    return _transform_failed(said, text, name, job_folder)
+        said = _last_python_error(text)
+        return catalogue.PYTHON_FAILED_ON_ROW(where=_place(text, job_folder), error=said[:400], name=name)
+    said = _text_raised(next(one.text for one in causes if one.is_of_user))
+    if said.endswith(NOT_UTF8):
+        return catalogue.TRANSFORM_MAKES_BROKEN_TEXT(where=_place(text, job_folder), error=said, name=name)
+    return catalogue.TRANSFORM_RAISED_ON_ROW(where=_place(text, job_folder), error=said[:400], name=name)
 
 
 def _text_raised(text: str) -> str:
@@ -188,12 +185,7 @@ def _explain_value(causes: Sequence[Cause], text: str, name: str, job_folder: Pa
     if told is None:
         return None
     said = re.sub(r" SQLSTATE: \w{5}$", "", told.splitlines()[0][:400].strip())
-    known = _transform_failed(f"a row does not fit the transform: {said}", text, name, job_folder)
-    known.fix = (
-        "let the transform give null for such a value (try_cast, try_to_timestamp, try_divide) and a rule set its row "
-        f"aside (docs/how-to/your-own-data.md), then `tidegate run {name}`"
-    )
-    return known
+    return catalogue.ROW_DOES_NOT_FIT_TRANSFORM(where=_place(text, job_folder), error=said, name=name)
 
 
 def _explain_vanished(error: BaseException, causes: Sequence[Cause]) -> TryAgainError | None:
@@ -272,10 +264,8 @@ def _line_with(word: str, text: str) -> str:
     return next((line.strip()[:400] for line in text.splitlines() if word in line), text[:400])
 
 
-def _transform_failed(message: str, text: str, name: str, job_folder: Path) -> UsageError:
-    return catalogue.TRANSFORM_FAILED_ON_ROW(
-        where=_line_of_transform(text, job_folder) or str(job_folder), fault=message, name=name
-    )
+def _place(text: str, job_folder: Path) -> str:
+    return _line_of_transform(text, job_folder) or str(job_folder)
 
 
 def _line_of_transform(text: str, job_folder: Path) -> str | None:

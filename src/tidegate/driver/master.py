@@ -8,7 +8,7 @@ import socket
 from importlib.metadata import version
 from pathlib import Path
 
-from tidegate.errors import TidegateError, TryAgainError, catalogue
+from tidegate.errors import TidegateError, catalogue
 from tidegate.spec.master import parse_master
 
 _ANSWER_SECONDS = 3.0
@@ -33,7 +33,7 @@ def check_master(url: str, name: str) -> None:
             return
         except (OSError, ValueError) as error:  # a name that cannot be one is a ValueError
             failures.append(f"{host}:{port}: {getattr(error, 'strerror', None) or error}")
-    raise _away(f"the Spark master does not answer: {'; '.join(failures)}", url, name)
+    raise catalogue.MASTER_AWAY(where=_master_setting(url), failures="; ".join(failures), name=name)
 
 
 def explain_end(error: TidegateError, log_path: Path, url: str, name: str) -> TidegateError:
@@ -46,12 +46,7 @@ def explain_end(error: TidegateError, log_path: Path, url: str, name: str) -> Ti
         found = []
     reason = found[-1].strip() if found else ""
     if "All masters are unresponsive" in reason:
-        return _away(
-            f"{url} takes connections, but does not answer as a master of Spark {version('pyspark')}: it hangs, or is "
-            "of another version",
-            url,
-            name,
-        )
+        return catalogue.MASTER_SILENT(where=_master_setting(url), url=url, version=version("pyspark"), name=name)
     if "FAILED" in reason:
         return catalogue.EXECUTORS_FAILED(
             where=f"log: {log_path}; what the executors said is in the workers' own logs (work/app-*/*/stderr)",
@@ -63,7 +58,5 @@ def explain_end(error: TidegateError, log_path: Path, url: str, name: str) -> Ti
     )
 
 
-def _away(message: str, url: str, name: str) -> TryAgainError:
-    return catalogue.MASTER_AWAY(
-        where=f"{url} (spark.master in tidegate.yaml, or the DAG's Spark connection)", fault=message, name=name
-    )
+def _master_setting(url: str) -> str:
+    return f"{url} (spark.master in tidegate.yaml, or the DAG's Spark connection)"

@@ -225,7 +225,7 @@ NO_SUCH_RUN = Condition(
 STATUS_UNREADABLE = Condition(
     "STATUS_UNREADABLE",
     DefectError,
-    "{error}",
+    "the state of the pipeline cannot be read: {error}",
     next_run="may fail at the same place",
     fix="tidegate plan {name} shows more",
 )
@@ -243,7 +243,7 @@ NO_SUCH_PIPELINE = Condition(
     UsageError,
     "there is no pipeline {name!r}; there are: {known}",
     next_run="fails again until this is fixed",
-    fix="{fix}",
+    fix="{nearest}tidegate new {name}",
 )
 
 BAD_PROJECT_PATH = Condition(
@@ -296,7 +296,15 @@ CANNOT_INFER = Condition(
     UsageError,
     "the columns of {name} cannot be inferred as {kind}: {why}",
     next_run="fails again until this is fixed; nothing was written",
-    fix="{fix}",
+    fix="name the right --format, or write the schema by hand: {by_hand}",
+)
+
+CANNOT_INFER_TOPIC = Condition(
+    "CANNOT_INFER",
+    UsageError,
+    "the columns of {topic} cannot be inferred as json: {why}",
+    next_run="fails again until this is fixed; nothing was written",
+    fix="write the source by hand: docs/how-to/kafka.md",
 )
 
 BAD_NEW_PROJECT_PATH = Condition(
@@ -353,49 +361,49 @@ NO_SUCH_COLUMN = Condition(
 
 # Airflow
 
+_UNTIL_CONNECTION = "fails again until the connection is corrected"
+_RENEW_CONNECTION = (
+    "airflow connections delete {conn_id}; airflow connections add {conn_id} --conn-type spark --conn-host 'local[*]'"
+)
+
 SPARK_CONNECTION_UNREADABLE = Condition(
     "SPARK_CONNECTION_MALFORMED",
     UsageError,
     "the environment's AIRFLOW_CONN_{variable} is neither a JSON connection nor a URI",
-    next_run="fails again until the connection is corrected",
-    fix="airflow connections delete {conn_id}; airflow connections add {conn_id} --conn-type spark --conn-host "
-    "'local[*]'",
+    next_run=_UNTIL_CONNECTION,
+    fix=_RENEW_CONNECTION,
 )
 
 SPARK_CONNECTION_MISSING = Condition(
     "SPARK_CONNECTION_MISSING",
     UsageError,
     "Airflow has no connection {conn_id!r}; the provider would use `yarn` instead, tidegate does not",
-    next_run="fails again until the connection is corrected",
-    fix="airflow connections delete {conn_id}; airflow connections add {conn_id} --conn-type spark --conn-host "
-    "'local[*]'",
+    next_run=_UNTIL_CONNECTION,
+    fix=_RENEW_CONNECTION,
 )
 
 SPARK_CONNECTION_MALFORMED = Condition(
     "SPARK_CONNECTION_MALFORMED",
     UsageError,
     "connection {conn_id!r} cannot be parsed ({error})",
-    next_run="fails again until the connection is corrected",
-    fix="airflow connections delete {conn_id}; airflow connections add {conn_id} --conn-type spark --conn-host "
-    "'local[*]'",
+    next_run=_UNTIL_CONNECTION,
+    fix=_RENEW_CONNECTION,
 )
 
 SPARK_CONNECTION_MASTER = Condition(
     "SPARK_CONNECTION_MALFORMED",
     UsageError,
     "connection {conn_id!r} (type {conn_type!r}) gives the master {master!r}, which is not one of {master_forms}",
-    next_run="fails again until the connection is corrected",
-    fix="airflow connections delete {conn_id}; airflow connections add {conn_id} --conn-type spark --conn-host "
-    "'local[*]'",
+    next_run=_UNTIL_CONNECTION,
+    fix=_RENEW_CONNECTION,
 )
 
 SPARK_CONNECTION_EXTRA = Condition(
     "SPARK_CONNECTION_MALFORMED",
     UsageError,
     "the extra of connection {conn_id!r} is not a JSON object",
-    next_run="fails again until the connection is corrected",
-    fix="airflow connections delete {conn_id}; airflow connections add {conn_id} --conn-type spark --conn-host "
-    "'local[*]'",
+    next_run=_UNTIL_CONNECTION,
+    fix=_RENEW_CONNECTION,
 )
 
 SPARK_DEPLOY_MODE = Condition(
@@ -403,16 +411,15 @@ SPARK_DEPLOY_MODE = Condition(
     UsageError,
     "connection {conn_id!r} asks for deploy-mode {deploymode!r}; only client is possible, because a driver elsewhere "
     "would outlive a killed task (and a standalone cluster runs no Python driver at all)",
-    next_run="fails again until the connection is corrected",
-    fix="airflow connections delete {conn_id}; airflow connections add {conn_id} --conn-type spark --conn-host "
-    "'local[*]'",
+    next_run=_UNTIL_CONNECTION,
+    fix=_RENEW_CONNECTION,
 )
 
 TRIGGER_FORM_REFUSED = Condition(
     "TRIGGER_FORM_REFUSED",
     UsageError,
-    "{message}",
-    next_run="is unaffected; nothing was read",
+    "the conf of this run cannot be used: {fault}",
+    next_run="is not affected; nothing was read",
     fix='trigger again with {{}} or {{"accept_loss": "<reason>"}} as conf',
 )
 
@@ -467,25 +474,45 @@ PYTHON_TASK_KILLED = Condition(
 NOT_READABLE = Condition(
     "NOT_READABLE",
     TryAgainError,
-    "{what}",
+    "user {user} may not read {path}{ownership}",
     next_run="finishes what this run had begun; nothing is lost",
-    fix="{fix}, then run the same command again",
+    fix="{command}, then run the same command again",
 )
 
 NOT_WRITABLE = Condition(
     "NOT_WRITABLE",
     TryAgainError,
-    "{what}",
+    "user {user} may not write to {path}{ownership}",
     next_run="finishes what this run had begun; nothing is lost",
-    fix="{fix}, then run the same command again",
+    fix="{command}, then run the same command again",
 )
+
+FILE_SYSTEM_READ_ONLY = Condition(
+    "NOT_WRITABLE",
+    TryAgainError,
+    "the file system that holds {path} is read-only",
+    next_run="finishes what this run had begun; nothing is lost",
+    fix="mount it writable (findmnt -T {quoted_path} names it), then run the same command again",
+)
+
+_LEASE_FREE = "starts as soon as the lease is free; a holder that died is replaced without a person"
 
 LEASE_HELD = Condition(
     "LEASE_HELD",
     TryAgainError,
-    "{holder}; {ends}",
-    next_run="starts as soon as the lease is free; a holder that died is replaced without a person",
-    fix="{fix}",
+    "pipeline {pipeline} is locked by {holder}, since {since}; its lease expires in {seconds:.0f} s unless it is "
+    "renewed",
+    next_run=_LEASE_FREE,
+    fix="wait for run {run_id} to end, or stop it; then run again",
+)
+
+LEASE_PARKED = Condition(
+    "LEASE_HELD",
+    TryAgainError,
+    "pipeline {pipeline} waits for the next step of {holder}, since {since}; its lease is kept for it for another "
+    "{seconds:.0f} s",
+    next_run=_LEASE_FREE,
+    fix="let run {run_id} go on, or run again after {seconds:.0f} s",
 )
 
 LEASE_LOST = Condition(
@@ -773,11 +800,23 @@ SOCKET_AWAY = Condition(
 
 # Checkpoint, staging and table agree
 
+_UNTIL_FIXED = "fails again until this is fixed; nothing was read or written"
+_REPAIR_CHECKPOINT = (
+    "or `tidegate repair {name}`: a new checkpoint that starts exactly where the table's log ends; `tidegate repair "
+    "{name} --dry-run` shows the choices"
+)
+_RESTORE_CHECKPOINT = f"restore it from the same time as the table, {_REPAIR_CHECKPOINT}"
+_RESTORE_STATE = f"restore the state folder from the same time as the table, {_REPAIR_CHECKPOINT}"
+_RESTORE_STAGING = (
+    "restore the state folder, or `tidegate repair {name}`: what the table lacks is read again from the source; "
+    "`tidegate repair {name} --dry-run` shows the choices"
+)
+
 TABLE_GONE = Condition(
     "TABLE_GONE",
     DisagreementError,
     "the table was at version {version} and is gone",
-    next_run="fails again until this is fixed; nothing was read or written",
+    next_run=_UNTIL_FIXED,
     fix="restore the table folder and run again, or `tidegate repair {name}`: a new table, for which everything is "
     "read again; `tidegate repair {name} --dry-run` shows the choices",
 )
@@ -786,7 +825,7 @@ STATE_GONE = Condition(
     "STATE_GONE",
     DisagreementError,
     "the table exists (version {version}), but there is no record of what was read for it",
-    next_run="fails again until this is fixed; nothing was read or written",
+    next_run=_UNTIL_FIXED,
     fix="restore the pipeline's state folder and run again, or {way_on}",
 )
 
@@ -795,7 +834,7 @@ TABLE_BEHIND = Condition(
     DisagreementError,
     "the table is at version {version}, batch {batch_id}; the last publish was version {published_version}, batch "
     "{published_batch_id}: an older copy was restored",
-    next_run="fails again until this is fixed; nothing was read or written",
+    next_run=_UNTIL_FIXED,
     fix="restore the newer copy, or `tidegate repair {name}`: what this copy lacks is read again from the source; "
     "`tidegate repair {name} --dry-run` shows the choices",
 )
@@ -804,7 +843,7 @@ PARTITION_BY_CHANGED = Condition(
     "PARTITION_BY_CHANGED",
     DisagreementError,
     "the table is partitioned by {has}, the spec says {wanted}",
-    next_run="fails again until this is fixed; nothing was read or written",
+    next_run=_UNTIL_FIXED,
     fix="take the change back, or `tidegate repair {name} --rebuild`: a new table from all that the sources still "
     "have; the old one is kept as a backup (`tidegate repair {name} --rebuild --dry-run` shows what that reads)",
 )
@@ -813,7 +852,7 @@ TABLE_REPLACED = Condition(
     "TABLE_REPLACED",
     DisagreementError,
     "another table is in its place (id {table_id}, was {published_table_id})",
-    next_run="fails again until this is fixed; nothing was read or written",
+    next_run=_UNTIL_FIXED,
     fix="bring back the table, or `tidegate repair {name}`: go on from where this table's log ends; `tidegate repair "
     "{name} --dry-run` shows the choices",
 )
@@ -823,9 +862,8 @@ CHECKPOINT_OF_RETIRED_QUERY = Condition(
     DisagreementError,
     "query {living} of this checkpoint ended with a repair or an accepted loss: a repair was interrupted, or the "
     "checkpoint of the query that followed is gone",
-    next_run="fails again until this is fixed; nothing was read or written",
-    fix="restore the state folder from the same time as the table, or `tidegate repair {name}`: a new checkpoint "
-    "that starts exactly where the table's log ends; `tidegate repair {name} --dry-run` shows the choices",
+    next_run=_UNTIL_FIXED,
+    fix=_RESTORE_STATE,
 )
 
 STATE_BEHIND = Condition(
@@ -833,7 +871,7 @@ STATE_BEHIND = Condition(
     DisagreementError,
     "the table, at version {version}, holds {found}, which the state folder does not know: an older copy of the "
     "state folder was restored",
-    next_run="fails again until this is fixed; nothing was read or written",
+    next_run=_UNTIL_FIXED,
     fix="restore the state folder from the same time as the table, or {way_on}",
 )
 
@@ -841,36 +879,32 @@ CHECKPOINT_TORN = Condition(
     "CHECKPOINT_TORN",
     DisagreementError,
     "the checkpoint is not whole: {faults}",
-    next_run="fails again until this is fixed; nothing was read or written",
-    fix="restore it from the same time as the table, or `tidegate repair {name}`: a new checkpoint that starts "
-    "exactly where the table's log ends; `tidegate repair {name} --dry-run` shows the choices",
+    next_run=_UNTIL_FIXED,
+    fix=_RESTORE_CHECKPOINT,
 )
 
 CHECKPOINT_GONE = Condition(
     "CHECKPOINT_GONE",
     DisagreementError,
     "the checkpoint of query {query_id} is gone",
-    next_run="fails again until this is fixed; nothing was read or written",
-    fix="restore it from the same time as the table, or `tidegate repair {name}`: a new checkpoint that starts "
-    "exactly where the table's log ends; `tidegate repair {name} --dry-run` shows the choices",
+    next_run=_UNTIL_FIXED,
+    fix=_RESTORE_CHECKPOINT,
 )
 
 BIRTH_GONE = Condition(
     "BIRTH_GONE",
     DisagreementError,
     "there is a checkpoint, but its birth record is gone",
-    next_run="fails again until this is fixed; nothing was read or written",
-    fix="restore it from the same time as the table, or `tidegate repair {name}`: a new checkpoint that starts "
-    "exactly where the table's log ends; `tidegate repair {name} --dry-run` shows the choices",
+    next_run=_UNTIL_FIXED,
+    fix=_RESTORE_CHECKPOINT,
 )
 
 CHECKPOINT_REPLACED = Condition(
     "CHECKPOINT_REPLACED",
     DisagreementError,
     "the checkpoint belongs to query {query_id}; this pipeline's is {own_query_id}",
-    next_run="fails again until this is fixed; nothing was read or written",
-    fix="restore it from the same time as the table, or `tidegate repair {name}`: a new checkpoint that starts "
-    "exactly where the table's log ends; `tidegate repair {name} --dry-run` shows the choices",
+    next_run=_UNTIL_FIXED,
+    fix=_RESTORE_CHECKPOINT,
 )
 
 CHECKPOINT_BEHIND = Condition(
@@ -878,52 +912,47 @@ CHECKPOINT_BEHIND = Condition(
     DisagreementError,
     "the checkpoint ends at batch {last_offset}, but batch {newest} was staged or published: an older copy was "
     "restored",
-    next_run="fails again until this is fixed; nothing was read or written",
-    fix="restore it from the same time as the table, or `tidegate repair {name}`: a new checkpoint that starts "
-    "exactly where the table's log ends; `tidegate repair {name} --dry-run` shows the choices",
+    next_run=_UNTIL_FIXED,
+    fix=_RESTORE_CHECKPOINT,
 )
 
 STAGING_GONE = Condition(
     "STAGING_GONE",
     DisagreementError,
     "batches {gone} are complete in the checkpoint, but neither staged nor published",
-    next_run="fails again until this is fixed; nothing was read or written",
-    fix="restore the state folder, or `tidegate repair {name}`: what the table lacks is read again from the source; "
-    "`tidegate repair {name} --dry-run` shows the choices",
+    next_run=_UNTIL_FIXED,
+    fix=_RESTORE_STAGING,
 )
 
 STAGED_FILES_GONE = Condition(
     "STAGED_FILES_GONE",
     DisagreementError,
     "{number} staged files are gone, first {example}",
-    next_run="fails again until this is fixed; nothing was read or written",
-    fix="restore the state folder, or `tidegate repair {name}`: what the table lacks is read again from the source; "
-    "`tidegate repair {name} --dry-run` shows the choices",
+    next_run=_UNTIL_FIXED,
+    fix=_RESTORE_STAGING,
 )
 
 MANIFESTS_DAMAGED = Condition(
     "STAGED_FILE_DAMAGED",
     DisagreementError,
     "{number} staged files do not have the size that was written, first {example}",
-    next_run="fails again until this is fixed; nothing was read or written",
-    fix="restore the state folder, or `tidegate repair {name}`: what the table lacks is read again from the source; "
-    "`tidegate repair {name} --dry-run` shows the choices",
+    next_run=_UNTIL_FIXED,
+    fix=_RESTORE_STAGING,
 )
 
 CHECKPOINT_DIVERGED = Condition(
     "CHECKPOINT_DIVERGED",
     DisagreementError,
     "the checkpoint was edited, or its files were exchanged: {faults}{more}",
-    next_run="fails again until this is fixed; nothing was read or written",
-    fix="restore the state folder from the same time as the table, or `tidegate repair {name}`: a new checkpoint "
-    "that starts exactly where the table's log ends; `tidegate repair {name} --dry-run` shows the choices",
+    next_run=_UNTIL_FIXED,
+    fix=_RESTORE_STATE,
 )
 
 PROJECT_MOVED = Condition(
     "PROJECT_MOVED",
     DisagreementError,
-    "the checkpoint was made in {state_folder} and holds paths of that folder; it is now in {state_folder_2}",
-    next_run="fails again until this is fixed; nothing was read or written",
+    "the checkpoint was made in {made_in} and holds paths of that folder; it is now in {found_in}",
+    next_run=_UNTIL_FIXED,
     fix="move the project back, or `tidegate repair {name}`: a new checkpoint here, where the table's log ends; "
     "`tidegate repair {name} --dry-run` shows the choices",
 )
@@ -932,7 +961,7 @@ SPEC_CHANGED = Condition(
     "SPEC_CHANGED",
     DisagreementError,
     "the spec was changed under an existing checkpoint: {changes}",
-    next_run="fails again until this is fixed; nothing was read or written",
+    next_run=_UNTIL_FIXED,
     fix="take the change back, or `tidegate repair {name}`: a new checkpoint for the new spec; `tidegate repair "
     "{name} --dry-run` shows the choices",
 )
@@ -942,7 +971,7 @@ FOREIGN_TABLE = Condition(
     DisagreementError,
     "the folder of the table holds parquet files that no run of this pipeline wrote, for example "
     "{first_foreign_file}, and no _delta_log: its readers would see their rows among the new ones",
-    next_run="fails again until this is fixed; nothing was read or written",
+    next_run=_UNTIL_FIXED,
     fix="move them away (mv {quoted_table_folder} {quoted_path}), or give the pipeline another name or the project "
     "another warehouse; then run again",
 )
@@ -950,7 +979,7 @@ FOREIGN_TABLE = Condition(
 FILES_CHANGED = Condition(
     "FILES_CHANGED",
     SourceLostError,
-    "{fail}",
+    "{files} changed after being read: {changes}",
     next_run="fails again, and reads nothing, until the change is acknowledged",
     fix='send what is missing under a new name, then: tidegate acknowledge {pipeline} --reason "..."',
 )
@@ -986,7 +1015,7 @@ LOSS_IN_BATCH = Condition(
     DisagreementError,
     "batch {batch_id} is staged, but Spark had not committed its state yet, and records that it is computed from are "
     "gone: {loss}",
-    next_run="fails again until this is fixed; nothing was read or written",
+    next_run=_UNTIL_FIXED,
     fix='{choices}; after a rebuild `tidegate run {name} --accept-loss "reason"` goes on without the lost records',
 )
 
@@ -1037,7 +1066,7 @@ STATE_CHANGED = Condition(
     "STATE_CHANGED",
     DisagreementError,
     "the transform was changed in a way that makes the state kept so far give wrong results: {change}{spelling_hint}",
-    next_run="fails again until this is fixed; nothing was read or written",
+    next_run=_UNTIL_FIXED,
     fix="take the change back, or `tidegate repair {name} --rebuild`: a new table from all that the sources still "
     "have; `tidegate repair {name} --rebuild --dry-run` shows what that is",
 )
@@ -1160,12 +1189,36 @@ FILE_CHANGING = Condition(
     fix="let writers finish first: write under a hidden or .tmp name, then rename, or set `settle:`",
 )
 
-TRANSFORM_COLUMNS = Condition(
+TRANSFORM_COLUMNS_MISSING = Condition(
     "TRANSFORM_FAILED",
     UsageError,
-    "the transform's rows have {fault}: {refused} (columns: {columns})",
+    "the transform's rows lack columns that partition_by or keys name: {refused} (columns: {columns})",
     next_run="fails again until this is fixed; nothing was read",
-    fix="{fix}",
+    fix="add them in the transform, or correct `table:`",
+)
+
+TRANSFORM_COLUMNS_TWICE = Condition(
+    "TRANSFORM_FAILED",
+    UsageError,
+    "the transform's rows have two columns with one name: {refused} (columns: {columns})",
+    next_run="fails again until this is fixed; nothing was read",
+    fix="rename one of them",
+)
+
+TRANSFORM_COLUMNS_RESERVED = Condition(
+    "TRANSFORM_FAILED",
+    UsageError,
+    "the transform's rows have columns whose names tidegate reserves for its own: {refused} (columns: {columns})",
+    next_run="fails again until this is fixed; nothing was read",
+    fix="rename them: their names must not begin with {reserved}",
+)
+
+TRANSFORM_COLUMNS_WITHOUT_TYPE = Condition(
+    "TRANSFORM_FAILED",
+    UsageError,
+    "the transform's rows have columns without a type: {refused} (columns: {columns})",
+    next_run="fails again until this is fixed; nothing was read",
+    fix="cast them, e.g. lit(None).cast('string')",
 )
 
 ROW_ERRORS_WITH_STATE = Condition(
@@ -1213,7 +1266,14 @@ SCHEMA_DRIFT = Condition(
 NO_STATE = Condition(
     "NO_STATE",
     UsageError,
-    "{why}",
+    "the query of {name} does not keep state",
+    fix="tidegate status {name}",
+)
+
+NO_STATE_YET = Condition(
+    "NO_STATE",
+    UsageError,
+    "no run of {name} has written any state yet",
     fix="tidegate status {name}",
 )
 
@@ -1246,7 +1306,7 @@ STATIC_CHANGING = Condition(
 INGEST_FAILED = Condition(
     "INGEST_FAILED",
     DefectError,
-    "{error}",
+    "the Spark driver failed: {error}",
     next_run="reads the same batch again; nothing is lost",
     fix="the Spark log above has the whole trace; correct the cause, or report it, then run again",
 )
@@ -1360,12 +1420,40 @@ EXECUTOR_LOST = Condition(
     fix="look for what ends them in the workers' logs (memory: spark.executor.memory), then run again",
 )
 
-TRANSFORM_FAILED_ON_ROW = Condition(
+_SAME_BATCH = "reads the same batch again and fails until this is fixed; nothing is lost"
+_CORRECT_TRANSFORM = "correct the transform, then `tidegate run {name}`"
+
+PYTHON_FAILED_ON_ROW = Condition(
     "TRANSFORM_FAILED",
     UsageError,
-    "{fault}",
-    next_run="reads the same batch again and fails until this is fixed; nothing is lost",
-    fix="correct the transform, then `tidegate run {name}`",
+    "Python code of the transform failed on a row: {error}",
+    next_run=_SAME_BATCH,
+    fix=_CORRECT_TRANSFORM,
+)
+
+TRANSFORM_RAISED_ON_ROW = Condition(
+    "TRANSFORM_FAILED",
+    UsageError,
+    "the transform raised an error for a row: {error}",
+    next_run=_SAME_BATCH,
+    fix=_CORRECT_TRANSFORM,
+)
+
+TRANSFORM_MAKES_BROKEN_TEXT = Condition(
+    "TRANSFORM_FAILED",
+    UsageError,
+    "the transform makes text that other readers of the table cannot decode: {error}",
+    next_run=_SAME_BATCH,
+    fix=_CORRECT_TRANSFORM,
+)
+
+ROW_DOES_NOT_FIT_TRANSFORM = Condition(
+    "TRANSFORM_FAILED",
+    UsageError,
+    "a row does not fit the transform: {error}",
+    next_run=_SAME_BATCH,
+    fix="let the transform give null for such a value (try_cast, try_to_timestamp, try_divide) and a rule quarantine "
+    "its row (docs/how-to/your-own-data.md), then `tidegate run {name}`",
 )
 
 YARN_CONF_MISSING = Condition(
@@ -1396,7 +1484,15 @@ APPLICATION_ENDED_BY_MASTER = Condition(
 MASTER_AWAY = Condition(
     "MASTER_AWAY",
     TryAgainError,
-    "{fault}",
+    "the Spark master does not answer: {failures}",
+    next_run="takes the same records; nothing was read",
+    fix="bring the master back, or correct its address, then `tidegate run {name}`",
+)
+
+MASTER_SILENT = Condition(
+    "MASTER_AWAY",
+    TryAgainError,
+    "{url} takes connections, but does not answer as a master of Spark {version}: it hangs, or is of another version",
     next_run="takes the same records; nothing was read",
     fix="bring the master back, or correct its address, then `tidegate run {name}`",
 )
@@ -1497,12 +1593,17 @@ RESULTS_DO_NOT_FIT = Condition(
     next_run="checks the same increment again",
 )
 
+_READ_AGAIN = (
+    "to have its records read again, send a corrected copy under a new name; or see with `tidegate repair {name} "
+    "--rebuild --dry-run` what a new table from all that the sources still have would read"
+)
+
 DECIDED_ALREADY = Condition(
     "DECIDED_ALREADY",
     UsageError,
     "{who} already decided to {decision} it at {at}, and that was done",
     next_run="is not affected",
-    fix="{fix}",
+    fix=_READ_AGAIN,
 )
 
 NOTHING_HELD = Condition(
@@ -1513,13 +1614,25 @@ NOTHING_HELD = Condition(
     fix="tidegate status {name} shows what is held",
 )
 
+_RUN_OVER = (
+    "run {run_id} of {name} is not held but {outcome}: {read} read, {published} published, {quarantined:,} in "
+    "quarantine; there is nothing to decide"
+)
+
 NOT_HELD_ANY_MORE = Condition(
     "NOT_HELD",
     UsageError,
-    "run {run_id} of {name} is not held but {outcome}: {read} read, {published} published, {aside:,} in quarantine; "
-    "there is nothing to decide",
+    _RUN_OVER,
     next_run="is not affected",
-    fix="{fix}",
+    fix=_READ_AGAIN,
+)
+
+NEVER_HELD = Condition(
+    "NOT_HELD",
+    UsageError,
+    _RUN_OVER,
+    next_run="is not affected",
+    fix="tidegate status {name}",
 )
 
 DECISION_PENDING = Condition(
@@ -1541,7 +1654,7 @@ PUBLISH_DOES_NOT_FIT = Condition(
 RUN_UNBALANCED = Condition(
     "UNBALANCED",
     DefectError,
-    "{faults}",
+    "the counts of this run do not balance: {faults}",
     next_run="does not publish what does not balance",
     fix="report it with this run's report",
 )
@@ -1597,12 +1710,23 @@ TABLE_PATH = Condition(
     fix="rename the folder, or set another one in tidegate.yaml (warehouse, quarantine)",
 )
 
+_LOG_UNREADABLE = "fails again before anything is read or written, unless it can restore the file itself"
+
 TABLE_LOG_UNREADABLE = Condition(
     "TABLE_LOG_UNREADABLE",
     DisagreementError,
     "the log of the table cannot be read: {error}{named}",
-    next_run="fails again before anything is read or written, unless it can restore the file itself",
-    fix="{fix}",
+    next_run=_LOG_UNREADABLE,
+    fix="restore the folder from a backup made with the parquet files beside it",
+)
+
+TABLE_LOG_TORN = Condition(
+    "TABLE_LOG_UNREADABLE",
+    DisagreementError,
+    "the log of the table cannot be read: {error}; its newest version is torn: {commit}",
+    next_run=_LOG_UNREADABLE,
+    fix="tidegate run {name}, which writes it again if a publish was interrupted there; otherwise move it away (mv "
+    "{quoted_commit} {quoted_commit}.torn), then tidegate repair {name}: what it held is read again",
 )
 
 VERSION_GONE = Condition(

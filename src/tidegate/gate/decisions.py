@@ -66,7 +66,7 @@ def find_held(paths: PipelinePaths, facts: Facts, name: str, run_id: str) -> Sto
         return verdict
     report = load_report(paths, run_id)
     if report is not None and report.outcome in FINAL_OUTCOMES and report.decision and report.published_by is None:
-        raise _decided_already(name, run_id, report.decision, _how_to_read_again(name))
+        raise _decided_already(name, run_id, report.decision)
     raise not_held(name, run_id, report)
 
 
@@ -77,24 +77,16 @@ def check_decided(context: RunContext, ruling: Ruling) -> None:
     if not before or report.published_by is not None:
         raise not_held(name, report.run_id, report)
     if before["decision"] != ruling:
-        raise _decided_already(name, report.run_id, before, f"tidegate status {name}")
+        raise _decided_already(name, report.run_id, before)
 
 
-def _decided_already(name: str, run_id: str, before: Mapping[str, Any], fix: str) -> UsageError:
+def _decided_already(name: str, run_id: str, before: Mapping[str, Any]) -> UsageError:
     return catalogue.DECIDED_ALREADY(
         where=f"run {run_id} of pipeline {name}",
         who=before["who"],
         decision=before["decision"],
         at=before["at"],
-        fix=fix,
-    )
-
-
-def _how_to_read_again(name: str) -> str:
-    """What leads to having the records of a run that is over read again."""
-    return (
-        "to have its records read again: send a corrected copy under a new name; or see what `tidegate repair "
-        f"{name} --rebuild --dry-run` says of a new table from all that the sources still have"
+        name=name,
     )
 
 
@@ -104,18 +96,16 @@ def not_held(name: str, run_id: str, report: RunReport | None) -> UsageError:
     if report is None or report.outcome in (None, "held"):
         return catalogue.NOTHING_HELD(where=f"pipeline {name}", name=name, run_id=run_id)
     rows = report.rows
-    aside = rows["malformed"] + rows["late"] + rows["rejected"]
-    is_settled = report.outcome in ("published", "discarded")
-    fix = _how_to_read_again(name) if is_settled else f"tidegate status {name}"
-    return catalogue.NOT_HELD_ANY_MORE(
+    is_over = report.outcome in ("published", "discarded")
+    entry = catalogue.NOT_HELD_ANY_MORE if is_over else catalogue.NEVER_HELD
+    return entry(
         where=f"run {run_id} of pipeline {name}",
         run_id=run_id,
         name=name,
         outcome=report.outcome.replace("_", " "),
         read=count_of(rows["read"], "record"),
         published=count_of(rows["published"], "row"),
-        aside=aside,
-        fix=fix,
+        quarantined=rows["malformed"] + rows["late"] + rows["rejected"],
     )
 
 

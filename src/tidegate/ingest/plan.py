@@ -147,16 +147,17 @@ def transformed_rows(
     twice = sorted({name for name in names if names.count(name) > 1})
     void = [field.name for field in out.schema.fields if field.dataType.typeName() == "void"]
     missing = [column for column in (*spec.table.partition_by, *spec.table.keys) if column.lower() not in names]
-    for bad, what, fix in (
-        (twice, "two columns with one name", "rename one of them"),
-        (ours, f"columns that begin with {PROVENANCE}, as tidegate's own do", "rename them"),
-        (void, "columns without a type", "cast them, e.g. lit(None).cast('string')"),
-        (missing, "no column that partition_by or keys names", "add it in the transform, or correct `table:`"),
-    ):
-        if bad:
-            raise catalogue.TRANSFORM_COLUMNS(
-                where=str(where), fault=what, refused=", ".join(bad), columns=", ".join(out.columns), fix=fix
-            )
+    columns = ", ".join(out.columns)
+    if twice:
+        raise catalogue.TRANSFORM_COLUMNS_TWICE(where=str(where), refused=", ".join(twice), columns=columns)
+    if ours:
+        raise catalogue.TRANSFORM_COLUMNS_RESERVED(
+            where=str(where), refused=", ".join(ours), columns=columns, reserved=PROVENANCE
+        )
+    if void:
+        raise catalogue.TRANSFORM_COLUMNS_WITHOUT_TYPE(where=str(where), refused=", ".join(void), columns=columns)
+    if missing:
+        raise catalogue.TRANSFORM_COLUMNS_MISSING(where=str(where), refused=", ".join(missing), columns=columns)
     return _refuse_broken_text(out) if any(_holds_bytes(frame.schema) for frame in visible.values()) else out
 
 

@@ -34,13 +34,9 @@ def read_state(
     paths = project.paths(name)
     checkpoint, birth = read_checkpoint(paths.checkpoint), read_birth(paths)
     if birth is None or not birth.keeps_state or checkpoint.last_commit is None:
-        raise catalogue.NO_STATE(
-            where=str(paths.checkpoint),
-            why=f"the query of {name} keeps no state"
-            if birth is not None and birth.state == []
-            else "no run has made any",
-            name=name,
-        )
+        stateless = birth is not None and birth.state == []
+        entry = catalogue.NO_STATE if stateless else catalogue.NO_STATE_YET
+        raise entry(where=str(paths.checkpoint), name=name)
     session = spark if spark is not None else _session()
     _ = session.streams.active  # the reader needs the coordinator of state stores, which only this brings up
     value: dict[str, Any] = {"pipeline": name, "batch": checkpoint.last_commit, "operators": []}

@@ -207,7 +207,10 @@ def _tell_changed(paths: PipelinePaths, spec: PipelineSpec, coming: _Coming) -> 
         coming.errors.append(refused)
     elif coming.changed:
         acknowledge = f"tidegate acknowledge {spec.name} --reason '...'"
-        coming.notes.append(f"{describe_changed(coming.changed)}; when that is known: {acknowledge}")
+        files = count_of(len(coming.changed), "file")
+        coming.notes.append(
+            f"{files} changed after being read: {describe_changed(coming.changed)}; to accept this: {acknowledge}"
+        )
 
 
 def _describe_starts(spec: PipelineSpec, pending: Pending) -> list[str]:

@@ -178,8 +178,8 @@ def _check_spec(facts: Facts, name: str) -> None:
         raise catalogue.PROJECT_MOVED(
             where=f"pipeline {name}",
             name=name,
-            state_folder=facts.birth.state_folder,
-            state_folder_2=facts.state_folder,
+            made_in=facts.birth.state_folder,
+            found_in=facts.state_folder,
         )
     then, now = dict(facts.birth.fingerprint), dict(facts.fingerprint)
     if facts.checkpoint.in_flight is None:

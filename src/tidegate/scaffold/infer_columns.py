@@ -46,7 +46,6 @@ FORMATS = {
 _LINES_AT_MOST = 10_000
 _LONGEST_INTEGER = 40
 _NOTES_AT_MOST = 10
-_BY_HAND = "write the source by hand: docs/how-to/kafka.md"
 
 
 def choose_format(file: Path) -> str:
@@ -79,10 +78,10 @@ def infer_columns(file: Path, kind: str) -> Inferred:
         else:
             found = _infer_columnar(file, kind)
         if not found.columns:
-            raise _cannot(file.name, str(file), kind, "it has no columns")
+            raise _cannot_infer(file, kind, "it has no columns")
         return found
     except (OSError, EOFError, UnreadableSample, pa.ArrowException, DdlError, avro_file.NotAvro) as error:
-        raise _cannot(file.name, str(file), kind, str(error).partition("\n")[0]) from error
+        raise _cannot_infer(file, kind, str(error).partition("\n")[0]) from error
 
 
 def infer_record_columns(values: Sequence[bytes], place: str) -> tuple[Inferred, int]:
@@ -92,27 +91,23 @@ def infer_record_columns(values: Sequence[bytes], place: str) -> tuple[Inferred,
     """
     objects = [one for value in values if isinstance(one := _parse_json(value), dict)]
     if not objects:
-        raise _cannot(place, place, "json", f"none of {len(values)} records is a JSON object", _BY_HAND)
+        raise catalogue.CANNOT_INFER_TOPIC(
+            where=place, topic=place, why=f"none of {len(values)} records is a JSON object"
+        )
     try:
         found = _infer_objects(objects)
         if not found.columns:
-            raise _cannot(place, place, "json", "no record has a field", _BY_HAND)
+            raise catalogue.CANNOT_INFER_TOPIC(where=place, topic=place, why="no record has a field")
         return found, len(objects)
     except (UnreadableSample, DdlError) as error:
-        raise _cannot(place, place, "json", str(error), _BY_HAND) from error
+        raise catalogue.CANNOT_INFER_TOPIC(where=place, topic=place, why=error) from error
 
 
-def _cannot(name: str, place: str, kind: str, why: str, fix: str | None = None) -> UsageError:
+def _cannot_infer(file: Path, kind: str, why: str) -> UsageError:
     by_hand = f"tidegate new NAME --bare --format {kind}, and write path and columns in jobs/NAME/pipeline.yaml"
     if kind == "xml":
         by_hand = "tidegate new NAME --bare, then format: xml, options: {rowTag: ...} and schema: docs/how-to/files.md"
-    return catalogue.CANNOT_INFER(
-        where=place,
-        name=name,
-        kind=kind,
-        why=why,
-        fix=fix or f"name the right --format, or write the schema by hand: {by_hand}",
-    )
+    return catalogue.CANNOT_INFER(where=str(file), name=file.name, kind=kind, why=why, by_hand=by_hand)
 
 
 def _show(columns: list[Column]) -> str:

@@ -67,19 +67,21 @@ def not_permitted(paths: Sequence[Path | str], state: Path | None = None) -> Try
             break
     user = _find_user(os.geteuid())
     if mode == os.W_OK and os.statvfs(refused).f_flag & os.ST_RDONLY:
-        what, fix = f"the file system that holds {refused} is read-only", "mount it writable (findmnt -T "
-        fix += f"{shlex.quote(str(refused))} names it)"
-    else:
-        what = f"user {user} may not {'write to' if mode == os.W_OK else 'read'} {refused}"
-        owner = refused.stat().st_uid
-        own = owner == os.geteuid()
-        if not own and state is not None and refused.is_relative_to(state):
-            what += f", which belongs to {_find_user(owner)}; all of {state} must belong to {user}"
-            refused = state
-        quoted = shlex.quote(str(refused))
-        fix = f"chmod -R u+rwX {quoted}" if own else f"sudo chown -R {user} {quoted}"
+        return catalogue.FILE_SYSTEM_READ_ONLY(where=str(refused), path=refused, quoted_path=shlex.quote(str(refused)))
+    owner, folder, ownership = refused.stat().st_uid, refused, ""
+    own = owner == os.geteuid()
+    if not own and state is not None and refused.is_relative_to(state):
+        ownership = f", which belongs to {_find_user(owner)}; all of {state} must belong to {user}"
+        folder = state
+    quoted = shlex.quote(str(folder))
     entry = catalogue.NOT_WRITABLE if mode == os.W_OK else catalogue.NOT_READABLE
-    return entry(where=str(refused), what=what, fix=fix)
+    return entry(
+        where=str(folder),
+        user=user,
+        path=refused,
+        ownership=ownership,
+        command=f"chmod -R u+rwX {quoted}" if own else f"sudo chown -R {user} {quoted}",
+    )
 
 
 def _find_existing(path: Path) -> Path:

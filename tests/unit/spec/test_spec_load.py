@@ -539,7 +539,8 @@ def test_no_such_pipeline(tmp_path):
     assert list_pipelines(project) == ["orders"]
     with pytest.raises(UsageError, match="there is no pipeline 'order'; there are: orders") as caught:
         load_pipeline(project, "order")
-    assert (caught.value.code, caught.value.fix) == ("NO_SUCH_PIPELINE", "write orders, or make it: tidegate new order")
+    assert caught.value.code == "NO_SUCH_PIPELINE"
+    assert caught.value.fix == "write orders, or create it: tidegate new order"
 
 
 def test_a_secret_is_never_shown(tmp_path):

@@ -44,14 +44,13 @@ def _change(
 
 
 def describe_changed(changed: Sequence[Mapping[str, Any]]) -> str:
-    """The changes in a sentence: how many, and the first of them with what was not read."""
-    told = "; ".join(
+    """The first of the changes, each with what was not read, and how many more there are."""
+    listed = "; ".join(
         f"{one['path']} {one['how']} ({count_of(one['unread_bytes'], 'byte')} not read)"
         for one in changed[:_NAMED_AT_MOST]
     )
     more = f"; and {len(changed) - _NAMED_AT_MOST} more" if len(changed) > _NAMED_AT_MOST else ""
-    files = count_of(len(changed), "file")
-    return f"{files} changed after being read: {told}{more}"
+    return f"{listed}{more}"
 
 
 def changed_error(
@@ -62,5 +61,8 @@ def changed_error(
     if not fail:
         return None
     return catalogue.FILES_CHANGED(
-        where=f"{paths.spec}: sources.{fail[0]['source']}.on_change", fail=describe_changed(fail), pipeline=spec.name
+        where=f"{paths.spec}: sources.{fail[0]['source']}.on_change",
+        files=count_of(len(fail), "file"),
+        changes=describe_changed(fail),
+        pipeline=spec.name,
     )

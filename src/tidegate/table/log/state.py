@@ -213,18 +213,17 @@ def _unreadable(table_path: Path, error: Exception) -> DisagreementError:
     """What is known about a log that cannot be read. Only its newest version can be done without: what it held is then
     read again from the source."""
     torn, versions = torn_versions(table_path), list_versions(table_path)
-    named = f"; torn: {', '.join(commit_name(version) for version in torn)}" if torn else ""
-    fix = "restore the folder from a backup made with the parquet files beside it"
     if torn and torn == versions[-1:]:
-        file = shlex.quote(str(table_path / LOG_FOLDER / commit_name(torn[0])))
-        name = table_path.name
-        fix = (
-            f"tidegate run {name}, which makes it again when a publish was cut off there; else take it away "
-            f"(mv {file} {file}.torn), then tidegate repair {name}: what it held is read again"
+        commit = table_path / LOG_FOLDER / commit_name(torn[0])
+        return catalogue.TABLE_LOG_TORN(
+            where=str(table_path / LOG_FOLDER),
+            error=first_line(error),
+            commit=commit.name,
+            name=table_path.name,
+            quoted_commit=shlex.quote(str(commit)),
         )
-    return catalogue.TABLE_LOG_UNREADABLE(
-        where=str(table_path / LOG_FOLDER), error=first_line(error), named=named, fix=fix
-    )
+    named = f"; torn: {', '.join(commit_name(version) for version in torn)}" if torn else ""
+    return catalogue.TABLE_LOG_UNREADABLE(where=str(table_path / LOG_FOLDER), error=first_line(error), named=named)
 
 
 def first_line(error: Exception) -> str:
