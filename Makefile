@@ -42,7 +42,7 @@ lint: setup ## formatting, types, import rules
 unit: setup ## the tests that need no JVM, in seconds
 	@$(VENV_PYTHON) -m tools.check unit
 
-format: setup ## let ruff format and mend what it can
+format: setup ## let ruff format and fix what it can
 	@$(VENV_PYTHON) -m ruff check --quiet --fix-only . && $(VENV_PYTHON) -m ruff format --quiet .
 
 sweep: setup ## every test at every step and with more seeds (hours); `make test` takes a sample
@@ -57,14 +57,14 @@ bench: setup ## the benchmarks, with their table in docs/benchmarks.md
 matrix: setup ## the oldest and the newest versions that pyproject.toml allows: an environment of each, and chosen tests (an hour)
 	@$(VENV_PYTHON) -m tools.matrix $(ENDS)
 
-schemas: setup ## write the JSON Schemas of pipeline.yaml, tidegate.yaml and what --json prints anew
+schemas: setup ## write the JSON Schemas of pipeline.yaml, tidegate.yaml and of what --json prints
 	@$(VENV_PYTHON) -m tidegate.spec.json_schema
 	@$(VENV_PYTHON) -m tidegate.cli.outputs
 
-docs: setup ## write docs/reference anew from the code
+docs: setup ## write docs/reference from the code
 	@$(VENV_PYTHON) -m tools.docs
 
-lock: setup ## resolve requirements.lock, docker/requirements.lock and tools/jars.lock anew
+lock: setup ## resolve requirements.lock, docker/requirements.lock and tools/jars.lock again
 	@$(VENV_PYTHON) -m tools.setup --lock
 	@$(VENV_PYTHON) -m tools.jars lock
 

@@ -196,7 +196,7 @@ class ByHand:
         _put(checkpoint / "commits" / str(batch), 'v1\n{"nextBatchWatermarkMs":0}')
 
     def publish(self, context: RunContext) -> None:
-        """Audit and publish what is owed."""
+        """Audit and publish what is unpublished."""
         facts = recover_run(context)
         if not facts.owed:
             return

@@ -80,7 +80,7 @@ class Held:
     next_batch: int = 0
     arriving: list[list[dict[str, Any]]] = field(default_factory=list)
     drained: list[list[int]] = field(default_factory=list)
-    """What was owed when a run began to read."""
+    """What was pending when a run began to read."""
 
     def __post_init__(self) -> None:
         spec = _SPEC + ("" if self.mode == "append" else f"output_mode: {self.mode}\ntable: {{keys: [n]}}\n")
@@ -151,7 +151,7 @@ class Held:
         return report.outcome, report.rows["published"]
 
     def leftovers(self) -> list[str]:
-        """What should be empty when nothing is owed."""
+        """What should be empty when nothing is pending."""
         folders = ("staging", "manifests", "verdicts", "decisions", "intents")
         found = [
             path

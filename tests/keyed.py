@@ -80,7 +80,7 @@ class Keyed:
         return RunContext(Project(self.root, ProjectSpec()), self.spec, self.paths, lease, report)
 
     def run(self, run_id: str | None = None, holds: Callable[[], bool] = lambda: True) -> RunReport:
-        """Finish what was begun, then judge and publish what is owed; the report that is stored afterwards."""
+        """Finish what was begun, then judge and publish what is unpublished; the report that is stored afterwards."""
         run_id = run_id or f"run up to {self.next_batch - 1}"
         context = self.context(run_id, holds)
         facts = recover_run(context)

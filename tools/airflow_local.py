@@ -201,7 +201,7 @@ def _wait_until_healthy(airflow: Airflow) -> None:
     if not wait_until(lambda: not airflow.is_running() or airflow.is_healthy(), READY_TIMEOUT_SECONDS, 0.5):
         raise ToolError(
             f"Airflow was not healthy after {READY_TIMEOUT_SECONDS} s:\n{tail_log(airflow.log_path, 30)}",
-            f"read {airflow.log_path}; remove {airflow.home} to start anew",
+            f"read {airflow.log_path}; remove {airflow.home} to start afresh",
         )
     if not airflow.is_running():
         raise ToolError(

@@ -196,7 +196,7 @@ def _start_on(folder: Path, port: int, overrides: dict[str, str], tied: bool) ->
         if not broker.is_running():
             raise ToolError(
                 f"the Kafka broker ended at once:\n{tail_log(log_path)}",
-                f"read {log_path}; remove {folder} to start anew",
+                f"read {log_path}; remove {folder} to start afresh",
             )
     except BaseException:
         broker.kill()

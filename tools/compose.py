@@ -35,7 +35,7 @@ def check_engine() -> None:
         reason = (told.stderr.strip() or "no reason given").splitlines()[-1]
         raise ToolError(
             f"no Docker engine answers: {reason}",
-            "start it (systemctl start docker), or name the one to use in DOCKER_HOST",
+            "start it (systemctl start docker), or name another in DOCKER_HOST",
         )
 
 

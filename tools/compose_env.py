@@ -2,8 +2,8 @@
 
     python -m tools.compose_env
 
-Each secret is drawn anew. A file that is there keeps every line it has; only names that it lacks are added, as after an
-upgrade. Nobody but its owner may read it.
+Each secret is newly generated. A file that is there keeps every line it has; only names that it lacks are added, as
+after an upgrade. Nobody but its owner may read it.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def write_env(path: Path) -> list[str]:
 
 
 def read_env(path: Path) -> dict[str, str]:
-    """The names and values of an env file. Raises ToolError when others may read it, or a line is no setting."""
+    """The names and values of an env file. Raises ToolError when others may read it, or a line is not a setting."""
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & 0o077:
         raise ToolError(f"{path.name} holds secrets and others may read it (mode {mode:04o})", f"chmod 600 {path.name}")

@@ -2,7 +2,7 @@
 
     python -m tools.jars fetch [GROUP...]   fetch what is missing (default: kafka-source, kafka-broker)
     python -m tools.jars check [GROUP...]   verify what is there, fetch nothing
-    python -m tools.jars lock [GROUP...]    resolve groups (default: all) anew, write tools/jars.lock and the list of
+    python -m tools.jars lock [GROUP...]    resolve groups (default: all) again, write tools/jars.lock and the list of
                                             the Kafka source's jars that the package ships (for developers)
 
 The Ivy that ships with pyspark does the download, so Java is all that is needed. Every file is compared with the

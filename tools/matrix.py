@@ -4,7 +4,7 @@
 
 ``oldest`` has the versions of tools/oldest.txt, ``newest`` those of requirements.lock; both get the test tools of
 requirements.lock, and tidegate as a wheel. ``--python`` names another interpreter than 3.11 (3.12, 3.13). An
-environment is kept under .tools/matrix and made anew when its versions have changed, or with ``--fresh``. What is left
+environment is kept under .tools/matrix and made again when its versions have changed, or with ``--fresh``. What is left
 to the resolver is what the registry has today: this is a look now and then, not a part of `make test`.
 """
 
@@ -86,7 +86,7 @@ def install_wheel(python: Path) -> None:
     uv = str(Path(sys.executable).parent / "uv")
     command = [uv, "pip", "install", "--quiet", "--python", str(python), "--no-deps", "--reinstall", "--offline"]
     _run([*command, str(wheel)])
-    # The makers of the examples' data, which some tests use, are no part of the wheel.
+    # The makers of the examples' data, which some tests use, are not part of the wheel.
     site = next((python.parents[1] / "lib").glob("python3.*/site-packages")) / "tidegate" / "examples"
     shutil.rmtree(site, ignore_errors=True)
     shutil.copytree(REPO_ROOT / "src" / "tidegate" / "examples", site)
@@ -129,7 +129,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.matrix", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("ends", nargs="*", metavar="END", help="oldest or newest (default: both)")
     parser.add_argument("--python", default="python3.11", help="the interpreter (default: python3.11)")
-    parser.add_argument("--fresh", action="store_true", help="make the environments anew")
+    parser.add_argument("--fresh", action="store_true", help="make the environments again")
     options = parser.parse_args(arguments)
     if unknown := set(options.ends) - set(ENDS):
         raise ToolError(f"no such end: {', '.join(sorted(unknown))}", f"one of {', '.join(ENDS)}")

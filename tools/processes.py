@@ -48,7 +48,7 @@ def start_process(
 
 
 def read_start_ticks(pid: int) -> int | None:
-    """When ``pid`` started (clock ticks since boot): with the pid it names one process for ever. None: not running."""
+    """When ``pid`` started (clock ticks since boot): with the pid it identifies one process. None: not running."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     except (OSError, IndexError):

@@ -2,7 +2,7 @@
 
     python3.11 -m tools.setup           what `make setup` calls; a second call costs a moment
     python -m tools.setup --lock        resolve requirements.lock, docker/requirements.lock and tools/bootstrap.lock
-                                        anew (for developers)
+                                        again (for developers)
 
 Runs on the standard library alone. The steps: check Python, Java and disk space; make .venv; pip installs uv and
 setuptools from ``tools/bootstrap.lock``; uv installs exactly ``requirements.lock``; the package is installed editable;
@@ -164,7 +164,7 @@ def _run(command: Sequence[str], step: str, *, fix: str | None = None, quiet: bo
 
 
 def lock_requirements() -> None:
-    """Writes requirements.lock, docker's and tools/bootstrap.lock anew; pins that still fit are kept."""
+    """Writes requirements.lock, docker's and tools/bootstrap.lock again; pins that still fit are kept."""
     compile_command = [str(VENV / "bin" / "uv"), "pip", "compile", "--quiet", "--generate-hashes", "--no-header"]
     compile_command += ["--no-annotate", "--python-version", "3.11"]
     # The ranges of the package would let everything drift: its extra `pinned` holds what decides how it behaves.

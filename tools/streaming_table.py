@@ -1,6 +1,6 @@
 """Output mode by operator: each combination built as the product builds it and, where it is let through, run.
 
-    python -m tools.streaming_table          writes docs/reference/streaming.md anew
+    python -m tools.streaming_table          writes docs/reference/streaming.md
 
 tests/spark/test_operations.py compares the page with what it finds. A combination counts as working when it is not
 refused before anything starts, and two runs over it end without an error.

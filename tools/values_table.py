@@ -1,6 +1,6 @@
 """Values that Spark changes when it reads them, and what becomes of them: each tried, with `as_spark` and with `exact`.
 
-    python -m tools.values_table          writes docs/reference/values.md anew
+    python -m tools.values_table          writes docs/reference/values.md
 
 tests/spark/test_values.py compares the page with what it finds, and judges every value by Python's own readers.
 """
@@ -275,16 +275,16 @@ has every difference of the two among the {count} records that were tried; `pyth
   have 15 digits (FLOAT: 6) and zeros behind them.
 - A number of JSON in a STRING column keeps its digits, unless the same name has another type elsewhere in the schema,
   the number stands in an array or a map of STRING, or the record has an object in a STRING column; then it is
-  malformed where Spark would write it anew.
+  malformed where Spark would write it differently.
 - An object or array of JSON in a STRING column is the same document, written without blanks. Its numbers keep their
   value, not their spelling (`1.10` becomes `1.1`); one that would lose digits is malformed.
 - Whole numbers of csv may have leading zeros (`007` is 7), a sign, and digits of any script.
 - With `dateFormat`, `timestampFormat` or `timestampNTZFormat` the format decides what is read, and digits beyond
   microseconds are cut off.
-- With an option that begins with `allow`, numbers of JSON cannot be told from texts: unknown fields and repeated keys
-  are found, and values are as Spark makes them.
+- With an option that begins with `allow`, numbers of JSON cannot be distinguished from texts: unknown fields and
+  repeated keys are found, and values are as Spark makes them.
 - parquet and orc: the footer of a file tells the types, also inside structs, arrays and maps. A file with a type
-  whose values the declared one cannot all hold is set aside whole. So is a parquet file with timestamps of 96 bits
+  whose values the declared one cannot all hold is quarantined whole. So is a parquet file with timestamps of 96 bits
   (INT96) where one of them has nanoseconds, which Spark cuts to microseconds; with `as_spark` it is read. Not seen:
   nanoseconds in orc files, which Spark cuts too.
 - parquet, orc and avro: with `as_spark` too, a text that is not UTF-8 and a date or time outside the years 1 to 9999

@@ -5,7 +5,7 @@ from pyspark.sql import functions as F
 
 
 def transform(clicks: DataFrame) -> DataFrame:
-    """Derive ``host`` and ``key_user_id`` (null when the key is no number) and drop Kafka's own columns."""
+    """Derive ``host`` and ``key_user_id`` (null when the key is not a number) and drop Kafka's own columns."""
     key_text = F.col("_key").cast("string")
     return clicks.withColumns(
         {

@@ -314,7 +314,7 @@ def _shows_life(paths: PipelinePaths, found: _Found) -> bool:
     print(f"{paths.name}: {what}", file=sys.stderr, flush=True)
     deadline = time.monotonic() + found.limit_seconds
     while True:
-        is_over = time.monotonic() >= deadline  # asked first: who is frozen here looks once more when thawed
+        is_over = time.monotonic() >= deadline  # asked first: who is frozen here looks again when thawed
         now = _read_highest(paths.lease)
         if now is None or now.signs != found.signs:
             return True

@@ -97,7 +97,7 @@ class PipelinePaths:
 
     def pinned(self) -> PipelinePaths:
         """The same paths, for good those of the query that is the newest one now. Whoever writes to a checkpoint works
-        with pinned paths: asleep while a successor begins anew, it never writes into the successor's."""
+        with pinned paths: frozen while a successor starts over, it never writes into the successor's."""
         return self if self.generation is not None else replace(self, generation=self.newest_generation())
 
     def newest(self) -> PipelinePaths:
@@ -148,7 +148,7 @@ class PipelinePaths:
         return self.state / "ledger.sqlite"
 
     def intake(self, source: str) -> Path:
-        """Links to the files that are owed to Spark, for one file source."""
+        """Links to the files that Spark still has to read, for one file source."""
         return self.state / "intake" / source
 
     def static(self, source: str) -> Path:

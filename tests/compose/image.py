@@ -1,6 +1,6 @@
 """The content of the project's image, made as docker/Dockerfile has it made: its steps, on only what it copies.
 
-Below ``.tools``. The packages are kept while what they are made from is the same; tidegate is built anew each time.
+Below ``.tools``. The packages are kept while what they are made from is the same; tidegate is built again each time.
 """
 
 from __future__ import annotations

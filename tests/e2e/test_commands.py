@@ -48,7 +48,7 @@ def test_a_project_from_nothing(tmp_path: Path) -> None:
     demo = tmp_path / "demo"
     (name,) = [folder.name for folder in (demo / "jobs").iterdir() if folder.is_dir()]
     assert _tidegate(demo, "validate").strip() == (
-        "specs and suites are sound; columns and code were not looked at: `tidegate validate --spark`"
+        "specs and suites are valid; columns and code were not checked: `tidegate validate --spark`"
     )
     assert "there is something to do" in _tidegate(demo / "jobs", "plan", name)
     _tidegate(demo, "new", "second")

@@ -57,7 +57,8 @@ def test_without_a_header(make_pipeline: MakePipeline) -> None:
 
 
 def test_with_a_header_and_records_over_lines(make_pipeline: MakePipeline) -> None:
-    """A file whose header is another one is set aside whole; a header that is quoted, alone, or behind a BOM is one."""
+    """A file whose header is another one is quarantined whole; a header that is quoted, alone, or behind a BOM is
+    one."""
     pipeline = make_pipeline(
         f"path: data/inbox\nformat: csv\nschema: '{SCHEMA}'\noptions: {{header: true, multiLine: true}}"
     )
@@ -96,7 +97,7 @@ def test_with_a_header_and_records_over_lines(make_pipeline: MakePipeline) -> No
 
 
 def test_text_in_one_batch_through_sql(make_pipeline: MakePipeline) -> None:
-    """Lines of text, blank ones too, through SQL, with ``trigger: once``; bytes that are no UTF-8 are set aside."""
+    """Lines of text, blank ones too, through SQL, with ``trigger: once``; bytes that are not UTF-8 are quarantined."""
     pipeline = make_pipeline("path: data/inbox\nformat: text", more="transform: transform.sql\ntrigger: once\n")
     pipeline.write_transform("SELECT value, length(value) AS letters FROM orders -- all of them\n;", "transform.sql")
     texts = ["first", "", "  indented ", '{"no": "json parsed"}', "L" * 100_000, "last, without an end"]

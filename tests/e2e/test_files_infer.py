@@ -111,7 +111,7 @@ def test_columnar_files_that_contradict(make_pipeline: MakePipeline, kind: str) 
     assert error["code"] == "SCHEMA_NOT_INFERRED"
     assert f"id is int64 in data/inbox/n=1/a.{kind} and string in {other}" in error["message"]
 
-    # Nothing was read and nothing lost: with the columns written down, what does not fit is set aside.
+    # Nothing was read and nothing lost: with the columns written down, what does not fit is quarantined.
     pipeline.write_spec(f"path: data/inbox\nformat: {kind}\nschema: id BIGINT, name STRING, n INT")
     pipeline.expect_aside(other, None, None)
     pipeline.expect_rows([{"id": 1, "name": "x", "n": 1}])

@@ -1,4 +1,5 @@
-"""JSON lines: what does not parse or fit is set aside with its line; fields that the schema lacks, by their policy."""
+"""JSON lines: what does not parse or fit is quarantined with its line; fields that the schema lacks, by their
+policy."""
 
 from __future__ import annotations
 
@@ -94,8 +95,8 @@ def test_every_kind_of_fault(make_pipeline: MakePipeline) -> None:
 
 
 def test_unknown_fields_go_to_quarantine_and_a_batch_with_very_many_faults(make_pipeline: MakePipeline) -> None:
-    """More set-aside records than a batch's metrics carry are all kept; a transform (a repartition) that loses where a
-    row came from has its rejected rows kept as they left it. Reading a source twice counts its records once."""
+    """More quarantined records than a batch's metrics carry are all kept; a transform (a repartition) that loses where
+    a row came from has its rejected rows kept as they left it. Reading a source twice counts its records once."""
     pipeline = make_pipeline(
         "path: data/inbox\nformat: json\nschema: id STRING, amount INT\nunknown_fields: quarantine",
         more="quality: {max_quarantine_share: 1.0}\n",

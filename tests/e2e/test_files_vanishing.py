@@ -104,7 +104,7 @@ def transform(orders):
 
 
 def test_changed_while_it_was_read(make_pipeline: MakePipeline) -> None:
-    """A file that grows under Spark's hands is read again, and not for ever; half of it is never published."""
+    """A file that grows under Spark's hands is read again, and not forever; half of it is never published."""
     pipeline = make_pipeline("path: data/inbox\nformat: json\nschema: id STRING, amount INT", transform="")
     path = pipeline.put("growing.json", '{"id": "first", "amount": 1}\n')
     growing = pipeline.root / path
@@ -114,7 +114,7 @@ def test_changed_while_it_was_read(make_pipeline: MakePipeline) -> None:
     assert not pipeline.table.exists()
 
     size = growing.stat().st_size
-    pipeline.write_transform(GROW.format(path=str(growing), until=size + 1))  # once more, then its writer is done
+    pipeline.write_transform(GROW.format(path=str(growing), until=size + 1))  # again, then its writer is done
     pipeline.run("run", NAME)
     assert growing.stat().st_size > size
     pipeline.expect_rows(json.loads(line) for line in growing.read_text().splitlines())
@@ -159,7 +159,7 @@ def test_paths_with_values_in_folders_and_changes_of_the_schema(make_pipeline: M
     pipeline.run("run", NAME)
     pipeline.check()
 
-    # A removed or retyped one is not, and the file stays owed.
+    # A removed or retyped one is not, and the file stays pending.
     pipeline.put("part-a/code=m/number=1/day=2026-01-01/m.json", json.dumps({"id": "m", "amount": 4}))
     pipeline.write_transform("def transform(orders):\n    return orders.selectExpr('*', 'amount * 2L AS twice')\n")
     refused = pipeline.report_failed("run", NAME, expect=64)

@@ -92,7 +92,7 @@ def test_one_that_fails_and_one_that_is_killed_touch_no_other(tmp_path: Path) ->
     (store,) = json.loads(told.stdout)["operators"]
     assert {row["key"]["id"]: row["value"]["sum"] for row in store["rows"]} == {"a": 14, "b": 7, "c": 3}
 
-    # The failing one, mended: nothing was lost meanwhile.
+    # The failing one, corrected: nothing was lost meanwhile.
     path = root / "jobs/failing/transform.py"
     path.write_text(path.read_text().replace("n - 13", "n + 13"))
     assert _start(root, "failing").wait(180) == 0

@@ -132,7 +132,7 @@ def test_sinks_are_fed_and_a_broken_one_holds_up_nothing_else(make_pipeline: Mak
     assert [sink["behind"] for sink in status["sinks"]] == [1, 1, 0]
     assert "sink foreach:sinks.py:Writer is 1 version behind" in " ".join(status["notes"])
 
-    # A run with nothing new delivers what is owed first; one that still fails keeps failing, with nothing_new.
+    # A run with nothing new delivers the pending versions first; one that still fails keeps failing, with nothing_new.
     report = pipeline.report_failed("run", NAME, expect=75)
     assert report["outcome"] == "nothing_new" and report["error"]["code"] == "SINK_FAILED"
     broken[1].unlink()
@@ -141,7 +141,7 @@ def test_sinks_are_fed_and_a_broken_one_holds_up_nothing_else(make_pipeline: Mak
     wanted += [[*row, "two", 1] for row in second]
     assert sorted(pipeline.said("foreach_batch")) == sorted(wanted)
 
-    # Step by step, as a DAG's tasks do it; an ingest tries the owed one first and goes on without it.
+    # Step by step, as a DAG's tasks do it; an ingest tries the pending version first and goes on without it.
     third = _offer(pipeline, 3)
     report = pipeline.report("ingest", NAME, "--run-id", "three")
     assert report["outcome"] is None and report["sinks"][0]["error"].startswith("version 1: RuntimeError")

@@ -46,7 +46,7 @@ class Mutant:
 
 MUTANTS = (
     Mutant(
-        "what is owed begins behind the batch in flight",
+        "the pending offsets begin after the batch in flight",
         (
             Change(
                 "preflight/pending.py", "    begun = facts.in_flight\n    following", "    begun = None\n    following"

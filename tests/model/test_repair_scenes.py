@@ -1,4 +1,4 @@
-"""Repairs behind an accepted loss, beside a sleeper, after a change: what is read next is exactly what is owed."""
+"""Repairs behind an accepted loss, beside a sleeper, after a change: what is read next is exactly what is pending."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def repair(world: World) -> None:
 def test_records_of_a_topic_made_anew_are_all_read_after_an_accepted_loss(make: Make) -> None:
     world = make("kafka")
     make_topic_anew(world, ["poor"] * 6)
-    assert isinstance(world.run("r2", accept="made anew").error, HeldError)
+    assert isinstance(world.run("r2", accept="made again").error, HeldError)
     world.kafka.sent[0] += [{"id": f"new-{n}", "kind": "good"} for n in range(6, 20)]
     repair(world)
     assert world.run("r3").error is None
@@ -86,7 +86,7 @@ def test_what_was_staged_before_the_loss_is_named_when_it_cannot_be_read_again(m
     world.offer(0, ["poor", "poor"])
     world.kill(world.run("r2", stop=Stop("verdicts")))  # staged, not judged
     make_topic_anew(world, ["poor"] * 8)
-    assert isinstance(world.run("r3", accept="made anew").error, HeldError)
+    assert isinstance(world.run("r3", accept="made again").error, HeldError)
     world.kafka.sent[0] += [{"id": f"new-{n}", "kind": "good"} for n in range(8, 30)]
     repair(world)
     assert isinstance(world.run("r4").error, SourceLostError)

@@ -238,7 +238,7 @@ def test_behind_a_loss_by_retention_that_was_accepted(make: Make) -> None:
 def test_behind_a_topic_made_anew_that_was_accepted(make: Make) -> None:
     world = with_nothing_held(make, "kafka")
     make_topic_anew(world, ["poor"] * 6)
-    assert isinstance(world.run("r3", accept="made anew").error, HeldError)
+    assert isinstance(world.run("r3", accept="made again").error, HeldError)
     world.kafka.sent[0] += [{"id": f"new-{n}", "kind": "good"} for n in range(6, 20)]
     assert world.decide("reread", "r3").error is None
     owed = {f"new-{n}" for n in range(20)} | {f"other-{n}" for n in range(3)}
@@ -256,7 +256,7 @@ def test_records_that_took_the_place_of_cut_ones(make: Make) -> None:
     assert {f"new-{n}" for n in range(3, 20)} <= set(read_log(world.paths.table))
 
 
-@pytest.mark.parametrize("loss", ["retention", "topic made anew"])
+@pytest.mark.parametrize("loss", ["retention", "topic made again"])
 def test_what_an_earlier_query_staged_is_not_thrown_away(make: Make, loss: str) -> None:
     world = with_nothing_held(make, "kafka")
     world.offer(0, ["poor", "poor"])

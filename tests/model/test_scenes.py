@@ -256,7 +256,7 @@ def test_a_run_that_slept_over_its_question_to_the_brokers(world: World) -> None
 
 
 def test_quarantined_records_that_somebody_removed_before_the_verdict(world: World) -> None:
-    """The verdict does not hang on what most of them were set aside for."""
+    """The verdict does not hang on what most of them were quarantined for."""
     world.offer(0, ["good", "malformed"])
     world.kill(world.run("r1", stop=Stop("verdicts")))
     for file in world.paths.quarantine.glob("*.parquet"):

@@ -168,7 +168,7 @@ class World:
         self.log.append(f"offered {', '.join(row['id'] + ' ' + row['kind'] for row in rows)}")
 
     def retain_from(self, partition: int, offset: int) -> None:
-        """Retention takes what lies before ``offset``; before the pipeline's first look nothing of it is owed."""
+        """Retention takes what lies before ``offset``; before the pipeline's first look nothing of it is pending."""
         begin = min(max(offset, self.kafka.begin[partition]), len(self.kafka.sent[partition]))
         self.kafka.begin[partition] = begin
         if not self.paths.birth.exists():
@@ -212,7 +212,7 @@ class World:
         return self._start(f"{decision} {run_id}", command, stop)
 
     def repair(self, *, stop: Stop | None = None) -> Process:
-        """``tidegate repair``. What it sets aside is judged anew."""
+        """``tidegate repair``. What it backs up is judged again."""
 
         def command() -> Any:
             return repair_pipeline(self.project, NAME, dry_run=False)
@@ -323,7 +323,7 @@ class World:
         if not is_recorded or not self._waits(words[1]):
             return  # one that slept until there was nothing left to decide on changes nothing
         if words[0] == "reread":
-            self.holds.clear()  # all that is staged is judged anew, and what a sleeper says of it then is out of date
+            self.holds.clear()  # all that is staged is judged again, and what a sleeper says of it then is out of date
             self.judged.clear()
         else:
             held = self.judged[words[1]].ids - self.released - self.discarded

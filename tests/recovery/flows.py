@@ -91,7 +91,7 @@ class Totals(Flow):
 
 @dataclass
 class WholeTotals(Totals):
-    """Complete mode: the same table anew with each batch. A rule would reject a row with each batch again."""
+    """Complete mode: the same table again with each batch. A rule would reject a row with each batch again."""
 
     spec = "output_mode: complete\nsources:\n" + _source("orders", "inbox", "id STRING, amount INT")
     suite = None
@@ -201,7 +201,7 @@ class Windows(Flow):
     last: str | None = None
 
     def offer(self, rows: int = 6, *, tag: str = "") -> Path:
-        """Good records, one of them twice, and one of the offer before once more; a record whose window is rejected."""
+        """Good records, one of them twice, and one of the offer before again; a record whose window is rejected."""
         self.files += 1
         stem = f"{tag}{self.files:04d}"
         new = {f"g{stem}-{number}": (number * 7, self.now + 4 * number * _MINUTE) for number in range(rows)}

@@ -88,7 +88,7 @@ def refused(scene: Scene, java: Java, *command: str) -> dict[str, Any]:
     return error
 
 
-def mend(scene: Scene, java: Java, code: str, spark: SparkSession) -> None:
+def recover(scene: Scene, java: Java, code: str, spark: SparkSession) -> None:
     """Refused with ``code``; a dry run shows the choices and changes nothing; repair; then everything is there."""
     assert refused(scene, java)["code"] == code
     with java.never_started():
@@ -186,7 +186,7 @@ def test_repaired(harm: str, aged: Snapshot, java: Java, spark: SparkSession) ->
     act, code = HARMS[harm]
     scene = aged.restore()
     act(scene)
-    mend(scene, java, code, spark)
+    recover(scene, java, code, spark)
 
 
 @pytest.mark.parametrize("harm", OWING_HARMS)
@@ -194,7 +194,7 @@ def test_repaired_while_owed(harm: str, owing: Snapshot, java: Java, spark: Spar
     act, code = OWING_HARMS[harm]
     scene = owing.restore()
     act(scene)
-    mend(scene, java, code, spark)
+    recover(scene, java, code, spark)
 
 
 def test_source_path_changed(aged: Snapshot, java: Java, spark: SparkSession) -> None:
@@ -235,7 +235,7 @@ def test_project_moved(aged: Snapshot, java: Java, spark: SparkSession) -> None:
     shutil.rmtree(moved, ignore_errors=True)
     scene.root.rename(moved)
     there = dataclasses.replace(scene, root=moved)
-    mend(there, java, "PROJECT_MOVED", spark)
+    recover(there, java, "PROJECT_MOVED", spark)
 
 
 UNKNOWABLE: dict[str, tuple[Callable[[Scene], None], str]] = {
@@ -250,7 +250,7 @@ UNKNOWABLE: dict[str, tuple[Callable[[Scene], None], str]] = {
 @pytest.mark.parametrize("lost", UNKNOWABLE)
 def test_what_nobody_can_know(lost: str, aged: Snapshot, java: Java, spark: SparkSession) -> None:
     """Without the ledger nobody knows which files are in the table: repair refuses too, and both of its ways work:
-    a backup of the state folder, and everything anew."""
+    a backup of the state folder, and everything from the start."""
     scene = aged.restore()
     harm, code = UNKNOWABLE[lost]
     kept = {path: path.read_bytes() for path in scene.state.rglob("*") if path.is_file()}

@@ -205,7 +205,7 @@ def test_of_two_begun_plans_the_longer_is_finished(tmp_path: Path) -> None:
 
 
 def test_a_begun_publish_that_is_given_up(tmp_path: Path) -> None:
-    """What ``repair`` does: the files that were set aside come back, killed at every call or not."""
+    """What ``repair`` does: the files that were hidden come back, killed at every call or not."""
     scenes = Scenes(tmp_path, "update")
     for at in range(1, 100):
         keyed = scenes.make(str(at))

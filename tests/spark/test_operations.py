@@ -16,7 +16,7 @@ def test_the_page_of_operators_and_modes_is_what_happens(spark: SparkSession, tm
     found = try_all(spark, tmp_path)
     failed = {name: modes for name, modes in found.items() if any("FAILS" in why for why in modes.values())}
     assert failed == {}, "let through, and then it failed"
-    assert PAGE.read_text(encoding="utf-8") == render(found), "write it anew: python -m tools.streaming_table"
+    assert PAGE.read_text(encoding="utf-8") == render(found), "write it again: python -m tools.streaming_table"
     assert len(found) == len(OPERATORS) and all(set(modes) == set(MODES) for modes in found.values())
 
 

@@ -1,4 +1,4 @@
-"""The SQL of a quarantine rule sets aside exactly the rows Great Expectations calls unexpected, on both engines."""
+"""The SQL of a quarantine rule selects exactly the rows Great Expectations calls unexpected, on both engines."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def nasty_data(spark: SparkSession, nasty_file: Path) -> DataFrame:
 
 @pytest.fixture(scope="module")
 def offending_ids(nasty_data: DataFrame) -> list[set[int]]:
-    """Per rule the ids that its SQL sets aside; the expression is never NULL."""
+    """Per rule the ids that its SQL quarantines; the expression is never NULL."""
     from pyspark.sql import functions as F
 
     expressions = [F.expr(build_sql(rule)).alias(f"r{index}") for index, rule in enumerate(RULES)]

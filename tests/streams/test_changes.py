@@ -105,7 +105,7 @@ def test_a_rebuild_makes_the_table_anew(spark: SparkSession, tmp_path: Path) -> 
     with pytest.raises(DisagreementError):
         flow.run()
     shown = repair_pipeline(flow.project, "flow", dry_run=True, rebuild=True)
-    assert "set table and quarantine aside" in shown["actions"][0]
+    assert "back up table and quarantine" in shown["actions"][0]
     flow.expect("word total", [("a", 1), ("b", 2)])
     repair_pipeline(flow.project, "flow", dry_run=False, rebuild=True)
     flow.run()

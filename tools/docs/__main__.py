@@ -1,6 +1,6 @@
 """Write ``docs/reference/*.md`` from the code.
 
-python -m tools.docs            write the pages anew
+python -m tools.docs            write the pages
 python -m tools.docs --check    say which pages are not current (exit code 1 if any)
 """
 
@@ -22,7 +22,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "spec.md": render_spec,
 }
 MADE_ELSEWHERE: dict[str, str] = {
-    # It takes Spark and minutes, so it is no part of what is compared with every check.
+    # It takes Spark and minutes, so it is not part of the comparison in every check.
     "streaming.md": "python -m tools.streaming_table",
     "values.md": "python -m tools.values_table",
 }
@@ -32,7 +32,7 @@ MADE_ELSEWHERE: dict[str, str] = {
 def list_stale() -> list[str]:
     """The names of the pages that are not what the code says, with pages that nothing makes any more.
 
-    Of a page that is made elsewhere only whether it is there can be told.
+    Of a page that is made elsewhere, only its existence is checked.
     """
     stale = [name for name in MADE_ELSEWHERE if not (FOLDER / name).is_file()]
     for name, render in PAGES.items():

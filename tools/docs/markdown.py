@@ -24,7 +24,7 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _cell(text: str) -> str:
-    """``text`` on one line; outside of inline code ``<`` is no tag."""
+    """``text`` on one line; outside of inline code ``<`` is not a tag."""
     parts = " ".join(text.split()).replace("|", "\\|").split("`")
     parts[::2] = [part.replace("<", "&lt;") for part in parts[::2]]
     return "`".join(parts)

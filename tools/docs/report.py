@@ -80,7 +80,7 @@ QUALITY = {
     "results": "one entry per rule, and one named `max_quarantine_share` when the spec sets that limit, or when more "
     "than half of many records are malformed or rejected",
     "warnings": "what passes and should be looked at: without that limit, how many records are malformed or rejected, "
-    "and what most of them are set aside for",
+    "and what most of them are quarantined for",
 }
 RESULT = {
     "rule": "the rule's name: `meta.rule` of the suite, else made from type and columns",

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tidegate.spec.models import PipelineSpec
 
 # The lease's heartbeat says that a task is there, not that it makes progress: one that hangs would keep the pipeline
-# for ever. A first load that takes longer goes on with the retry from what was staged.
+# forever. A first load that takes longer goes on with the retry from what was staged.
 EXECUTION_TIMEOUT = timedelta(days=1)
 # Airflow wants a start; with catchup off its value does not matter, as long as it is past and stays the same.
 START_DATE = datetime(2024, 1, 1, tzinfo=UTC)

@@ -148,7 +148,7 @@ class DriverHook(SparkSubmitHook):
 
 
 def was_killed() -> TryAgainError:
-    """What a task ends with that was told to stop."""
+    """The error of a task that was stopped."""
     return catalogue.DRIVER_TASK_KILLED()
 
 

@@ -2,7 +2,7 @@
 
 From Airflow 3.3 on a task has a policy that looks at the error's type. Before, an error that must not be tried again is
 raised as Airflow's own ``AirflowFailException``, with the same text. Airflow 3.1 knows no factor by which the delay
-grows: it is told to let it grow, which doubles it.
+grows: it is set to let it grow, which doubles it.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ def _read_answer(engine_rule: EngineRule, answer: Any) -> RuleResult:
 
 
 def _tidy_names(type_: str, observed: Any) -> Any:
-    """Column names, which are no row's value, are kept as they are; anything else as figures."""
+    """Column names, which are not values of a row, are kept as they are; anything else as figures."""
     if type_.startswith("expect_table_columns_") and isinstance(observed, (list, set, tuple)):
         return [str(name) for name in observed]
     return tidy_observed(observed)

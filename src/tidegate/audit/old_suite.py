@@ -1,4 +1,4 @@
-"""Suites as Great Expectations wrote them before 1.0: told apart, and rewritten in the form of today. Pure, but for
+"""Suites as Great Expectations wrote them before 1.0: recognized, and rewritten in today's form. Pure, but for
 :func:`upgrade_file`."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Quarantine rules as Spark SQL, so that the stream can set offending rows aside in the same pass. Pure.
+"""Quarantine rules as Spark SQL, so that the stream can quarantine offending rows in the same pass. Pure.
 
 Every expression is TRUE exactly for the rows that Great Expectations would call unexpected, FALSE for all others, never
 NULL. Where its two engines differ, one meaning holds here and in both engines of :mod:`tidegate.audit`:

@@ -74,7 +74,7 @@ class SuiteSpec:
 
     @property
     def quarantine_rules(self) -> tuple[RuleSpec, ...]:
-        """The rules whose offending rows are set aside."""
+        """The rules whose offending rows are quarantined."""
         return tuple(rule for rule in self.rules if rule.quarantine)
 
 
@@ -225,7 +225,7 @@ def _check_on_failure(document: Document, path: KeyPath, type_: str, kwargs: Any
         document.add_fault(here, f"{type_} {what}", fix, _CODE)
     for name in ("mostly", "row_condition", "condition_parser"):
         if name in kwargs:
-            why = "every offending row is set aside" if name == "mostly" else "it is applied to every row"
+            why = "every offending row is quarantined" if name == "mostly" else "it is applied to every row"
             document.add_fault(
                 (*path, "kwargs", name), f"`{name}` has no meaning with on_failure: quarantine, where {why}",
                 f"remove `{name}`", _CODE,

@@ -1,9 +1,9 @@
 """The gate: from the results of the rules to one verdict on the increment. Pure.
 
 - a failed critical rule fails the increment, a failed warning warns, info is only reported;
-- a quarantine rule that still finds offending rows among the staged ones has drifted from the stream, which set aside
+- a quarantine rule that still finds offending rows among the staged ones has drifted from the stream, which quarantined
   what it called offending: that fails the increment whatever the rule's severity;
-- more set aside than ``quality.max_quarantine_share`` allows is a failed critical of its own;
+- more quarantined than ``quality.max_quarantine_share`` allows is a failed critical of its own;
 - without that limit, more than half of many records malformed or rejected is one too: a wrong schema or rule, not a bad
   record. Fewer are a warning. So is an increment of files that cannot be read, when nobody knows how many records they
   hold;
@@ -95,12 +95,12 @@ class SetAside:
 
     @property
     def count(self) -> int:
-        """Records and rows that were set aside."""
+        """Records and rows that were quarantined."""
         return self.malformed + self.late + self.rejected
 
     @property
     def share(self) -> Fraction:
-        """The part of the records that was set aside, 0 to 1, exactly.
+        """The part of the records that was quarantined, 0 to 1, exactly.
 
         A rejected row stands for as many records as one row was made of: an aggregation makes one row of many records,
         an explode many rows of one. Where each record is one row, this is ``count`` over ``read``.
@@ -110,17 +110,17 @@ class SetAside:
         return dropped + (1 - dropped) * rejected
 
     def describe(self) -> str:
-        """``2 of 6 records set aside (33.3%)``, with the rows apart where they are not the records."""
+        """``2 of 6 records quarantined (33.3%)``, with the rows apart where they are not the records."""
         dropped = self.malformed + self.late
         if not self.rejected or dropped + self.transformed == self.read:
             return f"{self.count:,} of {self.read:,} records {self._what()} ({float(self.share):.1%})"
-        rows = f"{self.rejected:,} of {self.transformed:,} rows set aside"
+        rows = f"{self.rejected:,} of {self.transformed:,} rows quarantined"
         return f"{f'{dropped:,} of {self.read:,} records and ' if dropped else ''}{rows} ({float(self.share):.1%})"
 
     def _what(self) -> str:
         kinds = {"malformed": self.malformed, "late": self.late, "rejected": self.rejected}
         there = [kind for kind, count in kinds.items() if count]
-        return there[0] if len(there) == 1 else "set aside"
+        return there[0] if len(there) == 1 else "quarantined"
 
     @property
     def is_mostly_wrong(self) -> bool:
@@ -173,7 +173,7 @@ def decide_verdict(
     """The verdict on an increment.
 
     ``results`` are the answers of Great Expectations, one per rule of ``suite``, on the staged rows; ``most_frequent``
-    says what most records were set aside for. Of the files in ``whole`` the rows count, where a footer tells them;
+    says what most records were quarantined for. Of the files in ``whole`` the rows count, where a footer tells them;
     ``aside`` has one record of each. Raises DefectError when a rule has no result or a result no rule.
     """
     rules = suite.rules if suite else ()
@@ -185,7 +185,7 @@ def decide_verdict(
             failed.append(
                 FailedCritical(
                     result.rule,
-                    f"drift: {result.unexpected_count} staged rows offend it, though the stream set all it saw aside",
+                    f"drift: {result.unexpected_count} staged rows offend it, though the stream quarantined all it saw",
                     result.unexpected_count,
                 )
             )
@@ -218,7 +218,7 @@ def decide_verdict(
 
 
 def judge_share(aside: SetAside, quality: QualitySpec, *, is_unknown: bool = False) -> RuleResult | None:
-    """The pseudo rule on the share of records set aside; None without a limit in the spec, unless most are wrong, or
+    """The pseudo rule on the share of records quarantined; None without a limit in the spec, unless most are wrong, or
     all is, and how much that is nobody knows (``is_unknown``)."""
     limit, share = quality.max_quarantine_share, float(aside.share)
     if limit is None:

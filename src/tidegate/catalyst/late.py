@@ -1,7 +1,7 @@
 """Telling late records apart: those that Spark dropped because everything they belong to is closed.
 
 Spark counts what it drops as state updates and keeps nothing of it. When a batch dropped something, the batch is read
-once more, in batch mode, up to the first operator that keeps state: a record whose every row there has an event time
+again, in batch mode, up to the first operator that keeps state: a record whose every row there has an event time
 (or the end of its window) not after the watermark was dropped whole. It goes to quarantine as ``late``. A record that
 also has a row in a window that was still open is in the table with that one, and only counted.
 """
@@ -40,7 +40,7 @@ class LateRecords:
     """``whole`` are the late records of one source as (source, position, raw), None when there can be none.
 
     ``partly`` counts those that are in the table with some of their windows and not with others. ``untold``: the
-    transform does not let late records be told apart.
+    transform does not allow late records to be recognized.
     """
 
     whole: DataFrame | None = None
@@ -111,7 +111,7 @@ def _distinct(places: list[_Place]) -> list[_Place]:
 
 
 def _judge(place: _Place, batch: Mapping[str, DataFrame], source: str, late_before_ms: int) -> DataFrame | None:
-    """(origin, closed) of each row that the records of ``source`` bring to an operator; None when it cannot be told."""
+    """(origin, closed) of each row that the records of ``source`` bring to an operator; None when it is unknown."""
     event_times = stateful_event_times(place.operator, place.below)
     session = next(iter(batch.values())).sparkSession
     carried = put_back(session, place.below, PROVENANCE) if event_times else None

@@ -51,7 +51,8 @@ class StateStores:
 class BatchState:
     """``operators`` are as Spark's progress events have them (operatorName, numRowsTotal, memoryUsedBytes...).
 
-    ``watermark_ms`` is the watermark the batch ran with; ``late_before_ms`` the one that its late rows were told by.
+    ``watermark_ms`` is the watermark the batch ran with; ``late_before_ms`` the watermark by which its late rows were
+    recognized.
     """
 
     operators: list[dict[str, Any]]

@@ -31,7 +31,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-quarantine_app = typer.Typer(help="Look at records that were set aside: list, show.", no_args_is_help=True)
+quarantine_app = typer.Typer(help="Look at quarantined records: list, show.", no_args_is_help=True)
 
 _BY_WEIGHT = (0, 75, 64, 65, 66, 78, 70)
 """Exit codes from the one that needs nobody to the one that needs us."""
@@ -202,7 +202,7 @@ def new(
         typer.Option(
             "--from",
             metavar="FILE_OR_TOPIC",
-            help="A file like those that will come, or kafka:TOPIC with JSON records: the columns are inferred.",
+            help="A file like those that will arrive, or kafka:TOPIC with JSON records: the columns are inferred.",
         ),
     ] = None,
     format_: Annotated[
@@ -268,8 +268,8 @@ def validate(
             print(fault)
     else:
         command = " ".join(["tidegate validate", *(names or ()), "--spark"])
-        sound = f"specs and suites are sound; columns and code were not looked at: `{command}`"
-        print("everything fits" if spark else sound)
+        sound = f"specs and suites are valid; columns and code were not checked: `{command}`"
+        print("no problems found" if spark else sound)
     if faults:
         raise typer.Exit(64)
 
@@ -292,7 +292,7 @@ def try_(
 
 @app.command(rich_help_panel=START)
 def doctor(json_: Json = False) -> None:
-    """Is everything there that a run needs? Java, versions, jars, brokers, folders; exit 1 when something is not."""
+    """Check everything a run needs: Java, versions, jars, brokers, folders. Exit 1 when something is missing."""
     from tidegate.cli.show import show_findings
     from tidegate.operate.doctor import examine
 
@@ -333,11 +333,14 @@ def run(
             metavar="NAME", help="One pipeline, or several, one after another.", autocompletion=_complete_name
         ),
     ],
-    run_id: Annotated[str | None, typer.Option("--run-id", help="A name for this run; repeating it is free.")] = None,
+    run_id: Annotated[
+        str | None,
+        typer.Option("--run-id", help="A name for this run. Safe to repeat: a second run with this id does nothing."),
+    ] = None,
     accept_loss: AcceptLoss = None,
     json_: Json = False,
 ) -> None:
-    """Ingest, audit and publish what is new. Several have an outcome each, and together the exit code of the worst."""
+    """Ingest, audit and publish new data. Of several pipelines the worst outcome is the exit code."""
     from tidegate.reports.run_ids import new_run_id
 
     project = _project()
@@ -388,14 +391,18 @@ def _run_several(project: Project, names: list[str], run_id: str, as_json: bool)
 def stream(
     name: Name,
     every: Annotated[
-        str | None, typer.Option("--every", help='From start to start, like "10 seconds" (default: as fast as it can).')
+        str | None,
+        typer.Option(
+            "--every",
+            help='Interval between run starts, like "10 seconds" (default: none, one run right after another).',
+        ),
     ] = None,
     continuous: Annotated[
-        str | None, typer.Option("--continuous", hidden=True, help="Not there: it says what to use instead.")
+        str | None, typer.Option("--continuous", hidden=True, help="Not supported; the error says what to use instead.")
     ] = None,
     json_: Json = False,
 ) -> None:
-    """The same pipeline as a long-running command: a run after the other, until it is stopped."""
+    """The same pipeline as a long-running command: one run after another, until it is stopped."""
     from tidegate.cli.show import show_report
     from tidegate.operate.stream import stream_pipeline
     from tidegate.spec.models import parse_duration
@@ -450,7 +457,8 @@ def status(
         int | None, typer.Option("--limit", min=1, help="How many runs of each to show (default: 10 of one, 3 of all).")
     ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Exit 1 when something is held, failing, behind its schedule or the like.")
+        bool,
+        typer.Option("--check", help="Exit 1 when a pipeline needs a person: held, failing, behind its schedule, ..."),
     ] = False,
     json_: Json = False,
 ) -> None:
@@ -478,7 +486,7 @@ def logs(
     run_id: Annotated[str | None, typer.Argument(metavar="RUN_ID", help="The run (default: the newest).")] = None,
     json_: Json = False,
 ) -> None:
-    """What a run printed: the progress of its batches, and the Spark driver's log, which is kept until it succeeds."""
+    """What a run printed: the progress of its batches, and the Spark driver's log, kept until a run succeeds."""
     from tidegate.cli.show import show_logs
     from tidegate.operate.logs import read_logs
 
@@ -491,7 +499,7 @@ def state(
     limit: Annotated[int, typer.Option("--limit", help="Rows to show of each store.")] = 20,
     json_: Json = False,
 ) -> None:
-    """What the query keeps between runs: keys and values, read from its checkpoint (starts Spark)."""
+    """The query's state between runs: keys and values, read from its checkpoint (starts Spark)."""
     from tidegate.cli.show import show_state
     from tidegate.inspection.show_state import read_state
 
@@ -525,7 +533,7 @@ def reread(
     run_id: HeldRun,
     reason: Reason = "",
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be read again, and what is in the way; decide nothing.")
+        bool, typer.Option("--dry-run", help="Show what would be read again and what prevents it; decide nothing.")
     ] = False,
     json_: Json = False,
 ) -> None:
@@ -555,7 +563,7 @@ def acknowledge(
     reason: Reason = "",
     json_: Json = False,
 ) -> None:
-    """Say that it is known which files changed after they were read: what is new in them stays unread."""
+    """Confirm that you know which files changed after they were read. Their new content stays unread."""
     from tidegate.cli.show import show_acknowledged
     from tidegate.operate.acknowledge import acknowledge_changes
 
@@ -567,7 +575,8 @@ def repair(
     name: Name,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the choices and change nothing.")] = False,
     rebuild: Annotated[
-        bool, typer.Option("--rebuild", help="Set the table aside and make a new one from all that the sources have.")
+        bool,
+        typer.Option("--rebuild", help="Back up the table and build a new one from everything the sources still have."),
     ] = False,
     json_: Json = False,
 ) -> None:
@@ -585,7 +594,7 @@ def ingest(
     accept_loss: AcceptLoss = None,
     json_: Json = False,
 ) -> None:
-    """One step: bring what is new into staging."""
+    """One step: read new data into staging."""
     from tidegate.run.steps import ingest_run
 
     project = _project()
@@ -618,7 +627,7 @@ def deliver(
     run_id: Annotated[str | None, typer.Option("--run-id", help="The run this step belongs to.")] = None,
     json_: Json = False,
 ) -> None:
-    """One step: feed further sinks with what they are owed, whichever run published it."""
+    """One step: feed further sinks the versions they are behind, whichever run published them."""
     from tidegate.reports.run_ids import new_run_id
     from tidegate.run.steps import deliver_run
 
@@ -629,7 +638,7 @@ def deliver(
 
 @quarantine_app.command("list")
 def quarantine_list(name: Name, json_: Json = False) -> None:
-    """How many records were set aside, by run, reason and cause, with an example of each."""
+    """How many records were quarantined, by run, reason and cause, with an example of each."""
     from tidegate.cli.show import show_causes
     from tidegate.quarantine.read import list_quarantine
 

@@ -1,6 +1,6 @@
 """What each command prints with ``--json``, as types; the JSON Schemas beside this module are made from them.
 
-``python -m tidegate.cli.outputs`` writes them anew; ``--check`` says whether they are current (exit 1 if not).
+``python -m tidegate.cli.outputs`` writes them; ``--check`` says whether they are current (exit 1 if not).
 """
 
 from __future__ import annotations
@@ -327,7 +327,7 @@ class TriedSource(TypedDict):
 
 
 class TriedRecord(TypedDict):
-    """A record that would be set aside."""
+    """A record that would be quarantined."""
 
     reason: str
     detail: str | None
@@ -359,7 +359,7 @@ class Trial(TypedDict):
 
 
 class QuarantineCount(TypedDict):
-    """Records that were set aside, by run, source, reason and cause, with one of them."""
+    """Quarantined records, by run, source, reason and cause, with one of them."""
 
     run_id: str | None
     source: str | None
@@ -372,7 +372,7 @@ class QuarantineCount(TypedDict):
 
 
 class QuarantinedRecord(TypedDict):
-    """One record that was set aside."""
+    """One quarantined record."""
 
     pipeline: str
     run_id: str

@@ -33,7 +33,7 @@ _WAITING_AT_MOST = 5
 _TRIED_AT_MOST = 20
 """Rows of a try that are shown."""
 _RARE = ("late", "superseded", "duplicates")
-"""Counts that are told when there are some."""
+"""Counts that are shown when they are not 0."""
 
 
 def show_report(report: Mapping[str, Any]) -> None:
@@ -87,7 +87,7 @@ def show_sinks(sinks: Sequence[Mapping[str, Any]]) -> None:
     """How far each sink is."""
     for sink in sinks:
         had = "nothing yet" if sink["version"] is None else f"up to version {sink['version']}"
-        behind = "it cannot be told how far" if sink["behind"] is None else count_of(sink["behind"], "version")
+        behind = "an unknown number of versions" if sink["behind"] is None else count_of(sink["behind"], "version")
         print(f"  sink {sink['name']}: {had}" + (f", behind: {behind}" if sink["behind"] != 0 else ""))
         if sink["error"]:
             print(indent(sink["error"], "    "))
@@ -231,7 +231,7 @@ def _show_run(run: Mapping[str, Any]) -> None:
     aside = rows["malformed"] + rows["late"] + rows["rejected"]
     print(
         f"  {run['started_at'][:19]}  {run['outcome'] or 'unfinished':<12} read {rows['read']:,}{rate}  "
-        f"set aside {aside:,}  published {rows['published']:,}  {run['run_id']}"
+        f"quarantined {aside:,}  published {rows['published']:,}  {run['run_id']}"
     )
     for warning in run["quality"].get("warnings") or ():
         print(f"    warning: {warning}")
@@ -298,7 +298,7 @@ def show_trial(value: Mapping[str, Any]) -> None:
     for record in value["set_aside"]:
         causes.setdefault((record["reason"], record["detail"]), []).append(record)
     for (reason, detail), records in causes.items():
-        print(f"set aside, {len(records)} as {reason}: {detail or ''}")
+        print(f"quarantined, {len(records)} as {reason}: {detail or ''}")
         print(f"  like {records[0]['position']}: {str(records[0]['raw'])[:_EXAMPLE_AT_MOST]}")
         _show_options(detail)
     _show_quality(value["quality"])

@@ -1,7 +1,7 @@
 """The Spark driver that feeds foreach_batch sinks: it reads an order, feeds what they are owed, answers with a file.
 
-What is owed it reads from the table's log and the sinks' notes itself, and it works under the lease of the command
-that started it: when that is taken over, it stops before the next version.
+It reads what each sink is behind from the table's log and the sinks' notes itself, and it works under the lease of the
+command that started it: when that is taken over, it stops before the next version.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _feed(order: DeliveryOrder) -> dict[str, Any]:
     project = load_project(Path(order.project_root))
     spec, paths = load_pipeline(project, order.pipeline), project.paths(order.pipeline)
     table = read_table_state(paths.table)
-    assert table is not None, "nothing is owed without a table"
+    assert table is not None, "no sink is behind without a table"
     started = time.monotonic()
     emit("start", pipeline=spec.name, run_id=order.run_id)
     spark = SparkSession.builder.appName(f"tidegate {spec.name} sinks").getOrCreate()

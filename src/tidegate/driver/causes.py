@@ -1,6 +1,6 @@
 """What is behind an error that Spark throws: the chain of causes, each with its class and Spark's error condition.
 
-Texts are for people. They hold what the user's own code has said, too, so nothing is told apart by a word in them: a
+Texts are for people. They hold what the user's own code has said, too, so nothing is decided by a word in them: a
 transform that fails with "Kafka TimeoutException" has a fault of its own, not a broker that is away.
 """
 

@@ -149,7 +149,8 @@ def _explain_kafka(
 ) -> TidegateError | None:
     if any(one.condition.startswith("KAFKA_DATA_LOSS") or one.kind.endswith(_OFFSETS_GONE) for one in causes):
         return catalogue.KAFKA_RECORDS_LOST(error=first_lines(error), name=name)
-    # A broker that starts again does not know its topics for a moment; a topic that is gone is told by the next run.
+    # A broker that starts again does not know its topics for a moment; a topic that is gone is reported by the next
+    # run.
     if any(one.from_kafka and one.kind.endswith(_KAFKA_AWAY) for one in causes):
         return catalogue.BROKER_STOPPED(
             error=first_lines(error),

@@ -36,8 +36,8 @@ PINNED = {
     "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
     "spark.sql.streaming.offsetLog.formatVersion": "2",
 }
-"""What a checkpoint keeps for ever from its first batch on. A user's own number of shuffle partitions is taken at birth
-instead (``preflight/pinned.py``)."""
+"""What a checkpoint keeps from its first batch on, and never changes. A user's own number of shuffle partitions is
+taken at birth instead (``preflight/pinned.py``)."""
 
 _SMALL_BYTES = 32 * MIB
 _MAX_PARTITION_BYTES = 128 * MIB
@@ -82,7 +82,7 @@ def launcher_env() -> dict[str, str]:
 def driver_conf(pending_bytes: int, files: int, cores: int) -> dict[str, str]:
     """Spark settings of one run over ``files`` files of together ``pending_bytes`` on ``cores`` cores.
 
-    For Kafka ``files`` is 0. A user's own ``spark.conf`` goes over these. Settings that a checkpoint pins for ever are
+    For Kafka ``files`` is 0. A user's own ``spark.conf`` goes over these. Settings that a checkpoint pins forever are
     taken at its birth; the caller keeps them from there on.
     """
     if pending_bytes < 0 or files < 0 or cores < 1:
@@ -107,7 +107,7 @@ def _lean_conf() -> dict[str, str]:
         # facts for the test of a record with n columns, so 16 DOUBLE took 70 CPU-seconds and 40 did not end. Without
         # it rows with a null key are not filtered before a join, which drops them itself.
         "spark.sql.constraintPropagation.enabled": "false",
-        # Spark 4 reads csv in UTF-8, UTF-16, UTF-32, US-ASCII and ISO-8859-1 alone, unless it is told to take every
+        # Spark 4 reads csv in UTF-8, UTF-16, UTF-32, US-ASCII and ISO-8859-1 alone, unless it is set to take every
         # encoding of Java as Spark 3 did.
         "spark.sql.legacy.javaCharsets": "true",
     }

@@ -16,8 +16,8 @@ from tidegate.errors import TidegateError
 
 @dataclass(frozen=True)
 class IngestOrder:
-    """One ingest. ``links`` maps source -> intake link -> {"path", "size", "mtime_ns"} of all files owed to Spark; of a
-    piece of a file also "file", the file's own path, and "piece", see
+    """One ingest. ``links`` maps source -> intake link -> {"path", "size", "mtime_ns"} of all files that Spark still
+    has to read; of a piece of a file also "file", the file's own path, and "piece", see
     :meth:`tidegate.sources.files.ledger.LedgerRow.piece`.
     """
 
@@ -39,7 +39,7 @@ class IngestOrder:
     """The query it is for: its checkpoint and birth record, whatever a successor begins in the meantime."""
 
     def original(self, link: str) -> str:
-        """The user's file behind an intake link; the link itself when it is of no file that is owed."""
+        """The user's file behind an intake link; the link itself when it does not belong to a pending file."""
         entry = self._entry(link)
         return str(entry.get("file") or entry["path"])
 

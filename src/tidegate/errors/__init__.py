@@ -85,7 +85,7 @@ class HeldError(TidegateError):
 
 
 class SourceLostError(TidegateError):
-    """The source lost, or never had, records that this pipeline is owed."""
+    """The source lost, or never had, records that this pipeline has not read yet."""
 
     exit_code = 66
 

@@ -38,7 +38,7 @@ FAULTS = (
     Fault("missing_time", MALFORMED),
 )
 UNKNOWN_AD = Fault("unknown_ad", REJECTED, "ad_form")
-"""An impression whose rows are set aside, matched or not, whenever they come."""
+"""An impression whose rows are quarantined, matched or not, whenever they come."""
 
 SPAN = timedelta(hours=3)
 IMPRESSION_WATERMARK = timedelta(hours=2)

@@ -36,7 +36,7 @@ FAULTS = (
     Fault("missing_price", MALFORMED),
 )
 FAT_FINGER = Fault("fat_finger", REJECTED, "average_price_in_range")
-"""A price so high that the averages of both its windows are set aside. The second delivery has one, and every
+"""A price so high that the averages of both its windows are quarantined. The second delivery has one, and every
 third after it."""
 
 SPAN = timedelta(minutes=30)

@@ -14,8 +14,8 @@ REPORTED = "reported"
 class Fault:
     """One way in which a record can be wrong.
 
-    ``effect`` is what the pipeline must do with it: ``malformed`` (set aside before the transform), ``rejected`` (set
-    aside by the rule ``rule``) or ``reported`` (a good row with the unknown field ``rule``).
+    ``effect`` is what the pipeline must do with it: ``malformed`` (quarantined before the transform), ``rejected``
+    (quarantined by the rule ``rule``) or ``reported`` (a good row with the unknown field ``rule``).
     """
 
     name: str
@@ -37,7 +37,7 @@ class Truth:
 
     @property
     def rejected(self) -> int:
-        """Records that parse but break a rule which sets rows aside."""
+        """Records that parse but break a quarantine rule."""
         return sum(self.rejected_by_rule.values())
 
     @property

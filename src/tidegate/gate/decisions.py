@@ -47,7 +47,7 @@ def carry_out(context: RunContext, facts: Facts, *, for_repair: bool = False) ->
     except TryAgainError as error:
         if error.code != "NOT_AUDITED":
             raise
-        # What was decided on is no longer there as it was: the increment is judged, and decided on, anew.
+        # What was decided on is no longer there as it was: the increment is judged, and decided on, again.
         context.lease.check()
         forget(context.paths, ruling)
     return True

@@ -46,7 +46,7 @@ _CAUSES_AT_MOST = 3
 
 
 def audit_increment(context: RunContext, facts: Facts) -> StoredVerdict:
-    """The verdict on the owed batches; one that this run gave on them before stands while it is judged by the same."""
+    """The verdict on the unpublished batches; an earlier one of this run is kept if the rules are still the same."""
     owed = facts.owed
     context.lease.check()
     folded = fold_owed(context.paths, owed, context.spec)
@@ -110,7 +110,8 @@ def _judge(
 
 
 def publish_quarantine(context: RunContext, owed: Sequence[BatchManifest]) -> None:
-    """Add the set-aside records of the owed batches to the quarantine table, also when the increment is then held."""
+    """Add the quarantined records of the unpublished batches to the quarantine table, also when the increment is then
+    held."""
     for query_id in dict.fromkeys(manifest.query_id for manifest in owed):
         batches = [manifest for manifest in owed if manifest.query_id == query_id]
         state = read_table_state(context.paths.quarantine, (query_id,))
@@ -136,7 +137,7 @@ def publish_quarantine(context: RunContext, owed: Sequence[BatchManifest]) -> No
 
 
 def find_most_frequent(paths: PipelinePaths, owed: Sequence[BatchManifest]) -> str:
-    """What most of the records that these batches set aside are malformed, late or rejected for: up to three causes,
+    """What most of the records that these batches quarantined are malformed, late or rejected for: up to three causes,
     each with its count; "" when there are none. Their files are in the quarantine table."""
     from tidegate.quarantine.read import count_details
 
@@ -159,7 +160,7 @@ def find_most_frequent(paths: PipelinePaths, owed: Sequence[BatchManifest]) -> s
 def publish_increment(
     context: RunContext, facts: Facts, verdict: StoredVerdict, decision: Decision | None = None
 ) -> None:
-    """Commit the owed batches that the verdict is on, one version per query (two only after an accepted loss).
+    """Commit the unpublished batches that the verdict is on, one version per query (two only after an accepted loss).
 
     A discarded increment is a version without files: the log moves on past it, and says so. Raises HeldError or
     TryAgainError DECISION_PENDING when another verdict on one of these batches failed.
@@ -236,7 +237,7 @@ def _refuse_others(context: RunContext, facts: Facts, verdict: StoredVerdict, de
 
 
 def _publish(context: RunContext, make_plan: Callable[[], PublishIntent]) -> None:
-    """Publish as planned; planned anew when the table got other files in between."""
+    """Publish as planned; planned again when the table got other files in between."""
     for _ in range(_PLANS_AT_MOST):
         context.lease.check()
         intent = make_plan()

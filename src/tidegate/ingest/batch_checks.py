@@ -47,7 +47,7 @@ class BatchChecks:
     order: IngestOrder
 
     def check_owed(self, batch_id: int, ranges: Ranges) -> None:
-        """Spark gives a link that is not owed when the checkpoint was made for another place or another intake."""
+        """Spark gives a link that is not pending when the checkpoint was made for another place or another intake."""
         for name, taken in ranges.items():
             foreign = [link for link in taken.get("links", ()) if link not in self.order.links.get(name, {})]
             if foreign:
@@ -96,7 +96,7 @@ class BatchChecks:
             )
 
     def check_statics(self, metrics: dict[str, dict[str, Any]]) -> None:
-        """A malformed record of a static source has no place to be set aside in: it would be missing from a join."""
+        """A malformed record of a static source cannot be quarantined: it would be missing from a join."""
         for name, source in self.spec.statics.items():
             metric = metrics.get(f"static:{name}") or {}
             if metric.get("malformed"):

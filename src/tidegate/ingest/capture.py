@@ -1,4 +1,4 @@
-"""Set-aside records as the batch's metrics carry them, and as rows for quarantine."""
+"""Quarantined records as the batch's metrics carry them, and as rows for quarantine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _captured(metric: dict[str, Any]) -> list[dict[str, Any]]:
 
 @dataclass
 class Captured:
-    """The set-aside records of one batch; ``complete`` when the metrics carried them all."""
+    """The quarantined records of one batch; ``complete`` when the metrics carried them all."""
 
     malformed: list[dict[str, Any]] = field(default_factory=list)
     unreadable: list[dict[str, Any]] = field(default_factory=list)

@@ -1,6 +1,6 @@
 """Which record the transform failed on, or which records.
 
-Spark's error names a value, and no record. So the batch is read once more, in batch mode, by halves, with the query as
+Spark's error names a value, and no record. So the batch is read again, in batch mode, by halves, with the query as
 it is: first its files or partitions, then the rows of the one that is left, which are kept for that. It works for SQL
 and for Python code alike. What bounds the search for one record is time: the run has failed already, and a person waits
 for the message. What bounds the search for all of them (``on_row_error: quarantine``) is their number.

@@ -159,7 +159,7 @@ def _note_drained(paths: PipelinePaths, order: IngestOrder) -> None:
 
 
 def _look_at_footers(paths: PipelinePaths, order: IngestOrder, spec: Any) -> dict[str, tuple[str, ...]]:
-    """Columns that the schema lacks, by link; files whose columns do not fit the schema are set aside before Spark
+    """Columns that the schema lacks, by link; files whose columns do not fit the schema are quarantined before Spark
     reads them, because it does not fail on all of them."""
     from tidegate.sources.files.columns import read_footers
 
@@ -174,7 +174,7 @@ def _look_at_footers(paths: PipelinePaths, order: IngestOrder, spec: Any) -> dic
         misfits = {link: footer.fault for link, footer in footers.items() if footer.fault is not None}
         found = set_aside(paths.unreadable, intake, misfits, source, owed)
         if found:
-            emit("progress", note=f"does not fit the schema, set aside: {', '.join(found)}")
+            emit("progress", note=f"does not fit the schema, quarantined: {', '.join(found)}")
     return unknown
 
 
@@ -204,8 +204,8 @@ def _drain(
     failing: list[FailingRecord],
     prepare: Callable[[], PreparedQuery],
 ) -> None:
-    """Run the query to its end; again when a file changed while it was read, or had to be set aside, or when records on
-    which the transform fails go to quarantine. ``prepare`` makes the query with those of ``row_failures`` marked."""
+    """Run the query to its end; again when a file changed while it was read, or had to be quarantined, or when records
+    on which the transform fails go to quarantine. ``prepare`` makes the query with those of ``row_failures`` marked."""
     again = staged = 0
     while True:
         try:
@@ -267,7 +267,7 @@ def _set_unreadable_aside(stager: BatchStager, cause: BaseException) -> bool:
         intake = stager.paths.intake(name)
         found += set_aside_unreadable(stager.paths.unreadable, intake, suspects, source, known, str(cause))
     if found:
-        emit("progress", note=f"cannot be read, set aside: {', '.join(found)}")
+        emit("progress", note=f"cannot be read, quarantined: {', '.join(found)}")
         return True
     stager.executors.check_seen(str(cause))
     stager.checks.check_statics_readable(str(cause))
@@ -277,7 +277,7 @@ def _set_unreadable_aside(stager: BatchStager, cause: BaseException) -> bool:
 def _mark_failing_records(
     stager: BatchStager, cause: BaseException, failing: list[FailingRecord], prepare: Callable[[], PreparedQuery]
 ) -> DataFrame:
-    """The query's rows anew, with the records marked on which the transform fails. Raises :class:`RowFailed`, which
+    """The query's rows again, with the records marked on which the transform fails. Raises :class:`RowFailed`, which
     names one of them, where they may not go to quarantine."""
     finder, ranges = stager.finder(), stager.planned()
     if stager.spec.on_row_error != "quarantine":

@@ -1,4 +1,4 @@
-"""One micro-batch once more, read in batch mode: what the streaming pass cannot carry along is taken from here."""
+"""One micro-batch again, read in batch mode: what the streaming pass cannot carry along is taken from here."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class BatchLook:
         return find_late(self.prepared.out, frames, source, late_before_ms)
 
     def write(self, records: DataFrame, folder: Path) -> None:
-        """Write records that are set aside as rows of the quarantine table into the new ``folder``."""
+        """Write quarantined records as rows of the quarantine table into the new ``folder``."""
         write_set_aside(self.spark, self.spec.name, self.order, records, folder)
 
     def _parsed(self, ranges: Ranges) -> dict[str, DataFrame]:

@@ -1,6 +1,6 @@
 """The plan of one micro-batch: parsed records -> counted -> good ones -> transform -> row rules -> rows for the table.
 
-The same functions build the streaming plan and, where more records were set aside than a metric can carry, the second
+The same functions build the streaming plan and, where more records were quarantined than a metric can carry, the second
 look at one batch. Counts come from ``observe`` in the same pass that writes the rows: `numInputRows` and
 `numRowsDroppedByWatermark` are not counts of records (both measured on Spark 4.2.0).
 """
@@ -34,8 +34,8 @@ _RULE = f"{PROVENANCE}_rule_"
 """Flags of a row: whether any row rule rejects it, and each rule by its number. A transform has no such columns."""
 
 CAPTURED_AT_MOST = 4096
-"""Set-aside records that travel in the metrics themselves; more than these need a second look at the batch, which reads
-it again: a third of a large run."""
+"""Quarantined records that travel in the metrics themselves; more than these need a second look at the batch, which
+reads it again: a third of a large run."""
 
 SHORT_CHARACTERS = 1024
 _LONG_CAPTURED_AT_MOST = 64

@@ -1,4 +1,4 @@
-"""From intake links back to the user's files, and to the line where it can be told."""
+"""From intake links back to the user's files, and to the line where it is known."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class ProgressLog:
             key = (int(value["batchId"]), str(value["timestamp"]))
             if key not in self._told:
                 self._told.add(key)
-                value.pop("observedMetrics", None)  # tidegate's own, with the records that were set aside in them
+                value.pop("observedMetrics", None)  # tidegate's own, with the quarantined records in them
                 self._append({"event": "progress", **value})
 
     def _append(self, value: dict[str, Any]) -> None:

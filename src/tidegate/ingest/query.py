@@ -112,7 +112,7 @@ def _check_row_errors(spec: PipelineSpec, job_folder: Path) -> None:
 
 
 def _check_every_source_used(spec: PipelineSpec, job_folder: Path, out: DataFrame) -> None:
-    """A stream that the result does not contain would never be read, and wait for ever."""
+    """A stream that the result does not contain would never be read, and wait forever."""
     top = analysed_plan(out)
     unused = [name for name in spec.streams if not nodes_of(top, f"source:{name}")]
     if unused:

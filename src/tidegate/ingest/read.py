@@ -1,4 +1,4 @@
-"""The frames of a pipeline's sources: streams, a batch's range once more, static sources at their pinned version."""
+"""The frames of a pipeline's sources: streams, a batch's range again, static sources at their pinned version."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A second look at one micro-batch: when more records were set aside than the metrics carry, read them again in batch
+"""A second look at one micro-batch: when more records were quarantined than the metrics carry, read them again in batch
 mode.
 
-The rows that go on were written already; only what was set aside is taken from this pass, and its count must match the
-first pass, so a difference between the two fails the batch instead of losing a record.
+The rows that go on were written already; only what was quarantined is taken from this pass, and its count must match
+the first pass, so a difference between the two fails the batch instead of losing a record.
 """
 
 from __future__ import annotations

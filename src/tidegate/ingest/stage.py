@@ -116,7 +116,7 @@ class BatchStager:
             raise
 
     def note_inputs(self) -> None:
-        """Take the states of all files that are owed; to be called before Spark lists them."""
+        """Take the states of all pending files; to be called before Spark lists them."""
         self.inputs.note(self.paths.intake(name) / link for name, links in self.order.links.items() for link in links)
 
     def sync_checkpoint(self) -> None:
@@ -180,7 +180,7 @@ class BatchStager:
     def _write_batch(
         self, frame: DataFrame, batch_id: int, ranges: Ranges, query: Any, folder: Path
     ) -> tuple[BatchManifest, dict[str, dict[str, Any]]]:
-        """Write the batch's rows and what it sets aside into ``folder``; its manifest, and the metrics of the pass."""
+        """Write the batch's rows and what it quarantines into ``folder``; its manifest, and the metrics of the pass."""
         rows = staged_rows(frame) if self.keeps_state and self.rules else frame
         partition_by = self.spec.table.partition_by
         mark_texts(rows, partition_by).write.mode("error").partitionBy(*partition_by).parquet(str(folder / "rows"))
@@ -237,10 +237,12 @@ class BatchStager:
         """Store the manifest, when all that it speaks of is on disk and the lease is still held."""
         self.topics.check(manifest.batch_id)
         if self.keeps_state:
-            storage.sync_files(self._paths_of(ranges))  # its state may have to be computed from them once more
+            storage.sync_files(self._paths_of(ranges))  # its state may have to be computed from them again
         self.checkpoint_sync.sync_batch(manifest.batch_id)
         check_token(self.paths, self.order.token)
-        name_query(self.paths, manifest.query_id)  # or a checkpoint that is exchanged before the run ends is not told
+        name_query(
+            self.paths, manifest.query_id
+        )  # or a checkpoint that is exchanged before the run ends is not noticed
         if self.keeps_state:
             until, windows = read_open(metrics)
             note_batch(self.paths, manifest, open_until_ms=until, windows=windows, now_ms=time.time_ns() // 1_000_000)
@@ -423,7 +425,7 @@ class BatchStager:
         frame: DataFrame,
         late_frames: Sequence[DataFrame],
     ) -> list[StagedFile]:
-        """Write what the batch sets aside; the files with it."""
+        """Write the batch's quarantined records, and the files that are quarantined whole."""
         captured.add_rejected(rules)
         if captured.complete:
             captured.malformed = name_misfits(self.spark, self.spec, captured.malformed)

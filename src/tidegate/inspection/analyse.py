@@ -96,8 +96,9 @@ def _empty_batch(spark: SparkSession, source: SourceSpec, empty: Path) -> DataFr
 
 @contextlib.contextmanager
 def _kept_from_stderr() -> Iterator[None]:
-    """Keep from people what the JVM that is started within, and pyspark's own loggers, write to stderr, for ever: each
-    refusal would stand there as JSON, with the JVM's stack. It is shown when no JVM could be started."""
+    """Keep from people what the JVM that is started within, and pyspark's own loggers, write to stderr, until the
+    process ends: each refusal would stand there as JSON, with the JVM's stack. It is shown when no JVM could be
+    started."""
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         PySparkLogger.getLogger(name).disabled = True
     sys.stderr.flush()

@@ -47,8 +47,8 @@ def project_status(project: Project, name: str | None, limit: int | None = None)
     """Each pipeline with its newest runs (at most ``limit``), backlog, holds, lease, table version and what needs a
     person, the worst first.
 
-    Of all pipelines, what cannot be told of one is an error in its row, and is not raised; its ``backlog`` is then
-    None, with the same error as ``backlog_unknown``. Of one alone, a bad spec and the like are raised.
+    Of all pipelines, what cannot be found out about one is an error in its row, and is not raised; its ``backlog`` is
+    then None, with the same error as ``backlog_unknown``. Of one alone, a bad spec and the like are raised.
     """
     if name is not None:
         row = _read_row(project, name, limit or _SHOWN_RUNS_OF_ONE, at_a_glance=False)

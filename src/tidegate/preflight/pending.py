@@ -132,9 +132,9 @@ def _plain(item: Any) -> Any:
 def kafka_positions(paths: PipelinePaths, facts: Facts, source_name: str, birth: KafkaBirth) -> tuple[Offsets, Offsets]:
     """Where a Kafka source stands: (next offset to read, where the batch in flight ends), {topic: {partition: offset}}.
 
-    What is owed begins behind the last batch whose records somebody has: staged, settled, or committed. A batch that
-    was only planned has read nothing yet; for a query with state neither has one whose state is not committed. The
-    second value is {} without such a batch.
+    The pending records begin after the last batch whose records are kept somewhere: staged, settled, or committed. A
+    batch that was only planned has read nothing yet; for a query with state neither has one whose state is not
+    committed. The second value is {} without such a batch.
     """
     if facts.checkpoint.last_offset is None:
         return {}, {}

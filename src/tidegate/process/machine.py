@@ -26,7 +26,7 @@ def is_dead(record: dict[str, Any], folder: Path) -> bool:
 
     A process of this boot and pid namespace is looked up. One of another boot is gone when the folder is on a disk of
     this machine: its kernel has ended, or lost the disk. On storage that machines share, another boot proves nothing,
-    whatever the names say: host name and machine id may be baked into an image. False where it cannot be told.
+    whatever the names say: host name and machine id may be baked into an image. False where that is unknown.
     """
     here = find_whereabouts()
     if not record.get("boot_id") or not here["boot_id"]:
@@ -52,7 +52,7 @@ def _is_gone(pid: int, started: int | None) -> bool:
 
 
 def is_local_disk(folder: Path) -> bool:
-    """Whether ``folder`` lies on a file system that one kernel at a time mounts; False where that cannot be told."""
+    """Whether ``folder`` lies on a file system that one kernel at a time mounts; False where that is unknown."""
     try:
         mounts = Path("/proc/self/mountinfo").read_bytes()
     except OSError:

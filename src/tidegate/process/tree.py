@@ -25,7 +25,7 @@ _POLL_SECONDS = 0.02
 
 @dataclass(frozen=True)
 class ProcessMark:
-    """One process, told apart from a later one with the same id by its start time (clock ticks since boot)."""
+    """One process, distinguished from a later one with the same id by its start time (clock ticks since boot)."""
 
     pid: int
     parent_pid: int

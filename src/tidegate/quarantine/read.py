@@ -73,7 +73,7 @@ def count_details(files: Sequence[Path]) -> list[tuple[tuple[str, str], int]]:
     for file in files:
         for batch in _read_pieces(storage.address(file), ["reason", "detail"], _DETAILS_AT_ONCE):
             ones = pa.array([1] * len(batch), pa.int64())
-            # Files differ in which columns may be null, so the fields are made anew.
+            # Files differ in which columns may be null, so the fields are made again.
             one = pa.table({"reason": batch["reason"], "detail": batch["detail"], "records": ones})
             both = one if found is None else pa.concat_tables([found, one])
             keys = ["reason", "detail"]

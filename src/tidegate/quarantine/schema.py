@@ -1,4 +1,4 @@
-"""The quarantine table's schema: the same for every pipeline, for ever."""
+"""The quarantine table's schema: the same for every pipeline; it never changes."""
 
 from __future__ import annotations
 

@@ -166,7 +166,7 @@ def _read_csv_files(
         frame = frame.select("*", F.expr(f"concat_ws('; ', {', '.join(misfits)})").alias(_MISFITS))
         wrong = f"nullif({_MISFITS}, '')"
         faults = describe_row(in_files, _ROW, formats, separators_of(frame.sparkSession, of_row))
-        if faults is not None:  # a value that is not of its type is no inexact one too
+        if faults is not None:  # a value of the wrong type is not also reported as inexact
             is_told = f"contains(concat('; ', {_MISFITS}), concat('; ', e.path, ': '))"
             wrong = f"nullif(concat_ws('; ', {wrong}, {list_faults(f'filter({faults}, e -> NOT {is_told})')}), '')"
         reasons.append(f"CASE WHEN {_CORRUPT} IS NULL THEN {wrong} END")

@@ -1,4 +1,4 @@
-"""The Spark side of a Kafka source: a stream from exact offsets, and exact ranges once more as a batch.
+"""The Spark side of a Kafka source: a stream from exact offsets, and exact ranges again as a batch.
 
 Every frame carries, beside the declared columns, what the accounting needs: ``_raw`` (the value as text; base64 where
 it is none), ``_position`` ({"topic", "partition", "offset"} as JSON), ``_malformed``, ``_detail`` and ``_unknown``.
@@ -41,7 +41,7 @@ _KAFKA_SCHEMA = (
     "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
 
-# A broker that stops answering is told within a minute, not after Spark's and Kafka's own two minutes each.
+# A broker that stops answering is reported within a minute, not after Spark's and Kafka's own two minutes each.
 _PATIENCE = {
     "kafkaConsumer.pollTimeoutMs": "30000",
     "kafka.request.timeout.ms": "15000",

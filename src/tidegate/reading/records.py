@@ -33,7 +33,7 @@ _PARSED, _KEYS, _BAD = "_tidegate_parsed", "_tidegate_unknown", "_tidegate_bad"
 _DOUBT, _CLOSE, _FAULTS = "_tidegate_doubt", "_tidegate_close", "_tidegate_faults"
 _RECORD, _END, _CORRUPT = "_tidegate_record", "_tidegate_end", "_tidegate_corrupt"
 _NAMED_AT_MOST, _NAME_CHARACTERS = 64, 256
-"""What is told of a record's unknown fields: the record itself, which is kept, has them all."""
+"""How many of a record's unknown fields are named: the record itself, which is kept, has them all."""
 TOMBSTONE = "null value (tombstone)"
 
 
@@ -244,7 +244,7 @@ def _look_closely(parsed: DataFrame, close: str | None) -> DataFrame:
 
 
 def list_faults(faults: str) -> str:
-    """SQL: ``faults`` (ARRAY<STRUCT<path, fault>>) as one text, as many as are told; NULL when there are none."""
+    """SQL: ``faults`` (ARRAY<STRUCT<path, fault>>) as one text, as many as are named; NULL when there are none."""
     one = f"concat(if(e.path = '', '', concat(left(e.path, {_NAME_CHARACTERS}), ': ')), e.fault)"
     return f"nullif(array_join(transform(slice({faults}, 1, {_NAMED_AT_MOST}), e -> {one}), '; '), '')"
 
@@ -258,7 +258,7 @@ def _list_problems(problems: Sequence[tuple[str, str]], told: str) -> str:
 
 
 def _name_some(texts: str) -> str:
-    """SQL: ``texts`` (ARRAY<STRING>) as one text, as many as are told; NULL when there are none."""
+    """SQL: ``texts`` (ARRAY<STRING>) as one text, as many as are named; NULL when there are none."""
     rest = f"if(size(a) > {_NAMED_AT_MOST}, concat('; and ', size(a) - {_NAMED_AT_MOST}, ' more'), '')"
     some = f"nullif(concat(array_join(slice(a, 1, {_NAMED_AT_MOST}), '; '), {rest}), '')"
     return f"transform(array({texts}), a -> {some})[0]"

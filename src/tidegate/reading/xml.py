@@ -33,7 +33,7 @@ cloudpickle.register_pickle_by_value(xml_records)  # the workers of a cluster ne
 
 def split_xml(frame: DataFrame, name: str, columns: Sequence[Column], options: Mapping[str, str]) -> DataFrame:
     """``frame``, whose column ``name`` holds whole files, with a row for each of their records: ``name`` as it stands
-    in the file, :data:`VALUES`, :data:`OUTSIDE` and :data:`UNDECODED`, which says why it is no record."""
+    in the file, :data:`VALUES`, :data:`OUTSIDE` and :data:`UNDECODED`, which says why it is not a record."""
     rules = rules_of(options, tuple((column.name, _type_of(read_type(column.type))) for column in columns))
 
     def cut(data: bytes) -> list[tuple[str, str, str | None, list[str]]]:

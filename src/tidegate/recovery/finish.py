@@ -25,7 +25,7 @@ from tidegate.staging.manifest import BatchManifest
 def finish_reports(
     paths: PipelinePaths, facts: Facts, settled: Sequence[BatchManifest]
 ) -> tuple[list[BatchManifest], list[RunReport]]:
-    """Write the final report of each run that had to do with these batches; the batches that nothing more is owed to,
+    """Write the final report of each run that had to do with these batches; the batches that nothing more needs,
     and the reports.
 
     An increment of two queries takes two commits. Until both are there its batches are kept, so that the report is of
@@ -109,7 +109,7 @@ def table_figures(
 ) -> dict[str, Any]:
     """The report's ``table``: the version that holds these batches, and what they added to it.
 
-    ``whole``: the batches are the whole increment. What a commit took out of the table is told in that report alone.
+    ``whole``: the batches are the whole increment. What a commit took out of the table is in that report alone.
     """
     rows = sum(manifest.staged - increment.superseded_of(manifest) for manifest in manifests)
     return {

@@ -59,7 +59,7 @@ def recover(paths: PipelinePaths, spec: PipelineSpec, lease: Lease, finished: li
 
 
 def _heal_logs(paths: PipelinePaths, lease: Lease) -> bool:
-    """Set aside torn versions that an intent makes again; whether there was one."""
+    """Move away torn versions that an intent writes again; whether there was one."""
     intents = pending_intents(paths)
     healed = False
     for path in (paths.table, paths.quarantine):
@@ -145,8 +145,8 @@ def _find_swept(paths: PipelinePaths, facts: Facts) -> list[BatchManifest]:
 
 
 def sync_owed(paths: PipelinePaths, spec: PipelineSpec, facts: Facts, lease: Lease) -> None:
-    """Mark the files of batches that are staged and owed in the ledger; not of one that was never seen with its files:
-    it does not count, see :func:`_sweep_swept`."""
+    """Mark the files of batches that are staged and unpublished in the ledger; not of one that was never seen with its
+    files: it does not count, see :func:`_sweep_swept`."""
     swept = _find_swept(paths, facts)
     sync_ledger(paths, spec, [manifest for manifest in facts.owed if manifest not in swept], lease)
 
@@ -187,7 +187,7 @@ def settle(
     if finished is not None:
         finished += ended
     if facts.keeps_state and facts.checkpoint.last_offset is not None and not facts.checkpoint.faults:
-        # A driver may have been killed behind Spark's last commit: without it Spark needs these files once more.
+        # A driver may have been killed behind Spark's last commit: without it Spark needs these files again.
         CheckpointSync(paths.checkpoint).sync_batch(facts.checkpoint.last_offset)
     if spec.file_streams:
         with open_ledger(paths, lease=lease) as ledger:
@@ -210,7 +210,7 @@ def settle(
 
 
 def _readable_no_more(facts: Facts, query_id: str) -> int:
-    """The last batch of a query whose files nobody will read again: not one that Spark has to compute once more to have
+    """The last batch of a query whose files nobody will read again: not one that Spark has to compute again to have
     its state, though the table holds its rows."""
     settled = facts.settled_up_to(query_id)
     if query_id == facts.query_id and facts.in_flight is not None:
@@ -268,7 +268,7 @@ def _remove_empty(paths: PipelinePaths, query_ids: set[str]) -> None:
 
 def sweep_attempts(paths: PipelinePaths, facts: Facts, lease: Lease) -> None:
     """Remove staging that nobody names: attempts that were killed, of batches that are staged or settled, and copies
-    made for a publish that was planned anew.
+    made for a publish that was planned again.
 
     What is there is listed before the lease is looked at: whoever slept until others have staged something leaves that
     alone.

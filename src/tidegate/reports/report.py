@@ -212,8 +212,8 @@ def fill_from_manifests(report: RunReport, manifests: Sequence[BatchManifest]) -
     report.watermark = text_of_ms(max(marks, default=None))
     untold = sum(manifest.untold for manifest in manifests)
     note = (
-        f"{untold} changes of the state came too late and were dropped: behind this transform's operators not all of "
-        "their records can be told, and these count as read"
+        f"{untold} changes of the state came too late and were dropped: after this transform's operators not all of "
+        "their records is known, and these count as read"
     )
     if untold and note not in report.notes:
         report.notes.append(note)

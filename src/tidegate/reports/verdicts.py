@@ -52,7 +52,8 @@ class StoredVerdict:
         return [manifest for manifest in manifests if [manifest.query_id, manifest.batch_id] in self.batches]
 
     def comes_next(self, owed: Sequence[BatchManifest]) -> bool:
-        """Whether those of its batches that are owed can be published before all others: none before them is left."""
+        """Whether those of its batches that are unpublished can be published before all others: none before them is
+        left."""
         last: dict[str, int] = {}
         for manifest in self.choose(owed):
             last[manifest.query_id] = max(last.get(manifest.query_id, -1), manifest.batch_id)
@@ -77,7 +78,7 @@ class Decision:
             raise ValueError(f"{self.decision!r} is not a decision")
 
     def is_on(self, verdict: StoredVerdict) -> bool:
-        """Whether it was taken on this verdict: a run id whose increment was judged anew is decided on anew."""
+        """Whether it was taken on this verdict: a run id whose increment was judged again is decided on again."""
         return (self.run_id, sorted(self.batches), self.folds) == (
             verdict.run_id,
             sorted(verdict.batches),
@@ -170,7 +171,7 @@ def are_settled(batches: Sequence[Sequence[Any]], settled_up_to: Callable[[str],
 
 
 def find_hold(paths: PipelinePaths, owed: Sequence[BatchManifest]) -> StoredVerdict | None:
-    """The failed verdict on some owed batch that nobody has decided on yet."""
+    """The failed verdict on some unpublished batch that nobody has decided on yet."""
     for verdict in list_verdicts(paths):
         if not verdict.passed and verdict.choose(owed) and load_decision(paths, verdict) is None:
             return verdict
@@ -193,7 +194,7 @@ def held_error(name: str, verdict: StoredVerdict, *, earlier: bool) -> HeldError
     )
 
 
-def not_audited(name: str, run_id: str, why: str = "it has no verdict, or was staged anew since") -> TryAgainError:
+def not_audited(name: str, run_id: str, why: str = "it has no verdict, or was staged again since") -> TryAgainError:
     """The error of a publish whose increment nobody has judged as it is now, by the rules as they are now."""
     return catalogue.NOT_AUDITED(
         where=f"pipeline {name}", run_id=run_id, why=why, name=name, quoted_run_id=quote_word(run_id)

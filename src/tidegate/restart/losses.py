@@ -1,8 +1,9 @@
-"""What Kafka lost of what a run is owed: named before Spark starts, and left behind when a person accepts it.
+"""Records that Kafka lost before a run read them: named before Spark starts, and left behind when a person accepts it.
 
-What is owed begins behind the last batch that somebody has (:func:`tidegate.preflight.pending.kafka_positions`), so the
-records of a batch in flight are owed too. A query without state gets a new checkpoint that begins there, behind what is
-lost; one with state keeps its checkpoint, and the batches in it are moved behind the loss.
+The pending offsets begin after the last batch whose records are kept
+(:func:`tidegate.preflight.pending.kafka_positions`), so a batch in flight is pending too. A query without state gets a
+new checkpoint that begins there, after what is lost; one with state keeps its checkpoint, and the batches in it are
+moved past the loss.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ def _keeps_checkpoint(facts: Facts) -> bool:
 
 
 def _record(context: RunContext, facts: Facts, losses: Mapping[str, KafkaLoss], reason: str) -> dict[str, Any]:
-    """The loss as it goes on record: every lost range, and the batch that is planned anew because of it."""
+    """The loss as it goes on record: every lost range, and the batch that is planned again because of it."""
     record: dict[str, Any] = {"run_id": context.report.run_id, "at": now_text(), "reason": reason.strip()}
     record["sources"] = {name: loss.to_dict() for name, loss in losses.items()}
     if facts.in_flight is not None:
@@ -136,8 +137,8 @@ def left_behind(context: RunContext, birth: Birth) -> dict[str, dict[str, Any]]:
 
 
 def _begin_behind(context: RunContext, facts: Facts, pending: Pending, births: Mapping[str, KafkaBirth]) -> bool:
-    """Begin a new query behind what is lost, from what is owed of everything else. False when the batch in flight was
-    staged meanwhile, so that what is owed begins behind it."""
+    """Begin a new query behind what is lost, from what is pending of everything else. False when the batch in flight
+    was staged meanwhile, so that the pending offsets begin after it."""
     sources: dict[str, dict[str, Any]] = {name: {} for name in context.spec.streams}
     for name, (start, plan) in pending.kafka.items():
         sources[name] = (births.get(name) or replace(start, offsets=plan.owed)).to_dict()

@@ -1,7 +1,8 @@
 """A new table from all that the sources still have: the way on when a query's state cannot be used any more.
 
 What a query with state has read and not yet published is in its checkpoint and nowhere else, so no new checkpoint can
-start where the table's log ends. Table and quarantine are set aside under hidden names in their folders, never deleted.
+start where the table's log ends. Table and quarantine are kept as backups under hidden names in their folders, never
+deleted.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tidegate.spec.models import PipelineSpec
 
 
 def needs_rebuild(facts: Facts, spec: PipelineSpec) -> bool:
-    """Whether the pipeline's query keeps state; without a birth record the spec tells as much as can be told."""
+    """Whether the pipeline's query keeps state; without a birth record the spec decides, as far as it can."""
     if facts.birth is not None and facts.birth.state is not None:
         return facts.birth.keeps_state
     return bool(spec.watermarks) or spec.output_mode != "append"
@@ -59,13 +60,13 @@ def set_tables_aside(paths: PipelinePaths, lease: Lease) -> None:
 
 
 def aside_name(folder: Path, stamp: str) -> Path:
-    """Where a table's folder is set aside."""
+    """Where a table's folder is kept as a backup."""
     return folder.with_name(f".{folder.name}.{stamp}")
 
 
 def first_offsets(paths: PipelinePaths, source: str) -> dict[str, Any] | None:
     """What a Kafka source began with when its pipeline was new, by the oldest birth record there is."""
-    # Births that an earlier version of tidegate set aside, in folders named by their time; a late one is not the first.
+    # Births that an earlier version of tidegate backed up, in folders named by their time; a late one is not the first.
     births = [aside / "birth.json" for aside in storage.list_folder(paths.set_aside, "[0-9]*")]
     births += [replace(paths, generation=number).birth for number in range(paths.newest_generation() + 1)]
     for path in births:

@@ -1,7 +1,7 @@
 """A new checkpoint for a query that has read very many files.
 
 Spark keeps the name of every file that a checkpoint has ever read, reads that list with each start and holds it in
-memory. The ledger knows the files as well, so a query without state can begin anew where it ends.
+memory. The ledger knows the files as well, so a query without state can start over where it ends.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def renew_long_checkpoint(context: RunContext, pending: Pending) -> None:
     sources: dict[str, dict[str, Any]] = {**birth.sources}
     for name, (start, plan) in pending.kafka.items():
         sources[name] = start.to_dict() | {"offsets": plan.to_dict()["owed"]}
-    anew = new_birth(paths, context.spec, sources, birth.settings)
-    begun = replace_query(paths, facts.query_id, anew, why="many files", lease=context.lease, in_flight=None)
+    renewed = new_birth(paths, context.spec, sources, birth.settings)
+    begun = replace_query(paths, facts.query_id, renewed, why="many files", lease=context.lease, in_flight=None)
     assert begun is not None, "only a batch in flight can be staged meanwhile"
     context.paths = begun
     context.facts = gather_facts(begun, context.spec)

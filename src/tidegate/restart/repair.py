@@ -2,7 +2,7 @@
 ends.
 
 The table's log is the authority. What it does not hold is read again from the source: files go back to the intake,
-Kafka offsets go back to those of the table's last commit. Staged batches, the checkpoint and its birth are set aside,
+Kafka offsets go back to those of the table's last commit. Staged batches, the checkpoint and its birth are backed up,
 as are data files that the log does not hold; records of those batches that already reached quarantine are taken back.
 So reading them again doubles nothing. Nothing of the user's is deleted, and killed at any point the disagreement is
 still there for the next repair.
@@ -157,7 +157,7 @@ def _look(
     if rebuild:
         if facts.table is not None:
             check_starts_known(spec, paths)
-        value["actions"].append(f"set table and quarantine aside, as hidden folders beside {paths.table}")
+        value["actions"].append(f"back up table and quarantine, as hidden folders next to {paths.table}")
         facts = replace(facts, table=None)
     plan = _plan(project, spec, paths, facts, found, rebuild)
     value["actions"] += _describe(plan)
@@ -203,7 +203,7 @@ def _describe(plan: _Plan) -> list[str]:
     told = ["end the query in the logs, and leave its checkpoint where it is, unused"]
     if plan.unpublished:
         count, records = len(plan.unpublished), sum(manifest.read for manifest in plan.unpublished)
-        told.append(f"set {count_of(count, 'staged batch', 'staged batches')} aside ({count_of(records, 'record')})")
+        told.append(f"back up {count_of(count, 'staged batch', 'staged batches')} ({count_of(records, 'record')})")
     if plan.again:
         told.append(f"read {count_of(plan.again, 'file')} that the table's log does not hold")
     told += [f"start source {source} at {json.dumps(start['offsets'])}" for source, start in plan.starts.items()]
@@ -211,7 +211,7 @@ def _describe(plan: _Plan) -> list[str]:
         told.append(f"take {count_of(len(plan.taken_back), 'file')} of those batches out of quarantine")
     if plan.orphans:
         files = count_of(plan.orphans, "data file")
-        told.append(f"set {files} aside that the log of their table does not hold, or no longer then")
+        told.append(f"back up {files} that the log of the table does not hold, or no longer then")
     if plan.hidden:
         names = "a new plain name" if plan.hidden == 1 else "new plain names"
         told.append(f"give {count_of(plan.hidden, 'data file')} {names}, which a publish had begun to replace")
@@ -349,8 +349,8 @@ def list_choices(code: str, name: str) -> list[str]:
     if code == "REBUILD":
         return [
             f"leave the table as it is: `tidegate run {name}` goes on with it",
-            f"`tidegate repair {name} --rebuild`: a new table from all that the sources still have; the old one is set "
-            "aside",
+            f"`tidegate repair {name} --rebuild`: a new table from all that the sources still have; the old one is "
+            "kept as a backup",
         ]
     if code == "SPEC_CHANGED":
         return ["take the change in pipeline.yaml back", f"`tidegate repair {name}`: a new checkpoint for the new spec"]

@@ -2,7 +2,7 @@
 now.
 
 The decision is recorded first, like any other, and carried out by whoever comes next. What it does is what a repair
-does (:mod:`tidegate.restart.repair`): the query is ended in the logs, what is staged is set aside, files go back to the
+does (:mod:`tidegate.restart.repair`): the query is ended in the logs, what is staged is backed up, files go back to the
 intake and Kafka's offsets to those of the table's last commit, and a new query begins. The decision stays on disk until
 that has begun, so a process that is killed anywhere is followed by one that goes on with it.
 """
@@ -78,7 +78,9 @@ def carry_out_rereads(context: RunContext, facts: Facts) -> bool:
     if _is_owed(facts, decision):
         lost = _begin_again(context, facts, decision)
     verdict = load_verdict(context.paths, decision.run_id)
-    if verdict is None or decision.is_on(verdict):  # else the run id was judged anew since, and this is an old decision
+    if verdict is None or decision.is_on(
+        verdict
+    ):  # else the run id was judged again since, and this is an old decision
         _tell(context, decision, lost)
         if verdict is not None:
             context.lease.check()
@@ -125,7 +127,7 @@ def _begin_again(context: RunContext, facts: Facts, decision: Decision) -> list[
 
 
 def _tell(context: RunContext, decision: Decision, lost: list[str]) -> None:
-    """The run's report begins anew: what it counted is counted again."""
+    """The run's report starts over: what it counted is counted again."""
     paths = context.paths
     before = load_report(paths, decision.run_id)
     if before is not None and before.outcome in ("published", "discarded"):

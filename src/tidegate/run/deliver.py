@@ -38,7 +38,8 @@ class SinkState:
 
 
 def feed_sinks(context: RunContext, submit: Callable[[SubmitPlan], int]) -> None:
-    """Feed what every sink is owed; ``context.sink_faults`` has those that failed, the report how far each is."""
+    """Feed the versions that each sink is behind; ``context.sink_faults`` has those that failed, the report how far
+    each is."""
     paths, run_id = context.paths, context.report.run_id
     table = read_table_state(paths.table)
     context.lease.check()
@@ -87,7 +88,7 @@ def _make_feeder(context: RunContext, sink: KafkaSink | ForeachSink | ConsoleSin
 def _run_driver(
     context: RunContext, sinks: list[tuple[ForeachBatchSink, int]], submit: Callable[[SubmitPlan], int]
 ) -> None:
-    """One spark-submit for all versions owed to all these sinks."""
+    """One spark-submit for all versions that these sinks are behind."""
     paths, run_id = context.paths, context.report.run_id
     order_path, result_path = paths.delivery_order(run_id), paths.delivery_result(run_id)
     log_path = paths.delivery_log(run_id)

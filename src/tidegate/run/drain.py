@@ -159,8 +159,8 @@ def _note_before_start(context: RunContext, name: str, summary: dict[str, Any]) 
 
 
 def _restore_links(context: RunContext, ledger: Ledger) -> tuple[dict[str, list[str]], dict[str, list[LedgerRow]]]:
-    """See that what is owed is in the intake. By source: the files that are gone, and which of them a batch in flight
-    was to read."""
+    """Make sure that all pending files are in the intake. By source: the files that are gone, and which of them a batch
+    in flight was to read."""
     lost: dict[str, list[str]] = {}
     planned: dict[str, list[LedgerRow]] = {}
     for name, source in context.spec.streams.items():
@@ -183,7 +183,7 @@ def _restore_links(context: RunContext, ledger: Ledger) -> tuple[dict[str, list[
 
 
 def _admit(context: RunContext, ledger: Ledger, pending: Pending) -> None:
-    """Take the new files into the intake, and remove from it what is not owed."""
+    """Take the new files into the intake, and remove from it what is not pending."""
     assert context.facts is not None
     has_planned = context.facts.checkpoint.last_offset is not None
     for name, scan in pending.scans.items():
@@ -200,7 +200,7 @@ def _admit(context: RunContext, ledger: Ledger, pending: Pending) -> None:
 def _make_order(
     context: RunContext, ledger: Ledger | None, pending: Pending, statics: dict[str, dict[str, Any]]
 ) -> IngestOrder:
-    """The order of all that is owed."""
+    """The order of all pending files and offsets."""
     assert context.facts is not None
     project, spec, facts = context.project, context.spec, context.facts
     return IngestOrder(
@@ -266,7 +266,7 @@ def _receive(context: RunContext) -> None:
 
 def _forget_returned(context: RunContext, facts: Facts) -> None:
     """Take away Spark's list of files of a source that the spec had left out so long that no offset of it is kept any
-    more: Spark would read all of that list once more. The ledger knows them."""
+    more: Spark would read all of that list again. The ledger knows them."""
     checkpoint = facts.checkpoint
     if checkpoint.last_offset is None or checkpoint.in_flight is not None:
         return

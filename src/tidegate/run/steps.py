@@ -325,7 +325,8 @@ def _feed_sinks(context: RunContext, submit: Submit) -> None:
 
 
 def _deliver(context: RunContext, submit: Submit) -> None:
-    """Feed what the sinks are owed; a report that is final gets how far they are, and why one is behind."""
+    """Feed the versions that the sinks are behind; a report that is final gets how far they are, and why one is
+    behind."""
     if not context.spec.sinks:
         return
     began = time.monotonic()
@@ -377,7 +378,7 @@ def decide(
 
 
 def reread_run(project: Project, name: str, run_id: str, *, reason: str, submit: Submit) -> dict[str, Any]:
-    """``tidegate reread``: a held increment is set aside, read again from the source, judged and published by the run
+    """``tidegate reread``: a held increment is dropped, read again from the source, judged and published by the run
     that it was held under, with schema, suite and transform as they are now. Returns its report.
 
     Raises what :func:`record_reread` raises, UsageError NOT_HELD, DECIDED_ALREADY or REASON_MISSING, and whatever a run

@@ -27,7 +27,8 @@ class UnreadableSample(ValueError):
 
 @dataclass(frozen=True)
 class CsvSample:
-    """Names of columns, rows with a text for each, the reader options that Spark needs, by what this is told."""
+    """Names of columns, rows with a text for each, the reader options that Spark needs, and what they were inferred
+    from."""
 
     names: list[str]
     rows: list[list[str]]

@@ -58,7 +58,7 @@ def choose_format(file: Path) -> str:
 
 @dataclass(frozen=True)
 class Inferred:
-    """What a sample tells: columns as DDL, reader options, by what they are told, and what to know about columns."""
+    """What a sample shows: columns as DDL, reader options, what these were inferred from, and notes on columns."""
 
     columns: str
     options: dict[str, Any] = field(default_factory=dict)
@@ -85,7 +85,8 @@ def infer_columns(file: Path, kind: str) -> Inferred:
 
 
 def infer_record_columns(values: Sequence[bytes], place: str) -> tuple[Inferred, int]:
-    """(the columns, how many records they are told by) of JSON records; others than JSON objects tell nothing.
+    """(the columns, how many records they are inferred from) of JSON records; values that are not JSON objects are left
+    out.
 
     ``place`` is where they come from. Raises UsageError CANNOT_INFER.
     """
@@ -250,7 +251,7 @@ def _find_unreadable(file: Path, kind: str, columns: str) -> tuple[str, ...]:
     """What a run would say of the file's types, and how to write them."""
     spec = FilesSource.model_validate({"type": "files", "path": file.name, "format": kind, "schema": columns})
     fault = next((footer.fault for footer in read_footers(file.parent, [file.name], spec).values()), None)
-    return (f"a file such as this is set aside whole: {fault}",) if fault else ()
+    return (f"a file such as this is quarantined whole: {fault}",) if fault else ()
 
 
 def _spark_type(kind: pa.DataType, local: str) -> str:

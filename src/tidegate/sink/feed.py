@@ -33,7 +33,7 @@ class Feeder(Protocol):
 def list_owed(paths: PipelinePaths, sink: SinkSpec, table: TableState) -> list[Delivery]:
     """The versions that a sink has not had, oldest first; none for a sink that was not begun yet.
 
-    Raises SinkFault when the log no longer tells what the sink is owed.
+    Raises SinkFault when the log no longer has the versions that the sink is behind.
     """
     fed = last_fed(paths, sink.name, table)
     if fed is None:
@@ -58,8 +58,9 @@ def feed_sink(
     run_id: str,
     check_lease: Callable[[], None],
 ) -> None:
-    """Feed all that the sink is owed. ``check_lease`` raises when another process has taken over; it is asked before
-    each version and before each note. Raises SinkFault, naming the version, when the sink or the user's code failed.
+    """Feed all versions that the sink is behind. ``check_lease`` raises when another process has taken over; it is
+    asked before each version and before each note. Raises SinkFault, naming the version, when the sink or the user's
+    code failed.
     """
     owed = list_owed(paths, sink, table)
     if owed:

@@ -46,7 +46,7 @@ class TransactionalProducer:
             **faults.settings.client,
             "log_level": 0,
             "error_cb": lambda error: faults.complaints.append(error.str()),
-            "logger": _silent(),  # fatal errors are logged whatever the level; they are told as faults
+            "logger": _silent(),  # fatal errors are logged whatever the level; they are reported as faults
         }
         self._producer = Producer(
             {

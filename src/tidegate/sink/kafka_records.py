@@ -69,7 +69,7 @@ class ColumnRecords:
     Spark's sink, the topic that the sink names goes over the column.
 
     ``explain_topic`` says why a topic cannot be fed, and what to do, or None. ``left_out_by`` is what a person does who
-    wants the sink to go on without the rows it is owed. Raises SinkFault when the columns do not fit.
+    wants the sink to go on without its pending rows. Raises SinkFault when the columns do not fit.
     """
 
     def __init__(

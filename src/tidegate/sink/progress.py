@@ -1,7 +1,7 @@
 """How far each sink was fed: the last version of the table that it has had, noted once it has had it whole.
 
 The notes of a sink lie in a folder per table (``<state>/sinks/<sink>/<table id>/``), so a table that was replaced
-begins anew, and within it the highest number counts, so a process that was frozen cannot set a sink back.
+starts over, and within it the highest number counts, so a process that was frozen cannot set a sink back.
 A sink goes by what it feeds, not by its place in the list: putting the list in another order changes nothing.
 """
 

@@ -1,4 +1,4 @@
-"""Whether a schedule is cron as Airflow reads it. The common forms are told here, the others by croniter."""
+"""Whether a schedule is cron as Airflow reads it. The common forms are checked here, the others by croniter."""
 
 from __future__ import annotations
 

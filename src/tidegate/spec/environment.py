@@ -138,8 +138,8 @@ def _take_out(data: dict[str, Any], path: KeyPath) -> None:
 
 
 def _put(data: dict[str, Any], path: KeyPath, value: Any) -> bool:
-    """Whether there was a place for the value: what the file has around it may be no mapping, which is a fault of its
-    own."""
+    """Whether there was a place for the value: what the file has around it may not be a mapping, which is a fault of
+    its own."""
     holder = data
     for part in path[:-1]:
         inner = holder.setdefault(str(part), {})

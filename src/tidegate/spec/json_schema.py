@@ -1,6 +1,6 @@
 """JSON Schemas of ``tidegate.yaml`` and ``pipeline.yaml`` for editors, made from the models.
 
-``python -m tidegate.spec.json_schema`` writes them anew; ``--check`` says whether they are current (exit 1 if not).
+``python -m tidegate.spec.json_schema`` writes them; ``--check`` says whether they are current (exit 1 if not).
 """
 
 from __future__ import annotations

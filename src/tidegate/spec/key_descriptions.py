@@ -9,7 +9,7 @@ _COMMON = {
     "event_time": "The TIMESTAMP column that says when a record happened.",
     "watermark": "How late a record may come, for example `20 minutes`.",
     "unknown_fields": "What happens to JSON fields, at any depth, that the schema does not have: named in the "
-    "report, set aside with their record, or kept in the column _rescued.",
+    "report, quarantined with their record, or kept in the column _rescued.",
     "values": "exact: a record with a value that its type cannot hold exactly is malformed. as_spark: such a value is "
     "what Spark makes of it.",
     "static": "A batch source, read afresh in each run.",
@@ -70,7 +70,7 @@ _BY_MODEL = {
     },
     "QualitySpec": {
         "on_critical": "hold: later runs wait for a person's decision; continue: this increment waits alone.",
-        "max_quarantine_share": "More than this share set aside is itself a critical failure (0 to 1). Default: more "
+        "max_quarantine_share": "A larger share in quarantine is a critical failure of its own (0 to 1). Default: more "
         "than half malformed or rejected of at least 100 records.",
     },
     "PipelineSpec": {

@@ -44,7 +44,7 @@ _SINKS: dict[str, type[BaseModel]] = {
     "console": ConsoleSink,
 }
 _UNIONS: dict[str | int, dict[str, type[BaseModel]]] = {"sources": _SOURCES, "sinks": _SINKS}
-"""The keys whose entries are one of several models, told apart by their ``type``."""
+"""The keys whose entries are one of several models, distinguished by their ``type``."""
 
 
 def build_model(document: Document, model: type[M], code: str = "BAD_SPEC") -> M | None:
@@ -86,7 +86,7 @@ def list_keys(model: type[BaseModel]) -> list[str]:
 
 
 def find_model(root: type[BaseModel], data: Any, path: KeyPath) -> type[BaseModel] | None:
-    """The model that governs the mapping at ``path``; None for a free mapping, or when it cannot be told."""
+    """The model that governs the mapping at ``path``; None for a free mapping, or when it cannot be determined."""
     current: type[BaseModel] | None = root
     position = 0
     while position < len(path) and current is not None:

@@ -1,4 +1,4 @@
-"""Checks across the keys of the sinks, and their columns where these can be told without reading anything."""
+"""Checks across the keys of the sinks, and their columns where these are known without reading anything."""
 
 from __future__ import annotations
 

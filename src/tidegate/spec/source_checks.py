@@ -71,7 +71,7 @@ def check_source(name: str, source: SourceSpec, spec: PipelineSpec) -> list[Find
 
 
 def list_columns(source: SourceSpec) -> list[Column] | None:
-    """The columns a source gives to the transform; None where that cannot be told without reading it."""
+    """The columns a source gives to the transform; None where that is unknown without reading it."""
     if isinstance(source, RateSource):
         return [Column("timestamp", "timestamp", True), Column("value", "bigint", True)]
     if isinstance(source, SocketSource):

@@ -1,6 +1,6 @@
 """What a checkpoint was born with. Written before its first batch, so that nothing has to be guessed later.
 
-Spark pins some settings with the first batch for ever and reads others (starting offsets) only once; a run that
+Spark pins some settings permanently with the first batch and reads others (starting offsets) only once; a run that
 starts no JVM must know them too. ``query_id`` is filled in when Spark has made the checkpoint.
 """
 

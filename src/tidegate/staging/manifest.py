@@ -42,7 +42,7 @@ class SourceRange:
     """What a batch took from one source.
 
     Files: ``files`` lists {"path", "size", "mtime_ns", "link"}. Kafka: ``offsets`` is {topic: {partition: [from,
-    until]}}, until exclusive. ``rows`` counts records read, ``malformed`` those set aside before the transform and
+    until]}}, until exclusive. ``rows`` counts records read, ``malformed`` those quarantined before the transform and
     ``late`` those that came after everything they belong to was closed.
     """
 

@@ -2,7 +2,7 @@
 
 Spark syncs nothing. What a manifest speaks of was synced before the manifest (:mod:`tidegate.staging.durable`); behind
 that there is at most a batch that was planned and not staged, a commit that Spark gives again, or a checkpoint that
-never staged anything. Spark plans all of these anew when they are not there, but cannot read them when they are torn.
+never staged anything. Spark plans all of these again when they are not there, but cannot read them when they are torn.
 """
 
 from __future__ import annotations

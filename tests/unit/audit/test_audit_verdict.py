@@ -39,19 +39,19 @@ def test_mostly_passes_with_offending_rows() -> None:
 @pytest.mark.parametrize(
     ("aside", "share", "said"),
     [
-        # a record is a row: exactly the set-aside records over the read ones, whatever the reason
-        (SetAside(10, 1, 1, 8, 1), 0.3, "3 of 10 records set aside (30.0%)"),
+        # a record is a row: exactly the quarantined records over the read ones, whatever the reason
+        (SetAside(10, 1, 1, 8, 1), 0.3, "3 of 10 records quarantined (30.0%)"),
         (SetAside(10, late=4, transformed=6), 0.4, "4 of 10 records late (40.0%)"),
         # an aggregation makes few rows of many records: all of them rejected is everything
-        (SetAside(1000, transformed=3, rejected=3), 1.0, "3 of 3 rows set aside (100.0%)"),
-        (SetAside(1000, 100, transformed=10, rejected=5), 0.55, "100 of 1,000 records and 5 of 10 rows set aside"),
+        (SetAside(1000, transformed=3, rejected=3), 1.0, "3 of 3 rows quarantined (100.0%)"),
+        (SetAside(1000, 100, transformed=10, rejected=5), 0.55, "100 of 1,000 records and 5 of 10 rows quarantined"),
         # an explode makes many rows of one record: a tenth of them is a tenth, not all there was
-        (SetAside(10, transformed=1000, rejected=100), 0.1, "100 of 1,000 rows set aside (10.0%)"),
-        (SetAside(10, 5, transformed=500, rejected=500), 1.0, "5 of 10 records and 500 of 500 rows set aside"),
+        (SetAside(10, transformed=1000, rejected=100), 0.1, "100 of 1,000 rows quarantined (10.0%)"),
+        (SetAside(10, 5, transformed=500, rejected=500), 1.0, "5 of 10 records and 500 of 500 rows quarantined"),
         # rows of windows that earlier runs have read, and records whose windows are still open
-        (SetAside(0, transformed=4, rejected=1), 0.25, "1 of 4 rows set aside"),
+        (SetAside(0, transformed=4, rejected=1), 0.25, "1 of 4 rows quarantined"),
         (SetAside(8, 2), 0.25, "2 of 8 records malformed"),
-        (SetAside(0), 0.0, "0 of 0 records set aside (0.0%)"),
+        (SetAside(0), 0.0, "0 of 0 records quarantined (0.0%)"),
     ],
 )
 def test_what_counts_as_set_aside(aside: SetAside, share: float, said: str) -> None:

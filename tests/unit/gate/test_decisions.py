@@ -371,7 +371,7 @@ def test_a_decision_on_rows_that_are_gone_is_taken_anew(tmp_path: Path) -> None:
             steps.audit_run(held.project, NAME, "R1")
         held.decide("release")
         held.run("R2", GOOD)
-        check_all_is_true(held, "release", "folded and decided anew")
+        check_all_is_true(held, "release", "folded and decided again")
 
 
 def test_nothing_is_carried_out_into_another_table(stage: Stage, tmp_path: Path) -> None:

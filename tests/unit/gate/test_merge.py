@@ -196,7 +196,7 @@ def test_keys_that_are_not_unique_stop_before_anything_is_seen(keyed: Keyed) -> 
     assert error.fix == "add the columns that distinguish the rows to table.keys, or aggregate by the keys"
     assert table_of(keyed) == [row(1)]
     keyed.keys = ["id", "city"]
-    report = keyed.run("mended")
+    report = keyed.run("corrected")
     assert (report.rows["published"], report.table["rows_removed"]) == (5, 1)
     assert len(read_agreed(keyed.paths.table)) == 5
     assert keyed.leftovers() == []

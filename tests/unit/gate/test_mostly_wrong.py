@@ -38,18 +38,22 @@ DATE, AMOUNT = "received_at: not a TIMESTAMP", "amount: not an INT"
     ("aside", "verdict", "said"),
     [
         (SetAside(1000, 1000), "failed", "1,000 of 1,000 records malformed (100.0%), more than half: why (9)"),
-        (SetAside(100, 20, 0, 80, 40), "failed", "60 of 100 records set aside (60.0%), more than half: why (9)"),
+        (SetAside(100, 20, 0, 80, 40), "failed", "60 of 100 records quarantined (60.0%), more than half: why (9)"),
         (SetAside(100, 50, transformed=50), "unchecked", "50 of 100 records malformed (50.0%): why (9)"),
         (SetAside(99, 99), "unchecked", "99 of 99 records malformed (100.0%): why (9)"),
         (SetAside(1, transformed=1, rejected=1), "unchecked", "1 of 1 records rejected (100.0%): why (9)"),
         (SetAside(1000, 1, transformed=999), "unchecked", "1 of 1,000 records malformed (0.1%): why (9)"),
         # two windows of a thousand records, of which one is rejected and the other as well
-        (SetAside(1000, transformed=2, rejected=2), "unchecked", "2 of 2 rows set aside (100.0%): why (9)"),
+        (SetAside(1000, transformed=2, rejected=2), "unchecked", "2 of 2 rows quarantined (100.0%): why (9)"),
         # a thousand rows of one record
-        (SetAside(1, transformed=1000, rejected=900), "unchecked", "900 of 1,000 rows set aside (90.0%): why (9)"),
+        (SetAside(1, transformed=1000, rejected=900), "unchecked", "900 of 1,000 rows quarantined (90.0%): why (9)"),
         # late records fitted in their time; all of them late is a matter of the watermark
         (SetAside(1000, late=1000), "unchecked", None),
-        (SetAside(1000, 10, late=800, transformed=190), "unchecked", "810 of 1,000 records set aside (81.0%): why (9)"),
+        (
+            SetAside(1000, 10, late=800, transformed=190),
+            "unchecked",
+            "810 of 1,000 records quarantined (81.0%): why (9)",
+        ),
         (SetAside(1000, transformed=1000), "unchecked", None),
         (SetAside(0), "unchecked", None),
     ],
@@ -65,7 +69,7 @@ def test_an_explicit_limit_is_the_only_one() -> None:
     allowed = decide_verdict(None, [], SetAside(1000, 900), QualitySpec(max_quarantine_share=1.0), "why (9)")
     assert (allowed.verdict, allowed.warnings) == ("unchecked", ())
     refused = decide_verdict(None, [], SetAside(10, 1, late=2), QualitySpec(max_quarantine_share=0.2), "why (9)")
-    assert refused.failed_critical[0].reason == "3 of 10 records set aside (30.0%), allowed: 20.0%: why (9)"
+    assert refused.failed_critical[0].reason == "3 of 10 records quarantined (30.0%), allowed: 20.0%: why (9)"
 
 
 @pytest.mark.parametrize(

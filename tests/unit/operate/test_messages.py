@@ -143,8 +143,8 @@ def test_a_rebuild_where_nothing_disagrees(
         "clicks: nothing disagrees; a new table was requested\n"
         "  choice: leave the table as it is: `tidegate run clicks` goes on with it\n"
         "  choice: `tidegate repair clicks --rebuild`: a new table from all that the sources still have; "
-        "the old one is set aside\n"
-        f"  would: set table and quarantine aside, as hidden folders beside {bench.paths.table}\n"
+        "the old one is kept as a backup\n"
+        f"  would: back up table and quarantine, as hidden folders next to {bench.paths.table}\n"
         "  would: end the query in the logs, and leave its checkpoint where it is, unused\n"
         '  would: start source s at {"t": {"0": 0}}\n'
         "  would: begin a new checkpoint with the next run\n"
@@ -152,7 +152,7 @@ def test_a_rebuild_where_nothing_disagrees(
     show_repair(repair_pipeline(bench.project, NAME, dry_run=False, rebuild=True))
     assert capsys.readouterr().out == (
         "clicks: nothing disagrees; a new table was requested\n"
-        f"  did: set table and quarantine aside, as hidden folders beside {bench.paths.table}\n"
+        f"  did: back up table and quarantine, as hidden folders next to {bench.paths.table}\n"
         "  did: end the query in the logs, and leave its checkpoint where it is, unused\n"
         '  did: start source s at {"t": {"0": 0}}\n'
         "  did: begin a new checkpoint with the next run\n"

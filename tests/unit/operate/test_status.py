@@ -160,7 +160,7 @@ def test_what_is_wrong_with_one_stays_in_its_row(
     assert said in [error["code"] for error in second["errors"]] or any(said in note for note in second["notes"])
     assert bool(second["trouble"]) == (harm is not _tear_report)
     assert next(iter(rows)) == ("first" if harm is _tear_report else "second"), "what needs a person comes first"
-    assert len(second["runs"]) == (2 if harm is _tear_report else 3), "its past is shown all the same"
+    assert len(second["runs"]) == (2 if harm is _tear_report else 3), "its past is shown anyway"
     shown = CliRunner().invoke(app, ["--project", str(tmp_path), "status"])
     assert shown.exit_code == 0 and said in shown.stdout
 

@@ -168,7 +168,7 @@ def test_every_copy_over_another_is_refused(aged: Aged, tmp_path: Path, sealed: 
         copy_over(one, two)
         if sealed or (one.name, two.name, one.parent.name) != ("2", "3", "offsets"):
             assert aged.facts().refusal() in REFUSED, (one, two)
-        else:  # the planned batch is the last one once more: see below
+        else:  # the planned batch is the last one again: see below
             aged.facts().check()
         shutil.rmtree(aged.paths.checkpoint)
         shutil.copytree(kept, aged.paths.checkpoint)
@@ -178,7 +178,7 @@ def test_every_copy_over_another_is_refused(aged: Aged, tmp_path: Path, sealed: 
 
 
 def test_a_copy_as_one_more_batch(aged: Aged) -> None:
-    """An older batch planned once more would go backwards; the last one once more reads nothing."""
+    """An older batch planned again would go backwards; the last one again reads nothing."""
     offsets = aged.paths.checkpoint / "offsets"
     aged.unseal(3)
     for older in ("0", "1"):

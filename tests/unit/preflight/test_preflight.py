@@ -186,7 +186,7 @@ def test_in_flight(last_offset: int, last_commit: int, batches: tuple[int, ...],
 def test_in_flight_with_state(
     last_offset: int, last_commit: int, batches: tuple[int, ...], expected: int | None
 ) -> None:
-    """Rows are not all that a batch leaves: until Spark has committed it, its state is owed too."""
+    """Rows are not all that a batch leaves: until Spark has committed it, its state is still needed."""
     checkpoint = CheckpointState(True, QUERY, last_offset, last_commit)
     facts = replace(SETTLED, checkpoint=checkpoint, manifests=staged(*batches), keeps_state=True)
     assert facts.in_flight == expected

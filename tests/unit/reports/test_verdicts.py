@@ -74,7 +74,7 @@ def test_a_failed_verdict_on_an_owed_batch_holds_until_it_is_decided(paths: Pipe
     ],
 )  # fmt: skip
 def test_batches_are_published_in_their_order(owed: tuple[int, ...], batches: tuple[int, ...], next_: bool) -> None:
-    """A verdict on the first of what is owed can be carried out alone, one on later batches cannot."""
+    """A verdict on the first of the unpublished batches can be carried out alone, one on later batches cannot."""
     assert make_verdict("r1", *batches, failed=True).comes_next([manifest(batch) for batch in owed]) is next_
 
 

@@ -143,7 +143,7 @@ def test_the_first_batch_in_flight(flow: Flow, tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_staged_batch_is_not_read_again(flow: Flow) -> None:
-    """It was read before retention took its records; only what comes behind it is owed."""
+    """It was read before retention took its records; only what comes after it is pending."""
     flow.broker.end = {"t": {0: 500, 1: 500}}
     flow.spark.stops = "staged"
     with pytest.raises(TryAgainError):
@@ -319,7 +319,7 @@ def test_files_beside_kafka(flow: Flow, tmp_path: Path) -> None:
 
 
 def test_the_moved_end_is_known_for_good(flow: Flow) -> None:
-    """All that was owed is lost, so the moved batch stays the last one: not where the table's log has it."""
+    """All that was pending is lost, so the moved batch stays the last one: not where the table's log has it."""
     flow.keep_state()
     flow.broker.begin["t"], flow.broker.end["t"] = {0: 600, 1: 100}, {0: 600, 1: 100}
     flow.refused("KAFKA_LOSS")
@@ -335,7 +335,7 @@ def test_the_moved_end_is_known_for_good(flow: Flow) -> None:
 def test_accepting_killed_anywhere(
     flow: Flow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_state: bool
 ) -> None:
-    """The next run names the loss again, or goes on behind it; accepted once more at the most, each record is read
+    """The next run names the loss again, or goes on behind it; accepted again at the most, each record is read
     once, and the loss is on record."""
     from tidegate.run import drain
 

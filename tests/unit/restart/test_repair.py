@@ -180,7 +180,7 @@ def files_in(folder: Path) -> list[str]:
 
 
 def test_a_new_table_begins_where_the_pipeline_began(tmp_path: Path) -> None:
-    """Not where a birth would have begun that came late and was set aside."""
+    """Not where a birth would have begun that came late and was backed up."""
     paths = make_project(tmp_path).paths(NAME)
     begun = {"offsets": {"trades": {"0": 5}}}
     birth = read_birth(paths)

@@ -378,7 +378,7 @@ def test_types_of_parquet_that_spark_has_otherwise_or_not_at_all(project):
         "timestamp",
     ]
     how = "at is timestamp[ns]; Spark reads ms and us: write with coerce_timestamps='us'"
-    assert written.notes == (f"a file such as this is set aside whole: {how}",)
+    assert written.notes == (f"a file such as this is quarantined whole: {how}",)
     assert f"    # {written.notes[0]}\n    schema: " in (project.root / "jobs/mine/pipeline.yaml").read_text()
     pq.write_table(pa.schema(list(kinds.items())).empty_table(), path, coerce_timestamps="us")
     assert new_bare_pipeline(project, "other", sample=path).notes == ()

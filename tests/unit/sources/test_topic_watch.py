@@ -1,4 +1,4 @@
-"""Topics compared by id once more after the read."""
+"""Topics compared by id again after the read."""
 
 from __future__ import annotations
 

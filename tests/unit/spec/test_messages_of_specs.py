@@ -56,7 +56,7 @@ def tidegate(root: Path, command: str, capsys: pytest.CaptureFixture[str]) -> tu
     return ended.value.code, *capsys.readouterr()
 
 
-SOUND = "specs and suites are sound; columns and code were not looked at: `tidegate validate --spark`\n"
+SOUND = "specs and suites are valid; columns and code were not checked: `tidegate validate --spark`\n"
 
 SPECS = {
     "an empty file": (

@@ -44,7 +44,7 @@ table:
   keys: [start, end]               # output_mode update: the key that a changed row replaces
 quality:
   on_critical: hold
-  max_quarantine_share: 0.1        # more than this set aside is itself a critical failure
+  max_quarantine_share: 0.1        # more than this in quarantine is itself a critical failure
 sinks:                             # further sinks, fed in order with what was published, at least once
   - {type: kafka, topic: prices, key: start, value: json}         # headers carry run_id and table version
   - {type: foreach_batch, function: "sinks.py:write"}             # write(df, batch_id)

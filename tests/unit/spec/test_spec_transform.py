@@ -125,7 +125,7 @@ def test_validate_takes_one_more_check_and_goes_on_after_faults(tmp_path):
 
     def check(project: Project, name: str) -> list[Fault]:
         seen.append(name)
-        raise SpecError([Fault("expectations/orders.yaml", 2, "x", "is bad", "mend it")], fix="mend it")
+        raise SpecError([Fault("expectations/orders.yaml", 2, "x", "is bad", "fix it")], fix="fix it")
 
     faults = validate_project(project, None, check)
     assert [fault.code for fault in faults] == ["BAD_NAME", "BAD_SPEC", "BAD_TRANSFORM"]

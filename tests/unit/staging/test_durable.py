@@ -87,7 +87,7 @@ def test_a_batch_of_years_costs_no_more_than_the_first(spark: Spark, synced: Syn
         spark.commit(batch)
     assert len(set(counts[2:])) == 1 and counts[2] < 20
     fresh = CheckpointSync(spark.folder).sync_batch(29)
-    assert fresh < 2 * counts[2], "a new process syncs the batch before once more, and nothing older"
+    assert fresh < 2 * counts[2], "a new process syncs the batch before again, and nothing older"
 
 
 def test_a_run_that_was_killed_before_its_last_sync(spark: Spark, synced: Synced) -> None:

@@ -138,7 +138,7 @@ def test_only_records_are_news(paths: PipelinePaths) -> None:
 
 
 def test_the_note_of_another_query_is_none_of_ours(paths: PipelinePaths) -> None:
-    """After a repair the state begins anew, and so does what is open."""
+    """After a repair the state begins again, and so does what is open."""
     take(paths, manifest(OTHER, event_times={"a": NOON}, watermark_ms=NOON), windows=[[NOON, NOON + MINUTE]], now_ms=9)
     note_drained(paths, OTHER, 5)
     assert read_open_state(paths, QUERY) is None

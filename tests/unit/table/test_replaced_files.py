@@ -102,7 +102,9 @@ def test_a_sink_that_is_behind_still_finds_the_files_of_its_versions(tmp_path: P
         assert rows == [{"id": 1, "city": "Oslo", "n": [0, 2, 4].index(delivery.version)}]
     note_fed(keyed.paths, "console", state.table_id, state.version, "r")
     update(keyed, 3)  # takes what the sink had
-    assert len(parquet(keyed.paths.table)) == 2  # and not what version 4 replaced: the sink is owed versions 5 and 6
+    assert (
+        len(parquet(keyed.paths.table)) == 2
+    )  # and not what version 4 replaced: the sink is behind by versions 5 and 6
     note_fed(keyed.paths, "console", state.table_id, state.version + 2, "r")
     update(keyed, 4)
     assert len(parquet(keyed.paths.table)) == 2
@@ -198,7 +200,7 @@ def test_a_file_that_was_brought_back_stays(tmp_path: Path) -> None:
     rename_files(keyed.paths.table, [(file, hidden)], app_id=QUERY, app_version=1)
     bring_back(keyed.paths.table, app_id="repair", check_lease=lambda: None)
     (delivery,) = list_deliveries(keyed.paths.table, -1, 2)
-    assert [len(read_rows(keyed, one)) for one in delivery.files] == [1]  # what a sink is still owed can be read
+    assert [len(read_rows(keyed, one)) for one in delivery.files] == [1]  # what a sink has not received yet can be read
     done, removed = remove_replaced(
         keyed.paths.table, after=-1, up_to=2, before_ms=2**60, needed=(), check_lease=lambda: None
     )

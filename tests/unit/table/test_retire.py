@@ -128,7 +128,7 @@ def published(scene: ByHand) -> ByHand:
 
 
 def repair(scene: ByHand) -> None:
-    """Somebody changed the spec, and repair begins anew."""
+    """Somebody changed the spec, and repair begins again."""
     scene.write_spec("data/inbox/.")
     scene.repair()
 
@@ -211,7 +211,7 @@ def test_a_sleeping_repair(tmp_path: Path, mode: str) -> None:
     def prepare(scene: ByHand) -> Callable[[], Any]:
         published(scene)
         context = scene.open()
-        scene.ingest(context)  # staged, and set aside by the repair
+        scene.ingest(context)  # staged, and backed up by the repair
         scene.write_spec("data/inbox/.")
         return scene.repair
 

@@ -42,7 +42,7 @@ def known_codes() -> frozenset[str]:
 
 
 def test_reference_is_current():
-    assert list_stale() == [], "python -m tools.docs writes the pages anew"
+    assert list_stale() == [], "python -m tools.docs writes the pages again"
 
 
 def test_a_page_that_nothing_makes_is_told_from_one_that_is_made_elsewhere(tmp_path, monkeypatch):

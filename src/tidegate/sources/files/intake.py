@@ -1,10 +1,11 @@
-"""The intake: what is owed to Spark, under safe names, ``state/<name>/intake/<source>/[k=v/]<id>.<ext>``.
+"""The intake: the files that Spark still has to read, under safe names,
+``state/<name>/intake/<source>/[k=v/]<id>.<ext>``.
 
 Spark reads this folder and never the user's. Odd names, time stamps and later changes of the folder therefore do not
 reach it, and every file it reads has its row in the ledger first. A file is a hard link to the very file that was
 looked at, whatever its name leads to by then, so one that is deleted or replaced before it was read keeps its content.
 Where no hard link can be had (another device, another owner, too many links) it is a copy. Of a source whose files are
-appended to (``on_change: reread_tail``) it holds copies of the lines that are owed.
+appended to (``on_change: reread_tail``) it holds copies of the pending lines.
 
 Every function may be repeated after a crash, and by two processes at a time.
 """
@@ -153,9 +154,9 @@ def _end_before(ledger: Ledger, source_name: str, pieces: Sequence[str]) -> None
 def restore_links(
     project: Project, paths: PipelinePaths, source_name: str, spec: FilesSource, ledger: Ledger
 ) -> Restored:
-    """Make sure that every file that is owed to Spark is in the intake; to be called before each ingest.
+    """Make sure that every file that Spark still has to read is in the intake; to be called before each ingest.
 
-    Costs next to nothing when nothing is owed.
+    Costs next to nothing when nothing is pending.
     """
     intake = paths.intake(source_name)
     links: list[str] = []

@@ -588,7 +588,8 @@ def _row(values: tuple[Any, ...]) -> LedgerRow:
 
 
 def _link_name(file: NewFile, sequence: int) -> str:
-    # The random part keeps a name unused for ever, also when a ledger was lost: Spark never reads a name twice.
+    # The random part makes a name that is never used again, also when a ledger was lost: Spark never reads a name
+    # twice.
     name = f"{sequence:010d}-{file.token or secrets.token_hex(4)}{link_suffix(shown_path(file.path))}"
     return f"{file.folder}/{name}" if file.folder else name
 

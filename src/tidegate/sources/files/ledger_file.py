@@ -242,7 +242,7 @@ class LedgerFile:
             finally:
                 recovered.close()
             storage.sync_file(copy)
-            # A stop between these two leaves the old journal beside the copy: undoing once more changes nothing.
+            # A stop between these two leaves the old journal beside the copy: undoing again changes nothing.
             os.replace(copy, ledger)
             journal.unlink(missing_ok=True)
             storage.sync_folder(ledger.parent)

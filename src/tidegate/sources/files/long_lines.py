@@ -1,7 +1,7 @@
 """Lines too long for a record: found before Spark reads the file, since it would hold each of them several times over.
 
 A line without an end (a file that is not text, a writer that forgot its line breaks) ends the driver for want of
-memory, and the same batch comes again for ever. So such a file is kept whole, like others that cannot be read, and
+memory, and the same batch comes again forever. So such a file is kept whole, like others that cannot be read, and
 Spark is given its other lines.
 """
 
@@ -82,7 +82,7 @@ def _why_too_large(path: Path, spec: FilesSource) -> str | None:
 
 def write_other_lines(path: Path, target: Path, spec: FilesSource) -> None:
     """Write ``path`` without its long lines to ``target``, compressed as it is. In their places json and csv get
-    empty lines, which are no records, so that the others keep their numbers."""
+    empty lines, which are not records, so that the others keep their numbers."""
     with _open(path) as stream, _open(target, "wb") as out:
         for _, size, text in _split(stream, _separator(spec)):
             if not size or spec.format != "text":

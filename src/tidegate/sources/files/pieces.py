@@ -2,7 +2,7 @@
 
 Such a source is never linked into the intake: of each file the complete lines are copied there, first those that it
 came with, then each time those that were appended behind what was read. A piece is taken only where the file's
-beginning still has the mark it had, so that rewritten, replaced and shortened files are told apart from longer ones.
+beginning still has the mark it had, so that rewritten, replaced and shortened files are distinguished from longer ones.
 """
 
 from __future__ import annotations

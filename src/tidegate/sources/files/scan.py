@@ -73,8 +73,8 @@ class FilesScan:
 
     ``skipped`` [{path, why}] and ``settling`` [{path, age_seconds, why}] are named on every scan. ``changed``
     [{path, was, now (size and mtime_ns), how, unread_bytes, policy}] and ``vanished`` [path] are named until
-    :func:`note_scan` has put them on record; both were taken before, so no record of them is owed. ``same`` are files
-    with another time stamp and the content that was read: (row's path, mtime_ns, ctime_ns).
+    :func:`note_scan` has put them on record; both were taken before, so none of their records is pending. ``same`` are
+    files with another time stamp and the content that was read: (row's path, mtime_ns, ctime_ns).
 
     On a source's first look ``began`` is None, and ``before_start`` are files that were there before its ``start``:
     they count as taken once :func:`note_first_look` has put them on record.

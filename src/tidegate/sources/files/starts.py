@@ -81,7 +81,7 @@ def list_changed_starts(project: Project, names: Sequence[str] | None) -> list[s
 
 
 def check_starts_known(spec: PipelineSpec, paths: PipelinePaths) -> None:
-    """For a rebuild: whether what was passed over can be told from what is to be read.
+    """For a rebuild: whether skipped files can be distinguished from those to be read.
 
     Raises DisagreementError START_UNKNOWN where a source starts ``now`` and the record of its first look is lost:
     another look would pass over everything that the old table was made of.

@@ -1,6 +1,6 @@
 """Files that cannot be read at all: a torn gzip, a parquet file without its footer, a csv header in another order.
 
-Spark would fail the batch for ever, or with ``ignoreCorruptFiles`` lose rows in silence. Here the file itself is kept
+Spark would fail the batch forever, or with ``ignoreCorruptFiles`` lose rows in silence. Here the file itself is kept
 in ``state/<name>/unreadable/``, a readable stand-in takes its place in the intake (what could be read of it: the whole
 lines before the tear), and the file goes to quarantine as one malformed record.
 """
@@ -129,8 +129,8 @@ def has_rows(path: Path, spec: FilesSource) -> bool:
 
 
 def unreadable_record(folder: Path, link: str) -> dict[str, Any] | None:
-    """{"link", "path", "size", "mtime_ns", "reason", "kept"} of a link that was set aside, else None; ``kept`` is None
-    for a file that vanished."""
+    """{"link", "path", "size", "mtime_ns", "reason", "kept"} of a link that was quarantined, else None; ``kept`` is
+    None for a file that vanished."""
     value = storage.read_json(_record_path(folder, link))
     return dict(value) if value is not None else None
 

@@ -91,7 +91,7 @@ def read_records(data: bytes, rules: Rules) -> list[Record]:
     except (UnicodeError, _Refused) as error:
         why = f"not valid {error.encoding.upper()}" if isinstance(error, UnicodeDecodeError) else str(error)
         if isinstance(error, UnicodeEncodeError):  # UTF-7 lets it pass
-            why = "half of a surrogate pair, which is no character"
+            why = "half of a surrogate pair, which is not a character"
         return [Record(base64.b64encode(data).decode(), "", why, [])]
     if not text.strip(_BLANKS):
         return []
@@ -305,7 +305,7 @@ class _Writer:
             else:
                 known.append((name, self._value(child, item)))  # twice: as a key that is twice there
             if item[0] not in ("struct", "map"):
-                # A value of one type has no place for attributes, nor one that is no text for elements.
+                # A value of one type has no place for attributes, nor one that is not text for elements.
                 for attribute, text in self._attributes(child):
                     unknown.setdefault(f"{name}.{attribute}", []).append(json.dumps(text, ensure_ascii=False))
         pairs = [*known, *((name, f"[{','.join(values)}]") for name, values in lists.items())]

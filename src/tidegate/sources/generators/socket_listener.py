@@ -50,7 +50,7 @@ class Listener:
         return notes
 
     def take_error(self) -> TryAgainError | None:
-        """Why the last attempt to connect failed, told once for each attempt; None when it did not."""
+        """Why the last attempt to connect failed, reported once for each attempt; None when it did not."""
         error, self._away = self._away, None
         return error
 
@@ -143,7 +143,7 @@ class Listeners:
         self.keep_only(())
 
     def find(self, paths: PipelinePaths, name: str, options: SocketOptions) -> Listener | None:
-        """The listener of source ``name``, begun anew when its options were edited; None while another process
+        """The listener of source ``name``, started again when its options were edited; None while another process
         listens."""
         known = self._listeners.get(name)
         if known is not None and known.options != options:

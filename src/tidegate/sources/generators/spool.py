@@ -4,8 +4,9 @@ Neither can be asked again, and Spark's own sources of these names give nothing 
 receives what there is into one file, ``state/<name>/spool/<source>/<number>.json``, whole or not at all. From there it
 is a file like any other; when its rows are published it is removed.
 
-Numbers only go up, as the ledger knows a file by its path for ever. A note beside the folder says how far the source
-has come; it is written after the file, so a file without its note says as much, and each run notes that first.
+Numbers only go up, as the ledger identifies a file by its path and never forgets one. A note beside the folder says how
+far the source has come; it is written after the file, so a file without its note says as much, and each run notes that
+first.
 
 A ``tidegate stream`` keeps the connection of a socket between its runs: see
 :mod:`tidegate.sources.generators.socket_listener`.

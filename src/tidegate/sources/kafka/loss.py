@@ -1,4 +1,4 @@
-"""What Kafka lost of what a pipeline is owed (promise 9): found by comparison, told exactly, accepted only by a person.
+"""What Kafka lost before a pipeline read it (promise 9): found by comparison, named exactly, accepted only by a person.
 
 Pure: a birth record and a plan in, values out.
 """
@@ -30,8 +30,8 @@ class LostRange:
 
     ``lost_until`` None: how far the lost records went is not known. ``goes_on_at`` is where reading goes on after the
     loss is accepted, None where there is nothing to go on with. For ``truncated`` the range is what was read, or
-    planned to be, and is not there now; records that took its place below ``goes_on_at`` cannot be told from read ones
-    and count as lost.
+    planned to be, and is not there now; records that took its place below ``goes_on_at`` cannot be distinguished from
+    read ones and count as lost.
     """
 
     topic: str
@@ -87,7 +87,7 @@ class KafkaLoss:
 
 
 def find_loss(birth: KafkaBirth, plan: KafkaPlan, begun: Offsets | None = None) -> KafkaLoss | None:
-    """Compare what is owed with what the brokers retain; None when every owed offset is there or still to come.
+    """Compare the pending offsets with what the brokers retain; None when each of them is there or still to come.
 
     ``begun`` is where the batch in flight ends ({} or None without one): these records were there when it was planned.
     """
@@ -110,7 +110,7 @@ def find_loss(birth: KafkaBirth, plan: KafkaPlan, begun: Offsets | None = None) 
 def _lost_of_partition(
     plan: KafkaPlan, topic: str, number: int, start: int, until: int, *, recreated: bool
 ) -> list[LostRange]:
-    """What is lost of a partition that is owed from ``start`` on and was seen to reach ``until``."""
+    """What is lost of a partition that is pending from ``start`` on and was seen to reach ``until``."""
     if number not in plan.end[topic]:
         return [LostRange(topic, number, "topic_recreated" if recreated else "partition_vanished", start, None, None)]
     begin, end = plan.begin[topic][number], plan.end[topic][number]

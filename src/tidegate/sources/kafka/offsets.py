@@ -53,7 +53,7 @@ class KafkaBirth:
 
 @dataclass(frozen=True)
 class KafkaPlan:
-    """What the brokers hold at this moment, beside what the pipeline is owed.
+    """What the brokers hold at this moment, next to what the pipeline has not read yet.
 
     ``begin`` and ``end`` are retained offsets per partition (``end``: last stable offset, exclusive). ``owed`` is the
     first offset not yet taken, of every partition that is or was known. ``ranges`` has the pending [from, until] where
@@ -139,7 +139,7 @@ def plan_kafka(
 ) -> KafkaPlan:
     """Compare the brokers with what was taken (``taken``: the next offset to read, from the last batch's offset log).
 
-    A partition that is neither in ``taken`` nor in ``birth`` is new and owed from offset 0. Never raises for a loss:
+    A partition that is neither in ``taken`` nor in ``birth`` is new and pending from offset 0. Never raises for a loss:
     pass the plan to :func:`tidegate.sources.kafka.loss.find_loss` before acting on it.
     """
     brokers = (open_brokers or Brokers)(settings_of(project_kafka, source_spec))
@@ -189,7 +189,7 @@ def check_cluster(known: str | None, now: str | None, address: str, *, pipeline:
 
 
 def extend_birth(birth: KafkaBirth, plan: KafkaPlan) -> KafkaBirth:
-    """The birth record with the topics and partitions that the plan found new, each owed from its beginning.
+    """The birth record with the topics and partitions that the plan found new, each pending from its beginning.
 
     Equal to ``birth`` when nothing is new. Write it before Spark starts: it says which topics Spark subscribes to.
     """

@@ -70,8 +70,8 @@ def unknown_at_top(root: Node, value: str) -> str:
 
 
 def keep_numbers(root: Node, value: str, doubtful: str) -> str:
-    """SQL: the text to parse, with numbers that belong in STRING columns put in quotes: Spark would write them anew,
-    from a double."""
+    """SQL: the text to parse, with numbers that belong in STRING columns put in quotes: Spark would write them
+    differently, from a double."""
     names = _kept_names(root)
     if not names:
         return value
@@ -136,7 +136,8 @@ class _Look:
         self, root: Node, value: str, options: Mapping[str, str], separators: Separators, *, exact: bool
     ) -> None:
         self._root, self._value, self._options, self._separators = root, value, options, separators
-        # With allow... options a record may have other quotes and comments, and numbers cannot be told from texts.
+        # With allow... options a record may have other quotes and comments, and numbers cannot be distinguished from
+        # texts.
         self._strict = not any(name.startswith("allow") for name in options)
         self._exact = exact
         self._kept = set(_kept_names(root))

@@ -193,7 +193,7 @@ def _spelled(table: Snapshot) -> dict[str, str]:
 
 
 def set_aside_mark(app_id: str) -> str:
-    """The id under which the log notes for which batch of a query files were last set aside."""
+    """The id under which the log notes for which batch of a query files were last hidden."""
     return f"{app_id}#set-aside"
 
 

@@ -13,7 +13,7 @@ from tidegate.table.publish.intent import PublishIntent
 
 
 def heal_log(table_path: Path, intents: Sequence[PublishIntent], check_lease: Callable[[], None]) -> int | None:
-    """Set aside the newest version of a log that cannot be read, when its file is torn and one of ``intents`` (those
+    """Move away the newest version of a log that cannot be read, when its file is torn and one of ``intents`` (those
     that were begun on this table) goes on from the version below: finishing the intent makes it again. Its number; None
     when that would not help.
 

@@ -35,7 +35,7 @@ def plan_publish(
     discard: bool = False,
     custom_metadata: dict[str, str] | None = None,
 ) -> PublishIntent:
-    """The intent that publishes an increment's rows (``table``) or the records it set aside (``quarantine``).
+    """The intent that publishes an increment's rows (``table``) or its quarantined records (``quarantine``).
 
     ``manifests`` are those of one query, in order of batch, at least one; ``app_version_before`` is the batch the
     target's log has for that query, -1 for none: manifests up to it are passed over. ``schema_json`` defaults to the

@@ -58,10 +58,10 @@ class CommitResult:
     already: bool
     """The commit was there before."""
     overtaken: bool = False
-    """A later plan published a part of these batches, or their query is over: nothing was done; what is owed then must
-    be planned anew."""
+    """A later plan published a part of these batches, or their query is over: nothing was done; what is unpublished
+    then must be planned again."""
     outdated: bool = False
-    """The plan no longer fits what is staged and what is in the table: nothing was done, it must be planned anew."""
+    """The plan no longer fits what is staged and what is in the table: nothing was done, it must be planned again."""
 
 
 _OVERTAKEN = CommitResult(None, 0, 0, 0, 0, already=False, overtaken=True)

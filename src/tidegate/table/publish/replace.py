@@ -20,7 +20,7 @@ def set_aside(intent: PublishIntent, table_path: Path, is_current: Callable[[], 
     """Take the replaced files out of plain readers' sight before the new ones come in; the files as the log has them
     now.
 
-    Each gets a second, hidden name, the log is told to call it so, then the plain name goes. Delta
+    Each gets a second, hidden name, the log is changed to use it, then the plain name goes. Delta
     readers see the same rows throughout, plain readers never see an old and a new row together. The hidden files stay
     for older versions of the table, until the table is vacuumed.
     """
@@ -53,7 +53,7 @@ def list_set_aside(table_path: Path) -> list[DataFile]:
 def bring_back(table_path: Path, *, app_id: str, check_lease: Callable[[], None]) -> None:
     """Undo :func:`set_aside` for a publish that will never be finished: plain readers see these files again, under new
     names. A process that was stopped before it removed an old name, which is all that it knows, removes nothing.
-    The hidden names stay for sinks that are owed these rows and for older versions, until the table is vacuumed.
+    The hidden names stay for sinks that still need these rows and for older versions, until the table is vacuumed.
 
     May be repeated: killed in between, a file has a new name that the log does not know yet, and gets another one.
     """

@@ -1,7 +1,7 @@
 """What remains of an increment, written down: the audit judges these files, and the publish moves the very same ones.
 
 One note per increment, beside its manifests. It holds for certain batches, a mode and keys; when one of them is another
-by now, the increment is folded anew.
+by now, the increment is folded again.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Folded:
 
 
 def fold_owed(paths: PipelinePaths, owed: Sequence[BatchManifest], spec: PipelineSpec) -> list[Folded] | None:
-    """What remains of the owed batches, one value per query; None in append mode, where all of it remains.
+    """What remains of the unpublished batches, one value per query; None in append mode, where all of it remains.
 
     Raises what :func:`fold_increment` does.
     """
@@ -55,7 +55,7 @@ def fold_owed(paths: PipelinePaths, owed: Sequence[BatchManifest], spec: Pipelin
 def fold_increment(
     paths: PipelinePaths, manifests: Sequence[BatchManifest], mode: MergeMode, keys: Sequence[str]
 ) -> Folded:
-    """What remains of the owed batches of one query: found once, the same for whoever asks again.
+    """What remains of the unpublished batches of one query: found once, the same for whoever asks again.
 
     Raises UsageError TABLE_KEYS or UPDATE_KEYS_NOT_UNIQUE (nothing is lost: correct the keys and run again),
     DisagreementError STAGED_FILE_DAMAGED before anything is made from such a file.

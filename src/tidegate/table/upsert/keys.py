@@ -88,7 +88,7 @@ def arrow_type(kind: str) -> pa.DataType:
 class KeyIndex:
     """Gives each of the known keys a number, so that rows are compared by one number each.
 
-    Columns are numbered one by one, and the pairs (number so far, number of the next column) anew, so no value of a
+    Columns are numbered one by one, and the pairs (number so far, number of the next column) again, so no value of a
     key is ever put together as text, and NULL needs no special case.
     """
 
