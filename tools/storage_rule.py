@@ -25,6 +25,7 @@ ROOMS = (
     "run",
     "session",
     "sink",
+    "sources/files/pinned.py",
     "staging",
     "table",
 )
@@ -48,7 +49,7 @@ EXCEPTIONS = {
     "quarantine/read.py:_read_pieces": "is given addresses",
     "restart/reread.py:_find_difference": "compares inputs with what was read of them, by their descriptors",
     "restart/reread.py:_describe_difference": "compares inputs with what was read of them, by their descriptors",
-    "run/statics.py:_take": "copies an input of the user",
+    "sources/files/pinned.py:_take": "copies an input of the user",
     "session/executors.py": "asks whether the executors have the folders that this machine has",
     "session/warmup_job.py": "the job that fills the archive of Java classes, in a folder of temporary files",
     "sink/foreach.py:ForeachFeeder._feed_partition": "open() of the user's writer, not of a file",

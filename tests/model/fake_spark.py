@@ -33,6 +33,7 @@ from tidegate.lease import check_token
 from tidegate.project import PipelinePaths, Project
 from tidegate.sources.files.unreadable import is_set_aside, set_aside
 from tidegate.sources.kafka.topics import watch_topics
+from tidegate.sources.registry import open_sources
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
 from tidegate.staging.birth import keep_state, read_birth
 
@@ -145,6 +146,7 @@ class _Query:
             progress=ProgressLog(self.paths.progress(self.order.run_id)),
             keeps_state=False,
             topics=watch_topics(self.driver.project, self.paths, self.driver.spec),
+            sources=open_sources(self.driver.project, self.paths, self.driver.spec),
         )
 
     def drain(self) -> dict[str, Any]:

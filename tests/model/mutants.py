@@ -49,7 +49,9 @@ MUTANTS = (
         "the pending offsets begin after the batch in flight",
         (
             Change(
-                "preflight/pending.py", "    begun = facts.in_flight\n    following", "    begun = None\n    following"
+                "sources/kafka/source.py",
+                "        begun = so_far.in_flight\n",
+                "        begun = None\n",
             ),
         ),
         "edit,decide,endings,retry,cut",

@@ -13,7 +13,7 @@ from tidegate.errors import catalogue
 from tidegate.project import PipelinePaths
 from tidegate.sources.files.scan import static_is_unreadable
 from tidegate.sources.files.unreadable import is_passing, reason_of
-from tidegate.spec.models import FilesSource, PipelineSpec
+from tidegate.spec.models import PipelineSpec
 from tidegate.staging.manifest import BatchManifest, manifest_from_json
 
 Ranges = dict[str, dict[str, Any]]
@@ -47,7 +47,7 @@ class BatchChecks:
     order: IngestOrder
 
     def check_owed(self, batch_id: int, ranges: Ranges) -> None:
-        """Spark gives a link that is not pending when the checkpoint was made for another place or another intake."""
+        """Spark gives a link that is not owed when the checkpoint was made for another place or another intake."""
         for name, taken in ranges.items():
             foreign = [link for link in taken.get("links", ()) if link not in self.order.links.get(name, {})]
             if foreign:
@@ -97,10 +97,10 @@ class BatchChecks:
 
     def check_statics(self, metrics: dict[str, dict[str, Any]]) -> None:
         """A malformed record of a static source cannot be quarantined: it would be missing from a join."""
-        for name, source in self.spec.statics.items():
+        for name in self.spec.statics:
             metric = metrics.get(f"static:{name}") or {}
             if metric.get("malformed"):
-                place = source.path if isinstance(source, FilesSource) else name
+                place = self.spec.file_sources[name].path if name in self.spec.file_sources else name
                 first, pinned = metric["first"], self.order.statics[name]
                 link = str(first.get("_position")).partition(f"/{pinned.get('version')}/")[2]
                 files = dict(zip(pinned.get("links", ()), pinned.get("files", ()), strict=True))

@@ -32,6 +32,7 @@ from tidegate.project import PipelinePaths, Project, load_project
 from tidegate.session.executors import ComputedTwice, Executors
 from tidegate.sources.files.unreadable import is_set_aside, set_aside, set_aside_unreadable, why_too_large
 from tidegate.sources.kafka.topics import watch_topics
+from tidegate.sources.registry import open_sources
 from tidegate.spec.models import SELF_DESCRIBING_FORMATS, FilesSource, PipelineSpec
 from tidegate.staging.birth import as_read, keep_state
 from tidegate.staging.checkpoint import plan_closing_batch, read_checkpoint, read_watermark
@@ -121,6 +122,7 @@ def _drain_into_staging(
         progress=ProgressLog(paths.progress(order.run_id)),
         keeps_state=prepared.keeps_state,
         topics=watch_topics(project, paths, spec),
+        sources=open_sources(project, paths, spec),
         unknown_columns=_look_at_footers(paths, order, spec),
     )
     _drain(spark, prepared.rows, stager, reader.failing, prepare)

@@ -41,10 +41,11 @@ from tidegate.reading.misfits import name_misfits
 from tidegate.session.executors import Executors
 from tidegate.sources.files.unreadable import count_kept_rows, unreadable_record
 from tidegate.sources.kafka.topics import TopicWatch
+from tidegate.sources.port import Source
 from tidegate.spec.encodings import encoding_of
-from tidegate.spec.models import FilesSource, PipelineSpec
+from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import name_query
-from tidegate.staging.checkpoint import files_between, read_checkpoint, read_offsets, read_start
+from tidegate.staging.checkpoint import read_checkpoint
 from tidegate.staging.durable import CheckpointSync
 from tidegate.staging.files import drop_swept, is_swept, list_staged_files
 from tidegate.staging.manifest import (
@@ -86,6 +87,7 @@ class BatchStager:
     progress: ProgressLog
     keeps_state: bool
     topics: TopicWatch
+    sources: Mapping[str, Source]
     unknown_columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Columns that the schema lacks, by link, of files whose columns their footers tell."""
     started_at: float = field(default_factory=time.monotonic)
@@ -299,28 +301,8 @@ class BatchStager:
 
     def _ranges(self, batch_id: int) -> Ranges:
         """What this batch takes from each source, by the checkpoint."""
-        ends = read_offsets(self.paths.checkpoint, batch_id)
-        birth = json.loads(storage.read(self.paths.birth))
-        ranges: Ranges = {}
-        for name, source in self.spec.streams.items():
-            start, end = read_start(self.paths.checkpoint, batch_id, name), ends.get(name)
-            if isinstance(source, FilesSource):
-                after = -1 if start is None else int(start["logOffset"])
-                until = after if end is None else int(end["logOffset"])
-                intake = self.paths.intake(name)
-                taken = files_between(self.paths.checkpoint, name, after, until)
-                ranges[name] = {"links": [link_of(path, intake) for path in taken]}
-            else:
-                begin = start if start is not None else birth["sources"][name]["offsets"]
-                ranges[name] = {
-                    "offsets": {
-                        topic: {
-                            partition: [int(begin.get(topic, {}).get(partition, 0)), int(until)]
-                            for partition, until in partitions.items()
-                        }
-                        for topic, partitions in (end or {}).items()
-                    }
-                }
+        starts = json.loads(storage.read(self.paths.birth))["sources"]
+        ranges: Ranges = {name: one.range_of(batch_id, starts.get(name, {})) for name, one in self.sources.items()}
         self.current = ranges
         return ranges
 
@@ -444,10 +426,3 @@ class BatchStager:
 
         if records:
             write_quarantine_rows(path, [quarantine_row(self.spec.name, self.order.run_id, one) for one in records])
-
-
-def link_of(path: str, intake: Path) -> str:
-    """The link behind a path of Spark's log, relative to the intake; also when the project was moved since."""
-    if path.startswith(f"{intake}/"):
-        return path[len(f"{intake}/") :]
-    return path.rpartition(f"/intake/{intake.name}/")[2]

@@ -20,25 +20,14 @@ from tidegate.ingest.query import prepare_query
 from tidegate.inspection.foresee import foresee_schemas
 from tidegate.pipeline import load_pipeline
 from tidegate.project import Project
-from tidegate.reading.files import read_links, stream_files
-from tidegate.reading.kafka import empty_records, shape_records
-from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec, SourceSpec
+from tidegate.reading.frames import open_frames
+from tidegate.spec.models import PipelineSpec
 from tidegate.spec.reader_options import show_option
 from tidegate.staging.birth import as_read, check_state, digest_transform, read_birth
 from tidegate.table.log.state import read_table_state
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-_KAFKA_COLUMNS = (
-    "CAST(NULL AS BINARY) AS key",
-    "CAST(NULL AS BINARY) AS value",
-    "CAST(NULL AS STRING) AS topic",
-    "CAST(NULL AS INT) AS partition",
-    "CAST(NULL AS BIGINT) AS offset",
-    "timestamp",
-    "CAST(NULL AS ARRAY<STRUCT<key: STRING, value: BINARY>>) AS headers",
-)
+    from pyspark.sql import SparkSession
 
 
 def analyse_pipeline(project: Project, name: str, jars: Sequence[Path] = ()) -> None:
@@ -60,8 +49,9 @@ def analyse_pipeline(project: Project, name: str, jars: Sequence[Path] = ()) -> 
             return  # without a file nobody knows the columns
         spec = foreseen
         nothing = Path(empty) / "none"
-        parsed = {source: _empty_stream(spark, source, one, nothing) for source, one in spec.streams.items()}
-        parsed |= {source: _empty_batch(spark, one, nothing) for source, one in spec.statics.items()}
+        frames = {source: open_frames(spark, project, source, one, nothing) for source, one in spec.sources.items()}
+        parsed = {source: frames[source].empty_stream() for source in spec.streams}
+        parsed |= {source: frames[source].empty() for source in spec.statics}
         try:
             schema_json = table.schema_json if table is not None else None
             partition_by = table.partition_columns if table is not None else None
@@ -76,22 +66,6 @@ def analyse_pipeline(project: Project, name: str, jars: Sequence[Path] = ()) -> 
             from tidegate.driver.failures import explain
 
             raise explain(error, name, project.paths(name).job, project.paths(name).state) from error
-
-
-def _empty_stream(spark: SparkSession, name: str, source: SourceSpec, empty: Path) -> DataFrame:
-    if isinstance(source, FilesSource):
-        return stream_files(spark, empty, source, [], name=name, unlimited=False)
-    assert isinstance(source, KafkaSource), "the others are read as files"
-    # The rate source stands for Kafka's: a stream of the same columns that needs neither jars nor a broker.
-    frame = spark.readStream.name(name).format("rate").load().where("false").selectExpr(*_KAFKA_COLUMNS)
-    return shape_records(frame, source)
-
-
-def _empty_batch(spark: SparkSession, source: SourceSpec, empty: Path) -> DataFrame:
-    if isinstance(source, FilesSource):
-        return read_links(spark, empty, [], source, [])
-    assert isinstance(source, KafkaSource)
-    return shape_records(empty_records(spark), source)
 
 
 @contextlib.contextmanager

@@ -24,11 +24,9 @@ from tidegate.errors import TidegateError
 from tidegate.extras import check_spark, explain_missing
 from tidegate.pipeline import list_pipelines, load_pipeline
 from tidegate.project import Project
-from tidegate.sources.kafka.brokers import Brokers
-from tidegate.sources.kafka.offsets import settings_of
+from tidegate.sources.registry import BROKERS
 from tidegate.spec.literal_secrets import find_in_project
-from tidegate.spec.models import KafkaSource, PipelineSpec
-from tidegate.words import count_of
+from tidegate.spec.models import PipelineSpec
 
 _OLDEST_JAVA, _NEWEST_JAVA = 17, 21
 """What Spark 4 is made for."""
@@ -207,21 +205,16 @@ def _check_brokers(project: Project, specs: list[PipelineSpec]) -> Iterator[Find
     asked = set()
     for spec in specs:
         for name, source in spec.sources.items():
-            if not isinstance(source, KafkaSource):
+            if type(source) not in BROKERS:
                 continue
             try:
-                settings = settings_of(project.spec.kafka, source)
+                broker = BROKERS[type(source)](project, source)
             except TidegateError as error:
                 yield _to_finding(f"source {name} of {spec.name}", error)
                 continue
-            key = frozenset(settings.client.items())
-            if key not in asked:
-                asked.add(key)
-                yield _ask("broker", lambda settings=settings: _describe_broker(settings, Brokers(settings)))  # type: ignore[misc]
-
-
-def _describe_broker(settings: Any, brokers: Any) -> str:
-    return f"{settings.address} has {count_of(len(brokers.list_names()), 'topic')}"
+            if broker.key not in asked:
+                asked.add(broker.key)
+                yield _ask("broker", broker.describe)
 
 
 def _check_master(project: Project) -> Finding:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from tidegate.errors import TidegateError
@@ -20,16 +20,13 @@ from tidegate.run.deliver import SinkState, describe_behind, describe_sinks
 from tidegate.sources.files.changed import changed_error, describe_changed, list_changed
 from tidegate.sources.files.ledger import open_ledger
 from tidegate.sources.files.starts import describe_change, describe_start
-from tidegate.sources.generators.spool import describe_not_replayable
-from tidegate.sources.kafka.brokers import OpenBrokers
-from tidegate.spec.as_read import SpooledSource
-from tidegate.spec.models import FilesSource, KafkaSink, PipelineSpec
+from tidegate.sources.generators.source import RECEIVES_FIRST
+from tidegate.sources.registry import Connections, open_sources
+from tidegate.spec.models import KafkaSink, PipelineSpec
 from tidegate.staging.birth import as_read, digest_transform
 from tidegate.table.sinks_fit import check_sinks_fit
 from tidegate.transform.load import check_transform
 from tidegate.words import count_of
-
-_RECEIVES = "the next run first receives"
 
 
 @dataclass(frozen=True)
@@ -50,9 +47,9 @@ def plan_pipeline(project: Project, name: str) -> dict[str, Any]:
     return {**plan, "changes_since": since, "changes": [asdict(change) for change in changes]}
 
 
-def look_ahead(project: Project, spec: PipelineSpec, facts: Facts, brokers: OpenBrokers | None = None) -> Outlook:
-    """What the next run would do, from ``spec`` (as a run reads it) and ``facts``; ``brokers`` opens a connection, by
-    default one for each look."""
+def look_ahead(project: Project, spec: PipelineSpec, facts: Facts, connections: Connections | None = None) -> Outlook:
+    """What the next run would do, from ``spec`` (as a run reads it) and ``facts``; ``connections`` are by default
+    opened for each look."""
     name = spec.name
     paths = project.paths(name).pinned()
     rereads = list_rereads(paths)
@@ -60,12 +57,12 @@ def look_ahead(project: Project, spec: PipelineSpec, facts: Facts, brokers: Open
     decided = _list_decided(paths, facts, rereads)
     sinks = describe_sinks(paths, spec) if spec.sinks else []
     behind = describe_behind(sinks)
-    coming = _look_at_sources(project, paths, spec, facts, brokers)
+    coming = _look_at_sources(project, paths, spec, facts, connections or Connections())
     notes = [
         *([] if hold is None else [f"held: run {hold.run_id}: {'; '.join(hold.reasons)}"]),
         *(_describe_decided(one) for one in decided),
         *_describe_begun(paths, spec, facts),
-        *_describe_spooled(spec),
+        *(note for source in open_sources(project, paths, spec).values() for note in source.describe_ahead()),
         *behind,
         *coming.notes,
     ]
@@ -151,18 +148,6 @@ def _describe_begun(paths: PipelinePaths, spec: PipelineSpec, facts: Facts) -> l
     return notes
 
 
-def _describe_spooled(spec: PipelineSpec) -> list[str]:
-    return [
-        note
-        for key, one in spec.sources.items()
-        if isinstance(one, SpooledSource)
-        for note in (
-            describe_not_replayable(key, one),
-            f"{_RECEIVES} what source {key} has; nothing was asked of it now",
-        )
-    ]
-
-
 @dataclass
 class _Coming:
     """What the sources have for the next run. Filled as they are asked: what was found before a source failed is kept,
@@ -177,22 +162,22 @@ class _Coming:
 
 
 def _look_at_sources(
-    project: Project, paths: PipelinePaths, spec: PipelineSpec, facts: Facts, brokers: OpenBrokers | None
+    project: Project, paths: PipelinePaths, spec: PipelineSpec, facts: Facts, connections: Connections
 ) -> _Coming:
     coming = _Coming()
     try:
-        if any(isinstance(source, FilesSource) for source in spec.streams.values()):
+        if spec.file_streams:
             with open_ledger(paths, read_only=True) as ledger:
-                pending = find_pending(project, paths, spec, facts, ledger, brokers)
+                pending = find_pending(project, paths, spec, facts, replace(connections, ledger=ledger))
                 coming.changed = list_changed(ledger, pending.scans)
             _tell_changed(paths, spec, coming)
             coming.notes += _describe_settling(pending.summaries)
             coming.notes += _describe_starts(spec, pending)
         else:
-            pending = find_pending(project, paths, spec, facts, None, brokers)
+            pending = find_pending(project, paths, spec, facts, connections)
         losses = find_losses(pending)
         if losses:
-            coming.errors.append(loss_error(spec.name, facts, pending, losses))
+            coming.errors.append(loss_error(spec.name, facts, losses))
         coming.sources, coming.has_new = pending.summaries, pending.has_new
     except TidegateError as error:
         coming.unknown = error
@@ -236,4 +221,4 @@ def _summarise(work: bool, refuses: bool, held: bool, notes: list[str]) -> str:
         return "waits for a decision"
     if work:
         return "there is something to do"
-    return "the next run receives first" if any(_RECEIVES in note for note in notes) else "nothing new"
+    return "the next run receives first" if any(RECEIVES_FIRST in note for note in notes) else "nothing new"

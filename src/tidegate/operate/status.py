@@ -20,9 +20,8 @@ from tidegate.preflight.facts import Facts, gather_facts
 from tidegate.project import PipelinePaths, Project
 from tidegate.reports.report import describe_ended, read_newest
 from tidegate.run.deliver import SinkState
-from tidegate.sources.kafka.brokers import OpenBrokers
-from tidegate.sources.kafka.survey import survey_brokers
-from tidegate.spec.models import KafkaSource, PipelineSpec
+from tidegate.sources.registry import connect
+from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import as_read
 from tidegate.staging.open_state import describe_open_state, read_open_state, text_of_ms
 from tidegate.storage import name_cause
@@ -132,29 +131,18 @@ def _tell_open_state(paths: PipelinePaths, facts: Facts, value: dict[str, Any]) 
 def _look_at_sources(project: Project, rows: Sequence[_Row]) -> None:
     """Fill in what the next runs would read."""
     looked = [(row, row.spec, row.facts) for row in rows if row.spec is not None and row.facts is not None]
-    brokers = _ask_brokers(project, [(spec, facts) for _, spec, facts in looked])
+    starts = [(spec, facts.birth.sources if facts.birth is not None else {}) for _, spec, facts in looked]
+    connections = connect(project, starts)
     for row, spec, facts in looked:
         if row.fault is not None:
             continue
         try:
-            ahead = look_ahead(project, spec, facts, brokers)
+            ahead = look_ahead(project, spec, facts, connections)
         except Exception as error:  # noqa: BLE001 - as above
             row.fault = error
         else:
             _tell_ahead(row.value, ahead.plan, ahead.sinks)
             _tell_lease(row.value, row.lease)
-
-
-def _ask_brokers(project: Project, looked: Sequence[tuple[PipelineSpec, Facts]]) -> OpenBrokers | None:
-    sources = [
-        (source, (facts.birth.sources.get(name) or {}).get("offsets", ()) if facts.birth is not None else ())
-        for spec, facts in looked
-        for name, source in spec.streams.items()
-        if isinstance(source, KafkaSource)
-    ]
-    if not sources:
-        return None
-    return survey_brokers(project.spec.kafka, sources)
 
 
 def _tell_ahead(value: dict[str, Any], plan: dict[str, Any], sinks: Sequence[SinkState]) -> None:

@@ -10,8 +10,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +21,16 @@ from tidegate.project import PROJECT_FILE, Project, load_project
 from tidegate.recovery.context import Submit
 from tidegate.reports.report import load_report
 from tidegate.run.steps import decide, run_pipeline
-from tidegate.sources.files.ledger import open_ledger
-from tidegate.sources.files.scan import scan_files, source_roots
-from tidegate.sources.kafka.offsets import resolve_birth
-from tidegate.spec.encodings import is_wide
+from tidegate.sources.registry import open_sources
+from tidegate.spec.as_read import read_spec
 from tidegate.spec.environment import name_variable
-from tidegate.spec.models import LINE_FORMATS, FilesSource, KafkaSource, PipelineSpec, SourceSpec
+from tidegate.spec.models import PipelineSpec
 from tidegate.table.log.state import read_table_state
 from tidegate.table.publish.delivery import delivered_rows
 from tidegate.table.publish.fit import check_rows_fit
 from tidegate.transform.load import check_transform
 
 _RUN_ID = "try"
-_PACKED = (".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate", ".xz")
 
 
 def try_pipeline(project: Project, name: str, *, rows: int, submit: Submit) -> dict[str, Any]:
@@ -119,91 +114,23 @@ def _copy(project: Project, spec: PipelineSpec, root: Path, rows: int, looked: d
         (root / "expectations").mkdir()
         shutil.copy(project.suite_path(name), root / "expectations")
     document = yaml.safe_load(project.paths(name).spec.read_text(encoding="utf-8"))
-    for source, one in spec.sources.items():
-        document["sources"][source] |= _sample(project, spec, source, one, root, rows, looked)
+    for source, keys in _sample(project, spec, root, rows, looked).items():
+        document["sources"][source] |= keys
     document.pop("sinks", None)
     (root / "jobs" / name / "pipeline.yaml").write_text(json.dumps(document), encoding="utf-8")
     return load_project(root)
 
 
-def _sample(
-    project: Project,
-    spec: PipelineSpec,
-    name: str,
-    source: SourceSpec,
-    root: Path,
-    rows: int,
-    looked: dict[str, dict[str, Any]],
-) -> dict[str, Any]:
-    """The keys of a source by which it reads a sample."""
-    if isinstance(source, FilesSource):
-        if source.static:
-            return {"path": os.path.join(os.path.abspath(project.root), source.path)}
-        folder, looked[name] = _sample_files(project, spec, name, source, root, rows)
-        return {
-            "path": str(folder),
-            "settle": "0 seconds",
-            "start": "all",
-        }
-    if isinstance(source, KafkaSource) and not source.static:
-        return {"starting_offsets": _last_offsets(project, source, rows)}
-    return {}
-
-
-def _sample_files(
-    project: Project, spec: PipelineSpec, name: str, source: FilesSource, root: Path, rows: int
-) -> tuple[Path, dict[str, Any]]:
-    """A folder with the newest files, up to ``rows`` lines of those that have lines, and what the source has: {"path",
-    "files" to read, "settling", "skipped" [{"path", "why"}]}."""
-    folder = root / "sample" / name
-    folder.mkdir(parents=True)
-    never_run = replace(project.paths(spec.name), state=root / "nothing")
-    with open_ledger(never_run, read_only=True) as ledger:
-        scan = scan_files(project, never_run, name, source.model_copy(update={"start": "all"}), ledger)
-    found = scan.new
-    looked: dict[str, Any] = {"path": source.path, "files": len(found), "settling": list(scan.settling)}
-    looked["skipped"] = list(scan.skipped)
-    top = source_roots(project, source)[0]
-    left = rows
-    is_pattern = any(sign in source.path for sign in "*?[{")
-    for number, entry in enumerate(sorted(found, key=lambda one: one.mtime_ns, reverse=True)):
-        if left <= 0:
-            break
-        inner = os.path.relpath(entry.abs_path, top)
-        flat = is_pattern or inner.startswith("..") or inner == "."
-        target = folder / (f"{number:06d}-{os.path.basename(entry.abs_path)}" if flat else inner)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        left -= _take_lines(Path(entry.abs_path), target, source, left)
-    return folder, looked
-
-
-def _take_lines(file: Path, target: Path, source: FilesSource, wanted: int) -> int:
-    """Copy the file, or its first lines; how many rows that counts for."""
-    whole = source.format not in LINE_FORMATS or file.name.endswith(_PACKED)
-    whole = whole or is_wide(str(source.options.get("encoding", "")))
-    if whole or any(key.lower() in ("multiline", "linesep", "wholetext") for key in source.options):
-        shutil.copyfile(file, target)
-        return wanted
-    has_header = source.format == "csv" and str(source.options.get("header", "")).lower() == "true"
-    with open(file, "rb") as reader, open(target, "wb") as writer:
-        lines = 0
-        for line in islice(reader, wanted + has_header):
-            writer.write(line)
-            lines += 1
-    return lines - has_header
-
-
-def _last_offsets(project: Project, source: KafkaSource, rows: int) -> dict[str, dict[str, int]]:
-    """About ``rows`` records before the end, divided among the partitions."""
-    begin, end = (
-        resolve_birth(project.spec.kafka, source.model_copy(update={"starting_offsets": where})).offsets
-        for where in ("earliest", "latest")
-    )
-    share = max(1, rows // max(1, sum(map(len, end.values()))))
-    return {
-        topic: {str(number): max(begin[topic][number], until - share) for number, until in numbers.items()}
-        for topic, numbers in end.items()
-    }
+def _sample(project: Project, spec: PipelineSpec, root: Path, rows: int, looked: dict[str, Any]) -> dict[str, Any]:
+    """The keys of each source by which it reads a sample; of files also what is there, in ``looked``."""
+    statics = {name: one for name, one in spec.file_sources.items() if one.static}
+    keys = {name: {"path": os.path.join(os.path.abspath(project.root), one.path)} for name, one in statics.items()}
+    paths = project.paths(spec.name)
+    for name, source in open_sources(project, paths, read_spec(spec, paths.spool, {})).items():
+        keys[name], found = source.sample(root, rows)
+        if found is not None:
+            looked[name] = found
+    return keys
 
 
 def _check_fits_table(project: Project, copy: Project, spec: PipelineSpec) -> None:

@@ -1,4 +1,4 @@
-"""The Spark side of a Kafka source: a stream from exact offsets, and exact ranges again as a batch.
+"""The Spark side of a Kafka source: a stream from exact offsets, and exact ranges once more as a batch.
 
 Every frame carries, beside the declared columns, what the accounting needs: ``_raw`` (the value as text; base64 where
 it is none), ``_position`` ({"topic", "partition", "offset"} as JSON), ``_malformed``, ``_detail`` and ``_unknown``.
@@ -39,6 +39,16 @@ _LIMITS = ("maxOffsetsPerTrigger",)
 _KAFKA_SCHEMA = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, "
     "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+)
+
+_STAND_IN_COLUMNS = (
+    "CAST(NULL AS BINARY) AS key",
+    "CAST(NULL AS BINARY) AS value",
+    "CAST(NULL AS STRING) AS topic",
+    "CAST(NULL AS INT) AS partition",
+    "CAST(NULL AS BIGINT) AS offset",
+    "timestamp",
+    "CAST(NULL AS ARRAY<STRUCT<key: STRING, value: BINARY>>) AS headers",
 )
 
 # A broker that stops answering is reported within a minute, not after Spark's and Kafka's own two minutes each.
@@ -95,6 +105,12 @@ def read_range(
         .option("endingOffsets", json.dumps(ends[1]))
     )
     return shape_records(_load(reader, spec), spec)
+
+
+def empty_stream(spark: SparkSession, source_name: str) -> DataFrame:
+    """A stream that never has a record, with the columns of Spark's Kafka source; needs neither jars nor a broker."""
+    frame = spark.readStream.name(source_name).format("rate").load()  # stands in for Kafka's
+    return frame.where("false").selectExpr(*_STAND_IN_COLUMNS)
 
 
 def empty_records(spark: SparkSession) -> DataFrame:

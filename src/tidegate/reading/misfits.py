@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate.reading.records import corrupt_tokens, does_not_fit, does_not_fit_inside
 from tidegate.spec.ddl import Column, parse_ddl
 from tidegate.spec.ddl_tree import Node, read_type
-from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
+from tidegate.spec.models import PipelineSpec
 from tidegate.spec.reader_options import parser_options
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ def name_misfits(spark: SparkSession, spec: PipelineSpec, records: list[dict[str
     """The malformed ``records`` ({"source", "raw", "detail", ...}) with the path of each value that does not fit, where
     ``detail`` names a nested column alone."""
     told = list(records)
-    for name, source in spec.streams.items():
-        if isinstance(source, FilesSource | KafkaSource) and source.format == "json" and source.schema_:
+    for name, source in spec.record_streams.items():
+        if source.format == "json" and source.schema_:
             nested = [column for column in parse_ddl(source.schema_) if column.type.endswith(">")]
             of_source = [number for number, record in enumerate(told) if record["source"] == name]
             details = [(str(told[number]["raw"]), str(told[number]["detail"])) for number in of_source]

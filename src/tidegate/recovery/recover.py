@@ -15,7 +15,7 @@ from tidegate.errors import DisagreementError
 from tidegate.lease import Lease
 from tidegate.preflight.agreement import refuse_another_table
 from tidegate.preflight.facts import Facts, gather_facts, is_in_ledger
-from tidegate.project import PipelinePaths
+from tidegate.project import PipelinePaths, Project
 from tidegate.recovery.finish import finish_reports
 from tidegate.recovery.late_intents import drop_late_intents
 from tidegate.recovery.upkeep import tend_tables
@@ -23,8 +23,7 @@ from tidegate.reports.report import RunReport
 from tidegate.reports.verdicts import forget_settled
 from tidegate.sources.files.intake import remove_links
 from tidegate.sources.files.ledger import open_ledger
-from tidegate.sources.generators.spool import remove_spooled
-from tidegate.spec.as_read import SpooledSource
+from tidegate.sources.registry import Connections, open_sources
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.durable import CheckpointSync
 from tidegate.staging.files import drop_swept, is_swept
@@ -40,7 +39,9 @@ from tidegate.table.publish.publish import finish_intent
 from tidegate.table.upsert.folded import list_merge_folders, remove_folded
 
 
-def recover(paths: PipelinePaths, spec: PipelineSpec, lease: Lease, finished: list[RunReport] | None = None) -> Facts:
+def recover(
+    project: Project, paths: PipelinePaths, spec: PipelineSpec, lease: Lease, finished: list[RunReport] | None = None
+) -> Facts:
     """Finish begun publishes, bring the ledger up to the manifests, settle what is published; the facts after that.
     The reports that were given their end are added to ``finished``.
 
@@ -51,11 +52,11 @@ def recover(paths: PipelinePaths, spec: PipelineSpec, lease: Lease, finished: li
     for folder in (*storage.list_folders(paths.manifests), paths.verdicts, paths.decisions):
         storage.put_back_taken(folder)
     try:
-        return _recover(paths, spec, lease, finished)
+        return _recover(project, paths, spec, lease, finished)
     except DisagreementError as error:
         if error.code != "TABLE_LOG_UNREADABLE" or not _heal_logs(paths, lease):
             raise
-    return _recover(paths, spec, lease, finished)
+    return _recover(project, paths, spec, lease, finished)
 
 
 def _heal_logs(paths: PipelinePaths, lease: Lease) -> bool:
@@ -68,7 +69,9 @@ def _heal_logs(paths: PipelinePaths, lease: Lease) -> bool:
     return healed
 
 
-def _recover(paths: PipelinePaths, spec: PipelineSpec, lease: Lease, finished: list[RunReport] | None) -> Facts:
+def _recover(
+    project: Project, paths: PipelinePaths, spec: PipelineSpec, lease: Lease, finished: list[RunReport] | None
+) -> Facts:
     if retired := read_retired(paths):
         for table_path in (paths.table, paths.quarantine):
             drop_late_commits(table_path, retired, paths.set_aside / f"late-{table_path.parent.name}", lease.check)
@@ -83,7 +86,7 @@ def _recover(paths: PipelinePaths, spec: PipelineSpec, lease: Lease, finished: l
     if any(changed):
         facts = gather_facts(paths, spec)
     sync_owed(paths, spec, facts, lease)
-    return settle(paths, spec, lease, facts, finished)
+    return settle(project, paths, spec, lease, facts, finished)
 
 
 def _heal_checkpoint(paths: PipelinePaths, facts: Facts, lease: Lease) -> bool:
@@ -163,7 +166,12 @@ def sync_ledger(paths: PipelinePaths, spec: PipelineSpec, manifests: Sequence[Ba
 
 
 def settle(
-    paths: PipelinePaths, spec: PipelineSpec, lease: Lease, facts: Facts, finished: list[RunReport] | None = None
+    project: Project,
+    paths: PipelinePaths,
+    spec: PipelineSpec,
+    lease: Lease,
+    facts: Facts,
+    finished: list[RunReport] | None = None,
 ) -> Facts:
     """Write the final reports of batches that the table's log holds, then drop their links, manifests and staging.
     ``finished`` is as for :func:`recover`.
@@ -194,9 +202,8 @@ def settle(
             for query_id in {manifest.query_id for manifest in settled}:
                 ledger.mark_published(query_id, _readable_no_more(facts, query_id))
             links = ledger.removable_links()
-            for name, source in spec.sources.items():
-                if isinstance(source, SpooledSource):
-                    remove_spooled(paths, name, [link for one, link in links if one == name], ledger)
+            for name, source in open_sources(project, paths, spec, Connections(ledger=ledger)).items():
+                source.settle([link for one, link in links if one == name])
             remove_links(paths, links, ledger)
     for query_id in {manifest.query_id for manifest in settled}:
         remove_folded(paths, query_id, facts.settled_up_to(query_id))

@@ -1,9 +1,8 @@
-"""Records that Kafka lost before a run read them: named before Spark starts, and left behind when a person accepts it.
+"""Records that a source lost before they were read: named before Spark starts, left behind when a person accepts it.
 
-The pending offsets begin after the last batch whose records are kept
-(:func:`tidegate.preflight.pending.kafka_positions`), so a batch in flight is pending too. A query without state gets a
-new checkpoint that begins there, after what is lost; one with state keeps its checkpoint, and the batches in it are
-moved past the loss.
+The pending offsets begin after the last batch whose records are kept (:mod:`tidegate.sources.kafka.source`), so a batch
+in flight is pending too. A query without state gets a new checkpoint that begins there, after what is lost; one with
+state keeps its checkpoint, and the batches in it are moved past the loss.
 """
 
 from __future__ import annotations
@@ -23,9 +22,7 @@ from tidegate.project import PipelinePaths
 from tidegate.recovery.context import RunContext
 from tidegate.restart.rebirth import begin_anew, replace_query
 from tidegate.restart.rebuild import rebuild_choices
-from tidegate.sources.kafka.brokers import Offsets
-from tidegate.sources.kafka.loss import KafkaLoss, birth_after_loss, find_loss
-from tidegate.sources.kafka.offsets import KafkaBirth, offsets_to_json
+from tidegate.sources.port import Loss
 from tidegate.staging.birth import Birth, new_birth, replace_birth
 from tidegate.staging.checkpoint import moved_end, read_start, replace_entry
 from tidegate.staging.seal import allow_moves
@@ -37,20 +34,18 @@ def check_reason(reason: str | None) -> None:
         raise catalogue.LOSS_REASON_MISSING()
 
 
-def find_losses(pending: Pending) -> dict[str, KafkaLoss]:
-    """What each Kafka source lost; sources that lost nothing are left out."""
-    if not pending.kafka:
-        return {}
-    found = {name: find_loss(start, plan, pending.begun[name]) for name, (start, plan) in pending.kafka.items()}
+def find_losses(pending: Pending) -> dict[str, Loss]:
+    """What each source lost; sources that lost nothing are left out."""
+    found = {name: arrival.find_loss() for name, arrival in pending.arrivals.items()}
     return {name: loss for name, loss in found.items() if loss is not None}
 
 
-def loss_error(name: str, facts: Facts, pending: Pending, losses: Mapping[str, KafkaLoss]) -> TidegateError:
+def loss_error(name: str, facts: Facts, losses: Mapping[str, Loss]) -> TidegateError:
     """The error with which pipeline ``name`` stops: the exact ranges, and the command that goes on."""
-    told = [loss.to_error(name, source, pending.begun[source]) for source, loss in losses.items()]
+    told = [loss.to_error() for loss in losses.values()]
     message = "; ".join(error.message for error in told)
     where = "; ".join(str(error.where) for error in told)
-    if facts.begun_and_staged is not None and _hits_begun_batch(pending, losses):
+    if facts.begun_and_staged is not None and any(loss.reaches_begun_batch for loss in losses.values()):
         return catalogue.LOSS_IN_BATCH(
             where=where,
             batch_id=facts.begun_and_staged,
@@ -62,16 +57,6 @@ def loss_error(name: str, facts: Facts, pending: Pending, losses: Mapping[str, K
     return told[0]
 
 
-def _hits_begun_batch(pending: Pending, losses: Mapping[str, KafkaLoss]) -> bool:
-    """Whether Spark cannot compute the batch in flight again: its records, or a partition that it names, are gone."""
-    for name, loss in losses.items():
-        for lost in loss.ranges:
-            until = pending.begun[name].get(lost.topic, {}).get(lost.partition)
-            if until is not None and (lost.goes_on_at is None or lost.lost_from < until):
-                return True
-    return False
-
-
 def accept_losses(context: RunContext, pending: Pending, reason: str | None) -> bool:
     """Stop on a loss, or with a ``reason`` record it and go on behind it.
 
@@ -81,21 +66,20 @@ def accept_losses(context: RunContext, pending: Pending, reason: str | None) -> 
     if not losses:
         return False
     assert facts is not None
-    error = loss_error(context.name, facts, pending, losses)
+    error = loss_error(context.name, facts, losses)
     if reason is None or error.code == "LOSS_IN_BATCH":
         raise error
     if facts.begun_and_staged is not None:
         note = f"batch {facts.begun_and_staged} is finished first; the loss behind it can be accepted after that"
         context.report.notes += [note] if note not in context.report.notes else []
         return False
-    births = {name: birth_after_loss(*pending.kafka[name], loss) for name, loss in losses.items()}
     record = _record(context, facts, losses, reason)
     context.lease.check()
     before = _append_line(context.paths, record)
     if _keeps_checkpoint(facts):
-        _move_behind(context, facts, pending, births)
+        _move_behind(context, facts, losses)
         context.report.accepted_loss = record
-    elif _begin_behind(context, facts, pending, births):
+    elif _begin_behind(context, facts, pending, losses):
         context.report.accepted_loss = record
     else:
         storage.replace(context.paths.losses, before)
@@ -108,7 +92,7 @@ def _keeps_checkpoint(facts: Facts) -> bool:
     return facts.birth is not None and facts.birth.keeps_state and facts.checkpoint.last_commit is not None
 
 
-def _record(context: RunContext, facts: Facts, losses: Mapping[str, KafkaLoss], reason: str) -> dict[str, Any]:
+def _record(context: RunContext, facts: Facts, losses: Mapping[str, Loss], reason: str) -> dict[str, Any]:
     """The loss as it goes on record: every lost range, and the batch that is planned again because of it."""
     record: dict[str, Any] = {"run_id": context.report.run_id, "at": now_text(), "reason": reason.strip()}
     record["sources"] = {name: loss.to_dict() for name, loss in losses.items()}
@@ -136,12 +120,11 @@ def left_behind(context: RunContext, birth: Birth) -> dict[str, dict[str, Any]]:
     return {name: {**value, "offsets": ends[name] or value["offsets"]} for name, value in gone.items()}
 
 
-def _begin_behind(context: RunContext, facts: Facts, pending: Pending, births: Mapping[str, KafkaBirth]) -> bool:
+def _begin_behind(context: RunContext, facts: Facts, pending: Pending, losses: Mapping[str, Loss]) -> bool:
     """Begin a new query behind what is lost, from what is pending of everything else. False when the batch in flight
     was staged meanwhile, so that the pending offsets begin after it."""
-    sources: dict[str, dict[str, Any]] = {name: {} for name in context.spec.streams}
-    for name, (start, plan) in pending.kafka.items():
-        sources[name] = (births.get(name) or replace(start, offsets=plan.owed)).to_dict()
+    sources = {name: arrival.next_start for name, arrival in pending.arrivals.items()}
+    sources |= {name: loss.start_behind() for name, loss in losses.items()}
     if facts.birth is not None:
         sources |= left_behind(context, facts.birth)
     birth = new_birth(context.paths, context.spec, sources, settings_at_birth(context.project, context.spec))
@@ -155,32 +138,20 @@ def _begin_behind(context: RunContext, facts: Facts, pending: Pending, births: M
     return begun is not None
 
 
-def _move_behind(context: RunContext, facts: Facts, pending: Pending, births: Mapping[str, KafkaBirth]) -> None:
+def _move_behind(context: RunContext, facts: Facts, losses: Mapping[str, Loss]) -> None:
     """Let the last committed batch, and one that was only planned, end behind what is lost: the checkpoint has state
     that a new one would not have. The planned batch goes first, and the birth last: killed in between, the loss is
     still found."""
     paths, last, birth = context.paths, facts.checkpoint.last_commit, facts.birth
     assert last is not None and birth is not None
-    starts = {name: offsets_to_json(after.offsets) for name, after in births.items()}
+    after_loss = {name: loss.start_behind() for name, loss in losses.items()}
+    starts = {name: after["offsets"] for name, after in after_loss.items()}
     moves = {last: starts}
     if facts.in_flight is not None:
-        ends = {name: _end_behind(pending, name, after.offsets) for name, after in births.items()}
-        moves = {facts.in_flight: {name: offsets_to_json(one) for name, one in ends.items()}, **moves}
+        ends = {name: loss.planned_end_behind() for name, loss in losses.items()}
+        moves = {facts.in_flight: ends, **moves}
     contents = {batch: moved_end(paths.checkpoint, batch, ends) for batch, ends in moves.items()}
     allow_moves(paths, facts.checkpoint, facts.files, contents, {"batch": last, "ends": starts})
     for batch, data in contents.items():
         replace_entry(paths.checkpoint, batch, data)
-    after_loss = {name: after.to_dict() for name, after in births.items()}
     replace_birth(paths, replace(birth, sources={**birth.sources, **after_loss}))
-
-
-def _end_behind(pending: Pending, name: str, starts: Offsets) -> Offsets:
-    """Where a planned batch ends that now begins at ``starts``: where it was to end, as far as that is there. It names
-    every partition that it begins with, or Spark would take it for gone."""
-    begun, present = pending.begun[name], pending.kafka[name][1].end
-    return {
-        topic: {
-            n: max(start, min(begun.get(topic, {}).get(n, start), present[topic][n])) for n, start in numbers.items()
-        }
-        for topic, numbers in starts.items()
-    }

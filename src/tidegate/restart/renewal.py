@@ -6,8 +6,6 @@ memory. The ledger knows the files as well, so a query without state can start o
 
 from __future__ import annotations
 
-from typing import Any
-
 from tidegate.preflight.facts import gather_facts
 from tidegate.preflight.pending import Pending
 from tidegate.recovery.context import RunContext
@@ -29,9 +27,7 @@ def renew_long_checkpoint(context: RunContext, pending: Pending) -> None:
         return
     if facts.checkpoint.in_flight is not None or facts.owed or count_files(paths.checkpoint) <= FILES_AT_MOST:
         return
-    sources: dict[str, dict[str, Any]] = {**birth.sources}
-    for name, (start, plan) in pending.kafka.items():
-        sources[name] = start.to_dict() | {"offsets": plan.to_dict()["owed"]}
+    sources = birth.sources | {name: arrival.next_start for name, arrival in pending.arrivals.items()}
     renewed = new_birth(paths, context.spec, sources, birth.settings)
     begun = replace_query(paths, facts.query_id, renewed, why="many files", lease=context.lease, in_flight=None)
     assert begun is not None, "only a batch in flight can be staged meanwhile"

@@ -47,8 +47,8 @@ from tidegate.sources.files.intake import restore_links, sweep_intake
 from tidegate.sources.files.ledger import LedgerRow, open_ledger, shown_path
 from tidegate.sources.files.starts import check_starts_known
 from tidegate.sources.files.unreadable import read_whole_again
-from tidegate.sources.kafka.offsets import KafkaBirth, offsets_from_json, resolve_birth
-from tidegate.spec.models import KafkaSource, PipelineSpec
+from tidegate.sources.registry import open_sources
+from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import Birth, as_read, new_birth, read_birth
 from tidegate.staging.manifest import BatchManifest
 from tidegate.table.log.commit import commit_files
@@ -117,9 +117,9 @@ def _finish_begun(project: Project, spec: PipelineSpec, paths: PipelinePaths, le
     """Do what the next run would begin with, so that nothing is read again that only had to be finished."""
     context = RunContext(project, spec, paths, lease, new_report(spec.name, new_run_id("repair")))
     try:
-        facts = recover(paths, spec, lease)
+        facts = recover(project, paths, spec, lease)
         while carry_out(context, facts, for_repair=True):
-            facts = recover(paths, spec, lease)
+            facts = recover(project, paths, spec, lease)
     except TryAgainError:
         raise
     except TidegateError:
@@ -463,7 +463,8 @@ def _put_back(
 def kafka_starts(project: Project, spec: PipelineSpec, paths: PipelinePaths, facts: Facts) -> dict[str, dict[str, Any]]:
     """The birth of each Kafka source: where the table's newest commit of ours ends; without a table where the pipeline
     began when it was new, else where the spec starts."""
-    sources = {name: source for name, source in spec.streams.items() if isinstance(source, KafkaSource)}
+    streams = open_sources(project, paths, spec)
+    sources = {name: source for name, source in streams.items() if source.keeps_start}
     if not sources:
         return {}
     before = read_birth(paths)
@@ -476,15 +477,11 @@ def kafka_starts(project: Project, spec: PipelineSpec, paths: PipelinePaths, fac
         known = before.sources.get(name) if before is not None else None
         if facts.table is None and not is_at_birth:
             known = first_offsets(paths, name)
-        old = KafkaBirth.from_dict(known) if known else None
         if name in positions:
             read_then = then.sources.get(name) if then is not None else None
-            before_it = KafkaBirth.from_dict(read_then) if read_then else old or KafkaBirth({}, {})
-            starts[name] = replace(before_it, offsets=offsets_from_json(positions[name])).to_dict()
-        elif old is not None:
-            starts[name] = old.to_dict()
+            starts[name] = source.start_at(positions[name], read_then or known)
         else:
-            starts[name] = resolve_birth(project.spec.kafka, source).to_dict()
+            starts[name] = known or source.resolve_start()
     return starts
 
 

@@ -19,7 +19,6 @@ from tidegate.gate.decisions import find_held
 from tidegate.pipeline import load_pipeline
 from tidegate.preflight.agreement import check_agreement, check_table
 from tidegate.preflight.facts import Facts, gather_facts
-from tidegate.preflight.pending import Pending
 from tidegate.process.machine import name_person, now_text
 from tidegate.project import PipelinePaths, Project
 from tidegate.recovery.context import RunContext
@@ -34,7 +33,6 @@ from tidegate.reports.verdicts import (
     quote_word,
     save_decision,
 )
-from tidegate.restart.losses import find_losses
 from tidegate.restart.rebuild import needs_rebuild
 from tidegate.restart.repair import find_disagreement, kafka_starts, list_files_to_read_again, read_again
 from tidegate.sources.files.content import NotTaken, mark_of, opened, reopen
@@ -43,8 +41,8 @@ from tidegate.sources.files.ledger import LedgerRow, shown_path
 from tidegate.sources.files.pieces import GREW, REWRITTEN, Changed, Known, compare
 from tidegate.sources.files.scan import source_roots
 from tidegate.sources.files.unreadable import has_rows, kept_file, unreadable_record
-from tidegate.sources.kafka.offsets import KafkaBirth, check_cluster, plan_kafka, settings_of
-from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
+from tidegate.sources.registry import open_sources
+from tidegate.spec.models import FilesSource, PipelineSpec
 from tidegate.staging.birth import as_read
 from tidegate.transform.load import check_transform
 from tidegate.words import count_of
@@ -293,20 +291,11 @@ def _describe_difference(reader: int, row: LedgerRow) -> str | None:
 
 def _missing_offsets(project: Project, spec: PipelineSpec, paths: PipelinePaths, facts: Facts) -> list[str]:
     """Ranges that the brokers no longer have."""
-    if not any(isinstance(source, KafkaSource) for source in spec.streams.values()):
+    sources = open_sources(project, paths, spec)
+    if not any(source.keeps_start for source in sources.values()):
         return []
     living = facts.query_id or (facts.birth.query_id if facts.birth is not None else None)
     if any(manifest.query_id != living for manifest in facts.owed):
         return ["a loss was accepted in the middle of it"]
-
-    planned = {}
-    for name, value in kafka_starts(project, spec, paths, facts).items():
-        source = spec.streams[name]
-        assert isinstance(source, KafkaSource)
-        start = KafkaBirth.from_dict(value)
-        plan = plan_kafka(project.spec.kafka, source, start, {})
-        address = settings_of(project.spec.kafka, source).address
-        check_cluster(start.cluster_id, plan.cluster_id, address, pipeline=spec.name, source=name)
-        planned[name] = (start, plan)
-    losses = find_losses(Pending({}, kafka=planned, begun={name: {} for name in planned}))
-    return [f"source {name}: {loss.to_dict()}" for name, loss in losses.items()]
+    starts = kafka_starts(project, spec, paths, facts)
+    return [gone for name, start in starts.items() for gone in sources[name].find_gone(start)]

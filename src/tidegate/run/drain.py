@@ -31,11 +31,10 @@ from tidegate.sources.files.ledger import Ledger, LedgerRow, open_ledger, shown_
 from tidegate.sources.files.scan import note_first_look, note_scan
 from tidegate.sources.files.starts import describe_start
 from tidegate.sources.files.unreadable import set_aside_vanished
-from tidegate.sources.generators.spool import describe_not_replayable, receive
-from tidegate.sources.kafka.offsets import extend_birth
-from tidegate.spec.as_read import KeptSource, SpooledSource, is_to_infer
+from tidegate.sources.registry import Connections, open_sources
+from tidegate.spec.as_read import is_to_infer
 from tidegate.spec.master import parse_master
-from tidegate.spec.models import CloseWhen, FilesSource
+from tidegate.spec.models import CloseWhen
 from tidegate.staging.birth import as_read, name_query, new_birth, read_birth, replace_birth, write_birth
 from tidegate.staging.checkpoint import (
     files_between,
@@ -59,8 +58,7 @@ def drain_sources(context: RunContext, submit: Callable[[SubmitPlan], int], acce
     Raises SourceLostError when records are gone (``accept_loss``, a reason, goes on without them and puts it on
     record).
     """
-    has_files = any(isinstance(source, FilesSource) for source in context.spec.streams.values())
-    if has_files:
+    if context.spec.file_streams:
         with open_ledger(context.paths, lease=context.lease) as ledger:
             order = _prepare(context, ledger, accept_loss)
     else:
@@ -73,19 +71,20 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
     """What to order from Spark, or None when there is nothing to read."""
     assert context.facts is not None
     project, spec, paths, facts = context.project, context.spec, context.paths, context.facts
+    held = Connections(listeners=context.listeners, ledger=ledger)
     set_seal(paths, facts.checkpoint, facts.files, facts.seal)  # they agree, or the run would have ended
-    _receive(context)
+    _receive(context, held)
     lost, planned = _restore_links(context, ledger) if ledger is not None else ({}, {})
-    pending = find_pending(project, paths, spec, facts, ledger)
+    pending = find_pending(project, paths, spec, facts, held)
     if ledger is not None and _begin_sources(context, ledger, pending):
-        pending = find_pending(project, paths, spec, facts, ledger)
+        pending = find_pending(project, paths, spec, facts, held)
     for name, rows in planned.items():
         _set_aside_vanished(context, name, rows)
     for _ in range(_ACCEPTED_AT_MOST):  # more may be lost, or the batch in flight be staged, while it is accepted
         if not accept_losses(context, pending, accept_loss):
             break
         paths, facts = context.paths, context.facts
-        pending = find_pending(project, paths, spec, facts, ledger)
+        pending = find_pending(project, paths, spec, facts, held)
     _report_pending(context, pending, lost)
     if ledger is not None:
         _note_scans(context, ledger, pending)
@@ -146,9 +145,7 @@ def _begin_sources(context: RunContext, ledger: Ledger, pending: Pending) -> boo
     when this process ends here. Returns whether anything does."""
     has_passed_over = False
     for name, scan in pending.scans.items():
-        source = context.spec.streams[name]
-        assert isinstance(source, FilesSource), "only files are listed"
-        has_passed_over |= note_first_look(ledger, name, source, scan)
+        has_passed_over |= note_first_look(ledger, name, context.spec.file_streams[name], scan)
     return has_passed_over
 
 
@@ -163,9 +160,7 @@ def _restore_links(context: RunContext, ledger: Ledger) -> tuple[dict[str, list[
     in flight was to read."""
     lost: dict[str, list[str]] = {}
     planned: dict[str, list[LedgerRow]] = {}
-    for name, source in context.spec.streams.items():
-        if not isinstance(source, FilesSource):
-            continue
+    for name, source in context.spec.file_streams.items():
         restored = restore_links(context.project, context.paths, name, source, ledger)
         if restored.changed:
             note = f"source {name}: changed since they were taken, and read as they are now: "
@@ -187,9 +182,7 @@ def _admit(context: RunContext, ledger: Ledger, pending: Pending) -> None:
     assert context.facts is not None
     has_planned = context.facts.checkpoint.last_offset is not None
     for name, scan in pending.scans.items():
-        source = context.spec.streams[name]
-        assert isinstance(source, FilesSource), "only files are listed"
-        gone = admit(context.paths, name, source, scan.new, ledger).gone
+        gone = admit(context.paths, name, context.spec.file_streams[name], scan.new, ledger).gone
         # A process that was frozen while it made links may have made one again that was read long ago.
         # A query that has planned nothing yet must not meet what an earlier one has staged: it would read it again.
         sweep_intake(context.paths, name, ledger, keep_staged=has_planned)
@@ -210,9 +203,9 @@ def _make_order(
         token=context.lease.token,
         generation=context.paths.pinned().generation or 0,
         master=project.spec.spark.master,
-        links=_owed_links(ledger, spec.streams) if ledger is not None else {},
-        partition_columns={name: list(scan.partition_columns) for name, scan in pending.scans.items()},
-        pending={name: {"offsets": s.get("pending_offsets", 0)} for name, s in pending.summaries.items()},
+        links=_owed_links(ledger, spec.file_streams) if ledger is not None else {},
+        partition_columns={name: one.partition_columns for name, one in pending.arrivals.items()},
+        pending={name: {"offsets": one.offsets} for name, one in pending.arrivals.items()},
         statics=statics,
         table_schema_json=facts.table.schema_json if facts.table is not None else None,
         table_partition_by=facts.table.partition_columns if facts.table is not None else None,
@@ -241,7 +234,7 @@ def _close_idle(context: RunContext, pending: Pending, facts: Facts) -> bool:
     """
     policy = context.spec.close_windows
     note = read_open_state(context.paths, facts.query_id)
-    comes = pending.has_new or any(scan.settling for scan in pending.scans.values())
+    comes = pending.has_new or pending.comes_later
     if comes or not isinstance(policy, CloseWhen) or note is None or note.rows == 0 or not note.event_times:
         return False
     if time.time() * 1000 - note.last_data_at_ms < policy.when * 1000:
@@ -253,15 +246,15 @@ def _close_idle(context: RunContext, pending: Pending, facts: Facts) -> bool:
     return plan_closing_batch(context.paths.checkpoint, watermark_ms) is not None
 
 
-def _receive(context: RunContext) -> None:
-    """Bring what the sources for trying out have into files, which are read like any others."""
+def _receive(context: RunContext, held: Connections) -> None:
+    """Bring what comes only to a run that listens into files, which are read like any others."""
     if context.listeners is not None:
         context.listeners.keep_only(context.spec.streams.keys())
-    for name, source in context.spec.streams.items():
-        if isinstance(source, SpooledSource):
+    for source in open_sources(context.project, context.paths, context.spec, held).values():
+        if source.listens:
             context.lease.check()
-            told = [describe_not_replayable(name, source), *receive(context.paths, name, source, context.listeners)]
-            context.report.notes += [note for note in told if note not in context.report.notes]
+            notes = source.receive()
+            context.report.notes += [note for note in notes if note not in context.report.notes]
 
 
 def _forget_returned(context: RunContext, facts: Facts) -> None:
@@ -270,9 +263,8 @@ def _forget_returned(context: RunContext, facts: Facts) -> None:
     checkpoint = facts.checkpoint
     if checkpoint.last_offset is None or checkpoint.in_flight is not None:
         return
-    for name, source in context.spec.streams.items():
-        known = read_start(context.paths.checkpoint, checkpoint.last_offset + 1, name)
-        if isinstance(source, FilesSource) and known is None:
+    for name in context.spec.file_streams:
+        if read_start(context.paths.checkpoint, checkpoint.last_offset + 1, name) is None:
             context.lease.check()
             kept = {path: one for path, one in facts.files.digests.items() if not path.startswith(f"sources/{name}/")}
             unsealed = replace(facts.files, digests=kept)  # first: new files will have the names of these
@@ -294,15 +286,14 @@ def _rows_in_flight(context: RunContext, source_name: str, rows: Iterable[Ledger
 
 
 def _set_aside_vanished(context: RunContext, source_name: str, rows: Iterable[LedgerRow]) -> None:
-    source = context.spec.streams[source_name]
-    assert isinstance(source, FilesSource), "only files are linked"
+    source = context.spec.file_streams[source_name]
     for row in rows:
         original = {"path": row.path, "size": row.size, "mtime_ns": row.mtime_ns}
         link = context.paths.intake(source_name) / row.link
         set_aside_vanished(context.paths.unreadable, link, row.link, source, original)
 
 
-def _owed_links(ledger: Ledger, sources: Any) -> dict[str, dict[str, dict[str, Any]]]:
+def _owed_links(ledger: Ledger, sources: Iterable[str]) -> dict[str, dict[str, dict[str, Any]]]:
     return {
         name: {
             row.link: {
@@ -322,17 +313,12 @@ def _record_birth(context: RunContext, pending: Pending) -> None:
     afterwards add the topics and partitions that have appeared."""
     birth = read_birth(context.paths)
     if birth is None:
-        if pending.has_new or pending.kafka:
-            sources: dict[str, dict[str, Any]] = {name: {} for name in context.spec.streams}
-            sources |= {name: start.to_dict() for name, (start, _) in pending.kafka.items()}
-            write_birth(
-                context.paths,
-                new_birth(context.paths, context.spec, sources, settings_at_birth(context.project, context.spec)),
-            )
+        starts = {name: arrival.start for name, arrival in pending.arrivals.items()}
+        if pending.has_new or any(starts.values()):
+            settings = settings_at_birth(context.project, context.spec)
+            write_birth(context.paths, new_birth(context.paths, context.spec, starts, settings))
         return
-    grown: dict[str, dict[str, Any]] = {name: birth.sources.get(name, {}) for name in context.spec.streams}
-    if pending.kafka:
-        grown |= {name: extend_birth(start, plan).to_dict() for name, (start, plan) in pending.kafka.items()}
+    grown = {name: arrival.grown_start for name, arrival in pending.arrivals.items()}
     assert context.facts is not None
     is_begun = context.facts.checkpoint.last_commit is not None
     now = replace(
@@ -398,8 +384,8 @@ def _run_driver(context: RunContext, ordered: tuple[IngestOrder, Pending], submi
 def _note_inferred(context: RunContext) -> None:
     """Go on with the columns that the driver has inferred, and report them."""
     before, context.spec = context.spec, as_read(context.spec, context.paths)
-    for name, source in context.spec.sources.items():
-        if isinstance(source, KeptSource) and is_to_infer(before.sources[name]):
+    for name, source in context.spec.file_sources.items():
+        if source.is_kept and is_to_infer(before.sources[name]):
             context.report.sources[name]["schema"] = source.schema_
             context.report.notes.append(f"source {name}: its columns were inferred, and are kept: {source.schema_}")
 

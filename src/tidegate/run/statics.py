@@ -1,181 +1,33 @@
-"""Static sources: one version per run, and the same one for a batch that has to be run again.
-
-A join of a stream with a table reads the table afresh in each run. The files of the moment are copied into the
-pipeline's state first, so that nothing that happens to the originals reaches a run half-way, nor a batch that was begun
-and killed. They are made in a folder of their own, which gets its name when all is on disk; unchanged files are not
-copied again. The table of another pipeline is read at its newest version; its files never change and are linked.
-"""
+"""The versions of the static sources that a run reads."""
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import json
-import os
-import secrets
-import shutil
-from pathlib import Path
 from typing import Any
 
 from tidegate import storage
-from tidegate.errors import TryAgainError, catalogue
 from tidegate.project import PipelinePaths, Project
-from tidegate.sources.files.content import NotTaken, opened, reopen
-from tidegate.sources.files.ledger import link_suffix
-from tidegate.sources.files.partition_values import partition_folder
-from tidegate.sources.files.scan import FileEntry, list_static, static_is_empty, static_is_unreadable
-from tidegate.sources.files.unreadable import why_too_large, why_unreadable
-from tidegate.sources.kafka.offsets import plan_kafka, resolve_birth
-from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
+from tidegate.sources.registry import open_statics
+from tidegate.spec.models import PipelineSpec
 from tidegate.staging.checkpoint import CheckpointState
-from tidegate.table.log.state import has_log, list_data_files
 
 
 def pin_statics(
     project: Project, paths: PipelinePaths, spec: PipelineSpec, checkpoint: CheckpointState
 ) -> dict[str, dict[str, Any]]:
-    """{static source: its version}: the version of a batch that Spark has planned and not committed, else a new one.
+    """{static source: its version} (:meth:`tidegate.sources.port.StaticSource.pin`): the version of a batch that Spark
+    has planned and not committed, else that of now.
 
-    Files: {"folder", "links", "files" (as the user knows them), "copies" ([size, mtime_ns] of each link),
-    "partition_columns", "version"}; Kafka: {"offsets", "version"}. Copies that are not what was made are made again.
-    Raises SourceLostError when a source is missing or empty, UsageError STATIC_UNREADABLE, TryAgainError when a file
-    changes or goes away while it is copied.
+    Raises what ``pin`` does.
     """
     pinned = {}
-    for name, source in spec.statics.items():
-        folder = paths.static(name)
+    for name, source in open_statics(project, paths, spec).items():
         known = storage.read_json(paths.static_version(name))
-        if known is not None and isinstance(source, FilesSource) and not _is_whole(known):
+        if known is not None and not source.is_whole(known):
             known = None
         if known is not None and checkpoint.in_flight is not None:
             pinned[name] = known
             continue
-        if isinstance(source, FilesSource):
-            version = _pin_files(project, paths, name, source, known)
-        else:
-            version = _pin_offsets(project, source)
-        if version != known:
-            storage.replace(paths.static_version(name), storage.dump_json(version))
-        _remove_others(folder, version)
-        pinned[name] = version
+        pinned[name] = source.pin(known)
+        if pinned[name] != known:
+            storage.replace(paths.static_version(name), storage.dump_json(pinned[name]))
     return pinned
-
-
-def _is_whole(version: dict[str, Any]) -> bool:
-    """Whether the copies are those that were made: nobody writes to them, so size and time stamp tell."""
-    folder, copies = Path(version.get("folder", "")), version.get("copies", ())
-    try:
-        found = [_stamp_of(folder / link) for link in version.get("links", ())]
-    except OSError:
-        return False
-    return found == [list(copy) for copy in copies]
-
-
-def _stamp_of(path: Path) -> list[int]:
-    stat = storage.stat(path)
-    return [stat.size_bytes, stat.modified_ns]
-
-
-def _pin_files(
-    project: Project, paths: PipelinePaths, name: str, source: FilesSource, known: dict[str, Any] | None
-) -> dict[str, Any]:
-    entries, columns, is_table = _list(project, paths, name, source)
-    text = json.dumps([[entry.path, entry.size, entry.mtime_ns] for entry in entries])
-    version = hashlib.sha256(text.encode()).hexdigest()[:16]
-    folder = paths.static(name) / version
-    if known is not None and (known.get("version"), known.get("folder")) == (version, str(folder)):
-        return known
-    making = paths.static(name) / f".{version}.{secrets.token_hex(6)}"
-    links = []
-    try:
-        for number, entry in enumerate(entries):
-            inside = partition_folder(entry.partition)
-            link = f"{inside}/" * bool(inside) + f"{number:06d}{link_suffix(entry.path)}"
-            target = making / link
-            storage.make_folder(target.parent)
-            _take(project, name, source, entry, target, is_table=is_table)
-            if not is_table and (why := why_unreadable(target, source) or why_too_large(target, source)) is not None:
-                raise static_is_unreadable(paths.name, name, entry.path, why)
-            storage.sync_file(target)
-            links.append(link)
-        storage.sync_names_above((making / link for link in links), making)
-        storage.remove_tree(folder)  # a torn one, or of a run that was killed before it noted the version
-        storage.move(making, folder)
-    finally:
-        storage.remove_tree(making)
-    storage.sync_names_above([folder], paths.state)
-    return {
-        "version": version,
-        "folder": str(folder),
-        "links": links,
-        "files": [entry.path for entry in entries],
-        "copies": [_stamp_of(folder / link) for link in links],
-        "partition_columns": list(columns),
-    }
-
-
-def _folder_of(project: Project, source: FilesSource) -> Path:
-    return Path(os.path.normpath(os.path.join(os.path.abspath(project.root), source.path)))
-
-
-def _list(
-    project: Project, paths: PipelinePaths, name: str, source: FilesSource
-) -> tuple[list[FileEntry], tuple[str, ...], bool]:
-    folder = _folder_of(project, source)
-    if source.format != "parquet" or not has_log(folder):
-        return (*list_static(project, paths, name, source), False)
-    entries = []
-    for file in list_data_files(folder):
-        values = {column: value or None for column, value in file.partition.items()}
-        entries.append(
-            FileEntry(file.path, str(folder / file.path), file.size_bytes, file.modified_at_ms, 0, values, roots=("/",))
-        )
-    if not entries:
-        raise static_is_empty(paths, name, source)
-    return entries, tuple(entries[0].partition), True
-
-
-def _take(project: Project, name: str, source: FilesSource, entry: FileEntry, target: Path, *, is_table: bool) -> None:
-    try:
-        if is_table:
-            with contextlib.suppress(OSError):
-                os.link(entry.abs_path, target)
-                return
-        with opened(entry.abs_path, entry.roots, entry.judged) as handle, reopen(handle) as reader:
-            before = os.fstat(reader)
-            shutil.copyfile(f"/proc/self/fd/{reader}", target)
-            after = os.fstat(reader)
-    except NotTaken as error:
-        raise _changing(name, entry, "changed") from error
-    except FileNotFoundError as error:
-        if is_table and _is_named(project, source, entry):
-            raise catalogue.STATIC_MISSING(where=entry.abs_path, source=name, file=entry.path) from error
-        raise _changing(name, entry, "was taken away") from error
-    except OSError as error:
-        if storage.is_disk_full(error):
-            raise storage.disk_full(target) from error
-        raise
-    if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
-        raise _changing(name, entry, "changed")
-
-
-def _is_named(project: Project, source: FilesSource, entry: FileEntry) -> bool:
-    """Whether the newest version of the table has the file: a publish may have replaced it since it was listed."""
-    return any(file.path == entry.path for file in list_data_files(_folder_of(project, source)))
-
-
-def _changing(name: str, entry: FileEntry, what: str) -> TryAgainError:
-    return catalogue.STATIC_CHANGING(file=entry.path, source=name, change=what)
-
-
-def _pin_offsets(project: Project, source: KafkaSource) -> dict[str, Any]:
-    plan = plan_kafka(project.spec.kafka, source, resolve_birth(project.spec.kafka, source), {})
-    offsets = plan.to_dict()["ranges"]
-    version = hashlib.sha256(json.dumps(offsets, sort_keys=True).encode()).hexdigest()[:16]
-    return {"version": version, "offsets": offsets}
-
-
-def _remove_others(folder: Path, version: dict[str, Any]) -> None:
-    for entry in storage.list_folders(folder):
-        if entry.name != version["version"]:
-            storage.remove_tree(entry)

@@ -168,9 +168,9 @@ def recover_run(context: RunContext) -> Facts:
     """Finish what was begun, and carry out what people decided; the facts after it. The report is read again:
     recovery may have finished it. Its notes name the other runs that were finished."""
     finished: list[RunReport] = []
-    context.facts = facts = recover(context.paths, context.spec, context.lease, finished)
+    context.facts = facts = recover(context.project, context.paths, context.spec, context.lease, finished)
     while carry_out(context, facts) or carry_out_rereads(context, facts):
-        context.facts = facts = recover(context.paths, context.spec, context.lease, finished)
+        context.facts = facts = recover(context.project, context.paths, context.spec, context.lease, finished)
     notes = context.report.notes
     context.report = _load_open_report(context.paths, context.report.run_id) or context.report
     others = [one for one in finished if one.run_id != context.report.run_id and not one.published_by]

@@ -267,6 +267,12 @@ class PipelineSpec(Strict):
         return {name: source for name, source in self.file_sources.items() if not source.static}
 
     @property
+    def record_streams(self) -> dict[str, FilesSource | KafkaSource]:
+        """The streams whose records have a format and columns of their own; as a run reads a spec, all of them."""
+        streams = self.streams.items()
+        return {name: source for name, source in streams if isinstance(source, FilesSource | KafkaSource)}
+
+    @property
     def needs(self) -> frozenset[str]:
         """The extras of the package that reading the sources needs beside Spark."""
         return frozenset().union(*(source.needs for source in self.sources.values()))

@@ -20,7 +20,7 @@ from tidegate.project import Project
 from tidegate.recovery.context import RunContext
 from tidegate.reports.report import new_report
 from tidegate.run.drain import _close_idle, _make_up_closing
-from tidegate.sources.files.scan import EMPTY_SCAN
+from tidegate.sources.port import Arrival
 from tidegate.spec.models import PipelineSpec, ProjectSpec
 from tidegate.staging.checkpoint import CheckpointState, read_checkpoint
 from tidegate.staging.open_state import OpenState
@@ -31,7 +31,7 @@ OTHER = "bbbbbbbb-0000-0000-0000-000000000002"
 MINUTE = 60_000
 NOON = 1_767_268_800_000
 NOTHING_NEW = Pending({})
-NEWS = Pending({}, files=1)
+NEWS = Pending({"trades": Arrival({}, files=1)})
 NOTE = OpenState(
     QUERY,
     event_times={"trades": NOON, "orders": NOON - MINUTE},
@@ -136,8 +136,8 @@ def test_a_file_that_still_settles_has_come(tmp_path: Path) -> None:
     """Its records would be late otherwise."""
     context = make_context(tmp_path, AFTER_AN_HOUR)
     note(context, replace(NOTE, last_data_at_ms=ago(61)))
-    scan = replace(EMPTY_SCAN, settling=({"path": "inbox/half.json"},))
-    assert not _close_idle(context, Pending({}, scans={"trades": scan}), facts_of(context))
+    settling = Pending({"trades": Arrival({}, comes_later=True)})
+    assert not _close_idle(context, settling, facts_of(context))
 
 
 def test_what_is_open_is_closed_when_nothing_has_come_for_so_long(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ from tests.synced import Synced
 from tidegate import storage
 from tidegate.errors import SourceLostError, TryAgainError, UsageError
 from tidegate.project import PipelinePaths, Project
-from tidegate.run import statics
 from tidegate.run.statics import pin_statics
 from tidegate.sources.bounds import LONGEST_RECORD_BYTES
+from tidegate.sources.files import pinned
 from tidegate.spec.models import PipelineSpec, ProjectSpec
 from tidegate.staging.checkpoint import CheckpointState
 from tidegate.table.log.commit import commit_files
@@ -290,14 +290,14 @@ def test_a_file_that_cannot_be_read(
 def test_a_file_that_is_taken_away_while_it_is_copied(
     project: Project, paths: PipelinePaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file, real = write(project, "a.csv", "one"), statics.list_static
+    file, real = write(project, "a.csv", "one"), pinned.list_static
 
     def list_first(*arguments: Any) -> Any:
         found = real(*arguments)
         file.unlink()
         return found
 
-    monkeypatch.setattr(statics, "list_static", list_first)
+    monkeypatch.setattr(pinned, "list_static", list_first)
     with pytest.raises(TryAgainError) as caught:
         pin(project, paths)
     assert caught.value.code == "STATIC_CHANGING"
@@ -323,7 +323,7 @@ def test_a_file_that_changes_while_it_is_copied(
 def test_a_file_exchanged_for_a_link_while_it_is_pinned(
     project: Project, paths: PipelinePaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file, listed = write(project, "a.csv", "one"), statics.list_static
+    file, listed = write(project, "a.csv", "one"), pinned.list_static
     (project.root / "secret").write_text("secret")
 
     def list_then_exchange(*arguments: Any) -> Any:
@@ -332,7 +332,7 @@ def test_a_file_exchanged_for_a_link_while_it_is_pinned(
         file.symlink_to(project.root / "secret")
         return found
 
-    monkeypatch.setattr(statics, "list_static", list_then_exchange)
+    monkeypatch.setattr(pinned, "list_static", list_then_exchange)
     with pytest.raises(TryAgainError) as caught:
         pin(project, paths)
     assert caught.value.code == "STATIC_CHANGING"
@@ -444,16 +444,16 @@ def test_a_publish_between_listing_and_linking(
 ) -> None:
     """Another pipeline has replaced the file since: nothing is missing, so it is worth another try."""
     commit(project, 0, {"day=1/a.parquet": "1"})
-    real = statics.list_data_files
+    real = pinned.list_data_files
 
     def list_first(folder: Path) -> Any:
         found = real(folder)
-        monkeypatch.setattr(statics, "list_data_files", real)
+        monkeypatch.setattr(pinned, "list_data_files", real)
         commit(project, 1, {"day=1/b.parquet": "1"}, remove=("day=1/a.parquet",))
         (project.root / "classes/day=1/a.parquet").unlink()
         return found
 
-    monkeypatch.setattr(statics, "list_data_files", list_first)
+    monkeypatch.setattr(pinned, "list_data_files", list_first)
     with pytest.raises(TryAgainError) as caught:
         pin(project, paths, spec=TABLE)
     assert caught.value.code == "STATIC_CHANGING"

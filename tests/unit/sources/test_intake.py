@@ -15,12 +15,12 @@ import pytest
 
 from tests.unit.taken_files import take_stats, taken_files
 from tidegate.hive_names import unescape_name
-from tidegate.ingest.stage import link_of
 from tidegate.project import PipelinePaths, Project
 from tidegate.sources.files import intake
 from tidegate.sources.files.ledger import Ledger, NewFile, open_ledger
 from tidegate.sources.files.partition_values import partition_folder
 from tidegate.sources.files.scan import FileEntry, scan_files
+from tidegate.sources.files.source import link_of
 from tidegate.spec.models import FilesSource, ProjectSpec
 from tidegate.staging.checkpoint import files_between
 

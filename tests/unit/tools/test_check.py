@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.left_to_sweep import LEFT_TO_SWEEP
-from tools import check, storage_rule
+from tools import check, source_rule, storage_rule
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -122,3 +122,28 @@ def test_state_is_touched_through_the_storage_port_alone() -> None:
 )
 def test_what_goes_past_the_storage_port_is_found(text: str, is_past: bool) -> None:
     assert bool(list(storage_rule.find_calls(ast.parse(f"def f():\n    {text}\n")))) == is_past
+
+
+def test_a_source_is_asked_for_its_kind_by_the_port_alone() -> None:
+    assert source_rule.list_questions(ROOT / "src" / "tidegate") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "asks"),
+    [
+        ("isinstance(source, FilesSource)", True),
+        ("isinstance(source, FilesSource | models.KafkaSource)", True),
+        ("isinstance(arrival, KafkaArrival)", True),
+        ("type(source) is SpooledSource", True),
+        ("source.type == 'kafka'", True),
+        ("isinstance(sink, KafkaSink)", False),
+        ("source.takes_files", False),
+        ("FilesSource(path='x')", False),
+    ],
+)
+def test_a_question_for_a_kind_is_seen(text: str, asks: bool) -> None:
+    assert bool(list(source_rule.find_questions(ast.parse(text)))) == asks
+
+
+def test_a_match_on_a_kind_is_seen() -> None:
+    assert list(source_rule.find_questions(ast.parse("match one:\n    case FilesSource():\n        pass\n")))

@@ -1,0 +1,153 @@
+"""Files as a static source: one version per run, and the same one for a batch that has to be run again.
+
+A join of a stream with a table reads the table afresh in each run. The files of the moment are copied into the
+pipeline's state first, so that nothing that happens to the originals reaches a run half-way, nor a batch that was begun
+and killed. They are made in a folder of their own, which gets its name when all is on disk; unchanged files are not
+copied again. The table of another pipeline is read at its newest version; its files never change and are linked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tidegate import storage
+from tidegate.errors import TryAgainError, catalogue
+from tidegate.project import PipelinePaths, Project
+from tidegate.sources.files.content import NotTaken, opened, reopen
+from tidegate.sources.files.ledger import link_suffix
+from tidegate.sources.files.partition_values import partition_folder
+from tidegate.sources.files.scan import FileEntry, list_static, static_is_empty, static_is_unreadable
+from tidegate.sources.files.unreadable import why_too_large, why_unreadable
+from tidegate.sources.port import StaticSource
+from tidegate.spec.models import FilesSource
+from tidegate.table.log.state import has_log, list_data_files
+
+
+class StaticFiles(StaticSource):
+    """A folder, a pattern, or the table of another pipeline."""
+
+    def __init__(self, project: Project, paths: PipelinePaths, name: str, spec: FilesSource) -> None:
+        self._project, self._paths, self._name, self._spec = project, paths, name, spec
+
+    def pin(self, known: Mapping[str, Any] | None) -> dict[str, Any]:
+        """{"folder", "links", "files" (as the user knows them), "copies" ([size, mtime_ns] of each link),
+        "partition_columns", "version"}."""
+        version = _pin_files(self._project, self._paths, self._name, self._spec, known)
+        for entry in storage.list_folders(self._paths.static(self._name)):
+            if entry.name != version["version"]:
+                storage.remove_tree(entry)
+        return version
+
+    def is_whole(self, version: Mapping[str, Any]) -> bool:
+        """Whether the copies are those that were made: nobody writes to them, so size and time stamp tell."""
+        folder, copies = Path(version.get("folder", "")), version.get("copies", ())
+        try:
+            found = [_stamp_of(folder / link) for link in version.get("links", ())]
+        except OSError:
+            return False
+        return found == [list(copy) for copy in copies]
+
+
+def _stamp_of(path: Path) -> list[int]:
+    stat = storage.stat(path)
+    return [stat.size_bytes, stat.modified_ns]
+
+
+def _pin_files(
+    project: Project, paths: PipelinePaths, name: str, source: FilesSource, known: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    entries, columns, is_table = _list(project, paths, name, source)
+    text = json.dumps([[entry.path, entry.size, entry.mtime_ns] for entry in entries])
+    version = hashlib.sha256(text.encode()).hexdigest()[:16]
+    folder = paths.static(name) / version
+    if known is not None and (known.get("version"), known.get("folder")) == (version, str(folder)):
+        return dict(known)
+    making = paths.static(name) / f".{version}.{secrets.token_hex(6)}"
+    links = []
+    try:
+        for number, entry in enumerate(entries):
+            inside = partition_folder(entry.partition)
+            link = f"{inside}/" * bool(inside) + f"{number:06d}{link_suffix(entry.path)}"
+            target = making / link
+            storage.make_folder(target.parent)
+            _take(project, name, source, entry, target, is_table=is_table)
+            if not is_table and (why := why_unreadable(target, source) or why_too_large(target, source)) is not None:
+                raise static_is_unreadable(paths.name, name, entry.path, why)
+            storage.sync_file(target)
+            links.append(link)
+        storage.sync_names_above((making / link for link in links), making)
+        storage.remove_tree(folder)  # a torn one, or of a run that was killed before it noted the version
+        storage.move(making, folder)
+    finally:
+        storage.remove_tree(making)
+    storage.sync_names_above([folder], paths.state)
+    return {
+        "version": version,
+        "folder": str(folder),
+        "links": links,
+        "files": [entry.path for entry in entries],
+        "copies": [_stamp_of(folder / link) for link in links],
+        "partition_columns": list(columns),
+    }
+
+
+def _folder_of(project: Project, source: FilesSource) -> Path:
+    return Path(os.path.normpath(os.path.join(os.path.abspath(project.root), source.path)))
+
+
+def _list(
+    project: Project, paths: PipelinePaths, name: str, source: FilesSource
+) -> tuple[list[FileEntry], tuple[str, ...], bool]:
+    folder = _folder_of(project, source)
+    if source.format != "parquet" or not has_log(folder):
+        return (*list_static(project, paths, name, source), False)
+    entries = []
+    for file in list_data_files(folder):
+        values = {column: value or None for column, value in file.partition.items()}
+        entries.append(
+            FileEntry(file.path, str(folder / file.path), file.size_bytes, file.modified_at_ms, 0, values, roots=("/",))
+        )
+    if not entries:
+        raise static_is_empty(paths, name, source)
+    return entries, tuple(entries[0].partition), True
+
+
+def _take(project: Project, name: str, source: FilesSource, entry: FileEntry, target: Path, *, is_table: bool) -> None:
+    try:
+        if is_table:
+            with contextlib.suppress(OSError):
+                os.link(entry.abs_path, target)
+                return
+        with opened(entry.abs_path, entry.roots, entry.judged) as handle, reopen(handle) as reader:
+            before = os.fstat(reader)
+            shutil.copyfile(f"/proc/self/fd/{reader}", target)
+            after = os.fstat(reader)
+    except NotTaken as error:
+        raise _changing(name, entry, "changed") from error
+    except FileNotFoundError as error:
+        if is_table and _is_named(project, source, entry):
+            raise catalogue.STATIC_MISSING(where=entry.abs_path, source=name, file=entry.path) from error
+        raise _changing(name, entry, "was taken away") from error
+    except OSError as error:
+        if storage.is_disk_full(error):
+            raise storage.disk_full(target) from error
+        raise
+    if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+        raise _changing(name, entry, "changed")
+
+
+def _is_named(project: Project, source: FilesSource, entry: FileEntry) -> bool:
+    """Whether the newest version of the table has the file: a publish may have replaced it since it was listed."""
+    return any(file.path == entry.path for file in list_data_files(_folder_of(project, source)))
+
+
+def _changing(name: str, entry: FileEntry, what: str) -> TryAgainError:
+    return catalogue.STATIC_CHANGING(file=entry.path, source=name, change=what)

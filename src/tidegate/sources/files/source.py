@@ -1,0 +1,140 @@
+"""Files as a source: listed and compared with the ledger, taken one by one through the intake."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, is_dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from tidegate.project import PipelinePaths, Project
+from tidegate.sources.files.ledger import Ledger, open_ledger
+from tidegate.sources.files.scan import FilesScan, scan_files, source_roots
+from tidegate.sources.files.starts import summarise_start
+from tidegate.sources.port import Arrival, SoFar, Source
+from tidegate.spec.as_read import is_to_infer
+from tidegate.spec.encodings import is_wide
+from tidegate.spec.models import LINE_FORMATS, FilesSource
+from tidegate.staging.checkpoint import files_between, read_offsets, read_start
+
+_PACKED = (".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate", ".xz")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilesArrival(Arrival):
+    """Files that wait: those that were found, and those that were taken and are in no batch."""
+
+    scan: FilesScan
+
+    @property
+    def partition_columns(self) -> list[str]:
+        """Columns whose values are in the ``k=v`` folders of the files."""
+        return list(self.scan.partition_columns)
+
+
+class FilesStream(Source):
+    """A folder, or the files that match a pattern. ``ledger`` is open while it is looked at, settled or sampled."""
+
+    def __init__(
+        self, project: Project, paths: PipelinePaths, name: str, spec: FilesSource, ledger: Ledger | None
+    ) -> None:
+        super().__init__(project, paths, name)
+        self.spec, self._ledger = spec, ledger
+
+    @property
+    def ledger(self) -> Ledger:
+        """The pipeline's ledger."""
+        assert self._ledger is not None, "a pipeline with files is looked at with its ledger"
+        return self._ledger
+
+    def scan(self) -> FilesScan:
+        """The folder, compared with the ledger. Raises SourceLostError."""
+        return scan_files(self.project, self.paths, self.name, self.spec, self.ledger, time.time())
+
+    def look(self, so_far: SoFar) -> FilesArrival:
+        """The files that are in no batch. Raises SourceLostError SOURCE_MISSING and SOURCE_UNREADABLE."""
+        scan = self.scan()
+        waiting = self.ledger.rows(self.name, state="linked")
+        files = len(scan.new) + len(waiting)
+        size = sum(entry.size for entry in scan.new) + sum(row.size for row in waiting)
+        summary = summarise_scan(scan, files, size) | summarise_start(self.name, self.spec, scan, self.ledger)
+        if self.spec.is_kept or is_to_infer(self.spec):
+            summary["schema"] = self.spec.schema_
+        return FilesArrival(summary, files=files, bytes=size, comes_later=bool(scan.settling), scan=scan)
+
+    def range_of(self, batch_id: int, start: Mapping[str, Any]) -> dict[str, Any]:
+        """{"links": [...]}, relative to the intake."""
+        checkpoint = self.paths.checkpoint
+        begin, end = read_start(checkpoint, batch_id, self.name), read_offsets(checkpoint, batch_id).get(self.name)
+        after = -1 if begin is None else int(begin["logOffset"])
+        until = after if end is None else int(end["logOffset"])
+        taken = files_between(checkpoint, self.name, after, until)
+        return {"links": [link_of(path, self.paths.intake(self.name)) for path in taken]}
+
+    def sample(self, folder: Path, rows: int) -> tuple[dict[str, Any], dict[str, Any] | None]:
+        """A folder with the newest files, up to ``rows`` lines of those that have lines, and what the source has."""
+        never_run = replace(self.paths, state=folder / "nothing")
+        with open_ledger(never_run, read_only=True) as ledger:
+            every = self.spec.model_copy(update={"start": "all"})
+            scan = FilesStream(self.project, never_run, self.name, every, ledger).scan()
+        found: dict[str, Any] = {"path": self.spec.path, "files": len(scan.new), "settling": list(scan.settling)}
+        found["skipped"] = list(scan.skipped)
+        copies = folder / "sample" / self.name
+        copies.mkdir(parents=True)
+        top = source_roots(self.project, self.spec)[0]
+        is_pattern = any(sign in self.spec.path for sign in "*?[{")
+        left = rows
+        for number, entry in enumerate(sorted(scan.new, key=lambda one: one.mtime_ns, reverse=True)):
+            if left <= 0:
+                break
+            inner = os.path.relpath(entry.abs_path, top)
+            is_flat = is_pattern or inner.startswith("..") or inner == "."
+            target = copies / (f"{number:06d}-{os.path.basename(entry.abs_path)}" if is_flat else inner)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            left -= _take_lines(Path(entry.abs_path), target, self.spec, left)
+        return {"path": str(copies), "settle": "0 seconds", "start": "all"}, found
+
+
+def link_of(path: str, intake: Path) -> str:
+    """The link behind a path of Spark's log, relative to the intake; also when the project was moved since."""
+    if path.startswith(f"{intake}/"):
+        return path[len(f"{intake}/") :]
+    return path.rpartition(f"/intake/{intake.name}/")[2]
+
+
+def summarise_scan(scan: FilesScan, files: int, size_bytes: int) -> dict[str, Any]:
+    """A listing as ``plan`` and the report show it; what is empty is left out."""
+    summary: dict[str, Any] = {"files": files, "bytes": size_bytes, "backlog": len(scan.settling)}
+    for key in ("skipped", "changed", "vanished", "settling"):
+        value = getattr(scan, key)
+        if value:
+            summary[key] = [_plain(item) for item in value]
+    return summary
+
+
+def _plain(item: Any) -> Any:
+    if is_dataclass(item) and not isinstance(item, type):
+        return asdict(item)
+    if hasattr(item, "_asdict"):
+        return item._asdict()
+    return item
+
+
+def _take_lines(file: Path, target: Path, source: FilesSource, wanted: int) -> int:
+    """Copy the file, or its first lines; how many rows that counts for."""
+    whole = source.format not in LINE_FORMATS or file.name.endswith(_PACKED)
+    whole = whole or is_wide(str(source.options.get("encoding", "")))
+    if whole or any(key.lower() in ("multiline", "linesep", "wholetext") for key in source.options):
+        shutil.copyfile(file, target)
+        return wanted
+    has_header = source.format == "csv" and str(source.options.get("header", "")).lower() == "true"
+    with open(file, "rb") as reader, open(target, "wb") as writer:
+        lines = 0
+        for line in islice(reader, wanted + has_header):
+            writer.write(line)
+            lines += 1
+    return lines - has_header

@@ -1,0 +1,234 @@
+"""Kafka topics as a source: offsets compared with what the checkpoint has taken."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tidegate.errors import SourceLostError
+from tidegate.project import PipelinePaths, Project
+from tidegate.sources.kafka.brokers import Brokers, Offsets, OpenBrokers
+from tidegate.sources.kafka.loss import KafkaLoss, birth_after_loss, find_loss
+from tidegate.sources.kafka.offsets import (
+    KafkaBirth,
+    KafkaPlan,
+    check_cluster,
+    extend_birth,
+    offsets_from_json,
+    offsets_to_json,
+    plan_kafka,
+    resolve_birth,
+    settings_of,
+)
+from tidegate.sources.port import Arrival, Broker, Loss, SoFar, Source, StaticSource
+from tidegate.spec.models import KafkaSource
+from tidegate.staging.checkpoint import read_offsets, read_start
+from tidegate.words import count_of
+
+_BYTES_PER_OFFSET = 512
+"""A guess at the size of a Kafka record, for choosing driver settings; nothing else depends on it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KafkaArrival(Arrival):
+    """Offsets that wait. ``begun`` is where the batch in flight ends (exclusive), {} without one."""
+
+    place: tuple[str, str]
+    """(pipeline, source)"""
+    birth: KafkaBirth
+    plan: KafkaPlan
+    begun: Offsets
+
+    @property
+    def start(self) -> dict[str, Any]:
+        """Offsets, topic ids and cluster."""
+        return self.birth.to_dict()
+
+    @property
+    def grown_start(self) -> dict[str, Any]:
+        """With the topics and partitions that have appeared."""
+        return extend_birth(self.birth, self.plan).to_dict()
+
+    @property
+    def next_start(self) -> dict[str, Any]:
+        """After the last batch whose records are kept."""
+        return replace(self.birth, offsets=self.plan.owed).to_dict()
+
+    def find_loss(self) -> KafkaArrivalLoss | None:
+        """Offsets that retention, or the deletion of a topic, has taken."""
+        found = find_loss(self.birth, self.plan, self.begun)
+        return None if found is None else KafkaArrivalLoss(self, found)
+
+
+@dataclass(frozen=True)
+class KafkaArrivalLoss(Loss):
+    """Offsets that are gone of what waits."""
+
+    arrival: KafkaArrival
+    lost: KafkaLoss
+
+    @property
+    def reaches_begun_batch(self) -> bool:
+        """Whether its records, or a partition that it names, are gone."""
+        for one in self.lost.ranges:
+            until = self.arrival.begun.get(one.topic, {}).get(one.partition)
+            if until is not None and (one.goes_on_at is None or one.lost_from < until):
+                return True
+        return False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every lost range."""
+        return self.lost.to_dict()
+
+    def to_error(self) -> SourceLostError:
+        """KAFKA_RECORDS_LOST with every lost range."""
+        return self.lost.to_error(*self.arrival.place, self.arrival.begun)
+
+    def start_behind(self) -> dict[str, Any]:
+        """The birth of a checkpoint that goes on behind what is lost."""
+        return self._birth_behind().to_dict()
+
+    def planned_end_behind(self) -> dict[str, Any]:
+        """Where the batch was to end, as far as that is there. It names every partition that it begins with, or Spark
+        would take it for gone."""
+        begun, present = self.arrival.begun, self.arrival.plan.end
+        ends = {
+            topic: {
+                n: max(start, min(begun.get(topic, {}).get(n, start), present[topic][n]))
+                for n, start in numbers.items()
+            }
+            for topic, numbers in self._birth_behind().offsets.items()
+        }
+        return offsets_to_json(ends)
+
+    def _birth_behind(self) -> KafkaBirth:
+        return birth_after_loss(self.arrival.birth, self.arrival.plan, self.lost)
+
+
+class StaticTopics(StaticSource):
+    """All that topics hold when a run begins."""
+
+    def __init__(self, project: Project, spec: KafkaSource) -> None:
+        self._kafka, self._spec = project.spec.kafka, spec
+
+    def pin(self, known: Mapping[str, Any] | None) -> dict[str, Any]:
+        """{"offsets": {topic: {partition: [from, until]}}, "version"}."""
+        offsets = plan_kafka(self._kafka, self._spec, resolve_birth(self._kafka, self._spec), {}).to_dict()["ranges"]
+        version = hashlib.sha256(json.dumps(offsets, sort_keys=True).encode()).hexdigest()[:16]
+        return {"version": version, "offsets": offsets}
+
+
+def find_broker(project: Project, spec: KafkaSource) -> Broker:
+    """The cluster of the source's settings. Raises UsageError for those that cannot be used."""
+    settings = settings_of(project.spec.kafka, spec)
+
+    def describe() -> str:
+        return f"{settings.address} has {count_of(len(Brokers(settings).list_names()), 'topic')}"
+
+    return Broker(frozenset(settings.client.items()), describe)
+
+
+class KafkaStream(Source):
+    """The topics of one source. ``brokers`` opens a connection, by default one for each question."""
+
+    keeps_start = True
+
+    def __init__(
+        self, project: Project, paths: PipelinePaths, name: str, spec: KafkaSource, brokers: OpenBrokers | None = None
+    ) -> None:
+        super().__init__(project, paths, name)
+        self.spec, self._brokers, self._kafka = spec, brokers, project.spec.kafka
+
+    def look(self, so_far: SoFar) -> KafkaArrival:
+        """The offsets that are in no batch.
+
+        Raises SourceLostError TOPIC_MISSING, UsageError KAFKA_CLUSTER_CHANGED, TryAgainError BROKER_AWAY.
+        """
+        known = (so_far.starts or {}).get(self.name)
+        start = resolve_birth(self._kafka, self.spec, self._brokers) if known is None else KafkaBirth.from_dict(known)
+        taken, begun = self._positions(so_far, start)
+        plan = self._plan(start, taken)
+        summary = {
+            "pending_offsets": plan.pending_offsets,
+            "offsets": plan.to_dict()["ranges"],
+            "backlog": plan.pending_offsets,
+        }
+        size = plan.pending_offsets * _BYTES_PER_OFFSET
+        place = self.paths.name, self.name
+        return KafkaArrival(
+            summary, offsets=plan.pending_offsets, bytes=size, place=place, birth=start, plan=plan, begun=begun
+        )
+
+    def range_of(self, batch_id: int, start: Mapping[str, Any]) -> dict[str, Any]:
+        """{"offsets": {topic: {partition: [from, until]}}}, partitions as texts."""
+        begin = read_start(self.paths.checkpoint, batch_id, self.name)
+        begin = start["offsets"] if begin is None else begin
+        end = read_offsets(self.paths.checkpoint, batch_id).get(self.name) or {}
+        return {
+            "offsets": {
+                topic: {
+                    partition: [int(begin.get(topic, {}).get(partition, 0)), int(until)]
+                    for partition, until in partitions.items()
+                }
+                for topic, partitions in end.items()
+            }
+        }
+
+    def find_gone(self, start: Mapping[str, Any]) -> list[str]:
+        """What the brokers no longer have of all offsets from ``start`` on."""
+        birth = KafkaBirth.from_dict(start)
+        plan = self._plan(birth, {})
+        loss = find_loss(birth, plan, {})
+        return [] if loss is None else [f"source {self.name}: {loss.to_dict()}"]
+
+    def resolve_start(self) -> dict[str, Any]:
+        """Where ``starting_offsets`` says, at this moment."""
+        return resolve_birth(self._kafka, self.spec, self._brokers).to_dict()
+
+    def start_at(self, ends: Mapping[str, Any], before: Mapping[str, Any] | None) -> dict[str, Any]:
+        """The offsets of ``ends``, of the topics by their ids in ``before``."""
+        birth = KafkaBirth({}, {}) if before is None else KafkaBirth.from_dict(before)
+        return replace(birth, offsets=offsets_from_json(ends)).to_dict()
+
+    def sample(self, folder: Path, rows: int) -> tuple[dict[str, Any], dict[str, Any] | None]:
+        """Offsets about ``rows`` records before the end, divided among the partitions."""
+        begin, end = (
+            resolve_birth(self._kafka, self.spec.model_copy(update={"starting_offsets": where})).offsets
+            for where in ("earliest", "latest")
+        )
+        share = max(1, rows // max(1, sum(map(len, end.values()))))
+        offsets = {
+            topic: {str(number): max(begin[topic][number], until - share) for number, until in numbers.items()}
+            for topic, numbers in end.items()
+        }
+        return {"starting_offsets": offsets}, None
+
+    def _plan(self, start: KafkaBirth, taken: Offsets) -> KafkaPlan:
+        plan = plan_kafka(self._kafka, self.spec, start, taken, self._brokers)
+        address = settings_of(self._kafka, self.spec).address
+        check_cluster(start.cluster_id, plan.cluster_id, address, pipeline=self.paths.name, source=self.name)
+        return plan
+
+    def _positions(self, so_far: SoFar, birth: KafkaBirth) -> tuple[Offsets, Offsets]:
+        """(next offset to read, where the batch in flight ends), {topic: {partition: offset}}.
+
+        The pending records begin after the last batch whose records are kept somewhere: staged, settled, or
+        committed. A batch that was only planned has read nothing yet; for a query with state neither has one whose
+        state is not committed. The second value is {} without such a batch.
+        """
+        if so_far.checkpoint.last_offset is None:
+            return {}, {}
+        begun = so_far.in_flight
+        following = so_far.checkpoint.last_offset + 1 if begun is None else begun
+        taken = offsets_from_json(read_start(self.paths.checkpoint, following, self.name) or {})
+        if begun is None:
+            return taken, {}
+        ends = offsets_from_json(read_offsets(self.paths.checkpoint, begun).get(self.name) or {})
+        for topic, numbers in ends.items():
+            for number in set(numbers) - set(birth.offsets.get(topic, {})) - set(taken.get(topic, {})):
+                taken.setdefault(topic, {})[number] = 0  # appeared with this batch: read from its beginning
+        return taken, ends

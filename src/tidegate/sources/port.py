@@ -1,0 +1,177 @@
+"""The source port: what a run, a look ahead and a repair ask of a stream, whatever its kind. None of it needs Spark.
+
+A kind is a model in :mod:`tidegate.spec.models`, a subclass of :class:`Source` in a folder beside this module, a line
+in :mod:`tidegate.sources.registry`, and how Spark reads it: a subclass of :class:`tidegate.reading.frames.Frames`.
+What a method does by default is right for a kind that has nothing to do there.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from tidegate.errors import SourceLostError
+from tidegate.project import PipelinePaths, Project
+from tidegate.staging.checkpoint import CheckpointState
+
+
+@dataclass(frozen=True)
+class SoFar:
+    """How far a pipeline has come, as a run finds it on disk."""
+
+    starts: Mapping[str, Mapping[str, Any]] | None
+    """Of the birth record: where each source starts, {} for one that needs no note of it; None before a birth."""
+    checkpoint: CheckpointState
+    in_flight: int | None
+    """A batch that only Spark can finish."""
+
+
+class Loss(ABC):
+    """What a source lost of the records that a run is still to read."""
+
+    @property
+    @abstractmethod
+    def reaches_begun_batch(self) -> bool:
+        """Whether Spark cannot compute the batch in flight again because of it."""
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """As it goes on record when it is accepted."""
+
+    @abstractmethod
+    def to_error(self) -> SourceLostError:
+        """The error that stops the run: exactly what is lost, and the command that goes on without it."""
+
+    @abstractmethod
+    def start_behind(self) -> dict[str, Any]:
+        """Where a new checkpoint starts that goes on behind it, as the birth record has it ("offsets" among it)."""
+
+    @abstractmethod
+    def planned_end_behind(self) -> dict[str, Any]:
+        """Where a planned batch ends that now begins behind it, as Spark's offset log has it."""
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """What a stream has that no batch holds yet, and how it stands."""
+
+    summary: dict[str, Any]
+    """As ``plan`` and the report show it."""
+    files: int = 0
+    bytes: int = 0
+    offsets: int = 0
+    comes_later: bool = False
+    """Whether there is something that is left alone for now."""
+
+    @property
+    def has_new(self) -> bool:
+        """Whether a run would read anything of it."""
+        return self.files > 0 or self.offsets > 0
+
+    @property
+    def partition_columns(self) -> list[str]:
+        """Columns that are in folder names, not in the records."""
+        return []
+
+    @property
+    def start(self) -> dict[str, Any]:
+        """Where the stream starts, as the birth record has it; {} when that needs no note."""
+        return {}
+
+    @property
+    def grown_start(self) -> dict[str, Any]:
+        """:attr:`start` with the parts of the source that have appeared since."""
+        return self.start
+
+    @property
+    def next_start(self) -> dict[str, Any]:
+        """Where a new checkpoint starts that goes on with what no batch holds."""
+        return self.start
+
+    def find_loss(self) -> Loss | None:
+        """What is gone of it; None when all is there or still to come."""
+        return None
+
+
+class StaticSource(ABC):
+    """A source that is read whole in each run, to be joined with streams: at one version per run."""
+
+    @abstractmethod
+    def pin(self, known: Mapping[str, Any] | None) -> dict[str, Any]:
+        """The version of this moment, with all that Spark needs to read it, as JSON with "version"; ``known``, the
+        last one, when that is still it.
+
+        Raises SourceLostError when it is missing or empty, UsageError STATIC_UNREADABLE, TryAgainError when it changes
+        meanwhile.
+        """
+
+    def is_whole(self, version: Mapping[str, Any]) -> bool:
+        """Whether all that the version needs is still as it was made."""
+        return True
+
+
+@dataclass(frozen=True)
+class Broker:
+    """A service that a source reads from, for ``doctor``."""
+
+    key: object
+    """Equal for sources that would put the same question to it."""
+    describe: Callable[[], str]
+    """Asks it, and says what it has in a sentence; raises TidegateError when it does not answer."""
+
+
+class Source(ABC):
+    """One stream of a pipeline. The order of the methods is that of a run."""
+
+    listens: ClassVar[bool] = False
+    """Whether a run has to receive what comes, before it looks."""
+    keeps_start: ClassVar[bool] = False
+    """Whether the birth record has to say where it starts."""
+
+    def __init__(self, project: Project, paths: PipelinePaths, name: str) -> None:
+        self.project, self.paths, self.name = project, paths, name
+
+    def receive(self) -> list[str]:
+        """Bring what comes to a run that listens into files; what a reader of the report should know of it."""
+        return []
+
+    @abstractmethod
+    def look(self, so_far: SoFar) -> Arrival:
+        """What has come. Raises SourceLostError (the source is not there), TryAgainError (it does not answer).
+
+        What a batch in flight will read is among it: nobody has it yet.
+        """
+
+    def describe_ahead(self) -> list[str]:
+        """What ``plan`` says of it, beside what has come."""
+        return []
+
+    @abstractmethod
+    def range_of(self, batch_id: int, start: Mapping[str, Any]) -> dict[str, Any]:
+        """What a planned batch takes, by the checkpoint: {"links": [...]} or {"offsets": {topic: {partition: [from,
+        until]}}}. ``start`` is the birth record's."""
+
+    def settle(self, links: Iterable[str]) -> None:
+        """Clear away what was received, behind these links: their rows are in the table's log."""
+        return
+
+    def find_gone(self, start: Mapping[str, Any]) -> list[str]:
+        """What is no longer there of all that has come since ``start``, each in a few words. Files are asked one by
+        one, by the ledger."""
+        return []
+
+    def resolve_start(self) -> dict[str, Any]:
+        """Where the spec says it starts, as the birth record has it."""
+        return {}
+
+    def start_at(self, ends: Mapping[str, Any], before: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Where it starts when the table's log ends at ``ends``; ``before`` is the start that led there."""
+        return {}
+
+    def sample(self, folder: Path, rows: int) -> tuple[dict[str, Any], dict[str, Any] | None]:
+        """For ``try``: the keys of a spec that reads about ``rows`` of its newest records, perhaps copied into
+        ``folder``, and what was found there: {"path", "files", "settling", "skipped"}; None where it has no files."""
+        return {}, None

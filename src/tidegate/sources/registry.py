@@ -1,0 +1,87 @@
+"""Every kind of source, by its model: a new kind is a line here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.project import PipelinePaths, Project
+from tidegate.sources.files.ledger import Ledger
+from tidegate.sources.files.pinned import StaticFiles
+from tidegate.sources.files.scan import FilesScan
+from tidegate.sources.files.source import FilesArrival, FilesStream
+from tidegate.sources.generators.socket_listener import Listeners
+from tidegate.sources.generators.source import ReceivedStream
+from tidegate.sources.kafka.brokers import OpenBrokers
+from tidegate.sources.kafka.source import KafkaStream, StaticTopics, find_broker
+from tidegate.sources.kafka.survey import survey_brokers
+from tidegate.sources.port import Arrival, Broker, Source, StaticSource
+from tidegate.spec.as_read import KeptSource, SpooledSource
+from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
+
+
+@dataclass(frozen=True)
+class Connections:
+    """What outlives a look at one source."""
+
+    brokers: OpenBrokers | None = None
+    """Opens a connection; by default one for each question."""
+    listeners: Listeners | None = None
+    """Of ``tidegate stream``: connections that stay open between runs."""
+    ledger: Ledger | None = None
+    """Of the pipeline, when it reads files."""
+
+
+_Open = Callable[[tuple[Project, PipelinePaths, str], Any, Connections], Source]
+
+KINDS: Mapping[type, _Open] = {
+    FilesSource: lambda place, spec, held: FilesStream(*place, spec, held.ledger),
+    KeptSource: lambda place, spec, held: FilesStream(*place, spec, held.ledger),
+    SpooledSource: lambda place, spec, held: ReceivedStream(*place, spec, held.ledger, held.listeners),
+    KafkaSource: lambda place, spec, held: KafkaStream(*place, spec, held.brokers),
+}
+"""How each kind is opened, by its model in a spec as a run reads it (:func:`tidegate.spec.as_read.read_spec`)."""
+
+
+_OpenStatic = Callable[[tuple[Project, PipelinePaths, str], Any], StaticSource]
+
+STATIC_KINDS: Mapping[type, _OpenStatic] = {
+    FilesSource: lambda place, spec: StaticFiles(*place, spec),
+    KeptSource: lambda place, spec: StaticFiles(*place, spec),
+    KafkaSource: lambda place, spec: StaticTopics(place[0], spec),
+}
+
+
+def open_statics(project: Project, paths: PipelinePaths, spec: PipelineSpec) -> dict[str, StaticSource]:
+    """The static sources of ``spec``, which is as a run reads it, by their names."""
+    return {name: STATIC_KINDS[type(source)]((project, paths, name), source) for name, source in spec.statics.items()}
+
+
+def open_sources(
+    project: Project, paths: PipelinePaths, spec: PipelineSpec, connections: Connections | None = None
+) -> dict[str, Source]:
+    """The streams of ``spec``, which is as a run reads it, by their names."""
+    held = connections or Connections()
+    return {name: KINDS[type(source)]((project, paths, name), source, held) for name, source in spec.streams.items()}
+
+
+BROKERS: Mapping[type, Callable[[Project, Any], Broker]] = {KafkaSource: find_broker}
+"""Kinds that read from a service."""
+
+
+def scans_of(arrivals: Mapping[str, Arrival]) -> dict[str, FilesScan]:
+    """The listings among what has come, by source."""
+    return {name: one.scan for name, one in arrivals.items() if isinstance(one, FilesArrival)}
+
+
+def connect(project: Project, pipelines: Iterable[tuple[PipelineSpec, Mapping[str, Mapping[str, Any]]]]) -> Connections:
+    """For a look at many pipelines (each with the starts of its birth record): every broker is asked once, all at the
+    same time, for what their sources will want to know."""
+    sources = [
+        (source, (starts.get(name) or {}).get("offsets", ()))
+        for spec, starts in pipelines
+        for name, source in spec.streams.items()
+        if isinstance(source, KafkaSource)
+    ]
+    return Connections(brokers=survey_brokers(project.spec.kafka, sources) if sources else None)
