@@ -15,8 +15,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from tools.console import REPO_ROOT, ToolError, run_main
+from tools.errors_seen import record_to
 
 LANES = {
     "services": ("unit", "model", "spark", "kafka", "airflow", "compose", "e2e"),
@@ -57,7 +59,8 @@ def list_steps(what: str) -> list[list[Step]]:
     if what == "unit":
         return [[("pytest", [*pytest, "tests/unit"])]]
     if what == "all":
-        return [*lint, [(lane, [*pytest, *folders]) for lane, folders in list_test_folders().items()]]
+        lanes = [(lane, [*pytest, *folders]) for lane, folders in list_test_folders().items()]
+        return [*lint, lanes, [("errors seen", [python, "-m", "tools.errors_seen"])]]
     raise ToolError(f"unknown checks: {what!r}", "python -m tools.check all|lint|unit")
 
 
@@ -107,9 +110,11 @@ def main(arguments: list[str]) -> int:
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
     }
     outcomes: list[Outcome] = []
-    for group in steps:
-        with ThreadPoolExecutor(len(group)) as pool:
-            outcomes += pool.map(partial(_run, environment=environment, alone=len(group) == 1), group)
+    with TemporaryDirectory() as folder:
+        environment |= record_to(Path(folder) / "errors")
+        for group in steps:
+            with ThreadPoolExecutor(len(group)) as pool:
+                outcomes += pool.map(partial(_run, environment=environment, alone=len(group) == 1), group)
     print("== summary")
     for outcome in outcomes:
         word, code = ("FAILED", f"  (exit {outcome.code})") if outcome.code else ("ok    ", "")

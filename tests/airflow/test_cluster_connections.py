@@ -109,3 +109,8 @@ def test_kubernetes_without_its_package_is_refused(told: Path, monkeypatch: pyte
     with pytest.raises(UsageError, match="needs the Python package `kubernetes`") as caught:
         run(told, monkeypatch, "k8s://https://10.0.0.1:6443")
     assert caught.value.code == "SPARK_KUBERNETES_MISSING"
+
+
+def test_a_binary_that_is_not_there(told: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match="SPARK_SUBMIT_MISSING: spark2-submit, which connection 'gate' asks for"):
+        run(told, monkeypatch, "local[2]", **{"spark-binary": "spark2-submit"})

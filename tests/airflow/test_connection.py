@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from airflow.providers.common.compat.sdk import BaseHook
 
 from tidegate.airflow.hook import DriverHook
 from tidegate.errors import UsageError
@@ -83,3 +84,22 @@ def test_no_password_of_a_connection_is_repeated(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(UsageError) as caught:
         DriverHook("spark_gate_test", "x")
     assert "canary" not in str(caught.value)
+
+
+def test_a_backend_that_gives_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the environment Airflow hides such an error; other backends pass it on, and it may quote a password."""
+
+    def refuse(conn_id: str) -> None:
+        raise ValueError("port: hunter2")
+
+    monkeypatch.setattr(BaseHook, "get_connection", refuse)
+    with pytest.raises(UsageError, match=r"SPARK_CONNECTION_MALFORMED: .* cannot be parsed \(ValueError\)"):
+        DriverHook("spark_gate_test", "x")
+
+
+def test_a_master_that_the_provider_reads_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    resolve = DriverHook._resolve_connection
+    monkeypatch.setattr(DriverHook, "_resolve_connection", lambda hook: {**resolve(hook), "master": "yarn"})
+    set_connection(monkeypatch, {"conn_type": "spark", "host": "local[2]"})
+    with pytest.raises(UsageError, match=r"is read as 'local\[2\]' here and as 'yarn' by the Spark provider"):
+        DriverHook("spark_gate_test", "x")

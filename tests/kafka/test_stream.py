@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F
 
+from tidegate.driver.failures import explain
 from tidegate.reading.kafka import METADATA_COLUMNS, read_kafka, read_range
 from tidegate.sources.bounds import CUT_CHARACTERS, LONGEST_RECORD_BYTES
 from tidegate.sources.kafka.loss import birth_after_loss, find_loss
@@ -250,3 +251,15 @@ def test_a_loss_fails_spark_too_and_the_accepted_offsets_start_a_new_checkpoint(
     (tmp_path / "checkpoint").rename(tmp_path / "old")
     rows = drain(read_kafka(spark, kafka, "s", spec, birth_after_loss(birth, plan, loss)))
     assert [row.value for row in rows] == ["7", "8", "9"]
+
+
+def test_records_that_retention_took_after_the_plan(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+    topic = topics.create()
+    topics.send(topic, [f"{number}" for number in range(10)])
+    topics.cut(topic, 0, 5)
+    kafka = ProjectKafkaSpec(bootstrap_servers=topics.address)
+    planned = read_range(spark, kafka, "s", source(topics=[topic]), {topic: {0: [0, 10]}})
+    with pytest.raises(Exception) as caught:
+        planned.collect()
+    error = explain(caught.value, "clicks", tmp_path, tmp_path)
+    assert (error.code, error.exit_code) == ("KAFKA_RECORDS_LOST", 66)

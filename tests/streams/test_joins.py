@@ -260,3 +260,11 @@ def test_the_table_of_another_pipeline_as_a_static_source(spark: SparkSession, t
     other.offer("events", {"id": "a"}, {"id": "z"})
     other.run()
     other.expect("id n name", [("a", 1, "Ann"), ("z", None, None)])
+
+
+def test_a_source_that_the_rows_do_not_depend_on(spark: SparkSession, tmp_path: Path) -> None:
+    spec = "sources:\n" + source("shown", "id STRING") + source("clicked", "id STRING")
+    flow = make_streaming(tmp_path, spark, spec, "def transform(shown, clicked):\n    return shown\n")
+    flow.offer("shown", {"id": "a"})
+    with pytest.raises(UsageError, match=r"SOURCE_NOT_USED: .* do not depend on the source clicked"):
+        flow.run()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pwd
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -149,3 +151,18 @@ def test_other_errors_are_not_named() -> None:
 def test_a_call_that_names_what_is_not_there(tmp_path: Path) -> None:
     error = name_cause(PermissionError(1, "Operation not permitted", str(tmp_path / "none/x")), tmp_path)
     assert error is not None and error.where == str(tmp_path)
+
+
+def test_a_file_that_may_not_be_read_and_a_file_system_that_is_read_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = tmp_path / "closed"
+    closed.touch(0o000)
+    with not_writable(tmp_path):
+        unreadable = name_cause(PermissionError(errno.EACCES, "Permission denied", str(closed)), tmp_path)
+        monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_flag=os.ST_RDONLY))
+        read_only = name_cause(OSError(errno.EROFS, "Read-only file system", str(tmp_path)), tmp_path)
+    assert unreadable is not None and unreadable.code == "NOT_READABLE"
+    assert unreadable.message.endswith(f" may not read {closed}")
+    assert read_only is not None and read_only.code == "NOT_WRITABLE"
+    assert read_only.message == f"the file system that holds {tmp_path} is read-only"

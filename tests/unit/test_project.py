@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.no_rights import not_writable
 from tidegate.errors import UsageError
 from tidegate.project import Project, load_project
 from tidegate.spec.faults import SpecError
@@ -197,3 +198,9 @@ def test_a_secret_is_not_in_the_repr(tmp_path):
     project = load(tmp_path, 'kafka: {options: {sasl.password: "${P}"}}\n', P="canary-13")
     assert project.spec.kafka.options == {"sasl.password": "canary-13"}
     assert "canary" not in repr(project) + str(project.spec)
+
+
+def test_a_project_file_that_may_not_be_read(tmp_path: Path) -> None:
+    (tmp_path / "tidegate.yaml").touch(0o000)
+    with not_writable(tmp_path), pytest.raises(UsageError, match=r"BAD_PROJECT: tidegate\.yaml cannot be read: Perm"):
+        load_project(tmp_path)

@@ -722,13 +722,6 @@ KAFKA_CLUSTER_CHANGED = Condition(
     "jobs/{pipeline}/pipeline.yaml and the transform, with starting_offsets on this cluster; the table stays",
 )
 
-TOPIC_PATTERN = Condition(
-    "TOPIC_PATTERN",
-    UsageError,
-    "topic_pattern {topic_pattern!r} is not a regular expression: {error}",
-    fix="correct topic_pattern",
-)
-
 TOPIC_MISSING = Condition(
     "TOPIC_MISSING",
     SourceLostError,
@@ -738,15 +731,7 @@ TOPIC_MISSING = Condition(
     "kafka.bootstrap_servers in tidegate.yaml",
 )
 
-STARTING_OFFSETS_FORM = Condition(
-    "STARTING_OFFSETS",
-    UsageError,
-    "starting_offsets {offsets!r} is not one of: earliest, latest, an ISO timestamp such as 2026-01-31T06:00:00Z, or "
-    "{{topic: {{partition: offset}}}}",
-    fix="correct starting_offsets",
-)
-
-STARTING_OFFSETS_PARTITIONS = Condition(
+STARTING_OFFSETS = Condition(
     "STARTING_OFFSETS",
     UsageError,
     "starting_offsets must give an offset (or -2 for earliest, -1 for latest) for every partition: {faults}",

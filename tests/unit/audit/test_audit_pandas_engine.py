@@ -226,3 +226,24 @@ def test_nothing_is_left_in_the_temporary_folder(files: Any, tmp_path: Path) -> 
     subprocess.run([sys.executable, str(script)], env={"TMPDIR": str(left), "HOME": str(left)}, check=True)
     assert list(left.iterdir()) == []
     assert tempfile.gettempdir() != str(left)
+
+
+def test_a_result_left_out_is_a_defect(files: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library answers, and one of its results is missing, or a count in it."""
+    open_gx_context()
+    from great_expectations.datasource.fluent.interfaces import Batch
+
+    whole = Batch.validate
+    rule = ("expect_column_values_to_not_be_null", {"column": "name"})
+
+    def lose_one(self: Batch, *arguments: Any, **options: Any) -> Any:
+        report: Any = whole(self, *arguments, **options)
+        del report.results[-1]
+        return report
+
+    with monkeypatch.context() as patch, pytest.raises(DefectError, match="gave 0 results for 1 rules"):
+        patch.setattr(Batch, "validate", lose_one)
+        _judge(files, rule)
+    monkeypatch.setattr("tidegate.audit.gx_judge._RESULT_FORMAT", {"result_format": "BOOLEAN_ONLY"})
+    with pytest.raises(DefectError, match="no count of offending rows for rule 'r0'"):
+        _judge(files, rule)

@@ -179,3 +179,18 @@ def test_new_outside_a_project_names_init_first(tmp_path: Path) -> None:
     done = ask(tmp_path, "new", "orders", "--from", str(tmp_path / "a.csv"))
     assert isinstance(done.exception, TidegateError) and done.exception.code == "NO_PROJECT"
     assert str(done.exception.fix).startswith("make a project first: tidegate init DIR;")
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (("new", "third", "--format", "yaml"), "BAD_FORMAT: --format: 'yaml' is not a format"),
+        (("new", "third", "--from", "kafka:t", "--format", "csv"), "BAD_FORMAT: --format csv: the columns of a topic"),
+        (("stream", "first", "--continuous", "1 second"), "NOT_SUPPORTED_YET: --continuous"),
+        (("stream", "first", "--every", "often"), "BAD_DURATION: --every: "),
+    ],
+)
+def test_an_option_that_is_refused(root: Path, command: tuple[str, ...], said: str) -> None:
+    refused = ask(root, *command).exception
+    assert isinstance(refused, TidegateError) and refused.exit_code == 64
+    assert str(refused).startswith(said)

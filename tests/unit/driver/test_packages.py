@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import sys
 import zipfile
 from pathlib import Path
 
@@ -13,9 +14,9 @@ from typer.testing import CliRunner
 
 from tests.unit.jar_files import CONTENT
 from tidegate.cli.main import app
-from tidegate.driver.packages import choose_mirror, fetch_packages, find_packages, is_whole_jar
-from tidegate.driver.submit import plan_submit
-from tidegate.errors import UsageError
+from tidegate.driver.packages import choose_mirror, fetch_packages, find_packages, is_whole_jar, run_ivy
+from tidegate.driver.submit import find_spark_submit, plan_submit
+from tidegate.errors import TryAgainError, UsageError
 from tidegate.operate.doctor import examine
 from tidegate.project import Project, load_project
 from tidegate.spec.faults import SpecError
@@ -173,3 +174,22 @@ def test_a_jar_that_was_cut_off_is_not_taken_for_one(tmp_path: Path) -> None:
         assert not is_whole_jar(path), length
     path.write_bytes(whole[:60] + b"????" + whole[64:])
     assert not is_whole_jar(path)
+
+
+def test_a_registry_that_does_not_answer(tmp_path: Path) -> None:
+    project = project_with(tmp_path, {"jar": DRIVER, "sha256": SUM})
+    with pytest.raises(TryAgainError, match=f"PACKAGES_NOT_FETCHED: {DRIVER} could not be fetched"):
+        fetch_packages(project, lambda said: None, "https://localhost:1/maven2/")
+
+
+def test_what_starts_a_driver_is_looked_for_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("JAVA_HOME", "SPARK_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UsageError, match="JAVA_MISSING: jars are fetched by Java 17"):
+        run_ivy(tmp_path, DRIVER, None)
+    with pytest.raises(UsageError, match="JAVA_MISSING: Spark needs Java 17"):
+        find_spark_submit()
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    with pytest.raises(UsageError, match="SPARK_SUBMIT_MISSING"):
+        find_spark_submit()

@@ -429,3 +429,13 @@ def test_a_reason_that_is_no_unicode_leaves_a_log_that_can_be_read(stage: Stage,
     steps.decide(stage.held.project, NAME, "R1", decision=decision, reason=said)
     stage.held.run("R2", GOOD)
     assert stage.held.rows() == AFTER[decision]
+
+
+def test_a_query_that_keeps_state_does_not_read_an_increment_again(stage: Stage) -> None:
+    held = stage.held
+    held.run("R0", GOOD)
+    held.hold()
+    with held.paths.spec.open("a") as spec:
+        spec.write("output_mode: update\ntable: {keys: [id]}\n")
+    hindrance = look_at_reread(held.project, NAME, "R1")["hindrance"]
+    assert hindrance["code"] == "STATE_NEEDED" and "tidegate release orders R1" in hindrance["fix"]

@@ -209,3 +209,13 @@ def test_one_client_for_all_on_a_broker_and_its_silence_costs_once(
     assert len(rows) == MANY
     for row in rows.values():
         assert row["backlog_unknown"]["code"] == "BROKER_AWAY" and row["backlog"] is None
+
+
+def test_state_that_no_version_wrote_is_an_error_in_its_row(tmp_path: Path) -> None:
+    project = make_project(tmp_path)
+    make_settled(project, "flow")
+    birth = project.paths("flow").state / "birth.json"
+    birth.write_text(json.dumps({**json.loads(birth.read_text()), "sources": 1}))
+    (row,) = project_status(project, None)
+    assert row["errors"][0]["code"] == "STATUS_UNREADABLE"
+    assert row["errors"][0]["message"].startswith("the state of the pipeline cannot be read: ")

@@ -98,6 +98,7 @@ DISAGREEING = {
     "BIRTH_GONE": (replace(SETTLED, birth=None), "birth"),
     "CHECKPOINT_REPLACED": (replace(SETTLED, checkpoint=CheckpointState(True, OTHER, 3, 3)), OTHER),
     "CHECKPOINT_BEHIND": (replace(SETTLED, checkpoint=CheckpointState(True, QUERY, 1, 1)), "batch 3"),
+    "QUERY_RETIRED": (replace(SETTLED, retired={QUERY: 3}), QUERY),
     "STAGING_GONE": (
         replace(SETTLED, checkpoint=CheckpointState(True, QUERY, 6, 6), manifests=staged(5)),
         "batches 4, 6",

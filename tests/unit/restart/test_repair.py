@@ -25,6 +25,7 @@ from tidegate.sources.files.ledger import NewFile, open_ledger
 from tidegate.staging.birth import new_birth, read_birth, replace_birth, write_birth
 from tidegate.table.log.commit import commit_files
 from tidegate.table.log.state import DataFile, list_data_files
+from tidegate.table.publish.intent import PublishIntent, write_intent
 
 NAME = "orders"
 
@@ -194,3 +195,13 @@ def test_a_new_table_begins_where_the_pipeline_began(tmp_path: Path) -> None:
     aside = replace(birth, sources={"trades": older})
     storage.replace(paths.set_aside / "20260102T030405000006Z" / "birth.json", storage.dump_json(asdict(aside)))
     assert first_offsets(paths, "trades") == older
+
+
+def test_a_publish_that_was_begun_on_a_newer_table(tmp_path: Path) -> None:
+    project = make_project(tmp_path)
+    paths, spec = project.paths(NAME), load_pipeline(project, NAME)
+    intent = PublishIntent(NAME, "R", "quarantine", QUARANTINE_SCHEMA_JSON, [], QUERY, 5, 4)
+    write_intent(paths, intent)
+    found = find_disagreement(paths, gather_facts(paths, spec), NAME)
+    assert found is not None
+    assert str(found) == "TABLE_BEHIND_INTENT: a publish was begun on a newer quarantine"

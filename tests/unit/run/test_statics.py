@@ -466,3 +466,11 @@ def test_a_file_of_a_table_that_is_gone(project: Project, paths: PipelinePaths) 
     with pytest.raises(SourceLostError) as caught:
         pin(project, paths, spec=TABLE)
     assert caught.value.code == "STATIC_MISSING"
+
+
+def test_files_in_partitions_and_beside_them(project: Project, paths: PipelinePaths) -> None:
+    spec = make_spec(schema="name STRING, year INT")
+    write(project, "year=2026/a.csv", "Ada\n")
+    write(project, "b.csv", "Bob\n")
+    with pytest.raises(SourceLostError, match=r"STATIC_MIXED: static source classes: .*csv: "):
+        pin_statics(project, paths, spec, SETTLED)

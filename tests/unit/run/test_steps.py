@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -104,3 +105,21 @@ def test_who_carries_out_a_decision_on_another_run_says_so(tmp_path: Path) -> No
             held.decide("discard")
         report = held.run("R2", GOOD)
     assert (report["outcome"], report["notes"]) == ("published", ["finished run R1: discarded 3 rows"])
+
+
+def test_a_run_that_was_never_held_is_not_decided_on(project: Project) -> None:
+    run_pipeline(project, NAME, "tick", submit=no_spark)
+    with pytest.raises(UsageError, match="NOT_HELD: run tick of orders is not held but nothing new: 0 records read"):
+        decide(project, NAME, "tick", decision="release", reason="why not", submit=no_spark)
+
+
+def test_a_run_that_is_interrupted(project: Project) -> None:
+    def interrupt(plan: SubmitPlan) -> int:
+        raise KeyboardInterrupt
+
+    (project.root / "data" / "inbox" / "a.csv").write_text("1\n")
+    os.utime(project.root / "data" / "inbox" / "a.csv", (1, 1))
+    with pytest.raises(KeyboardInterrupt):
+        run_pipeline(project, NAME, "stopped", submit=interrupt)
+    report = load_report(project.paths(NAME), "stopped")
+    assert report is not None and report.error is not None and report.error["code"] == "STOPPED"

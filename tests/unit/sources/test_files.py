@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.no_rights import not_writable
 from tests.unit.taken_files import take_stats, taken_files
 from tidegate.errors import SourceLostError, UsageError
 from tidegate.project import PipelinePaths, Project
@@ -355,3 +356,10 @@ def test_ten_thousand_known_files_cost_little(folder: Folder) -> None:
         times.append(time.process_time() - started)
         assert (scan.new, scan.changed, scan.vanished) == ((), (), ())
     assert min(times) < 0.25  # 0.09 on a free machine
+
+
+def test_a_folder_that_may_not_be_listed(folder: Folder, tmp_path: Path) -> None:
+    (tmp_path / "inbox").chmod(0o000)
+    with not_writable(tmp_path), pytest.raises(SourceLostError, match=r"SOURCE_UNREADABLE: .* no permission to list"):
+        folder.scan()
+    (tmp_path / "inbox").chmod(0o755)

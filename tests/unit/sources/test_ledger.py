@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.errors import DisagreementError
+from tidegate.errors import DisagreementError, TryAgainError
 from tidegate.project import PipelinePaths, Project
 from tidegate.sources.files.ledger import Ledger, LedgerRow, NewFile, open_ledger
 from tidegate.spec.models import ProjectSpec
@@ -311,3 +311,26 @@ def test_names_are_looked_up_without_reading_the_whole_ledger(ledger: Ledger) ->
     ledger._db.set_progress_handler(count, 1000)  # called after each thousand steps of SQLite's machine
     assert len(ledger.known("trades", names)) == 10_000
     assert thousands * 1000 / len(names) < 60
+
+
+def test_a_reader_does_not_wait_for_good_for_a_process_in_a_transaction(
+    paths: PipelinePaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidegate.sources.files.ledger_file._BUSY_SECONDS", 0.1)
+    open_ledger(paths).close()
+    command = [sys.executable, "-c", FROZEN, str(tmp_path), "EXCLUSIVE"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "in the middle\n"
+        with (
+            pytest.raises(TryAgainError, match="LEDGER_BUSY: another process kept the ledger of pipeline orders"),
+            open_ledger(paths, read_only=True) as reader,
+        ):
+            reader.rows()
+        child.kill()
+
+
+def test_a_folder_in_the_place_of_the_ledger(paths: PipelinePaths) -> None:
+    paths.ledger.mkdir(parents=True)
+    with pytest.raises(TryAgainError, match="LEDGER_UNAVAILABLE: the ledger of pipeline orders cannot be opened"):
+        open_ledger(paths)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.keyed import Keyed
 from tests.readers import read_agreed
 from tests.staged import QUERY
 from tidegate import storage
+from tidegate.errors import DisagreementError
 from tidegate.sink.progress import begin_sink, note_fed
 from tidegate.sink.rows import read_file
 from tidegate.spec.models import PipelineSpec
@@ -224,3 +226,12 @@ def test_numbers_of_versions_that_are_given_again_are_looked_at_again(tmp_path: 
         write_manifest(keyed.paths.manifest(manifest.query_id, batch), manifest)
         assert keyed.run(f"again {batch}").outcome == "published"
     assert len(parquet(keyed.paths.table)) == 1
+
+
+def test_a_file_to_rename_that_the_log_has_under_neither_name(tmp_path: Path) -> None:
+    keyed = Keyed(tmp_path)
+    update(keyed, 0)
+    (file,) = list_data_files(keyed.paths.table)
+    foreign = replace(file, path="of-another-table.parquet")
+    with pytest.raises(DisagreementError, match=r"REPLACED_FILES_GONE: 1 files .* for example of-another-table"):
+        rename_files(keyed.paths.table, [(foreign, hidden_name(foreign.path))], app_id=QUERY, app_version=1)

@@ -33,6 +33,7 @@ def test_all_is_lint_and_tests() -> None:
         ["reference docs"],
         ["compose file"],
         ["services", "streams"],
+        ["errors seen"],
     ]
 
 

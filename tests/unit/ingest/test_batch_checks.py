@@ -1,0 +1,79 @@
+"""What refuses a batch that Spark plans again: other records, files that are gone, rows that differ."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.manifests import manifest
+from tidegate import storage
+from tidegate.driver.order import IngestOrder
+from tidegate.errors import DisagreementError, UsageError
+from tidegate.ingest.batch_checks import BatchChecks
+from tidegate.project import Project
+from tidegate.spec.models import PipelineSpec, ProjectSpec
+from tidegate.staging.manifest import SourceRange, write_manifest
+
+NAME = "orders"
+LINK = {"path": "/inbox/a.json", "size": 3, "mtime_ns": 1}
+CLASSES = {"type": "files", "path": "classes", "format": "csv", "schema": "name STRING", "static": True}
+
+
+@pytest.fixture
+def checks(tmp_path: Path) -> BatchChecks:
+    """Of a pipeline whose source has one pending file, under the link ``a``."""
+    sources = {"s": {"type": "files", "path": "inbox", "format": "text"}, "classes": CLASSES}
+    spec = PipelineSpec.model_validate({"version": 1, "name": NAME, "sources": sources})
+    statics = {"classes": {"version": "v1", "links": ["b.csv"], "files": ["/classes/b.csv"]}}
+    order = IngestOrder(str(tmp_path), NAME, "R", "1-x", links={"s": {"a": LINK}}, statics=statics)
+    return BatchChecks(spec, Project(tmp_path, ProjectSpec()).paths(NAME), order)
+
+
+def stage(checks: BatchChecks, **figures: Any) -> Path:
+    """The manifest of batch 4, which read the link ``a``."""
+    sources = {"s": SourceRange(rows=1, malformed=0, files=[{**LINK, "link": "a"}])}
+    staged = replace(manifest(4), sources=sources, **figures)
+    path = checks.paths.manifest(staged.query_id, staged.batch_id)
+    assert write_manifest(path, staged)
+    return path
+
+
+def test_a_file_that_is_not_pending(checks: BatchChecks) -> None:
+    checks.check_owed(4, {"s": {"links": ["a"]}})
+    with pytest.raises(DisagreementError, match="CHECKPOINT_DIVERGED: batch 4 of source s would read 1 files again"):
+        checks.check_owed(4, {"s": {"links": ["a", "read-before"]}})
+
+
+def test_a_file_whose_link_is_gone_before_the_state_was_committed(checks: BatchChecks) -> None:
+    link = checks.paths.intake("s") / "a"
+    storage.replace(link, b"{}\n")
+    checks.check_present(4, {"s": {"links": ["a"]}})
+    link.unlink()
+    with pytest.raises(DisagreementError) as refused:
+        checks.check_present(4, {"s": {"links": ["a"]}})
+    assert refused.value.code == "STATE_INPUT_GONE" and "1 files of source s" in refused.value.message
+
+
+def test_other_records_than_those_that_were_staged(checks: BatchChecks) -> None:
+    path = stage(checks)
+    checks.check_same_ranges(path, {"s": {"links": ["a"]}})
+    with pytest.raises(DisagreementError, match="CHECKPOINT_DIVERGED: batch 4 was staged with other records"):
+        checks.check_same_ranges(path, {"s": {"links": []}})
+
+
+def test_another_number_of_rows_than_was_staged(checks: BatchChecks) -> None:
+    path = stage(checks, transformed=2, staged=2)
+    checks.check_same_rows(path, {"transformed": 2})
+    with pytest.raises(DisagreementError, match="BATCH_NOT_REPEATABLE: batch 4 gave 2 rows when it was staged and 3"):
+        checks.check_same_rows(path, {"transformed": 3})
+
+
+def test_a_malformed_record_of_a_static_source(checks: BatchChecks) -> None:
+    checks.check_statics({"static:classes": {"malformed": 0}})
+    first = {"_position": "file:///state/v1/b.csv", "_detail": "name: not a STRING", "_raw": "x"}
+    with pytest.raises(UsageError) as refused:
+        checks.check_statics({"static:classes": {"malformed": 1, "first": first}})
+    assert (refused.value.code, refused.value.where) == ("STATIC_MALFORMED", "/classes/b.csv")
