@@ -63,3 +63,11 @@ def test_without_a_broker(tmp_path: Path) -> None:
     with pytest.raises(TryAgainError) as caught:
         new_topic_pipeline(_project(tmp_path, "127.0.0.1:9"), "mine", "orders")
     assert caught.value.code == "BROKER_AWAY"
+
+
+def test_a_topic_whose_records_do_not_come(topics: Topics, project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidegate.sources.kafka.sample._SECONDS", 0.0)
+    topic = topics.create()
+    topics.send(topic, ["{}"])
+    with pytest.raises(TryAgainError, match=f"BROKER_AWAY: the records of topic {topic} cannot be read: nothing came"):
+        new_topic_pipeline(project, "mine", topic)
