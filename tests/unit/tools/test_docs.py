@@ -165,3 +165,15 @@ def test_no_step_of_the_tutorial_is_taken_for_an_example():
     """A sentence that is written otherwise could make a file to write into an example that nobody writes."""
     kinds = Counter(step.kind for step in read_steps(read_page(REPO_ROOT / "docs" / "tutorial.md")))
     assert (kinds["write"], kinds["append"], kinds["edit"]) == (3, 1, 3) and kinds["command"] > 15
+
+
+@pytest.mark.parametrize("page", ["promises.md", "rules.md"])
+def test_the_tests_that_a_page_names_exist(page):
+    """A promise or a rule whose test was renamed or removed would be proved by nothing."""
+    named = re.findall(r"`(tests/[\w/]+(?:\.py|/))(?:::(\w+))?`", read_page(REPO_ROOT / "docs" / page))
+    assert len(named) > 20
+    gone = [path for path, _ in named if not (REPO_ROOT / path).exists()]
+    assert gone == []
+    assert [
+        f"{path}::{name}" for path, name in named if name and f"def {name}(" not in read_page(REPO_ROOT / path)
+    ] == []
