@@ -15,6 +15,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,12 +23,15 @@ from pathlib import Path
 from tidegate.driver.jvm import driver_conf, jvm_options
 
 SWITCH = "TIDEGATE_JVM_ARCHIVE"
+WARM_UP_JOB = Path(__file__).parents[1] / "session" / "warmup_job.py"
+"""A run in small, inside Spark: the classes that it loads are those of the archive."""
 _FORM = "1"
 """Raise it when the way an archive is made changes: old ones are then no longer found."""
 _FREE_BYTES_WANTED = 1 << 30
 _WARM_UP_SECONDS = 180.0
 _DUMP_SECONDS = 300.0
 _KEPT_ARCHIVES = 4
+_RETRIED_AFTER_SECONDS = 86_400.0
 
 
 def default_cache_dir(env: Mapping[str, str] = os.environ) -> Path:
@@ -90,7 +94,7 @@ def ensure_archive(
     """The archive that fits, built when it is not there; None when it cannot be had, which only costs time later.
 
     Two processes never build the same one: the second goes without. A build that fails leaves ``<key>.failed`` with the
-    reason and is not tried again until that file is removed.
+    reason, and is tried again a day later.
     """
     found = find_archive(cache_dir, java_home, spark_home, env)
     if found or _is_off(env) or java_home is None or spark_home is None:
@@ -99,7 +103,7 @@ def ensure_archive(
         path = _archive_path(cache_dir, java_home, spark_home)
         failed = path.with_suffix(".failed")
         cache_dir.mkdir(parents=True, exist_ok=True)
-        if failed.exists() or shutil.disk_usage(cache_dir).free < _FREE_BYTES_WANTED:
+        if _failed_lately(failed) or shutil.disk_usage(cache_dir).free < _FREE_BYTES_WANTED:
             return None
         with _lock(path.with_suffix(".lock")) as held:
             if not held:
@@ -111,11 +115,25 @@ def ensure_archive(
                     failed.write_text(reason)
                     say(f"no class archive (runs work without it, about 4 CPU-seconds dearer): {reason}")
                     return None
+                failed.unlink(missing_ok=True)
                 _forget_old(cache_dir, path)
         return path
     except OSError as error:
         say(f"no class archive (runs work without it, about 4 CPU-seconds dearer): {error}")
         return None
+
+
+def why_no_archive(cache_dir: Path, java_home: Path | None, spark_home: Path | None) -> str | None:
+    """Why the last build failed; None when the archive is there, or no build was tried."""
+    if java_home is None or spark_home is None:
+        return None
+    path = _archive_path(cache_dir, java_home, spark_home)
+    failed = path.with_suffix(".failed")
+    return failed.read_text() if failed.exists() and not path.exists() else None
+
+
+def _failed_lately(failed: Path) -> bool:
+    return failed.exists() and time.time() - failed.stat().st_mtime < _RETRIED_AFTER_SECONDS
 
 
 def _is_off(env: Mapping[str, str]) -> bool:
@@ -178,7 +196,7 @@ def _warm_up_command(spark_home: Path, work: Path, classes: Path) -> list[str]:
         *("--master", "local[2]"),
         *("--driver-java-options", " ".join(options)),
         *(part for key, value in conf.items() for part in ("--conf", f"{key}={value}")),
-        str(Path(__file__).with_name("warmup_job.py")),
+        str(WARM_UP_JOB),
         str(work / "warmup"),
     ]
 

@@ -16,7 +16,7 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tidegate.driver.jvm_archive import find_java_home
+from tidegate.driver.jvm_archive import default_cache_dir, find_java_home, find_spark_home, why_no_archive
 from tidegate.driver.master import check_master
 from tidegate.driver.packages import describe_misfits, find_packages
 from tidegate.driver.submit import find_application, find_kafka_jars
@@ -52,7 +52,7 @@ def examine(project: Project) -> list[Finding]:
     """Versions, Java, folders, specs, listed jars, and where a pipeline reads Kafka its jars and brokers."""
     specs, faulty = _load_specs(project)
     needed = frozenset({"spark"}).union(*(spec.needs for spec in specs))
-    findings = [*_check_packages(needed), _check_java(), _check_application(project)]
+    findings = [*_check_packages(needed), _check_java(), _check_application(project), *_check_class_archive()]
     folders = {"warehouse": project.warehouse, "state": project.state, "quarantine": project.quarantine}
     findings += [_check_folder(name, path) for name, path in folders.items()]
     findings += [_check_one_device(folders), _check_disk(project.state)]
@@ -118,6 +118,15 @@ def _find_extra(requirement: Requirement) -> str | None:
     if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
         return ""
     return next((extra for extra in _EXTRAS if requirement.marker.evaluate({"extra": extra})), None)
+
+
+def _check_class_archive() -> list[Finding]:
+    """Whether Spark's drivers start with a class archive: worth a word only when its build has failed."""
+    why = why_no_archive(default_cache_dir(), find_java_home(), find_spark_home())
+    if why is None:
+        return []
+    cost = "each run costs about 4 CPU-seconds more; the build is tried again a day after it failed"
+    return [Finding("class archive", True, f"not built: {why}; {cost}")]
 
 
 def _check_java() -> Finding:

@@ -5,9 +5,7 @@ Each pipeline is looked at once, each broker asked once, and what is wrong with 
 
 from __future__ import annotations
 
-import contextlib
-import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -56,10 +54,9 @@ def project_status(project: Project, name: str | None, limit: int | None = None)
             raise name_cause(row.fault, project.root) or row.fault
         _tell_trouble(row.value)
         return [row.value]
-    with _collector_off():
-        shown = limit or _SHOWN_RUNS_OF_EACH
-        rows = [_read_row(project, one, shown, at_a_glance=True) for one in list_pipelines(project)]
-        _look_at_sources(project, rows)
+    shown = limit or _SHOWN_RUNS_OF_EACH
+    rows = [_read_row(project, one, shown, at_a_glance=True) for one in list_pipelines(project)]
+    _look_at_sources(project, rows)
     for row in rows:
         if row.fault is not None:
             row.fault = name_cause(row.fault, project.root) or row.fault
@@ -71,18 +68,6 @@ def project_status(project: Project, name: str | None, limit: int | None = None)
 
 def _tell_trouble(value: dict[str, Any]) -> None:
     value["trouble"] = [asdict(one) for one in find_trouble(value)]
-
-
-@contextlib.contextmanager
-def _collector_off() -> Iterator[None]:
-    """Thousands of small values that all live to the end: the cycle collector would walk them again and again."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _read_row(project: Project, name: str, runs: int, *, at_a_glance: bool) -> _Row:

@@ -7,6 +7,7 @@ import os
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -115,14 +116,23 @@ def test_switched_off_or_without_java_there_is_none(tmp_path: Path, homes: tuple
     assert not (tmp_path / "cache").exists()
 
 
-def test_a_failed_build_says_why_once_and_is_not_tried_again(tmp_path: Path, homes: tuple[Path, Path]) -> None:
+def test_the_job_that_loads_the_classes_is_there() -> None:
+    assert jvm_archive.WARM_UP_JOB.is_file()
+
+
+def test_a_failed_build_says_why_once_and_is_tried_again_a_day_later(tmp_path: Path, homes: tuple[Path, Path]) -> None:
     write_program(homes[1] / "bin" / "spark-submit", "echo no memory; exit 1")
     said: list[str] = []
     env = {"PATH": os.environ["PATH"]}
     for _ in range(2):
         assert jvm_archive.ensure_archive(tmp_path / "cache", *homes, env=env, say=said.append) is None
     assert len(said) == 2 and "no memory" in said[1]
-    assert [path.suffix for path in (tmp_path / "cache").glob("*.failed")] == [".failed"]
+    (failed,) = (tmp_path / "cache").glob("*.failed")
+    assert "no memory" in str(jvm_archive.why_no_archive(tmp_path / "cache", *homes))
+    day_ago = time.time() - 86_401
+    os.utime(failed, (day_ago, day_ago))
+    assert jvm_archive.ensure_archive(tmp_path / "cache", *homes, env=env, say=said.append) is None
+    assert len(said) == 4
 
 
 def test_while_one_process_builds_another_goes_without(tmp_path: Path, homes: tuple[Path, Path]) -> None:

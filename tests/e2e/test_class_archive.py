@@ -1,0 +1,17 @@
+"""The class archive of the driver's JVM, with the real Java and Spark."""
+
+from __future__ import annotations
+
+from tidegate.driver.jvm import jvm_options
+from tidegate.driver.jvm_archive import default_cache_dir, ensure_archive, find_java_home, find_spark_home
+
+
+def test_it_is_built() -> None:
+    """In the cache of all tests, which then start Spark with it: 35 CPU-seconds, once for an environment. The build
+    itself proves that a JVM takes it."""
+    said: list[str] = []
+    for failed in default_cache_dir().glob("*.failed"):
+        failed.unlink()  # of another time
+    archive = ensure_archive(default_cache_dir(), find_java_home(), find_spark_home(), say=said.append)
+    assert archive is not None, said
+    assert any(str(archive) in option for option in jvm_options(0, archive))
