@@ -20,7 +20,7 @@ from tidegate.driver.submit import SubmitPlan
 from tidegate.project import PipelinePaths, Project, load_project
 from tidegate.sources.kafka.brokers import Offsets, TopicState
 from tidegate.staging.birth import read_birth
-from tidegate.staging.checkpoint import read_checkpoint, read_given, read_offsets, read_start
+from tidegate.staging.checkpoint import Given, read_checkpoint, read_given, read_offsets, read_start
 from tidegate.staging.manifest import BatchManifest, SourceRange, write_manifest
 
 NAME = "clicks"
@@ -124,7 +124,7 @@ class FakeSpark:
         query = str(checkpoint.query_id)
         sources = {self.source: SourceRange(count, 0, offsets=ranges)}
         if has_files:
-            links = read_given(paths.checkpoint, batch).get("f", {}).get("links", [])
+            links = read_given(paths.checkpoint, batch).get("f", Given()).links
             foreign = [link for link in links if link not in links_owed]
             assert not foreign, f"Spark would read {foreign} again"
             sources["f"] = SourceRange(len(links), 0, files=[{**links_owed[link], "link": link} for link in links])

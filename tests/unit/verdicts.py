@@ -7,13 +7,14 @@ from tidegate.reports.verdicts import (
     Decision,
     StoredVerdict,
 )
+from tidegate.staging.manifest import BatchKey
 
 
 def make_verdict(run_id: str, *batches: int, failed: bool, query: str = QUERY) -> StoredVerdict:
     """A verdict on batches of one query."""
     return StoredVerdict(
         run_id,
-        [[query, batch] for batch in batches],
+        [BatchKey(query, batch) for batch in batches],
         {"suite": "orders", "verdict": "failed" if failed else "passed", "results": []},
         ["id_present"] if failed else [],
         ["id_present: 3 rows offend it"] if failed else [],

@@ -21,6 +21,7 @@ from tidegate.audit.engine import RuleResult
 from tidegate.audit.suite import SuiteSpec
 from tidegate.errors import catalogue
 from tidegate.spec.models import QualitySpec
+from tidegate.staging.manifest import WholeFile
 from tidegate.words import count_of
 
 VerdictName = Literal["passed", "warned", "failed", "unchecked"]
@@ -142,10 +143,10 @@ class WholeFiles:
     """Rows that the count of malformed records does not have: each file is one of it."""
 
     @staticmethod
-    def of(files: Iterable[Mapping[str, Any]]) -> WholeFiles:
+    def of(files: Iterable[WholeFile]) -> WholeFiles:
         """From the ``whole_files`` of manifests."""
         every = list(files)
-        rows = [int(file["rows"]) for file in every if file["rows"] is not None]
+        rows = [file["rows"] for file in every if file["rows"] is not None]
         more = sum(max(count - 1, 0) for count in rows)
         return WholeFiles(len(every), sum(file["size"] for file in every), sum(rows), len(every) - len(rows), more)
 

@@ -26,6 +26,7 @@ from tidegate.catalyst.plans import (
     walk,
 )
 from tidegate.spec.ddl import quote_column
+from tidegate.staging.manifest import OperatorProgress
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,13 +50,10 @@ class StateStores:
 
 @dataclass(frozen=True)
 class BatchState:
-    """``operators`` are as Spark's progress events have them (operatorName, numRowsTotal, memoryUsedBytes...).
+    """``watermark_ms`` is the watermark the batch ran with; ``late_before_ms`` the one that its late rows were told
+    by."""
 
-    ``watermark_ms`` is the watermark the batch ran with; ``late_before_ms`` the watermark by which its late rows were
-    recognized.
-    """
-
-    operators: list[dict[str, Any]]
+    operators: list[OperatorProgress]
     watermark_ms: int
     late_before_ms: int | None
     stores: list[StateStores]
@@ -63,7 +61,7 @@ class BatchState:
     @property
     def dropped(self) -> int:
         """Spark's count of what it dropped as late: state updates, not records."""
-        return sum(int(operator["numRowsDroppedByWatermark"]) for operator in self.operators)
+        return sum(operator["numRowsDroppedByWatermark"] for operator in self.operators)
 
 
 def read_batch_state(query: Any) -> BatchState:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from tidegate.driver.order import IngestOrder
 from tidegate.errors import TidegateError, UsageError, catalogue
+from tidegate.staging.checkpoint import Given
 
 OUT_OF_MEMORY_EXIT = 52
 """Spark's own, for an OutOfMemoryError that nothing caught; in a local session a task's error ends the driver."""
@@ -29,12 +29,12 @@ def out_of_memory(name: str, memory: str, in_hand: str, log_path: Path) -> Usage
     )
 
 
-def describe_batch(order: IngestOrder, batch: int | None, given: Mapping[str, Mapping[str, Any]]) -> str:
+def describe_batch(order: IngestOrder, batch: int | None, given: Mapping[str, Given]) -> str:
     """What a batch takes from each source, with the largest file; of no batch, what was ordered."""
-    links = {name: range_.get("links", []) for name, range_ in given.items()} if batch is not None else order.links
+    links = {name: one.links for name, one in given.items()} if batch is not None else order.links
     told = [_describe_files(name, list(taken), order) for name, taken in links.items() if taken]
-    for name, range_ in given.items():
-        for topic, partitions in range_.get("offsets", {}).items():
+    for name, one in given.items():
+        for topic, partitions in one.offsets.items():
             ranges = ", ".join(f"{number}: {start} to {end}" for number, (start, end) in sorted(partitions.items()))
             told.append(f"{name}: topic {topic}, partitions and offsets {ranges}"[:400])
     what = "no batch yet" if batch is None else f"batch {batch}"
@@ -43,8 +43,9 @@ def describe_batch(order: IngestOrder, batch: int | None, given: Mapping[str, Ma
 
 def _describe_files(name: str, links: list[str], order: IngestOrder) -> str:
     owed = order.links.get(name, {})
-    largest = max(links, key=lambda link: int(owed.get(link, {}).get("size", 0)))
-    size = int(owed.get(largest, {}).get("size", 0))
+    sizes = {link: owed[link]["size"] if link in owed else 0 for link in links}
+    largest = max(sizes, key=sizes.__getitem__)
+    size = sizes[largest]
     number = "1 file" if len(links) == 1 else f"{len(links):,} files, the largest"
     return f"{name}: {number} {order.original(largest)} of {size:,} bytes"
 

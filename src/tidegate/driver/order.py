@@ -12,21 +12,20 @@ from typing import Any
 
 from tidegate import storage
 from tidegate.errors import TidegateError
+from tidegate.sources.files.ledger import LinkedFile
+from tidegate.staging.manifest import TakenFile
 
 
 @dataclass(frozen=True)
 class IngestOrder:
-    """One ingest. ``links`` maps source -> intake link -> {"path", "size", "mtime_ns"} of all files that Spark still
-    has to read; of a piece of a file also "file", the file's own path, and "piece", see
-    :meth:`tidegate.sources.files.ledger.LedgerRow.piece`.
-    """
+    """One ingest. ``links`` maps source -> intake link -> its file, of all that Spark is to read."""
 
     project_root: str
     pipeline: str
     run_id: str
     token: str
     master: str = "local[*]"
-    links: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
+    links: dict[str, dict[str, LinkedFile]] = field(default_factory=dict)
     partition_columns: dict[str, list[str]] = field(default_factory=dict)
     pending: dict[str, dict[str, Any]] = field(default_factory=dict)
     statics: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -40,16 +39,20 @@ class IngestOrder:
 
     def original(self, link: str) -> str:
         """The user's file behind an intake link; the link itself when it does not belong to a pending file."""
-        entry = self._entry(link)
-        return str(entry.get("file") or entry["path"])
+        file = self._file(link)
+        return link if file is None else file.get("file") or file["path"]
 
-    def taken_as(self, link: str) -> dict[str, Any]:
-        """What a manifest says of a link beside its size: {"path", "link"}, and "piece"."""
-        entry = self._entry(link)
-        return {"path": entry["path"], "link": link, **({"piece": entry["piece"]} if "piece" in entry else {})}
+    def taken_as(self, link: str, size: int, mtime_ns: int) -> TakenFile:
+        """What a manifest says of a link whose file had this size and time when it was read."""
+        file = self._file(link)
+        path = link if file is None else file["path"]
+        taken: TakenFile = {"path": path, "size": size, "mtime_ns": mtime_ns, "link": link}
+        if file is not None and "piece" in file:
+            taken["piece"] = file["piece"]
+        return taken
 
-    def _entry(self, link: str) -> dict[str, Any]:
-        return next((links[link] for links in self.links.values() if link in links), {"path": link})
+    def _file(self, link: str) -> LinkedFile | None:
+        return next((links[link] for links in self.links.values() if link in links), None)
 
 
 def write_order(path: Path, order: IngestOrder) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from tidegate import storage
+from tidegate.audit.driver_results import Question, read_driver_results
 from tidegate.audit.engine import RuleResult, read_column_types
 from tidegate.audit.suite import SuiteSpec, digest_suite, load_suite
 from tidegate.audit.verdict import SetAside, WholeFiles, decide_verdict
@@ -94,15 +95,11 @@ def _judge(
 ) -> list[RuleResult]:
     from tidegate.audit.pandas_engine import judge_files
 
-    stored = storage.read_json(context.paths.driver_results(context.report.run_id)) or {}
-    asked = {
-        "batches": batch_keys(owed),
-        "folds": [each.token for each in folded or ()],
-        "suite": digest_suite(suite),
-    }
-    if asked == {key: stored.get(key) for key in asked}:
+    asked = Question(batch_keys(owed), [each.token for each in folded or ()], digest_suite(suite))
+    results = read_driver_results(context.paths, context.report.run_id, asked)
+    if results is not None:
         # The increment is large: the ingest driver's Spark has compared and judged it before its JVM ended.
-        return [RuleResult.from_dict(value) for value in stored["results"]]
+        return results
     types = read_column_types(owed[-1].schema_json)
     visible = [file for part in (owed if folded is None else folded) for file in part.files]
     check_whole(context.paths.state, visible, context.name)

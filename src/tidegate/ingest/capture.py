@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tidegate.ingest.positions import PositionFinder, file_position
+from tidegate.sources.files.unreadable import UnreadableFile
 from tidegate.staging.manifest import UNKNOWN_NAMES_AT_MOST
 
 
@@ -49,7 +50,7 @@ class Captured:
                 }
             )
 
-    def add_unreadable(self, source: str, path: str, record: dict[str, Any]) -> None:
+    def add_unreadable(self, source: str, path: str, record: UnreadableFile) -> None:
         """A whole file that could not be read."""
         kept = record["kept"]
         self.unreadable.append(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
 
-from tidegate import storage
+from tidegate.audit.driver_results import Question, write_driver_results
 from tidegate.audit.engine import choose_engine
 from tidegate.audit.suite import SuiteSpec, digest_suite
 from tidegate.driver.order import IngestOrder, emit
@@ -50,13 +50,8 @@ def judge_if_large(
     check_whole(paths.state, files, spec.name)
     emit("progress", note=f"judging {count_of(sum(file.rows for file in files), 'row')} with Spark")
     results = judge_dataframe(suite, _staged_frame(spark, paths, files, owed[-1].schema_json))
-    value = {
-        "batches": batch_keys(owed),
-        "folds": [each.token for each in folded or ()],
-        "suite": digest_suite(suite),
-        "results": [result.to_dict() for result in results],
-    }
-    storage.replace(paths.driver_results(order.run_id), storage.dump_json(value))
+    asked = Question(batch_keys(owed), [each.token for each in folded or ()], digest_suite(suite))
+    write_driver_results(paths, order.run_id, asked, results)
 
 
 def _fits_pandas(suite: SuiteSpec, files: Sequence[StagedFile]) -> bool:

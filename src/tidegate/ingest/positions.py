@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import unquote, urlparse
 
 from tidegate.project import PipelinePaths
+from tidegate.sources.files.ledger import LinkedFile
 from tidegate.sources.files.line_numbers import line_numbers
 
 _SEARCH_AT_MOST_BYTES = 512 << 20
@@ -20,7 +21,7 @@ class PositionFinder:
 
     def __init__(
         self,
-        links: Mapping[str, Mapping[str, Mapping[str, Any]]],
+        links: Mapping[str, Mapping[str, LinkedFile]],
         paths: PipelinePaths,
         separators: Mapping[str, str] | None = None,
         encodings: Mapping[str, str] | None = None,
@@ -38,7 +39,7 @@ class PositionFinder:
         """The user's path behind a link that Spark names by its URI."""
         name = unquote(urlparse(file_uri).path).rsplit("/", 1)[-1]
         found = self._by_name.get(name)
-        return _file_of(found[2]) if found else file_uri
+        return _shown(found[2]) if found else file_uri
 
     def locate(self, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """The records with ``position`` as JSON: {"file", "line"} for files, unchanged for Kafka, None where
@@ -51,11 +52,11 @@ class PositionFinder:
                 wanted[unquote(urlparse(position).path).rsplit("/", 1)[-1]].append(number)
         located = [dict(record) for record in records]
         for name, numbers in wanted.items():
-            unknown: tuple[str | None, str | None, Mapping[str, Any]] = (None, None, {"path": name})
-            source, link, entry = self._by_name.get(name, unknown)
-            offset = int((entry.get("piece") or {}).get("line_offset", 0))
-            lines: dict[int, int] = {}
-            if source is not None and link is not None:
+            shown, lines = name, dict[int, int]()
+            if name in self._by_name:
+                source, link, entry = self._by_name[name]
+                shown = _shown(entry)
+                offset = entry["piece"]["line_offset"] if "piece" in entry else 0
                 with_raw = [number for number in numbers if records[number]["raw"] is not None]
                 found = line_numbers(
                     self._paths.intake(source) / link,
@@ -67,16 +68,16 @@ class PositionFinder:
                 lines = {number: line for number, line in zip(with_raw, found, strict=True) if line is not None}
                 lines = {number: line + offset for number, line in lines.items()}
             for number in numbers:
-                located[number]["position"] = file_position(_file_of(entry), lines.get(number))
+                located[number]["position"] = file_position(shown, lines.get(number))
         return located
 
 
-def _file_of(entry: Mapping[str, Any]) -> str:
-    return str(entry.get("file") or entry["path"])
+def _shown(entry: LinkedFile) -> str:
+    return entry.get("file") or entry["path"]
 
 
 def file_position(path: str, line: int | None = None) -> str:
     """The position of a record in a file, as quarantine keeps it; a name that is not Unicode is escaped."""
-    value: dict[str, Any] = {"file": path} if line is None else {"file": path, "line": line}
+    value: dict[str, object] = {"file": path} if line is None else {"file": path, "line": line}
     text = json.dumps(value, ensure_ascii=False)
     return text if text.isprintable() else json.dumps(value)

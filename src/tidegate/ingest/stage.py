@@ -53,6 +53,8 @@ from tidegate.staging.manifest import (
     BatchManifest,
     SourceRange,
     StagedFile,
+    TakenFile,
+    WholeFile,
     manifest_from_json,
     refuse_tombstone,
     write_manifest,
@@ -345,16 +347,15 @@ class BatchStager:
             files, size = None, None
             unknown = self._unknown_fields(metric)
             unreadable = 0
-            whole_files: list[dict[str, Any]] = []
+            whole_files: list[WholeFile] = []
             if "links" in taken:
-                files, sound = [], list[str]()
+                files, sound = list[TakenFile](), list[str]()
                 for link in taken["links"]:
                     record = unreadable_record(self.paths.unreadable, link)
                     if record is None:
                         sound.append(link)
                     known = record or self.inputs.states[self.paths.intake(name) / link]._asdict()
-                    entry = self.order.taken_as(link)
-                    files.append({**entry, "size": known["size"], "mtime_ns": known["mtime_ns"]})
+                    files.append(self.order.taken_as(link, known["size"], known["mtime_ns"]))
                     if record is not None:
                         unreadable += 1
                         captured.add_unreadable(name, self.order.original(link), record)

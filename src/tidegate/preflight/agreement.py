@@ -8,13 +8,12 @@ remember having written, a restored table misses what the checkpoint calls done.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
-from typing import Any
 
 from tidegate.errors import DisagreementError, catalogue
 from tidegate.preflight.divergence import find_divergence
 from tidegate.preflight.facts import Facts
 from tidegate.staging.birth import changed_keys
+from tidegate.staging.published import Published
 from tidegate.staging.seal import find_edited
 from tidegate.table.log.state import TableState
 
@@ -39,8 +38,8 @@ def check_table(facts: Facts, name: str) -> None:
 def _check_table(facts: Facts, name: str) -> None:
     before = facts.published
     if facts.table is None:
-        if before is not None and before.get("version") is not None:
-            raise catalogue.TABLE_GONE(where=f"pipeline {name}", name=name, version=before["version"])
+        if before is not None and before.version >= 0:
+            raise catalogue.TABLE_GONE(where=f"pipeline {name}", name=name, version=before.version)
         if facts.foreign_files:
             raise _foreign(facts, name)
         return
@@ -51,16 +50,15 @@ def _check_table(facts: Facts, name: str) -> None:
             )
         return
     refuse_another_table(facts.table, before, name)
-    query = str(before.get("query_id"))
-    behind_by_txn = facts.table.txns.get(query, -1) < int(before.get("batch_id", -1))
-    if facts.table.version < int(before.get("version", -1)) or behind_by_txn:
+    settled = facts.settled_up_to(str(before.query_id))
+    if facts.table.version < before.version or settled < before.batch_id:
         raise catalogue.TABLE_BEHIND(
             where=f"pipeline {name}",
             name=name,
             version=facts.table.version,
-            batch_id=facts.table.txns.get(query, -1),
-            published_version=before.get("version"),
-            published_batch_id=before.get("batch_id"),
+            batch_id=settled,
+            published_version=before.version,
+            published_batch_id=before.batch_id,
         )
 
 
@@ -78,11 +76,11 @@ def _check_partitions(facts: Facts, name: str) -> None:
         )
 
 
-def refuse_another_table(table: TableState, published: Mapping[str, Any], name: str) -> None:
+def refuse_another_table(table: TableState, published: Published, name: str) -> None:
     """Raise DisagreementError TABLE_REPLACED when the table is not the one of the last publish."""
-    if table.table_id != published.get("table_id"):
+    if table.table_id != published.table_id:
         raise catalogue.TABLE_REPLACED(
-            where=f"pipeline {name}", name=name, table_id=table.table_id, published_table_id=published.get("table_id")
+            where=f"pipeline {name}", name=name, table_id=table.table_id, published_table_id=published.table_id
         )
 
 
@@ -96,14 +94,13 @@ def _check_state(facts: Facts, name: str) -> None:
     """The table's log holds a batch that nothing here knows of: an older copy of the state folder was restored."""
     if facts.table is None:
         return
-    before = facts.published or {}
-    found = None
+    before, found = facts.published, None
     if facts.untraced_batch is not None and not facts.ledger_knows_settled:
         found = "batch {1} of query {0}".format(*facts.untraced_batch)
     newest = facts.table.metadata.get("tidegate.query_id")
-    known = {facts.query_id, facts.birth.query_id if facts.birth else None, before.get("query_id"), None}
+    known = {facts.query_id, facts.birth.query_id if facts.birth else None, before.query_id if before else None, None}
     known |= set(facts.manifests)
-    if newest not in known and facts.table.version > int(before.get("version", -1)):
+    if newest not in known and facts.table.version > (before.version if before else -1):
         found = f"batches of query {newest}"
     if found is not None:
         raise catalogue.STATE_BEHIND(

@@ -7,13 +7,13 @@ the batch really took. Pure: a function of :class:`~tidegate.preflight.facts.Fac
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping
 
 from tidegate.preflight.facts import Facts
+from tidegate.staging.manifest import OffsetRanges
 
-Ranges = Mapping[str, Mapping[str, Sequence[int | None]]]
-"""{topic: {partition: [from, until]}}, until exclusive; None for what is not known."""
+Ranges = Mapping[str, Mapping[str, tuple[int | None, int]]]
+"""{topic: {partition: (from, until)}}, until exclusive; from None where it is not known."""
 
 
 def find_divergence(facts: Facts, batch: int) -> list[str]:
@@ -27,8 +27,8 @@ def find_divergence(facts: Facts, batch: int) -> list[str]:
 
 def _backwards(facts: Facts, batch: int) -> Iterator[str]:
     for name, taken in facts.given[batch].items():
-        pairs = [pair for numbers in taken.get("offsets", {}).values() for pair in numbers.values()]
-        if taken.get("backwards") or any(start is not None and start > until for start, until in pairs):
+        pairs = [pair for numbers in taken.offsets.values() for pair in numbers.values()]
+        if taken.is_backwards or any(start is not None and start > until for start, until in pairs):
             yield f"batch {batch} of source {name} ends before it begins"
 
 
@@ -38,10 +38,10 @@ def _known_offsets(facts: Facts, batch: int) -> Iterator[tuple[str, Ranges, str]
         if manifest.batch_id == batch:
             for name, taken in manifest.sources.items():
                 if taken.offsets is not None:
-                    yield name, taken.offsets, "its manifest"
-    note = facts.published or {}
-    if (note.get("query_id"), note.get("batch_id")) == (facts.query_id, batch):
-        for name, ends in (note.get("positions") or {}).items():
+                    yield name, _pairs(taken.offsets), "its manifest"
+    note = facts.published
+    if note is not None and (note.query_id, note.batch_id) == (facts.query_id, batch):
+        for name, ends in (note.positions or {}).items():
             yield name, _until(ends), "the note of its publish"
     commit = facts.table.metadata if facts.table is not None else {}
     if commit.get("tidegate.query_id") == facts.query_id and commit.get("tidegate.positions"):
@@ -51,21 +51,27 @@ def _known_offsets(facts: Facts, batch: int) -> Iterator[tuple[str, Ranges, str]
 
 
 def _until(ends: Mapping[str, Mapping[str, int]]) -> Ranges:
-    return {topic: {number: [None, until] for number, until in numbers.items()} for topic, numbers in ends.items()}
+    return {topic: {number: (None, until) for number, until in numbers.items()} for topic, numbers in ends.items()}
+
+
+def _pairs(ranges: OffsetRanges) -> Ranges:
+    return {
+        topic: {number: (pair[0], pair[1]) for number, pair in numbers.items()} for topic, numbers in ranges.items()
+    }
 
 
 def _compare_offsets(facts: Facts, batch: int, source: str, known: Ranges, where: str) -> list[str]:
     """Each partition that the checkpoint names must stand where ``known`` says, unless a loss was accepted there."""
-    given: Ranges = facts.given[batch].get(source, {}).get("offsets", {})
-    moved: Mapping[str, Any] = facts.seal.moved if facts.seal.moved.get("batch") == batch else {"ends": {}}
+    given = facts.given[batch][source].offsets if source in facts.given[batch] else {}
+    moved = facts.seal.moved.ends if facts.seal.moved is not None and facts.seal.moved.batch == batch else {}
     ends = {topic: {number: pair[1] for number, pair in numbers.items()} for topic, numbers in given.items()}
-    if source in moved["ends"] and ends == moved["ends"][source]:
+    if source in moved and ends == moved[source]:
         return []
     found = []
     for topic, numbers in given.items():
         for number, pair in numbers.items():
             told = known.get(topic, {}).get(number)
-            if told is None or any(None not in (one, two) and one != two for one, two in zip(pair, told, strict=True)):
+            if told is None or pair[1] != told[1] or (None not in (pair[0], told[0]) and pair[0] != told[0]):
                 found.append(
                     f"batch {batch} has offsets {_show(pair)} of topic {topic} partition {number} of source {source}, "
                     f"and {where} has {'none' if told is None else _show(told)}"
@@ -76,7 +82,7 @@ def _compare_offsets(facts: Facts, batch: int, source: str, known: Ranges, where
     return found
 
 
-def _show(pair: Sequence[int | None]) -> str:
+def _show(pair: tuple[int | None, int]) -> str:
     start, until = pair
     return f"up to {until}" if start is None else f"{start} to {until}"
 
@@ -89,7 +95,7 @@ def _compare_files(facts: Facts, batch: int) -> list[str]:
         if manifest.batch_id == batch
         for name, taken in manifest.sources.items()
         if taken.files is not None
-        and sorted(str(file["link"]) for file in taken.files) != list(given.get(name, {}).get("links", ()))
+        and sorted(file["link"] for file in taken.files) != (given[name].links if name in given else [])
     ]
 
 
@@ -98,11 +104,11 @@ def _compare_ledger(facts: Facts, batch: int) -> list[str]:
     mine, nowhere = (facts.query_id, batch), (None, None)
     settled = batch <= facts.settled_up_to(str(facts.query_id))
     staged = any(manifest.batch_id == batch for manifest in facts.manifests.get(str(facts.query_id), ()))
-    fit: set[Any] = {mine} if settled else {mine, nowhere} if staged else {nowhere}
+    fit: set[tuple[str | None, int | None] | None] = {mine} if settled else {mine, nowhere} if staged else {nowhere}
     found = []
     for source, taken in facts.given[batch].items():
         known = (facts.taken_links or {}).get(source)
-        for link in taken.get("links", ()) if known is not None else ():
+        for link in taken.links if known is not None else ():
             assert known is not None
             if known.get(link) not in fit and not (settled and link not in known):
                 found.append(f"batch {batch} has file {link} of source {source}, which is not of this batch")

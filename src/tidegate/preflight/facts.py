@@ -12,9 +12,10 @@ from tidegate.project import PipelinePaths
 from tidegate.sources.files.ledger import open_ledger
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import Birth, fingerprint, read_birth
-from tidegate.staging.checkpoint import CheckpointState, read_checkpoint, read_given
+from tidegate.staging.checkpoint import CheckpointState, Given, read_checkpoint, read_given
 from tidegate.staging.manifest import BatchManifest, read_all_manifests
 from tidegate.staging.open_state import read_open_state
+from tidegate.staging.published import Published, read_published
 from tidegate.staging.retired import read_retired
 from tidegate.staging.seal import CheckpointFiles, Seal, look_at_files, read_seal
 from tidegate.table.log.retire import retired_mark
@@ -30,7 +31,7 @@ class Facts:
     birth: Birth | None
     manifests: Mapping[str, Sequence[BatchManifest]]
     table: TableState | None
-    published: Mapping[str, Any] | None
+    published: Published | None
     fingerprint: Mapping[str, Any]
     missing_staged_files: Sequence[str] = ()
     damaged_staged_files: Sequence[str] = ()
@@ -44,9 +45,8 @@ class Facts:
     ledger_knows_settled: bool = False
     """Whether the ledger has files of :attr:`untraced_batch`, so that only the note is lost; looked up only when there
     is such a batch."""
-    given: Mapping[int, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
-    """What the checkpoint gives its last committed and its last planned batch, by source: Kafka {"offsets": {topic:
-    {partition: [from, until]}}}, from None where it does not say; files {"links": [link, ...]}."""
+    given: Mapping[int, Mapping[str, Given]] = field(default_factory=dict)
+    """What the checkpoint gives its last committed and its last planned batch, by source."""
     taken_links: Mapping[str, Mapping[str, tuple[str | None, int | None]]] | None = None
     """{source: {link: (query id, batch) it was staged in, Nones for not yet}} of these links, as the ledger has it;
     None when the ledger cannot be asked, or need not be."""
@@ -89,9 +89,8 @@ class Facts:
         living = self.query_id or (self.birth.query_id if self.birth else None)
         if living is None or self.table is None:
             return None
-        before = self.published or {}
-        settled = self.settled_up_to(living)
-        noted = int(before.get("batch_id", -1)) if before.get("query_id") == living else -1
+        before, settled = self.published, self.settled_up_to(living)
+        noted = before.batch_id if before is not None and before.query_id == living else -1
         staged = {manifest.batch_id for manifest in self.manifests.get(living, ())}
         return (living, settled) if settled > noted and settled not in staged else None
 
@@ -131,13 +130,13 @@ def gather_facts(paths: PipelinePaths, spec: PipelineSpec, *, at_a_glance: bool 
     birth = read_birth(paths)
     manifests = read_all_manifests(paths.manifests)
     queries = set(manifests)
-    published = storage.read_note(paths.published)
+    published = read_published(paths)
     asked = queries | {checkpoint.query_id or "", (birth.query_id if birth else None) or ""}
-    asked |= {str((published or {}).get("query_id") or "")}
+    asked |= {(published.query_id if published else None) or ""}
     asked -= {""}
     marks = {retired_mark(query): query for query in asked}
     table = None
-    if at_a_glance and published is not None and asked == {published.get("query_id")} and not spec.sinks:
+    if at_a_glance and published is not None and asked == {published.query_id} and not spec.sinks:
         table = glance_at_table(paths.table, published)
     if table is None:
         table = read_table_state(paths.table, tuple(sorted({*asked, *marks})))
@@ -191,7 +190,7 @@ def _look_into_checkpoint(paths: PipelinePaths, facts: Facts) -> Facts:
     for batch, given in facts.given.items():
         if f"offsets/{batch}" not in facts.seal.files or batch > facts.settled_up_to(str(facts.query_id)):
             for source, taken in given.items():
-                links.setdefault(source, []).extend(taken.get("links", ()))
+                links.setdefault(source, []).extend(taken.links)
     return replace(facts, taken_links=_ask_ledger(paths, links)) if any(links.values()) else facts
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from tidegate import storage
 from tidegate.errors import DisagreementError
@@ -27,7 +26,8 @@ from tidegate.sources.registry import Connections, open_sources
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.durable import CheckpointSync
 from tidegate.staging.files import drop_swept, is_swept
-from tidegate.staging.manifest import BatchManifest, end_positions, find_tombstones
+from tidegate.staging.manifest import BatchKey, BatchManifest, Positions, end_positions, find_tombstones
+from tidegate.staging.published import Published, read_published, write_published
 from tidegate.staging.retired import read_retired
 from tidegate.staging.seal import read_seal
 from tidegate.staging.torn_plan import drop_torn_plan
@@ -76,7 +76,7 @@ def _recover(
         for table_path in (paths.table, paths.quarantine):
             drop_late_commits(table_path, retired, paths.set_aside / f"late-{table_path.parent.name}", lease.check)
     intents = drop_late_intents(paths, pending_intents(paths), lease.check)
-    before, table = storage.read_note(paths.published), read_table_state(paths.table) if intents else None
+    before, table = read_published(paths), read_table_state(paths.table) if intents else None
     if before is not None and table is not None:
         refuse_another_table(table, before, paths.name)
     for intent in intents:
@@ -226,7 +226,11 @@ def _readable_no_more(facts: Facts, query_id: str) -> int:
 
 
 def note_published(
-    paths: PipelinePaths, spec: PipelineSpec, table: TableState, settled: Sequence[BatchManifest], before: Any
+    paths: PipelinePaths,
+    spec: PipelineSpec,
+    table: TableState,
+    settled: Sequence[BatchManifest],
+    before: Published | None,
 ) -> None:
     """Note what the table's log now holds, and how far the ledger had come: what the next run compares both with."""
     newest: dict[str, int] = {}
@@ -236,27 +240,21 @@ def note_published(
         # With two queries (a loss was accepted in between) the living one is the one staged last.
         query_id = max(settled, key=lambda manifest: manifest.staged_at).query_id
         batch_id = newest[query_id]
-        if before is not None and (before.get("table_id"), before.get("query_id")) == (table.table_id, query_id):
+        if before is not None and (before.table_id, before.query_id) == (table.table_id, query_id):
             # A process that was frozen may have written the manifest of a batch again that was settled long ago.
-            batch_id = max(batch_id, int(before.get("batch_id", -1)))
-        note = {
-            "table_id": table.table_id,
-            "version": table.version,
-            "query_id": query_id,
-            "batch_id": batch_id,
-            "ledger_last_id": last_taken(paths, spec),
-            "positions": _positions_of(settled, query_id, batch_id, before),
-        }
+            batch_id = max(batch_id, before.batch_id)
+        positions = _positions_of(settled, BatchKey(query_id, batch_id), before)
+        note = Published(table.table_id, table.version, query_id, batch_id, last_taken(paths, spec), positions)
         if note != before:
-            storage.write_note(paths.published, table.version, note)
+            write_published(paths, note)
 
 
-def _positions_of(settled: Sequence[BatchManifest], query_id: str, batch_id: int, before: Any) -> dict[str, Any]:
+def _positions_of(settled: Sequence[BatchManifest], key: BatchKey, before: Published | None) -> Positions:
     """Where the Kafka sources stand after a batch: kept when its manifest is gone, to compare the checkpoint with."""
     for manifest in settled:
-        if (manifest.query_id, manifest.batch_id) == (query_id, batch_id):
+        if manifest.key == key:
             return end_positions([manifest])
-    return dict((before or {}).get("positions") or {})
+    return (before.positions if before is not None else None) or {}
 
 
 def last_taken(paths: PipelinePaths, spec: PipelineSpec) -> int:

@@ -18,17 +18,17 @@ from typing import Any, Literal, TypeVar, get_args
 from tidegate import storage
 from tidegate.errors import HeldError, TryAgainError, catalogue
 from tidegate.project import PipelinePaths
-from tidegate.staging.manifest import BatchManifest, batch_keys
+from tidegate.staging.manifest import BatchKey, BatchManifest, batch_keys, keys_from_json
 
 Ruling = Literal["release", "discard", "reread"]
 
 
 @dataclass(frozen=True)
 class StoredVerdict:
-    """The gate's verdict on the increment of ``run_id``; ``batches`` are [query id, batch id] pairs."""
+    """The gate's verdict on the increment of ``run_id``."""
 
     run_id: str
-    batches: list[list[Any]]
+    batches: list[BatchKey]
     quality: dict[str, Any]
     failed_critical: list[str] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
@@ -49,7 +49,7 @@ class StoredVerdict:
 
     def choose(self, manifests: Sequence[BatchManifest]) -> list[BatchManifest]:
         """Those of the manifests that it speaks of."""
-        return [manifest for manifest in manifests if [manifest.query_id, manifest.batch_id] in self.batches]
+        return [manifest for manifest in manifests if manifest.key in self.batches]
 
     def comes_next(self, owed: Sequence[BatchManifest]) -> bool:
         """Whether those of its batches that are unpublished can be published before all others: none before them is
@@ -70,7 +70,7 @@ class Decision:
     who: str
     reason: str
     at: str
-    batches: list[list[Any]]
+    batches: list[BatchKey]
     folds: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -165,8 +165,8 @@ def forget(paths: PipelinePaths, one: _Kind) -> None:
             storage.take_away(path, data)
 
 
-def are_settled(batches: Sequence[Sequence[Any]], settled_up_to: Callable[[str], int]) -> bool:
-    """Whether the table's log holds all of these [query id, batch id] pairs."""
+def are_settled(batches: Sequence[BatchKey], settled_up_to: Callable[[str], int]) -> bool:
+    """Whether the table's log holds all of these batches."""
     return all(batch_id <= settled_up_to(query_id) for query_id, batch_id in batches)
 
 
@@ -215,18 +215,18 @@ def _read(path: Path, kind: type[_Kind], place: Callable[[str], Path]) -> _Kind 
             return found
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError, KeyError):
         pass
     raise catalogue.STATE_FILE_MISPLACED(where=str(path), path=path.name, word=word, quoted_path=shlex.quote(str(path)))
 
 
 def _parse(data: bytes, kind: type[_Kind]) -> _Kind | None:
-    """The value in a file; None for one of another kind. Raises ValueError, TypeError, AttributeError."""
+    """The value in a file; None for one of another kind. Raises ValueError, TypeError, AttributeError, KeyError."""
     word = "verdict" if kind is StoredVerdict else "decision"
     value = json.loads(data)
-    if value.get("kind", word) != word:
+    if value.pop("kind", word) != word:
         return None
-    return kind(**{key: one for key, one in value.items() if key != "kind"})
+    return kind(**value | {"batches": keys_from_json(value["batches"])})
 
 
 def quote_word(text: str) -> str:

@@ -25,7 +25,7 @@ from tidegate.restart.rebuild import rebuild_choices
 from tidegate.sources.port import Loss
 from tidegate.staging.birth import Birth, new_birth, replace_birth
 from tidegate.staging.checkpoint import moved_end, read_start, replace_entry
-from tidegate.staging.seal import allow_moves
+from tidegate.staging.seal import Moved, allow_moves
 
 
 def check_reason(reason: str | None) -> None:
@@ -151,7 +151,7 @@ def _move_behind(context: RunContext, facts: Facts, losses: Mapping[str, Loss]) 
         ends = {name: loss.planned_end_behind() for name, loss in losses.items()}
         moves = {facts.in_flight: ends, **moves}
     contents = {batch: moved_end(paths.checkpoint, batch, ends) for batch, ends in moves.items()}
-    allow_moves(paths, facts.checkpoint, facts.files, contents, {"batch": last, "ends": starts})
+    allow_moves(paths, facts.checkpoint, facts.files, contents, Moved(last, starts))
     for batch, data in contents.items():
         replace_entry(paths.checkpoint, batch, data)
     replace_birth(paths, replace(birth, sources={**birth.sources, **after_loss}))

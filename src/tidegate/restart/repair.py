@@ -50,7 +50,8 @@ from tidegate.sources.files.unreadable import read_whole_again
 from tidegate.sources.registry import open_sources
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import Birth, as_read, new_birth, read_birth
-from tidegate.staging.manifest import BatchManifest
+from tidegate.staging.manifest import BatchManifest, Positions
+from tidegate.staging.published import Published, read_published, write_published
 from tidegate.table.log.commit import commit_files
 from tidegate.table.log.state import LOG_FOLDER, DataFile, TableState, list_data_files, open_table, read_table_state
 from tidegate.table.publish.intent import intent_path, pending_intents
@@ -377,7 +378,7 @@ def _known_queries(paths: PipelinePaths, facts: Facts) -> set[str]:
 def _queries_to_end(paths: PipelinePaths, facts: Facts) -> set[str]:
     """Queries of which a process could still be at work, or asleep."""
     queries = set(facts.manifests) | {facts.query_id or "", (facts.birth.query_id if facts.birth else None) or ""}
-    queries |= {str((facts.published or {}).get("query_id") or "")}
+    queries |= {(facts.published.query_id if facts.published else None) or ""}
     queries |= {intent.app_id for intent in pending_intents(paths)}
     return queries - {""}
 
@@ -511,9 +512,9 @@ def _birth_of_last_commit(paths: PipelinePaths) -> Birth | None:
     return next((one for one in births if one is not None and one.query_id == told[0]["tidegate.query_id"]), None)
 
 
-def last_positions(paths: PipelinePaths) -> dict[str, Any]:
-    """{source: {topic: {partition: next offset}}}, of each source by the newest commit that names it."""
-    found: dict[str, Any] = {}
+def last_positions(paths: PipelinePaths) -> Positions:
+    """Where each source stands, by the newest commit that names it."""
+    found: Positions = {}
     if read_table_state(paths.table) is not None:
         for entry in open_table(paths.table).history():
             if entry.get("tidegate.positions"):
@@ -541,10 +542,9 @@ def _note_table(paths: PipelinePaths, spec: PipelineSpec, table: TableState | No
     if table is None:
         storage.remove_tree(paths.published)
         return
-    note = {"table_id": table.table_id, "version": table.version, "query_id": None, "batch_id": -1}
-    note["ledger_last_id"] = last_taken(paths, spec)
-    before = storage.read_note(paths.published) or {}
-    goes_on = before.get("table_id") == table.table_id and int(before.get("version", -1)) <= table.version
+    note = Published(table.table_id, table.version, None, -1, last_taken(paths, spec))
+    before = read_published(paths)
+    goes_on = before is not None and before.table_id == table.table_id and before.version <= table.version
     # An older copy of the table may be in its place: the notes of what it had reached before must not outrank it. Where
     # the table only went on, a process that slept here must not take the notes of its successors away.
-    storage.write_note(paths.published, table.version, note, only=not goes_on)
+    write_published(paths, note, only=not goes_on)

@@ -27,7 +27,7 @@ from tidegate.restart.renewal import renew_long_checkpoint
 from tidegate.run.statics import pin_statics
 from tidegate.sources.files.changed import changed_error, list_changed
 from tidegate.sources.files.intake import admit, restore_links, sweep_intake
-from tidegate.sources.files.ledger import Ledger, LedgerRow, open_ledger, shown_path
+from tidegate.sources.files.ledger import Ledger, LedgerRow, LinkedFile, open_ledger, shown_path
 from tidegate.sources.files.scan import note_first_look, note_scan
 from tidegate.sources.files.starts import describe_start
 from tidegate.sources.files.unreadable import set_aside_vanished
@@ -288,24 +288,13 @@ def _rows_in_flight(context: RunContext, source_name: str, rows: Iterable[Ledger
 def _set_aside_vanished(context: RunContext, source_name: str, rows: Iterable[LedgerRow]) -> None:
     source = context.spec.file_streams[source_name]
     for row in rows:
-        original = {"path": row.path, "size": row.size, "mtime_ns": row.mtime_ns}
+        original: LinkedFile = {"path": row.path, "size": row.size, "mtime_ns": row.mtime_ns}
         link = context.paths.intake(source_name) / row.link
         set_aside_vanished(context.paths.unreadable, link, row.link, source, original)
 
 
-def _owed_links(ledger: Ledger, sources: Iterable[str]) -> dict[str, dict[str, dict[str, Any]]]:
-    return {
-        name: {
-            row.link: {
-                "path": row.path,
-                "size": row.size,
-                "mtime_ns": row.mtime_ns,
-                **({} if row.piece is None else {"file": shown_path(row.path), "piece": row.piece}),
-            }
-            for row in ledger.rows(name, state="linked")
-        }
-        for name in sources
-    }
+def _owed_links(ledger: Ledger, sources: Iterable[str]) -> dict[str, dict[str, LinkedFile]]:
+    return {name: {row.link: row.linked_file for row in ledger.rows(name, state="linked")} for name in sources}
 
 
 def _record_birth(context: RunContext, pending: Pending) -> None:

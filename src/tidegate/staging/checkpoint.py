@@ -237,32 +237,43 @@ def moved_end(path: Path, batch_id: int, ends: dict[str, Any]) -> bytes:
     return "\n".join([*lines[:2], *named]).encode()
 
 
-def read_given(path: Path, batch_id: int) -> dict[str, dict[str, Any]]:
+@dataclass(frozen=True)
+class Given:
+    """What the checkpoint gives a batch of one source: links in order, as the ledger has them, or offsets.
+
+    ``is_backwards``: the list of files ends before it begins.
+    """
+
+    links: list[str] = field(default_factory=list)
+    offsets: dict[str, dict[str, tuple[int | None, int]]] = field(default_factory=dict)
+    """{topic: {partition: (from, until)}}, from None where no earlier batch says."""
+    is_backwards: bool = False
+
+
+def read_given(path: Path, batch_id: int) -> dict[str, Given]:
     """What the checkpoint gives batch ``batch_id`` of each source that it names.
 
-    Kafka: {"offsets": {topic: {partition: [from, until]}}}, from None where no earlier batch says. Files: {"links":
-    [link, ...]}, links as the ledger has them. Raises ValueError when a file of the checkpoint is torn or gone.
+    Raises ValueError when a file of the checkpoint is torn or gone.
     """
-    given: dict[str, dict[str, Any]] = {}
+    given: dict[str, Given] = {}
     try:
         for name, end in read_offsets(path, batch_id).items():
             start = read_start(path, batch_id, name)
             if is_file_offset(end):
                 after = -1 if start is None else int(start["logOffset"])
                 taken = files_between(path, name, after, int(end["logOffset"]))
-                given[name] = {"links": sorted(one.rpartition(f"/intake/{name}/")[2] for one in taken)}
-                if after > int(end["logOffset"]):
-                    given[name]["backwards"] = True
+                links = sorted(one.rpartition(f"/intake/{name}/")[2] for one in taken)
+                given[name] = Given(links, is_backwards=after > int(end["logOffset"]))
             else:
                 begin = start or {}
-                given[name] = {
-                    "offsets": {
+                given[name] = Given(
+                    offsets={
                         topic: {
-                            n: [begin.get(topic, {}).get(n, 0 if start else None), until] for n, until in ns.items()
+                            n: (begin.get(topic, {}).get(n, 0 if start else None), until) for n, until in ns.items()
                         }
                         for topic, ns in end.items()
                     }
-                }
+                )
     except (KeyError, TypeError, FileNotFoundError) as error:
         raise ValueError(f"what batch {batch_id} takes cannot be read: {error}") from error
     return given

@@ -7,15 +7,64 @@ manifest names do not exist.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple, NotRequired, TypedDict
 
 from tidegate import storage
 from tidegate.errors import catalogue
 
 _TOMBSTONE = {"tombstone": True}
+
+
+class BatchKey(NamedTuple):
+    """Which batch: the query id of its checkpoint, and its number there. A list of two in files."""
+
+    query_id: str
+    batch_id: int
+
+
+class Piece(TypedDict):
+    """The part of a growing file that was read as a file of its own: bytes [begin, until), ``line_offset`` the lines
+    before it, ``lines`` those in it, None where nobody has counted them."""
+
+    begin: int
+    until: int
+    line_offset: int
+    lines: int | None
+
+
+class TakenFile(TypedDict):
+    """A file that a batch took: size and time as they were when it was read, ``link`` its place in the intake."""
+
+    path: str
+    size: int
+    mtime_ns: int
+    link: str
+    piece: NotRequired[Piece]
+
+
+class WholeFile(TypedDict):
+    """A file that could not be read and is in quarantine whole; ``rows`` by its footer, None where that is unknown."""
+
+    size: int
+    rows: int | None
+
+
+class OperatorProgress(TypedDict):
+    """An operator that keeps state, as Spark's progress events have it; they have more than is named here."""
+
+    numRowsTotal: int
+    memoryUsedBytes: int
+    numRowsDroppedByWatermark: int
+    customMetrics: NotRequired[dict[str, int]]
+
+
+OffsetRanges = dict[str, dict[str, list[int]]]
+"""{topic: {partition: [from, until]}}, until exclusive."""
+Positions = dict[str, dict[str, dict[str, int]]]
+"""{source: {topic: {partition: next offset}}}."""
 
 
 @dataclass(frozen=True)
@@ -41,16 +90,15 @@ UNKNOWN_NAMES_AT_MOST = 64
 class SourceRange:
     """What a batch took from one source.
 
-    Files: ``files`` lists {"path", "size", "mtime_ns", "link"}. Kafka: ``offsets`` is {topic: {partition: [from,
-    until]}}, until exclusive. ``rows`` counts records read, ``malformed`` those quarantined before the transform and
-    ``late`` those that came after everything they belong to was closed.
+    ``files`` is of files alone, ``offsets`` of Kafka. ``rows`` counts records read, ``malformed`` those quarantined
+    before the transform and ``late`` those that came after everything they belong to was closed.
     """
 
     rows: int
     malformed: int
     bytes: int | None = None
-    files: list[dict[str, Any]] | None = None
-    offsets: dict[str, dict[str, list[int]]] | None = None
+    files: list[TakenFile] | None = None
+    offsets: OffsetRanges | None = None
     unknown_fields: dict[str, str] = field(default_factory=dict)
     """{name of a field that the schema lacks: position of a record that has it}, 64 at most."""
     unknown_records: int = 0
@@ -64,9 +112,8 @@ class SourceRange:
     """The greatest event time of the batch, where the source has a watermark."""
     entered: int | None = None
     """Records counted in front of the transform; None of a batch that an earlier version of tidegate staged."""
-    whole_files: list[dict[str, Any]] = field(default_factory=list)
-    """Files that could not be read and are in quarantine whole, each as one malformed record: {"size", "rows"}, the
-    rows by its footer, or None."""
+    whole_files: list[WholeFile] = field(default_factory=list)
+    """Each is counted as one malformed record."""
 
 
 @dataclass(frozen=True)
@@ -90,11 +137,15 @@ class BatchManifest:
     rejected_by_rule: dict[str, int] = field(default_factory=dict)
     watermark_ms: int | None = None
     """The watermark the batch ran with, in milliseconds since 1970; None for a query without state."""
-    state: list[dict[str, Any]] = field(default_factory=list)
-    """The operators that keep state, as Spark's progress events have them."""
+    state: list[OperatorProgress] = field(default_factory=list)
     dropped_updates: int = 0
     """What Spark says it dropped as late: state updates, not records."""
     staged_at: str = ""
+
+    @property
+    def key(self) -> BatchKey:
+        """Which batch it is of."""
+        return BatchKey(self.query_id, self.batch_id)
 
     @property
     def read(self) -> int:
@@ -117,7 +168,7 @@ class BatchManifest:
     @property
     def duplicates(self) -> int:
         """Rows that a deduplication dropped, by Spark's count."""
-        return sum(int(one.get("customMetrics", {}).get("numDroppedDuplicateRows", 0)) for one in self.state)
+        return sum(one.get("customMetrics", {}).get("numDroppedDuplicateRows", 0) for one in self.state)
 
     @property
     def late(self) -> int:
@@ -206,14 +257,19 @@ def read_all_manifests(folder: Path) -> dict[str, list[BatchManifest]]:
     return {query_id: manifests for query_id, manifests in found.items() if manifests}
 
 
-def batch_keys(manifests: Sequence[BatchManifest]) -> list[list[Any]]:
-    """[query id, batch id] of each manifest, sorted."""
-    return sorted([manifest.query_id, manifest.batch_id] for manifest in manifests)
+def batch_keys(manifests: Sequence[BatchManifest]) -> list[BatchKey]:
+    """The batches of these manifests, sorted."""
+    return sorted(manifest.key for manifest in manifests)
 
 
-def end_positions(manifests: Sequence[BatchManifest]) -> dict[str, dict[str, dict[str, int]]]:
-    """Where each Kafka source stands after these batches: {source: {topic: {partition: next offset}}}."""
-    positions: dict[str, dict[str, dict[str, int]]] = {}
+def keys_from_json(value: Iterable[tuple[str, int]]) -> list[BatchKey]:
+    """Batches as a file has them, again as what :func:`batch_keys` gives. Raises TypeError, ValueError."""
+    return [BatchKey(str(query_id), int(batch_id)) for query_id, batch_id in value]
+
+
+def end_positions(manifests: Sequence[BatchManifest]) -> Positions:
+    """Where each Kafka source stands after these batches."""
+    positions: Positions = {}
     for manifest in manifests:
         for name, taken in manifest.sources.items():
             for topic, partitions in (taken.offsets or {}).items():

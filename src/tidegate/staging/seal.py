@@ -11,16 +11,24 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from tidegate import storage
 from tidegate.project import PipelinePaths
 from tidegate.staging.checkpoint import CheckpointState, hadoop_checksum
+from tidegate.staging.manifest import Positions
 
 _FOLDERS = ("offsets", "commits", "sources")
 _STATE_VERSION = re.compile(r"\.(\d+)[._].*\.crc$")
+
+
+@dataclass(frozen=True)
+class Moved:
+    """``batch`` ends there, and not where it was staged, since a loss was accepted."""
+
+    batch: int
+    ends: Positions
 
 
 @dataclass(frozen=True)
@@ -28,9 +36,7 @@ class Seal:
     """``files`` maps a path in the checkpoint to the digests it may have: one, or two while it is moved."""
 
     files: Mapping[str, list[str]] = field(default_factory=dict)
-    moved: Mapping[str, Any] = field(default_factory=dict)
-    """{"batch": N, "ends": {source: end}}: batch N ends there, and not where it was staged, since a loss was
-    accepted."""
+    moved: Moved | None = None
 
     @property
     def is_moving(self) -> bool:
@@ -83,7 +89,9 @@ def read_seal(paths: PipelinePaths, query_id: str | None) -> Seal:
     """The seal of a query's checkpoint; an empty one where none was set yet."""
     value = storage.read_note(paths.seals / query_id) if query_id is not None else None
     with storage.unreadable_is_named(paths.seals / str(query_id)):
-        return Seal(**value) if value is not None else Seal()
+        if value is None:
+            return Seal()
+        return Seal(value.get("files", {}), Moved(**value["moved"]) if value.get("moved") else None)
 
 
 def find_edited(files: CheckpointFiles, seal: Seal) -> list[str]:
@@ -100,7 +108,7 @@ def set_seal(paths: PipelinePaths, checkpoint: CheckpointState, files: Checkpoin
         for other in storage.list_folders(paths.seals):
             if other.name != checkpoint.query_id:
                 storage.remove_tree(other)
-    now = {"files": {path: [digest] for path, digest in files.digests.items()}, "moved": dict(before.moved)}
+    now = Seal({path: [digest] for path, digest in files.digests.items()}, before.moved)
     _write(paths, checkpoint, before, now)
 
 
@@ -109,13 +117,13 @@ def allow_moves(
     checkpoint: CheckpointState,
     files: CheckpointFiles,
     moves: Mapping[int, bytes],
-    moved: Mapping[str, Any],
+    moved: Moved,
 ) -> None:
     """Let entries of the offset log be replaced: {batch: its new bytes}. Until the next seal either content fits."""
     allowed = {path: [digest] for path, digest in files.digests.items()}
     for batch, data in moves.items():
         allowed[f"offsets/{batch}"].append(digest_of(data))
-    _write(paths, checkpoint, Seal(), {"files": allowed, "moved": dict(moved)})
+    _write(paths, checkpoint, Seal(), Seal(allowed, moved))
 
 
 def digest_of(data: bytes) -> str:
@@ -123,8 +131,9 @@ def digest_of(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
-def _write(paths: PipelinePaths, checkpoint: CheckpointState, before: Seal, now: Mapping[str, Any]) -> None:
-    if now != {"files": before.files, "moved": before.moved}:
+def _write(paths: PipelinePaths, checkpoint: CheckpointState, before: Seal, now: Seal) -> None:
+    if now != before:
         number = 0 if checkpoint.last_offset is None else checkpoint.last_offset
         # A process that slept since before a batch was moved must not put its seal over the one that tells of it.
-        storage.write_note(paths.seals / str(checkpoint.query_id), 2 * number + bool(now["moved"]), now)
+        value = {"files": now.files, "moved": {} if now.moved is None else asdict(now.moved)}
+        storage.write_note(paths.seals / str(checkpoint.query_id), 2 * number + (now.moved is not None), value)

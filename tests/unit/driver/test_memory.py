@@ -9,6 +9,7 @@ import pytest
 from tidegate.driver.memory import describe_batch, out_of_memory, ran_out
 from tidegate.driver.order import IngestOrder
 from tidegate.errors import TryAgainError, UsageError
+from tidegate.staging.checkpoint import Given
 
 _FILES = {
     "1-a.json": {"path": "data/in/a.json", "size": 10, "mtime_ns": 1},
@@ -19,11 +20,10 @@ _ORDER = IngestOrder(project_root="/p", pipeline="orders", run_id="r", token="t"
 
 
 def test_the_batch_in_hand_is_told_with_its_largest_file() -> None:
-    told = describe_batch(_ORDER, 7, {"s": {"links": ["1-a.json", "2-b.json"]}})
+    told = describe_batch(_ORDER, 7, {"s": Given(["1-a.json", "2-b.json"])})
     assert told == "batch 7 (s: 2 files, the largest data/in/b.json of 62,914,560 bytes)"
-    assert describe_batch(_ORDER, 0, {"s": {"links": ["3-c.json"]}}) == "batch 0 (s: 1 file data/in/c.json of 20 bytes)"
-    assert describe_batch(_ORDER, None, {}).startswith("no batch yet (s: 3 files, the largest data/in/b.json")
-    offsets = {"k": {"offsets": {"clicks": {"1": [5, 9], "0": [None, 4]}}}}
+    assert describe_batch(_ORDER, 0, {"s": Given(["3-c.json"])}) == "batch 0 (s: 1 file data/in/c.json of 20 bytes)"
+    offsets = {"k": Given(offsets={"clicks": {"1": (5, 9), "0": (None, 4)}})}
     assert describe_batch(_ORDER, 1, offsets) == (
         "batch 1 (k: topic clicks, partitions and offsets 0: None to 4, 1: 5 to 9)"
     )

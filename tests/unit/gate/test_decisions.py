@@ -26,6 +26,7 @@ from tidegate.reports.report import load_report
 from tidegate.reports.verdicts import Decision, Ruling, load_decision, load_verdict, save_decision, save_verdict
 from tidegate.restart.reread import look_at_reread
 from tidegate.run import steps
+from tidegate.staging.manifest import BatchKey
 from tidegate.table.publish.intent import write_intent
 from tidegate.table.publish.plan import plan_publish
 
@@ -294,7 +295,7 @@ def test_a_decision_is_on_one_verdict_and_not_on_a_later_one_of_the_run_id(stage
     held.hold()
     verdict = load_verdict(held.paths, "R1")
     assert verdict is not None
-    old = Decision("R1", "release", "ann@host", "old", "then", [["another query", 0]])
+    old = Decision("R1", "release", "ann@host", "old", "then", [BatchKey("another query", 0)])
     save_decision(held.paths, old)
     with pytest.raises(HeldError):
         held.run("R2", GOOD)

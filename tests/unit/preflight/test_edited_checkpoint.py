@@ -30,7 +30,7 @@ from tidegate.sources.kafka import offsets as kafka
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import read_birth, replace_birth
 from tidegate.staging.checkpoint import CheckpointState, files_between, hadoop_checksum, read_given
-from tidegate.staging.seal import CheckpointFiles, Seal, allow_moves, digest_of, find_edited, read_seal, set_seal
+from tidegate.staging.seal import CheckpointFiles, Moved, Seal, allow_moves, digest_of, find_edited, read_seal, set_seal
 
 FILES = "  f: {type: files, path: data/inbox, format: csv, schema: value STRING}\ntransform: transform.sql\n"
 
@@ -187,8 +187,8 @@ def test_a_copy_as_one_more_batch(aged: Aged) -> None:
     copy_over(offsets / "2", offsets / "3")
     aged.facts().check()
     given = read_given(aged.paths.checkpoint, 3)
-    assert given["f"]["links"] == []
-    assert all(start == until for ns in given["s"]["offsets"].values() for start, until in ns.values())
+    assert given["f"].links == []
+    assert all(start == until for ns in given["s"].offsets.values() for start, until in ns.values())
     run_pipeline(aged.project, NAME, "last", submit=aged.spark)
     assert set(aged.spark.staged.values()) == {1} and aged.spark.staged.total() == 400 + 30
 
@@ -300,7 +300,7 @@ def test_a_seal_from_before_a_move_does_not_come_over_the_one_that_tells_of_it(t
     checkpoint = CheckpointState(True, "q", last_offset=0, last_commit=0)
     old, new = (CheckpointFiles({"offsets/0": digest_of(data)}) for data in (b"old", b"new"))
     set_seal(paths, checkpoint, replace(old, digests={**old.digests, "metadata": "m"}), Seal())
-    allow_moves(paths, checkpoint, old, {0: b"new"}, {"batch": 0, "ends": {}})
+    allow_moves(paths, checkpoint, old, {0: b"new"}, Moved(0, {}))
     set_seal(paths, checkpoint, old, Seal())  # by a process that slept over it
     assert find_edited(new, read_seal(paths, "q")) == []
     set_seal(paths, checkpoint, new, read_seal(paths, "q"))

@@ -14,6 +14,7 @@ from tidegate.preflight.facts import Facts
 from tidegate.staging.birth import Birth
 from tidegate.staging.checkpoint import CheckpointState
 from tidegate.staging.manifest import BatchManifest
+from tidegate.staging.published import Published
 from tidegate.table.log.state import TableState
 
 FINGERPRINT: dict[str, Any] = {
@@ -23,7 +24,7 @@ FINGERPRINT: dict[str, Any] = {
 }
 BIRTH = Birth(QUERY, "2026-01-01T00:00:00+00:00", {}, {"orders": {}}, FINGERPRINT, "/project/data/state/orders")
 TABLE = TableState(4, "table-1", {QUERY: 3}, "{}", ["day"], {}, None)
-PUBLISHED = {"table_id": "table-1", "version": 4, "query_id": QUERY, "batch_id": 3}
+PUBLISHED = Published("table-1", 4, QUERY, 3)
 FIRST_RUN = Facts(
     CheckpointState(exists=False), None, {}, None, None, FINGERPRINT, state_folder="/project/data/state/orders"
 )
@@ -60,14 +61,14 @@ AGREEING = {
         table=replace(TABLE, version=5, txns={QUERY: 5}),
     ),
     "noted by a run that was frozen meanwhile": replace(
-        SETTLED, published={**PUBLISHED, "version": 3, "batch_id": 2}, ledger_knows_settled=True
+        SETTLED, published=replace(PUBLISHED, version=3, batch_id=2), ledger_knows_settled=True
     ),
     "published, the commit of Spark missing": replace(SETTLED, checkpoint=CheckpointState(True, QUERY, 3, 2)),
     "repaired": replace(
         SETTLED,
         checkpoint=CheckpointState(exists=False),
         birth=replace(BIRTH, query_id=None),
-        published={"table_id": "table-1", "version": 4, "query_id": None, "batch_id": -1},
+        published=Published("table-1", 4, None, -1),
     ),
 }
 
@@ -86,7 +87,7 @@ DISAGREEING = {
         replace(
             SETTLED,
             checkpoint=CheckpointState(True, QUERY, 1, 1),
-            published={**PUBLISHED, "version": 2, "batch_id": 1},
+            published=replace(PUBLISHED, version=2, batch_id=1),
         ),
         "batch 3 of query",
     ),

@@ -23,14 +23,15 @@ import os
 import re
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, NotRequired, TypedDict, TypeVar
 
-from tidegate import storage
 from tidegate.errors import catalogue
 from tidegate.process.machine import now_text
 from tidegate.project import PipelinePaths
 from tidegate.sources.files.content import Mark
 from tidegate.sources.files.ledger_file import HoldsLease, LedgerFile
+from tidegate.staging.manifest import Piece, TakenFile
+from tidegate.staging.published import read_published
 
 State = Literal["linked", "staged", "published", "before_start"]
 _T = TypeVar("_T")
@@ -46,6 +47,16 @@ _COLUMNS = (
 _PIECE = "//"
 _WHOLE = {"begin": 0, "until": None, "line_offset": 0, "lines": None}
 _SUFFIX = re.compile(r"\.[A-Za-z0-9]{1,16}$")
+
+
+class LinkedFile(TypedDict):
+    """The file behind a link, as an order names it; of a piece of a file ``file`` is that file's own path."""
+
+    path: str
+    size: int
+    mtime_ns: int
+    file: NotRequired[str]
+    piece: NotRequired[Piece]
 
 
 class LedgerRow(NamedTuple):
@@ -77,11 +88,19 @@ class LedgerRow(NamedTuple):
     noted_unread: int | None = None
 
     @property
-    def piece(self) -> dict[str, Any] | None:
-        """What a manifest keeps of a piece: {"begin", "until", "line_offset", "lines"}; None for all of a file."""
+    def piece(self) -> Piece | None:
+        """What a manifest keeps of a piece; None for all of a file."""
         if self.until is None:
             return None
         return {"begin": self.begin, "until": self.until, "line_offset": self.line_offset, "lines": self.lines}
+
+    @property
+    def linked_file(self) -> LinkedFile:
+        """What is behind the link."""
+        found: LinkedFile = {"path": self.path, "size": self.size, "mtime_ns": self.mtime_ns}
+        if self.piece is not None:
+            found["file"], found["piece"] = shown_path(self.path), self.piece
+        return found
 
     @property
     def read_until(self) -> int:
@@ -155,8 +174,8 @@ def open_ledger(
     when it is damaged or of another version.
     """
     path = paths.ledger
-    noted = storage.read_note(paths.published) or {}
-    least = 0 if create else int(noted.get("ledger_last_id") or 0)
+    noted = read_published(paths)
+    least = 0 if create or noted is None else noted.ledger_last_id
     try:
         exists = path.stat().st_size > 0
     except FileNotFoundError:
@@ -420,11 +439,8 @@ class Ledger(LedgerFile):
                 ((source, os.fsencode(path)) for path in paths),
             )
 
-    def mark_staged(
-        self, source: str, query_id: str, batch_id: int, files: Iterable[Mapping[str, Any]]
-    ) -> list[LedgerRow]:
-        """The files of one staged batch, as its manifest lists them: {"path", "size", "mtime_ns", "link"} and perhaps
-        "piece", with size and time as they were when read.
+    def mark_staged(self, source: str, query_id: str, batch_id: int, files: Iterable[TakenFile]) -> list[LedgerRow]:
+        """The files of one staged batch, as its manifest lists them.
 
         Idempotent, and adds rows that are not there, so the marks can be made again from the manifests. A row that
         belongs to another batch stays as it is; those rows are returned: such a file was read twice.

@@ -25,7 +25,7 @@ from tidegate import storage
 from tidegate.project import PipelinePaths
 from tidegate.sources.files.content import line_end
 from tidegate.sources.files.intake import relink
-from tidegate.sources.files.ledger import Ledger
+from tidegate.sources.files.ledger import Ledger, LinkedFile
 from tidegate.sources.files.long_lines import why_too_long, write_other_lines
 from tidegate.sources.files.scan import partition_of
 from tidegate.sources.files.torn import EMPTY_FILES, TornFile, check_compressed, write_readable_part
@@ -46,12 +46,20 @@ _RECORD = re.compile(r"Internal state when error was thrown: line=\d+, column=(?
 _LINK_NAME = re.compile(r"\d{10}-[0-9a-f]{8}[\w.+-]*")
 
 
+class UnreadableFile(LinkedFile):
+    """The record of a file that was quarantined whole; ``kept`` is its name there, None for one that vanished."""
+
+    link: str
+    reason: str
+    kept: str | None
+
+
 def set_aside_unreadable(
     folder: Path,
     intake: Path,
     links: Iterable[str],
     spec: FilesSource,
-    originals: dict[str, dict[str, Any]],
+    originals: Mapping[str, LinkedFile],
     error_text: str = "",
 ) -> list[str]:
     """Put stand-ins for the files that a failed batch cannot be read for. Returns their original paths.
@@ -71,7 +79,7 @@ def set_aside(
     intake: Path,
     reasons: Mapping[str, str],
     spec: FilesSource,
-    originals: dict[str, dict[str, Any]],
+    originals: Mapping[str, LinkedFile],
 ) -> list[str]:
     """Keep each file of ``reasons`` {link: why} in ``folder`` and put a stand-in in its place. Returns their original
     paths. May be repeated after a crash."""
@@ -80,15 +88,15 @@ def set_aside(
         path = intake / link
         kept = folder / _flat_name(link)
         _keep(path.resolve(), kept)
-        original = originals.get(link, {})
-        record = {"link": link, "reason": reason, "kept": kept.name, **original}
+        original = originals.get(link)
+        record = {"link": link, "reason": reason, "kept": kept.name, **(original or {})}
         storage.put_if_absent(_record_path(folder, link), storage.dump_json(record))
         _put_stand_in(path, spec)
-        found.append(str(original.get("file") or original.get("path", link)))
+        found.append(link if original is None else original.get("file") or original["path"])
     return found
 
 
-def set_aside_vanished(folder: Path, path: Path, link: str, spec: FilesSource, original: Mapping[str, Any]) -> None:
+def set_aside_vanished(folder: Path, path: Path, link: str, spec: FilesSource, original: LinkedFile) -> None:
     """A file that Spark has planned to read is gone: an empty stand-in at ``path``, and the record of it."""
     record = {"link": link, "reason": "vanished before it was read", "kept": None, **original}
     storage.put_if_absent(_record_path(folder, link), storage.dump_json(record))
@@ -128,11 +136,10 @@ def has_rows(path: Path, spec: FilesSource) -> bool:
     return spec.format not in SELF_DESCRIBING_FORMATS and path.stat().st_size != len(_empty_file(path, spec))
 
 
-def unreadable_record(folder: Path, link: str) -> dict[str, Any] | None:
-    """{"link", "path", "size", "mtime_ns", "reason", "kept"} of a link that was quarantined, else None; ``kept`` is
-    None for a file that vanished."""
-    value = storage.read_json(_record_path(folder, link))
-    return dict(value) if value is not None else None
+def unreadable_record(folder: Path, link: str) -> UnreadableFile | None:
+    """The record of a link that was quarantined whole, else None."""
+    value: UnreadableFile | None = storage.read_json(_record_path(folder, link))
+    return value
 
 
 def count_kept_rows(kept: Path, spec: SourceSpec) -> int | None:

@@ -6,13 +6,14 @@ import hashlib
 import json
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tidegate import storage
 from tidegate.errors import DisagreementError, catalogue
+from tidegate.staging.published import Published
 from tidegate.table.log.actions import CommitInfo
 from tidegate.table.log.files import (
     LOG_FOLDER,
@@ -134,29 +135,29 @@ def read_table_state(table_path: Path, app_ids: tuple[str, ...] = ()) -> TableSt
     )
 
 
-def glance_at_table(table_path: Path, expected: Mapping[str, Any]) -> TableState | None:
-    """The table as the note of the last publish (table id, version, query id, batch id) has it, when its newest commit
-    is that publish's own: one folder listed, one file read. None in every other case: ask :func:`read_table_state`.
+def glance_at_table(table_path: Path, expected: Published) -> TableState | None:
+    """The table as the note of the last publish has it, when its newest commit is that publish's own: one folder
+    listed, one file read. None in every other case: ask :func:`read_table_state`.
 
     For looking at many tables at once. A query id is random, so another table cannot have that commit; what lies below
     it in the log is not read, and the schema is left out.
     """
     _check_path(table_path)
-    if max(list_versions(table_path), default=-1) != int(expected["version"]):
+    if max(list_versions(table_path), default=-1) != expected.version:
         return None
     try:
-        actions = read_actions(table_path, int(expected["version"]))
+        actions = read_actions(table_path, expected.version)
     except (OSError, ValueError):
         return None
     txn = next((action["txn"] for action in reversed(actions) if "txn" in action), None)
     info = next((action["commitInfo"] for action in reversed(actions) if "commitInfo" in action), None)
-    wanted = (expected["query_id"], expected["batch_id"])
+    wanted = (expected.query_id, expected.batch_id)
     if txn is None or info is None or (txn.get("appId"), txn.get("version")) != wanted:
         return None
     return TableState(
-        version=int(expected["version"]),
-        table_id=str(expected["table_id"]),
-        txns={str(wanted[0]): int(wanted[1])},
+        version=expected.version,
+        table_id=expected.table_id,
+        txns={str(expected.query_id): expected.batch_id},
         schema_json="",
         partition_columns=[],
         metadata={key: value for key, value in info.items() if key not in _OWN_COMMIT_KEYS},

@@ -1,0 +1,48 @@
+"""The note of the last publish: which table it was, what its log then held, and how far the ledger had come.
+
+What the next run finds is compared with it: a table, a ledger or a checkpoint that was restored is behind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from tidegate import storage
+from tidegate.project import PipelinePaths
+from tidegate.staging.manifest import Positions
+
+
+@dataclass(frozen=True)
+class Published:
+    """The table's log at ``version`` held batches of ``query_id`` up to ``batch_id``; None and -1 after a repair."""
+
+    table_id: str
+    version: int
+    query_id: str | None
+    batch_id: int
+    ledger_last_id: int = 0
+    """The number of the file taken last."""
+    positions: Positions | None = None
+    """Where the Kafka sources stand after the batch; None where it was not noted."""
+
+
+def read_published(paths: PipelinePaths) -> Published | None:
+    """The note; None before the first publish. Raises UnreadableStateError."""
+    value = storage.read_note(paths.published)
+    if value is None:
+        return None
+    with storage.unreadable_is_named(paths.published):
+        return Published(
+            table_id=str(value.get("table_id")),
+            version=int(value.get("version", -1)),
+            query_id=value.get("query_id"),
+            batch_id=int(value.get("batch_id", -1)),
+            ledger_last_id=int(value.get("ledger_last_id") or 0),
+            positions=value.get("positions"),
+        )
+
+
+def write_published(paths: PipelinePaths, note: Published, *, only: bool = False) -> None:
+    """Write the note; ``only``: notes of higher versions go, see :func:`tidegate.storage.write_note`."""
+    value = {key: one for key, one in asdict(note).items() if key != "positions" or one is not None}
+    storage.write_note(paths.published, note.version, value, only=only)
