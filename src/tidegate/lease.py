@@ -37,13 +37,14 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, Self
 
 from tidegate import storage
 from tidegate.errors import TryAgainError, catalogue
+from tidegate.outputs import LeaseRow
 from tidegate.process.machine import find_whereabouts, is_dead, now_text, read_boot_id, read_clock, read_process_start
 from tidegate.project import PipelinePaths
 
@@ -87,11 +88,15 @@ class LeaseState:
     last_heartbeat_at: str
     expires_in_seconds: float
 
-    def to_json(self) -> dict[str, object]:
+    def to_json(self) -> LeaseRow:
         """As ``status --json`` has it: the holder's fields beside the others."""
         return {
             "token": self.token,
-            **asdict(self.holder),
+            "run_id": self.holder.run_id,
+            "command": self.holder.command,
+            "host": self.holder.host,
+            "pid": self.holder.pid,
+            "acquired_at": self.holder.acquired_at,
             "state": self.state,
             "last_heartbeat_at": self.last_heartbeat_at,
             "expires_in_seconds": self.expires_in_seconds,

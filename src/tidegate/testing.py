@@ -29,6 +29,7 @@ import yaml
 
 from tidegate.driver.packages import find_packages
 from tidegate.errors import TidegateError, catalogue
+from tidegate.outputs import QuarantinedRecord, RunReport
 from tidegate.pipeline import load_pipeline
 from tidegate.project import PipelinePaths, Project, load_project
 from tidegate.run.steps import run_pipeline
@@ -51,8 +52,8 @@ class Delivery:
     """One run. ``rows`` are what it published, ``set_aside`` the quarantined records, ``report`` is the run report."""
 
     rows: list[dict[str, Any]]
-    report: dict[str, Any]
-    set_aside: list[dict[str, Any]] = field(default_factory=list)
+    report: RunReport
+    set_aside: list[QuarantinedRecord] = field(default_factory=list)
 
 
 def run_on_rows(
@@ -132,7 +133,7 @@ class _Bench:
                         published += batch.to_pylist()
         return Delivery(published, report, self._set_aside(run_id))
 
-    def _set_aside(self, run_id: str) -> list[dict[str, Any]]:
+    def _set_aside(self, run_id: str) -> list[QuarantinedRecord]:
         from tidegate.quarantine.read import QuarantineFilter, show_quarantine
 
         return list(show_quarantine(self.paths.quarantine, QuarantineFilter(run_id=run_id), sys.maxsize))

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Asset, Context
 
     from tidegate.airflow.hook import DriverHook
+    from tidegate.outputs import RunReport
     from tidegate.project import Project
 
 
@@ -66,7 +67,7 @@ class IngestOperator(DriverOperator):
     def __init__(self, *, pipeline: str, **kwargs: Any) -> None:
         super().__init__(pipeline=pipeline, name=f"tidegate-{pipeline}", **kwargs)
 
-    def execute(self, context: Context) -> dict[str, Any]:
+    def execute(self, context: Context) -> RunReport:
         """Run the step; returns the run report so far."""
         bind_to_supervisor()
         from tidegate.run.steps import ingest_run
@@ -98,7 +99,7 @@ class AuditOperator(BaseOperator):
         self.pipeline = pipeline
         self.project_root = project_root
 
-    def execute(self, context: Context) -> dict[str, Any]:
+    def execute(self, context: Context) -> RunReport:
         """Run the step; returns the run report with the verdict. Raises HeldError and the step's other errors."""
         bind_to_supervisor()
         from tidegate.run.steps import audit_run
@@ -126,7 +127,7 @@ class PublishOperator(BaseOperator):
         self.project_root = project_root
         self.asset = asset
 
-    def execute(self, context: Context) -> dict[str, Any]:
+    def execute(self, context: Context) -> RunReport:
         """Run the step; returns the finished run report."""
         bind_to_supervisor()
         from tidegate.run.steps import publish_run
@@ -156,7 +157,7 @@ class DeliverOperator(DriverOperator):
     def __init__(self, *, pipeline: str, **kwargs: Any) -> None:
         super().__init__(pipeline=pipeline, name=f"tidegate-{pipeline}-sinks", **kwargs)
 
-    def execute(self, context: Context) -> dict[str, Any]:
+    def execute(self, context: Context) -> RunReport:
         """Run the step; returns the run report with how far each sink is. Raises TryAgainError SINK_FAILED."""
         bind_to_supervisor()
         from tidegate.run.steps import deliver_run

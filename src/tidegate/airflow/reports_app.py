@@ -5,7 +5,6 @@ A report is what the tasks return as XCom, so the right to read a DAG's XComs is
 
 # No `from __future__ import annotations`: FastAPI resolves the annotations of endpoints at run time.
 from html import escape
-from typing import Any
 from urllib.parse import quote
 
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
@@ -15,6 +14,7 @@ from fastapi.responses import HTMLResponse, JSONResponse
 
 from tidegate.airflow.locate import find_served_project
 from tidegate.errors import TidegateError
+from tidegate.outputs import RowKey, RunReport
 from tidegate.pipeline import check_name
 from tidegate.project import PipelinePaths, load_project
 from tidegate.reports.report import list_reports, load_report
@@ -26,7 +26,7 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
 }
-_COLUMNS = ("read", "malformed", "late", "rejected", "staged", "published")
+_COLUMNS: tuple[RowKey, ...] = ("read", "malformed", "late", "rejected", "staged", "published")
 
 # Every route asks who it is; each one below also asks whether they may read this DAG.
 app = FastAPI(title="tidegate", dependencies=[Depends(get_user)], docs_url=None, redoc_url=None, openapi_url=None)
@@ -36,14 +36,14 @@ _may_read_dag = Depends(requires_access_dag("GET", DagAccessEntity.XCOM))
 @app.get("/dags/{dag_id}", dependencies=[_may_read_dag])
 def show_reports(dag_id: str) -> HTMLResponse:
     """The newest run reports of a pipeline as a page."""
-    reports = [report.to_dict() for report in list_reports(_find_paths(dag_id), SHOWN_RUNS)]
+    reports = [report.to_json() for report in list_reports(_find_paths(dag_id), SHOWN_RUNS)]
     return HTMLResponse(render_page(dag_id, reports), headers=_HEADERS)
 
 
 @app.get("/dags/{dag_id}/runs", dependencies=[_may_read_dag])
 def get_reports(dag_id: str) -> JSONResponse:
     """The newest run reports of a pipeline."""
-    reports = [report.to_dict() for report in list_reports(_find_paths(dag_id), SHOWN_RUNS)]
+    reports = [report.to_json() for report in list_reports(_find_paths(dag_id), SHOWN_RUNS)]
     return JSONResponse({"runs": reports}, headers=_HEADERS)
 
 
@@ -53,7 +53,7 @@ def get_report(dag_id: str, run_id: str) -> JSONResponse:
     report = load_report(_find_paths(dag_id), run_id)
     if report is None:
         raise HTTPException(404, "no report of that run")
-    return JSONResponse(report.to_dict(), headers=_HEADERS)
+    return JSONResponse(report.to_json(), headers=_HEADERS)
 
 
 def _find_paths(dag_id: str) -> PipelinePaths:
@@ -64,7 +64,7 @@ def _find_paths(dag_id: str) -> PipelinePaths:
         raise HTTPException(404, error.code) from None
 
 
-def render_page(dag_id: str, reports: list[dict[str, Any]]) -> str:
+def render_page(dag_id: str, reports: list[RunReport]) -> str:
     """The page of a pipeline; every value is escaped."""
     rows = "".join(_render_row(dag_id, report) for report in reports)
     head = "".join(f"<th>{name}</th>" for name in ("run", "started", "outcome", "verdict", *_COLUMNS, "version"))
@@ -78,21 +78,21 @@ def render_page(dag_id: str, reports: list[dict[str, Any]]) -> str:
     )
 
 
-def _render_row(dag_id: str, report: dict[str, Any]) -> str:
-    run_id = str(report["run_id"])
-    rows = report.get("rows") or {}
+def _render_row(dag_id: str, report: RunReport) -> str:
+    run_id = report["run_id"]
     link = f"{quote(dag_id, safe='')}/runs/{quote(run_id, safe='')}"
-    outcome = escape(str(report.get("outcome") or "running"))
-    error = report.get("error")
-    if error:
-        text = f"{error.get('code')}: {error.get('message')}" + (f"\nfix: {error['fix']}" if error.get("fix") else "")
+    outcome = escape(report["outcome"] or "running")
+    error = report["error"]
+    if error is not None:
+        text = f"{error['code']}: {error['message']}" + (f"\nfix: {error['fix']}" if error["fix"] else "")
         outcome += f"<pre>{escape(text)}</pre>"
+    counts = [report["rows"][name] for name in _COLUMNS]
     cells = [
         f'<td><a href="{escape(link)}">{escape(run_id)}</a></td>',
-        f"<td>{escape(str(report.get('started_at') or ''))}</td>",
+        f"<td>{escape(report['started_at'])}</td>",
         f"<td>{outcome}</td>",
-        f"<td>{escape(str((report.get('quality') or {}).get('verdict') or ''))}</td>",
-        *(f"<td class=n>{escape(format(int(rows.get(name) or 0), ','))}</td>" for name in _COLUMNS),
-        f"<td class=n>{escape(str((report.get('table') or {}).get('version', '')))}</td>",
+        f"<td>{escape(report['quality']['verdict'] or '')}</td>",
+        *(f"<td class=n>{escape(format(count, ','))}</td>" for count in counts),
+        f"<td class=n>{escape(str(report['table'].get('version', '')))}</td>",
     ]
     return f"<tr>{''.join(cells)}</tr>"

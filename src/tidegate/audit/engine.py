@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Literal, cast
 
+from tidegate import outputs
 from tidegate.audit.suite import RuleSpec
 
 EngineName = Literal["pandas", "spark"]
@@ -34,14 +34,14 @@ class RuleResult:
     severity: str
     success: bool
     unexpected_count: int | None = None
-    observed_value: Any = None
+    observed_value: object = None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> outputs.RuleResult:
         """The result as the run report carries it."""
-        return asdict(self)
+        return cast(outputs.RuleResult, asdict(self))
 
     @staticmethod
-    def from_dict(value: Mapping[str, Any]) -> RuleResult:
+    def from_dict(value: outputs.RuleResult) -> RuleResult:
         """The result again, from :meth:`to_dict`."""
         return RuleResult(**value)
 

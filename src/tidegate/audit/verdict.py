@@ -15,16 +15,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, Literal
 
 from tidegate.audit.engine import RuleResult
 from tidegate.audit.suite import SuiteSpec
 from tidegate.errors import catalogue
+from tidegate.outputs import Quality, VerdictName
 from tidegate.spec.models import QualitySpec
 from tidegate.staging.manifest import WholeFile
 from tidegate.words import count_of
-
-VerdictName = Literal["passed", "warned", "failed", "unchecked"]
 
 SHARE_RULE = "max_quarantine_share"
 TIDEGATE_TYPE = "tidegate"
@@ -40,10 +38,6 @@ class FailedCritical:
     reason: str
     unexpected_count: int | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """As a verdict file and an error carry it."""
-        return {"rule": self.rule, "reason": self.reason, "unexpected_count": self.unexpected_count}
-
 
 @dataclass(frozen=True)
 class Verdict:
@@ -56,26 +50,15 @@ class Verdict:
     warnings: tuple[str, ...] = ()
     """What passes and should be looked at, beside the results."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """The run report's ``quality`` section, with ``failed_critical`` beside it."""
+    @property
+    def quality(self) -> Quality:
+        """As the run report has it."""
         return {
             "suite": self.suite,
             "verdict": self.verdict,
             "results": [result.to_dict() for result in self.results],
             "warnings": list(self.warnings),
-            "failed_critical": [failed.to_dict() for failed in self.failed_critical],
         }
-
-    @staticmethod
-    def from_dict(value: Mapping[str, Any]) -> Verdict:
-        """The verdict again, from :meth:`to_dict`."""
-        return Verdict(
-            verdict=value["verdict"],
-            suite=value["suite"],
-            results=tuple(RuleResult.from_dict(result) for result in value["results"]),
-            failed_critical=tuple(FailedCritical(**failed) for failed in value.get("failed_critical", [])),
-            warnings=tuple(value.get("warnings", ())),
-        )
 
 
 @dataclass(frozen=True)

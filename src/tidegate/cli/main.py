@@ -7,10 +7,11 @@ import json
 import signal
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn, TypeVar
 
 import typer
 
@@ -19,7 +20,9 @@ from tidegate.cli.grouped import DECIDE, LOOK, REPAIR, START, STEPS, GroupedComm
 from tidegate.errors import TidegateError, TryAgainError, catalogue
 
 if TYPE_CHECKING:
+    from tidegate.driver.progress import Event
     from tidegate.driver.submit import SubmitPlan
+    from tidegate.outputs import RunReport
     from tidegate.project import Project
 
 app = typer.Typer(
@@ -36,7 +39,18 @@ quarantine_app = typer.Typer(help="Look at quarantined records: list, show.", no
 _BY_WEIGHT = (0, 75, 64, 65, 66, 78, 70)
 """Exit codes from the one that needs nobody to the one that needs us."""
 
-_state: dict[str, Any] = {"project": None, "printed": False}
+_T = TypeVar("_T")
+
+
+@dataclass
+class _State:
+    """What one command line shares with what prints its end."""
+
+    project: Path | None = None
+    printed: bool = False
+
+
+_state = _State()
 
 
 def _complete_name(incomplete: str) -> list[str]:
@@ -76,7 +90,7 @@ def _main(
         Path | None, typer.Option("--project", help="The project's folder (default: found upwards from here).")
     ] = None,
 ) -> None:
-    _state["project"] = project
+    _state.project = project
 
 
 def main() -> NoReturn:
@@ -112,7 +126,7 @@ def main() -> NoReturn:
 
 
 def _fail(error: TidegateError) -> NoReturn:
-    if "--json" in sys.argv and not _state["printed"]:  # one document: a failed run's report holds its error already
+    if "--json" in sys.argv and not _state.printed:  # one document: a failed run's report holds its error already
         print(_dump({"error": error.to_dict()}))
     print(str(error), file=sys.stderr)
     raise SystemExit(error.exit_code)
@@ -123,24 +137,24 @@ def _stop(signum: int, frame: FrameType | None) -> None:
 
 
 def _stopped(how: str) -> TryAgainError:
-    return catalogue.COMMAND_STOPPED(where=f"project {_state['project'] or Path.cwd()}", how=how)
+    return catalogue.COMMAND_STOPPED(where=f"project {_state.project or Path.cwd()}", how=how)
 
 
 def _project() -> Project:
     from tidegate.project import load_project
 
-    return load_project(_state["project"])
+    return load_project(_state.project)
 
 
-def _print(value: Any, as_json: bool, show: Callable[[Any], None]) -> None:
+def _print(value: _T, as_json: bool, show: Callable[[_T], None]) -> None:
     if as_json:
-        _state["printed"] = True
+        _state.printed = True
         print(_dump(value))
     else:
         show(value)
 
 
-def _dump(value: Any, indent: int | None = 1) -> str:
+def _dump(value: object, indent: int | None = 1) -> str:
     """``value`` as JSON, in letters that stdout has."""
     text = json.dumps(value, indent=indent, ensure_ascii=False, default=str)
     try:
@@ -157,7 +171,7 @@ def _submit(plan: SubmitPlan, *, then_audit: bool = False) -> int:
 
     with ProgressLine() as line:
 
-        def on_event(event: dict[str, Any]) -> None:
+        def on_event(event: Event) -> None:
             line.show(event)
             if event["event"] == "session" and then_audit and plan.pending_bytes <= AHEAD_AT_MOST_BYTES:
                 import_gx_ahead()
@@ -165,13 +179,13 @@ def _submit(plan: SubmitPlan, *, then_audit: bool = False) -> int:
         return run_spark_submit(plan, on_event)
 
 
-def _finish_run(report: dict[str, Any], as_json: bool) -> None:
+def _finish_run(report: RunReport, as_json: bool) -> None:
     from tidegate.cli.show import show_report
 
     _print(report, as_json, show_report)
 
 
-def _step(act: Callable[[], dict[str, Any]], project: Project, name: str, run_id: str, as_json: bool) -> None:
+def _step(act: Callable[[], RunReport], project: Project, name: str, run_id: str, as_json: bool) -> None:
     """Run a step; when it fails, the report is printed anyway, and the error after it."""
     from tidegate.reports.report import load_report
 
@@ -180,7 +194,7 @@ def _step(act: Callable[[], dict[str, Any]], project: Project, name: str, run_id
     except TidegateError:
         failed = load_report(project.paths(name), run_id)
         if failed is not None and failed.error is not None:
-            _finish_run(failed.to_dict(), as_json)
+            _finish_run(failed.to_json(), as_json)
         raise
     _finish_run(report, as_json)
 
@@ -355,7 +369,7 @@ def run(
         raise typer.Exit(code)
 
 
-def _run_one(project: Project, name: str, run_id: str, accept_loss: str | None = None) -> dict[str, Any]:
+def _run_one(project: Project, name: str, run_id: str, accept_loss: str | None = None) -> RunReport:
     from tidegate.run.steps import run_pipeline
 
     submit = partial(_submit, then_audit=project.suite_path(name).exists())
@@ -376,7 +390,7 @@ def _run_several(project: Project, names: list[str], run_id: str, as_json: bool)
                 raise
             stored = None if error.code in ("BAD_NAME", "LEASE_HELD") else load_report(project.paths(name), run_id)
             has_failed = stored is not None and stored.error is not None
-            report = stored.to_dict() if stored and has_failed else failed_report(name, run_id, error).to_dict()
+            report = (stored if stored and has_failed else failed_report(name, run_id, error)).to_json()
             codes.append(error.exit_code)
             print(f"{name}: {error}", file=sys.stderr)
         reports.append(report)
@@ -416,7 +430,7 @@ def stream(
     project = _project()
     submit = partial(_submit, then_audit=project.suite_path(name).exists())
 
-    def tell(report: dict[str, Any]) -> None:
+    def tell(report: RunReport) -> None:
         if json_:
             print(_dump(report, indent=None), flush=True)
         else:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
 
-from tidegate.driver.progress import describe_event
+from tidegate.driver.progress import Event, describe_event
 
 
 class ProgressLine:
@@ -15,7 +14,7 @@ class ProgressLine:
         self._live = sys.stderr.isatty()
         self._width = 0
 
-    def show(self, event: dict[str, Any]) -> None:
+    def show(self, event: Event) -> None:
         """Show one event; errors are printed by whoever fails."""
         if event["event"] in ("error", "result"):
             return

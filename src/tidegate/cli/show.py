@@ -10,8 +10,31 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.cli.log_text import fold_log
 from tidegate.errors import TidegateError
+from tidegate.outputs import (
+    Acknowledged,
+    CatalogEntry,
+    Error,
+    FilesBacklog,
+    Finding,
+    KafkaBacklog,
+    Logs,
+    OpenState,
+    Plan,
+    Quality,
+    QuarantineCount,
+    QuarantinedRecord,
+    Repair,
+    Reread,
+    RowKey,
+    RunReport,
+    Sink,
+    State,
+    Status,
+    Trial,
+    TriedRecord,
+)
 from tidegate.preflight.definition import Change
-from tidegate.reports.report import ENDED_WITHOUT_REPORT
+from tidegate.reports.report import ENDED_WITHOUT_REPORT, ROW_KEYS
 from tidegate.staging.manifest import UNKNOWN_NAMES_AT_MOST
 from tidegate.words import count_of
 
@@ -32,11 +55,13 @@ _FILES_AT_MOST = 20
 _WAITING_AT_MOST = 5
 _TRIED_AT_MOST = 20
 """Rows of a try that are shown."""
+_TRIED: tuple[RowKey, ...] = ("read", "malformed", "late", "transformed", "rejected", "staged")
+"""Counts of a try that are shown."""
 _RARE = ("late", "superseded", "duplicates")
 """Counts that are shown when they are not 0."""
 
 
-def show_report(report: Mapping[str, Any]) -> None:
+def show_report(report: RunReport) -> None:
     """A run report on stdout."""
     rows = report["rows"]
     print(f"{report['pipeline']}  run {report['run_id']}  {report['outcome'] or 'in progress'}")
@@ -46,11 +71,11 @@ def show_report(report: Mapping[str, Any]) -> None:
             print(f"    {line}")
     if report["outcome"] != "nothing_new":
         # What entered the transform is the difference of the two before it, or the run has failed.
-        told = [key for key in rows if key != "entered" and (rows[key] or key not in _RARE)]
+        told = [key for key in ROW_KEYS if key != "entered" and (rows[key] or key not in _RARE)]
         counts = "  ".join(f"{key} {rows[key]:,}" for key in told)
         print(f"  rows: {counts}")
         _show_quality(report["quality"])
-    if report.get("state"):
+    if report["state"]:
         print(f"  state: {_state_line(report['state'])}, watermark {report['watermark'] or 'none yet'}")
     table = report["table"]
     if table.get("version") is not None:
@@ -58,24 +83,22 @@ def show_report(report: Mapping[str, Any]) -> None:
             f"  table: {table['path']}  version {table['version']}  "
             f"+{count_of(table['rows_added'], 'row')} in {count_of(table['files_added'], 'file')}"
         )
-    for note in report.get("notes") or ():
+    for note in report["notes"]:
         print(f"  note: {note}")
     show_sinks(report["sinks"])
-    if report.get("adopted_runs"):
+    if report["adopted_runs"]:
         print(f"  adopted what these runs left: {', '.join(report['adopted_runs'])}")
-    if report.get("published_by"):
+    if report["published_by"]:
         print(f"  published by run {report['published_by']}")
-    if report.get("accepted_loss"):
+    if report["accepted_loss"] is not None:
         print(f"  accepted loss: {report['accepted_loss']['reason']}")
-    if report.get("decision"):
-        decision = report["decision"]
+    if (decision := report["decision"]) is not None:
         print(f"  {decision['decision']} by {decision['who']}: {decision['reason']}")
-    seconds = report.get("duration_seconds") or {}
-    if seconds:
+    if seconds := report["duration_seconds"]:
         print("  seconds: " + "  ".join(f"{step} {value:.1f}" for step, value in seconds.items()))
 
 
-def _state_line(state: Mapping[str, Any]) -> str:
+def _state_line(state: OpenState) -> str:
     windows = state["open_windows"]
     line = f"{count_of(state['rows'], 'row')}, {count_of(state['memory_bytes'], 'byte')}"
     if not windows:
@@ -83,7 +106,7 @@ def _state_line(state: Mapping[str, Any]) -> str:
     return f"{line}, {count_of(len(windows), 'window')} open from {windows[0][0]} to {windows[-1][1]}"
 
 
-def show_sinks(sinks: Sequence[Mapping[str, Any]]) -> None:
+def show_sinks(sinks: Sequence[Sink]) -> None:
     """How far each sink is."""
     for sink in sinks:
         had = "nothing yet" if sink["version"] is None else f"up to version {sink['version']}"
@@ -152,7 +175,7 @@ def _note_item(item: Any) -> str:
     return str(item)
 
 
-def _show_quality(quality: Mapping[str, Any]) -> None:
+def _show_quality(quality: Quality) -> None:
     results = quality.get("results") or []
     told = f", {count_of(len(results), 'rule')}" if results else ""
     print(f"  quality: {quality.get('verdict') or 'not judged yet'}{told}")
@@ -166,7 +189,7 @@ def _show_quality(quality: Mapping[str, Any]) -> None:
         print(f"    warning: {warning}")
 
 
-def show_plan(value: Mapping[str, Any]) -> None:
+def show_plan(value: Plan) -> None:
     """What the next run would read."""
     print(f"{value['pipeline']}: {value['summary']}")
     for name, source in value["sources"].items():
@@ -182,9 +205,9 @@ def show_plan(value: Mapping[str, Any]) -> None:
         print(indent(note, "  "))
 
 
-def _show_errors(errors: Sequence[Mapping[str, Any]]) -> None:
+def _show_errors(errors: Sequence[Error]) -> None:
     for error in errors:
-        print(indent(f"would refuse: {TidegateError.from_dict(dict(error))}", "  "))
+        print(indent(f"would refuse: {TidegateError.from_dict(error)}", "  "))
 
 
 def _plan_line(source: Mapping[str, Any]) -> str:
@@ -193,7 +216,7 @@ def _plan_line(source: Mapping[str, Any]) -> str:
     return f"{count_of(source['pending_offsets'], 'offset')} " + _source_line(source).partition(", ")[2]
 
 
-def show_status(value: Sequence[Mapping[str, Any]]) -> None:
+def show_status(value: Sequence[Status]) -> None:
     """Every pipeline with what waits, what is wrong, and its last runs."""
     if not value:
         print("no pipelines; `tidegate new NAME` writes one")
@@ -207,24 +230,25 @@ def show_status(value: Sequence[Mapping[str, Any]]) -> None:
         _show_errors(pipeline["errors"])
         for note in pipeline["notes"]:
             print(indent(note, "  "))
-        if pipeline.get("state"):
-            print(f"  state: {_state_line(pipeline['state'])}, watermark {pipeline['watermark'] or 'none yet'}")
+        if (state := pipeline["state"]) is not None:
+            print(f"  state: {_state_line(state)}, watermark {pipeline['watermark'] or 'none yet'}")
         show_sinks(pipeline["sinks"])
         for run in pipeline["runs"]:
             _show_run(run)
 
 
-def _backlog_text(pipeline: Mapping[str, Any]) -> str:
+def _backlog_text(pipeline: Status) -> str:
     if pipeline["backlog"] is None:
         unknown = pipeline["backlog_unknown"]
         return f"unknown ({unknown['code']})" if unknown else "unknown"  # what is wrong stands below in full
-    return ", ".join(
-        f"{source} " + (count_of(one["files"], "file") if "files" in one else count_of(one["offsets"], "offset"))
-        for source, one in pipeline["backlog"].items()
-    )
+    return ", ".join(f"{source} {_backlog_of(one)}" for source, one in pipeline["backlog"].items())
 
 
-def _show_run(run: Mapping[str, Any]) -> None:
+def _backlog_of(one: FilesBacklog | KafkaBacklog) -> str:
+    return count_of(one["files"], "file") if "files" in one else count_of(one["offsets"], "offset")
+
+
+def _show_run(run: RunReport) -> None:
     rows = run["rows"]
     seconds = run["duration_seconds"].get("ingest") or 0
     rate = f" ({rows['read'] / seconds:,.1f}/s)" if rows["read"] and seconds else ""
@@ -242,7 +266,7 @@ def _show_run(run: Mapping[str, Any]) -> None:
         print(indent(f"{run['error']['code']}: {run['error']['message']}", "    "))
 
 
-def show_catalog(value: Sequence[Mapping[str, Any]]) -> None:
+def show_catalog(value: Sequence[CatalogEntry]) -> None:
     """The pipelines, one a line."""
     if not value:
         print("no pipelines; `tidegate new NAME` writes one")
@@ -261,7 +285,7 @@ def show_catalog(value: Sequence[Mapping[str, Any]]) -> None:
     show_table(rows)
 
 
-def show_logs(value: Mapping[str, Any]) -> None:
+def show_logs(value: Logs) -> None:
     """What is kept of a run's output, oldest first."""
     print(f"{value['pipeline']}  run {value['run_id']}  {value['outcome'] or 'unfinished'}")
     print(f"  report: {value['report']}")
@@ -271,7 +295,7 @@ def show_logs(value: Mapping[str, Any]) -> None:
         when = f"{event['timestamp']} " if event.get("timestamp") else ""
         print(f"  {when}batch {event.get('batchId')} {event['event']}: {told}")
     if value["error"]:
-        print(indent(str(TidegateError.from_dict(dict(value["error"]))), "  "))
+        print(indent(str(TidegateError.from_dict(value["error"])), "  "))
     for log in value["logs"]:
         print(f"--- {log['step']}: {log['path']}")
         text, is_cut = fold_log(log["text"])
@@ -282,19 +306,15 @@ def show_logs(value: Mapping[str, Any]) -> None:
         print("no driver log is kept: a driver's log is removed when its step succeeds, or no driver was started")
 
 
-def show_trial(value: Mapping[str, Any]) -> None:
+def show_trial(value: Trial) -> None:
     """What would become of some records."""
     counts = value["counts"]
-    told = [
-        key
-        for key in ("read", "malformed", "late", "transformed", "rejected", "staged")
-        if counts[key] or key == "read"
-    ]
+    told = [key for key in _TRIED if counts[key] or key == "read"]
     print(f"{value['pipeline']}: " + "  ".join(f"{key} {counts[key]:,}" for key in told))
     show_table([{name: _cell(one) for name, one in row.items()} for row in value["rows"][:_TRIED_AT_MOST]])
     if len(value["rows"]) > _TRIED_AT_MOST:
         print(f"and {count_of(len(value['rows']) - _TRIED_AT_MOST, 'row')} more (--json has them)")
-    causes: dict[tuple[str, str | None], list[Mapping[str, Any]]] = {}
+    causes: dict[tuple[str, str | None], list[TriedRecord]] = {}
     for record in value["set_aside"]:
         causes.setdefault((record["reason"], record["detail"]), []).append(record)
     for (reason, detail), records in causes.items():
@@ -328,11 +348,11 @@ def _show_options(detail: str | None) -> None:
             print(f"  if they are right as they are: {options} (docs/how-to/your-own-data.md)")
 
 
-def _cell(value: Any) -> Any:
+def _cell(value: object) -> str | None:
     return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def show_findings(value: Sequence[Mapping[str, Any]]) -> None:
+def show_findings(value: Sequence[Finding]) -> None:
     """What was looked at, and for each that is wrong the fix."""
     width = max(len(one["check"]) for one in value)
     for one in value:
@@ -343,7 +363,7 @@ def show_findings(value: Sequence[Mapping[str, Any]]) -> None:
     print(f"{wrong} of {len(value)} wrong" if wrong else f"all {len(value)} right")
 
 
-def show_state(value: Mapping[str, Any]) -> None:
+def show_state(value: State) -> None:
     """What a query keeps."""
     print(f"{value['pipeline']}: state after batch {value['batch']}")
     for store in value["operators"]:
@@ -352,7 +372,7 @@ def show_state(value: Mapping[str, Any]) -> None:
             print(f"    {json.dumps(row['key'], ensure_ascii=False)}: {json.dumps(row['value'], ensure_ascii=False)}")
 
 
-def show_repair(value: Mapping[str, Any]) -> None:
+def show_repair(value: Repair) -> None:
     """What repair found, and did or would do."""
     print(f"{value['pipeline']}: {value['found']}")
     for line in value["choices"]:
@@ -361,7 +381,7 @@ def show_repair(value: Mapping[str, Any]) -> None:
         print(f"  {'would' if value['dry_run'] else 'did'}: {line}")
 
 
-def show_reread(value: Mapping[str, Any]) -> None:
+def show_reread(value: Reread) -> None:
     """What ``reread`` would read again, and what is in the way."""
     print(f"{value['pipeline']}: run {value['run_id']} is held: {'; '.join(value['held'])}")
     for name, source in value["sources"].items():
@@ -383,7 +403,7 @@ def show_reread(value: Mapping[str, Any]) -> None:
     print(f"    fix: {hindrance['fix']}")
 
 
-def show_table(rows: Sequence[Mapping[str, Any]]) -> None:
+def show_table(rows: Sequence[Mapping[str, object]]) -> None:
     """Rows in columns. No line is broken or cut, however narrow the terminal is: run ids are there to be copied."""
     if not rows:
         print("nothing")
@@ -397,7 +417,7 @@ def show_table(rows: Sequence[Mapping[str, Any]]) -> None:
         print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
 
 
-def show_causes(rows: Sequence[Mapping[str, Any]]) -> None:
+def show_causes(rows: Sequence[QuarantineCount]) -> None:
     """Counts of quarantined records by cause, an example below each; what is long is not put into columns."""
     if not rows:
         print("nothing")
@@ -411,7 +431,7 @@ def show_causes(rows: Sequence[Mapping[str, Any]]) -> None:
         _show_options(row["detail"])
 
 
-def show_records(records: Sequence[Mapping[str, Any]]) -> None:
+def show_records(records: Sequence[QuarantinedRecord]) -> None:
     """Quarantined records, one block each: raw lines are long, and columns would break them."""
     if not records:
         print("nothing")
@@ -425,7 +445,7 @@ def show_records(records: Sequence[Mapping[str, Any]]) -> None:
         print(f"  run:  {record['run_id']} at {record['quarantined_at']}")
 
 
-def show_acknowledged(value: Mapping[str, Any]) -> None:
+def show_acknowledged(value: Acknowledged) -> None:
     """The changes that were acknowledged."""
     if not value["acknowledged"]:
         print(f"{value['pipeline']}: there is nothing to acknowledge")

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Mapping
+
+from tidegate.outputs import RunReport
+
+Event = Mapping[str, object]
+"""A line of progress: ``event`` says what it is, the rest depends on that."""
 
 MARKER = "TIDEGATE "
 _COUNTED = ("rows", "files", "records")
 
 
-def parse_marker(line: str) -> dict[str, Any] | None:
+def parse_marker(line: str) -> Event | None:
     """The event of a marker line, or None when the line is none."""
     if not line.startswith(MARKER):
         return None
@@ -20,7 +25,7 @@ def parse_marker(line: str) -> dict[str, Any] | None:
     return event if isinstance(event, dict) and isinstance(event.get("event"), str) else None
 
 
-def describe_event(event: dict[str, Any]) -> str:
+def describe_event(event: Event) -> str:
     """One readable line: ``progress: batch 3 | 12,000 rows | 4,100.5 rows/s``, or ``error: CODE: message``."""
     kind = event["event"]
     if kind == "error":
@@ -31,7 +36,7 @@ def describe_event(event: dict[str, Any]) -> str:
     return f"{kind}: " + " | ".join(part for part in parts if part)
 
 
-def _describe_field(key: str, value: Any) -> str:
+def _describe_field(key: str, value: object) -> str:
     if value is None or isinstance(value, list | dict):
         return ""
     name = key.removesuffix("_id").replace("_", " ")
@@ -45,23 +50,19 @@ def _describe_field(key: str, value: Any) -> str:
     return f"{name}: {value}"
 
 
-def describe_report(report: dict[str, Any]) -> str:
+def describe_report(report: RunReport) -> str:
     """The run report in one line, for the task log."""
-    rows = report.get("rows") or {}
-    table = report.get("table") or {}
-    verdict = (report.get("quality") or {}).get("verdict")
-    parts = [f"{report.get('pipeline')} run {report.get('run_id')}: {report.get('outcome')}"]
-    told = {key: value for key, value in rows.items() if value or key != "superseded"}
-    counts = ", ".join(f"{key} {value:,}" for key, value in told.items() if isinstance(value, int))
-    if counts:
-        parts.append(f"rows: {counts}")
-    if verdict:
-        parts.append(f"verdict: {verdict}")
-    parts += [f"warning: {warning}" for warning in (report.get("quality") or {}).get("warnings") or ()]
+    quality, table = report["quality"], report["table"]
+    parts = [f"{report['pipeline']} run {report['run_id']}: {report['outcome']}"]
+    told = {key: value for key, value in report["rows"].items() if value or key != "superseded"}
+    parts.append("rows: " + ", ".join(f"{key} {value:,}" for key, value in told.items()))
+    if quality["verdict"]:
+        parts.append(f"verdict: {quality['verdict']}")
+    parts += [f"warning: {warning}" for warning in quality.get("warnings", ())]
     if table.get("version") is not None:
         parts.append(f"table version {table['version']}")
-    for sink in report.get("sinks") or []:
+    for sink in report["sinks"]:
         if sink["behind"] != 0:
             parts.append(f"sink {sink['name']} is behind" + (f": {sink['error']}" if sink["error"] else ""))
-    parts += [f"note: {note}" for note in report.get("notes") or ()]
+    parts += [f"note: {note}" for note in report["notes"]]
     return " | ".join(parts)

@@ -19,7 +19,7 @@ from tidegate.driver.connector import cache_folder, fetch_connector, find_connec
 from tidegate.driver.jvm import driver_conf, jvm_options, launcher_env
 from tidegate.driver.jvm_archive import default_cache_dir, ensure_archive, find_java_home, find_spark_home
 from tidegate.driver.packages import find_packages
-from tidegate.driver.progress import parse_marker
+from tidegate.driver.progress import Event, parse_marker
 from tidegate.errors import TryAgainError, catalogue
 from tidegate.extras import check_spark
 from tidegate.process.tree import bind_to_parent, end_tree
@@ -113,7 +113,7 @@ def _say(message: str) -> None:
     print(message, file=sys.stderr, flush=True)
 
 
-def run_spark_submit(plan: SubmitPlan, on_event: Callable[[dict[str, Any]], None] | None = None) -> int:
+def run_spark_submit(plan: SubmitPlan, on_event: Callable[[Event], None] | None = None) -> int:
     """Run the driver to its end and return its exit code; its log goes to ``plan.log_path``.
 
     The driver dies with this process, also when this process is killed. A signal that stops this process (it must raise

@@ -14,7 +14,9 @@ The tree (exit code in brackets)::
 from __future__ import annotations
 
 import string
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
+
+from tidegate.outputs import Error
 
 
 class TidegateError(Exception):
@@ -48,7 +50,7 @@ class TidegateError(Exception):
             lines.append(f"  fix: {self.fix}")
         return "\n".join(lines)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Error:
         """The error as the run report and ``--json`` carry it."""
         return {
             "code": self.code,
@@ -60,7 +62,7 @@ class TidegateError(Exception):
         }
 
     @staticmethod
-    def from_dict(value: dict[str, Any]) -> TidegateError:
+    def from_dict(value: Error) -> TidegateError:
         """The error again, of the class its exit code belongs to (a step in another process wrote it down)."""
         kind = _BY_EXIT_CODE.get(int(value.get("exit_code", 70)), DefectError)
         return kind(

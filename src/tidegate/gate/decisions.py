@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
+from tidegate import outputs
 from tidegate.errors import TryAgainError, UsageError, catalogue
 from tidegate.gate.increment import publish_increment
 from tidegate.gate.merging import load_judged
@@ -73,14 +71,14 @@ def find_held(paths: PipelinePaths, facts: Facts, name: str, run_id: str) -> Sto
 def check_decided(context: RunContext, ruling: Ruling) -> None:
     """Whether a run that is over ended as ``ruling`` asks for. Raises UsageError NOT_HELD or DECIDED_ALREADY."""
     report, name = context.report, context.name
-    before: dict[str, Any] = report.decision or {}
-    if not before or report.published_by is not None:
+    before = report.decision
+    if before is None or report.published_by is not None:
         raise not_held(name, report.run_id, report)
     if before["decision"] != ruling:
         raise _decided_already(name, report.run_id, before)
 
 
-def _decided_already(name: str, run_id: str, before: Mapping[str, Any]) -> UsageError:
+def _decided_already(name: str, run_id: str, before: outputs.Ruling) -> UsageError:
     return catalogue.DECIDED_ALREADY(
         where=f"run {run_id} of pipeline {name}",
         who=before["who"],

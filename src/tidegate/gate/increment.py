@@ -66,7 +66,7 @@ def audit_increment(context: RunContext, facts: Facts) -> StoredVerdict:
     stored = StoredVerdict(
         run_id=context.report.run_id,
         batches=batch_keys(owed),
-        quality={key: value for key, value in verdict.to_dict().items() if key != "failed_critical"},
+        quality=verdict.quality,
         failed_critical=[failed.rule for failed in verdict.failed_critical],
         reasons=[f"{failed.rule}: {failed.reason}" for failed in verdict.failed_critical],
         at=now_text(),

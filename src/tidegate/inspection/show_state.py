@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from tidegate.driver.jvm import driver_conf, jvm_options
 from tidegate.errors import catalogue
+from tidegate.outputs import State, StateRow
 from tidegate.pipeline import load_pipeline
 from tidegate.project import Project
 from tidegate.staging.birth import read_birth
@@ -22,11 +23,8 @@ if TYPE_CHECKING:
 ROWS_AT_MOST = 100
 
 
-def read_state(
-    project: Project, name: str, *, limit: int = ROWS_AT_MOST, spark: SparkSession | None = None
-) -> dict[str, Any]:
-    """{"pipeline", "batch", "operators": [{"operator", "store", "rows": [{"key", "value", "partition"}], "count"}]}, at
-    most ``limit`` rows a store. Starts a small local Spark session unless one is given.
+def read_state(project: Project, name: str, *, limit: int = ROWS_AT_MOST, spark: SparkSession | None = None) -> State:
+    """What the query keeps, at most ``limit`` rows a store. Starts a small local Spark session unless one is given.
 
     Raises UsageError NO_STATE for a query without state, DisagreementError STATE_UNREADABLE.
     """
@@ -39,7 +37,7 @@ def read_state(
         raise entry(where=str(paths.checkpoint), name=name)
     session = spark if spark is not None else _session()
     _ = session.streams.active  # the reader needs the coordinator of state stores, which only this brings up
-    value: dict[str, Any] = {"pipeline": name, "batch": checkpoint.last_commit, "operators": []}
+    value: State = {"pipeline": name, "batch": checkpoint.last_commit, "operators": []}
     try:
         stores = session.read.format("state-metadata").load(str(paths.checkpoint)).collect()
         for store in sorted(stores, key=lambda row: (row["operatorId"], row["stateStoreName"])):
@@ -80,7 +78,7 @@ def _read_store(session: SparkSession, checkpoint: str, store: Any) -> Iterator[
         yield "timers", read(readRegisteredTimers="true")
 
 
-def _row_of(row: dict[str, Any]) -> dict[str, Any]:
+def _row_of(row: dict[str, Any]) -> StateRow:
     key, partition = row.pop("key", None), row.pop("partition_id", None)
     return {"key": key, "value": row.get("value", row), "partition": partition}
 

@@ -7,11 +7,12 @@ A change is open from the first run that saw it until it is acknowledged. Nothin
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from tidegate.errors import SourceLostError, catalogue
 from tidegate.lease import acquire
+from tidegate.outputs import Acknowledged as Acknowledgement
+from tidegate.outputs import ChangedFile
 from tidegate.pipeline import load_pipeline
 from tidegate.process.machine import name_person
 from tidegate.project import PipelinePaths, Project
@@ -25,7 +26,7 @@ from tidegate.spec.models import FilesSource
 from tidegate.staging.birth import as_read
 
 
-def acknowledge_changes(project: Project, name: str, wanted: Sequence[str], *, reason: str) -> dict[str, Any]:
+def acknowledge_changes(project: Project, name: str, wanted: Sequence[str], *, reason: str) -> Acknowledgement:
     """Record that a person knows of changed files: those of ``wanted``, as status names them, or all.
 
     Returns {"pipeline", "acknowledged": [changes], "left": how many are open still}. Raises UsageError REASON_MISSING,
@@ -62,9 +63,7 @@ def _scan(project: Project, paths: PipelinePaths, name: str, source: FilesSource
         return EMPTY_SCAN  # what an earlier run has seen can be acknowledged
 
 
-def _choose(
-    project: Project, name: str, changed: Sequence[dict[str, Any]], wanted: Sequence[str]
-) -> list[dict[str, Any]]:
+def _choose(project: Project, name: str, changed: Sequence[ChangedFile], wanted: Sequence[str]) -> list[ChangedFile]:
     if not wanted:
         return list(changed)
     known = {one["path"]: one for one in changed}
@@ -82,7 +81,7 @@ def _choose(
     return chosen
 
 
-def _state(project: Project, spec: FilesSource, change: Mapping[str, Any]) -> Acknowledged:
+def _state(project: Project, spec: FilesSource, change: ChangedFile) -> Acknowledged:
     """The file as it is known to the person, with the mark of what it holds if it still is as they were told."""
     ctime_ns, mark = None, None
     try:
@@ -97,7 +96,7 @@ def _state(project: Project, spec: FilesSource, change: Mapping[str, Any]) -> Ac
     return Acknowledged(change["size"], change["mtime_ns"], ctime_ns, mark)
 
 
-def _mark_if_same(reader: int, change: Mapping[str, Any]) -> Mark | None:
+def _mark_if_same(reader: int, change: ChangedFile) -> Mark | None:
     found = os.fstat(reader)
     if (found.st_size, found.st_mtime_ns) != (change["size"], change["mtime_ns"]):
         return None

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tidegate.errors import TidegateError
+from tidegate.outputs import CatalogEntry
 from tidegate.pipeline import list_pipelines, load_pipeline
 from tidegate.project import Project
 
 
-def catalog_pipelines(project: Project) -> list[dict[str, Any]]:
+def catalog_pipelines(project: Project) -> list[CatalogEntry]:
     """Each pipeline with schedule, types of sources and description, by name; a spec that cannot be used is an
     ``error`` in its own row."""
     return [_describe(project, name) for name in list_pipelines(project)]
 
 
-def _describe(project: Project, name: str) -> dict[str, Any]:
-    row: dict[str, Any] = {"pipeline": name, "schedule": None, "sources": {}, "description": None, "error": None}
+def _describe(project: Project, name: str) -> CatalogEntry:
+    row: CatalogEntry = {"pipeline": name, "schedule": None, "sources": {}, "description": None, "error": None}
     try:
         spec = load_pipeline(project, name)
     except TidegateError as error:
         return {**row, "error": error.to_dict()}
-    sources = {source: one.type for source, one in spec.sources.items()}
-    return {**row, "schedule": spec.schedule, "sources": sources, "description": spec.description}
+    row["sources"] = {source: one.type for source, one in spec.sources.items()}
+    return {**row, "schedule": spec.schedule, "description": spec.description}
 
 
 def reads_kafka(project: Project) -> bool:

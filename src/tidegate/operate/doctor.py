@@ -8,14 +8,14 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
-from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tidegate import outputs
 from tidegate.driver.jvm_archive import default_cache_dir, find_java_home, find_spark_home, why_no_archive
 from tidegate.driver.master import check_master
 from tidegate.driver.packages import describe_misfits, find_packages
@@ -43,9 +43,9 @@ class Finding:
     found: str
     fix: str | None = None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> outputs.Finding:
         """The finding as ``--json`` carries it."""
-        return asdict(self)
+        return {"check": self.check, "ok": self.ok, "found": self.found, "fix": self.fix}
 
 
 def examine(project: Project) -> list[Finding]:

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from tidegate import storage
 from tidegate.errors import catalogue
+from tidegate.outputs import Logs, LogStep
 from tidegate.pipeline import check_name
 from tidegate.project import PipelinePaths, Project
 from tidegate.reports.report import list_reports, load_report
 
 
-def read_logs(project: Project, name: str, run_id: str | None = None) -> dict[str, Any]:
+def read_logs(project: Project, name: str, run_id: str | None = None) -> Logs:
     """Progress and driver logs of run ``run_id``, by default of the newest one. Raises UsageError NO_SUCH_RUN."""
     paths = project.paths(check_name(name))
     report = load_report(paths, run_id) if run_id is not None else next(iter(list_reports(paths, 1)), None)
     if report is None:
         missing = "has not run yet" if run_id is None else f"has no run {run_id!r}"
         raise catalogue.NO_SUCH_RUN(where=str(paths.runs), name=name, missing=missing)
-    kept = [("ingest", paths.driver_log(report.run_id)), ("deliver", paths.delivery_log(report.run_id))]
+    kept: dict[LogStep, Path] = {
+        "ingest": paths.driver_log(report.run_id),
+        "deliver": paths.delivery_log(report.run_id),
+    }
     return {
         "pipeline": name,
         "run_id": report.run_id,
@@ -29,7 +32,9 @@ def read_logs(project: Project, name: str, run_id: str | None = None) -> dict[st
         "report": str(paths.report(report.run_id)),
         "progress": _read_progress(paths, report.run_id),
         "logs": [
-            {"step": step, "path": str(path), "text": _read_text(path)} for step, path in kept if storage.exists(path)
+            {"step": step, "path": str(path), "text": _read_text(path)}
+            for step, path in kept.items()
+            if storage.exists(path)
         ],
     }
 
@@ -39,7 +44,7 @@ def _read_text(path: Path) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _read_progress(paths: PipelinePaths, run_id: str) -> list[dict[str, Any]]:
+def _read_progress(paths: PipelinePaths, run_id: str) -> list[dict[str, object]]:
     """The batches' events; a line that a kill has torn is left out."""
     try:
         lines = _read_text(paths.progress(run_id)).splitlines()

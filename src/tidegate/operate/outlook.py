@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tidegate.errors import TidegateError
+from tidegate.outputs import Ahead, ChangedFile, Decided, Plan
 from tidegate.pipeline import load_pipeline
 from tidegate.preflight.agreement import check_agreement
 from tidegate.preflight.definition import list_changes
@@ -33,18 +34,18 @@ from tidegate.words import count_of
 class Outlook:
     """What the next run would do: the ``plan`` as the command prints it, and how far each sink is."""
 
-    plan: dict[str, Any]
+    plan: Ahead
     sinks: list[SinkState]
 
 
-def plan_pipeline(project: Project, name: str) -> dict[str, Any]:
+def plan_pipeline(project: Project, name: str) -> Plan:
     """What the next run of ``name`` would read, what stands in its way, and what was changed since the last one that
     read something. Raises UsageError for a bad spec."""
     paths = project.paths(name).pinned()
     spec = as_read(load_pipeline(project, name), paths)
     plan = look_ahead(project, spec, gather_facts(paths, spec)).plan
     since, changes = list_changes(project, spec, paths)
-    return {**plan, "changes_since": since, "changes": [asdict(change) for change in changes]}
+    return {**plan, "changes_since": since, "changes": [change.to_json() for change in changes]}
 
 
 def look_ahead(project: Project, spec: PipelineSpec, facts: Facts, connections: Connections | None = None) -> Outlook:
@@ -73,7 +74,7 @@ def look_ahead(project: Project, spec: PipelineSpec, facts: Facts, connections: 
         except TidegateError as error:
             errors.append(error)
     work = coming.has_new or bool(facts.owed) or facts.in_flight is not None or bool(behind)
-    plan = {
+    plan: Ahead = {
         "pipeline": name,
         "summary": _summarise(work, bool(errors), hold is not None, notes),
         "has_new": coming.has_new,
@@ -115,9 +116,9 @@ def _find_misfits(project: Project, paths: PipelinePaths, spec: PipelineSpec, fa
     return []
 
 
-def _list_decided(paths: PipelinePaths, facts: Facts, rereads: Sequence[Decision]) -> list[dict[str, str]]:
+def _list_decided(paths: PipelinePaths, facts: Facts, rereads: Sequence[Decision]) -> list[Decided]:
     """The decisions that the next run carries out, as ``plan`` shows them."""
-    decided = [
+    decided: list[Decided] = [
         {"run_id": verdict.run_id, **ruling.to_report()}
         for verdict, ruling in list_decided(paths)
         if verdict.choose(facts.owed) and ruling.decision != "reread"
@@ -125,7 +126,7 @@ def _list_decided(paths: PipelinePaths, facts: Facts, rereads: Sequence[Decision
     return decided + [{"run_id": ruling.run_id, **ruling.to_report()} for ruling in rereads]
 
 
-def _describe_decided(decided: Mapping[str, str]) -> str:
+def _describe_decided(decided: Decided) -> str:
     return (
         f"decided, and not done yet: {decided['who']} decided at {decided['at']} to {decided['decision']} run "
         f"{decided['run_id']}; the next run does it first"
@@ -156,7 +157,7 @@ class _Coming:
     sources: dict[str, dict[str, Any]] = field(default_factory=dict)
     has_new: bool = False
     unknown: TidegateError | None = None
-    changed: list[dict[str, Any]] = field(default_factory=list)
+    changed: list[ChangedFile] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     errors: list[TidegateError] = field(default_factory=list)
 

@@ -6,13 +6,13 @@ Each pipeline is looked at once, each broker asked once, and what is wrong with 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from tidegate.errors import TidegateError, catalogue
 from tidegate.lease import LeaseState, read_lease
 from tidegate.operate.outlook import look_ahead
 from tidegate.operate.trouble import find_trouble, rank
+from tidegate.outputs import Ahead, Error, Status
 from tidegate.pipeline import check_name, list_pipelines, load_pipeline
 from tidegate.preflight.facts import Facts, gather_facts
 from tidegate.project import PipelinePaths, Project
@@ -33,14 +33,14 @@ class _Row:
     """A pipeline on its way to a row: what was read of it so far, and what ended the reading."""
 
     name: str
-    value: dict[str, Any]
+    value: Status
     spec: PipelineSpec | None = None
     facts: Facts | None = None
     lease: LeaseState | None = None
     fault: Exception | None = None
 
 
-def project_status(project: Project, name: str | None, limit: int | None = None) -> list[dict[str, Any]]:
+def project_status(project: Project, name: str | None, limit: int | None = None) -> list[Status]:
     """Each pipeline with its newest runs (at most ``limit``), backlog, holds, lease, table version and what needs a
     person, the worst first.
 
@@ -60,19 +60,22 @@ def project_status(project: Project, name: str | None, limit: int | None = None)
     for row in rows:
         if row.fault is not None:
             row.fault = name_cause(row.fault, project.root) or row.fault
-            row.value["backlog_unknown"] = _to_error(row.name, row.fault)
-            row.value["errors"].append(row.value["backlog_unknown"])
+            unknown = row.value["backlog_unknown"] = _to_error(row.name, row.fault)
+            row.value["errors"].append(unknown)
         _tell_trouble(row.value)
     return sorted((row.value for row in rows), key=rank)
 
 
-def _tell_trouble(value: dict[str, Any]) -> None:
-    value["trouble"] = [asdict(one) for one in find_trouble(value)]
+def _tell_trouble(value: Status) -> None:
+    value["trouble"] = find_trouble(value)
 
 
 def _read_row(project: Project, name: str, runs: int, *, at_a_glance: bool) -> _Row:
-    value: dict[str, Any] = {"pipeline": name, "schedule": None, "table": None, "pending": False}
-    value |= {
+    value: Status = {
+        "pipeline": name,
+        "schedule": None,
+        "table": None,
+        "pending": False,
         "backlog": None,
         "backlog_unknown": None,
         "held": None,
@@ -91,7 +94,7 @@ def _read_row(project: Project, name: str, runs: int, *, at_a_glance: bool) -> _
     try:
         paths = project.paths(check_name(name)).pinned()
         reports, unreadable = read_newest(paths, runs, by_name=at_a_glance)
-        value["runs"] = [vars(report) for report in reports]
+        value["runs"] = [report.to_json() for report in reports]
         value["notes"] += [f"a run report cannot be read: {path}" for path in unreadable]
         row.lease = read_lease(paths)
         value["lease"] = None if row.lease is None else row.lease.to_json()
@@ -106,7 +109,7 @@ def _read_row(project: Project, name: str, runs: int, *, at_a_glance: bool) -> _
     return row
 
 
-def _tell_open_state(paths: PipelinePaths, facts: Facts, value: dict[str, Any]) -> None:
+def _tell_open_state(paths: PipelinePaths, facts: Facts, value: Status) -> None:
     note = read_open_state(paths, facts.query_id)
     if note is not None:
         value["watermark"] = text_of_ms(note.watermark_ms)
@@ -130,8 +133,8 @@ def _look_at_sources(project: Project, rows: Sequence[_Row]) -> None:
             _tell_lease(row.value, row.lease)
 
 
-def _tell_ahead(value: dict[str, Any], plan: dict[str, Any], sinks: Sequence[SinkState]) -> None:
-    value["sinks"] = [asdict(sink) for sink in sinks]
+def _tell_ahead(value: Status, plan: Ahead, sinks: Sequence[SinkState]) -> None:
+    value["sinks"] = [sink.to_json() for sink in sinks]
     value["held"] = plan["held"]
     value["decided"] = plan["decided"]
     value["pending"] = plan["pending"]
@@ -148,7 +151,7 @@ def _tell_ahead(value: dict[str, Any], plan: dict[str, Any], sinks: Sequence[Sin
         }
 
 
-def _tell_lease(value: dict[str, Any], lease: LeaseState | None) -> None:
+def _tell_lease(value: Status, lease: LeaseState | None) -> None:
     if lease is None:
         return
     holder = lease.holder
@@ -161,7 +164,7 @@ def _tell_lease(value: dict[str, Any], lease: LeaseState | None) -> None:
         )
 
 
-def _to_error(name: str, error: Exception) -> dict[str, Any]:
+def _to_error(name: str, error: Exception) -> Error:
     if isinstance(error, TidegateError):
         return error.to_dict()
     unreadable = catalogue.STATUS_UNREADABLE(

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 from tidegate import storage
 from tidegate.driver.submit import SubmitPlan
 from tidegate.errors import TryAgainError
+from tidegate.outputs import RunReport
 from tidegate.project import Project
 from tidegate.reports.run_ids import new_run_id
 from tidegate.run.steps import run_pipeline
@@ -30,7 +30,7 @@ def stream_pipeline(
     *,
     every_seconds: float | None,
     submit: Callable[[SubmitPlan], int],
-    tell: Callable[[dict[str, Any]], None],
+    tell: Callable[[RunReport], None],
     complain: Callable[[TryAgainError], None],
 ) -> None:
     """Run the pipeline again and again, ``every_seconds`` from start to start (None: as fast as it can), until stopped.

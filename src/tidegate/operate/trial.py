@@ -11,11 +11,11 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from tidegate.errors import HeldError, TryAgainError
+from tidegate.outputs import Trial, TriedLook, TriedRecord
 from tidegate.pipeline import load_pipeline
 from tidegate.project import PROJECT_FILE, Project, load_project
 from tidegate.recovery.context import Submit
@@ -33,7 +33,7 @@ from tidegate.transform.load import check_transform
 _RUN_ID = "try"
 
 
-def try_pipeline(project: Project, name: str, *, rows: int, submit: Submit) -> dict[str, Any]:
+def try_pipeline(project: Project, name: str, *, rows: int, submit: Submit) -> Trial:
     """Run ``name`` on about ``rows`` of the newest records of each source, and say what would become of them.
 
     A file that cannot be cut at a line (parquet, a packed one) is read whole; static sources are read as they are.
@@ -43,7 +43,7 @@ def try_pipeline(project: Project, name: str, *, rows: int, submit: Submit) -> d
     spec = load_pipeline(project, name)
     check_transform(project, spec)
     with tempfile.TemporaryDirectory(prefix="tidegate-try-") as folder, _settings_of(project, Path(folder)):
-        looked: dict[str, dict[str, Any]] = {}
+        looked: dict[str, TriedLook] = {}
         copy = _copy(project, spec, Path(folder), rows, looked)
         held = None
         try:
@@ -62,16 +62,16 @@ def try_pipeline(project: Project, name: str, *, rows: int, submit: Submit) -> d
             ) from None
         report = load_report(copy.paths(name), _RUN_ID)
         assert report is not None, "a run that ends without an error leaves its report"
-        counts, quality = dict(report.rows), dict(report.quality)
+        tried = report.to_json()
         if held is not None:  # only so that its rows can be shown
             decide(copy, name, _RUN_ID, decision="release", reason="it is thrown away")
         _check_fits_table(project, copy, spec)
         return {
             "pipeline": name,
-            "sources": {source: {"rows": one.get("rows", 0)} for source, one in report.sources.items()},
+            "sources": {source: {"rows": one.get("rows", 0)} for source, one in tried["sources"].items()},
             "looked": looked,
-            "counts": counts,
-            "quality": quality,
+            "counts": tried["rows"],
+            "quality": tried["quality"],
             "held": held,
             "rows": _published(copy, name, rows),
             "set_aside": _set_aside(copy, name, rows),
@@ -97,7 +97,7 @@ def _settings_of(project: Project, folder: Path) -> Iterator[None]:
                 os.environ[key] = value
 
 
-def _copy(project: Project, spec: PipelineSpec, root: Path, rows: int, looked: dict[str, dict[str, Any]]) -> Project:
+def _copy(project: Project, spec: PipelineSpec, root: Path, rows: int, looked: dict[str, TriedLook]) -> Project:
     """The project's settings, and the one pipeline, whose sources are samples. ``looked`` is filled in with what each
     source of files has."""
     name = spec.name
@@ -121,10 +121,15 @@ def _copy(project: Project, spec: PipelineSpec, root: Path, rows: int, looked: d
     return load_project(root)
 
 
-def _sample(project: Project, spec: PipelineSpec, root: Path, rows: int, looked: dict[str, Any]) -> dict[str, Any]:
+def _sample(
+    project: Project, spec: PipelineSpec, root: Path, rows: int, looked: dict[str, TriedLook]
+) -> dict[str, dict[str, object]]:
     """The keys of each source by which it reads a sample; of files also what is there, in ``looked``."""
     statics = {name: one for name, one in spec.file_sources.items() if one.static}
-    keys = {name: {"path": os.path.join(os.path.abspath(project.root), one.path)} for name, one in statics.items()}
+    folder = os.path.abspath(project.root)
+    keys: dict[str, dict[str, object]] = {
+        name: {"path": os.path.join(folder, one.path)} for name, one in statics.items()
+    }
     paths = project.paths(spec.name)
     for name, source in open_sources(project, paths, read_spec(spec, paths.spool, {})).items():
         keys[name], found = source.sample(root, rows)
@@ -140,25 +145,33 @@ def _check_fits_table(project: Project, copy: Project, spec: PipelineSpec) -> No
         check_rows_fit(tried.schema_json, spec.table.partition_by, there)
 
 
-def _published(copy: Project, name: str, limit: int) -> list[dict[str, Any]]:
-    from tidegate.quarantine.read import to_json
+def _published(copy: Project, name: str, limit: int) -> list[dict[str, object]]:
+    from tidegate.quarantine.read import row_to_json
     from tidegate.sink.rows import read_file
 
     table = copy.paths(name).table
     state = read_table_state(table)
-    found: list[dict[str, Any]] = []
+    found: list[dict[str, object]] = []
     for version in range(0 if state is None else state.version + 1):
         delivery = delivered_rows(table, version)
         for file in delivery.files if delivery is not None else ():
             for batch in read_file(table, file, state.schema_json if state is not None else ""):
                 found += batch.to_pylist()
                 if len(found) >= limit:
-                    return [to_json(row) for row in found[:limit]]
-    return [to_json(row) for row in found]
+                    return [row_to_json(row) for row in found[:limit]]
+    return [row_to_json(row) for row in found]
 
 
-def _set_aside(copy: Project, name: str, limit: int) -> list[dict[str, Any]]:
+def _set_aside(copy: Project, name: str, limit: int) -> list[TriedRecord]:
     from tidegate.quarantine.read import show_quarantine
 
-    keys = ("reason", "detail", "source", "position", "raw")
-    return [{key: one[key] for key in keys} for one in show_quarantine(copy.paths(name).quarantine, None, limit)]
+    return [
+        {
+            "reason": one["reason"],
+            "detail": one["detail"],
+            "source": one["source"],
+            "position": one["position"],
+            "raw": one["raw"],
+        }
+        for one in show_quarantine(copy.paths(name).quarantine, None, limit)
+    ]

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
+from tidegate.outputs import Status, Trouble, TroubleKind
 from tidegate.reports.report import FINAL_OUTCOMES
 from tidegate.spec.cron import find_previous_ticks
 from tidegate.words import count_of
 
-KINDS = {
+KINDS: dict[TroubleKind, str] = {
     "held": "held",
     "failed": "failed",
     "refused": "would refuse",
@@ -25,40 +24,35 @@ _SHORTEST_INTERVAL = timedelta(minutes=1)
 """No schedule ticks more often; croniter is asked only behind it."""
 
 
-@dataclass(frozen=True)
-class Trouble:
-    """One thing that needs a person: what ``status --check`` exits with 1 for."""
+def find_trouble(row: Status, now: datetime | None = None) -> list[Trouble]:
+    """Everything in a row that needs a person, the worst first: what ``status --check`` exits with 1 for."""
+    found: list[Trouble] = []
 
-    kind: str
-    message: str
+    def tell(kind: TroubleKind, message: str) -> None:
+        found.append({"kind": kind, "message": message})
 
-
-def find_trouble(row: Mapping[str, Any], now: datetime | None = None) -> list[Trouble]:
-    """Everything in a row that needs a person, the worst first."""
-    found = []
     last = row["runs"][0] if row["runs"] else None
     if row["held"] is not None:
-        found.append(Trouble("held", f"run {row['held']['run_id']} is held"))
-    if last is not None and last["outcome"] == "failed":
-        found.append(Trouble("failed", f"its last run failed ({last['error']['code']})"))
+        tell("held", f"run {row['held']['run_id']} is held")
+    if last is not None and last["outcome"] == "failed" and last["error"] is not None:
+        tell("failed", f"its last run failed ({last['error']['code']})")
     for error in row["errors"]:
         first_line = str(error["message"]).partition("\n")[0]
-        kind = "unknown" if error == row["backlog_unknown"] else "refused"
-        told = "would refuse: " if kind == "refused" else ""
-        found.append(Trouble(kind, f"{told}{error['code']}: {first_line}"))
+        if error == row["backlog_unknown"]:
+            tell("unknown", f"{error['code']}: {first_line}")
+        else:
+            tell("refused", f"would refuse: {error['code']}: {first_line}")
     if (since := find_behind(row, now or datetime.now(UTC))) is not None:
-        found.append(Trouble("behind", f"behind its schedule {row['schedule']!r}: no successful run since {since}"))
-    found += [
-        Trouble("undone", f"the decision to {one['decision']} run {one['run_id']} was not carried out")
-        for one in row["decided"]
-    ]
+        tell("behind", f"behind its schedule {row['schedule']!r}: no successful run since {since}")
+    for one in row["decided"]:
+        tell("undone", f"the decision to {one['decision']} run {one['run_id']} was not carried out")
     if row["changed"]:
         files = count_of(len(row["changed"]), "changed file is", "changed files are")
-        found.append(Trouble("changed", f"{files} not acknowledged"))
-    return sorted(found, key=lambda one: list(KINDS).index(one.kind))
+        tell("changed", f"{files} not acknowledged")
+    return sorted(found, key=lambda one: list(KINDS).index(one["kind"]))
 
 
-def find_behind(row: Mapping[str, Any], now: datetime) -> str | None:
+def find_behind(row: Status, now: datetime) -> str | None:
     """Since when a pipeline with a schedule has had no successful run, when that is two intervals or more and
     something waits; None when it is on time, was never run, or has no schedule."""
     if row["schedule"] is None or not row["runs"] or not row["pending"]:
@@ -74,18 +68,18 @@ def find_behind(row: Mapping[str, Any], now: datetime) -> str | None:
     return since if success < before and now - success >= (newest - before) * 2 else None
 
 
-def needs_a_person(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def needs_a_person(rows: Sequence[Status]) -> list[str]:
     """What ``status --check`` answers with 1 for, a line each."""
     return [f"{row['pipeline']}: {one['message']}" for row in rows for one in row["trouble"]]
 
 
-def rank(row: Mapping[str, Any]) -> tuple[int, str]:
+def rank(row: Status) -> tuple[int, str]:
     """The key that sorts rows by trouble, the worst first, then by name."""
     kinds = [list(KINDS).index(one["kind"]) for one in row["trouble"]]
     return (min(kinds, default=len(KINDS)), row["pipeline"])
 
 
-def summarise(rows: Sequence[Mapping[str, Any]]) -> str:
+def summarise(rows: Sequence[Status]) -> str:
     """``22 pipelines: 2 held, 1 failed``: each counts once, for the worst that is wrong with it."""
     worst = [row["trouble"][0]["kind"] for row in rows if row["trouble"]]
     told = [f"{worst.count(kind)} {words}" for kind, words in KINDS.items() if kind in worst]

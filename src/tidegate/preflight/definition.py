@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tidegate import storage
+from tidegate import outputs, storage
 from tidegate.audit.suite import load_suite
 from tidegate.errors import TidegateError
+from tidegate.outputs import ChangeKind
 from tidegate.process.machine import now_text
 from tidegate.project import PipelinePaths, Project
 from tidegate.spec.ddl import DdlError, is_infer, parse_ddl
@@ -17,7 +18,7 @@ from tidegate.spec.models import PipelineSpec
 from tidegate.spec.secrets import sounds_secret
 from tidegate.staging.birth import digest_transform
 
-KINDS = ("column", "rule", "query", "setting")
+KINDS: tuple[ChangeKind, ...] = ("column", "rule", "query", "setting")
 """Kinds of what can be changed, in the order in which ``plan`` shows them."""
 
 
@@ -25,10 +26,14 @@ KINDS = ("column", "rule", "query", "setting")
 class Change:
     """``name`` was ``was`` and is ``now``; None where it was not there, or is no longer."""
 
-    kind: str
+    kind: ChangeKind
     name: str
     was: str | None
     now: str | None
+
+    def to_json(self) -> outputs.Change:
+        """As ``plan`` has it."""
+        return {"kind": self.kind, "name": self.name, "was": self.was, "now": self.now}
 
     def __str__(self) -> str:
         if self.kind == "query" and self.was and self.now:
@@ -72,7 +77,7 @@ def list_changes(project: Project, spec: PipelineSpec, paths: PipelinePaths) -> 
     return run_id, [change for kind in KINDS for change in _compare(kind, then.get(kind, {}), now[kind])]
 
 
-def _compare(kind: str, then: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Change]:
+def _compare(kind: ChangeKind, then: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Change]:
     for name in dict.fromkeys([*then, *now]):
         if then.get(name) != now.get(name):
             yield Change(kind, name, then.get(name), now.get(name))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from tidegate import storage
 from tidegate.errors import catalogue
+from tidegate.outputs import QuarantineCount, QuarantinedRecord
 from tidegate.quarantine.schema import TIME_COLUMN
 from tidegate.table.log.state import has_log, list_data_files
 
@@ -38,11 +39,11 @@ class QuarantineFilter:
     until: str | None = None
 
 
-def list_quarantine(table_path: Path, wanted: QuarantineFilter | None = None) -> list[dict[str, Any]]:
+def list_quarantine(table_path: Path, wanted: QuarantineFilter | None = None) -> list[QuarantineCount]:
     """Counts per run, source, reason and cause, newest first, and the most frequent cause first.
 
-    Each is {"run_id", "source", "reason", "detail", "records", "first_at", "last_at", "example"}: the cause is the
-    ``detail``, the example the raw text of one of its records. An empty list when nothing was ever quarantined.
+    The cause is the ``detail``, the example the raw text of one of its records. An empty list when nothing was ever
+    quarantined.
     """
     keys = ["run_id", "source", "reason", "detail"]
     counted = None
@@ -58,13 +59,25 @@ def list_quarantine(table_path: Path, wanted: QuarantineFilter | None = None) ->
     if counted is None:
         return []
     order = [(key, "descending") for key in ("last_at", "run_id", "reason", "records")]
-    rows = counted.take(pc.sort_indices(counted, sort_keys=order)).to_pylist()
+    rows: list[dict[str, Any]] = counted.take(pc.sort_indices(counted, sort_keys=order)).to_pylist()
     places = [(row.pop("file"), row.pop(_NUMBER)) for row in rows]
     examples: dict[tuple[str, int], str | None] = {}
     for file in dict.fromkeys(file for file, _ in places):
         for place, record in _take(file, places):
             examples[place] = record["raw"] if record["raw"] is None else str(record["raw"])[:_EXAMPLE_AT_MOST]
-    return [{**to_json(row), "example": examples[place]} for row, place in zip(rows, places, strict=True)]
+    return [
+        {
+            "run_id": row["run_id"],
+            "source": row["source"],
+            "reason": row["reason"],
+            "detail": row["detail"],
+            "records": row["records"],
+            "first_at": row["first_at"].isoformat(),
+            "last_at": row["last_at"].isoformat(),
+            "example": examples[place],
+        }
+        for row, place in zip(rows, places, strict=True)
+    ]
 
 
 def count_details(files: Sequence[Path]) -> list[tuple[tuple[str, str], int]]:
@@ -83,7 +96,9 @@ def count_details(files: Sequence[Path]) -> list[tuple[tuple[str, str], int]]:
     return sorted(counts, key=lambda one: (-one[1], one[0]))
 
 
-def show_quarantine(table_path: Path, wanted: QuarantineFilter | None = None, limit: int = 20) -> list[dict[str, Any]]:
+def show_quarantine(
+    table_path: Path, wanted: QuarantineFilter | None = None, limit: int = 20
+) -> list[QuarantinedRecord]:
     """The newest ``limit`` records as JSON values, with ``position`` as a JSON object; empty when there is no table.
 
     Holds that many records and a piece of the table at a time: the newest are found by their times, and these alone are
@@ -97,7 +112,20 @@ def show_quarantine(table_path: Path, wanted: QuarantineFilter | None = None, li
         newest = both.take(order[:limit])
     places = [] if newest is None else [(row["file"], row[_NUMBER]) for row in newest.to_pylist()]
     rows = {place: row for file in dict.fromkeys(file for file, _ in places) for place, row in _take(file, places)}
-    return [{**to_json(rows[place]), "position": _parse_position(rows[place]["position"])} for place in places]
+    return [_to_record(rows[place]) for place in places]
+
+
+def _to_record(row: Mapping[str, Any]) -> QuarantinedRecord:
+    return {
+        "pipeline": row["pipeline"],
+        "run_id": row["run_id"],
+        "source": row["source"],
+        "position": _parse_position(row["position"]),
+        "raw": row["raw"],
+        "reason": row["reason"],
+        "detail": row["detail"],
+        "quarantined_at": row["quarantined_at"].isoformat(),
+    }
 
 
 def _find(table_path: Path, wanted: QuarantineFilter | None) -> Iterator[tuple[Any, str]]:
@@ -159,7 +187,12 @@ def _parse_position(text: str | None) -> Any:
         return text
 
 
-def to_json(value: Any) -> Any:
+def row_to_json(row: Mapping[str, object]) -> dict[str, object]:
+    """A row as JSON can hold it, see :func:`to_json`."""
+    return {name: to_json(value) for name, value in row.items()}
+
+
+def to_json(value: object) -> object:
     """A value of a row as JSON can hold it: times in ISO form, decimals as text, bytes as text where they are UTF-8."""
     if isinstance(value, datetime | date):
         return value.isoformat()

@@ -5,13 +5,31 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple, TypedDict
 
+from tidegate.outputs import Ruling, VerdictName
 from tidegate.project import PipelinePaths
 from tidegate.staging.manifest import BatchManifest
 from tidegate.table.log.state import find_commit, read_commit_metadata
 
-_SUMMED = ("files_added", "files_removed", "rows_added", "rows_removed")
+
+class Figures(NamedTuple):
+    """What versions added to the table and removed from it."""
+
+    files_added: int = 0
+    files_removed: int = 0
+    rows_added: int = 0
+    rows_removed: int = 0
+
+
+class Merged(TypedDict):
+    """A commit's own figures, and by batch the staged rows that a later one replaced."""
+
+    files_added: int
+    files_removed: int
+    rows_added: int
+    rows_removed: int
+    superseded: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -27,10 +45,10 @@ class Commit:
     query_id: str
     after: int
     last: int
-    decision: dict[str, Any] | None = None
+    decision: Ruling | None = None
     """Who decided on the increment, when it was held: as the report carries it."""
-    verdict: str | None = None
-    merged: dict[str, Any] | None = None
+    verdict: VerdictName | None = None
+    merged: Merged | None = None
     """What the version replaced in the table, and which staged rows never came into it (update and complete mode)."""
 
     def holds(self, manifest: BatchManifest) -> bool:
@@ -60,18 +78,27 @@ class Increment:
         return max((commit.version for commit in self.commits), default=None)
 
     @property
-    def figures(self) -> dict[str, int]:
-        """Those of the report's ``table``; empty for commits that only add what the manifests name."""
-        found: dict[str, int] = {}
-        for commit in self.commits:
-            if commit.merged is not None:
-                found = {key: found.get(key, 0) + int(commit.merged[key]) for key in _SUMMED}
-        return found
+    def verdict(self) -> VerdictName | None:
+        """As the commit has it; None when the commit files are gone."""
+        return self.commits[0].verdict if self.commits else None
+
+    @property
+    def figures(self) -> Figures | None:
+        """Those of the report's ``table``; None for commits that only add what the manifests name."""
+        merged = [commit.merged for commit in self.commits if commit.merged is not None]
+        if not merged:
+            return None
+        return Figures(
+            sum(one["files_added"] for one in merged),
+            sum(one["files_removed"] for one in merged),
+            sum(one["rows_added"] for one in merged),
+            sum(one["rows_removed"] for one in merged),
+        )
 
     def superseded_of(self, manifest: BatchManifest) -> int:
         """Rows of this batch that a later one replaced, so that they never came into the table."""
         merged = [commit.merged for commit in self.commits if commit.query_id == manifest.query_id and commit.merged]
-        return sum(int(one["superseded"].get(str(manifest.batch_id), 0)) for one in merged)
+        return sum(one["superseded"].get(str(manifest.batch_id), 0) for one in merged)
 
 
 def find_increments(paths: PipelinePaths, settled: Sequence[BatchManifest], newest: dict[str, int]) -> list[Increment]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from tidegate.outputs import Ruling, TableFigures
 from tidegate.preflight.facts import Facts
 from tidegate.process.machine import now_text
 from tidegate.project import PipelinePaths
-from tidegate.recovery.commits import Increment, find_increments
+from tidegate.recovery.commits import Figures, Increment, find_increments
 from tidegate.reports.report import (
     FINAL_OUTCOMES,
     RunReport,
@@ -17,6 +17,7 @@ from tidegate.reports.report import (
     load_report,
     new_report,
     save_report,
+    unjudged,
 )
 from tidegate.reports.verdicts import StoredVerdict, are_settled, list_verdicts, load_decision
 from tidegate.staging.manifest import BatchManifest
@@ -72,24 +73,22 @@ def _finish(
         report.outcome = outcome
         report.error = None
         report.ended_at = now_text()
-        report.quality = own.quality if own is not None else _quality(increment)
+        report.quality = own.quality if own is not None else unjudged(increment.verdict)
         report.decision = decision or (report.decision if report.mode == "reread" else None)
         report.published_by = None if whole else increment.run_id
         published = outcome == "published"
         report.rows["superseded"] = sum(increment.superseded_of(manifest) for manifest in mine)
         report.rows["published"] = report.rows["staged"] - report.rows["superseded"] if published else 0
         report.table = table_figures(paths, mine, increment, published=published, whole=whole)
-        if whole and increment.figures:
-            report.rows["published"] = increment.figures["rows_added"]
+        if whole and increment.figures is not None:
+            report.rows["published"] = increment.figures.rows_added
         check_balance(report.rows, published=published)
         save_report(paths, report)
         ended.append(report)
     return ended
 
 
-def _ask_commit(
-    paths: PipelinePaths, increment: Increment, own: StoredVerdict | None
-) -> tuple[str, dict[str, Any] | None]:
+def _ask_commit(paths: PipelinePaths, increment: Increment, own: StoredVerdict | None) -> tuple[str, Ruling | None]:
     """(outcome, decision) as the commit has them; from the decision's file only where the commit's own is gone."""
     if increment.outcome is not None:
         return increment.outcome, increment.commits[0].decision
@@ -99,25 +98,23 @@ def _ask_commit(
     return "discarded" if decision.decision == "discard" else "published", decision.to_report()
 
 
-def _quality(increment: Increment) -> dict[str, Any]:
-    verdict = increment.commits[0].verdict if increment.commits else None
-    return {"suite": None, "verdict": verdict, "results": []}
-
-
 def table_figures(
     paths: PipelinePaths, manifests: Sequence[BatchManifest], increment: Increment, *, published: bool, whole: bool
-) -> dict[str, Any]:
+) -> TableFigures:
     """The report's ``table``: the version that holds these batches, and what they added to it.
 
     ``whole``: the batches are the whole increment. What a commit took out of the table is in that report alone.
     """
     rows = sum(manifest.staged - increment.superseded_of(manifest) for manifest in manifests)
+    figures = increment.figures if whole else None
+    if figures is None:
+        files = sum(len(manifest.files) for manifest in manifests)
+        figures = Figures(files, 0, rows, 0) if published else Figures(0, 0, 0, 0)
     return {
         "path": str(paths.table),
         "version": increment.version,
-        "files_added": sum(len(manifest.files) for manifest in manifests) if published else 0,
-        "files_removed": 0,
-        "rows_added": rows if published else 0,
-        "rows_removed": 0,
-        **(increment.figures if whole else {}),
+        "files_added": figures.files_added,
+        "files_removed": figures.files_removed,
+        "rows_added": figures.rows_added,
+        "rows_removed": figures.rows_removed,
     }

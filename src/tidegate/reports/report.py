@@ -6,11 +6,12 @@ import contextlib
 import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, cast
 
-from tidegate import storage
+from tidegate import outputs, storage
 from tidegate.errors import TidegateError, catalogue
 from tidegate.lease import Holder
+from tidegate.outputs import AcceptedLoss, Error, OpenState, Quality, RowKey, Ruling, Sink, TableFigures, VerdictName
 from tidegate.process.machine import now_text
 from tidegate.project import PipelinePaths
 from tidegate.staging.manifest import UNKNOWN_NAMES_AT_MOST, BatchManifest
@@ -22,7 +23,7 @@ KEPT_REPORTS = 1000
 _PRUNED_AT_ONCE = 100
 _TIMED_RUNS = ("manual__2", "scheduled__2")
 """How run ids of ours and of Airflow begin that go on with the time of the run, in UTC."""
-ROW_KEYS = (
+ROW_KEYS: tuple[RowKey, ...] = (
     "read",
     "malformed",
     "entered",
@@ -34,6 +35,11 @@ ROW_KEYS = (
     "superseded",
     "duplicates",
 )
+
+
+def unjudged(verdict: VerdictName | None = None) -> Quality:
+    """The ``quality`` of an increment whose results are not there: not yet, or no longer."""
+    return {"suite": None, "verdict": verdict, "results": []}
 
 
 @dataclass
@@ -51,23 +57,28 @@ class RunReport:
     batches: int = 0
     watermark: str | None = None
     rows: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ROW_KEYS, 0))
-    quality: dict[str, Any] = field(default_factory=lambda: {"suite": None, "verdict": None, "results": []})
-    table: dict[str, Any] = field(default_factory=dict)
-    state: dict[str, Any] = field(default_factory=dict)
+    quality: Quality = field(default_factory=unjudged)
+    table: TableFigures = field(default_factory=lambda: TableFigures())
+    state: OpenState = field(default_factory=lambda: OpenState())
     """What a query with state has open after the run: rows, memory, windows, event times."""
-    sinks: list[dict[str, Any]] = field(default_factory=list)
-    error: dict[str, Any] | None = None
+    sinks: list[Sink] = field(default_factory=list)
+    error: Error | None = None
     adopted_runs: list[str] = field(default_factory=list)
     """Runs that staged batches and died; this run checks and publishes them."""
     published_by: str | None = None
     """Another run that published what this one staged."""
-    accepted_loss: dict[str, Any] | None = None
-    decision: dict[str, Any] | None = None
+    accepted_loss: AcceptedLoss | None = None
+    decision: Ruling | None = None
     notes: list[str] = field(default_factory=list)
 
-    def to_dict(self) -> dict[str, Any]:
-        """The report as JSON values, keys in the order of docs/reference/report.md."""
-        return asdict(self)
+    def to_json(self) -> outputs.RunReport:
+        """The report as it is printed and stored, keys in the order of docs/reference/report.md."""
+        return cast(outputs.RunReport, asdict(self))
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> RunReport:
+        """A stored report. Raises TypeError for one of another version."""
+        return RunReport(**value)
 
 
 def new_report(pipeline: str, run_id: str) -> RunReport:
@@ -91,12 +102,12 @@ def load_report(paths: PipelinePaths, run_id: str) -> RunReport | None:
     """The report of a run, or None."""
     value = storage.read_json(paths.report(run_id))
     with storage.unreadable_is_named(paths.report(run_id)):
-        return RunReport(**value) if value is not None else None
+        return RunReport.from_json(value) if value is not None else None
 
 
 def save_report(paths: PipelinePaths, report: RunReport) -> None:
     """Store the report, whole."""
-    storage.replace(paths.report(report.run_id), storage.dump_json(report.to_dict()))
+    storage.replace(paths.report(report.run_id), storage.dump_json(report.to_json()))
 
 
 def list_reports(paths: PipelinePaths, limit: int = 10) -> list[RunReport]:
@@ -120,7 +131,7 @@ def read_newest(paths: PipelinePaths, limit: int, *, by_name: bool = False) -> t
         try:
             value = storage.read_json(path)
             if value is not None:
-                found.append(RunReport(**value))
+                found.append(RunReport.from_json(value))
         except (OSError, ValueError, TypeError):
             unreadable.append(str(path))
     return sorted(found, key=lambda report: report.started_at, reverse=True)[:limit], unreadable
@@ -176,7 +187,7 @@ def join_named(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, A
 
 def count_rows(manifests: Sequence[BatchManifest]) -> dict[str, int]:
     """The report's ``rows`` of these batches; ``published`` and ``superseded``, which no manifest knows, are 0."""
-    rows = dict.fromkeys(ROW_KEYS, 0)
+    rows: dict[str, int] = dict.fromkeys(ROW_KEYS, 0)
     for key in set(ROW_KEYS) - {"published", "superseded"}:
         rows[key] = sum(getattr(manifest, key) for manifest in manifests)
     return rows

@@ -13,10 +13,11 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from typing import Literal, TypeVar, get_args
 
-from tidegate import storage
+from tidegate import outputs, storage
 from tidegate.errors import HeldError, TryAgainError, catalogue
+from tidegate.outputs import Quality
 from tidegate.project import PipelinePaths
 from tidegate.staging.manifest import BatchKey, BatchManifest, batch_keys, keys_from_json
 
@@ -29,7 +30,7 @@ class StoredVerdict:
 
     run_id: str
     batches: list[BatchKey]
-    quality: dict[str, Any]
+    quality: Quality
     failed_critical: list[str] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
     at: str = ""
@@ -85,9 +86,9 @@ class Decision:
             verdict.folds,
         )
 
-    def to_report(self) -> dict[str, str]:
+    def to_report(self) -> outputs.Ruling:
         """As the run report and the table's commit carry it."""
-        return {key: getattr(self, key) for key in ("decision", "who", "reason", "at")}
+        return {"decision": self.decision, "who": self.who, "reason": self.reason, "at": self.at}
 
 
 _Kind = TypeVar("_Kind", StoredVerdict, Decision)

@@ -14,6 +14,7 @@ from typing import Any
 
 from tidegate import storage
 from tidegate.errors import TidegateError, catalogue
+from tidegate.outputs import AcceptedLoss
 from tidegate.preflight.facts import Facts, gather_facts
 from tidegate.preflight.pending import Pending
 from tidegate.preflight.pinned import settings_at_birth
@@ -92,16 +93,20 @@ def _keeps_checkpoint(facts: Facts) -> bool:
     return facts.birth is not None and facts.birth.keeps_state and facts.checkpoint.last_commit is not None
 
 
-def _record(context: RunContext, facts: Facts, losses: Mapping[str, Loss], reason: str) -> dict[str, Any]:
+def _record(context: RunContext, facts: Facts, losses: Mapping[str, Loss], reason: str) -> AcceptedLoss:
     """The loss as it goes on record: every lost range, and the batch that is planned again because of it."""
-    record: dict[str, Any] = {"run_id": context.report.run_id, "at": now_text(), "reason": reason.strip()}
-    record["sources"] = {name: loss.to_dict() for name, loss in losses.items()}
+    record: AcceptedLoss = {
+        "run_id": context.report.run_id,
+        "at": now_text(),
+        "reason": reason.strip(),
+        "sources": {name: loss.to_dict() for name, loss in losses.items()},
+    }
     if facts.in_flight is not None:
         record["planned_anew"] = {"query_id": facts.query_id, "batch_id": facts.in_flight}
     return record
 
 
-def _append_line(paths: PipelinePaths, record: Mapping[str, Any]) -> bytes:
+def _append_line(paths: PipelinePaths, record: AcceptedLoss) -> bytes:
     """Put the loss on record; what was on record before."""
     before = storage.read(paths.losses) if storage.exists(paths.losses) else b""
     storage.replace(paths.losses, before + json.dumps(record, ensure_ascii=False).encode("utf-8", "replace") + b"\n")

@@ -23,6 +23,7 @@ from tidegate.driver.jvm import PINNED
 from tidegate.errors import DisagreementError, TidegateError, TryAgainError, catalogue
 from tidegate.gate.decisions import carry_out
 from tidegate.lease import Lease, acquire
+from tidegate.outputs import Repair
 from tidegate.pipeline import load_pipeline
 from tidegate.preflight.agreement import check_agreement, check_table
 from tidegate.preflight.facts import Facts, gather_facts
@@ -88,7 +89,7 @@ class _Plan:
         return [one for one in found if one.batch_id > self.settled.get(one.query_id, -1)]
 
 
-def repair_pipeline(project: Project, name: str, *, dry_run: bool, rebuild: bool = False) -> dict[str, Any]:
+def repair_pipeline(project: Project, name: str, *, dry_run: bool, rebuild: bool = False) -> Repair:
     """What disagrees, the choices, and what repair did (``dry_run``: would do).
 
     What a run that was stopped had begun is finished first; where that is all, the next run goes on. ``rebuild`` sets
@@ -129,12 +130,19 @@ def _finish_begun(project: Project, spec: PipelineSpec, paths: PipelinePaths, le
 
 def _look(
     project: Project, spec: PipelineSpec, paths: PipelinePaths, rebuild: bool, *, dry_run: bool
-) -> tuple[dict[str, Any], _Plan | None]:
+) -> tuple[Repair, _Plan | None]:
     """What the command says, and what is to be done, if anything."""
     facts = gather_facts(paths, spec)
     found = find_disagreement(paths, facts, spec.name)
-    value: dict[str, Any] = {"pipeline": spec.name, "dry_run": dry_run, "found": "nothing disagrees"}
-    value |= {"code": None, "choices": [], "actions": [], "unreadable_again": []}
+    value: Repair = {
+        "pipeline": spec.name,
+        "dry_run": dry_run,
+        "found": "nothing disagrees",
+        "code": None,
+        "choices": [],
+        "actions": [],
+        "unreadable_again": [],
+    }
     if found is None and (pending_intents(paths) or facts.owed or facts.in_flight is not None):
         value["choices"] = [f"run again: `tidegate run {spec.name}` goes on with what was begun"]
     if rebuild:

@@ -12,10 +12,10 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from tidegate.errors import TidegateError, catalogue
 from tidegate.gate.decisions import find_held
+from tidegate.outputs import Reread, RereadSource
 from tidegate.pipeline import load_pipeline
 from tidegate.preflight.agreement import check_agreement, check_table
 from tidegate.preflight.facts import Facts, gather_facts
@@ -145,7 +145,7 @@ def _tell(context: RunContext, decision: Decision, lost: list[str]) -> None:
     save_report(paths, report)
 
 
-def look_at_reread(project: Project, name: str, run_id: str) -> dict[str, Any]:
+def look_at_reread(project: Project, name: str, run_id: str) -> Reread:
     """``tidegate reread --dry-run``: what would be read again, and what stands in the way. Nothing is decided.
 
     Raises UsageError NOT_HELD or DECIDED_ALREADY, and DisagreementError for a torn table log.
@@ -172,13 +172,13 @@ def look_at_reread(project: Project, name: str, run_id: str) -> dict[str, Any]:
     }
 
 
-def _describe_sources(paths: PipelinePaths, spec: PipelineSpec, facts: Facts) -> dict[str, Any]:
+def _describe_sources(paths: PipelinePaths, spec: PipelineSpec, facts: Facts) -> dict[str, RereadSource]:
     """What was read of each source, and the files that a new query would read: those that wait for a batch too."""
     files: dict[str, list[str]] = {}
     if spec.file_streams:
         for row in list_files_to_read_again(paths, spec):
             files.setdefault(row.source, []).append(shown_path(row.path))
-    told: dict[str, Any] = {}
+    told: dict[str, RereadSource] = {}
     for name, source in spec.streams.items():
         taken = [manifest.sources[name] for manifest in facts.owed if name in manifest.sources]
         told[name] = {"rows": sum(one.rows for one in taken)}

@@ -7,7 +7,7 @@ not tried again. Sinks without a JVM are fed here, those that need Spark by one 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 
 from tidegate import storage
@@ -15,6 +15,7 @@ from tidegate.driver.master import check_master, explain_end
 from tidegate.driver.order import DeliveryOrder, write_delivery_order
 from tidegate.driver.submit import SubmitPlan, driver_died, plan_submit
 from tidegate.errors import TidegateError, TryAgainError, catalogue
+from tidegate.outputs import Sink
 from tidegate.project import PipelinePaths
 from tidegate.recovery.context import RunContext
 from tidegate.sink.fault import SinkFault
@@ -35,6 +36,16 @@ class SinkState:
     version: int | None
     behind: int | None
     error: str | None
+
+    def to_json(self) -> Sink:
+        """As reports and ``status`` have it."""
+        return {
+            "type": self.type,
+            "name": self.name,
+            "version": self.version,
+            "behind": self.behind,
+            "error": self.error,
+        }
 
 
 def feed_sinks(context: RunContext, submit: Callable[[SubmitPlan], int]) -> None:
@@ -129,7 +140,7 @@ def _run_driver(
 def report_sinks(context: RunContext) -> None:
     """Put how far each sink is into the run's report."""
     states = describe_sinks(context.paths, context.spec, context.sink_faults)
-    context.report.sinks = [asdict(state) for state in states]
+    context.report.sinks = [state.to_json() for state in states]
 
 
 def describe_sinks(

@@ -10,9 +10,8 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
-from typing import Any
 
-from tidegate import storage
+from tidegate import outputs, storage
 from tidegate.errors import HeldError, TidegateError, TryAgainError, catalogue
 from tidegate.extras import explain_missing
 from tidegate.gate.decisions import carry_out, check_decided, find_decidable, record
@@ -60,7 +59,7 @@ def run_pipeline(
     submit: Submit,
     accept_loss: str | None = None,
     listeners: Listeners | None = None,
-) -> dict[str, Any]:
+) -> outputs.RunReport:
     """``tidegate run``: all steps under one lease. Returns the report; raises TidegateError.
 
     ``listeners`` are the connections that a caller keeps from run to run.
@@ -75,12 +74,12 @@ def run_pipeline(
         if context.report.outcome is None:
             _publish(context)
         _deliver(context, submit)
-        return context.report.to_dict()
+        return context.report.to_json()
 
 
 def ingest_run(
     project: Project, name: str, run_id: str, *, submit: Submit, accept_loss: str | None = None
-) -> dict[str, Any]:
+) -> outputs.RunReport:
     """The ingest step: what is new goes into staging. ``outcome`` is ``nothing_new`` when no later step is needed."""
     check_reason(accept_loss)
     with _open_run(project, name, run_id, "ingest", next_step=True) as context:
@@ -88,10 +87,10 @@ def ingest_run(
             _ingest(context, submit, accept_loss)
         if context.report.outcome in FINAL_OUTCOMES:
             _deliver(context, submit)
-        return context.report.to_dict()
+        return context.report.to_json()
 
 
-def audit_run(project: Project, name: str, run_id: str) -> dict[str, Any]:
+def audit_run(project: Project, name: str, run_id: str) -> outputs.RunReport:
     """The audit step: quarantine is published, Great Expectations judges.
 
     Raises HeldError when a critical rule fails.
@@ -99,18 +98,18 @@ def audit_run(project: Project, name: str, run_id: str) -> dict[str, Any]:
     with _open_run(project, name, run_id, "audit", next_step=True) as context:
         if context.report.outcome not in FINAL_OUTCOMES:
             _audit(context)
-        return context.report.to_dict()
+        return context.report.to_json()
 
 
-def publish_run(project: Project, name: str, run_id: str) -> dict[str, Any]:
+def publish_run(project: Project, name: str, run_id: str) -> outputs.RunReport:
     """The publish step: one version of the table. Raises what the audit would, when the audit did not pass."""
     with _open_run(project, name, run_id, "publish") as context:
         if context.report.outcome not in FINAL_OUTCOMES:
             _publish(context)
-        return context.report.to_dict()
+        return context.report.to_json()
 
 
-def deliver_run(project: Project, name: str, run_id: str, *, submit: Submit) -> dict[str, Any]:
+def deliver_run(project: Project, name: str, run_id: str, *, submit: Submit) -> outputs.RunReport:
     """The deliver step: every sink gets what it is owed, whichever run published it. Raises TryAgainError SINK_FAILED.
 
     The report of a run that is not over stays as it is; a run id that is new gets a report that says ``nothing_new``.
@@ -121,7 +120,7 @@ def deliver_run(project: Project, name: str, run_id: str, *, submit: Submit) -> 
         if is_new:
             context.report.outcome, context.report.ended_at = "nothing_new", now_text()
         _deliver(context, submit)
-        return context.report.to_dict()
+        return context.report.to_json()
 
 
 @contextlib.contextmanager
@@ -354,7 +353,7 @@ def _need_reason(reason: str) -> None:
 
 def decide(
     project: Project, name: str, run_id: str, *, decision: Ruling, reason: str, submit: Submit | None = None
-) -> dict[str, Any]:
+) -> outputs.RunReport:
     """``release`` or ``discard`` a held increment: recorded with who and why, then carried out at once.
 
     Without ``submit`` further sinks are fed by the next run. Deciding the same again changes nothing.
@@ -374,10 +373,10 @@ def decide(
             _tell_published(context, began)
         if submit is not None:
             _deliver(context, submit)
-        return context.report.to_dict()
+        return context.report.to_json()
 
 
-def reread_run(project: Project, name: str, run_id: str, *, reason: str, submit: Submit) -> dict[str, Any]:
+def reread_run(project: Project, name: str, run_id: str, *, reason: str, submit: Submit) -> outputs.RunReport:
     """``tidegate reread``: a held increment is dropped, read again from the source, judged and published by the run
     that it was held under, with schema, suite and transform as they are now. Returns its report.
 
@@ -387,7 +386,7 @@ def reread_run(project: Project, name: str, run_id: str, *, reason: str, submit:
     _need_reason(reason)
     with _open_run(project, name, run_id, "reread", note_failure=False) as context:
         facts = recover_run(context)
-        decided = (context.report.decision or {}).get("decision")
+        decided = context.report.decision["decision"] if context.report.decision is not None else None
         has_begun = decided == "reread" and load_verdict(context.paths, run_id) is None
         if not has_begun:
             record_reread(context, find_decidable(context, facts), reason)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tidegate.errors import SourceLostError
+from tidegate.outputs import TriedLook
 from tidegate.project import PipelinePaths, Project
 from tidegate.staging.checkpoint import CheckpointState
 
@@ -171,7 +172,7 @@ class Source(ABC):
         """Where it starts when the table's log ends at ``ends``; ``before`` is the start that led there."""
         return {}
 
-    def sample(self, folder: Path, rows: int) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    def sample(self, folder: Path, rows: int) -> tuple[dict[str, object], TriedLook | None]:
         """For ``try``: the keys of a spec that reads about ``rows`` of its newest records, perhaps copied into
-        ``folder``, and what was found there: {"path", "files", "settling", "skipped"}; None where it has no files."""
+        ``folder``, and what was found there; None where it has no files."""
         return {}, None

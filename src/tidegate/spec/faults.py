@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tidegate import outputs
 from tidegate.errors import UsageError
 from tidegate.spec.secrets import sounds_secret
 from tidegate.words import count_of
@@ -38,7 +39,7 @@ class Fault:
         subject = f"{self.key}: " if self.key else ""
         return f"{self.where}: {subject}{self.message}\n    fix: {self.fix}"
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> outputs.Fault:
         """The fault as ``--json`` carries it."""
         return {
             "code": self.code,
@@ -69,7 +70,7 @@ class SpecError(UsageError):
             fix=fix,
         )
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> outputs.Error:
         """The error with its faults one by one."""
         return {**super().to_dict(), "faults": [fault.to_dict() for fault in self.faults]}
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Literal
 
-from tidegate import storage
+from tidegate import outputs, storage
 from tidegate.project import PipelinePaths
 from tidegate.staging.manifest import BatchManifest
 
@@ -109,7 +109,7 @@ def text_of_ms(moment: int | None) -> str | None:
     return None if not moment else datetime.fromtimestamp(moment / 1000, UTC).isoformat(timespec="milliseconds")
 
 
-def describe_open_state(note: OpenState) -> dict[str, Any]:
+def describe_open_state(note: OpenState) -> outputs.OpenState:
     """The note as reports and ``status`` show it."""
     return {
         "rows": note.rows,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from tidegate.audit.engine import RuleResult, choose_engine, judge_nothing, read_column_types
@@ -101,11 +99,6 @@ def test_a_missing_result_is_a_defect() -> None:
         decide_verdict(suite, [], SetAside(1), QualitySpec())
     with pytest.raises(DefectError):
         decide_verdict(None, [RuleResult("r", NOT_NULL, "info", True)], SetAside(1), QualitySpec())
-
-
-def test_a_verdict_survives_its_file() -> None:
-    decided = _decide(("critical", False, False, 3), ("warning", True, True, 0), quarantined=50, share=0.1)
-    assert Verdict.from_dict(json.loads(json.dumps(decided.to_dict()))) == decided
 
 
 def test_large_increments_go_to_spark() -> None:

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from tests.held import GOOD, NAME, Held, commands
 from tests.outputs import check_output
 from tests.unit.settled_projects import make_project, make_settled, write_spec
+from tidegate import outputs as printed_types
 from tidegate.cli import outputs
 from tidegate.cli.main import app
 from tidegate.errors import TidegateError
@@ -39,7 +40,7 @@ def test_the_schemas_are_current_and_sound() -> None:
     assert outputs.list_stale() == [] and outputs.main(["--check"]) == 0, "python -m tidegate.cli.outputs"
     for schema in outputs.build_schemas().values():
         jsonschema.Draft202012Validator.check_schema(schema)
-    assert set(outputs.RunReport.__annotations__) == {field.name for field in dataclasses.fields(RunReport)}
+    assert set(printed_types.RunReport.__annotations__) == {field.name for field in dataclasses.fields(RunReport)}
 
 
 def test_every_command_with_json_has_a_schema() -> None:
@@ -57,8 +58,8 @@ def _leaves(name: str, command: Any) -> Iterator[tuple[str, Any]]:
 
 
 def test_kinds_are_those_of_the_code() -> None:
-    assert get_args(get_type_hints(outputs.Trouble)["kind"]) == tuple(KINDS)
-    assert get_args(get_type_hints(outputs.Change)["kind"]) == definition.KINDS
+    assert get_args(get_type_hints(printed_types.Trouble)["kind"]) == tuple(KINDS)
+    assert get_args(get_type_hints(printed_types.Change)["kind"]) == definition.KINDS
 
 
 def test_what_is_not_in_a_schema_does_not_fit(tmp_path: Path) -> None:

@@ -62,12 +62,12 @@ def test_counts_agree_with_their_nouns(capsys: pytest.CaptureFixture[str]) -> No
     report.outcome, report.sources = "published", {"s": {"rows": 1, "files": 1, "bytes": 1}}
     report.table = {"path": "t", "version": 1, "rows_added": 1, "files_added": 1}
     report.quality = {"verdict": "failed", "results": [_result(1), _result(None)]}
-    show_report(report.to_dict())
+    show_report(report.to_json())
     shown = capsys.readouterr().out
     assert "  source s: 1 row, 1 file, 1 byte\n" in shown and "version 1  +1 row in 1 file\n" in shown
     assert "  quality: failed, 2 rules\n" in shown and "(kind): 1 row\n" in shown
     report.quality["results"].pop()
-    show_report(report.to_dict())
+    show_report(report.to_json())
     assert "  quality: failed, 1 rule\n" in capsys.readouterr().out
     event = {"event": "progress", "batch": 0, "files": 1, "rows": 2}
     assert describe_event(event) == "progress: batch 0 | 1 file | 2 rows"

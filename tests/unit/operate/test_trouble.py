@@ -21,7 +21,7 @@ NOW = datetime(2026, 3, 2, 12, 5, tzinfo=UTC)
 def make_row(name: str = "flow", **values: Any) -> dict[str, Any]:
     row: dict[str, Any] = {"pipeline": name, "schedule": None, "pending": True, "held": None, "errors": []}
     row |= {"backlog_unknown": None, "decided": [], "changed": [], "runs": [], **values}
-    return {**row, "trouble": [vars(one) for one in find_trouble(row, NOW)]}
+    return {**row, "trouble": find_trouble(row, NOW)}
 
 
 def run_at(started: str, ended: str | None, outcome: str | None = "published") -> dict[str, Any]:

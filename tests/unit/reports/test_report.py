@@ -124,7 +124,7 @@ def test_what_does_not_balance_fails(change: dict[str, int], published: bool, sa
 
 
 def test_the_contract_keys_come_first_and_rows_are_all_there(tmp_path: Path) -> None:
-    value = new_report("orders", "r1").to_dict()
+    value = new_report("orders", "r1").to_json()
     assert [key for key in value if key in CONTRACT_KEYS] == CONTRACT_KEYS
     assert list(value["rows"]) == list(ROW_KEYS)
     json.dumps(value)

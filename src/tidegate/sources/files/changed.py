@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from tidegate.errors import SourceLostError, catalogue
+from tidegate.outputs import ChangedFile
 from tidegate.project import PipelinePaths
 from tidegate.sources.files.ledger import Ledger, shown_path
 from tidegate.sources.files.scan import FilesScan
@@ -15,9 +15,9 @@ from tidegate.words import count_of
 _NAMED_AT_MOST = 5
 
 
-def list_changed(ledger: Ledger, scans: Mapping[str, FilesScan]) -> list[dict[str, Any]]:
+def list_changed(ledger: Ledger, scans: Mapping[str, FilesScan]) -> list[ChangedFile]:
     """Every change that is not acknowledged: {"source", "path", "size", "mtime_ns", "how", "unread_bytes"}."""
-    found: dict[tuple[str, str], dict[str, Any]] = {}
+    found: dict[tuple[str, str], ChangedFile] = {}
     for row in ledger.noted_rows():
         if row.source in scans and row.noted is not None:
             size, mtime_ns = row.noted
@@ -36,14 +36,18 @@ def list_changed(ledger: Ledger, scans: Mapping[str, FilesScan]) -> list[dict[st
     return [found[key] for key in sorted(found)]
 
 
-def _change(
-    source: str, path: str, size: int, mtime_ns: int, how: str | None, unread_bytes: int | None
-) -> dict[str, Any]:
-    change = {"source": source, "path": shown_path(path), "size": size, "mtime_ns": mtime_ns}
-    return {**change, "how": how or "changed", "unread_bytes": size if unread_bytes is None else unread_bytes}
+def _change(source: str, path: str, size: int, mtime_ns: int, how: str | None, unread_bytes: int | None) -> ChangedFile:
+    return {
+        "source": source,
+        "path": shown_path(path),
+        "size": size,
+        "mtime_ns": mtime_ns,
+        "how": how or "changed",
+        "unread_bytes": size if unread_bytes is None else unread_bytes,
+    }
 
 
-def describe_changed(changed: Sequence[Mapping[str, Any]]) -> str:
+def describe_changed(changed: Sequence[ChangedFile]) -> str:
     """The first of the changes, each with what was not read, and how many more there are."""
     listed = "; ".join(
         f"{one['path']} {one['how']} ({count_of(one['unread_bytes'], 'byte')} not read)"
@@ -53,9 +57,7 @@ def describe_changed(changed: Sequence[Mapping[str, Any]]) -> str:
     return f"{listed}{more}"
 
 
-def changed_error(
-    spec: PipelineSpec, paths: PipelinePaths, changed: Sequence[Mapping[str, Any]]
-) -> SourceLostError | None:
+def changed_error(spec: PipelineSpec, paths: PipelinePaths, changed: Sequence[ChangedFile]) -> SourceLostError | None:
     """What a run ends with when a source says ``on_change: fail`` and one of its files has changed."""
     fail = [one for one in changed if getattr(spec.sources[one["source"]], "on_change", "") == "fail"]
     if not fail:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from tidegate.errors import SourceLostError, UsageError, catalogue
 from tidegate.hive_names import NULL_NAME, unescape_name
+from tidegate.outputs import LeftAlone
 from tidegate.project import PipelinePaths, Project
 from tidegate.sources.files.content import NotTaken, ends_in_line_break, is_line_format, mark_of, opened, reopen
 from tidegate.sources.files.ledger import (
@@ -81,8 +82,8 @@ class FilesScan:
     """
 
     new: tuple[FileEntry, ...]
-    settling: tuple[dict[str, Any], ...]
-    skipped: tuple[dict[str, str], ...]
+    settling: tuple[LeftAlone, ...]
+    skipped: tuple[LeftAlone, ...]
     changed: tuple[dict[str, Any], ...]
     vanished: tuple[str, ...]
     partition_columns: tuple[str, ...]
@@ -186,8 +187,8 @@ class _Look:
         self.spec, self.roots, self.now = spec, roots, now
         self.wait = OPEN_LINE_SECONDS if spec.settle is None else spec.settle
         self.fresh: list[FileEntry] = []
-        self.settling: list[dict[str, Any]] = []
-        self.skipped: list[dict[str, str]] = []
+        self.settling: list[LeftAlone] = []
+        self.skipped: list[LeftAlone] = []
         self.changed: list[dict[str, Any]] = []
         self.same: list[tuple[str, int, int]] = []
         self.earlier: list[NewFile] = []
@@ -446,7 +447,7 @@ def _vanished(
 
 def _place_in_partitions(
     pinned: tuple[str, ...] | None, spec: FilesSource, listing: Listing, entries: Sequence[FileEntry]
-) -> tuple[list[FileEntry], tuple[str, ...], list[dict[str, str]]]:
+) -> tuple[list[FileEntry], tuple[str, ...], list[LeftAlone]]:
     """The entries with their partition values. All files of a source must agree on which columns stand in folders,
     since Spark reads the others from inside the files."""
     columns, kinds = _schema_columns(spec), _column_types(spec) or {}
@@ -458,7 +459,7 @@ def _place_in_partitions(
     if pinned is None:
         pinned = max((tuple(partition) for partition in by_folder.values()), key=len, default=())
     placed: list[FileEntry] = []
-    misplaced: list[dict[str, str]] = []
+    misplaced: list[LeftAlone] = []
     for entry in entries:
         partition = by_folder[os.path.dirname(entry.abs_path)]
         if set(partition) != set(pinned):

@@ -11,6 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from tidegate.outputs import TriedLook
 from tidegate.project import PipelinePaths, Project
 from tidegate.sources.files.ledger import Ledger, open_ledger
 from tidegate.sources.files.scan import FilesScan, scan_files, source_roots
@@ -75,14 +76,18 @@ class FilesStream(Source):
         taken = files_between(checkpoint, self.name, after, until)
         return {"links": [link_of(path, self.paths.intake(self.name)) for path in taken]}
 
-    def sample(self, folder: Path, rows: int) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    def sample(self, folder: Path, rows: int) -> tuple[dict[str, object], TriedLook | None]:
         """A folder with the newest files, up to ``rows`` lines of those that have lines, and what the source has."""
         never_run = replace(self.paths, state=folder / "nothing")
         with open_ledger(never_run, read_only=True) as ledger:
             every = self.spec.model_copy(update={"start": "all"})
             scan = FilesStream(self.project, never_run, self.name, every, ledger).scan()
-        found: dict[str, Any] = {"path": self.spec.path, "files": len(scan.new), "settling": list(scan.settling)}
-        found["skipped"] = list(scan.skipped)
+        found: TriedLook = {
+            "path": self.spec.path,
+            "files": len(scan.new),
+            "settling": list(scan.settling),
+            "skipped": list(scan.skipped),
+        }
         copies = folder / "sample" / self.name
         copies.mkdir(parents=True)
         top = source_roots(self.project, self.spec)[0]

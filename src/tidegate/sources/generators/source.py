@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from tidegate import storage
+from tidegate.outputs import TriedLook
 from tidegate.project import PipelinePaths, Project
 from tidegate.sources.files.ledger import Ledger
 from tidegate.sources.files.scan import EMPTY_SCAN, FilesScan
@@ -61,6 +61,6 @@ class ReceivedStream(FilesStream):
         """Remove the files whose rows are published."""
         remove_spooled(self.paths, self.name, links, self.ledger)
 
-    def sample(self, folder: Path, rows: int) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    def sample(self, folder: Path, rows: int) -> tuple[dict[str, object], TriedLook | None]:
         """What it sends while it is tried: nothing is kept of it."""
         return {}, None

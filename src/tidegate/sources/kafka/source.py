@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.errors import SourceLostError
+from tidegate.outputs import TriedLook
 from tidegate.project import PipelinePaths, Project
 from tidegate.sources.kafka.brokers import Brokers, Offsets, OpenBrokers
 from tidegate.sources.kafka.loss import KafkaLoss, birth_after_loss, find_loss
@@ -194,7 +195,7 @@ class KafkaStream(Source):
         birth = KafkaBirth({}, {}) if before is None else KafkaBirth.from_dict(before)
         return replace(birth, offsets=offsets_from_json(ends)).to_dict()
 
-    def sample(self, folder: Path, rows: int) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    def sample(self, folder: Path, rows: int) -> tuple[dict[str, object], TriedLook | None]:
         """Offsets about ``rows`` records before the end, divided among the partitions."""
         begin, end = (
             resolve_birth(self._kafka, self.spec.model_copy(update={"starting_offsets": where})).offsets

@@ -1,0 +1,481 @@
+"""What is printed with ``--json`` and kept in run reports, as types: whoever makes a row makes one of these.
+
+:mod:`tidegate.cli.outputs` makes the JSON Schemas from them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NotRequired, final
+
+from typing_extensions import TypedDict
+
+
+class Fault(TypedDict):
+    """One thing wrong in one file."""
+
+    code: str
+    file: str
+    line: int | None
+    key: str
+    message: str
+    fix: str
+
+
+class Error(TypedDict):
+    """What went, or would go, wrong."""
+
+    code: str
+    message: str
+    where: str | None
+    next_run: str | None
+    fix: str | None
+    exit_code: int
+    faults: NotRequired[list[Fault]]
+
+
+class Failed(TypedDict):
+    """What stands in place of every other output when a command fails before it has one."""
+
+    error: Error
+
+
+RowKey = Literal[
+    "read",
+    "malformed",
+    "entered",
+    "late",
+    "transformed",
+    "rejected",
+    "staged",
+    "published",
+    "superseded",
+    "duplicates",
+]
+
+
+class Rows(TypedDict):
+    """Counts of an increment."""
+
+    read: int
+    malformed: int
+    entered: int
+    late: int
+    transformed: int
+    rejected: int
+    staged: int
+    published: int
+    superseded: int
+    duplicates: int
+
+
+class RuleResult(TypedDict):
+    """What one rule of the suite came to."""
+
+    rule: str
+    type: str
+    severity: str
+    success: bool
+    unexpected_count: int | None
+    observed_value: object
+
+
+VerdictName = Literal["passed", "warned", "failed", "unchecked"]
+
+
+class Quality(TypedDict):
+    """The gate's verdict."""
+
+    suite: str | None
+    verdict: VerdictName | None
+    results: list[RuleResult]
+    warnings: NotRequired[list[str]]
+
+
+class Sink(TypedDict):
+    """How far a further sink was fed."""
+
+    type: str
+    name: str
+    version: int | None
+    behind: int | None
+    error: str | None
+
+
+class Ruling(TypedDict):
+    """What a person decided."""
+
+    decision: str
+    who: str
+    reason: str
+    at: str
+
+
+class TableFigures(TypedDict, total=False):
+    """The version that holds a run's rows, and what it added and removed; {} for a run that published nothing."""
+
+    path: str
+    version: int | None
+    files_added: int
+    files_removed: int
+    rows_added: int
+    rows_removed: int
+
+
+class OpenState(TypedDict, total=False):
+    """What a query with state has open; {} for one without state. A window is [start, end]."""
+
+    rows: int
+    memory_bytes: int
+    open_windows: list[list[str | None]]
+    event_times: dict[str, str | None]
+
+
+class PlannedAnew(TypedDict):
+    """A batch that is planned again behind a loss."""
+
+    query_id: str | None
+    batch_id: int
+
+
+class AcceptedLoss(TypedDict):
+    """A loss that a person accepted: ``sources`` has what each source lost."""
+
+    run_id: str
+    at: str
+    reason: str
+    sources: dict[str, dict[str, object]]
+    planned_anew: NotRequired[PlannedAnew]
+
+
+class RunReport(TypedDict):
+    """One run."""
+
+    pipeline: str
+    run_id: str
+    mode: str
+    outcome: Literal["published", "nothing_new", "held", "discarded", "failed"] | None
+    started_at: str
+    ended_at: str | None
+    duration_seconds: dict[str, float]
+    sources: dict[str, dict[str, Any]]
+    batches: int
+    watermark: str | None
+    rows: Rows
+    quality: Quality
+    table: TableFigures
+    state: OpenState
+    sinks: list[Sink]
+    error: Error | None
+    adopted_runs: list[str]
+    published_by: str | None
+    accepted_loss: AcceptedLoss | None
+    decision: Ruling | None
+    notes: list[str]
+
+
+class Held(TypedDict):
+    """An increment that waits for a decision."""
+
+    run_id: str
+    reasons: list[str]
+
+
+class Decided(Ruling):
+    """A decision that was recorded and not carried out."""
+
+    run_id: str
+
+
+ChangeKind = Literal["column", "rule", "query", "setting"]
+
+
+class Change(TypedDict):
+    """Something that was changed since the pipeline last read; null where it was not there, or is no longer."""
+
+    kind: ChangeKind
+    name: str
+    was: str | None
+    now: str | None
+
+
+class ChangedFile(TypedDict):
+    """A file that changed after it was read; ``unread_bytes`` of it are not read."""
+
+    source: str
+    path: str
+    size: int
+    mtime_ns: int
+    how: str
+    unread_bytes: int
+
+
+class LeaseRow(TypedDict):
+    """Who writes the pipeline, or wrote it last; null for what a damaged record does not say."""
+
+    token: int
+    run_id: str | None
+    command: str | None
+    host: str | None
+    pid: int | None
+    acquired_at: str | None
+    state: Literal["held", "parked", "released", "expired", "dead"]
+    last_heartbeat_at: str
+    expires_in_seconds: float
+
+
+class Ahead(TypedDict):
+    """What the next run would do."""
+
+    pipeline: str
+    summary: str
+    has_new: bool
+    pending: bool
+    sources: dict[str, dict[str, Any]]
+    sources_unknown: Error | None
+    errors: list[Error]
+    changed: list[ChangedFile]
+    held: Held | None
+    decided: list[Decided]
+    owed_batches: int
+    in_flight_batch: int | None
+    notes: list[str]
+
+
+class Plan(Ahead):
+    """What the next run would do, and what was changed since the last one that read something."""
+
+    changes_since: str | None
+    changes: list[Change]
+
+
+@final
+class FilesBacklog(TypedDict):
+    """Files that wait."""
+
+    files: int
+    bytes: int
+
+
+@final
+class KafkaBacklog(TypedDict):
+    """Offsets that wait."""
+
+    offsets: int
+
+
+class Table(TypedDict):
+    """Where a table is, and its newest version."""
+
+    path: str
+    version: int
+
+
+TroubleKind = Literal["held", "failed", "refused", "unknown", "behind", "undone", "changed"]
+
+
+class Trouble(TypedDict):
+    """One thing that needs a person."""
+
+    kind: TroubleKind
+    message: str
+
+
+class Status(TypedDict):
+    """One pipeline."""
+
+    pipeline: str
+    schedule: str | None
+    table: Table | None
+    pending: bool
+    backlog: dict[str, FilesBacklog | KafkaBacklog] | None
+    backlog_unknown: Error | None
+    held: Held | None
+    errors: list[Error]
+    trouble: list[Trouble]
+    decided: list[Decided]
+    changed: list[ChangedFile]
+    notes: list[str]
+    lease: LeaseRow | None
+    watermark: str | None
+    state: OpenState | None
+    runs: list[RunReport]
+    sinks: list[Sink]
+
+
+class CatalogEntry(TypedDict):
+    """A pipeline of the project."""
+
+    pipeline: str
+    schedule: str | None
+    sources: dict[str, str]
+    description: str | None
+    error: Error | None
+
+
+LogStep = Literal["ingest", "deliver"]
+
+
+class KeptLog(TypedDict):
+    """A driver's log."""
+
+    step: LogStep
+    path: str
+    text: str
+
+
+class Logs(TypedDict):
+    """What is kept of a run's output."""
+
+    pipeline: str
+    run_id: str
+    outcome: str | None
+    error: Error | None
+    report: str
+    progress: list[dict[str, object]]
+    logs: list[KeptLog]
+
+
+class StateRow(TypedDict):
+    """What is kept for one key."""
+
+    key: object
+    value: object
+    partition: int | None
+
+
+class Store(TypedDict):
+    """Some rows of what an operator keeps, and how many there are."""
+
+    operator: str
+    store: str
+    count: int
+    rows: list[StateRow]
+
+
+class State(TypedDict):
+    """What a query keeps between runs, as of a batch."""
+
+    pipeline: str
+    batch: int
+    operators: list[Store]
+
+
+class Finding(TypedDict):
+    """One thing that ``doctor`` looked at."""
+
+    check: str
+    ok: bool
+    found: str
+    fix: str | None
+
+
+class Repair(TypedDict):
+    """What disagrees, the choices, and what was or would be done."""
+
+    pipeline: str
+    dry_run: bool
+    found: str
+    code: str | None
+    choices: list[str]
+    actions: list[str]
+    unreadable_again: list[str]
+
+
+class RereadSource(TypedDict):
+    """What of a source would be read again; files or offsets ({topic: {partition: [from, until]}})."""
+
+    rows: int
+    files: NotRequired[list[str]]
+    offsets: NotRequired[dict[str, dict[str, list[int]]]]
+
+
+class Reread(TypedDict):
+    """What ``reread`` would read again; ``decided`` is an open decision, ``hindrance`` what is in the way."""
+
+    pipeline: str
+    run_id: str
+    held: list[str]
+    rows: int
+    sources: dict[str, RereadSource]
+    decided: Ruling | None
+    hindrance: Error | None
+
+
+class Acknowledged(TypedDict):
+    """The changed files that were acknowledged."""
+
+    pipeline: str
+    acknowledged: list[ChangedFile]
+    left: int
+
+
+class TriedSource(TypedDict):
+    """What was read of a source."""
+
+    rows: int
+
+
+class TriedRecord(TypedDict):
+    """A record that would be quarantined."""
+
+    reason: str
+    detail: str | None
+    source: str | None
+    position: object
+    raw: str | None
+
+
+class LeftAlone(TypedDict):
+    """A file that is not read, and why."""
+
+    path: str
+    why: str
+    age_seconds: NotRequired[float]
+
+
+class TriedLook(TypedDict):
+    """What a source of files has: ``path`` as the spec says it, and how many files there are to read."""
+
+    path: str
+    files: int
+    settling: list[LeftAlone]
+    skipped: list[LeftAlone]
+
+
+class Trial(TypedDict):
+    """What would become of some records; ``held`` says why the gate would hold them, or null."""
+
+    pipeline: str
+    sources: dict[str, TriedSource]
+    looked: dict[str, TriedLook]
+    counts: Rows
+    quality: Quality
+    held: str | None
+    rows: list[dict[str, object]]
+    set_aside: list[TriedRecord]
+
+
+class QuarantineCount(TypedDict):
+    """Quarantined records, by run, source, reason and cause, with one of them."""
+
+    run_id: str | None
+    source: str | None
+    reason: str
+    detail: str | None
+    records: int
+    first_at: str
+    last_at: str
+    example: str | None
+
+
+class QuarantinedRecord(TypedDict):
+    """One quarantined record."""
+
+    pipeline: str
+    run_id: str
+    source: str | None
+    position: object
+    raw: str | None
+    reason: str
+    detail: str | None
+    quarantined_at: str
