@@ -143,6 +143,7 @@ class _Bench:
         from pyspark.sql.types import StructType
 
         schema = StructType.fromDDL(self.ddl[source])
+        assert isinstance(schema, StructType)
         names = {one.name.lower(): one.name for one in schema}
         for row in rows:
             if foreign := [key for key in row if key.lower() not in names]:

@@ -9,15 +9,17 @@ tests/spark/test_carry.py pins the operators to the Spark version.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
+from tidegate.catalyst.jvm import jvm_of
 from tidegate.catalyst.plans import analysed_plan, children_of, frame_of, items, kind_of
 
 if TYPE_CHECKING:
+    from py4j.java_gateway import JavaObject
     from pyspark.sql import DataFrame, SparkSession
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+_Replaced: TypeAlias = "tuple[JavaObject, JavaObject]"
+"""A plan, and what stands for it with the column."""
 
 _PASSES_ROWS = {
     "Filter",
@@ -39,7 +41,7 @@ def carry_column(frame: DataFrame, name: str) -> DataFrame:
     return frame if carried is None else frame_of(carried[0], frame.sparkSession)
 
 
-def put_back(session: SparkSession, node: Any, name: str) -> tuple[Any, Any] | None:
+def put_back(session: SparkSession, node: JavaObject, name: str) -> _Replaced | None:
     """The plan of ``node`` with the column ``name`` in its output, and the column as the plan refers to it; or None.
 
     By its name: Spark gives the columns of a frame that is used twice other identities at its second place.
@@ -48,7 +50,7 @@ def put_back(session: SparkSession, node: Any, name: str) -> tuple[Any, Any] | N
     if attribute is not None:
         return node, attribute
     kind, below = kind_of(node), children_of(node)
-    jvm: Any = session._jvm
+    jvm = jvm_of(session)
     if kind == "Join":
         return _put_back_into_join(session, node, below, name)
     if kind == "Union":
@@ -70,22 +72,24 @@ def put_back(session: SparkSession, node: Any, name: str) -> tuple[Any, Any] | N
     return node.withNewChildren(jvm.PythonUtils.toSeq([child])), attribute
 
 
-def _put_back_into_join(session: SparkSession, node: Any, below: list[Any], name: str) -> tuple[Any, Any] | None:
+def _put_back_into_join(
+    session: SparkSession, node: JavaObject, below: list[JavaObject], name: str
+) -> _Replaced | None:
     """A join of a stream with a table: each row of the stream keeps where it came from."""
     if all(child.isStreaming() for child in below):
         return None
     sides = [put_back(session, child, name) if child.isStreaming() else (child, None) for child in below]
     if None in sides:
         return None
-    jvm: Any = session._jvm
+    jvm = jvm_of(session)
     plan = node.withNewChildren(jvm.PythonUtils.toSeq([side[0] for side in sides if side is not None]))
     attribute = _find(plan, name)
     return None if attribute is None else (plan, attribute)
 
 
-def _put_back_into_union(session: SparkSession, below: list[Any], name: str) -> tuple[Any, Any] | None:
+def _put_back_into_union(session: SparkSession, below: list[JavaObject], name: str) -> _Replaced | None:
     """A union names its columns as its first side does, by place: the column comes last in each."""
-    jvm: Any = session._jvm
+    jvm = jvm_of(session)
     plans = jvm.org.apache.spark.sql.catalyst.plans.logical
     sides, first = [], None
     for child in below:
@@ -98,7 +102,7 @@ def _put_back_into_union(session: SparkSession, below: list[Any], name: str) -> 
     return plans.Union(jvm.PythonUtils.toSeq(sides), False, False), first
 
 
-def _find(node: Any, name: str) -> Any | None:
+def _find(node: JavaObject, name: str) -> JavaObject | None:
     """The hidden column is a struct: another one of its name is the transform's own, made and dropped on the way."""
     named = [attribute for attribute in items(node.output()) if attribute.name() == name]
     return next((attribute for attribute in named if attribute.dataType().typeName() == "struct"), None)

@@ -15,6 +15,7 @@ from tidegate.catalyst.operations import is_stateful
 from tidegate.catalyst.plans import analysed_plan, children_of, is_metric, items, kind_of, walk
 
 if TYPE_CHECKING:
+    from py4j.java_gateway import JavaObject
     from pyspark.sql import DataFrame, SparkSession
 
 _ATTRIBUTE = re.compile(r"([^\s,()\[\]]+)#(\d+)L?(?:-T\d+ms)?")
@@ -47,8 +48,8 @@ def _whole_texts(session: SparkSession) -> Iterator[None]:
         session.conf.set(_FIELDS_IN_A_TEXT, str(before))
 
 
-def _describe(node: Any, definitions: dict[str, str]) -> dict[str, Any]:
-    def text(expression: Any) -> str:
+def _describe(node: JavaObject, definitions: dict[str, str]) -> dict[str, Any]:
+    def text(expression: JavaObject) -> str:
         return _resolve(str(expression.toString()), definitions)
 
     kind = kind_of(node)
@@ -70,7 +71,7 @@ def _describe(node: Any, definitions: dict[str, str]) -> dict[str, Any]:
     return value
 
 
-def _collect(node: Any, definitions: dict[str, str]) -> None:
+def _collect(node: JavaObject, definitions: dict[str, str]) -> None:
     """What each column below an operator is made of, down to the sources."""
     if is_metric(node, "source:") or is_metric(node, "static:"):
         source = str(node.name()).partition(":")[2]
@@ -87,7 +88,7 @@ def _collect(node: Any, definitions: dict[str, str]) -> None:
         _collect(child, definitions)
 
 
-def _define(node: Any, kind: str) -> Iterator[tuple[Any, str]]:
+def _define(node: JavaObject, kind: str) -> Iterator[tuple[JavaObject, str]]:
     """(column, what it is made of) for the columns that an operator makes."""
     if kind in ("Project", "Aggregate"):
         for expression in items(node.projectList() if kind == "Project" else node.aggregateExpressions()):
@@ -102,7 +103,7 @@ def _define(node: Any, kind: str) -> Iterator[tuple[Any, str]]:
             yield attribute, " | ".join(dict.fromkeys(made))
 
 
-def _collect_union(node: Any, definitions: dict[str, str]) -> None:
+def _collect_union(node: JavaObject, definitions: dict[str, str]) -> None:
     """The columns of a union go by the identities of its first side; what they are made of is all sides."""
     sides = children_of(node)
     for side in sides:
@@ -112,7 +113,7 @@ def _collect_union(node: Any, definitions: dict[str, str]) -> None:
         definitions[_id(column)] = " | ".join(dict.fromkeys(texts))
 
 
-def _id(expression: Any) -> str:
+def _id(expression: JavaObject) -> str:
     return str(expression.exprId().id())
 
 

@@ -13,11 +13,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
 from tidegate.catalyst.carry import PROVENANCE, put_back
+from tidegate.catalyst.jvm import jvm_of
 from tidegate.catalyst.operations import is_stateful
 from tidegate.catalyst.plans import (
     analysed_plan,
@@ -30,6 +31,7 @@ from tidegate.catalyst.plans import (
 )
 
 if TYPE_CHECKING:
+    from py4j.java_gateway import JavaObject
     from pyspark.sql import DataFrame, SparkSession
 
 _ROW_MARK = "\x00"
@@ -92,11 +94,11 @@ def find_late(out: DataFrame, batch: Mapping[str, DataFrame], source: str, late_
 class _Place:
     """The lowest operator with state above a source, and the plan below it from which the source's rows come."""
 
-    operator: Any
-    below: Any
+    operator: JavaObject
+    below: JavaObject
 
 
-def _operator_on(path: list[Any]) -> _Place | None:
+def _operator_on(path: list[JavaObject]) -> _Place | None:
     stateful = [number for number, node in enumerate(path) if is_stateful(node)]
     return _Place(path[stateful[-1]], path[stateful[-1] + 1]) if stateful else None
 
@@ -143,9 +145,9 @@ def _with_row_marks(frame: DataFrame) -> DataFrame:
     return frame.withColumn(PROVENANCE, F.col(PROVENANCE).withField("position", marked))
 
 
-def _under_the_names_of(attributes: list[Any], frame: DataFrame, session: SparkSession) -> Any:
+def _under_the_names_of(attributes: list[JavaObject], frame: DataFrame, session: SparkSession) -> JavaObject:
     """The plan of ``frame`` whose columns go by the identities of ``attributes``, in order."""
-    jvm: Any = session._jvm
+    jvm = jvm_of(session)
     plan = analysed_plan(frame)
     expressions = jvm.org.apache.spark.sql.catalyst.expressions
     empty = jvm.PythonUtils.toSeq([])

@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
+from tidegate.catalyst.jvm import jvm_of
 from tidegate.catalyst.plans import (
     analysed_plan,
     children_of,
@@ -26,6 +27,7 @@ from tidegate.driver.spark_text import first_lines
 from tidegate.errors import UsageError, catalogue
 
 if TYPE_CHECKING:
+    from py4j.java_gateway import JavaObject
     from pyspark.sql import DataFrame
 
 OutputMode = Literal["append", "update", "complete"]
@@ -110,7 +112,7 @@ def keeps_state(frame: DataFrame) -> bool:
     return any(is_stateful(node) for node in walk(analysed_plan(frame)))
 
 
-def is_stateful(node: Any) -> bool:
+def is_stateful(node: JavaObject) -> bool:
     """Whether a node of a plan keeps state over batches."""
     kind = kind_of(node)
     if kind == "Join":
@@ -180,7 +182,7 @@ def _find_fault(frame: DataFrame, mode: OutputMode) -> tuple[str, str, str] | No
                 "Spark cannot tell which of them the watermark is for, and fails on the first batch",
                 "keep one of them; copy the other under a new name with an expression: (t2 + INTERVAL 0 SECONDS) AS t2",
             )
-    jvm: Any = frame.sparkSession._jvm
+    jvm = jvm_of(frame.sparkSession)
     spark_mode = getattr(jvm.org.apache.spark.sql.streaming.OutputMode, mode.capitalize())()
     checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
     try:
@@ -193,16 +195,16 @@ def _find_fault(frame: DataFrame, mode: OutputMode) -> tuple[str, str, str] | No
     return None
 
 
-def _is_ours(node: Any) -> bool:
+def _is_ours(node: JavaObject) -> bool:
     return any(is_metric(node, f"{kind}:") for kind in ("source", "static", "time", "entered", "open"))
 
 
-def _is_session_alone(aggregate: Any) -> bool:
+def _is_session_alone(aggregate: JavaObject) -> bool:
     columns = [column for key in items(aggregate.groupingExpressions()) for column in items(key.references().toSeq())]
     return len(columns) == 1 and columns[0].metadata().contains("spark.sessionWindow")
 
 
-def _two_event_times(node: Any) -> list[str]:
+def _two_event_times(node: JavaObject) -> list[str]:
     """The names of the event-time columns of one input of a stateful operator, when there is more than one."""
     if not is_stateful(node):
         return []

@@ -7,43 +7,46 @@ is used to the Spark version.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
 
+from tidegate.catalyst.jvm import jvm_of
+
 if TYPE_CHECKING:
+    from py4j.java_gateway import JavaObject
     from pyspark.sql import DataFrame, SparkSession
 
 _WATERMARK_KEY = "spark.watermarkDelayMs"
 
 
-def analysed_plan(frame: DataFrame) -> Any:
+def analysed_plan(frame: DataFrame) -> JavaObject:
     """The analysed logical plan of a frame."""
     return frame._jdf.queryExecution().analyzed()
 
 
-def frame_of(plan: Any, session: SparkSession) -> DataFrame:
+def frame_of(plan: JavaObject, session: SparkSession) -> DataFrame:
     """A frame of a logical plan."""
-    jvm: Any = session._jvm
+    jvm = jvm_of(session)
     return ClassicFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan), session)
 
 
-def kind_of(node: Any) -> str:
+def kind_of(node: JavaObject) -> str:
     """The class name of a plan's node: ``Project``, ``Aggregate``, ``Join``..."""
     return str(node.getClass().getSimpleName())
 
 
-def items(seq: Any) -> list[Any]:
+def items(seq: JavaObject) -> list[JavaObject]:
     """A Scala Seq as a list."""
     return [seq.apply(index) for index in range(seq.size())]
 
 
-def children_of(node: Any) -> list[Any]:
+def children_of(node: JavaObject) -> list[JavaObject]:
     """The nodes below a node."""
     return items(node.children())
 
 
-def walk(node: Any) -> Iterator[Any]:
+def walk(node: JavaObject) -> Iterator[JavaObject]:
     """The nodes of the user's part of a plan, top down: what lies below our own metrics of a source is left out."""
     if is_metric(node, "source:") or is_metric(node, "static:"):
         return
@@ -52,19 +55,19 @@ def walk(node: Any) -> Iterator[Any]:
         yield from walk(child)
 
 
-def is_metric(node: Any, prefix: str) -> bool:
+def is_metric(node: JavaObject, prefix: str) -> bool:
     """Whether a node is one of our own ``observe``, by the start of its name."""
     return kind_of(node) == "CollectMetrics" and str(node.name()).startswith(prefix)
 
 
-def paths_to(node: Any, metric: str) -> list[list[Any]]:
+def paths_to(node: JavaObject, metric: str) -> list[list[JavaObject]]:
     """The nodes from ``node`` down to each place of the ``observe`` named ``metric``."""
     if is_metric(node, metric) and str(node.name()) == metric:
         return [[node]]
     return [[node, *below] for child in children_of(node) for below in paths_to(child, metric)]
 
 
-def nodes_of(node: Any, metric: str) -> list[Any]:
+def nodes_of(node: JavaObject, metric: str) -> list[JavaObject]:
     """The places in a plan where the ``observe`` named ``metric`` stands."""
     return [path[-1] for path in paths_to(node, metric)]
 
@@ -75,7 +78,7 @@ def inline_ctes(frame: DataFrame) -> DataFrame:
     plan, session = analysed_plan(frame), frame.sparkSession
     if not any(kind_of(node) == "WithCTE" for node in walk(plan)):
         return frame
-    jvm: Any = session._jvm
+    jvm = jvm_of(session)
     return frame_of(jvm.org.apache.spark.sql.catalyst.optimizer.InlineCTE(True, False).apply(plan), session)
 
 
@@ -90,7 +93,7 @@ def read_once(frame: DataFrame, metric: str) -> DataFrame:
     uses = nodes_of(top, metric)
     if len(uses) < 2:
         return frame
-    jvm: Any = session._jvm
+    jvm = jvm_of(session)
     plans, nothing = jvm.org.apache.spark.sql.catalyst.plans.logical, jvm.scala.Option.empty()
     definition = plans.CTERelationDef(uses[0], plans.CTERelationDef.newId(), nothing, False, nothing)
     references = [
@@ -101,12 +104,12 @@ def read_once(frame: DataFrame, metric: str) -> DataFrame:
     return frame_of(plan, session)
 
 
-def event_time_attributes(node: Any) -> list[Any]:
+def event_time_attributes(node: JavaObject) -> list[JavaObject]:
     """The output columns of a node that Spark holds for event times under a watermark."""
     return [attribute for attribute in items(node.output()) if attribute.metadata().contains(_WATERMARK_KEY)]
 
 
-def stateful_event_times(operator: Any, child: Any) -> list[Any]:
+def stateful_event_times(operator: JavaObject, child: JavaObject) -> list[JavaObject]:
     """The event-time columns of ``child`` by which the stateful ``operator`` above it closes what it keeps."""
     found = event_time_attributes(child)
     if kind_of(operator) != "Aggregate":
@@ -116,7 +119,7 @@ def stateful_event_times(operator: Any, child: Any) -> list[Any]:
     return [attribute for attribute in found if attribute.exprId().toString() in grouped]
 
 
-def rebuild(node: Any, replacements: list[tuple[Any, Any]], session: SparkSession) -> Any:
+def rebuild(node: JavaObject, replacements: list[tuple[JavaObject, JavaObject]], session: SparkSession) -> JavaObject:
     """The plan with each node of ``replacements`` (old, new) exchanged."""
     for old, new in replacements:
         if node.equals(old):
@@ -124,5 +127,5 @@ def rebuild(node: Any, replacements: list[tuple[Any, Any]], session: SparkSessio
     below = children_of(node)
     if not below:
         return node
-    jvm: Any = session._jvm
+    jvm = jvm_of(session)
     return node.withNewChildren(jvm.PythonUtils.toSeq([rebuild(child, replacements, session) for child in below]))

@@ -13,6 +13,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from tidegate.catalyst.jvm import jvm_of
+
 
 def read_observed_metrics(query: Any) -> dict[str, dict[str, Any]]:
     """{name of the observation: its values} of the batch that ``query`` is running, as plain values.
@@ -31,14 +33,14 @@ def read_observed_metrics(query: Any) -> dict[str, dict[str, Any]]:
 
 def infer_json_columns(spark: SparkSession, texts: DataFrame, options: Mapping[str, str]) -> StructType:
     """What Spark's own inference finds in a frame of one column of JSON texts; pyspark offers it for files alone."""
-    strings = getattr(texts._jdf, "as")(spark._jvm.org.apache.spark.sql.Encoders.STRING())
+    strings = getattr(texts._jdf, "as")(jvm_of(spark).org.apache.spark.sql.Encoders.STRING())
     reader: Any = spark.read.options(**options)
     return StructType.fromJson(json.loads(reader._jreader.json(strings).schema().json()))
 
 
 def read_number_symbols(spark: SparkSession, locale: str) -> tuple[str, str]:
     """(decimal separator, grouping separator) of a locale such as ``de-DE``, as the driver's Java has them."""
-    java = spark._jvm.java
+    java = jvm_of(spark).java
     symbols = java.text.DecimalFormatSymbols(java.util.Locale.forLanguageTag(locale))
     return str(symbols.getDecimalSeparator()), str(symbols.getGroupingSeparator())
 
@@ -47,7 +49,7 @@ class ExecutorView:
     """The session's Spark application as its driver sees it: whether it runs, on which executors, with which conf."""
 
     def __init__(self, spark: SparkSession) -> None:
-        self._context: Any = spark.sparkContext._jsc.sc()
+        self._context = spark.sparkContext._jsc.sc()
 
     @property
     def is_local(self) -> bool:

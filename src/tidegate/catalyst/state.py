@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark import SparkContext
 from pyspark.sql import functions as F
 
+from tidegate.catalyst.jvm import jvm_of
 from tidegate.catalyst.operations import is_stateful
 from tidegate.catalyst.plans import (
     analysed_plan,
@@ -29,6 +30,7 @@ from tidegate.spec.ddl import quote_column
 from tidegate.staging.manifest import OperatorProgress
 
 if TYPE_CHECKING:
+    from py4j.java_gateway import JavaObject
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -111,7 +113,7 @@ def find_missing_state(checkpoint: Path, stores: Iterable[StateStores]) -> list[
     return missing
 
 
-def _walk(node: Any) -> Iterator[Any]:
+def _walk(node: JavaObject) -> Iterator[JavaObject]:
     yield node
     for child in children_of(node):
         yield from _walk(child)
@@ -161,7 +163,7 @@ def set_state_conf(spark: SparkSession, out: DataFrame, watermark_policy: str) -
     # run would read a longer chain of changes than the last.
     spark.conf.set("spark.sql.streaming.stateStore.unloadOnCommit", "true")
     # "The state for version 7 doesn't exist in loadedMaps", once a partition and batch: that is how it is meant here.
-    jvm: Any = spark._jvm
+    jvm = jvm_of(spark)
     log4j = jvm.org.apache.logging.log4j
     log4j.core.config.Configurator.setLevel("org.apache.spark.sql.execution.streaming.state", log4j.Level.ERROR)
     if any(kind_of(node).startswith("TransformWithState") for node in walk(analysed_plan(out))):

@@ -16,7 +16,7 @@ KafkaRecord = tuple[str | None, str | bytes | None]
 def create_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
     """Create ``topic`` unless it is there. Raises TryAgainError when no broker answers."""
     from confluent_kafka import KafkaError, KafkaException
-    from confluent_kafka.admin import AdminClient, NewTopic
+    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # which re-exports it
 
     admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
     try:

@@ -220,7 +220,7 @@ def _limited(spark: SparkSession, seconds: float) -> Iterator[None]:
         timer.cancel()
         for logger, was in zip(loggers, before, strict=True):
             logger.disabled = was
-        context.setLocalProperty("spark.jobGroup.id", None)
+        context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]  # None removes it
 
 
 def _failing(low: int, high: int, fails: Callable[[int, int], bool], *, seen: bool = False) -> Iterator[int]:

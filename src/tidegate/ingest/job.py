@@ -41,7 +41,7 @@ from tidegate.words import count_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 
 _READ_AGAIN_AT_MOST = 3
@@ -300,7 +300,7 @@ def _wait(spark: SparkSession, query: StreamingQuery, progress: ProgressLog) -> 
     """Wait for the query's end; keep its progress events and tell how far the running batch's tasks are."""
     tracker = spark.sparkContext.statusTracker()
     said = None
-    while not query.awaitTermination(_POLL_SECONDS):
+    while not query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]  # a fraction of a second is taken
         progress.note_progress(query)
         stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
         done = sum(stage.numCompletedTasks for stage in stages if stage)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate.staging.manifest import BatchManifest
 
 if TYPE_CHECKING:
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 
 @dataclass

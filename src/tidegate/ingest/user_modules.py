@@ -29,7 +29,7 @@ def send_modules(spark: SparkSession, transform: Path) -> None:
         return
     # Named by content: Spark refuses a second file of one name that differs.
     name = f"{transform.parent.name}-{hashlib.sha256(packed).hexdigest()[:12]}.zip"
-    if name in spark.sparkContext._python_includes:
+    if name in (spark.sparkContext._python_includes or ()):
         return
     # The driver serves the file from where it lies, so it stays until Spark's own folder goes.
     folder = Path(tempfile.mkdtemp(prefix="tidegate-modules-", dir=spark.sparkContext._temp_dir))

@@ -28,7 +28,7 @@ OPTIONS = (
 )
 """Reader options that speak of XML, and not of its values."""
 
-cloudpickle.register_pickle_by_value(xml_records)  # the workers of a cluster need not have tidegate
+cloudpickle.register_pickle_by_value(xml_records)  # type: ignore[no-untyped-call]  # the workers of a cluster need not have tidegate
 
 
 def split_xml(frame: DataFrame, name: str, columns: Sequence[Column], options: Mapping[str, str]) -> DataFrame:

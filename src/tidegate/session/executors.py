@@ -131,7 +131,7 @@ class Executors:
             raise ComputedTwice("it is not known whether a stage was computed again") from error
         tracker = self._spark.sparkContext.statusTracker()
         jobs = [job for job in tracker.getJobIdsForGroup(run_id) if job > self._last_job]
-        stages = {stage for job in jobs if (info := tracker.getJobInfo(job)) for stage in info.stageIds}
+        stages = {stage for job in jobs if (of_job := tracker.getJobInfo(job)) for stage in of_job.stageIds}
         self._last_job = max(jobs, default=self._last_job)
         again = [
             stage
