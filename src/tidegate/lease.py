@@ -17,11 +17,11 @@ When a holder is replaced:
   the clock that runs since boot, which nobody can set;
 - **any other** (another machine, on shared storage): clocks of two machines may differ by any amount, in either
   direction. So when they say that the holder has been silent for too long, the contender waits, for as long as the
-  holder had announced, by its own clock, and takes over if it sees no sign of life. It waits for nothing when the last
+  holder had announced, by its own clock, and takes over if it sees no heartbeat. It waits for nothing when the last
   one is a day old or more. A takeover that is wrong after all (a clock that is days behind) costs the former holder its
   run, never the table: it is fenced.
 
-A parked lease has no process that could give a sign of life; it ends by the clocks alone, and resuming it too late
+A parked lease has no process that could give a heartbeat; it ends by the clocks alone, and resuming it too late
 costs a retry. A heartbeat says that the holder is there, not that it makes progress: a run has no deadline here
 (Airflow's ``execution_timeout`` and ``timeout(1)`` are for that), so that a first load may take its days.
 """
@@ -166,7 +166,7 @@ class Lease:
                     return
 
     def _beat(self) -> bool:
-        """Give a sign of life; False when somebody else has taken over, and there is nothing left to renew."""
+        """Give a heartbeat; False when somebody else has taken over, and there is nothing left to renew."""
         try:
             if not _is_highest(self.paths, self.token):
                 return False
@@ -184,7 +184,7 @@ class Lease:
 def acquire(paths: PipelinePaths, *, run_id: str, command: str, expires_after_seconds: float) -> Lease:
     """Take the lease of a pipeline for ``run_id``; ``command`` is shown to whoever is refused meanwhile.
 
-    The module says when a holder is replaced, and when this call waits for a sign of life first. A parked lease is
+    The module says when a holder is replaced, and when this call waits for a heartbeat first. A parked lease is
     resumed at once by its own run. Raises TryAgainError LEASE_HELD with the holder, since when, and when it expires,
     and what :func:`tidegate.storage.name_cause` makes of a folder that cannot be written to.
     """
@@ -273,7 +273,7 @@ class _Found:
     in_doubt: bool
     """Expired, but only by the clocks of two machines, and not long ago."""
     signs: tuple[Any, ...]
-    """What a sign of life changes."""
+    """What a heartbeat changes."""
 
 
 def _read_highest(folder: Path) -> _Found | None:
@@ -315,7 +315,7 @@ def _judge(folder: Path, number: int, record: dict[str, Any], state: dict[str, A
 def _shows_life(paths: PipelinePaths, found: _Found) -> bool:
     """Whether anything about the lease changes within the time that its holder had announced, by our own clock."""
     who = f"run {found.record.get('run_id')} on {found.record.get('host')}"
-    what = f"{who} seems to have died; waiting {found.limit_seconds:.0f} s for a sign of life, since clocks may differ"
+    what = f"{who} seems to have died; waiting {found.limit_seconds:.0f} s for a heartbeat, since clocks may differ"
     print(f"{paths.name}: {what}", file=sys.stderr, flush=True)
     deadline = time.monotonic() + found.limit_seconds
     while True:

@@ -67,7 +67,7 @@ def test_a_project_that_cannot_be_read_is_told_and_stops_nothing(
     (tmp_path / "tidegate.yaml").write_text("airflow: {slotz: 1}\n")
     monkeypatch.setattr(pool, "find_served_project", lambda: tmp_path)
     assert pool._read_settings() is None
-    assert "no pool is made" in caplog.text and "slotz" in caplog.text
+    assert "no pool is created" in caplog.text and "slotz" in caplog.text
     (tmp_path / "tidegate.yaml").write_text("airflow: {pool: null}\n")
     assert pool._read_settings() is None
     (tmp_path / "tidegate.yaml").write_text("airflow: {slots: 6}\n")

@@ -75,7 +75,7 @@ def test_socket_lines_of_three_runs(tmp_path: Path) -> None:
     assert all(row["timestamp"] is not None for row in rows)
     failed = pipeline.report_failed("run", NAME, expect=75)
     assert failed["error"]["code"] == "SOCKET_AWAY"
-    assert f"nothing listens at 127.0.0.1:{port}: " in failed["error"]["message"]
+    assert f"nothing is listening at 127.0.0.1:{port}: " in failed["error"]["message"]
 
 
 def _send(server: socket.socket, lines: list[str], is_silent: bool, held: list[socket.socket]) -> None:

@@ -219,7 +219,7 @@ def test_source_path_changed(aged: Snapshot, java: Java, spark: SparkSession) ->
 
 
 def test_partitioning_changed(aged: Snapshot, java: Java, spark: SparkSession) -> None:
-    """A table keeps the partitions it was made with; what helps is to take the change back."""
+    """A table keeps the partitions it was made with; what helps is to revert the change."""
     scene = aged.restore()
     act, code = HARMS["partition_by changed"]
     act(scene)

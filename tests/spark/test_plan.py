@@ -169,7 +169,11 @@ def test_columns_that_cannot_be_written_are_refused(spark: SparkSession, tmp_pat
         ("SELECT NULL AS nothing FROM orders", {}, "columns without a type: nothing"),
         ("SELECT id, 1 AS _Tidegate_rule_0 FROM orders", {}, "tidegate reserves for its own: _Tidegate_rule_0"),
         ("SELECT id, 1 AS _tidegate FROM orders", {}, "tidegate reserves for its own: _tidegate"),
-        ("SELECT id FROM orders", {"table": {"partition_by": ["day"]}}, "partition_by or keys names: day"),
+        (
+            "SELECT id FROM orders",
+            {"table": {"partition_by": ["day"]}},
+            "lack columns that partition_by or keys name: day",
+        ),
     ):
         (tmp_path / "transform.sql").write_text(text)
         spec = PipelineSpec(**{**value, **more, "transform": "transform.sql"})

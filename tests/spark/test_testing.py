@@ -129,7 +129,8 @@ def test_nothing_of_the_process_changes_and_nothing_set_aside_is_cut(spark: Spar
 
 def test_columns_that_only_a_run_infers(spark: SparkSession, project: Path) -> None:
     (project / "jobs/prices/pipeline.yaml").write_text(
-        "version: 1\nname: prices\nschedule: null\nsources:\n  trades: {type: files, path: in, format: json}\n"
+        "version: 1\nname: prices\nschedule: null\nsources:\n"
+        "  trades: {type: files, path: in, format: json, schema: infer}\n"
     )
     with pytest.raises(UsageError, match="NO_SCHEMA: the columns of trades are not known without reading it"):
         run_on_rows("prices", [{"trades": [{"id": 1}]}], project)

@@ -266,5 +266,6 @@ def test_a_source_that_the_rows_do_not_depend_on(spark: SparkSession, tmp_path: 
     spec = "sources:\n" + source("shown", "id STRING") + source("clicked", "id STRING")
     flow = make_streaming(tmp_path, spark, spec, "def transform(shown, clicked):\n    return shown\n")
     flow.offer("shown", {"id": "a"})
+    flow.offer("clicked", {"id": "a"})
     with pytest.raises(UsageError, match=r"SOURCE_NOT_USED: .* do not depend on the source clicked"):
         flow.run()

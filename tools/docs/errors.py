@@ -28,8 +28,8 @@ def render_errors() -> str:
         MADE,
         "# Errors\n",
         "Every error has a code, says what happened, where, what the next run will do, and what fixes it. The same "
-        "text stands on stderr, at the end of an Airflow task's log, in the run report (`error`) and, with `--json`, "
-        "on stdout. `{name}` stands for a value, or for a part of the text that depends on the case.\n",
+        "text is on stderr, at the end of an Airflow task's log, in the run report (`error`) and, with `--json`, on "
+        "stdout. `{name}` stands for a value, or for a part of the text that depends on the case.\n",
         "What to do at night: [how-to/recover.md](../how-to/recover.md).\n",
     ]
     entries = sorted(list_entries().values(), key=lambda entry: entry.code)

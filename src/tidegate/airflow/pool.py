@@ -45,7 +45,7 @@ def on_starting(component: Any) -> None:
         with create_session(scoped=False) as session:
             slots = _ensure_pool(session.connection(), wanted)
     except SQLAlchemyError as error:  # no reason to keep a scheduler from starting: the next run looks again
-        _log.warning("the pool %r could not be looked at: %s", wanted.pool, error)
+        _log.warning("the pool %r could not be read: %s", wanted.pool, error)
         return
     if slots != wanted.slots:
         _log.info(
@@ -74,7 +74,7 @@ def _read_settings() -> AirflowSpec | None:
     try:
         settings = load_project(find_served_project()).spec.airflow
     except (TidegateError, OSError) as error:
-        _log.warning("no pool is made, because the project cannot be read: %s", error)
+        _log.warning("no pool is created, because the project cannot be read: %s", error)
         return None
     return settings if settings.pool is not None else None
 
@@ -96,5 +96,5 @@ def _ensure_pool(connection: Connection, wanted: AirflowSpec) -> int:
             connection.execute(insert(table).values(**values))
     except IntegrityError:
         return wanted.slots
-    _log.info("made the pool %r with %d slots for Spark drivers", wanted.pool, wanted.slots)
+    _log.info("created the pool %r with %d slots for Spark drivers", wanted.pool, wanted.slots)
     return wanted.slots

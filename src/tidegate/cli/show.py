@@ -87,7 +87,7 @@ def show_report(report: RunReport) -> None:
         print(f"  note: {note}")
     show_sinks(report["sinks"])
     if report["adopted_runs"]:
-        print(f"  adopted what these runs left: {', '.join(report['adopted_runs'])}")
+        print(f"  finished what these runs had begun: {', '.join(report['adopted_runs'])}")
     if report["published_by"]:
         print(f"  published by run {report['published_by']}")
     if report["accepted_loss"] is not None:
@@ -327,7 +327,7 @@ def show_trial(value: Trial) -> None:
     elif counts["read"]:
         print("the gate would let this pass")
     else:
-        print("no record was read, so nothing can be said of schema, transform and gate")
+        print("no record was read, so schema, transform and gate were not tried")
         for name, source in value["looked"].items():
             waiting = [*source["settling"], *source["skipped"]]
             print(

@@ -113,13 +113,13 @@ def ensure_archive(
                 reason = _build(path, java_home, spark_home, env)
                 if reason is not None:
                     failed.write_text(reason)
-                    say(f"no class archive (runs work without it, about 4 CPU-seconds dearer): {reason}")
+                    say(f"no class archive (runs work without it, but take about 4 CPU-seconds more): {reason}")
                     return None
                 failed.unlink(missing_ok=True)
                 _forget_old(cache_dir, path)
         return path
     except OSError as error:
-        say(f"no class archive (runs work without it, about 4 CPU-seconds dearer): {error}")
+        say(f"no class archive (runs work without it, but take about 4 CPU-seconds more): {error}")
         return None
 
 

@@ -48,7 +48,7 @@ KAFKA_JARS_DIFFER = Condition(
 PACKAGE_MISSING = Condition(
     "PACKAGE_MISSING",
     UsageError,
-    "the jar {jar} is not there, and no jar is fetched while a pipeline runs",
+    "the jar {jar} is missing, and jars are not fetched while a pipeline runs",
     next_run="fails again until this is fixed; nothing was read",
     fix="tidegate jars, which fetches it",
 )
@@ -124,8 +124,8 @@ KAFKA_JARS_MISSING = Condition(
 DRIVER_DIED = Condition(
     "DRIVER_DIED",
     TryAgainError,
-    "the Spark driver {how} without an answer{tail}",
-    next_run="goes on from the last staged batch; nothing is lost or doubled",
+    "the Spark driver {how} without a result{tail}",
+    next_run="goes on from the last staged batch; nothing is lost or duplicated",
     fix="read the log; then `tidegate run {name}`",
 )
 
@@ -151,7 +151,7 @@ COMMAND_STOPPED = Condition(
     "STOPPED",
     TryAgainError,
     "the command was stopped ({how})",
-    next_run="goes on where this one stopped; nothing is lost or doubled",
+    next_run="goes on where this one stopped; nothing is lost or duplicated",
     fix="run it again",
 )
 
@@ -195,7 +195,7 @@ BAD_DURATION = Condition(
 BROKER_TOOK_NOTHING = Condition(
     "BROKER_AWAY",
     TryAgainError,
-    "the Kafka broker at {bootstrap_servers} took no record: {reason}",
+    "the Kafka broker at {bootstrap_servers} accepted no record: {reason}",
     fix="start the broker (make run starts one), or name another with --bootstrap",
 )
 
@@ -209,7 +209,7 @@ ACKNOWLEDGEMENT_REASON_MISSING = Condition(
 NOT_CHANGED = Condition(
     "NOT_CHANGED",
     UsageError,
-    "there is no change of {missing} to acknowledge; open are: {open}",
+    "there is no change of {missing} to acknowledge; the pending ones are: {open}",
     next_run="is not affected; nothing was acknowledged",
     fix="name them as `tidegate status {name}` does, or leave the paths out for all of them",
 )
@@ -333,7 +333,7 @@ CANNOT_WRITE = Condition(
 FILE_EXISTS = Condition(
     "FILE_EXISTS",
     UsageError,
-    "{taken} {are} there already, and nothing is overwritten",
+    "{taken} already {exist}, and nothing is overwritten",
     next_run="fails again until this is fixed",
     fix="choose another name, or remove what is there",
 )
@@ -465,7 +465,7 @@ PYTHON_TASK_KILLED = Condition(
     "KILLED",
     TryAgainError,
     "the task was stopped (SIGTERM)",
-    next_run="finishes what was begun; nothing is lost and nothing is doubled",
+    next_run="finishes what was begun; nothing is lost and nothing is duplicated",
     fix="clear the task, or wait for the next tick",
 )
 
@@ -556,7 +556,7 @@ LEDGER_BEHIND = Condition(
     "LEDGER_BEHIND",
     DisagreementError,
     "the record of the files that pipeline {pipeline} has taken ends at number {last}; the last publish saw {least}: "
-    "an older copy was restored, and taking the files it lacks again would double their rows",
+    "an older copy was restored, and taking the files it lacks again would duplicate their rows",
     next_run="fails again until this is fixed, and changes nothing",
     fix="restore a backup of {path} that was made together with the table's, or: tidegate repair {pipeline} "
     "--rebuild, a new table from all that the sources still have",
@@ -565,8 +565,8 @@ LEDGER_BEHIND = Condition(
 LEASE_LOST_LEDGER = Condition(
     "LEASE_LOST",
     TryAgainError,
-    "the ledger of pipeline {pipeline} is written under lease token {found}, this process has token {token}: another "
-    "run has taken over",
+    "the ledger of pipeline {pipeline} is written under lease token {found}, but this process has token {token}: "
+    "another run has taken over",
     next_run="goes on from what is staged; this process has changed nothing in the ledger since",
     fix="tidegate status {pipeline}",
 )
@@ -627,7 +627,7 @@ STATIC_UNREADABLE = Condition(
     UsageError,
     "the file {file} of the static source {source_name} cannot be read: {why}",
     next_run="reads the source as it is then; nothing is lost",
-    fix="correct or replace the file, or take it away, then `tidegate run {pipeline}`",
+    fix="correct, replace or remove the file, then `tidegate run {pipeline}`",
 )
 
 SOURCE_NOT_LOCAL = Condition(
@@ -778,7 +778,7 @@ TOPIC_RECREATED = Condition(
 SOCKET_AWAY = Condition(
     "SOCKET_AWAY",
     TryAgainError,
-    "nothing listens at {host}:{port}: {error}",
+    "nothing is listening at {host}:{port}: {error}",
     next_run="connects again; nothing was read",
     fix="start the program that sends there (to try: nc -l {port}), or correct host and port",
 )
@@ -829,7 +829,7 @@ PARTITION_BY_CHANGED = Condition(
     DisagreementError,
     "the table is partitioned by {has}, the spec says {wanted}",
     next_run=_UNTIL_FIXED,
-    fix="take the change back, or `tidegate repair {name} --rebuild`: a new table from all that the sources still "
+    fix="revert the change, or `tidegate repair {name} --rebuild`: a new table from all that the sources still "
     "have; the old one is kept as a backup (`tidegate repair {name} --rebuild --dry-run` shows what that reads)",
 )
 
@@ -947,7 +947,7 @@ SPEC_CHANGED = Condition(
     DisagreementError,
     "the spec was changed under an existing checkpoint: {changes}",
     next_run=_UNTIL_FIXED,
-    fix="take the change back, or `tidegate repair {name}`: a new checkpoint for the new spec; `tidegate repair "
+    fix="revert the change, or `tidegate repair {name}`: a new checkpoint for the new spec; `tidegate repair "
     "{name} --dry-run` shows the choices",
 )
 
@@ -1052,7 +1052,7 @@ STATE_CHANGED = Condition(
     DisagreementError,
     "the transform was changed in a way that makes the state kept so far give wrong results: {change}{spelling_hint}",
     next_run=_UNTIL_FIXED,
-    fix="take the change back, or `tidegate repair {name} --rebuild`: a new table from all that the sources still "
+    fix="revert the change, or `tidegate repair {name} --rebuild`: a new table from all that the sources still "
     "have; `tidegate repair {name} --rebuild --dry-run` shows what that is",
 )
 
@@ -1237,7 +1237,7 @@ TRANSFORM_MODULE_UNREADABLE = Condition(
     UsageError,
     "a file beside the transform cannot be read: {strerror}",
     next_run="fails again until this is fixed; nothing was read",
-    fix="make it readable, or take it away",
+    fix="make it readable, or remove it",
 )
 
 SCHEMA_DRIFT = Condition(
@@ -1308,7 +1308,7 @@ CHECKPOINT_BUSY = Condition(
     "CHECKPOINT_BUSY",
     TryAgainError,
     "another process wrote the checkpoint of this pipeline at the same time",
-    next_run="goes on from what was committed; nothing is lost or doubled",
+    next_run="goes on from what was committed; nothing is lost or duplicated",
     fix="`tidegate status {name}` shows who holds the lease; then run again",
 )
 
@@ -1393,7 +1393,7 @@ APPLICATION_ENDED = Condition(
     "APPLICATION_ENDED",
     TryAgainError,
     "the cluster ended this run",
-    next_run="goes on from the last staged batch; nothing is lost or doubled",
+    next_run="goes on from the last staged batch; nothing is lost or duplicated",
     fix="look at the master's page, then `tidegate run {name}`",
 )
 
@@ -1401,7 +1401,7 @@ EXECUTOR_LOST = Condition(
     "EXECUTOR_LOST",
     TryAgainError,
     "executors were lost {how}",
-    next_run="goes on from the last staged batch; nothing is lost or doubled",
+    next_run="goes on from the last staged batch; nothing is lost or duplicated",
     fix="look for what ends them in the workers' logs (memory: spark.executor.memory), then run again",
 )
 
@@ -1453,7 +1453,7 @@ EXECUTORS_FAILED = Condition(
     "EXECUTORS_FAILED",
     UsageError,
     "{url} gave up on this run, because its executors ended as soon as they were started ({reason})",
-    next_run="goes on from the last staged batch; nothing is lost or doubled",
+    next_run="goes on from the last staged batch; nothing is lost or duplicated",
     fix="usually a worker lacks Java 17 or has another Spark version, or its executors cannot reach the driver: set "
     "SPARK_LOCAL_HOSTNAME (or spark.driver.host) to a name of this machine that workers can resolve",
 )
@@ -1462,7 +1462,7 @@ APPLICATION_ENDED_BY_MASTER = Condition(
     "APPLICATION_ENDED",
     TryAgainError,
     "{url} ended this run{reason}",
-    next_run="goes on from the last staged batch; nothing is lost or doubled",
+    next_run="goes on from the last staged batch; nothing is lost or duplicated",
     fix="look at the master's page, then `tidegate run {name}`",
 )
 
@@ -1506,7 +1506,7 @@ NO_EXECUTORS = Condition(
     TryAgainError,
     "{master} gave no executor for {seconds:.0f} s (asked for: {cores} cores and {memory} each, {cores_in_all} cores "
     "in all)",
-    next_run="goes on from the last staged batch; nothing is lost or doubled",
+    next_run="goes on from the last staged batch; nothing is lost or duplicated",
     fix="look at the master's page: is a worker alive, and does it have that much free? Then run again; "
     "`{executor_wait}` under spark.conf sets how long a run waits",
 )
@@ -1858,7 +1858,7 @@ FILE_FAULTS = {
     "or the rows lack a column that a sink takes, or have it in another type; "
     "every fault is listed with its line",
     "NOT_SUPPORTED_YET": "the spec is sound, but asks for something this version does not do; see spec.md",
-    "LITERAL_SECRET": "`validate` alone: a secret is written out in `tidegate.yaml`, or stands in a `pipeline.yaml`, "
+    "LITERAL_SECRET": "`validate` alone: a secret is written out in `tidegate.yaml`, or is in a `pipeline.yaml`, "
     "where the environment is not filled in; write it in `tidegate.yaml` as `${VAR}`",
     "STORAGE_NOT_SUPPORTED": "a path is a URI; only folders of the local file system are supported",
 }

@@ -203,4 +203,5 @@ def _refuse_writing(root: Path, path: object, reason: str | None) -> UsageError:
 
 
 def _refuse_existing(root: Path, taken: list[str]) -> UsageError:
-    return catalogue.FILE_EXISTS(where=str(root), taken=", ".join(taken), are="is" if len(taken) == 1 else "are")
+    exist = "exists" if len(taken) == 1 else "exist"
+    return catalogue.FILE_EXISTS(where=str(root), taken=", ".join(taken), exist=exist)

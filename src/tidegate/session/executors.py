@@ -231,7 +231,7 @@ class Executors:
                 continue
             if now - said_at >= _SAY_EVERY_SECONDS:
                 said_at = now
-                emit("progress", note=f"waits for an executor of {self._view.master} ({now - since:.0f} s)")
+                emit("progress", note=f"waiting for an executor of {self._view.master} ({now - since:.0f} s)")
 
     def _none_came(self, seconds: float) -> TryAgainError:
         setting = self._view.read_setting

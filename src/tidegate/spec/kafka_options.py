@@ -1,4 +1,4 @@
-"""Settings of the Kafka client by allow-list: security and limits, nothing that changes which records are read."""
+"""Settings of the Kafka client, from an allow-list: security and limits, nothing that changes what is read."""
 
 from __future__ import annotations
 

@@ -7,13 +7,13 @@ _COMMON = {
     "format": "How the records are written.",
     "schema": "The columns in Spark's DDL (id BIGINT, tags ARRAY<STRING>).",
     "event_time": "The TIMESTAMP column that says when a record happened.",
-    "watermark": "How late a record may come, for example `20 minutes`.",
+    "watermark": "How late a record may arrive, for example `20 minutes`.",
     "unknown_fields": "What happens to JSON fields, at any depth, that the schema does not have: named in the "
     "report, quarantined with their record, or kept in the column _rescued.",
     "values": "exact: a record with a value that its type cannot hold exactly is malformed. as_spark: such a value is "
     "what Spark makes of it.",
-    "static": "A batch source, read afresh in each run.",
-    "options": "Spark's own reader options, by allow-list.",
+    "static": "A static source, read again in full in each run.",
+    "options": "Spark's own reader options, from an allow-list.",
     "conf": "Spark settings by their whole names (spark.sql....).",
 }
 _BY_MODEL = {
@@ -21,7 +21,7 @@ _BY_MODEL = {
         "path": "A folder or a pattern, relative to tidegate.yaml.",
         "schema": "The columns in Spark's DDL (id BIGINT, tags ARRAY<STRING>), or `infer`: the first run finds "
         "them, and they are kept.",
-        "settle": "Leave a file alone until it has not changed for so long. Left out: 10 seconds for a text file whose "
+        "settle": "Take a file only after it has not changed for this long. Default: 10 seconds for a text file whose "
         "last line has no line break, and none for others.",
         "on_change": "A file that changed after it was read: report (also in status, until it is acknowledged), fail "
         "(66), or reread_tail, which takes the lines that were appended.",
@@ -38,7 +38,7 @@ _BY_MODEL = {
         "schema": "The columns of the value in Spark's DDL; text and raw have none, but the one column value.",
         "metadata": "Adds _key, _topic, _partition, _offset, _timestamp and _headers.",
     },
-    "CloseWhen": {"when": "How long nothing new must have come."},
+    "CloseWhen": {"when": "How long no new record must have arrived."},
     "RateSource": {
         "options": "rowsPerSecond; rampUpTime, the time until that rate is reached; numPartitions, into how many "
         "partitions Spark divides the rows of a run."
@@ -61,7 +61,7 @@ _BY_MODEL = {
     },
     "ForeachSink": {
         "type": "The type of sink.",
-        "writer": "file.py:Name in the folder of the pipeline, a class with process(row); open and close if wanted.",
+        "writer": "file.py:Name in the folder of the pipeline, a class with process(row); open and close are optional.",
     },
     "ConsoleSink": {"type": "The type of sink."},
     "TableSpec": {
@@ -77,24 +77,24 @@ _BY_MODEL = {
         "version": "The version of this file's format.",
         "name": "The name of the pipeline: the folder's name.",
         "description": "What the table holds, in a sentence.",
-        "owner": "Who answers for the pipeline; the DAG's owner.",
+        "owner": "Who is responsible for the pipeline; the DAG's owner.",
         "tags": "Tags of the DAG.",
         "schedule": "Cron with five fields, or null for manual runs only.",
         "sources": "Where rows come from; the names are the argument names of the transform.",
         "transform": "transform.py or transform.sql in the folder of the pipeline; left out, rows pass unchanged.",
-        "on_row_error": "What becomes of a record on which the transform fails (a cast, a division by zero, Python "
+        "on_row_error": "What happens to a record on which the transform fails (a cast, a division by zero, Python "
         "code). fail: it ends the run. quarantine: it goes to quarantine as malformed, and the others go on; up to 100 "
         "records of a batch, and not in a query with state.",
         "trigger": "available_now: batches within the sources' limits; once: one batch without limits.",
         "output_mode": "append: rows are added; update: a row replaces the one with its keys; complete: the result "
         "replaces the table.",
-        "watermark_policy": "With watermarks on several sources: min waits for the slowest, max goes with the fastest.",
-        "close_windows": "Close what is open without waiting for newer data: at_end of each run, or when nothing new "
-        "has come for so long.",
+        "watermark_policy": "With watermarks on several sources: min waits for the slowest, max follows the fastest.",
+        "close_windows": "Close open windows without waiting for newer data: at_end of each run, or when no new "
+        "record has arrived for this long.",
         "table": "How the table is laid out.",
         "quality": "What a failed gate means.",
         "sinks": "Further sinks, fed in order with what was published.",
-        "maintenance": "What is cleared away, and when.",
+        "maintenance": "What is cleaned up, and when.",
         "spark": "Spark settings of this pipeline.",
     },
     "ProjectSpec": {
@@ -106,13 +106,13 @@ _BY_MODEL = {
         "kafka": "How the brokers are reached.",
         "lease": "One writer per pipeline.",
         "airflow": "How many Spark drivers Airflow runs at once.",
-        "maintenance": "What is cleared away, and when; for pipelines that do not say it themselves.",
+        "maintenance": "What is cleaned up, and when; for pipelines that do not set it themselves.",
     },
     "ProjectSparkSpec": {
         "connection": "The Airflow connection of type Spark that the DAGs use.",
         "master": "The Spark master that the command line uses.",
         "packages": "Jars for Spark, which `tidegate jars` fetches: `{jar: group:name:version, sha256: ...}` for each. "
-        "Every driver of the project gets them; what a jar depends on is listed too.",
+        "Every driver of the project gets them; a jar's dependencies must be listed too.",
     },
     "PackageSpec": {
         "jar": "The coordinates of one jar: group:name:version.",
@@ -120,18 +120,18 @@ _BY_MODEL = {
     },
     "ProjectKafkaSpec": {
         "bootstrap_servers": "host:port of the brokers, with commas between.",
-        "options": "Settings of the Kafka client by allow-list (security.protocol, sasl.*, ssl.*, limits).",
+        "options": "Settings of the Kafka client, from an allow-list (security.protocol, sasl.*, ssl.*, limits).",
     },
     "AirflowSpec": {
-        "pool": "The Airflow pool of the tasks that may start a Spark driver; made when it is missing. null: Airflow's "
-        "default pool.",
-        "slots": "The slots of that pool when it is made; one that exists keeps what a person gave it.",
+        "pool": "The Airflow pool of the tasks that may start a Spark driver; created when it is missing. null: "
+        "Airflow's default pool.",
+        "slots": "The slots of that pool when it is created; an existing pool keeps its slots.",
     },
     "MaintenanceSpec": {
-        "keep_versions": "How long files stay that newer versions of the table replaced, and so how far back the table "
-        "can be read. 0 seconds: until the next publish.",
+        "keep_versions": "How long files are kept after a newer version of the table replaced them, and so how far "
+        "back the table can be read. 0 seconds: until the next publish.",
     },
-    "LeaseSpec": {"expires_after": "How long a lease holder without a heartbeat is believed to live."},
+    "LeaseSpec": {"expires_after": "How long a lease holder without a heartbeat is assumed to be alive."},
 }
 
 

@@ -213,7 +213,7 @@ SinkSpec = Annotated[KafkaSink | ForeachBatchSink | ForeachSink | ConsoleSink, F
 
 
 class MaintenanceSpec(Strict):
-    """What is cleared away, and when."""
+    """What is cleaned up, and when."""
 
     keep_versions: Seconds = 7 * 86400.0
 

@@ -1,4 +1,4 @@
-"""Options of the sources for trying out: ``rate`` and ``socket``, by allow-list like those of any reader."""
+"""Options of the test sources: ``rate`` and ``socket``, by allow-list like those of any reader."""
 
 from __future__ import annotations
 

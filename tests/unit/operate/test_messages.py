@@ -85,7 +85,7 @@ def test_partition_by_changed(bench: Bench) -> None:
         "PARTITION_BY_CHANGED: the table is partitioned by [], the spec says ['value']\n"
         "  where: jobs/clicks/pipeline.yaml, table.partition_by\n"
         "  next run: fails again until this is fixed; nothing was read or written\n"
-        f"  fix: take the change back, or {REBUILD}"
+        f"  fix: revert the change, or {REBUILD}"
     )
     shown = repair_pipeline(bench.project, NAME, dry_run=True)
     assert (shown["choices"], shown["actions"]) == ([error.fix], [])

@@ -98,7 +98,7 @@ def test_nothing_is_overwritten(tmp_path):
 
 def test_one_file_in_the_way_and_nothing_is_written(tmp_path):
     (tmp_path / "README.md").write_text("mine")
-    with pytest.raises(UsageError, match=r"README\.md is there already"):
+    with pytest.raises(UsageError, match=r"README\.md already exists"):
         init_project(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
 

@@ -94,7 +94,7 @@ def test_nobody_there_is_told_once_for_each_attempt(paths: PipelinePaths, server
     source = _source(paths, server.getsockname()[1])
     server.close()
     with Listeners() as listeners:
-        with pytest.raises(TryAgainError, match="nothing listens at 127"):
+        with pytest.raises(TryAgainError, match="nothing is listening at 127"):
             spool.receive(paths, "lines", source, listeners)
         assert spool.receive(paths, "lines", source, listeners) == []
 

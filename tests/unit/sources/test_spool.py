@@ -191,7 +191,7 @@ def test_nobody_listens(paths: PipelinePaths, serve: Callable[..., int]) -> None
     with pytest.raises(TryAgainError) as caught:
         spool.receive(paths, "lines", source)
     assert caught.value.code == "SOCKET_AWAY"
-    assert caught.value.message == f"nothing listens at 127.0.0.1:{port}: Connection refused"
+    assert caught.value.message == f"nothing is listening at 127.0.0.1:{port}: Connection refused"
     spool.receive(paths, "lines", _socket_source(paths, serve(b"one\n")))
     (note,) = spool.receive(paths, "lines", source)
     assert note.endswith("Connection refused; went on with what was received before")

@@ -203,7 +203,7 @@ def test_make_run_prints_what_the_readme_shows(
     (tmp_path / "tidegate.yaml").write_text("version: 1\n")
     (tmp_path / "jobs").symlink_to(demo.REPO_ROOT / "jobs")
     client = Client(tmp_path)
-    airflow = SimpleNamespace(url="http://localhost:8080", user="admin", password="(made for you)", client=client)
+    airflow = SimpleNamespace(url="http://localhost:8080", user="admin", password="(generated)", client=client)
     for name, value in {
         "REPO_ROOT": tmp_path,
         "NOTES_PATH": tmp_path / "data/demo.json",
