@@ -117,9 +117,9 @@ class Scene:
         """Start a tidegate command in the project; ``fault`` is ``N|kill`` or ``N|freeze``, with the
         number of a step or a pattern of its text."""
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("FAULT_", "AIRFLOW"))}
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(FAULTS), os.environ.get("PYTHONPATH")]))
         environment["TEST_SCENE"] = str(self.root)
         if fault is not None:
+            environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(FAULTS), os.environ.get("PYTHONPATH")]))
             step, mode = fault.rsplit("|", 1)
             self.counter.unlink(missing_ok=True)
             environment["FAULT_AT"] = f"{self.root}/|{self.counter}|{step}|{mode}"
