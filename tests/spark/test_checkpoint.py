@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tidegate.staging.checkpoint import files_between, read_checkpoint, read_offsets
+from tidegate.staging.checkpoint import files_between, log_entry, read_checkpoint, read_offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,8 +80,8 @@ def test_each_batch_has_its_file(written: Path) -> None:
         (folder / str(entry)).unlink(missing_ok=True)  # Spark removes them later, on its own time
     found = []
     for batch in range(_FILES + 1):
-        until = read_offsets(written, batch)["lines"]["logOffset"]
-        after = read_offsets(written, batch - 1)["lines"]["logOffset"] if batch else -1
+        until = log_entry(read_offsets(written, batch)["lines"])
+        after = log_entry(read_offsets(written, batch - 1)["lines"]) if batch else -1
         found += files_between(written, "lines", after, until)
     assert sorted(Path(path).name for path in found) == [_name(number) for number in range(_FILES + 1)]
     assert all(Path(path).exists() for path in found), "paths are decoded"

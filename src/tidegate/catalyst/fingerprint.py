@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.catalyst.operations import is_stateful
 from tidegate.catalyst.plans import analysed_plan, children_of, is_metric, items, kind_of, walk
+from tidegate.staging.birth import KeptState
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject
@@ -23,9 +24,8 @@ _DEPTH_AT_MOST = 20
 _FIELDS_IN_A_TEXT = "spark.sql.debug.maxToStringFields"
 
 
-def describe_state(out: DataFrame) -> list[dict[str, Any]]:
-    """The operators of ``out`` that keep state, from the result down: {"operator", "keys", "values"} as texts over the
-    sources' columns; an empty list for a query without state."""
+def describe_state(out: DataFrame) -> list[KeptState]:
+    """The operators of ``out`` that keep state, from the result down; an empty list for a query without state."""
     found = []
     with _whole_texts(out.sparkSession):
         for node in walk(analysed_plan(out)):
@@ -48,12 +48,12 @@ def _whole_texts(session: SparkSession) -> Iterator[None]:
         session.conf.set(_FIELDS_IN_A_TEXT, str(before))
 
 
-def _describe(node: JavaObject, definitions: dict[str, str]) -> dict[str, Any]:
+def _describe(node: JavaObject, definitions: dict[str, str]) -> KeptState:
     def text(expression: JavaObject) -> str:
         return _resolve(str(expression.toString()), definitions)
 
     kind = kind_of(node)
-    value: dict[str, Any] = {"operator": kind, "keys": [], "values": []}
+    value: KeptState = {"operator": kind, "keys": [], "values": []}
     if kind == "Aggregate":
         value["keys"] = [text(one) for one in items(node.groupingExpressions())]
         # What a value is called is not part of the state.

@@ -13,6 +13,7 @@ from typing import Any
 from tidegate import storage
 from tidegate.errors import TidegateError
 from tidegate.sources.files.ledger import LinkedFile
+from tidegate.sources.port import Pinned
 from tidegate.staging.manifest import TakenFile
 
 
@@ -27,9 +28,9 @@ class IngestOrder:
     master: str = "local[*]"
     links: dict[str, dict[str, LinkedFile]] = field(default_factory=dict)
     partition_columns: dict[str, list[str]] = field(default_factory=dict)
-    pending: dict[str, dict[str, Any]] = field(default_factory=dict)
-    statics: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Static source -> the version that this run reads: {"folder", "links", "partition_columns"} or {"offsets"}."""
+    pending: dict[str, dict[str, int]] = field(default_factory=dict)
+    statics: dict[str, Pinned] = field(default_factory=dict)
+    """Static source -> the version that this run reads."""
     table_schema_json: str | None = None
     table_partition_by: list[str] | None = None
     settled: dict[str, int] = field(default_factory=dict)

@@ -14,10 +14,10 @@ from tidegate.project import PipelinePaths
 from tidegate.sources.files.scan import static_is_unreadable
 from tidegate.sources.files.unreadable import is_passing, reason_of
 from tidegate.spec.models import PipelineSpec
-from tidegate.staging.manifest import BatchManifest, manifest_from_json
+from tidegate.staging.manifest import BatchManifest, Taken, manifest_from_json
 
-Ranges = dict[str, dict[str, Any]]
-"""What a batch takes from each source: {"links": [...]} or {"offsets": {topic: {partition: [from, until]}}}."""
+Ranges = dict[str, Taken]
+"""What a batch takes from each source."""
 
 
 def describe_imbalance(manifest: BatchManifest) -> list[str]:
@@ -49,7 +49,7 @@ class BatchChecks:
     def check_owed(self, batch_id: int, ranges: Ranges) -> None:
         """Spark gives a link that is not owed when the checkpoint was made for another place or another intake."""
         for name, taken in ranges.items():
-            foreign = [link for link in taken.get("links", ()) if link not in self.order.links.get(name, {})]
+            foreign = [link for link in taken.links if link not in self.order.links.get(name, {})]
             if foreign:
                 raise catalogue.CHECKPOINT_READS_FILES_AGAIN(
                     where=str(self.paths.checkpoint),
@@ -63,7 +63,7 @@ class BatchChecks:
     def check_present(self, batch_id: int, ranges: Ranges) -> None:
         """Spark takes a file that is gone for an empty one, and would go on with the state of a batch without it."""
         for name, taken in ranges.items():
-            gone = [link for link in taken.get("links", ()) if not storage.exists(self.paths.intake(name) / link)]
+            gone = [link for link in taken.links if not storage.exists(self.paths.intake(name) / link)]
             if gone:
                 raise catalogue.STATE_INPUT_GONE(
                     where=str(self.paths.intake(name)),
@@ -80,7 +80,7 @@ class BatchChecks:
         for name, taken in ranges.items():
             kept = there.sources[name]
             links = sorted(file["link"] for file in kept.files or [])
-            if sorted(taken.get("links", [])) != links or taken.get("offsets") != kept.offsets:
+            if sorted(taken.links) != links or taken.offsets != kept.offsets:
                 raise catalogue.CHECKPOINT_READS_OTHER_RECORDS(
                     where=str(manifest_path), batch_id=there.batch_id, pipeline=self.spec.name
                 )

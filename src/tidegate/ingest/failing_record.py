@@ -28,6 +28,7 @@ from tidegate.ingest.batch_checks import Ranges
 from tidegate.ingest.look import BatchLook
 from tidegate.ingest.positions import PositionFinder
 from tidegate.ingest.row_failures import FailingRecord, record_key
+from tidegate.staging.manifest import OffsetRanges, Taken
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,7 +44,7 @@ _KEY = "_tidegate_key"
 _JOB_GROUP = "tidegate: the failing record"
 _NAMED_AT_MOST = 3
 
-Part = tuple[str, dict[str, Any]]
+Part = tuple[str, Taken]
 """A source and what is taken of it: one file, or one partition of a topic."""
 
 
@@ -184,14 +185,13 @@ class _Search:
         return False
 
     def _read(self, parts: Sequence[Part]) -> dict[str, DataFrame]:
-        taken: dict[str, dict[str, Any]] = {}
+        links: dict[str, list[str]] = {name: [] for name in self._sources}
+        offsets: dict[str, OffsetRanges] = {name: {} for name in self._sources}
         for name, one in parts:
-            known = taken.setdefault(name, {})
-            if "links" in one:
-                known["links"] = [*known.get("links", ()), *one["links"]]
-            for topic, partitions in one.get("offsets", {}).items():
-                known.setdefault("offsets", {}).setdefault(topic, {}).update(partitions)
-        return {name: self._look.read(name, taken.get(name, {"links": [], "offsets": {}})) for name in self._sources}
+            links[name] += one.links
+            for topic, partitions in (one.offsets or {}).items():
+                offsets[name].setdefault(topic, {}).update(partitions)
+        return {name: self._look.read(name, Taken(links[name], offsets[name])) for name in self._sources}
 
     @contextlib.contextmanager
     def _as_given_up(self) -> Iterator[None]:
@@ -259,10 +259,12 @@ def _describe(finder: PositionFinder, record: FailingRecord, raw: str | None) ->
 def _split(ranges: Ranges) -> list[Part]:
     parts: list[Part] = []
     for name, taken in ranges.items():
-        parts += [(name, {"links": [link]}) for link in sorted(taken.get("links", ()))]
-        for topic, partitions in taken.get("offsets", {}).items():
+        parts += [(name, Taken([link])) for link in sorted(taken.links)]
+        for topic, partitions in (taken.offsets or {}).items():
             parts += [
-                (name, {"offsets": {topic: {number: pair}}}) for number, pair in partitions.items() if pair[1] > pair[0]
+                (name, Taken(offsets={topic: {number: pair}}))
+                for number, pair in partitions.items()
+                if pair[1] > pair[0]
             ]
     return parts
 
@@ -276,8 +278,8 @@ def _describe_position(position: Mapping[str, Any]) -> str:
 def _describe_parts(parts: Sequence[Part], original: Callable[[str], str]) -> str:
     told = []
     for _, taken in parts:
-        told += [original(link) for link in taken.get("links", ())]
-        for topic, partitions in taken.get("offsets", {}).items():
+        told += [original(link) for link in taken.links]
+        for topic, partitions in (taken.offsets or {}).items():
             told += [
                 f"topic {topic}, partition {n}, offsets {low} to {high - 1}" for n, (low, high) in partitions.items()
             ]

@@ -262,7 +262,7 @@ def _set_unreadable_aside(stager: BatchStager, cause: BaseException) -> bool:
     executors, or the files of a static source, are at fault."""
     stager.executors.check_storage(again=True)  # a file that an executor cannot see is not unreadable
     found = []
-    taken = [link for one in stager.current.values() for link in one.get("links", ())]
+    taken = [link for one in stager.current.values() for link in one.links]
     for name, source in stager.spec.file_streams.items():
         known = stager.order.links.get(name, {})
         suspects = [link for link in taken if link in known] or known

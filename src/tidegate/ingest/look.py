@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tidegate.catalyst.late import LateRecords, find_late
 from tidegate.driver.order import IngestOrder
@@ -15,6 +15,7 @@ from tidegate.ingest.query import PreparedQuery
 from tidegate.ingest.second_look import broken_rows, flagged_rows, malformed_records, write_set_aside
 from tidegate.project import PipelinePaths
 from tidegate.spec.models import PipelineSpec
+from tidegate.staging.manifest import Taken
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,7 +30,7 @@ class BatchLook:
     paths: PipelinePaths
     order: IngestOrder
     prepared: PreparedQuery
-    read: Callable[[str, dict[str, Any]], DataFrame]
+    read: Callable[[str, Taken], DataFrame]
     statics: Mapping[str, DataFrame]
 
     def malformed(self, ranges: Ranges) -> DataFrame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tidegate.driver.order import IngestOrder
 from tidegate.ingest.plan import demand_event_time
@@ -12,6 +12,7 @@ from tidegate.project import PipelinePaths, Project
 from tidegate.reading.frames import Frames, open_frames
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import read_birth
+from tidegate.staging.manifest import Taken
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,8 +44,8 @@ class SourceReader:
         """The static sources, each at the version that the order pins."""
         return {name: self._frames(name).pinned(self.order.statics[name]) for name in self.spec.statics}
 
-    def range(self, name: str, taken: dict[str, Any]) -> DataFrame:
-        """What a batch took of a stream ({"links": [...]} or {"offsets": ...}), in batch mode."""
+    def range(self, name: str, taken: Taken) -> DataFrame:
+        """What a batch took of a stream, in batch mode."""
         return self._checked(name, self._frames(name).taken(taken))
 
     def _checked(self, name: str, frame: DataFrame) -> DataFrame:

@@ -142,7 +142,7 @@ class BatchStager:
         self.checks.check_owed(batch_id, ranges)
         self.executors.check_storage()
         attempt = secrets.token_hex(6)
-        emit("progress", batch=batch_id, attempt=attempt, files=sum(len(r.get("links", ())) for r in ranges.values()))
+        emit("progress", batch=batch_id, attempt=attempt, files=sum(len(r.links) for r in ranges.values()))
         folder = self.paths.attempts(query_id, batch_id) / attempt
         with self._computed_once(frame):
             manifest, metrics = self._write_batch(frame, batch_id, ranges, query, folder)
@@ -150,7 +150,7 @@ class BatchStager:
         self._write_manifest(manifest, manifest_path, ranges, metrics)
         self.batches += 1
         self.rows_so_far += manifest.read
-        self.links_so_far += sum(len(r.get("links", ())) for r in ranges.values())
+        self.links_so_far += sum(len(r.links) for r in ranges.values())
         self._report_progress(batch_id, manifest)
 
     def _replay(self, frame: DataFrame, batch_id: int, ranges: Ranges, manifest_path: Path, query: Any) -> None:
@@ -189,7 +189,7 @@ class BatchStager:
         partition_by = self.spec.table.partition_by
         mark_texts(rows, partition_by).write.mode("error").partitionBy(*partition_by).parquet(str(folder / "rows"))
         if changed := self.inputs.changed(self._paths_of(ranges)):
-            names = {self.paths.intake(name) / link: link for name, taken in ranges.items() for link in taken["links"]}
+            names = {self.paths.intake(name) / link: link for name, taken in ranges.items() for link in taken.links}
             raise ReadAgain([self.order.original(names[path]) for path in changed])
         self.executors.check_computed_once(str(query.runId))
         metrics = read_observed_metrics(query)
@@ -273,7 +273,7 @@ class BatchStager:
         return is_dropped
 
     def _paths_of(self, ranges: Ranges) -> list[Path]:
-        return [self.paths.intake(name) / link for name, taken in ranges.items() for link in taken.get("links", ())]
+        return [self.paths.intake(name) / link for name, taken in ranges.items() for link in taken.links]
 
     def _report_progress(self, batch_id: int, manifest: BatchManifest) -> None:
         seconds = max(time.monotonic() - self.started_at, 1e-6)
@@ -348,9 +348,9 @@ class BatchStager:
             unknown = self._unknown_fields(metric)
             unreadable = 0
             whole_files: list[WholeFile] = []
-            if "links" in taken:
+            if taken.offsets is None:
                 files, sound = list[TakenFile](), list[str]()
-                for link in taken["links"]:
+                for link in taken.links:
                     record = unreadable_record(self.paths.unreadable, link)
                     if record is None:
                         sound.append(link)
@@ -372,7 +372,7 @@ class BatchStager:
                 malformed=int(metric["malformed"]) + unreadable,
                 bytes=size,
                 files=files,
-                offsets=taken.get("offsets"),
+                offsets=taken.offsets,
                 unknown_fields=unknown,
                 unknown_records=int(metric.get("with_unknown") or 0),
                 max_event_time_ms=(metrics.get(f"time:{name}") or {}).get("max_ms"),

@@ -178,11 +178,12 @@ def _check_spec(facts: Facts, name: str) -> None:
             made_in=facts.birth.state_folder,
             found_in=facts.state_folder,
         )
-    then, now = dict(facts.birth.fingerprint), dict(facts.fingerprint)
+    then, now = facts.birth.fingerprint, facts.fingerprint
     if facts.checkpoint.in_flight is None:
         # A source may come or go between two batches: the checkpoint knows them by name.
         both = set(then["sources"]) & set(now["sources"])
-        then, now = ({**one, "sources": {name: one["sources"][name] for name in both}} for one in (then, now))
+        then = {**then, "sources": {name: then["sources"][name] for name in both}}
+        now = {**now, "sources": {name: now["sources"][name] for name in both}}
     changes = changed_keys(then, now)
     if changes:
         raise catalogue.SPEC_CHANGED(where=f"pipeline {name}", name=name, changes="; ".join(changes))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from tidegate import storage
 from tidegate.errors import DisagreementError
 from tidegate.project import PipelinePaths
 from tidegate.sources.files.ledger import open_ledger
 from tidegate.spec.models import PipelineSpec
-from tidegate.staging.birth import Birth, fingerprint, read_birth
+from tidegate.staging.birth import Birth, Fingerprint, fingerprint, read_birth
 from tidegate.staging.checkpoint import CheckpointState, Given, read_checkpoint, read_given
 from tidegate.staging.manifest import BatchManifest, read_all_manifests
 from tidegate.staging.open_state import read_open_state
@@ -32,7 +31,7 @@ class Facts:
     manifests: Mapping[str, Sequence[BatchManifest]]
     table: TableState | None
     published: Published | None
-    fingerprint: Mapping[str, Any]
+    fingerprint: Fingerprint
     missing_staged_files: Sequence[str] = ()
     damaged_staged_files: Sequence[str] = ()
     """Those that are not what was written, by their size; digests are compared where the files are read anyway."""

@@ -11,8 +11,11 @@ from tidegate.project import Project
 from tidegate.reading.files import read_links, stream_files
 from tidegate.reading.kafka import empty_records, empty_stream, read_kafka, read_range, shape_records
 from tidegate.sources.kafka.offsets import KafkaBirth
+from tidegate.sources.port import Pinned
 from tidegate.spec.as_read import KeptSource, SpooledSource
 from tidegate.spec.models import FilesSource, KafkaSource, ProjectKafkaSpec, SourceSpec
+from tidegate.staging.birth import Start
+from tidegate.staging.manifest import Taken
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -22,16 +25,16 @@ class Frames(ABC):
     """Every frame has the source's columns and what the accounting needs (see :mod:`tidegate.reading.files`)."""
 
     @abstractmethod
-    def stream(self, start: Mapping[str, Any], *, unlimited: bool) -> DataFrame:
+    def stream(self, start: Start, *, unlimited: bool) -> DataFrame:
         """The stream, from ``start`` (of the birth record) where the checkpoint has no place yet. ``unlimited`` takes
         all that is there as one batch (trigger ``once``)."""
 
     @abstractmethod
-    def taken(self, taken: Mapping[str, Any]) -> DataFrame:
+    def taken(self, taken: Taken) -> DataFrame:
         """What a batch took (:meth:`tidegate.sources.port.Source.range_of`), in batch mode."""
 
     @abstractmethod
-    def pinned(self, version: Mapping[str, Any]) -> DataFrame:
+    def pinned(self, version: Pinned) -> DataFrame:
         """A static source at a version (:meth:`tidegate.sources.port.StaticSource.pin`)."""
 
     @abstractmethod
@@ -52,16 +55,16 @@ class FileFrames(Frames):
         self._spark, self._name, self._spec = spark, name, spec
         self._folder, self._partition_columns = folder, partition_columns
 
-    def stream(self, start: Mapping[str, Any], *, unlimited: bool) -> DataFrame:
+    def stream(self, start: Start, *, unlimited: bool) -> DataFrame:
         """What is linked; the ledger knows what was before."""
         columns = self._partition_columns
         return stream_files(self._spark, self._folder, self._spec, columns, name=self._name, unlimited=unlimited)
 
-    def taken(self, taken: Mapping[str, Any]) -> DataFrame:
+    def taken(self, taken: Taken) -> DataFrame:
         """Some of the links."""
-        return read_links(self._spark, self._folder, taken["links"], self._spec, self._partition_columns)
+        return read_links(self._spark, self._folder, taken.links, self._spec, self._partition_columns)
 
-    def pinned(self, version: Mapping[str, Any]) -> DataFrame:
+    def pinned(self, version: Pinned) -> DataFrame:
         """The copies that were made of the files."""
         folder, columns = Path(version["folder"]), version["partition_columns"]
         return read_links(self._spark, folder, version["links"], self._spec, columns)
@@ -72,7 +75,7 @@ class FileFrames(Frames):
 
     def empty(self) -> DataFrame:
         """No link."""
-        return self.taken({"links": []})
+        return self.taken(Taken())
 
 
 class KafkaFrames(Frames):
@@ -81,18 +84,18 @@ class KafkaFrames(Frames):
     def __init__(self, spark: SparkSession, name: str, spec: KafkaSource, kafka: ProjectKafkaSpec) -> None:
         self._spark, self._name, self._spec, self._kafka = spark, name, spec, kafka
 
-    def stream(self, start: Mapping[str, Any], *, unlimited: bool) -> DataFrame:
+    def stream(self, start: Start, *, unlimited: bool) -> DataFrame:
         """The topics that ``start`` names."""
         birth = KafkaBirth.from_dict(start)
         return read_kafka(self._spark, self._kafka, self._name, self._spec, birth, unlimited=unlimited)
 
-    def taken(self, taken: Mapping[str, Any]) -> DataFrame:
+    def taken(self, taken: Taken) -> DataFrame:
         """A range of offsets of each partition."""
-        return read_range(self._spark, self._kafka, self._name, self._spec, taken["offsets"])
+        return read_range(self._spark, self._kafka, self._name, self._spec, taken.offsets or {})
 
-    def pinned(self, version: Mapping[str, Any]) -> DataFrame:
+    def pinned(self, version: Pinned) -> DataFrame:
         """The offsets of the version."""
-        return self.taken(version)
+        return self.taken(Taken(offsets=version["offsets"]))
 
     def empty_stream(self) -> DataFrame:
         """A stream that needs neither jars nor a broker."""

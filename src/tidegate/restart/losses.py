@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from tidegate import storage
 from tidegate.errors import TidegateError, catalogue
@@ -24,8 +23,8 @@ from tidegate.recovery.context import RunContext
 from tidegate.restart.rebirth import begin_anew, replace_query
 from tidegate.restart.rebuild import rebuild_choices
 from tidegate.sources.port import Loss
-from tidegate.staging.birth import Birth, new_birth, replace_birth
-from tidegate.staging.checkpoint import moved_end, read_start, replace_entry
+from tidegate.staging.birth import Birth, Start, new_birth, replace_birth
+from tidegate.staging.checkpoint import moved_end, read_start, replace_entry, topic_offsets
 from tidegate.staging.seal import Moved, allow_moves
 
 
@@ -113,7 +112,7 @@ def _append_line(paths: PipelinePaths, record: AcceptedLoss) -> bytes:
     return before
 
 
-def left_behind(context: RunContext, birth: Birth) -> dict[str, dict[str, Any]]:
+def left_behind(context: RunContext, birth: Birth) -> dict[str, Start]:
     """Kafka sources that the spec no longer has, with how far they were read: there they go on if they come back."""
     assert context.facts is not None
     checkpoint = context.facts.checkpoint
@@ -121,7 +120,7 @@ def left_behind(context: RunContext, birth: Birth) -> dict[str, dict[str, Any]]:
     if not gone or checkpoint.last_offset is None:
         return {}
     last = checkpoint.last_offset + 1
-    ends = {name: read_start(context.paths.checkpoint, last, name) for name in gone}
+    ends = {name: topic_offsets(read_start(context.paths.checkpoint, last, name)) for name in gone}
     return {name: {**value, "offsets": ends[name] or value["offsets"]} for name, value in gone.items()}
 
 

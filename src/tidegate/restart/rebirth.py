@@ -17,7 +17,7 @@ from tidegate.errors import catalogue
 from tidegate.lease import Lease
 from tidegate.project import PipelinePaths
 from tidegate.staging.birth import Birth, read_birth
-from tidegate.staging.manifest import put_tombstone, read_manifests
+from tidegate.staging.manifest import BatchKey, put_tombstone, read_manifests
 from tidegate.staging.retired import read_retired, record_retired
 from tidegate.table.log.commit import retire_in_log
 from tidegate.table.log.state import read_table_state
@@ -80,7 +80,7 @@ def replace_query(
     if in_flight is not None and not put_tombstone(paths.manifest(query_id, in_flight), query_id, in_flight):
         return None
     last = last_that_counts(paths, query_id, keep_staged=True)
-    begun = begin_anew(paths, replace(birth, replaces=[query_id, last]), why=why, lease=lease)
+    begun = begin_anew(paths, replace(birth, replaces=BatchKey(query_id, last)), why=why, lease=lease)
     retire_query(paths, query_id, lease=lease, in_flight=None)
     return begun
 
@@ -95,9 +95,9 @@ def pin_paths(paths: PipelinePaths, lease: Lease) -> PipelinePaths:
     try:
         pinned = paths.pinned()
         birth = read_birth(pinned)
-        if birth is None or birth.replaces is None or birth.replaces[0] in read_retired(paths):
+        if birth is None or birth.replaces is None or birth.replaces.query_id in read_retired(paths):
             return pinned
-        query_id, last = str(birth.replaces[0]), int(birth.replaces[1])
+        query_id, last = birth.replaces
         lease.check()
         if last_that_counts(paths, query_id, keep_staged=True) > last:
             aside = paths.set_aside / f"late-{pinned.query_folder.name}-{secrets.token_hex(4)}"

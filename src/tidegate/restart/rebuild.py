@@ -11,7 +11,6 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from tidegate import storage
 from tidegate.errors import DisagreementError, TidegateError
@@ -19,6 +18,7 @@ from tidegate.lease import Lease
 from tidegate.preflight.facts import Facts
 from tidegate.project import PipelinePaths
 from tidegate.spec.models import PipelineSpec
+from tidegate.staging.birth import Start
 
 
 def needs_rebuild(facts: Facts, spec: PipelineSpec) -> bool:
@@ -64,14 +64,14 @@ def aside_name(folder: Path, stamp: str) -> Path:
     return folder.with_name(f".{folder.name}.{stamp}")
 
 
-def first_offsets(paths: PipelinePaths, source: str) -> dict[str, Any] | None:
+def first_offsets(paths: PipelinePaths, source: str) -> Start | None:
     """What a Kafka source began with when its pipeline was new, by the oldest birth record there is."""
     # Births that an earlier version of tidegate backed up, in folders named by their time; a late one is not the first.
     births = [aside / "birth.json" for aside in storage.list_folder(paths.set_aside, "[0-9]*")]
     births += [replace(paths, generation=number).birth for number in range(paths.newest_generation() + 1)]
     for path in births:
         if storage.exists(path):
-            known = json.loads(storage.read(path))["sources"].get(source)
+            known: Start | None = json.loads(storage.read(path))["sources"].get(source)
             if known:
-                return dict(known)
+                return known
     return None

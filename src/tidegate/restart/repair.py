@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from tidegate import storage
 from tidegate.driver.jvm import PINNED
@@ -50,7 +49,7 @@ from tidegate.sources.files.starts import check_starts_known
 from tidegate.sources.files.unreadable import read_whole_again
 from tidegate.sources.registry import open_sources
 from tidegate.spec.models import PipelineSpec
-from tidegate.staging.birth import Birth, as_read, new_birth, read_birth
+from tidegate.staging.birth import Birth, Start, as_read, new_birth, read_birth
 from tidegate.staging.manifest import BatchManifest, Positions
 from tidegate.staging.published import Published, read_published, write_published
 from tidegate.table.log.commit import commit_files
@@ -78,7 +77,7 @@ class _Plan:
     """{query id: its last batch in the table's log, -1 for none} of every query that is known."""
     taken_back: list[DataFile]
     again: int
-    starts: dict[str, dict[str, Any]]
+    starts: dict[str, Start]
     orphans: int
     hidden: int
 
@@ -281,7 +280,7 @@ def _carry_out(
         for path in sorted(set(storage.list_folder(aside, "*.json")) - rereads):
             _move(path, folder / f"{word}-{path.name}", lease)
             _give_back(path, folder / f"{word}-{path.name}", set(plan.settled))
-    sources: dict[str, dict[str, Any]] = {source: plan.starts.get(source, {}) for source in spec.streams}
+    sources: dict[str, Start] = {source: plan.starts.get(source, {}) for source in spec.streams}
     sources |= {} if plan.rebuild else _left_behind(paths, spec, plan.facts)
     settings = settings_at_birth(project, spec) if plan.rebuild else _settings(plan.facts)
     begun = begin_anew(paths, new_birth(paths, spec, sources, settings), why=f"repair: {plan.found.code}", lease=lease)
@@ -469,7 +468,7 @@ def _put_back(
     return gone
 
 
-def kafka_starts(project: Project, spec: PipelineSpec, paths: PipelinePaths, facts: Facts) -> dict[str, dict[str, Any]]:
+def kafka_starts(project: Project, spec: PipelineSpec, paths: PipelinePaths, facts: Facts) -> dict[str, Start]:
     """The birth of each Kafka source: where the table's newest commit of ours ends; without a table where the pipeline
     began when it was new, else where the spec starts."""
     streams = open_sources(project, paths, spec)
@@ -505,7 +504,7 @@ def _begins_where_the_log_ends(paths: PipelinePaths, facts: Facts, birth: Birth)
     except DisagreementError:
         return False
     births = [read_birth(replace(paths, generation=number)) for number in range(paths.pinned().newest_generation() + 1)]
-    replaced = {str(one.replaces[0]): int(one.replaces[1]) for one in births if one is not None and one.replaces}
+    replaced = dict(one.replaces for one in births if one is not None and one.replaces is not None)
     state = read_table_state(paths.table, tuple(sorted(replaced)))
     txns = {} if state is None else state.txns
     # By what births say, not by what is staged: a repair that was killed has had its staging swept.
@@ -530,7 +529,7 @@ def last_positions(paths: PipelinePaths) -> Positions:
     return found
 
 
-def _left_behind(paths: PipelinePaths, spec: PipelineSpec, facts: Facts) -> dict[str, dict[str, Any]]:
+def _left_behind(paths: PipelinePaths, spec: PipelineSpec, facts: Facts) -> dict[str, Start]:
     """Kafka sources that the spec no longer has, with how far the table's log has them: there they go on if they come
     back."""
     before = facts.birth

@@ -31,6 +31,7 @@ from tidegate.sources.files.ledger import Ledger, LedgerRow, LinkedFile, open_le
 from tidegate.sources.files.scan import note_first_look, note_scan
 from tidegate.sources.files.starts import describe_start
 from tidegate.sources.files.unreadable import set_aside_vanished
+from tidegate.sources.port import Pinned
 from tidegate.sources.registry import Connections, open_sources
 from tidegate.spec.as_read import is_to_infer
 from tidegate.spec.master import parse_master
@@ -38,6 +39,7 @@ from tidegate.spec.models import CloseWhen
 from tidegate.staging.birth import as_read, name_query, new_birth, read_birth, replace_birth, write_birth
 from tidegate.staging.checkpoint import (
     files_between,
+    log_entry,
     plan_closing_batch,
     read_offsets,
     read_start,
@@ -133,7 +135,7 @@ def _note_scans(context: RunContext, ledger: Ledger, pending: Pending) -> None:
         raise refused
 
 
-def _report_statics(context: RunContext, statics: Mapping[str, Mapping[str, Any]]) -> None:
+def _report_statics(context: RunContext, statics: Mapping[str, Pinned]) -> None:
     """Put the version of each static source that this run reads into the report."""
     for name, version in statics.items():
         files = {"files": len(version["links"])} if "links" in version else {"offsets": version["offsets"]}
@@ -191,7 +193,7 @@ def _admit(context: RunContext, ledger: Ledger, pending: Pending) -> None:
 
 
 def _make_order(
-    context: RunContext, ledger: Ledger | None, pending: Pending, statics: dict[str, dict[str, Any]]
+    context: RunContext, ledger: Ledger | None, pending: Pending, statics: dict[str, Pinned]
 ) -> IngestOrder:
     """The order of all pending files and offsets."""
     assert context.facts is not None
@@ -277,10 +279,9 @@ def _rows_in_flight(context: RunContext, source_name: str, rows: Iterable[Ledger
     facts, paths = context.facts, context.paths
     if facts is None or facts.in_flight is None:
         return []
-    start = read_start(paths.checkpoint, facts.in_flight, source_name)
-    end = read_offsets(paths.checkpoint, facts.in_flight).get(source_name)
-    after, until = (-1 if offset is None else int(offset["logOffset"]) for offset in (start, end))
-    taken = files_between(paths.checkpoint, source_name, after, until)
+    start = log_entry(read_start(paths.checkpoint, facts.in_flight, source_name))
+    end = log_entry(read_offsets(paths.checkpoint, facts.in_flight).get(source_name))
+    taken = files_between(paths.checkpoint, source_name, start, end)
     names = {path.rsplit("/", 1)[-1] for path in taken}
     return [row for row in rows if row.link.rsplit("/", 1)[-1] in names]
 
@@ -314,7 +315,7 @@ def _record_birth(context: RunContext, pending: Pending) -> None:
         birth,
         settings=birth.settings if is_begun else settings_at_birth(context.project, context.spec),
         sources={**birth.sources, **left_behind(context, birth), **grown},
-        fingerprint=dict(context.facts.fingerprint),
+        fingerprint=context.facts.fingerprint,
     )
     if now != birth:
         replace_birth(context.paths, now)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tidegate import storage
 from tidegate.project import PipelinePaths, Project
+from tidegate.sources.port import Pinned
 from tidegate.sources.registry import open_statics
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.checkpoint import CheckpointState
@@ -13,7 +12,7 @@ from tidegate.staging.checkpoint import CheckpointState
 
 def pin_statics(
     project: Project, paths: PipelinePaths, spec: PipelineSpec, checkpoint: CheckpointState
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, Pinned]:
     """{static source: its version} (:meth:`tidegate.sources.port.StaticSource.pin`): the version of a batch that Spark
     has planned and not committed, else that of now.
 
@@ -21,7 +20,7 @@ def pin_statics(
     """
     pinned = {}
     for name, source in open_statics(project, paths, spec).items():
-        known = storage.read_json(paths.static_version(name))
+        known: Pinned | None = storage.read_json(paths.static_version(name))
         if known is not None and not source.is_whole(known):
             known = None
         if known is not None and checkpoint.in_flight is not None:

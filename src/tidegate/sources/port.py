@@ -11,19 +11,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NotRequired, TypedDict
 
 from tidegate.errors import SourceLostError
 from tidegate.outputs import TriedLook
 from tidegate.project import PipelinePaths, Project
-from tidegate.staging.checkpoint import CheckpointState
+from tidegate.staging.birth import Start
+from tidegate.staging.checkpoint import CheckpointState, TopicOffsets
+from tidegate.staging.manifest import OffsetRanges, Taken
 
 
 @dataclass(frozen=True)
 class SoFar:
     """How far a pipeline has come, as a run finds it on disk."""
 
-    starts: Mapping[str, Mapping[str, Any]] | None
+    starts: Mapping[str, Start] | None
     """Of the birth record: where each source starts, {} for one that needs no note of it; None before a birth."""
     checkpoint: CheckpointState
     in_flight: int | None
@@ -39,7 +41,7 @@ class Loss(ABC):
         """Whether Spark cannot compute the batch in flight again because of it."""
 
     @abstractmethod
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """As it goes on record when it is accepted."""
 
     @abstractmethod
@@ -47,11 +49,11 @@ class Loss(ABC):
         """The error that stops the run: exactly what is lost, and the command that goes on without it."""
 
     @abstractmethod
-    def start_behind(self) -> dict[str, Any]:
+    def start_behind(self) -> Start:
         """Where a new checkpoint starts that goes on behind it, as the birth record has it ("offsets" among it)."""
 
     @abstractmethod
-    def planned_end_behind(self) -> dict[str, Any]:
+    def planned_end_behind(self) -> TopicOffsets:
         """Where a planned batch ends that now begins behind it, as Spark's offset log has it."""
 
 
@@ -78,17 +80,17 @@ class Arrival:
         return []
 
     @property
-    def start(self) -> dict[str, Any]:
+    def start(self) -> Start:
         """Where the stream starts, as the birth record has it; {} when that needs no note."""
         return {}
 
     @property
-    def grown_start(self) -> dict[str, Any]:
+    def grown_start(self) -> Start:
         """:attr:`start` with the parts of the source that have appeared since."""
         return self.start
 
     @property
-    def next_start(self) -> dict[str, Any]:
+    def next_start(self) -> Start:
         """Where a new checkpoint starts that goes on with what no batch holds."""
         return self.start
 
@@ -97,19 +99,34 @@ class Arrival:
         return None
 
 
+class Pinned(TypedDict):
+    """A static source at one version: the files that were copied, or offsets of topics."""
+
+    version: str
+    folder: NotRequired[str]
+    links: NotRequired[list[str]]
+    """Relative to the folder."""
+    files: NotRequired[list[str]]
+    """What the links are copies of, as the user knows it."""
+    copies: NotRequired[list[list[int]]]
+    """[size, mtime_ns] of each link."""
+    partition_columns: NotRequired[list[str]]
+    offsets: NotRequired[OffsetRanges]
+
+
 class StaticSource(ABC):
     """A source that is read whole in each run, to be joined with streams: at one version per run."""
 
     @abstractmethod
-    def pin(self, known: Mapping[str, Any] | None) -> dict[str, Any]:
-        """The version of this moment, with all that Spark needs to read it, as JSON with "version"; ``known``, the
-        last one, when that is still it.
+    def pin(self, known: Pinned | None) -> Pinned:
+        """The version of this moment, with all that Spark needs to read it; ``known``, the last one, when that is
+        still it.
 
         Raises SourceLostError when it is missing or empty, UsageError STATIC_UNREADABLE, TryAgainError when it changes
         meanwhile.
         """
 
-    def is_whole(self, version: Mapping[str, Any]) -> bool:
+    def is_whole(self, version: Pinned) -> bool:
         """Whether all that the version needs is still as it was made."""
         return True
 
@@ -151,24 +168,23 @@ class Source(ABC):
         return []
 
     @abstractmethod
-    def range_of(self, batch_id: int, start: Mapping[str, Any]) -> dict[str, Any]:
-        """What a planned batch takes, by the checkpoint: {"links": [...]} or {"offsets": {topic: {partition: [from,
-        until]}}}. ``start`` is the birth record's."""
+    def range_of(self, batch_id: int, start: Start) -> Taken:
+        """What a planned batch takes, by the checkpoint. ``start`` is the birth record's."""
 
     def settle(self, links: Iterable[str]) -> None:
         """Clear away what was received, behind these links: their rows are in the table's log."""
         return
 
-    def find_gone(self, start: Mapping[str, Any]) -> list[str]:
+    def find_gone(self, start: Start) -> list[str]:
         """What is no longer there of all that has come since ``start``, each in a few words. Files are asked one by
         one, by the ledger."""
         return []
 
-    def resolve_start(self) -> dict[str, Any]:
+    def resolve_start(self) -> Start:
         """Where the spec says it starts, as the birth record has it."""
         return {}
 
-    def start_at(self, ends: Mapping[str, Any], before: Mapping[str, Any] | None) -> dict[str, Any]:
+    def start_at(self, ends: TopicOffsets, before: Start | None) -> Start:
         """Where it starts when the table's log ends at ``ends``; ``before`` is the start that led there."""
         return {}
 

@@ -19,6 +19,7 @@ from tidegate.sources.kafka.survey import survey_brokers
 from tidegate.sources.port import Arrival, Broker, Source, StaticSource
 from tidegate.spec.as_read import KeptSource, SpooledSource
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
+from tidegate.staging.birth import Start
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def scans_of(arrivals: Mapping[str, Arrival]) -> dict[str, FilesScan]:
     return {name: one.scan for name, one in arrivals.items() if isinstance(one, FilesArrival)}
 
 
-def connect(project: Project, pipelines: Iterable[tuple[PipelineSpec, Mapping[str, Mapping[str, Any]]]]) -> Connections:
+def connect(project: Project, pipelines: Iterable[tuple[PipelineSpec, Mapping[str, Start]]]) -> Connections:
     """For a look at many pipelines (each with the starts of its birth record): every broker is asked once, all at the
     same time, for what their sources will want to know."""
     sources = [

@@ -8,31 +8,63 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 from tidegate import storage
 from tidegate.errors import catalogue
 from tidegate.project import PipelinePaths
 from tidegate.spec.as_read import read_spec
 from tidegate.spec.models import PipelineSpec
+from tidegate.staging.checkpoint import TopicOffsets
+from tidegate.staging.manifest import BatchKey, keys_from_json
+
+_PARTS: tuple[Literal["keys"], Literal["values"]] = ("keys", "values")
+
+
+class Start(TypedDict, total=False):
+    """Where a source starts, {} for one that needs no note of it. See
+    :class:`tidegate.sources.kafka.offsets.KafkaBirth`."""
+
+    offsets: TopicOffsets
+    topic_ids: dict[str, str | None]
+    gone: list[str]
+    cluster_id: str | None
+
+
+class KeptState(TypedDict):
+    """An operator that keeps state, with its keys and values as texts over the sources' columns."""
+
+    operator: str
+    keys: list[str]
+    values: list[str]
+
+
+class Fingerprint(TypedDict, total=False):
+    """What may not change under a living checkpoint; an earlier version of tidegate wrote less of it."""
+
+    sources: dict[str, dict[str, object]]
+    partition_by: list[str]
+    output_mode: str
+    watermark_policy: str
 
 
 @dataclass(frozen=True)
 class Birth:
-    """``sources`` maps names to {} for files, and to ``KafkaBirth.to_dict()`` for Kafka."""
+    """What a checkpoint was born with."""
 
     query_id: str | None
     born_at: str
     settings: dict[str, str]
-    sources: dict[str, dict[str, Any]]
-    fingerprint: dict[str, Any] = field(default_factory=dict)
+    sources: dict[str, Start]
+    fingerprint: Fingerprint = field(default_factory=lambda: Fingerprint())
     state_folder: str = ""
     """Where the checkpoint was made: it holds absolute paths of the intake, so it cannot move with its project."""
     schemas: dict[str, str] = field(default_factory=dict)
     """The columns of sources with ``schema: infer``, as DDL: found by the first run, and kept for all others."""
-    state: list[dict[str, Any]] | None = None
+    state: list[KeptState] | None = None
     """The operators that keep state, with their keys and values, from the result down; [] for none, None before the
     first driver has looked."""
 
@@ -40,8 +72,8 @@ class Birth:
     """Digest of the transform that last ran with this state."""
     state_spark: str = ""
     """The version of Spark whose words ``state`` is in; "" for one that wrote longer texts in part."""
-    replaces: list[Any] | None = None
-    """[query id, its last batch that counts] of the query that this one takes the place of, which is then retired."""
+    replaces: BatchKey | None = None
+    """The last batch that counts of the query that this one takes the place of, which is then retired."""
 
     @property
     def keeps_state(self) -> bool:
@@ -53,7 +85,13 @@ def read_birth(paths: PipelinePaths) -> Birth | None:
     """The birth record, or None when no checkpoint was ever born (or the record was taken away)."""
     value = storage.read_json(paths.birth)
     with storage.unreadable_is_named(paths.birth):
-        return Birth(**value) if value is not None else None
+        return birth_from_json(value) if value is not None else None
+
+
+def birth_from_json(value: Mapping[str, Any]) -> Birth:
+    """A stored birth record. Raises TypeError, ValueError for one of another version."""
+    replaces = value.get("replaces")
+    return Birth(**{**value, "replaces": None if replaces is None else keys_from_json([replaces])[0]})
 
 
 def write_birth(paths: PipelinePaths, birth: Birth) -> None:
@@ -73,9 +111,7 @@ def name_query(paths: PipelinePaths, query_id: str) -> None:
         storage.replace(paths.birth, storage.dump_json(asdict(replace(birth, query_id=query_id))))
 
 
-def new_birth(
-    paths: PipelinePaths, spec: PipelineSpec, sources: dict[str, dict[str, Any]], settings: dict[str, str]
-) -> Birth:
+def new_birth(paths: PipelinePaths, spec: PipelineSpec, sources: dict[str, Start], settings: dict[str, str]) -> Birth:
     """A birth of now."""
     born_at = datetime.now(UTC).isoformat()
     kept = {name: source.schema_ or "" for name, source in spec.file_sources.items() if source.is_kept}
@@ -90,7 +126,7 @@ def keep_schemas(paths: PipelinePaths, spec: PipelineSpec, schemas: dict[str, st
     replace_birth(paths, replace(birth, schemas=kept, fingerprint=fingerprint(read_spec(spec, paths.spool, kept))))
 
 
-def keep_state(paths: PipelinePaths, spec: PipelineSpec, state: list[dict[str, Any]], spark: str) -> None:
+def keep_state(paths: PipelinePaths, spec: PipelineSpec, state: list[KeptState], spark: str) -> None:
     """Keep what the state is made for, and by which transform, or compare with what was kept. ``spark`` is the version
     of Spark that described ``state``.
 
@@ -120,7 +156,7 @@ def digest_transform(paths: PipelinePaths, spec: PipelineSpec) -> str:
     return digest.hexdigest()
 
 
-def check_state(birth: Birth, name: str, state: list[dict[str, Any]], *, spark: str, transform: str) -> None:
+def check_state(birth: Birth, name: str, state: list[KeptState], *, spark: str, transform: str) -> None:
     """Raise DisagreementError STATE_CHANGED when the operators that keep state are others than those of the birth.
 
     Two versions of Spark may call one expression differently. So after a change of Spark the same operators made by the
@@ -143,13 +179,13 @@ def check_state(birth: Birth, name: str, state: list[dict[str, Any]], *, spark: 
     )
 
 
-def _first_difference(then: list[dict[str, Any]], now: list[dict[str, Any]]) -> str:
+def _first_difference(then: list[KeptState], now: list[KeptState]) -> str:
     kinds = [[one["operator"] for one in state] for state in (then, now)]
     if kinds[0] != kinds[1]:
         made_for, is_now = (", ".join(one) or "a query without state" for one in kinds)
         return f"it was made for {made_for}, and this is now {is_now}"
     for before, after in zip(then, now, strict=True):
-        for part in ("keys", "values"):
+        for part in _PARTS:
             if before[part] != after[part]:
                 pairs = zip([*before[part], "nothing"], [*after[part], "nothing"], strict=False)
                 was, now_is = next(pair for pair in pairs if pair[0] != pair[1])
@@ -168,8 +204,8 @@ def as_read(spec: PipelineSpec, paths: PipelinePaths) -> PipelineSpec:
     return read_spec(spec, paths.spool, birth.schemas if birth is not None else {})
 
 
-def fingerprint(spec: PipelineSpec) -> dict[str, Any]:
-    """What may not change under a living checkpoint: where records come from, and how the table is laid out."""
+def fingerprint(spec: PipelineSpec) -> Fingerprint:
+    """Where records come from, and how the table is laid out."""
     return {
         "sources": {name: source.identity() for name, source in spec.streams.items()},
         "partition_by": list(spec.table.partition_by),
@@ -178,7 +214,7 @@ def fingerprint(spec: PipelineSpec) -> dict[str, Any]:
     }
 
 
-def changed_keys(then: dict[str, Any], now: dict[str, Any], path: str = "") -> list[str]:
+def changed_keys(then: Mapping[str, object], now: Mapping[str, object], path: str = "") -> list[str]:
     """``key: was -> is`` for every leaf in which two fingerprints differ."""
     found: list[str] = []
     for key in sorted({*then, *now}):

@@ -12,12 +12,18 @@ import json
 import struct
 import time
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import NotRequired, TypedDict, cast
 from urllib.parse import unquote
 
 from tidegate import storage
+
+TopicOffsets = dict[str, dict[str, int]]
+"""{topic: {partition: offset}}, partitions as texts: Spark's own form."""
+End = int | TopicOffsets
+"""Where a source stands: one of files at the number of the last entry of its log, one of topics at the next offsets."""
 
 
 @dataclass(frozen=True)
@@ -115,9 +121,9 @@ def _source_log_faults(path: Path, last_offset: int) -> list[str]:
     """A file source whose log does not hold the files that the last offset speaks of."""
     faults = []
     for name, offset in read_offsets(path, last_offset).items():
-        if is_file_offset(offset):
+        if isinstance(offset, int):
             try:
-                log = _source_log(path / "sources" / name, int(offset["logOffset"]))
+                log = _source_log(path / "sources" / name, offset)
                 last = json.loads(storage.read(log).rpartition(b"\n")[2])
                 if not isinstance(last, dict):
                     raise ValueError(last)
@@ -128,7 +134,7 @@ def _source_log_faults(path: Path, last_offset: int) -> list[str]:
     return faults
 
 
-def read_offsets(path: Path, batch_id: int) -> dict[str, Any]:
+def read_offsets(path: Path, batch_id: int) -> dict[str, End]:
     """The end offset of every source in batch ``batch_id``, by the source's name; one that had nothing yet is missing.
 
     Raises FileNotFoundError when the batch was never planned (or long purged), ValueError when the file is torn.
@@ -136,7 +142,7 @@ def read_offsets(path: Path, batch_id: int) -> dict[str, Any]:
     return _read_offset_file(path, batch_id)[1]
 
 
-def read_start(path: Path, batch_id: int, source_name: str) -> Any | None:
+def read_start(path: Path, batch_id: int, source_name: str) -> End | None:
     """Where a source stood before batch ``batch_id``: its end in the last batch that had it, as Spark looks it up; None
     when no batch that the log still holds did."""
     for earlier in reversed([one for one in batch_ids(path / "offsets") if one < batch_id]):
@@ -146,8 +152,28 @@ def read_start(path: Path, batch_id: int, source_name: str) -> Any | None:
     return None
 
 
-def _read_offset_file(path: Path, batch_id: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Metadata (``batchWatermarkMs``, ``batchTimestampMs``, ``conf``) and offsets of a planned batch."""
+def log_entry(end: End | None) -> int:
+    """The number of the last entry that a source of files has taken; -1 for none. Raises ValueError for topics."""
+    if end is not None and not isinstance(end, int):
+        raise ValueError("topics have offsets, not a list of files")
+    return -1 if end is None else end
+
+
+def topic_offsets(end: End | None) -> TopicOffsets:
+    """The next offsets of a source of topics; {} for none. Raises ValueError for files."""
+    if isinstance(end, int):
+        raise ValueError("files have a list, not offsets of topics")
+    return end or {}
+
+
+class _OffsetMetadata(TypedDict):
+    batchWatermarkMs: int
+    batchTimestampMs: int
+    conf: NotRequired[dict[str, str]]
+
+
+def _read_offset_file(path: Path, batch_id: int) -> tuple[_OffsetMetadata, dict[str, End]]:
+    """Metadata and offsets of a planned batch."""
     data = storage.read(path / "offsets" / str(batch_id))
     try:
         lines = data.decode().split("\n")
@@ -157,10 +183,8 @@ def _read_offset_file(path: Path, batch_id: int) -> tuple[dict[str, Any], dict[s
         if not isinstance(metadata, dict):
             raise ValueError("its metadata is not an object")
         named = [line.partition(":") for line in lines[2:]]
-        offsets = {name: json.loads(value) for name, _, value in named if value != "-"}
-        for name, offset in offsets.items():
-            _check_offset(name, offset)
-        return metadata, offsets
+        offsets = {name: _parse_end(name, json.loads(value)) for name, _, value in named if value != "-"}
+        return cast(_OffsetMetadata, metadata), offsets
     except (ValueError, IndexError) as error:
         raise ValueError(f"the offsets of batch {batch_id} cannot be read: {error}") from error
 
@@ -170,21 +194,17 @@ def read_pinned_settings(path: Path, batch_id: int) -> dict[str, str]:
     return {str(key): str(value) for key, value in _read_offset_file(path, batch_id)[0].get("conf", {}).items()}
 
 
-def is_file_offset(offset: Any) -> bool:
-    """Whether an end offset is that of a file source: the number of the last entry of its log."""
-    return isinstance(offset, dict) and set(offset) == {"logOffset"} and isinstance(offset["logOffset"], int)
-
-
-def _check_offset(name: str, offset: Any) -> None:
-    """An end offset is {"logOffset": n} of a file source, or {topic: {partition: n}} of Kafka."""
-    if is_file_offset(offset):
-        return
+def _parse_end(name: str, offset: object) -> End:
+    """In Spark's JSON an end offset is {"logOffset": n} of a file source, or {topic: {partition: n}} of Kafka."""
+    if isinstance(offset, dict) and set(offset) == {"logOffset"} and isinstance(offset["logOffset"], int):
+        return offset["logOffset"]
     ok = isinstance(offset, dict) and all(
         isinstance(numbers, dict) and all(key.isdigit() and type(n) is int for key, n in numbers.items())
         for numbers in offset.values()
     )
     if not ok:
         raise ValueError(f"source {name} ends at {json.dumps(offset)[:80]}, which is not an offset")
+    return cast(TopicOffsets, offset)
 
 
 def read_watermark(path: Path) -> int:
@@ -192,10 +212,11 @@ def read_watermark(path: Path) -> int:
     last = (batch_ids(path / "commits") or [-1])[-1]
     if last < 0:
         return 0
-    return int(_read_commit(path, last).get("nextBatchWatermarkMs", 0))
+    return _read_commit(path, last)
 
 
-def _read_commit(path: Path, batch_id: int) -> dict[str, Any]:
+def _read_commit(path: Path, batch_id: int) -> int:
+    """The watermark after a committed batch, in milliseconds since 1970; 0 for none."""
     version, _, text = storage.read(path / "commits" / str(batch_id)).partition(b"\n")
     try:
         value = json.loads(text)
@@ -203,7 +224,7 @@ def _read_commit(path: Path, batch_id: int) -> dict[str, Any]:
             raise ValueError(f"{version[:20]!r}, {text[:80]!r}")
     except ValueError as error:
         raise ValueError(f"the commit of batch {batch_id} cannot be read: {error}") from error
-    return value
+    return int(value.get("nextBatchWatermarkMs", 0))
 
 
 def plan_closing_batch(path: Path, watermark_ms: int) -> int | None:
@@ -229,11 +250,12 @@ def plan_closing_batch(path: Path, watermark_ms: int) -> int | None:
     return last + 1
 
 
-def moved_end(path: Path, batch_id: int, ends: dict[str, Any]) -> bytes:
+def moved_end(path: Path, batch_id: int, ends: Mapping[str, TopicOffsets]) -> bytes:
     """The entry of batch ``batch_id`` in the offset log, with other end offsets: {source: end}."""
     lines = storage.read(path / "offsets" / str(batch_id)).decode().split("\n")
-    offsets = {**read_offsets(path, batch_id), **ends}
-    named = [f"{name}:{json.dumps(value, separators=(',', ':'))}" for name, value in sorted(offsets.items())]
+    offsets: dict[str, End] = {**read_offsets(path, batch_id), **ends}
+    values = {name: {"logOffset": end} if isinstance(end, int) else end for name, end in sorted(offsets.items())}
+    named = [f"{name}:{json.dumps(value, separators=(',', ':'))}" for name, value in values.items()]
     return "\n".join([*lines[:2], *named]).encode()
 
 
@@ -259,13 +281,12 @@ def read_given(path: Path, batch_id: int) -> dict[str, Given]:
     try:
         for name, end in read_offsets(path, batch_id).items():
             start = read_start(path, batch_id, name)
-            if is_file_offset(end):
-                after = -1 if start is None else int(start["logOffset"])
-                taken = files_between(path, name, after, int(end["logOffset"]))
-                links = sorted(one.rpartition(f"/intake/{name}/")[2] for one in taken)
-                given[name] = Given(links, is_backwards=after > int(end["logOffset"]))
+            if isinstance(end, int):
+                after = log_entry(start)
+                links = sorted(one.rpartition(f"/intake/{name}/")[2] for one in files_between(path, name, after, end))
+                given[name] = Given(links, is_backwards=after > end)
             else:
-                begin = start or {}
+                begin = topic_offsets(start)
                 given[name] = Given(
                     offsets={
                         topic: {

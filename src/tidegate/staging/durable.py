@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tidegate import storage
-from tidegate.staging.checkpoint import read_offsets, read_start
+from tidegate.staging.checkpoint import log_entry, read_offsets, read_start
 
 _VERSION = re.compile(r"\.?(\d+)(?:_[^.]*)?\.(?:delta|changelog)(?:\.crc)?$")
 """Changes of a state store: batch N makes version N + 1. They are most of its files, and their names tell their age."""
@@ -61,13 +61,12 @@ class CheckpointSync:
     def _file_lists(self, batch_id: int) -> Iterator[Path]:
         """The lists of the files that the batch takes from each source."""
         for name, end in read_offsets(self.checkpoint, batch_id).items():
-            if isinstance(end, dict) and "logOffset" in end:
+            if isinstance(end, int):
                 try:
-                    start = read_start(self.checkpoint, batch_id, name)
+                    start = log_entry(read_start(self.checkpoint, batch_id, name))
                 except ValueError:  # an older entry is torn: whoever reads it says so
                     start = end
-                first = int(start["logOffset"]) + 1 if start is not None else 0
-                for entry in range(min(first, int(end["logOffset"])), int(end["logOffset"]) + 1):
+                for entry in range(min(start + 1, end), end + 1):
                     for spelling in (str(entry), f"{entry}.compact"):
                         yield from _named(self.checkpoint / "sources" / name, spelling)
 

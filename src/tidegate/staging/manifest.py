@@ -68,6 +68,15 @@ Positions = dict[str, dict[str, dict[str, int]]]
 
 
 @dataclass(frozen=True)
+class Taken:
+    """What a batch takes from a source: links, relative to the intake, or ranges of offsets."""
+
+    links: list[str] = field(default_factory=list)
+    offsets: OffsetRanges | None = None
+    """None for files."""
+
+
+@dataclass(frozen=True)
 class StagedFile:
     """One parquet file that Spark wrote: ``path`` relative to the state folder, rows and bytes from its footer.
 

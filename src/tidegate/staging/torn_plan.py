@@ -17,7 +17,6 @@ from tidegate.staging.checkpoint import (
     describe_torn_commit,
     describe_torn_plan,
     hadoop_checksum,
-    is_file_offset,
     read_offsets,
 )
 
@@ -84,7 +83,7 @@ def _torn_file_lists(checkpoint: Path, dropped: set[str]) -> list[Path]:
     torn = []
     for folder in storage.list_folders(checkpoint / "sources"):
         end = ends.get(folder.name)
-        last = int(end["logOffset"]) if is_file_offset(end) and end is not None else -1
+        last = end if isinstance(end, int) else -1
         for path in storage.list_folder(folder):
             number = path.name.removesuffix(".compact")
             if number.isdigit() and int(number) > last and not _is_whole_list(path):

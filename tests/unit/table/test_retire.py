@@ -32,7 +32,7 @@ from tidegate.restart.repair import repair_pipeline
 from tidegate.run.steps import recover_run
 from tidegate.sources.files.ledger import NewFile, open_ledger
 from tidegate.staging.birth import new_birth, read_birth
-from tidegate.staging.manifest import find_tombstones, put_tombstone, read_all_manifests, refuse_tombstone
+from tidegate.staging.manifest import BatchKey, find_tombstones, put_tombstone, read_all_manifests, refuse_tombstone
 from tidegate.staging.retired import read_retired
 from tidegate.table.log import commit
 from tidegate.table.log.commit import commit_files, rename_files, retire_in_log
@@ -320,7 +320,9 @@ def test_a_birth_that_came_late_is_taken_away(tmp_path: Path, monkeypatch: pytes
     query_id, _ = planned(scene)
     scene.run()
     context = scene.open()
-    birth = replace(new_birth(context.paths, context.spec, {"orders": {}}, dict(PINNED)), replaces=[query_id, 0])
+    birth = replace(
+        new_birth(context.paths, context.spec, {"orders": {}}, dict(PINNED)), replaces=BatchKey(query_id, 0)
+    )
     begin_anew(context.paths, birth, why="test", lease=context.lease)
     assert scene.paths.newest_generation() == 1
     assert scene.open().paths.generation == 0 == scene.paths.newest_generation()
@@ -449,7 +451,7 @@ def test_births_that_came_late_are_taken_away_each_time_and_tell_nothing(
     birth = read_birth(scene.paths)
     assert birth is not None and birth.query_id is not None
     began_behind = {"orders": {"offsets": {"t": {"0": 9}}}}
-    late = replace(birth, query_id=None, replaces=[birth.query_id, -1], sources=began_behind)
+    late = replace(birth, query_id=None, replaces=BatchKey(str(birth.query_id), -1), sources=began_behind)
     for _ in range(3):
         begin_anew(scene.paths.pinned(), late, why="a loss", lease=cast(Lease, scene.leases.take()))
         assert pin_paths(scene.paths, cast(Lease, scene.leases.take())).generation == 0

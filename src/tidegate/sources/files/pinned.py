@@ -14,9 +14,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from tidegate import storage
 from tidegate.errors import TryAgainError, catalogue
@@ -26,7 +24,7 @@ from tidegate.sources.files.ledger import link_suffix
 from tidegate.sources.files.partition_values import partition_folder
 from tidegate.sources.files.scan import FileEntry, list_static, static_is_empty, static_is_unreadable
 from tidegate.sources.files.unreadable import why_too_large, why_unreadable
-from tidegate.sources.port import StaticSource
+from tidegate.sources.port import Pinned, StaticSource
 from tidegate.spec.models import FilesSource
 from tidegate.table.log.state import has_log, list_data_files
 
@@ -37,16 +35,15 @@ class StaticFiles(StaticSource):
     def __init__(self, project: Project, paths: PipelinePaths, name: str, spec: FilesSource) -> None:
         self._project, self._paths, self._name, self._spec = project, paths, name, spec
 
-    def pin(self, known: Mapping[str, Any] | None) -> dict[str, Any]:
-        """{"folder", "links", "files" (as the user knows them), "copies" ([size, mtime_ns] of each link),
-        "partition_columns", "version"}."""
+    def pin(self, known: Pinned | None) -> Pinned:
+        """Copies of all files."""
         version = _pin_files(self._project, self._paths, self._name, self._spec, known)
         for entry in storage.list_folders(self._paths.static(self._name)):
             if entry.name != version["version"]:
                 storage.remove_tree(entry)
         return version
 
-    def is_whole(self, version: Mapping[str, Any]) -> bool:
+    def is_whole(self, version: Pinned) -> bool:
         """Whether the copies are those that were made: nobody writes to them, so size and time stamp tell."""
         folder, copies = Path(version.get("folder", "")), version.get("copies", ())
         try:
@@ -61,15 +58,13 @@ def _stamp_of(path: Path) -> list[int]:
     return [stat.size_bytes, stat.modified_ns]
 
 
-def _pin_files(
-    project: Project, paths: PipelinePaths, name: str, source: FilesSource, known: Mapping[str, Any] | None
-) -> dict[str, Any]:
+def _pin_files(project: Project, paths: PipelinePaths, name: str, source: FilesSource, known: Pinned | None) -> Pinned:
     entries, columns, is_table = _list(project, paths, name, source)
     text = json.dumps([[entry.path, entry.size, entry.mtime_ns] for entry in entries])
     version = hashlib.sha256(text.encode()).hexdigest()[:16]
     folder = paths.static(name) / version
     if known is not None and (known.get("version"), known.get("folder")) == (version, str(folder)):
-        return dict(known)
+        return known
     making = paths.static(name) / f".{version}.{secrets.token_hex(6)}"
     links = []
     try:

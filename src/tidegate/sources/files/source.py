@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -20,7 +19,9 @@ from tidegate.sources.port import Arrival, SoFar, Source
 from tidegate.spec.as_read import is_to_infer
 from tidegate.spec.encodings import is_wide
 from tidegate.spec.models import LINE_FORMATS, FilesSource
-from tidegate.staging.checkpoint import files_between, read_offsets, read_start
+from tidegate.staging.birth import Start
+from tidegate.staging.checkpoint import files_between, log_entry, read_offsets, read_start
+from tidegate.staging.manifest import Taken
 
 _PACKED = (".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate", ".xz")
 
@@ -67,14 +68,13 @@ class FilesStream(Source):
             summary["schema"] = self.spec.schema_
         return FilesArrival(summary, files=files, bytes=size, comes_later=bool(scan.settling), scan=scan)
 
-    def range_of(self, batch_id: int, start: Mapping[str, Any]) -> dict[str, Any]:
-        """{"links": [...]}, relative to the intake."""
+    def range_of(self, batch_id: int, start: Start) -> Taken:
+        """The links of the entries of Spark's log that the batch adds."""
         checkpoint = self.paths.checkpoint
-        begin, end = read_start(checkpoint, batch_id, self.name), read_offsets(checkpoint, batch_id).get(self.name)
-        after = -1 if begin is None else int(begin["logOffset"])
-        until = after if end is None else int(end["logOffset"])
+        after = log_entry(read_start(checkpoint, batch_id, self.name))
+        until = log_entry(read_offsets(checkpoint, batch_id).get(self.name))
         taken = files_between(checkpoint, self.name, after, until)
-        return {"links": [link_of(path, self.paths.intake(self.name)) for path in taken]}
+        return Taken([link_of(path, self.paths.intake(self.name)) for path in taken])
 
     def sample(self, folder: Path, rows: int) -> tuple[dict[str, object], TriedLook | None]:
         """A folder with the newest files, up to ``rows`` lines of those that have lines, and what the source has."""

@@ -65,7 +65,7 @@ class KafkaLoss:
         """Number of lost offsets as far as it is known (ranges without an end count nothing)."""
         return sum(lost.lost_until - lost.lost_from for lost in self.ranges if lost.lost_until is not None)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """JSON form."""
         return {"lost_offsets": self.lost_offsets, "ranges": [asdict(lost) for lost in self.ranges]}
 

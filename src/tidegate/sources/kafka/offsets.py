@@ -18,6 +18,7 @@ from tidegate.sources.kafka.brokers import Asked, Brokers, Offsets, OpenBrokers,
 from tidegate.sources.kafka.settings import KafkaSettings, map_settings
 from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
 from tidegate.spec.reader_options import parser_options
+from tidegate.staging.birth import Start
 
 _FORMS = "earliest, latest, an ISO timestamp such as 2026-01-31T06:00:00Z, or {topic: {partition: offset}}"
 
@@ -35,7 +36,7 @@ class KafkaBirth:
     gone: tuple[str, ...] = ()
     cluster_id: str | None = None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Start:
         """JSON form; partitions become strings."""
         return {
             "offsets": offsets_to_json(self.offsets),
@@ -45,7 +46,7 @@ class KafkaBirth:
         }
 
     @staticmethod
-    def from_dict(value: Mapping[str, Any]) -> KafkaBirth:
+    def from_dict(value: Start) -> KafkaBirth:
         """The value that :meth:`to_dict` made."""
         offsets, gone = offsets_from_json(value["offsets"]), tuple(value.get("gone", ()))
         return KafkaBirth(offsets, dict(value["topic_ids"]), gone, value.get("cluster_id"))

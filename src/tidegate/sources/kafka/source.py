@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from tidegate.errors import SourceLostError
 from tidegate.outputs import TriedLook
@@ -25,9 +23,11 @@ from tidegate.sources.kafka.offsets import (
     resolve_birth,
     settings_of,
 )
-from tidegate.sources.port import Arrival, Broker, Loss, SoFar, Source, StaticSource
+from tidegate.sources.port import Arrival, Broker, Loss, Pinned, SoFar, Source, StaticSource
 from tidegate.spec.models import KafkaSource
-from tidegate.staging.checkpoint import read_offsets, read_start
+from tidegate.staging.birth import Start
+from tidegate.staging.checkpoint import TopicOffsets, read_offsets, read_start, topic_offsets
+from tidegate.staging.manifest import Taken
 from tidegate.words import count_of
 
 _BYTES_PER_OFFSET = 512
@@ -45,17 +45,17 @@ class KafkaArrival(Arrival):
     begun: Offsets
 
     @property
-    def start(self) -> dict[str, Any]:
+    def start(self) -> Start:
         """Offsets, topic ids and cluster."""
         return self.birth.to_dict()
 
     @property
-    def grown_start(self) -> dict[str, Any]:
+    def grown_start(self) -> Start:
         """With the topics and partitions that have appeared."""
         return extend_birth(self.birth, self.plan).to_dict()
 
     @property
-    def next_start(self) -> dict[str, Any]:
+    def next_start(self) -> Start:
         """After the last batch whose records are kept."""
         return replace(self.birth, offsets=self.plan.owed).to_dict()
 
@@ -81,7 +81,7 @@ class KafkaArrivalLoss(Loss):
                 return True
         return False
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Every lost range."""
         return self.lost.to_dict()
 
@@ -89,11 +89,11 @@ class KafkaArrivalLoss(Loss):
         """KAFKA_RECORDS_LOST with every lost range."""
         return self.lost.to_error(*self.arrival.place, self.arrival.begun)
 
-    def start_behind(self) -> dict[str, Any]:
+    def start_behind(self) -> Start:
         """The birth of a checkpoint that goes on behind what is lost."""
         return self._birth_behind().to_dict()
 
-    def planned_end_behind(self) -> dict[str, Any]:
+    def planned_end_behind(self) -> TopicOffsets:
         """Where the batch was to end, as far as that is there. It names every partition that it begins with, or Spark
         would take it for gone."""
         begun, present = self.arrival.begun, self.arrival.plan.end
@@ -116,8 +116,8 @@ class StaticTopics(StaticSource):
     def __init__(self, project: Project, spec: KafkaSource) -> None:
         self._kafka, self._spec = project.spec.kafka, spec
 
-    def pin(self, known: Mapping[str, Any] | None) -> dict[str, Any]:
-        """{"offsets": {topic: {partition: [from, until]}}, "version"}."""
+    def pin(self, known: Pinned | None) -> Pinned:
+        """All offsets that are there."""
         offsets = plan_kafka(self._kafka, self._spec, resolve_birth(self._kafka, self._spec), {}).to_dict()["ranges"]
         version = hashlib.sha256(json.dumps(offsets, sort_keys=True).encode()).hexdigest()[:16]
         return {"version": version, "offsets": offsets}
@@ -164,33 +164,33 @@ class KafkaStream(Source):
             summary, offsets=plan.pending_offsets, bytes=size, place=place, birth=start, plan=plan, begun=begun
         )
 
-    def range_of(self, batch_id: int, start: Mapping[str, Any]) -> dict[str, Any]:
-        """{"offsets": {topic: {partition: [from, until]}}}, partitions as texts."""
-        begin = read_start(self.paths.checkpoint, batch_id, self.name)
-        begin = start["offsets"] if begin is None else begin
-        end = read_offsets(self.paths.checkpoint, batch_id).get(self.name) or {}
-        return {
-            "offsets": {
+    def range_of(self, batch_id: int, start: Start) -> Taken:
+        """From where the batch before ends, or from ``start``."""
+        known = read_start(self.paths.checkpoint, batch_id, self.name)
+        begin = start["offsets"] if known is None else topic_offsets(known)
+        end = topic_offsets(read_offsets(self.paths.checkpoint, batch_id).get(self.name))
+        return Taken(
+            offsets={
                 topic: {
-                    partition: [int(begin.get(topic, {}).get(partition, 0)), int(until)]
+                    partition: [begin.get(topic, {}).get(partition, 0), until]
                     for partition, until in partitions.items()
                 }
                 for topic, partitions in end.items()
             }
-        }
+        )
 
-    def find_gone(self, start: Mapping[str, Any]) -> list[str]:
+    def find_gone(self, start: Start) -> list[str]:
         """What the brokers no longer have of all offsets from ``start`` on."""
         birth = KafkaBirth.from_dict(start)
         plan = self._plan(birth, {})
         loss = find_loss(birth, plan, {})
         return [] if loss is None else [f"source {self.name}: {loss.to_dict()}"]
 
-    def resolve_start(self) -> dict[str, Any]:
+    def resolve_start(self) -> Start:
         """Where ``starting_offsets`` says, at this moment."""
         return resolve_birth(self._kafka, self.spec, self._brokers).to_dict()
 
-    def start_at(self, ends: Mapping[str, Any], before: Mapping[str, Any] | None) -> dict[str, Any]:
+    def start_at(self, ends: TopicOffsets, before: Start | None) -> Start:
         """The offsets of ``ends``, of the topics by their ids in ``before``."""
         birth = KafkaBirth({}, {}) if before is None else KafkaBirth.from_dict(before)
         return replace(birth, offsets=offsets_from_json(ends)).to_dict()
@@ -225,10 +225,10 @@ class KafkaStream(Source):
             return {}, {}
         begun = so_far.in_flight
         following = so_far.checkpoint.last_offset + 1 if begun is None else begun
-        taken = offsets_from_json(read_start(self.paths.checkpoint, following, self.name) or {})
+        taken = offsets_from_json(topic_offsets(read_start(self.paths.checkpoint, following, self.name)))
         if begun is None:
             return taken, {}
-        ends = offsets_from_json(read_offsets(self.paths.checkpoint, begun).get(self.name) or {})
+        ends = offsets_from_json(topic_offsets(read_offsets(self.paths.checkpoint, begun).get(self.name)))
         for topic, numbers in ends.items():
             for number in set(numbers) - set(birth.offsets.get(topic, {})) - set(taken.get(topic, {})):
                 taken.setdefault(topic, {})[number] = 0  # appeared with this batch: read from its beginning
