@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NotRequired, final
+from typing import Literal, NotRequired, final
 
 from typing_extensions import TypedDict
 
@@ -110,6 +110,68 @@ class Ruling(TypedDict):
     at: str
 
 
+class LeftAlone(TypedDict):
+    """A file that is not read, and why."""
+
+    path: str
+    why: str
+    age_seconds: NotRequired[float]
+
+
+class FileState(TypedDict):
+    """A file as it was found."""
+
+    size: int
+    mtime_ns: int
+
+
+class Rewritten(TypedDict):
+    """A file that changed after it was read: ``how``, and what becomes of it (``policy``)."""
+
+    path: str
+    was: FileState
+    now: FileState
+    how: str
+    unread_bytes: int
+    policy: str
+
+
+class BeforeStart(TypedDict):
+    """What was there before the source's start; ``at`` is null until a run has looked, and ``paths`` has the first of
+    them until a report has named them."""
+
+    start: str
+    at: str | None
+    files: int
+    bytes: int
+    paths: NotRequired[list[str]]
+
+
+class SourceReport(TypedDict, total=False):
+    """One source of a run, or what waits in it; what has nothing to say is left out."""
+
+    rows: int
+    malformed: int
+    late: int
+    partly_late: int
+    files: int
+    bytes: int
+    backlog: int
+    pending_offsets: int
+    offsets: dict[str, dict[str, list[int]]]
+    unknown_fields: dict[str, str]
+    unknown_records: int
+    skipped: list[LeftAlone]
+    settling: list[LeftAlone]
+    changed: list[Rewritten]
+    vanished: list[str]
+    lost: list[str]
+    before_start: BeforeStart
+    schema: str | None
+    replayable: bool
+    static: str
+
+
 class TableFigures(TypedDict, total=False):
     """The version that holds a run's rows, and what it added and removed; {} for a run that published nothing."""
 
@@ -157,7 +219,7 @@ class RunReport(TypedDict):
     started_at: str
     ended_at: str | None
     duration_seconds: dict[str, float]
-    sources: dict[str, dict[str, Any]]
+    sources: dict[str, SourceReport]
     batches: int
     watermark: str | None
     rows: Rows
@@ -230,7 +292,7 @@ class Ahead(TypedDict):
     summary: str
     has_new: bool
     pending: bool
-    sources: dict[str, dict[str, Any]]
+    sources: dict[str, SourceReport]
     sources_unknown: Error | None
     errors: list[Error]
     changed: list[ChangedFile]
@@ -423,14 +485,6 @@ class TriedRecord(TypedDict):
     source: str | None
     position: object
     raw: str | None
-
-
-class LeftAlone(TypedDict):
-    """A file that is not read, and why."""
-
-    path: str
-    why: str
-    age_seconds: NotRequired[float]
 
 
 class TriedLook(TypedDict):

@@ -15,6 +15,7 @@ from pydantic.json_schema import JsonSchemaValue
 from tidegate.outputs import (
     AcceptedLoss,
     Acknowledged,
+    BeforeStart,
     CatalogEntry,
     Failed,
     Fault,
@@ -26,7 +27,9 @@ from tidegate.outputs import (
     QuarantinedRecord,
     Repair,
     Reread,
+    Rewritten,
     RunReport,
+    SourceReport,
     State,
     Status,
     TableFigures,
@@ -56,7 +59,7 @@ OUTPUTS: dict[str, tuple[type, str]] = {
 """By name of the schema: the type of the output, and the commands that print it."""
 
 
-_OPEN = {TableFigures.__name__, OpenState.__name__, AcceptedLoss.__name__}
+_OPEN = {one.__name__ for one in (SourceReport, Rewritten, BeforeStart, TableFigures, OpenState, AcceptedLoss)}
 """Objects that may have further keys: earlier versions wrote others into their reports."""
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import indent
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tidegate.cli.log_text import fold_log
 from tidegate.errors import TidegateError
@@ -28,6 +28,7 @@ from tidegate.outputs import (
     RowKey,
     RunReport,
     Sink,
+    SourceReport,
     State,
     Status,
     Trial,
@@ -116,7 +117,7 @@ def show_sinks(sinks: Sequence[Sink]) -> None:
             print(indent(sink["error"], "    "))
 
 
-def _source_line(source: Mapping[str, Any]) -> str:
+def _source_line(source: SourceReport) -> str:
     parts = [count_of(source.get("rows", 0), "row")]
     if "files" in source:
         parts.append(count_of(source["files"], "file"))
@@ -133,46 +134,38 @@ def _source_line(source: Mapping[str, Any]) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _source_notes(source: Mapping[str, Any]) -> list[str]:
+def _source_notes(source: SourceReport) -> list[str]:
     notes = []
     if source.get("schema"):
         kept = "not known yet: the first run infers them" if source["schema"] == "infer" else source["schema"]
         notes.append(f"columns: {kept}")
-    for key, what in (
-        ("unknown_fields", "fields the schema does not have"),
-        ("before_start", "there before the start"),
-        ("skipped", "left alone"),
-        ("settling", "still settling"),
-        ("changed", "changed after it was read; not read again"),
-        ("vanished", "vanished after it was taken"),
-        ("lost", "gone before it was read"),
+    if unknown := source.get("unknown_fields"):
+        named = [f"{field} (seen in {place})" if place else field for field, place in unknown.items()]
+        is_cut = len(named) >= UNKNOWN_NAMES_AT_MOST
+        notes.append(_first_of("fields the schema does not have", named, "at least " if is_cut else ""))
+    if before := source.get("before_start"):
+        size = f"{count_of(before['files'], 'file')}, {count_of(before['bytes'], 'byte')}"
+        what = f"there before the start ({before['start']}), not read: {size}"
+        first = ", ".join(before.get("paths", ())[:5])
+        notes.append(f"{what}, first {first}" if first else what)
+    changed = [
+        f"{one['path']} ({one['how']}, {count_of(one['unread_bytes'], 'byte')})" for one in source.get("changed", ())
+    ]
+    for what, files in (
+        ("left alone", [f"{one['path']} ({one['why']})" for one in source.get("skipped", ())]),
+        ("still settling", [f"{one['path']} ({one['why']})" for one in source.get("settling", ())]),
+        ("changed after it was read; not read again", changed),
+        ("vanished after it was taken", source.get("vanished", [])),
+        ("gone before it was read", source.get("lost", [])),
     ):
-        value = source.get(key)
-        if not value:
-            continue
-        if key == "before_start":
-            named = ", ".join(value.get("paths", ())[:5])
-            size = f"{count_of(value['files'], 'file')}, {count_of(value['bytes'], 'byte')}"
-            what += f" ({value['start']}), not read: {size}"
-            notes.append(f"{what}, first {named}" if named else what)
-            continue
-        items = list(value.items()) if isinstance(value, Mapping) else list(value)
-        shown = ", ".join(_note_item(item) for item in items[:5])
-        least = "at least " if key == "unknown_fields" and len(items) >= UNKNOWN_NAMES_AT_MOST else ""
-        more = f" and {least}{len(items) - 5} more" if len(items) > 5 else ""
-        notes.append(f"{what}: {shown}{more}")
+        if files:
+            notes.append(_first_of(what, files))
     return notes
 
 
-def _note_item(item: Any) -> str:
-    if isinstance(item, tuple):
-        return f"{item[0]} (seen in {item[1]})" if item[1] else str(item[0])
-    if isinstance(item, Mapping):
-        path = item.get("path", "")
-        if "unread_bytes" in item:
-            return f"{path} ({item['how']}, {count_of(item['unread_bytes'], 'byte')})"
-        return f"{path} ({item['why']})" if "why" in item else str(path)
-    return str(item)
+def _first_of(what: str, named: Sequence[str], least: str = "") -> str:
+    more = f" and {least}{len(named) - 5} more" if len(named) > 5 else ""
+    return f"{what}: {', '.join(named[:5])}{more}"
 
 
 def _show_quality(quality: Quality) -> None:
@@ -210,7 +203,7 @@ def _show_errors(errors: Sequence[Error]) -> None:
         print(indent(f"would refuse: {TidegateError.from_dict(error)}", "  "))
 
 
-def _plan_line(source: Mapping[str, Any]) -> str:
+def _plan_line(source: SourceReport) -> str:
     if "files" in source:
         return f"{count_of(source['files'], 'file')}, {count_of(source['bytes'], 'byte')}"
     return f"{count_of(source['pending_offsets'], 'offset')} " + _source_line(source).partition(", ")[2]
@@ -386,8 +379,12 @@ def show_reread(value: Reread) -> None:
     print(f"{value['pipeline']}: run {value['run_id']} is held: {'; '.join(value['held'])}")
     for name, source in value["sources"].items():
         files = source.get("files")
-        parts = {**source, "files": len(files)} if files is not None else source
-        print(f"  source {name}: {_source_line(parts)}")
+        told: SourceReport = {"rows": source["rows"]}
+        if files is not None:
+            told["files"] = len(files)
+        if "offsets" in source:
+            told["offsets"] = source["offsets"]
+        print(f"  source {name}: {_source_line(told)}")
         for file in (files or ())[:_FILES_AT_MOST]:
             print(f"    {file}")
         if files is not None and len(files) > _FILES_AT_MOST:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from tidegate.errors import TidegateError
-from tidegate.outputs import Ahead, ChangedFile, Decided, Plan
+from tidegate.outputs import Ahead, ChangedFile, Decided, Plan, SourceReport
 from tidegate.pipeline import load_pipeline
 from tidegate.preflight.agreement import check_agreement
 from tidegate.preflight.definition import list_changes
@@ -154,7 +153,7 @@ class _Coming:
     """What the sources have for the next run. Filled as they are asked: what was found before a source failed is kept,
     except ``sources`` and ``has_new``, which count only when all have answered."""
 
-    sources: dict[str, dict[str, Any]] = field(default_factory=dict)
+    sources: dict[str, SourceReport] = field(default_factory=dict)
     has_new: bool = False
     unknown: TidegateError | None = None
     changed: list[ChangedFile] = field(default_factory=list)
@@ -206,7 +205,7 @@ def _describe_starts(spec: PipelineSpec, pending: Pending) -> list[str]:
     return [*told, *(note for note in changed if note is not None)]
 
 
-def _describe_settling(sources: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def _describe_settling(sources: Mapping[str, SourceReport]) -> list[str]:
     return [
         f"source {name}: {count_of(len(one['settling']), 'file is', 'files are')} left alone for now, "
         f"first {one['settling'][0]['path']}: {one['settling'][0]['why']}"

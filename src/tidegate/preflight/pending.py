@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from tidegate.outputs import SourceReport
 from tidegate.preflight.facts import Facts
 from tidegate.project import PipelinePaths, Project
 from tidegate.sources.files.scan import FilesScan
@@ -21,7 +21,7 @@ class Pending:
     arrivals: Mapping[str, Arrival]
 
     @property
-    def summaries(self) -> dict[str, dict[str, Any]]:
+    def summaries(self) -> dict[str, SourceReport]:
         """What ``plan`` and the report show."""
         return {name: one.summary for name, one in self.arrivals.items()}
 

@@ -6,12 +6,23 @@ import contextlib
 import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from tidegate import outputs, storage
 from tidegate.errors import TidegateError, catalogue
 from tidegate.lease import Holder
-from tidegate.outputs import AcceptedLoss, Error, OpenState, Quality, RowKey, Ruling, Sink, TableFigures, VerdictName
+from tidegate.outputs import (
+    AcceptedLoss,
+    Error,
+    OpenState,
+    Quality,
+    RowKey,
+    Ruling,
+    Sink,
+    SourceReport,
+    TableFigures,
+    VerdictName,
+)
 from tidegate.process.machine import now_text
 from tidegate.project import PipelinePaths
 from tidegate.staging.manifest import UNKNOWN_NAMES_AT_MOST, BatchManifest
@@ -42,6 +53,9 @@ def unjudged(verdict: VerdictName | None = None) -> Quality:
     return {"suite": None, "verdict": verdict, "results": []}
 
 
+_T = TypeVar("_T")
+
+
 @dataclass
 class RunReport:
     """One run. ``outcome`` is None while its steps go on (or when it died between them)."""
@@ -53,7 +67,7 @@ class RunReport:
     started_at: str = ""
     ended_at: str | None = None
     duration_seconds: dict[str, float] = field(default_factory=dict)
-    sources: dict[str, dict[str, Any]] = field(default_factory=dict)
+    sources: dict[str, SourceReport] = field(default_factory=dict)
     batches: int = 0
     watermark: str | None = None
     rows: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ROW_KEYS, 0))
@@ -169,20 +183,27 @@ def prune_reports(paths: PipelinePaths) -> None:
                     storage.remove_tree(paths.state / "orders" / name)
 
 
-def keep_named(source: Mapping[str, Any]) -> dict[str, Any]:
+def keep_named(source: SourceReport) -> SourceReport:
     """What a source's part of a report names once and no later look finds again."""
-    return {key: source[key] for key in ("lost", "changed", "vanished", "before_start") if source.get(key)}
+    return join_named(source, {})
 
 
-def join_named(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+def join_named(before: SourceReport, now: SourceReport) -> SourceReport:
     """``now``, with what ``before`` named."""
-    joined = dict(now)
-    for key, named in keep_named(before).items():
-        if key == "before_start":  # with the paths, which one look alone names
-            joined[key] = named
-            continue
-        joined[key] = [*named, *(one for one in now.get(key, ()) if one not in named)]
+    joined: SourceReport = {**now}
+    if lost := before.get("lost"):
+        joined["lost"] = _join(lost, now.get("lost", []))
+    if changed := before.get("changed"):
+        joined["changed"] = _join(changed, now.get("changed", []))
+    if vanished := before.get("vanished"):
+        joined["vanished"] = _join(vanished, now.get("vanished", []))
+    if before_start := before.get("before_start"):
+        joined["before_start"] = before_start  # with the paths, which one look alone names
     return joined
+
+
+def _join(before: Sequence[_T], now: Sequence[_T]) -> list[_T]:
+    return [*before, *(one for one in now if one not in before)]
 
 
 def count_rows(manifests: Sequence[BatchManifest]) -> dict[str, int]:
@@ -197,15 +218,16 @@ def fill_from_manifests(report: RunReport, manifests: Sequence[BatchManifest]) -
     """The figures of the increment: always from the manifests, never from a process's memory, so a retry says the
     same.
     """
-    sources: dict[str, dict[str, Any]] = {}
+    sources: dict[str, SourceReport] = {}
     for manifest in manifests:
         for name, taken in manifest.sources.items():
             source = sources.setdefault(name, {"rows": 0, "malformed": 0})
             source["rows"] += taken.rows
             source["malformed"] += taken.malformed
-            for key, count in (("late", taken.late), ("partly_late", taken.partly_late)):
-                if count:
-                    source[key] = source.get(key, 0) + count
+            if taken.late:
+                source["late"] = source.get("late", 0) + taken.late
+            if taken.partly_late:
+                source["partly_late"] = source.get("partly_late", 0) + taken.partly_late
             if taken.files is not None:
                 source["files"] = source.get("files", 0) + len(taken.files)
                 source["bytes"] = source.get("bytes", 0) + (taken.bytes or 0)

@@ -6,7 +6,6 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from tidegate import storage
 from tidegate.driver.master import check_master, explain_end
@@ -14,6 +13,7 @@ from tidegate.driver.memory import describe_batch, out_of_memory, ran_out
 from tidegate.driver.order import IngestOrder, write_order
 from tidegate.driver.submit import SubmitPlan, driver_died, plan_submit
 from tidegate.errors import DisagreementError, SourceLostError, TidegateError
+from tidegate.outputs import SourceReport
 from tidegate.preflight.agreement import check_agreement
 from tidegate.preflight.definition import note_definition
 from tidegate.preflight.facts import Facts, gather_facts
@@ -138,8 +138,12 @@ def _note_scans(context: RunContext, ledger: Ledger, pending: Pending) -> None:
 def _report_statics(context: RunContext, statics: Mapping[str, Pinned]) -> None:
     """Put the version of each static source that this run reads into the report."""
     for name, version in statics.items():
-        files = {"files": len(version["links"])} if "links" in version else {"offsets": version["offsets"]}
-        context.report.sources[name] = {"static": version["version"], **files}
+        told: SourceReport = {"static": version["version"]}
+        if "links" in version:
+            told["files"] = len(version["links"])
+        else:
+            told["offsets"] = version["offsets"]
+        context.report.sources[name] = told
 
 
 def _begin_sources(context: RunContext, ledger: Ledger, pending: Pending) -> bool:
@@ -151,7 +155,7 @@ def _begin_sources(context: RunContext, ledger: Ledger, pending: Pending) -> boo
     return has_passed_over
 
 
-def _note_before_start(context: RunContext, name: str, summary: dict[str, Any]) -> None:
+def _note_before_start(context: RunContext, name: str, summary: SourceReport) -> None:
     if "paths" in summary.get("before_start", {}):
         note = describe_start(name, summary["before_start"])
         context.report.notes += [note] if note not in context.report.notes else []
@@ -170,7 +174,7 @@ def _restore_links(context: RunContext, ledger: Ledger) -> tuple[dict[str, list[
             context.report.notes += [note] if note not in context.report.notes else []
         if restored.lost:
             lost[name] = [shown_path(path) for path in restored.lost]
-            now = {"rows": 0, "lost": lost[name]}
+            now: SourceReport = {"rows": 0, "lost": lost[name]}
             context.report.sources[name] = join_named(context.report.sources.get(name, {}), now)
             context.save()  # named in a report before the ledger forgets them
             planned[name] = _rows_in_flight(context, name, ledger.known(name, restored.lost).values())

@@ -11,10 +11,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NotRequired, TypedDict
+from typing import ClassVar, NotRequired, TypedDict
 
 from tidegate.errors import SourceLostError
-from tidegate.outputs import TriedLook
+from tidegate.outputs import SourceReport, TriedLook
 from tidegate.project import PipelinePaths, Project
 from tidegate.staging.birth import Start
 from tidegate.staging.checkpoint import CheckpointState, TopicOffsets
@@ -61,7 +61,7 @@ class Loss(ABC):
 class Arrival:
     """What a stream has that no batch holds yet, and how it stands."""
 
-    summary: dict[str, Any]
+    summary: SourceReport
     """As ``plan`` and the report show it."""
     files: int = 0
     bytes: int = 0

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tidegate import storage
+from tidegate.outputs import LeftAlone
 from tidegate.project import PipelinePaths, Project
 from tidegate.sources.files.content import (
     Mark,
@@ -52,7 +53,7 @@ class Admitted:
     """``links`` are in the intake now; ``gone`` [{path, why}] went away, or away from us, since they were listed."""
 
     links: tuple[str, ...]
-    gone: tuple[dict[str, str], ...]
+    gone: tuple[LeftAlone, ...]
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def admit(
     intake.mkdir(parents=True, exist_ok=True)
     if not entries:
         return Admitted((), ())
-    gone: list[dict[str, str]] = []
+    gone: list[LeftAlone] = []
     files: list[NewFile] = []
     for entry in entries:
         folder = partition_folder(entry.partition)

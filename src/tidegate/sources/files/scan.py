@@ -13,11 +13,11 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tidegate.errors import SourceLostError, UsageError, catalogue
 from tidegate.hive_names import NULL_NAME, unescape_name
-from tidegate.outputs import LeftAlone
+from tidegate.outputs import LeftAlone, Rewritten
 from tidegate.project import PipelinePaths, Project
 from tidegate.sources.files.content import NotTaken, ends_in_line_break, is_line_format, mark_of, opened, reopen
 from tidegate.sources.files.ledger import (
@@ -84,7 +84,7 @@ class FilesScan:
     new: tuple[FileEntry, ...]
     settling: tuple[LeftAlone, ...]
     skipped: tuple[LeftAlone, ...]
-    changed: tuple[dict[str, Any], ...]
+    changed: tuple[Rewritten, ...]
     vanished: tuple[str, ...]
     partition_columns: tuple[str, ...]
     """Columns of the schema whose value stands in the ``k=v`` folders of the entries."""
@@ -189,7 +189,7 @@ class _Look:
         self.fresh: list[FileEntry] = []
         self.settling: list[LeftAlone] = []
         self.skipped: list[LeftAlone] = []
-        self.changed: list[dict[str, Any]] = []
+        self.changed: list[Rewritten] = []
         self.same: list[tuple[str, int, int]] = []
         self.earlier: list[NewFile] = []
 
@@ -366,7 +366,8 @@ def note_scan(ledger: Ledger, source_name: str, scan: FilesScan) -> None:
     if scan.changed:
         rows = ledger.last_rows(source_name, [one["path"] for one in scan.changed])
         changes = [
-            (rows[one["path"]].path, *one["now"].values(), one["how"], one["unread_bytes"]) for one in scan.changed
+            (rows[one["path"]].path, one["now"]["size"], one["now"]["mtime_ns"], one["how"], one["unread_bytes"])
+            for one in scan.changed
         ]
         ledger.note_changed(source_name, changes)
     if scan.same:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from dataclasses import asdict, dataclass, is_dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
-from tidegate.outputs import TriedLook
+from tidegate.outputs import SourceReport, TriedLook
 from tidegate.project import PipelinePaths, Project
 from tidegate.sources.files.ledger import Ledger, open_ledger
 from tidegate.sources.files.scan import FilesScan, scan_files, source_roots
@@ -63,7 +62,10 @@ class FilesStream(Source):
         waiting = self.ledger.rows(self.name, state="linked")
         files = len(scan.new) + len(waiting)
         size = sum(entry.size for entry in scan.new) + sum(row.size for row in waiting)
-        summary = summarise_scan(scan, files, size) | summarise_start(self.name, self.spec, scan, self.ledger)
+        summary = summarise_scan(scan, files, size)
+        before_start = summarise_start(self.name, self.spec, scan, self.ledger)
+        if before_start is not None:
+            summary["before_start"] = before_start
         if self.spec.is_kept or is_to_infer(self.spec):
             summary["schema"] = self.spec.schema_
         return FilesArrival(summary, files=files, bytes=size, comes_later=bool(scan.settling), scan=scan)
@@ -111,22 +113,18 @@ def link_of(path: str, intake: Path) -> str:
     return path.rpartition(f"/intake/{intake.name}/")[2]
 
 
-def summarise_scan(scan: FilesScan, files: int, size_bytes: int) -> dict[str, Any]:
+def summarise_scan(scan: FilesScan, files: int, size_bytes: int) -> SourceReport:
     """A listing as ``plan`` and the report show it; what is empty is left out."""
-    summary: dict[str, Any] = {"files": files, "bytes": size_bytes, "backlog": len(scan.settling)}
-    for key in ("skipped", "changed", "vanished", "settling"):
-        value = getattr(scan, key)
-        if value:
-            summary[key] = [_plain(item) for item in value]
+    summary: SourceReport = {"files": files, "bytes": size_bytes, "backlog": len(scan.settling)}
+    if scan.skipped:
+        summary["skipped"] = list(scan.skipped)
+    if scan.changed:
+        summary["changed"] = list(scan.changed)
+    if scan.vanished:
+        summary["vanished"] = list(scan.vanished)
+    if scan.settling:
+        summary["settling"] = list(scan.settling)
     return summary
-
-
-def _plain(item: Any) -> Any:
-    if is_dataclass(item) and not isinstance(item, type):
-        return asdict(item)
-    if hasattr(item, "_asdict"):
-        return item._asdict()
-    return item
 
 
 def _take_lines(file: Path, target: Path, source: FilesSource, wanted: int) -> int:

@@ -7,9 +7,9 @@ then on the ledger alone counts: a later change of the key reads nothing and lea
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from tidegate.errors import DisagreementError, TidegateError, catalogue
+from tidegate.outputs import BeforeStart
 from tidegate.pipeline import list_pipelines, load_pipeline
 from tidegate.project import PipelinePaths, Project
 from tidegate.sources.files.ledger import Ledger, Start, open_ledger
@@ -21,12 +21,10 @@ NAMED_AT_MOST = 100
 """Files that were there before a source's start, which a report names one by one; it counts them all."""
 
 
-def summarise_start(name: str, source: FilesSource, scan: FilesScan, ledger: Ledger) -> dict[str, Any]:
-    """What was there before the source's start, as ``plan`` and the report show it: {"before_start": {"start", "at",
-    "files", "bytes", "paths"}}, with ``at`` null until a run has looked, and the first of its paths until a report has
-    named them; {} when there was nothing."""
+def summarise_start(name: str, source: FilesSource, scan: FilesScan, ledger: Ledger) -> BeforeStart | None:
+    """What was there before the source's start, as ``plan`` and the report show it; None when there was nothing."""
     began = scan.began
-    value: dict[str, Any]
+    value: BeforeStart
     if began is None:
         earlier = scan.before_start
         value = {"start": source.start, "at": None, "files": len(earlier), "bytes": sum(one.size for one in earlier)}
@@ -35,10 +33,10 @@ def summarise_start(name: str, source: FilesSource, scan: FilesScan, ledger: Led
         value = {"start": began.start, "at": began.at, "files": began.files, "bytes": began.bytes}
         if not began.told:
             value["paths"] = ledger.before_start(name, NAMED_AT_MOST)
-    return {"before_start": value} if value["files"] else {}
+    return value if value["files"] else None
 
 
-def describe_start(name: str, earlier: dict[str, Any]) -> str:
+def describe_start(name: str, earlier: BeforeStart) -> str:
     """What was there before a source's start, in a sentence."""
     size = f"{count_of(earlier['files'], 'file')} ({count_of(earlier['bytes'], 'byte')})"
     what = f"source {name} starts at {earlier['start']}: {size}"
@@ -61,7 +59,7 @@ def describe_change(name: str, source: FilesSource, began: Start | None) -> str 
     return f"{looked}; that look alone counts: the change reads nothing and leaves nothing out"
 
 
-def _meaning(start: str) -> Any:
+def _meaning(start: str) -> object:
     return start_ns(start)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tidegate.errors import SourceLostError
-from tidegate.outputs import TriedLook
+from tidegate.outputs import SourceReport, TriedLook
 from tidegate.project import PipelinePaths, Project
 from tidegate.sources.kafka.brokers import Brokers, Offsets, OpenBrokers
 from tidegate.sources.kafka.loss import KafkaLoss, birth_after_loss, find_loss
@@ -20,6 +20,7 @@ from tidegate.sources.kafka.offsets import (
     offsets_from_json,
     offsets_to_json,
     plan_kafka,
+    ranges_to_json,
     resolve_birth,
     settings_of,
 )
@@ -153,9 +154,9 @@ class KafkaStream(Source):
         start = resolve_birth(self._kafka, self.spec, self._brokers) if known is None else KafkaBirth.from_dict(known)
         taken, begun = self._positions(so_far, start)
         plan = self._plan(start, taken)
-        summary = {
+        summary: SourceReport = {
             "pending_offsets": plan.pending_offsets,
-            "offsets": plan.to_dict()["ranges"],
+            "offsets": ranges_to_json(plan.ranges),
             "backlog": plan.pending_offsets,
         }
         size = plan.pending_offsets * _BYTES_PER_OFFSET
