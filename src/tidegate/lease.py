@@ -36,16 +36,23 @@ import secrets
 import sys
 import threading
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self, TypedDict, cast
 
 from tidegate import storage
 from tidegate.errors import TryAgainError, catalogue
 from tidegate.outputs import LeaseRow
-from tidegate.process.machine import find_whereabouts, is_dead, now_text, read_boot_id, read_clock, read_process_start
+from tidegate.process.machine import (
+    ProcessRecord,
+    find_whereabouts,
+    is_dead,
+    now_text,
+    read_boot_id,
+    read_clock,
+    read_process_start,
+)
 from tidegate.project import PipelinePaths
 
 _TOKEN_FILE = re.compile(r"^(\d{12})(\.state)?\.json$")
@@ -55,6 +62,27 @@ _BEYOND_DOUBT_SECONDS = 86400.0
 _LOOK_AGAIN_SECONDS = 0.01
 
 State = Literal["held", "parked", "released", "expired", "dead"]
+
+
+class _Beat(TypedDict, total=False):
+    """The last heartbeat of a holder, or how it ended; a damaged file lacks some of it."""
+
+    beat_at: float
+    beat_since_boot: float
+    boot_id: str
+    state: State
+    parked_seconds: float
+
+
+class _Record(ProcessRecord, _Beat, total=False):
+    """What the file of a token says."""
+
+    token: int
+    nonce: str
+    run_id: str
+    command: str
+    acquired_at: str
+    expires_after_seconds: float
 
 
 @dataclass(frozen=True)
@@ -68,9 +96,10 @@ class Holder:
     acquired_at: str | None
 
     @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> Self:
+    def from_record(cls, record: _Record) -> Self:
         """The holder that a token's record names."""
-        return cls(**{one.name: record.get(one.name) for one in fields(cls)})
+        who = record.get("run_id"), record.get("command"), record.get("host"), record.get("pid")
+        return cls(*who, record.get("acquired_at"))
 
     def describe(self) -> str:
         """The run, and the process that worked for it."""
@@ -110,7 +139,7 @@ class Lease:
     (nothing happens when it was parked or released before).
     """
 
-    def __init__(self, paths: PipelinePaths, record: dict[str, Any]) -> None:
+    def __init__(self, paths: PipelinePaths, record: _Record) -> None:
         self.paths = paths
         self.number = int(record["token"])
         self.token = f"{self.number}-{record['nonce']}"
@@ -148,7 +177,7 @@ class Lease:
     def __exit__(self, *exc_info: object) -> None:
         self.release()
 
-    def _finish(self, state: dict[str, Any]) -> None:
+    def _finish(self, state: _Beat) -> None:
         if os.getpid() != self._pid:
             return
         with self._lock:
@@ -177,7 +206,7 @@ class Lease:
                 storage.touch(_token_path(self.paths.lease, self.number))
         return True
 
-    def _write_state(self, state: dict[str, Any]) -> None:
+    def _write_state(self, state: _Beat) -> None:
         storage.replace(_state_path(self.paths.lease, self.number), storage.dump_json({**read_clock(), **state}))
 
 
@@ -208,17 +237,22 @@ def _acquire(paths: PipelinePaths, run_id: str, command: str, expires_after_seco
                     raise _held(paths, replace(now, state="held", left_seconds=now.limit_seconds))
                 continue
         number = found.number + 1 if found else 1
-        record = {
+        here, clock = find_whereabouts(), read_clock()
+        record: _Record = {
             "token": number,
             "nonce": secrets.token_hex(8),
             "run_id": run_id,
             "command": command,
-            **find_whereabouts(),
+            "host": here["host"],
+            "machine_id": here["machine_id"],
+            "boot_id": clock["boot_id"],
+            "pid_namespace": here["pid_namespace"],
             "pid": os.getpid(),
             "pid_started": read_process_start(os.getpid()),
             "acquired_at": now_text(),
             "expires_after_seconds": float(expires_after_seconds),
-            **read_clock(),
+            "beat_at": clock["beat_at"],
+            "beat_since_boot": clock["beat_since_boot"],
         }
         if not storage.put_if_absent(_token_path(folder, number), storage.dump_json(record)):
             continue
@@ -266,13 +300,13 @@ class _Found:
 
     number: int
     state: State
-    record: dict[str, Any]
+    record: _Record
     beat_at: datetime
     limit_seconds: float
     left_seconds: float
     in_doubt: bool
     """Expired, but only by the clocks of two machines, and not long ago."""
-    signs: tuple[Any, ...]
+    signs: tuple[int, float, _Beat]
     """What a heartbeat changes."""
 
 
@@ -287,8 +321,8 @@ def _read_highest(folder: Path) -> _Found | None:
     return None
 
 
-def _judge(folder: Path, number: int, record: dict[str, Any], state: dict[str, Any], touched_at: float) -> _Found:
-    beat = {**record, **state}
+def _judge(folder: Path, number: int, record: _Record, state: _Beat, touched_at: float) -> _Found:
+    beat: _Record = {**record, **state}
     beat_at = float(beat.get("beat_at", 0.0))
     same_clock = beat.get("boot_id") == read_boot_id() and "beat_since_boot" in beat
     if same_clock:
@@ -355,20 +389,25 @@ def _highest_number(folder: Path) -> int | None:
     return max((int(match[1]) for match in matches if match and not match[2]), default=None)
 
 
-def _read_record(path: Path) -> tuple[dict[str, Any], float]:
+def _read_record(path: Path) -> tuple[_Record, float]:
     """A record and the time stamp of its file."""
+    value, touched_at = _read_object(path)
+    return cast(_Record, value), touched_at
+
+
+def _read_state(folder: Path, number: int) -> _Beat:
+    with contextlib.suppress(FileNotFoundError):
+        return cast(_Beat, _read_object(_state_path(folder, number))[0])
+    return {}
+
+
+def _read_object(path: Path) -> tuple[object, float]:
     data, stat = storage.read_with_stat(path)
     try:
         value = json.loads(data)
     except ValueError:
         value = {}  # damaged by something else: judged by its time stamp alone
     return (value if isinstance(value, dict) else {}), stat.modified_ns / 1e9
-
-
-def _read_state(folder: Path, number: int) -> dict[str, Any]:
-    with contextlib.suppress(FileNotFoundError):
-        return _read_record(_state_path(folder, number))[0]
-    return {}
 
 
 def _clean(folder: Path, highest: int) -> None:

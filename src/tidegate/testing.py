@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from tidegate.driver.submit import SubmitPlan
 
-Rows = Sequence[Mapping[str, Any]]
+Rows = Sequence[Mapping[str, object]]
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class _Bench:
         self.root = root
         self.project = load_project(root)
 
-    def _source(self, source: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    def _source(self, source: str, given: Mapping[str, object]) -> dict[str, object]:
         kept = {key: given[key] for key in ("event_time", "watermark", "static") if key in given}
         return {"type": "files", "path": f"inbox/{source}", "format": "parquet", "schema": self.ddl[source], **kept}
 

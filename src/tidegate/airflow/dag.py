@@ -31,7 +31,7 @@ START_DATE = datetime(2024, 1, 1, tzinfo=UTC)
 
 
 def build_dag(
-    name: str, project_dir: str | os.PathLike[str] | None = None, *, default_args: Mapping[str, Any] | None = None
+    name: str, project_dir: str | os.PathLike[str] | None = None, *, default_args: Mapping[str, object] | None = None
 ) -> DAG:
     """The DAG of pipeline ``name``, from its ``pipeline.yaml``.
 

@@ -47,7 +47,7 @@ def describe_form() -> dict[str, dict[str, Any]]:
     }
 
 
-def read_form(params: Mapping[str, Any], conf: Mapping[str, Any] | None) -> TriggerForm:
+def read_form(params: Mapping[str, object], conf: Mapping[str, object] | None) -> TriggerForm:
     """The form's answers, from the merged ``params`` of the task and the raw ``conf`` of the DAG run.
 
     Raises :class:`UsageError` for keys that the form does not have and for values outside its limits; the error names
@@ -59,7 +59,7 @@ def read_form(params: Mapping[str, Any], conf: Mapping[str, Any] | None) -> Trig
     return TriggerForm(accept_loss=check_accept_loss(params.get(ACCEPT_LOSS)))
 
 
-def check_accept_loss(value: Any) -> str | None:
+def check_accept_loss(value: object) -> str | None:
     """The reason, trimmed, or None. Raises :class:`UsageError` when it is not one line of printable text."""
     if value is None:
         return None
@@ -74,7 +74,7 @@ def check_accept_loss(value: Any) -> str | None:
     return value.strip()
 
 
-def _quote(key: Any) -> str:
+def _quote(key: object) -> str:
     text = str(key)
     return ascii(text if len(text) <= 40 else text[:37] + "...")
 

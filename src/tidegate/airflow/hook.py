@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.common.compat.sdk import AirflowException
@@ -132,7 +132,7 @@ class DriverHook(SparkSubmitHook):
         # --properties-file alone would switch conf/spark-defaults.conf off.
         return [*super()._build_spark_common_args(), "--load-spark-defaults"]
 
-    def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:
+    def _process_spark_submit_log(self, itr: Iterator[str]) -> None:
         for line in itr:
             # The task log, for a person; the file, for the step's own errors and for `tidegate status`.
             if self._driver_log is not None:
@@ -159,7 +159,7 @@ def driver_environment(env_vars: Mapping[str, str]) -> dict[str, str]:
     return {"PATH": path, **{key: str(value) for key, value in env_vars.items()}}
 
 
-def hide_in_logs(values: Mapping[str, Any]) -> None:
+def hide_in_logs(values: Mapping[str, object]) -> None:
     """Tell Airflow's log masker the values whose key sounds secret."""
     from airflow.sdk.log import mask_secret
 
@@ -169,5 +169,5 @@ def hide_in_logs(values: Mapping[str, Any]) -> None:
             mask_secret(str(value))
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return str(value).lower().strip()

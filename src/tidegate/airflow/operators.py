@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from logging import Logger
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -171,7 +172,7 @@ class DeliverOperator(DriverOperator):
 
 
 @contextlib.contextmanager
-def explain_errors(log: Any) -> Iterator[None]:
+def explain_errors(log: Logger) -> Iterator[None]:
     """Put what happened, where, and what to do into the task log, as lines that can be read without the traceback."""
     from tidegate.extras import explain_missing
     from tidegate.storage import name_cause

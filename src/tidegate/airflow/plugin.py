@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from airflow.plugins_manager import AirflowPlugin
 
@@ -18,7 +18,7 @@ class TidegatePlugin(AirflowPlugin):
     name = "tidegate"
 
     # One item that Airflow finds invalid drops the whole plugin: keep to what its documentation lists.
-    external_views: ClassVar[list[dict[str, Any]]] = [
+    external_views: ClassVar[list[dict[str, object]]] = [
         {
             "name": "Run reports",
             "href": f"{URL_PREFIX}/dags/{{DAG_ID}}",
@@ -27,10 +27,10 @@ class TidegatePlugin(AirflowPlugin):
         }
     ]
 
-    listeners: ClassVar[list[Any]] = [pool]
+    listeners: ClassVar[list[object]] = [pool]
 
     @cached_property
-    def fastapi_apps(self) -> list[dict[str, Any]]:
+    def fastapi_apps(self) -> list[dict[str, object]]:
         """The app; made only where it is asked for, which is the API server and no worker."""
         from tidegate.airflow.reports_app import app
 

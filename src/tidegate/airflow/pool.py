@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 @hookimpl
-def on_starting(component: Any) -> None:
+def on_starting(component: object) -> None:
     """A component starts: with ``Job`` one that has the database (its kind is not known yet), else a task."""
     jobs = sys.modules.get("airflow.jobs.job")
     if jobs is None or not isinstance(component, jobs.Job):

@@ -34,7 +34,7 @@ else:
     )
 
 
-def retry_arguments() -> dict[str, Any]:
+def retry_arguments() -> dict[str, object]:
     """The arguments of every task that say how it is tried again."""
     grows: float | bool = version("apache-airflow-task-sdk").startswith("1.1.") or 2.0
     policy = {} if RETRY_POLICY is None else {"retry_policy": RETRY_POLICY}

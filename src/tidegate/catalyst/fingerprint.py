@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tidegate.catalyst.operations import is_stateful
 from tidegate.catalyst.plans import analysed_plan, children_of, is_metric, items, kind_of, walk

@@ -12,7 +12,6 @@ import time
 import traceback
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -35,7 +34,7 @@ from tidegate.table.log.state import read_table_state
 def main(order: DeliveryOrder) -> int:
     """Feed the sinks; the exit code is that of the error that ended it, 0 when each sink was fed or has a fault."""
     paths = load_project(Path(order.project_root)).paths(order.pipeline)
-    faults: dict[str, Any] = {}
+    faults: dict[str, SinkFault] = {}
     failure: TidegateError | None = None
     try:
         faults = _feed(order)
@@ -46,14 +45,17 @@ def main(order: DeliveryOrder) -> int:
         traceback.print_exc()
         if parse_master(order.master).is_cluster:
             failure = explain_cluster(str(error), order.pipeline)
-        faults = dict.fromkeys(order.sinks, explain_fault(error, paths.job).to_dict())
-    answer = {"error": None if failure is None else failure.to_dict(), "faults": faults}
+        faults = dict.fromkeys(order.sinks, explain_fault(error, paths.job))
+    answer = {
+        "error": None if failure is None else failure.to_dict(),
+        "faults": {name: fault.to_dict() for name, fault in faults.items()},
+    }
     with contextlib.suppress(TidegateError, OSError):  # on a full disk there is no room for the answer either
         storage.replace(paths.delivery_result(order.run_id), storage.dump_json(answer))
     return 0 if failure is None else failure.exit_code
 
 
-def _feed(order: DeliveryOrder) -> dict[str, Any]:
+def _feed(order: DeliveryOrder) -> dict[str, SinkFault]:
     project = load_project(Path(order.project_root))
     spec, paths = load_pipeline(project, order.pipeline), project.paths(order.pipeline)
     table = read_table_state(paths.table)
@@ -62,7 +64,7 @@ def _feed(order: DeliveryOrder) -> dict[str, Any]:
     emit("start", pipeline=spec.name, run_id=order.run_id)
     spark = SparkSession.builder.appName(f"tidegate {spec.name} sinks").getOrCreate()
     emit("session", seconds=round(time.monotonic() - started, 2), master=spark.sparkContext.master)
-    faults: dict[str, Any] = {}
+    faults: dict[str, SinkFault] = {}
     executors = Executors(spark, paths)
     with executors.watched():
         for sink in spec.sinks:
@@ -81,5 +83,5 @@ def _feed(order: DeliveryOrder) -> dict[str, Any]:
                 except SinkFault as fault:
                     executors.check_there()  # then the sink is not to blame
                     print(fault.message, file=sys.stderr)
-                    faults[sink.name] = fault.to_dict()
+                    faults[sink.name] = fault
     return faults

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from tidegate import storage
 from tidegate.errors import TidegateError
@@ -66,12 +65,12 @@ def read_order(path: Path) -> IngestOrder:
     return IngestOrder(**json.loads(storage.read(path)))
 
 
-def write_result(path: Path, error: TidegateError | None, **figures: Any) -> None:
+def write_result(path: Path, error: TidegateError | None, **figures: object) -> None:
     """Store the driver's answer."""
     storage.replace(path, storage.dump_json({"error": error.to_dict() if error else None, **figures}))
 
 
-def emit(event: str, **values: Any) -> None:
+def emit(event: str, **values: object) -> None:
     """One progress line on stdout, for the terminal and the task log."""
     print("TIDEGATE " + json.dumps({"event": event, **values}, default=str), flush=True)
 

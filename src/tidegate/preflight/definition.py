@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from tidegate import outputs, storage
 from tidegate.audit.suite import load_suite
@@ -114,7 +113,7 @@ def _list_settings(spec: PipelineSpec) -> Iterator[tuple[str, str]]:
     yield from _flatten(value, "")
 
 
-def _flatten(value: Any, path: str) -> Iterator[tuple[str, str]]:
+def _flatten(value: object, path: str) -> Iterator[tuple[str, str]]:
     if isinstance(value, dict):
         for key, one in value.items():
             if not sounds_secret(str(key)):

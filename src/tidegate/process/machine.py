@@ -12,7 +12,7 @@ import socket
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 _ONE_KERNEL = frozenset(
     (b"ext2", b"ext3", b"ext4", b"xfs", b"btrfs", b"f2fs", b"jfs", b"zfs", b"bcachefs", b"overlay", b"tmpfs")
@@ -20,9 +20,37 @@ _ONE_KERNEL = frozenset(
 """File systems that are mounted by one kernel at a time. A network or cluster file system is none of them."""
 
 
-def is_dead(record: dict[str, Any], folder: Path) -> bool:
-    """Whether the process that wrote ``record`` (:func:`find_whereabouts`, pid, pid_started) into ``folder`` is
-    provably gone.
+class Whereabouts(TypedDict):
+    """Where a process runs; ``machine_id`` is "" where there is none."""
+
+    host: str
+    machine_id: str
+    boot_id: str
+    pid_namespace: str
+
+
+class ProcessRecord(TypedDict, total=False):
+    """What a process writes down of itself; a damaged record lacks some of it."""
+
+    host: str
+    machine_id: str
+    boot_id: str
+    pid_namespace: str
+    pid: int
+    pid_started: int | None
+
+
+class Clock(TypedDict):
+    """A moment: ``beat_at`` in seconds since the epoch, ``beat_since_boot`` in seconds, sleep included, of
+    ``boot_id``."""
+
+    beat_at: float
+    beat_since_boot: float
+    boot_id: str
+
+
+def is_dead(record: ProcessRecord, folder: Path) -> bool:
+    """Whether the process that wrote ``record`` into ``folder`` is provably gone.
 
     A process of this boot and pid namespace is looked up. One of another boot is gone when the folder is on a disk of
     this machine: its kernel has ended, or lost the disk. On storage that machines share, another boot proves nothing,
@@ -70,8 +98,8 @@ def is_local_disk(folder: Path) -> bool:
     return kind in _ONE_KERNEL
 
 
-def find_whereabouts() -> dict[str, str]:
-    """This process's host, machine_id ("" where there is none), boot_id and pid_namespace."""
+def find_whereabouts() -> Whereabouts:
+    """This process's."""
     return {
         "host": socket.gethostname(),
         "machine_id": _read_text("/etc/machine-id"),
@@ -94,8 +122,8 @@ def now_text() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
-def read_clock() -> dict[str, Any]:
-    """Now, as beat_at (seconds since the epoch) and beat_since_boot (seconds, sleep included, of boot_id)."""
+def read_clock() -> Clock:
+    """Now."""
     since_boot = time.clock_gettime(time.CLOCK_BOOTTIME)
     return {"beat_at": time.time(), "beat_since_boot": since_boot, "boot_id": read_boot_id()}
 

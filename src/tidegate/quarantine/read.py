@@ -171,8 +171,7 @@ def _read_pieces(file: str, columns: list[str] | None, at_once: int = _RECORDS_A
         yield from parquet.iter_batches(at_once, columns=columns, use_threads=False)
 
 
-def _parse_time(text: str) -> Any:
-
+def _parse_time(text: str) -> datetime:
     try:
         time = datetime.fromisoformat(text)
     except ValueError as error:
@@ -180,7 +179,7 @@ def _parse_time(text: str) -> Any:
     return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
-def _parse_position(text: str | None) -> Any:
+def _parse_position(text: str | None) -> object:
     try:
         return None if text is None else json.loads(text)
     except ValueError:

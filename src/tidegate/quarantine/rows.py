@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,13 +12,13 @@ from tidegate import storage
 from tidegate.quarantine.schema import TEXT_COLUMNS, TIME_COLUMN
 
 
-def write_quarantine_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
+def write_quarantine_rows(path: Path, rows: Iterable[Mapping[str, object]]) -> int:
     """Write the rows to the new parquet file ``path``, on disk when this returns; how many there were.
 
     Each row has the columns of the quarantine schema (missing ones are null, others are refused with KeyError);
     ``quarantined_at`` is an aware datetime, ``raw`` may be bytes: what is not UTF-8 in it is kept as ``\\xNN``.
     """
-    columns: dict[str, list[Any]] = {name: [] for name in (*TEXT_COLUMNS, TIME_COLUMN)}
+    columns: dict[str, list[object]] = {name: [] for name in (*TEXT_COLUMNS, TIME_COLUMN)}
     count = 0
     for row in rows:
         unknown = row.keys() - columns.keys()
@@ -36,7 +35,7 @@ def write_quarantine_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
     return count
 
 
-def _to_text(value: Any) -> str | None:
+def _to_text(value: object) -> str | None:
     if isinstance(value, bytes | bytearray):
         return bytes(value).decode("utf-8", errors="backslashreplace")
     if isinstance(value, str):

@@ -41,7 +41,7 @@ def unreadable_is_named(path: Path) -> Iterator[None]:
         raise UnreadableStateError(path, error) from error
 
 
-def dump_json(value: Any) -> bytes:
+def dump_json(value: object) -> bytes:
     """``value`` as indented JSON with a closing newline, the one form of every file tidegate keeps."""
     text = json.dumps(value, indent=1, ensure_ascii=False, default=str)
     try:
@@ -61,7 +61,7 @@ def read_json(path: Path) -> Any | None:
         return json.loads(data)
 
 
-def write_note(folder: Path, number: int, value: Any, *, only: bool = False) -> None:
+def write_note(folder: Path, number: int, value: object, *, only: bool = False) -> None:
     """Write ``folder/<number>.json`` and drop the notes of lower numbers.
 
     The highest number is what counts, so a writer that was frozen and comes late with a lower one changes nothing.
@@ -77,15 +77,15 @@ def write_note(folder: Path, number: int, value: Any, *, only: bool = False) -> 
         sync_folder(folder)
 
 
-def read_note(folder: Path) -> Any | None:
+def read_note(folder: Path) -> dict[str, Any] | None:
     """The note of the highest number in ``folder``; None when there is none. Raises UnreadableStateError."""
     while numbers := _note_numbers(folder):
         path = folder / f"{max(numbers)}.json"
         note = read_json(path)
-        if note is not None and not isinstance(note, dict):
-            raise UnreadableStateError(path, TypeError("a note is a JSON object"))
-        if note is not None:  # else a newer one took its place just now
+        if isinstance(note, dict):
             return note
+        if note is not None:  # else a newer one took its place just now
+            raise UnreadableStateError(path, TypeError("a note is a JSON object"))
     return None
 
 

@@ -81,7 +81,7 @@ class KafkaPlan:
         """Whether a run would read anything."""
         return bool(self.ranges)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """JSON form for ``tidegate plan --json``; partitions become strings."""
         return {
             **asdict(self),

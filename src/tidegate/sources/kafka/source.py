@@ -119,7 +119,8 @@ class StaticTopics(StaticSource):
 
     def pin(self, known: Pinned | None) -> Pinned:
         """All offsets that are there."""
-        offsets = plan_kafka(self._kafka, self._spec, resolve_birth(self._kafka, self._spec), {}).to_dict()["ranges"]
+        plan = plan_kafka(self._kafka, self._spec, resolve_birth(self._kafka, self._spec), {})
+        offsets = ranges_to_json(plan.ranges)
         version = hashlib.sha256(json.dumps(offsets, sort_keys=True).encode()).hexdigest()[:16]
         return {"version": version, "offsets": offsets}
 

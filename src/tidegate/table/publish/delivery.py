@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from tidegate import storage
 from tidegate.errors import catalogue
+from tidegate.table.log.actions import CommitInfo
 from tidegate.table.log.files import LOG_FOLDER, commit_name, read_actions
 from tidegate.table.log.snapshot import data_file
 from tidegate.table.log.state import DataFile
@@ -53,7 +53,7 @@ def delivered_rows(table_path: Path, version: int) -> Delivery | None:
         actions = read_actions(table_path, version)
     except FileNotFoundError:
         raise catalogue.VERSION_GONE(where=str(path), version=version) from None
-    info: dict[str, Any] = next((one["commitInfo"] for one in actions if "commitInfo" in one), {})
+    info: CommitInfo = next((one["commitInfo"] for one in actions if "commitInfo" in one), {})
     if info.get("tidegate.outcome") != "published":
         return None
     added = [one["add"] for one in actions if "add" in one and one["add"]["dataChange"]]
