@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Literal, TypedDict, cast
 
 from tidegate.errors import catalogue
-
-if TYPE_CHECKING:
-    pass
 
 _PRIMITIVES = {
     "string",
@@ -29,7 +26,50 @@ _PRIMITIVES = {
     "timestamp",
 }
 _FORBIDDEN_IN_NAMES = " ,;{}()\n\t="
-_PARTITION_TYPES = {"string", "long", "integer", "short", "byte", "date"}
+_PARTITION_TYPES = ("byte", "date", "integer", "long", "short", "string")
+
+
+class Field(TypedDict):
+    """A column, or a field inside one."""
+
+    name: str
+    type: DataType
+    nullable: bool
+    metadata: dict[str, object]
+
+
+class StructType(TypedDict):
+    """Fields by name."""
+
+    type: Literal["struct"]
+    fields: list[Field]
+
+
+class ArrayType(TypedDict):
+    """Elements of one type."""
+
+    type: Literal["array"]
+    elementType: DataType
+    containsNull: bool
+
+
+class MapType(TypedDict):
+    """Values by keys."""
+
+    type: Literal["map"]
+    keyType: DataType
+    valueType: DataType
+    valueContainsNull: bool
+
+
+class UserType(TypedDict):
+    """A type of a program's own, which no table holds."""
+
+    type: Literal["udt"]
+
+
+DataType = str | StructType | ArrayType | MapType | UserType
+"""A type in Spark's schema JSON: the plain ones are names."""
 
 
 def normalise_schema(schema_json: str, *, of_table: bool = False) -> str:
@@ -39,9 +79,8 @@ def normalise_schema(schema_json: str, *, of_table: bool = False) -> str:
     UsageError SCHEMA_UNSUPPORTED naming every column that a Delta table, or one of the plain readers, cannot hold.
     ``of_table``: it is not that of rows, but of a table that is there, which another program made or changed.
     """
-    schema = json.loads(schema_json)
     faults: list[str] = []
-    fields = _normalise_fields(schema["fields"], "", faults)
+    fields = _normalise_fields(_fields_of(schema_json), "", faults)
     if not fields:
         faults.append("it has no column at all")
     seen: dict[str, str] = {}
@@ -57,13 +96,17 @@ def normalise_schema(schema_json: str, *, of_table: bool = False) -> str:
     return json.dumps({"type": "struct", "fields": fields}, ensure_ascii=False)
 
 
+def _fields_of(schema_json: str) -> list[Field]:
+    return cast(StructType, json.loads(schema_json))["fields"]
+
+
 def is_table_name(name: str) -> bool:
     """Whether a column, or a field inside one, can have this name."""
     return bool(name) and not any(char in _FORBIDDEN_IN_NAMES for char in name)
 
 
-def _normalise_fields(fields: list[dict[str, Any]], prefix: str, faults: list[str]) -> list[dict[str, Any]]:
-    result = []
+def _normalise_fields(fields: list[Field], prefix: str, faults: list[str]) -> list[Field]:
+    result: list[Field] = []
     for field in fields:
         name = prefix + field["name"]
         if not is_table_name(field["name"]):
@@ -80,7 +123,7 @@ def _normalise_fields(fields: list[dict[str, Any]], prefix: str, faults: list[st
     return result
 
 
-def _normalise_type(kind: Any, name: str, faults: list[str]) -> Any:
+def _normalise_type(kind: DataType, name: str, faults: list[str]) -> DataType:
     if isinstance(kind, str):
         if kind.startswith(("char(", "varchar(")):
             return "string"
@@ -109,14 +152,14 @@ def _normalise_type(kind: Any, name: str, faults: list[str]) -> Any:
     return kind
 
 
-def check_schema_change(table_schema_json: str, new_schema_json: str) -> list[dict[str, Any]]:
+def check_schema_change(table_schema_json: str, new_schema_json: str) -> list[Field]:
     """The columns that rows of the new schema add to the table, as Delta fields; an empty list when nothing changes.
 
     A new column is added (null in the older rows). A column that went away, or came back with another type or in
     another case, raises UsageError SCHEMA_CHANGE, which lists every difference.
     """
-    new = {field["name"]: field for field in json.loads(normalise_schema(new_schema_json))["fields"]}
-    table = {field["name"]: field for field in json.loads(normalise_schema(table_schema_json, of_table=True))["fields"]}
+    new = {field["name"]: field for field in _fields_of(normalise_schema(new_schema_json))}
+    table = {field["name"]: field for field in _fields_of(normalise_schema(table_schema_json, of_table=True))}
     lower = {name.lower(): name for name in table}
     faults = []
     added = []
@@ -147,7 +190,7 @@ def check_partition_columns(partition_by: list[str], schema_json: str, table_par
     ``table_partition_by`` is None when the table does not exist yet. Types that no table holds are refused as well
     (:func:`normalise_schema`), so that one call before ingest tells whether rows can be published at all.
     """
-    types = {field["name"].lower(): field["type"] for field in json.loads(normalise_schema(schema_json))["fields"]}
+    types = {field["name"].lower(): field["type"] for field in _fields_of(normalise_schema(schema_json))}
     faults = []
     for name in (column.lower() for column in partition_by):
         if name not in types:
@@ -155,7 +198,7 @@ def check_partition_columns(partition_by: list[str], schema_json: str, table_par
         elif types[name] not in _PARTITION_TYPES:
             faults.append(
                 f"column {name!r} is {type_text(types[name])}: readers disagree on such values in folder names; "
-                f"use one of {', '.join(sorted(_PARTITION_TYPES))}"
+                f"use one of {', '.join(_PARTITION_TYPES)}"
             )
     if partition_by and len(set(partition_by)) == len(types):
         faults.append("every column is a partition column: the files would hold nothing")
@@ -169,7 +212,7 @@ def _lower(names: list[str]) -> list[str]:
     return [name.lower() for name in names]
 
 
-def _bare(kind: Any) -> Any:
+def _bare(kind: object) -> object:
     """A type without comments, for comparing."""
     if isinstance(kind, dict):
         return {key: _bare(value) for key, value in kind.items() if key != "metadata"}
@@ -178,7 +221,7 @@ def _bare(kind: Any) -> Any:
     return kind
 
 
-def type_text(kind: Any) -> str:
+def type_text(kind: DataType) -> str:
     """A Delta type as a person, and Spark SQL, writes it."""
     if isinstance(kind, str):
         return {
@@ -191,7 +234,9 @@ def type_text(kind: Any) -> str:
         return "STRUCT<" + ", ".join(f"{f['name']}: {type_text(f['type'])}" for f in kind["fields"]) + ">"
     if kind["type"] == "array":
         return f"ARRAY<{type_text(kind['elementType'])}>"
-    return f"MAP<{type_text(kind['keyType'])}, {type_text(kind['valueType'])}>"
+    if kind["type"] == "map":
+        return f"MAP<{type_text(kind['keyType'])}, {type_text(kind['valueType'])}>"
+    return kind["type"].upper()
 
 
 def merge_schemas(schemas: Sequence[str]) -> str:

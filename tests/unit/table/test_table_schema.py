@@ -120,6 +120,12 @@ def test_partition_columns_that_cannot_be(partition_by: list[str], table_has: li
     assert words in caught.value.message
 
 
+def test_a_column_of_many_values_is_no_partition_column() -> None:
+    with pytest.raises(UsageError, match="PARTITION_BY") as caught:
+        check_partition_columns(["tags"], make_schema(id="long", tags="headers"), None)
+    assert "column 'tags' is ARRAY<STRUCT<" in caught.value.message
+
+
 def test_partition_columns_are_found_whatever_their_case() -> None:
     check_partition_columns(["CITY"], TABLE, ["city"])
     with pytest.raises(UsageError, match="SCHEMA_UNSUPPORTED"):
