@@ -94,7 +94,7 @@ def _read_row(project: Project, name: str, runs: int, *, at_a_glance: bool) -> _
     try:
         paths = project.paths(check_name(name)).pinned()
         reports, unreadable = read_newest(paths, runs, by_name=at_a_glance)
-        value["runs"] = [report.to_json() for report in reports]
+        value["runs"] = [report.view() for report in reports]
         value["notes"] += [f"a run report cannot be read: {path}" for path in unreadable]
         row.lease = read_lease(paths)
         value["lease"] = None if row.lease is None else row.lease.to_json()
