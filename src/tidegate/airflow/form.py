@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from tidegate.errors import UsageError, catalogue
 from tidegate.words import count_of
@@ -29,7 +28,7 @@ class TriggerForm:
     accept_loss: str | None = None
 
 
-def describe_form() -> dict[str, dict[str, Any]]:
+def describe_form() -> dict[str, dict[str, object]]:
     """Field name -> keyword arguments of ``airflow.sdk.Param``."""
     return {
         ACCEPT_LOSS: {

@@ -128,7 +128,7 @@ def _to_record(row: Mapping[str, Any]) -> QuarantinedRecord:
     }
 
 
-def _find(table_path: Path, wanted: QuarantineFilter | None) -> Iterator[tuple[Any, str]]:
+def _find(table_path: Path, wanted: QuarantineFilter | None) -> Iterator[tuple[pa.Table, str]]:
     """(what records are found by, file) piece by piece: the wanted records' run_id, source, reason, detail, time, and
     number in their file, as a pyarrow table."""
     if not has_log(table_path):
@@ -166,7 +166,7 @@ def _take(file: str, places: Sequence[tuple[str, int]]) -> Iterator[tuple[tuple[
         start += len(batch)
 
 
-def _read_pieces(file: str, columns: list[str] | None, at_once: int = _RECORDS_AT_ONCE) -> Iterator[Any]:
+def _read_pieces(file: str, columns: list[str] | None, at_once: int = _RECORDS_AT_ONCE) -> Iterator[pa.RecordBatch]:
     with pq.ParquetFile(file, buffer_size=_BUFFER_BYTES) as parquet:
         yield from parquet.iter_batches(at_once, columns=columns, use_threads=False)
 
