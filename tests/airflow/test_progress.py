@@ -7,6 +7,7 @@ import json
 import pytest
 
 from tidegate.driver.progress import describe_event, describe_report, parse_marker
+from tidegate.reports.report import new_report
 
 
 def test_progress_is_readable() -> None:
@@ -31,9 +32,9 @@ def test_other_lines_are_left_alone(line: str) -> None:
 
 
 def test_a_report_in_one_line() -> None:
+    empty = new_report("orders", "r1").to_json()
     report = {
-        "pipeline": "orders",
-        "run_id": "r1",
+        **empty,
         "outcome": "published",
         "rows": {"read": 1200, "published": 1100},
         "quality": {"verdict": "passed"},
@@ -41,7 +42,5 @@ def test_a_report_in_one_line() -> None:
     }
     expected = "orders run r1: published | rows: read 1,200, published 1,100 | verdict: passed | table version 4"
     assert describe_report(report) == expected
-    assert (
-        describe_report({"pipeline": "orders", "run_id": "r1", "outcome": "nothing_new"})
-        == "orders run r1: nothing_new"
-    )
+    nothing = describe_report({**empty, "outcome": "nothing_new"})
+    assert nothing.startswith("orders run r1: nothing_new | rows: read 0, malformed 0") and "table" not in nothing

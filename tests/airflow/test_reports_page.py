@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 import pytest
 
 from tidegate.airflow.reports_app import _find_paths, render_page
+from tidegate.reports.report import new_report
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)> javascript:alert(3)"
 
@@ -29,12 +30,13 @@ class Tags(HTMLParser):
 
 
 def test_hostile_values_stay_text() -> None:
+    empty = new_report("orders", HOSTILE).to_json()
     report = {
-        "run_id": HOSTILE,
+        **empty,
         "started_at": HOSTILE,
         "outcome": HOSTILE,
         "quality": {"verdict": HOSTILE},
-        "rows": {"read": 1234},
+        "rows": {**empty["rows"], "read": 1234},
         "table": {"version": HOSTILE},
         "error": {"code": HOSTILE, "message": HOSTILE, "fix": HOSTILE},
     }
@@ -49,13 +51,14 @@ def test_hostile_values_stay_text() -> None:
 
 def test_a_run_id_with_odd_signs_can_be_followed() -> None:
     tags = Tags()
-    tags.feed(render_page("orders", [{"run_id": "scheduled__2026-05-03T10:00:00+00:00/é"}]))
+    tags.feed(render_page("orders", [new_report("orders", "scheduled__2026-05-03T10:00:00+00:00/é").to_json()]))
     assert tags.links == ["orders/runs/scheduled__2026-05-03T10%3A00%3A00%2B00%3A00%2F%C3%A9"]
 
 
 @pytest.mark.parametrize(("fix", "said"), [(None, "X: y</pre>"), ("do this", "X: y\nfix: do this</pre>")])
 def test_an_error_without_a_remedy_names_none(fix: str | None, said: str) -> None:
-    assert said in render_page("orders", [{"run_id": "r", "error": {"code": "X", "message": "y", "fix": fix}}])
+    report = {**new_report("orders", "r").to_json(), "error": {"code": "X", "message": "y", "fix": fix}}
+    assert said in render_page("orders", [report])
 
 
 def test_no_reports_is_said() -> None:
