@@ -48,7 +48,7 @@ def find_type_faults(type_: str, kwargs: Mapping[str, Any], types: Mapping[str, 
         yield from _find_set_faults(kwargs, family, of)
 
 
-def _find_bound_faults(kwargs: Mapping[str, Any], family: str, of: str) -> Iterator[tuple[str, str]]:
+def _find_bound_faults(kwargs: Mapping[str, object], family: str, of: str) -> Iterator[tuple[str, str]]:
     for name in ("min_value", "max_value"):
         if kwargs.get(name) is None:
             continue
@@ -69,7 +69,7 @@ def _find_set_faults(kwargs: Mapping[str, Any], family: str, of: str) -> Iterato
         return
 
 
-def _find_pair_faults(kwargs: Mapping[str, Any], types: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _find_pair_faults(kwargs: Mapping[str, object], types: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     names = [kwargs.get("column_A"), kwargs.get("column_B")]
     if not all(isinstance(name, str) and name in types for name in names):
         return

@@ -67,7 +67,7 @@ def _prepare_bounds(type_: str, kwargs: dict[str, Any], family: str) -> None:
         kwargs.pop("strict_max", None)
 
 
-def _as_moment(value: Any, family: str, engine: EngineName) -> Any:
+def _as_moment(value: object, family: str, engine: EngineName) -> object:
     moment = parse_bound(value)
     if isinstance(moment, float):
         return value
@@ -78,12 +78,12 @@ def _as_moment(value: Any, family: str, engine: EngineName) -> Any:
     return as_comparable(moment)
 
 
-def _fit_to_spark(value: Any) -> Any:
+def _fit_to_spark(value: Any) -> object:
     """Whole numbers beyond 64 bits as decimals: Spark's literals know no others."""
     return Decimal(value) if isinstance(value, int) and abs(value) >= 2**63 else value
 
 
-def tidy_observed(value: Any) -> Any:
+def tidy_observed(value: object) -> object:
     """An observed value as a report may carry it: figures and dates, never texts or lists that come from rows."""
     if isinstance(value, Mapping):
         return {str(key): tidy_observed(item) for key, item in value.items()}
@@ -100,7 +100,7 @@ def tidy_observed(value: Any) -> Any:
     return _tidy_number(value)
 
 
-def _tidy_number(value: Any) -> Any:
+def _tidy_number(value: Any) -> object:
     if isinstance(value, str):
         return None
     try:

@@ -106,7 +106,7 @@ class PreparedFrame:
 def prepare_frame(table: pyarrow.Table, rules: Sequence[RuleSpec], types: Mapping[str, str]) -> PreparedFrame:
     """The frame for ``rules`` (row and column level, and row counts), from a table of :func:`read_table`."""
     held: dict[tuple[str, Form], str] = {}
-    series: dict[str, Any] = {}
+    series: dict[str, object] = {}
     prepared = []
     for rule in sorted(rules, key=lambda rule: find_use(rule) == "presence"):
         kwargs = prepare_kwargs(rule, types, "pandas")
@@ -130,7 +130,7 @@ def prepare_frame(table: pyarrow.Table, rules: Sequence[RuleSpec], types: Mappin
     return PreparedFrame(frame, tuple(by_rule[id(rule)] for rule in rules))
 
 
-def rename_columns(kwargs: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+def rename_columns(kwargs: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, object]:
     """Kwargs with the columns they name replaced by ``names``."""
     result = dict(kwargs)
     for key in ("column", "column_A", "column_B"):
@@ -162,7 +162,7 @@ def _find_column_use(rule: RuleSpec, name: str, types: Mapping[str, str]) -> Use
     return find_use(rule)
 
 
-def _list_judged(rule: RuleSpec) -> list[Any]:
+def _list_judged(rule: RuleSpec) -> list[object]:
     return [rule.kwargs.get(key) for key in ("column", "column_A", "column_B")] + rule.kwargs.get("column_list", [])
 
 

@@ -14,7 +14,6 @@ import sys
 import threading
 import warnings
 from types import ModuleType
-from typing import Any
 
 _PUT_OFF = ("altair", "scipy.stats")
 
@@ -52,7 +51,7 @@ def import_gx_ahead() -> None:
 class _PutOffModule(ModuleType):
     """Stands in for a module until one of its names is asked for; then it is the real one's proxy."""
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         real = sys.modules.get(self.__name__)
         if real is self or real is None:
             sys.modules.pop(self.__name__, None)

@@ -129,7 +129,7 @@ def _read_answer(engine_rule: EngineRule, answer: Any) -> RuleResult:
     )
 
 
-def _tidy_names(type_: str, observed: Any) -> Any:
+def _tidy_names(type_: str, observed: Any) -> object:
     """Column names, which are not values of a row, are kept as they are; anything else as figures."""
     if type_.startswith("expect_table_columns_") and isinstance(observed, (list, set, tuple)):
         return [str(name) for name in observed]

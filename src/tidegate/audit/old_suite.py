@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -16,7 +15,7 @@ _GONE_KWARGS = ("result_format", "include_config", "catch_exceptions")
 """How much of a result to return, which a run decides now."""
 
 
-def find_old_keys(data: Any) -> list[str]:
+def find_old_keys(data: object) -> list[str]:
     """The keys of ``data``, a suite as it was read, that have another name since 1.0."""
     entries = data.get("expectations") if isinstance(data, dict) else None
     mappings = [data, *(entries if isinstance(entries, list) else [])]
@@ -45,7 +44,7 @@ def upgrade_file(path: Path, name: str) -> Path | None:
     return kept
 
 
-def _upgrade(data: dict[str, Any], name: str) -> dict[str, Any]:
+def _upgrade(data: dict[str, object], name: str) -> dict[str, object]:
     suite = {**_rename(data), "name": name}
     entries = suite.pop("expectations", None)
     if isinstance(entries, list):
@@ -53,7 +52,7 @@ def _upgrade(data: dict[str, Any], name: str) -> dict[str, Any]:
     return {"name": suite.pop("name"), **suite, "expectations": entries}
 
 
-def _upgrade_rule(entry: dict[str, Any]) -> dict[str, Any]:
+def _upgrade_rule(entry: dict[str, object]) -> dict[str, object]:
     rule = _rename(entry)
     kwargs = rule.get("kwargs")
     if isinstance(kwargs, dict):
@@ -61,5 +60,5 @@ def _upgrade_rule(entry: dict[str, Any]) -> dict[str, Any]:
     return rule
 
 
-def _rename(value: dict[str, Any]) -> dict[str, Any]:
+def _rename(value: dict[str, object]) -> dict[str, object]:
     return {_NEW_NAMES.get(key, key): one for key, one in value.items() if key not in _GONE}
