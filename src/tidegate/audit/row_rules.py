@@ -90,7 +90,7 @@ def _not_in_set(kwargs: Mapping[str, Any]) -> str:
     return f"({column} IS NOT NULL AND {column} IN ({_list_literals(kwargs)}))"
 
 
-def _list_literals(kwargs: Mapping[str, object]) -> str:
+def _list_literals(kwargs: Mapping[str, Any]) -> str:
     return ", ".join(quote_literal(value) for value in kwargs["value_set"])
 
 
@@ -102,7 +102,7 @@ def _between(kwargs: Mapping[str, Any]) -> str:
     return f"({column} IS NOT NULL AND NOT ({_range(column, low, high, kwargs)}))"
 
 
-def _range(subject: str, low: object, high: Any, kwargs: Mapping[str, object]) -> str:
+def _range(subject: str, low: Any, high: Any, kwargs: Mapping[str, Any]) -> str:
     parts = []
     if low is not None:
         parts.append(f"{subject} {'>' if kwargs.get('strict_min') else '>='} {quote_literal(low)}")
@@ -145,7 +145,7 @@ def _pair_equal(kwargs: Mapping[str, Any]) -> str:
     return f"(NOT ({a} <=> {b}))"
 
 
-BUILDERS: dict[str, Callable[[Mapping[str, object]], str]] = {
+BUILDERS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "expect_column_values_to_not_be_null": _not_null,
     "expect_column_values_to_be_null": _null,
     "expect_column_values_to_be_in_set": _in_set,

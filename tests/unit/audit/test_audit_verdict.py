@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import pytest
 
 from tidegate.audit.engine import RuleResult, choose_engine, judge_nothing, read_column_types
@@ -79,7 +81,7 @@ def test_the_share_is_a_critical_of_its_own() -> None:
     assert _decide(("critical", True, True, 0), quarantined=10, share=0.1).verdict == "passed"
     decided = _decide(("critical", True, True, 0), quarantined=11, share=0.1)
     assert decided.verdict == "failed"
-    assert decided.failed_critical[0].to_dict() == {
+    assert asdict(decided.failed_critical[0]) == {
         "rule": "max_quarantine_share",
         "reason": "11 of 100 records malformed (11.0%), allowed: 10.0%",
         "unexpected_count": 11,
