@@ -103,7 +103,7 @@ def test_every_driver_gets_the_jars_and_none_starts_without(tmp_path: Path, monk
         )
         return sorted(Path(jar).name for jar in plan.jars)
 
-    with pytest.raises(UsageError, match="no jar is fetched while a pipeline runs"):
+    with pytest.raises(UsageError, match="jars are not fetched while a pipeline runs"):
         jars(needs_kafka=False)
     monkeypatch.setenv("TIDEGATE_JARS", str(brought))
     assert jars(needs_kafka=False) == ["driver-1.2.jar"]
