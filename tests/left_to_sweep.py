@@ -40,7 +40,7 @@ LEFT_TO_SWEEP = (
     *(
         f"recovery/test_kill_points.py::test_killed_when_it_appears[{point}]"
         for point in (
-            "rows committed",
+            "second manifest",
             "first move",
             "last move",
             "quarantine intent",
@@ -51,6 +51,10 @@ LEFT_TO_SWEEP = (
             "link",
             "order",
         )
+    ),
+    *(
+        f"recovery/test_kill_points.py::test_killed_when_spark_wrote_it[{point}]"
+        for point in ("rows committed", "quarantine write", "second offset log")
     ),
     "recovery/test_publish_points.py::test_frozen_at_every_call_while_others_go_on[copied]",
     "recovery/test_publish_points.py::test_frozen_at_every_call_while_others_go_on[unfenced]",

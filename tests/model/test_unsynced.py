@@ -42,7 +42,8 @@ def cut_at(root: Path, shape: Shape, point: int, how: Cut, *, is_first: bool) ->
         world.disk.sync_all()
         process = world.run("cut", stop=Stop(nth=point))
         is_over = process.state == "ended"
-        world.kill(process)
+        if not is_over:
+            world.kill(process)
         world.cut_power(how)
         try:
             for number in range(2):

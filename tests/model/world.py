@@ -237,7 +237,8 @@ class World:
         return process
 
     def freeze(self, process: Process) -> None:
-        """SIGSTOP, for as long as :meth:`thaw` does not come: others take its lease."""
+        """SIGSTOP, for as long as :meth:`thaw` does not come: others take its lease. A stop that is missed fails."""
+        assert process.state == "stopped", f"{process.name} was not stopped"
         self.sleepers.append(process)
         self._slept_since[id(process)] = self.clean_runs
 
@@ -268,7 +269,8 @@ class World:
         assert (self.reads, self._views()) == (reads, before), f"a retry of {run_id} changed something"
 
     def kill(self, process: Process) -> None:
-        """SIGKILL."""
+        """SIGKILL. A stop that is missed fails."""
+        assert process.state == "stopped", f"{process.name} was not stopped"
         process.kill()
         self.log.append(f"  killed: {process.name}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -21,13 +22,20 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
 
 
 @pytest.fixture(scope="session")
-def staged(published: Snapshot) -> Snapshot:
-    """Three more files, staged in two batches and not audited."""
+def offered(published: Snapshot) -> Snapshot:
+    """Three files more than are published."""
     scene = published.restore()
     for _ in range(3):
         scene.offer()
+    return scene.save(published.folder.with_name("offered"))
+
+
+@pytest.fixture(scope="session")
+def staged(offered: Snapshot) -> Snapshot:
+    """These files staged in two batches and not audited."""
+    scene = offered.restore()
     scene.run("ingest", NAME, "--run-id", "second")
-    return scene.save(published.folder.with_name("staged"))
+    return scene.save(offered.folder.with_name("staged"))
 
 
 @pytest.fixture(scope="session")
@@ -46,3 +54,16 @@ def sweep(total: int, sample: int) -> list[int]:
     if total <= sample:
         return list(range(1, total + 1))
     return sorted({1 + round(index * (total - 1) / (sample - 1)) for index in range(sample)})
+
+
+_COUNTED: dict[tuple[Path, tuple[str, ...]], int] = {}
+
+
+def count_steps(start: Snapshot, command: tuple[str, ...]) -> int:
+    """How many durable steps a command takes that nobody stops: it runs to its end, once for all tests."""
+    if (start.folder, command) not in _COUNTED:
+        scene = start.restore()
+        scene.run(*command, fault="1000000|kill")
+        _COUNTED[start.folder, command] = len(scene.steps())
+        assert scene.steps()[5:], "the steps were not counted"
+    return _COUNTED[start.folder, command]

@@ -7,8 +7,9 @@ import subprocess
 import time
 from typing import TYPE_CHECKING
 
-from tests.recovery.scene import NAME, Scene
+from tests.recovery.scene import Scene
 from tests.recovery.views import freeze_tree, send_all, view_of
+from tidegate.errors import TryAgainError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,17 +27,17 @@ def reports_of(scene: Scene) -> dict[str, bytes]:
     return {name: report for name, report in reports.items() if b'"outcome": "published"' in report}
 
 
-def take_over(scene: Scene, run_id: str) -> None:
+def take_over(scene: Scene, run_id: str, spark: SparkSession) -> None:
     """Run until the sleeper's lease has expired; meanwhile the run is refused, and nothing else."""
     until = time.monotonic() + _PARKED_SECONDS + 30
     while True:
-        process = scene.start("run", NAME, "--run-id", run_id)
-        out, err = process.communicate(timeout=180)
-        if process.returncode == 0:
+        try:
+            scene.run_beside(spark, run_id)
             return
-        assert process.returncode == 75 and b"LEASE_HELD" in err, f"{out.decode()}\n{err.decode()}"
-        assert time.monotonic() < until, f"still refused after the lease expired: {err.decode()}"
-        time.sleep(0.5)
+        except TryAgainError as error:
+            assert error.code == "LEASE_HELD", error
+            assert time.monotonic() < until, f"still refused after the lease expired: {error}"
+        time.sleep(0.2)
 
 
 def thaw(scene: Scene, process: subprocess.Popen[bytes], frozen: list[int]) -> str:
@@ -55,14 +56,15 @@ def thaw(scene: Scene, process: subprocess.Popen[bytes], frozen: list[int]) -> s
 
 
 def freeze_overtake_thaw(
-    scene: Scene, process: subprocess.Popen[bytes], run_id: str, spark: SparkSession | None, *, next_batch: bool = True
+    scene: Scene, process: subprocess.Popen[bytes], run_id: str, spark: SparkSession, *, next_batch: bool = True
 ) -> None:
     """Another run completes while this one sleeps, with a file more; nothing a reader sees changes when it wakes, nor,
     with ``next_batch``, in what is read after that."""
     frozen = freeze_tree(scene)
+    assert process.pid in frozen, "the run was over before it was frozen"
     scene.check_readers_now()
     scene.offer()
-    take_over(scene, run_id)
+    take_over(scene, run_id, spark)
     scene.run_beside(spark)  # a retry of a run that was published already reads nothing more
     scene.check_complete()
     seen, reports = view_of(scene), reports_of(scene)
@@ -74,4 +76,4 @@ def freeze_overtake_thaw(
         scene.offer()
         scene.catch_up(spark)
     else:
-        assert scene.report("run", NAME)["outcome"] == "nothing_new"
+        assert scene.run_beside(spark)["outcome"] == "nothing_new"

@@ -42,27 +42,36 @@ def _program(pid: int) -> str:
         return ""
 
 
+def _kill_one(scene: Scene, draw: random.Random, run_seconds: float) -> str:
+    """A run that is killed before it is over; what was killed, and when. A kill that comes too late is followed by
+    another run with news and a kill at half of the time."""
+    delay = draw.uniform(0, run_seconds)
+    for _ in range(6):
+        what = draw.choice(["the command", "the command", "the JVM", "the driver", "everything"])
+        process = scene.start("run", NAME)
+        time.sleep(delay)
+        is_running = process.poll() is None
+        send_all(_pick(scene, process, what), signal.SIGKILL)
+        process.communicate(timeout=60)
+        scene.wait_until_gone()
+        if is_running:
+            return f"{what} after {delay:.2f} s of {run_seconds:.1f}"
+        scene.check_readers_now()
+        scene.offer(draw.randrange(0, 12))
+        delay /= 2
+    raise AssertionError("every kill came too late")
+
+
 def kill_at_random(scene: Scene, seed: int, kills: int, run_seconds: float, spark: SparkSession) -> None:
     """Runs killed at random moments, with new files in between; then everything must be there."""
     draw = random.Random(seed)
     history = []
-    for _ in range(kills):
-        for _ in range(draw.choice([0, 1, 1, 3])):
-            scene.offer(draw.randrange(0, 12))
-        what = draw.choice(["the command", "the command", "the JVM", "the driver", "everything"])
-        delay = draw.uniform(0, 1.1 * run_seconds)
-        process = scene.start("run", NAME)
-        time.sleep(delay)
-        left = process.poll() is None
-        history.append(f"{what} after {delay:.2f} s of {run_seconds:.1f}{'' if left else ' (too late)'}")
-        send_all(_pick(scene, process, what), signal.SIGKILL)
-        process.communicate(timeout=60)
-        try:
-            scene.wait_until_gone()
-            scene.check_readers_now()
-        except AssertionError as error:
-            raise AssertionError(f"seed {seed}: killed {'; '.join(history)}\n{error}") from error
     try:
+        for _ in range(kills):
+            for _ in range(draw.choice([0, 1, 1, 3])):
+                scene.offer(draw.randrange(0, 12))
+            history.append(_kill_one(scene, draw, run_seconds))
+            scene.check_readers_now()
         scene.catch_up(spark)
     except AssertionError as error:
         raise AssertionError(f"seed {seed}: killed {'; '.join(history)}\n{error}") from error

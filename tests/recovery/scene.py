@@ -115,7 +115,7 @@ class Scene:
 
     def start(self, *command: str, fault: str | None = None) -> subprocess.Popen[bytes]:
         """Start a tidegate command in the project; ``fault`` is ``N|kill`` or ``N|freeze``, with the
-        number of a step or a pattern of its text."""
+        number of a step, a pattern of its text, or ``appears GLOB`` (faults/sitecustomize.py)."""
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("FAULT_", "AIRFLOW"))}
         environment["TEST_SCENE"] = str(self.root)
         if fault is not None:

@@ -5,7 +5,6 @@ Each is a real tmpfs, so a publish also crosses from one device to another. Need
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,8 +19,8 @@ _FOLDERS = ("warehouse", "quarantine", "state")
 
 
 @pytest.fixture(scope="session")
-def offered(published: Snapshot) -> Snapshot:
-    """Three files more than are published."""
+def many_offered(published: Snapshot) -> Snapshot:
+    """Three larger files more than are published."""
     scene = published.restore()
     for _ in range(3):
         scene.offer(40)
@@ -29,17 +28,12 @@ def offered(published: Snapshot) -> Snapshot:
 
 
 @pytest.fixture(scope="session")
-def judged(offered: Snapshot) -> Snapshot:
+def judged(many_offered: Snapshot) -> Snapshot:
     """The same, staged and audited: what is left is to move files across devices."""
-    scene = offered.restore()
+    scene = many_offered.restore()
     scene.run("ingest", NAME, "--run-id", "second")
     scene.run("audit", NAME, "--run-id", "second")
-    return scene.save(published_beside(offered))
-
-
-def published_beside(offered: Snapshot) -> Path:
-    """Where the audited scene is kept."""
-    return offered.folder.with_name("judged-on-full-disks")
+    return scene.save(many_offered.folder.with_name("judged-on-full-disks"))
 
 
 def _expect_full(scene: Scene, *command: str) -> bool:
@@ -70,9 +64,9 @@ def _fill_up(scene: Scene, folder: str, leave_kib: list[int], command: tuple[str
 
 
 @pytest.mark.usefixtures("can_mount")
-def test_state(offered: Snapshot, spark: SparkSession) -> None:
+def test_state(many_offered: Snapshot, spark: SparkSession) -> None:
     """Lease, ledger, order, checkpoint, staging, manifest, verdict: wherever it ends."""
-    _fill_up(offered.restore(), "state", [0, 60, 140], ("run", NAME, "--run-id", "second"), spark)
+    _fill_up(many_offered.restore(), "state", [0, 60, 140], ("run", NAME, "--run-id", "second"), spark)
 
 
 @pytest.mark.usefixtures("can_mount")
@@ -81,8 +75,8 @@ def test_table(judged: Snapshot, spark: SparkSession) -> None:
 
 
 @pytest.mark.usefixtures("can_mount")
-def test_quarantine(offered: Snapshot, spark: SparkSession) -> None:
-    _fill_up(offered.restore(), "quarantine", [0, 8], ("run", NAME, "--run-id", "second"), spark)
+def test_quarantine(many_offered: Snapshot, spark: SparkSession) -> None:
+    _fill_up(many_offered.restore(), "quarantine", [0, 8], ("run", NAME, "--run-id", "second"), spark)
 
 
 @pytest.mark.usefixtures("can_mount")

@@ -154,6 +154,7 @@ def test_killed_at_every_step(kind: str, flows: Flows, spark: SparkSession) -> N
         scene = flows.offered(kind, 3)
         scene.run("run", NAME, "--run-id", "second", fault=f"{number}|kill", expect=None)
         scene.wait_until_gone()
+        assert len(scene.steps()) >= number, f"step {number} of {total} was not reached"
         go_on(scene, spark, f"killed at step {number} of {total}: {scene.steps()[-1]}", run_id="second")
 
 

@@ -7,22 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.recovery.conftest import sweep
-from tests.recovery.scene import NAME, Scene, Snapshot
+from tests.recovery.conftest import count_steps, sweep
+from tests.recovery.scene import NAME, Snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def _count_steps(scene: Scene, *command: str) -> int:
-    """Run the command to its end, with a fault that is never reached; how many steps it took."""
-    scene.run(*command, fault="1000000|kill")
-    return len(scene.steps())
-
-
 def _sweep_command(start: Snapshot, command: tuple[str, ...], sample: int, spark: SparkSession) -> None:
-    total = _count_steps(start.restore(), *command)
-    assert total > 5, "the steps were not counted"
+    total = count_steps(start, command)
     for number in sweep(total, sample):
         scene = start.restore()
         scene.run(*command, fault=f"{number}|kill", expect=None)
@@ -35,11 +28,8 @@ def _sweep_command(start: Snapshot, command: tuple[str, ...], sample: int, spark
             raise AssertionError(f"killed at step {number} of {total}: {scene.steps()[number - 1]}\n{error}") from error
 
 
-def test_ingest(published: Snapshot, spark: SparkSession) -> None:
-    scene = published.restore()
-    for _ in range(3):
-        scene.offer()
-    _sweep_command(scene.save(published.folder.with_name("offered")), ("ingest", NAME, "--run-id", "second"), 5, spark)
+def test_ingest(offered: Snapshot, spark: SparkSession) -> None:
+    _sweep_command(offered, ("ingest", NAME, "--run-id", "second"), 3, spark)
 
 
 def test_audit(staged: Snapshot, spark: SparkSession) -> None:

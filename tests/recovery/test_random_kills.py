@@ -44,12 +44,17 @@ def test_random_kills(seed: int, published: Snapshot, run_seconds: float, spark:
 def test_random_freezes(seed: int, published: Snapshot, run_seconds: float, spark: SparkSession) -> None:
     """The whole tree falls asleep at a random moment, also inside the JVM, and wakes when all is done."""
     draw = random.Random(1_000_000 + seed)
-    scene = published.restore()
-    for _ in range(3):
-        scene.offer()
     delay = draw.uniform(0.2, 0.9) * run_seconds
-    process = scene.start("run", NAME, "--run-id", "sleeper")
-    time.sleep(delay)
+    while True:
+        scene = published.restore()
+        for _ in range(3):
+            scene.offer()
+        process = scene.start("run", NAME, "--run-id", "sleeper")
+        time.sleep(delay)
+        if process.poll() is None:
+            break
+        process.communicate()
+        delay /= 2  # it was over before it could be frozen
     try:
         freeze_overtake_thaw(scene, process, draw.choice(["rival", "sleeper"]), spark)
     except AssertionError as error:

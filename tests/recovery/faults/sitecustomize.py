@@ -3,12 +3,14 @@
 A step is a call of os.rename, os.replace, os.link, os.unlink or os.fsync on something inside the project under test, in
 whichever process it happens: the command line or the Spark driver. The count is shared through one file. At step N (or
 at the first whose text, "unlink data/...", a pattern is found in) the run is killed (the command's process; its
-children die with it) or frozen there until somebody thaws it. Nothing here knows tidegate's own names, but one:
+children die with it) or frozen there until somebody thaws it. "appears GLOB" stops it after the first step that leaves
+a new path of that pattern behind. Nothing here knows tidegate's own names, but one:
 heartbeats of the lease come by the clock and not by the work, so they are not counted, and step N is the same one each
 time.
 """
 
 import fcntl
+import glob
 import os
 import re
 import signal
@@ -20,6 +22,18 @@ _SPEC = os.environ.get("FAULT_AT")
 
 def _arm(root: str, counter_path: str, wanted: str, mode: str) -> None:
     number_wanted = int(wanted) if wanted.isdigit() else None
+    appearing = os.path.join(root, wanted.removeprefix("appears ")) if wanted.startswith("appears ") else None
+    # Those of the command's beginning: a driver that starts later must not take what is new for old.
+    if appearing is not None and "FAULT_THERE" not in os.environ:
+        os.environ["FAULT_THERE"] = os.pathsep.join(glob.glob(appearing))
+    there = set(os.environ.get("FAULT_THERE", "").split(os.pathsep))
+
+    def stop() -> None:
+        if mode == "kill":
+            os.kill(int(os.environ["FAULT_COMMAND_PID"]), signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGKILL)
+        else:
+            os.kill(os.getpid(), signal.SIGSTOP)
 
     def step(name: str, path: object) -> None:
         if threading.current_thread().name.startswith("tidegate-lease-"):
@@ -40,11 +54,7 @@ def _arm(root: str, counter_path: str, wanted: str, mode: str) -> None:
         finally:
             os.close(handle)
         if number == number_wanted or (number_wanted is None and re.search(wanted, f"{name} {text[len(root) :]}")):
-            if mode == "kill":
-                os.kill(int(os.environ["FAULT_COMMAND_PID"]), signal.SIGKILL)
-                os.kill(os.getpid(), signal.SIGKILL)
-            else:
-                os.kill(os.getpid(), signal.SIGSTOP)
+            stop()
 
     real = {"open": os.open}
 
@@ -53,7 +63,10 @@ def _arm(root: str, counter_path: str, wanted: str, mode: str) -> None:
 
         def wrapped(*args, **kwargs):
             step(name, args[0])
-            return original(*args, **kwargs)
+            result = original(*args, **kwargs)
+            if appearing is not None and not there.issuperset(glob.glob(appearing)):
+                stop()
+            return result
 
         setattr(os, name, wrapped)
 
