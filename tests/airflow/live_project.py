@@ -6,7 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
-from tests.examples import REPOSITORY
+from tests.support.examples import REPOSITORY
 
 HOLD_VARIABLE = "GATE_HOLD_FILE"
 SECRET_VARIABLE = "GATE_SECRET"

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.examples import REPOSITORY, copy_example
-from tests.readers import read_agreed
+from tests.support.examples import REPOSITORY, copy_example
+from tests.support.readers import read_agreed
 from tidegate.examples.make_clicks import iter_clicks, make_clicks
 from tidegate.examples.make_orders import iter_orders, make_orders
 from tidegate.examples.truth import MALFORMED, REJECTED, Fault

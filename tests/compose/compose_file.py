@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from tests.examples import REPOSITORY
+from tests.support.examples import REPOSITORY
 
 COMPOSE_PATH = REPOSITORY / "docker-compose.yaml"
 DOCKERFILE_PATH = REPOSITORY / "docker" / "Dockerfile"

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from tests.compose import relay
 from tests.compose.compose_file import Service, load_services, read_image_settings
-from tests.examples import REPOSITORY
+from tests.support.examples import REPOSITORY
 from tools.processes import die_with_parent, list_descendants, wait_until
 
 HERE = Path(__file__).parent

@@ -13,7 +13,7 @@ import subprocess
 from pathlib import Path
 
 from tests.compose.compose_file import DOCKERFILE_PATH
-from tests.examples import REPOSITORY
+from tests.support.examples import REPOSITORY
 
 FOLDER = REPOSITORY / ".tools" / "image"
 CACHED_STEPS = ("packages", "jars")

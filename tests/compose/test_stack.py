@@ -19,7 +19,7 @@ import requests
 from tests.compose.engine import Container, Engine, find_obstacle
 from tests.compose.image import ensure_image
 from tests.compose.startup import Event, bring_up, read_log
-from tests.readers import read_agreed
+from tests.support.readers import read_agreed
 from tools.airflow_client import AirflowClient
 from tools.compose_env import read_env, write_env
 from tools.console import ToolError

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from tests.readers import canonical, read_agreed
 from tests.recovery.scene import NAME, REPOSITORY, Scene
+from tests.support.readers import canonical, read_agreed
 
 RANGE_RULE = """\
   - type: expect_column_values_to_be_between

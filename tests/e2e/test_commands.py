@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 
 from tests.e2e.conftest import RANGE_RULE, MakePipeline
-from tests.outputs import check_output
 from tests.recovery.scene import NAME
+from tests.support.outputs import check_output
 
 SOURCE = "path: data/inbox\nformat: json\nschema: id STRING, amount INT"
 

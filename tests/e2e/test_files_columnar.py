@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
 
-from tests import avro_files
 from tests.e2e.conftest import MakePipeline, Pipeline
 from tests.recovery.scene import NAME
+from tests.support import avro_files
 
 SCHEMA = "id STRING NOT NULL, amount INT, price DOUBLE, seen TIMESTAMP"
 _SEEN = datetime.datetime(2026, 1, 31, 12, 0, 0, 123456, tzinfo=datetime.UTC)

@@ -13,8 +13,8 @@ import pytest
 from pyarrow import orc
 
 from tests.e2e.conftest import MakePipeline, Pipeline
-from tests.readers import read_agreed
 from tests.recovery.scene import NAME
+from tests.support.readers import read_agreed
 
 _DAY = datetime.date(2026, 1, 1)
 

@@ -137,7 +137,7 @@ def test_unknown_fields_are_rescued(make_pipeline: MakePipeline) -> None:
     pipeline = make_pipeline("path: data/inbox\nformat: json\nschema: id STRING\nunknown_fields: rescue")
     pipeline.put("a.json", '{"id": "a", "x": {"y": [1, "z"]}, "n": null}\n{"id": "b"}\n')
     report = pipeline.report("run", NAME)
-    from tests.readers import read_agreed
+    from tests.support.readers import read_agreed
 
     rows = {row["id"]: row["_rescued"] for row in read_agreed(pipeline.table)}
     assert rows["b"] is None and json.loads(rows["a"]) == {"x": {"y": [1, "z"]}, "n": None}

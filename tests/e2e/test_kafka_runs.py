@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.readers import read_agreed
 from tests.recovery.scene import REPOSITORY, Scene, kill_when
+from tests.support.readers import read_agreed
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient

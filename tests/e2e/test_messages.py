@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from tests.page_outputs import shown
+from tests.support.page_outputs import shown
 
 _SPEC = """\
 version: 1

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.readers import read_agreed
 from tests.recovery.scene import REPOSITORY
+from tests.support.readers import read_agreed
 
 if TYPE_CHECKING:
     from tools.broker import Broker

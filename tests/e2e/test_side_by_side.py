@@ -12,8 +12,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tests.readers import read_agreed
 from tests.recovery.scene import REPOSITORY
+from tests.support.readers import read_agreed
 
 _PLAIN = "transform: transform.py\n"
 _PIPELINES = {

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.conftest import Pipeline
-from tests.readers import read_agreed
 from tests.recovery.scene import NAME, REPOSITORY
+from tests.support.readers import read_agreed
 
 
 def _make(tmp_path: Path, source: str) -> Pipeline:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.streaming import Streaming, in_session, make_streaming, source
+from tests.support.streaming import Streaming, in_session, make_streaming, source
 from tidegate.driver.submit import SubmitPlan
 from tidegate.errors import SourceLostError, TidegateError
 from tidegate.run.steps import run_pipeline

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.page_outputs import shown
-from tests.readers import read_agreed
-from tests.streaming import make_streaming, source
+from tests.support.page_outputs import shown
+from tests.support.readers import read_agreed
+from tests.support.streaming import make_streaming, source
 from tidegate.ingest import failing_record
 
 if TYPE_CHECKING:

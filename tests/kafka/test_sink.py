@@ -16,7 +16,7 @@ import pytest
 
 from tests.kafka.conftest import Topics
 from tests.kafka.topic_reader import read_topic
-from tests.sink_bench import Bench
+from tests.support.sink_bench import Bench
 from tidegate.errors import TryAgainError
 from tidegate.sink.fault import SinkFault
 from tidegate.sink.feed import feed_sink
@@ -118,7 +118,7 @@ CHILD = """
 import sys, time
 from functools import partial
 from pathlib import Path
-from tests.staged import make_paths
+from tests.support.staged import make_paths
 from tidegate.sink.feed import feed_sink
 from tidegate.sink.kafka import KafkaFeeder
 from tidegate.sink.kafka_fault import KafkaFaults

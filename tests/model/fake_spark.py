@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.model.fake_kafka import FakeKafka, Row, SparkError
-from tests.staged import make_schema
+from tests.support.staged import make_schema
 from tidegate.driver.failures import explain
 from tidegate.driver.order import IngestOrder, read_order, write_result
 from tidegate.errors import TidegateError

@@ -22,7 +22,7 @@ import deltalake.table
 import deltalake.transaction
 import pytest
 
-from tests.storage_calls import KilledHere
+from tests.support.storage_calls import KilledHere
 from tidegate.sources.files.ledger_file import LedgerFile
 
 _OS_CALLS = ("rename", "replace", "link", "symlink", "unlink", "mkdir", "rmdir", "fsync")

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.readers import read_agreed, read_with_deltalake, read_with_duckdb
-from tests.streaming import in_session
+from tests.support.readers import read_agreed, read_with_deltalake, read_with_duckdb
+from tests.support.streaming import in_session
 from tidegate.project import load_project
 from tidegate.reports.run_ids import new_run_id
 from tidegate.run.steps import run_pipeline

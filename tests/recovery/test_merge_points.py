@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
-from tests.keyed import Keyed
-from tests.readers import canonical, read_agreed, read_with_deltalake, read_with_duckdb
 from tests.recovery.conftest import sweep
-from tests.staged import QUERY
-from tests.storage_calls import KilledHere, StorageCalls, kill, split_devices
+from tests.support.keyed import Keyed
+from tests.support.readers import canonical, read_agreed, read_with_deltalake, read_with_duckdb
+from tests.support.staged import QUERY
+from tests.support.storage_calls import KilledHere, StorageCalls, kill, split_devices
 from tidegate import storage
 from tidegate.errors import TidegateError
 from tidegate.gate.increment import audit_increment

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.readers import read_agreed, read_with_deltalake, read_with_duckdb
-from tests.staged import QUERY, Stager, make_paths
-from tests.storage_calls import KilledHere, StorageCalls, kill, split_devices
+from tests.support.readers import read_agreed, read_with_deltalake, read_with_duckdb
+from tests.support.staged import QUERY, Stager, make_paths
+from tests.support.storage_calls import KilledHere, StorageCalls, kill, split_devices
 from tidegate.errors import TidegateError
 from tidegate.staging.manifest import BatchManifest
 from tidegate.table.log.state import list_data_files, read_table_state

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F
 
-from tests.synced import Synced
+from tests.support.synced import Synced
 from tidegate.staging.durable import CheckpointSync
 
 if TYPE_CHECKING:

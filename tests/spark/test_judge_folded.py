@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.keyed import Keyed
-from tests.readers import canonical
+from tests.support.keyed import Keyed
+from tests.support.readers import canonical
 from tidegate import storage
 from tidegate.audit.engine import RuleResult
 from tidegate.driver.order import IngestOrder

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from pyspark.sql import functions as F
 
-from tests.examples import SILENT_TOPICS
+from tests.support.examples import SILENT_TOPICS
 from tidegate.audit.row_rules import row_rules
 from tidegate.audit.suite import load_suite
 from tidegate.examples import (

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from deltalake import DeltaTable
 
-from tests.keyed import FakeLease, Keyed
-from tests.many_commits import add_file, commit, describe, described_here
-from tests.nasty_values import NASTY_TEXTS
-from tests.readers import canonical, read_agreed
-from tests.staged import QUERY, make_paths
+from tests.support.keyed import FakeLease, Keyed
+from tests.support.many_commits import add_file, commit, describe, described_here
+from tests.support.nasty_values import NASTY_TEXTS
+from tests.support.readers import canonical, read_agreed
+from tests.support.staged import QUERY, make_paths
 from tidegate.lease import Lease
 from tidegate.recovery.upkeep import tend_tables
 from tidegate.staging.files import list_staged_files

@@ -8,9 +8,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests import avro_files
-from tests.readers import read_agreed
-from tests.streaming import make_streaming, source
+from tests.support import avro_files
+from tests.support.readers import read_agreed
+from tests.support.streaming import make_streaming, source
 from tidegate.sources.files.avro_file import SPARK_FORMAT, read_header
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.streaming import Streaming, make_streaming, source
+from tests.support.streaming import Streaming, make_streaming, source
 from tidegate.errors import DisagreementError
 from tidegate.operate.outlook import plan_pipeline
 from tidegate.restart.repair import repair_pipeline

@@ -9,8 +9,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.readers import read_agreed
-from tests.streaming import make_streaming, source
+from tests.support.readers import read_agreed
+from tests.support.streaming import make_streaming, source
 from tidegate.sources.files import long_lines
 
 if TYPE_CHECKING:

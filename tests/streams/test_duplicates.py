@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.streaming import make_streaming, source
 from tests.streams.joins import event
+from tests.support.streaming import make_streaming, source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

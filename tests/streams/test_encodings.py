@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from tests.readers import read_agreed
-from tests.streaming import make_streaming, source
+from tests.support.readers import read_agreed
+from tests.support.streaming import make_streaming, source
 from tidegate.sources.files import long_lines
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.examples import REPOSITORY, SILENT_TOPICS, TABLE_TYPES, copy_example, has_types
-from tests.streaming import Streaming
+from tests.support.examples import REPOSITORY, SILENT_TOPICS, TABLE_TYPES, copy_example, has_types
+from tests.support.streaming import Streaming
 from tidegate.examples import make_ad_clicks
 from tidegate.examples.kafka import create_topic, send_records
 from tidegate.examples.outcome import EPOCH, Outcome, Row, show_time

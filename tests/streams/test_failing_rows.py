@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.page_outputs import shown
-from tests.streaming import Streaming, make_streaming, source
+from tests.support.page_outputs import shown
+from tests.support.streaming import Streaming, make_streaming, source
 from tidegate.errors import UsageError
 from tidegate.ingest import failing_record
 from tidegate.ingest.failing_record import _describe_parts, _describe_position, _split

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F
 
-from tests.streaming import Streaming, make_streaming, source
-from tests.synced import Synced
+from tests.support.streaming import Streaming, make_streaming, source
+from tests.support.synced import Synced
 from tidegate.errors import DefectError
 from tidegate.ingest import plan, stage
 from tidegate.ingest.stage import BatchStager

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.streaming import Streaming, make_streaming, source
 from tests.streams.joins import TIMED, event
+from tests.support.streaming import Streaming, make_streaming, source
 from tidegate.errors import DefectError, SourceLostError, UsageError
 from tidegate.sources.bounds import LONGEST_RECORD_BYTES
 

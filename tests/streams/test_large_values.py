@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import orc
 
-from tests.readers import read_agreed
-from tests.streaming import make_streaming, source
+from tests.support.readers import read_agreed
+from tests.support.streaming import make_streaming, source
 from tidegate.sources.bounds import LONGEST_RECORD_BYTES
 
 if TYPE_CHECKING:

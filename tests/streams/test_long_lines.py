@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.readers import read_agreed
-from tests.streaming import make_streaming, source
+from tests.support.readers import read_agreed
+from tests.support.streaming import make_streaming, source
 from tidegate.sources.files.long_lines import LONGEST_LINE_BYTES
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.streaming import make_streaming, source
+from tests.support.streaming import make_streaming, source
 from tidegate.restart import renewal
 from tidegate.staging.checkpoint import count_files
 

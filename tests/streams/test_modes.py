@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.streaming import Streaming, make_streaming, source
 from tests.streams.windows import SCHEMA, TIMED, TUMBLING, at, row
+from tests.support.streaming import Streaming, make_streaming, source
 from tidegate.errors import UsageError
 
 if TYPE_CHECKING:

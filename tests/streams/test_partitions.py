@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.streaming import make_streaming, source
+from tests.support.streaming import make_streaming, source
 from tidegate.hive_names import NULL_NAME
 from tidegate.ingest.partition_names import mark_texts, unmark_texts
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.readers import read_agreed
-from tests.streaming import REPOSITORY, Streaming, in_session, make_streaming, source
+from tests.support.readers import read_agreed
+from tests.support.streaming import REPOSITORY, Streaming, in_session, make_streaming, source
 from tidegate.errors import UsageError
 from tidegate.ingest import failing_record, plan
 from tidegate.ingest.failing_record import _failing
@@ -28,7 +28,7 @@ RUN_AND_DIE = """
 import json, os, signal, sys
 from pathlib import Path
 from pyspark.sql import SparkSession
-from tests.streaming import Streaming
+from tests.support.streaming import Streaming
 from tidegate.ingest import stage
 
 stage.write_manifest = lambda *_: os.kill(os.getpid(), signal.SIGKILL)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.streaming import make_streaming, source
+from tests.support.streaming import make_streaming, source
 from tidegate.errors import TidegateError, TryAgainError
 from tidegate.operate.outlook import plan_pipeline
 

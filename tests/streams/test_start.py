@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.streaming import make_streaming, source
+from tests.support.streaming import make_streaming, source
 from tidegate.restart.repair import repair_pipeline
 
 if TYPE_CHECKING:

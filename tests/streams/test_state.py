@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.streaming import make_streaming, source
 from tests.streams.joins import event
+from tests.support.streaming import make_streaming, source
 from tidegate.catalyst.state import StateStores, find_missing_state
 from tidegate.errors import DisagreementError, UsageError
 from tidegate.inspection.show_state import read_state

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.streaming import in_session, make_streaming, source
+from tests.support.streaming import in_session, make_streaming, source
 from tidegate.errors import UsageError
 from tidegate.operate.trial import try_pipeline
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.streaming import in_session, make_streaming
+from tests.support.streaming import in_session, make_streaming
 from tidegate.driver.submit import SubmitPlan
 from tidegate.errors import TryAgainError
 from tidegate.inspection.show_state import read_state

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.streaming import Streaming, make_streaming, source
 from tests.streams.joins import TIMED, event
 from tests.streams.windows import at
+from tests.support.streaming import Streaming, make_streaming, source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

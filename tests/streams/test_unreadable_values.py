@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import orc, parquet
 
-from tests import avro_files
-from tests.readers import read_agreed
-from tests.streaming import Streaming, make_streaming, source
+from tests.support import avro_files
+from tests.support.readers import read_agreed
+from tests.support.streaming import Streaming, make_streaming, source
 from tidegate.errors import UsageError
 
 if TYPE_CHECKING:

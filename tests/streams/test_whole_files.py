@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.streaming import in_session, make_streaming, source
+from tests.support.streaming import in_session, make_streaming, source
 from tidegate.errors import HeldError
 from tidegate.run.steps import reread_run
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.streaming import Streaming, make_streaming, source
+from tests.support.streaming import Streaming, make_streaming, source
 
 if TYPE_CHECKING:
     from pathlib import Path

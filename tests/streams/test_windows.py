@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.streaming import Streaming, make_streaming, source
 from tests.streams.windows import SCHEMA, TIMED, TUMBLING, at, row, windows
+from tests.support.streaming import Streaming, make_streaming, source
 from tidegate.errors import DefectError, DisagreementError
 from tidegate.run.steps import audit_run, publish_run
 from tidegate.staging.manifest import BatchManifest, write_manifest

@@ -11,8 +11,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.readers import read_agreed
-from tests.streaming import make_streaming, source
+from tests.support.readers import read_agreed
+from tests.support.streaming import make_streaming, source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

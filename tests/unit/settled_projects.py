@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.staged import QUERY
+from tests.support.staged import QUERY
 from tidegate import storage
 from tidegate.pipeline import load_pipeline
 from tidegate.project import Project, load_project

@@ -7,8 +7,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from tests.held import COLUMNS, Held
-from tests.staged import QUERY, Stager
+from tests.support.held import COLUMNS, Held
+from tests.support.staged import QUERY, Stager
 from tidegate import storage
 from tidegate.quarantine.rows import write_quarantine_rows
 from tidegate.staging.manifest import SourceRange, StagedFile, write_manifest

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from tests.examples import REPOSITORY
+from tests.support.examples import REPOSITORY
 from tidegate.driver.submit import SubmitPlan, plan_submit
 from tidegate.project import load_project
 

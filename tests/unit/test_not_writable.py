@@ -13,8 +13,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.held import GOOD, NAME, Held, commands
-from tests.no_rights import not_writable
+from tests.support.held import GOOD, NAME, Held, commands
+from tests.support.no_rights import not_writable
 from tidegate.cli.main import main
 from tidegate.driver.failures import explain
 from tidegate.errors import TidegateError, TryAgainError

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.storage_calls import KilledHere, StorageCalls, kill
+from tests.support.storage_calls import KilledHere, StorageCalls, kill
 from tidegate import storage
 from tidegate.errors import TryAgainError
 

@@ -14,8 +14,8 @@ import pytest
 import typer.main
 from typer.testing import CliRunner
 
-from tests.held import GOOD, NAME, Held, commands
-from tests.outputs import check_output
+from tests.support.held import GOOD, NAME, Held, commands
+from tests.support.outputs import check_output
 from tests.unit.settled_projects import make_project, make_settled, write_spec
 from tidegate import outputs as printed_types
 from tidegate.cli import outputs

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tests.fake_kafka import make_project
+from tests.support.fake_kafka import make_project
 from tests.unit.jar_files import CONTENT
 from tidegate import extras
 from tidegate.cli.main import app

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from tests.examples import SILENT_TOPICS
+from tests.support.examples import SILENT_TOPICS
 from tidegate.audit.pandas_engine import judge_files
 from tidegate.audit.suite import load_suite
 from tidegate.examples import (

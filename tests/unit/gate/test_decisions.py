@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.held import BAD, GOOD, NAME, Held, Leases, commands
-from tests.staged import QUERY
-from tests.storage_calls import KilledHere, StorageCalls, kill
+from tests.support.held import BAD, GOOD, NAME, Held, Leases, commands
+from tests.support.staged import QUERY
+from tests.support.storage_calls import KilledHere, StorageCalls, kill
 from tidegate.errors import DisagreementError, HeldError, TryAgainError, UsageError
 from tidegate.gate import decisions, increment
 from tidegate.gate.increment import publish_increment

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.held import BAD, GOOD, NAME, Held, commands, no_spark
+from tests.support.held import BAD, GOOD, NAME, Held, commands, no_spark
 from tidegate import storage
 from tidegate.audit.engine import RuleResult
 from tidegate.audit.suite import digest_suite, load_suite

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.keyed import Keyed
-from tests.readers import Rows, canonical, read_agreed
-from tests.staged import QUERY, make_schema
+from tests.support.keyed import Keyed
+from tests.support.readers import Rows, canonical, read_agreed
+from tests.support.staged import QUERY, make_schema
 from tidegate import storage
 from tidegate.errors import DefectError, TidegateError, TryAgainError, UsageError
 from tidegate.gate import increment, merging

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.fake_kafka import FakeBroker
-from tests.held import NAME, Held, commands
-from tests.page_outputs import shown
+from tests.support.fake_kafka import FakeBroker
+from tests.support.held import NAME, Held, commands
+from tests.support.page_outputs import shown
 from tests.unit.staged_increments import stage
 from tidegate.audit.verdict import SetAside, WholeFiles, decide_verdict
 from tidegate.cli.show import show_report, show_status

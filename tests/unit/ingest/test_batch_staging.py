@@ -9,7 +9,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from tests.staged import make_paths
+from tests.support.staged import make_paths
 from tidegate.errors import UsageError
 from tidegate.ingest.batch_checks import describe_imbalance
 from tidegate.ingest.stage import BatchStager

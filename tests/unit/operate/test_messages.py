@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fake_kafka import NAME, FakeBroker, FakeSpark, make_project
-from tests.staged import make_schema
+from tests.support.fake_kafka import NAME, FakeBroker, FakeSpark, make_project
+from tests.support.staged import make_schema
 from tidegate.cli.show import show_repair, show_status
 from tidegate.errors import DisagreementError, TidegateError, UsageError
 from tidegate.lease import acquire, read_lease

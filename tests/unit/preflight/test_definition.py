@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tests.outputs import check_output
+from tests.support.outputs import check_output
 from tidegate.cli.main import app
 from tidegate.pipeline import load_pipeline
 from tidegate.preflight.definition import note_definition

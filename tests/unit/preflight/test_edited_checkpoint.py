@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fake_kafka import NAME, FakeBroker, FakeSpark, make_project
-from tests.staged import make_paths
+from tests.support.fake_kafka import NAME, FakeBroker, FakeSpark, make_project
+from tests.support.staged import make_paths
 from tidegate import storage
 from tidegate.errors import DisagreementError, TryAgainError
 from tidegate.pipeline import load_pipeline

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.by_hand import NAME, ByHand
+from tests.support.by_hand import NAME, ByHand
 from tidegate.errors import DisagreementError
 from tidegate.preflight.agreement import check_agreement
 from tidegate.preflight.facts import gather_facts

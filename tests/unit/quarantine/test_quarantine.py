@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from tests.readers import read_agreed
-from tests.staged import QUERY, make_paths
+from tests.support.readers import read_agreed
+from tests.support.staged import QUERY, make_paths
 from tidegate.errors import UsageError
 from tidegate.project import PipelinePaths
 from tidegate.quarantine.read import QuarantineFilter, list_quarantine, show_quarantine

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.keyed import Keyed
-from tests.readers import read_agreed
-from tests.staged import QUERY, Stager, make_paths
-from tests.synced import Synced
+from tests.support.keyed import Keyed
+from tests.support.readers import read_agreed
+from tests.support.staged import QUERY, Stager, make_paths
+from tests.support.synced import Synced
 from tidegate import storage
 from tidegate.errors import DisagreementError
 from tidegate.gate import increment

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.staged import make_paths
+from tests.support.staged import make_paths
 from tidegate.errors import DefectError, UsageError
 from tidegate.project import PipelinePaths
 from tidegate.reports.report import (

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.held import GOOD, NAME, Held, commands
-from tests.staged import make_paths
+from tests.support.held import GOOD, NAME, Held, commands
+from tests.support.staged import make_paths
 from tests.unit.verdicts import make_decision, make_verdict
 from tidegate.cli.main import main
 from tidegate.errors import HeldError, UsageError

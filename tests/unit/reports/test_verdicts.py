@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.staged import make_paths
+from tests.support.staged import make_paths
 from tests.unit.manifests import OTHER, QUERY, manifest
 from tests.unit.verdicts import make_decision, make_verdict
 from tidegate.project import PipelinePaths

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fake_kafka import NAME, FakeBroker, FakeSpark, make_project
+from tests.support.fake_kafka import NAME, FakeBroker, FakeSpark, make_project
 from tidegate.restart.repair import repair_pipeline
 from tidegate.run.steps import run_pipeline
 from tidegate.sources.kafka import offsets

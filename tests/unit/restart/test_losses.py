@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.fake_kafka import NAME, FakeBroker, FakeSpark, make_project
-from tests.storage_calls import KilledHere, StorageCalls, kill
+from tests.support.fake_kafka import NAME, FakeBroker, FakeSpark, make_project
+from tests.support.storage_calls import KilledHere, StorageCalls, kill
 from tidegate import storage
 from tidegate.errors import DisagreementError, SourceLostError, TidegateError, TryAgainError, UsageError
 from tidegate.operate.outlook import plan_pipeline

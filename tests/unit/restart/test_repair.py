@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.staged import QUERY
-from tests.storage_calls import KilledHere, StorageCalls, kill
+from tests.support.staged import QUERY
+from tests.support.storage_calls import KilledHere, StorageCalls, kill
 from tidegate import storage
 from tidegate.driver.jvm import PINNED
 from tidegate.pipeline import load_pipeline

@@ -10,8 +10,8 @@ from typing import Any, cast
 
 import pytest
 
-from tests.keyed import FakeLease
-from tests.staged import make_paths
+from tests.support.keyed import FakeLease
+from tests.support.staged import make_paths
 from tidegate import storage
 from tidegate.errors import TryAgainError
 from tidegate.preflight.facts import Facts

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.synced import Synced
+from tests.support.synced import Synced
 from tidegate import storage
 from tidegate.errors import SourceLostError, TryAgainError, UsageError
 from tidegate.project import PipelinePaths, Project

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.held import GOOD, Held, commands
-from tests.storage_calls import KilledHere, kill
+from tests.support.held import GOOD, Held, commands
+from tests.support.storage_calls import KilledHere, kill
 from tidegate.cli.show import show_report
 from tidegate.driver.progress import describe_report
 from tidegate.driver.submit import SubmitPlan

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.sink_bench import SINK, WRITER, Bench
-from tests.staged import Stager
-from tests.storage_calls import KilledHere, StorageCalls, kill
+from tests.support.sink_bench import SINK, WRITER, Bench
+from tests.support.staged import Stager
+from tests.support.storage_calls import KilledHere, StorageCalls, kill
 from tidegate.errors import TryAgainError
 from tidegate.lease import acquire
 from tidegate.sink.console import ConsoleFeeder

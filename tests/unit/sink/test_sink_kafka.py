@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.sink_bench import Bench
+from tests.support.sink_bench import Bench
 from tidegate.sink import kafka
 from tidegate.sink.kafka import KafkaFeeder
 from tidegate.sink.kafka_fault import KafkaFaults

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests import avro_files
+from tests.support import avro_files
 from tidegate.scaffold.infer_columns import infer_columns
 from tidegate.sources.files import avro_file
 from tidegate.sources.files.columns import read_footers

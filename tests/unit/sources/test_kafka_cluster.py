@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fake_kafka import NAME, FakeBroker, FakeSpark, make_project
+from tests.support.fake_kafka import NAME, FakeBroker, FakeSpark, make_project
 from tidegate.errors import UsageError
 from tidegate.operate.outlook import plan_pipeline
 from tidegate.operate.status import project_status

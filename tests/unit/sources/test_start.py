@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.model.world import NoThread
-from tests.storage_calls import KilledHere, StorageCalls, kill
+from tests.support.storage_calls import KilledHere, StorageCalls, kill
 from tests.unit.inbox import SOURCE, Inbox, make_inbox
 from tests.unit.taken_files import take_stats, taken_files
 from tidegate.cli.main import app

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.storage_calls import KilledHere, StorageCalls, kill
+from tests.support.storage_calls import KilledHere, StorageCalls, kill
 from tests.unit.inbox import SOURCE, Inbox, make_inbox
 from tidegate.ingest.positions import PositionFinder
 from tidegate.run.drain import _owed_links

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.fake_kafka import FakeBroker
+from tests.support.fake_kafka import FakeBroker
 from tidegate.errors import SourceLostError, UsageError
 from tidegate.sources.kafka.offsets import resolve_birth
 from tidegate.sources.kafka.topics import TopicWatch

@@ -9,7 +9,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 import pytest
 
-from tests.page_outputs import shown
+from tests.support.page_outputs import shown
 from tidegate.sources.files.xml_records import Type, read_records, rules_of
 
 TEXT: Type = ("string", ())

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.staged import make_schema
+from tests.support.staged import make_schema
 from tidegate.pipeline import load_pipeline
 from tidegate.project import Project, load_project
 from tidegate.spec.faults import SpecError

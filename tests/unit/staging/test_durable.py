@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.synced import Synced
+from tests.support.synced import Synced
 from tidegate import storage
 from tidegate.staging.durable import CheckpointSync
 

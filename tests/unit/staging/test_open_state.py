@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import pytest
 
-from tests.staged import QUERY, make_paths
+from tests.support.staged import QUERY, make_paths
 from tidegate.staging.manifest import BatchManifest, SourceRange
 from tidegate.staging.open_state import OpenState, closing_watermark, note_batch, note_drained, read_open_state
 

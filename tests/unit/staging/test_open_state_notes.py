@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.staged import make_paths
+from tests.support.staged import make_paths
 from tidegate.project import PipelinePaths
 from tidegate.staging.manifest import BatchManifest, SourceRange
 from tidegate.staging.open_state import (

@@ -13,10 +13,10 @@ import pytest
 from deltalake import DeltaTable, Schema
 from deltalake.transaction import create_table_with_add_actions
 
-from tests.keyed import FakeLease
-from tests.many_commits import SCHEMA, add_file, commit, describe, described_here
-from tests.readers import read_agreed
-from tests.staged import QUERY, make_schema
+from tests.support.keyed import FakeLease
+from tests.support.many_commits import SCHEMA, add_file, commit, describe, described_here
+from tests.support.readers import read_agreed
+from tests.support.staged import QUERY, make_schema
 from tidegate.errors import DisagreementError
 from tidegate.lease import Lease
 from tidegate.table.log.compaction import compact_log, is_compaction_due, put_compaction

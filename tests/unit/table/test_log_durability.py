@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.keyed import Keyed
-from tests.readers import read_agreed
-from tests.staged import Stager, make_paths
+from tests.support.keyed import Keyed
+from tests.support.readers import read_agreed
+from tests.support.staged import Stager, make_paths
 from tidegate import storage
 from tidegate.errors import DisagreementError
 from tidegate.table.log.files import LOG_FOLDER, commit_name, list_versions

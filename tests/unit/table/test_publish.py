@@ -14,9 +14,9 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from tests.readers import read_agreed, read_with_deltalake, read_with_duckdb
-from tests.staged import QUERY, Stager, make_paths, make_schema
-from tests.storage_calls import KilledHere, kill, split_devices
+from tests.support.readers import read_agreed, read_with_deltalake, read_with_duckdb
+from tests.support.staged import QUERY, Stager, make_paths, make_schema
+from tests.support.storage_calls import KilledHere, kill, split_devices
 from tidegate import storage
 from tidegate.errors import DisagreementError, TryAgainError, UsageError
 from tidegate.staging.manifest import BatchManifest

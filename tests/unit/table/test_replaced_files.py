@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from tests.keyed import Keyed
-from tests.readers import read_agreed
-from tests.staged import QUERY
+from tests.support.keyed import Keyed
+from tests.support.readers import read_agreed
+from tests.support.staged import QUERY
 from tidegate import storage
 from tidegate.errors import DisagreementError
 from tidegate.sink.progress import begin_sink, note_fed

@@ -17,10 +17,10 @@ from typing import Any, cast
 
 import pytest
 
-from tests.by_hand import ByHand
 from tests.recovery.conftest import sweep
-from tests.staged import QUERY, make_schema
-from tests.storage_calls import KilledHere, StorageCalls, kill
+from tests.support.by_hand import ByHand
+from tests.support.staged import QUERY, make_schema
+from tests.support.storage_calls import KilledHere, StorageCalls, kill
 from tidegate import storage
 from tidegate.driver.jvm import PINNED
 from tidegate.errors import DisagreementError, TidegateError, TryAgainError
@@ -261,7 +261,7 @@ def planned(scene: ByHand) -> tuple[str, Callable[[], Any]]:
     published(scene)
     context = scene.open()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tests.by_hand.write_manifest", kill)
+        patch.setattr("tests.support.by_hand.write_manifest", kill)
         with contextlib.suppress(TypeError):
             scene.ingest(context)
     context = scene.open()

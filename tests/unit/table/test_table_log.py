@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from tests.staged import QUERY, make_schema
+from tests.support.staged import QUERY, make_schema
 from tidegate.errors import DisagreementError, TryAgainError, UsageError
 from tidegate.table.log.commit import AlreadyCommittedError, commit_files
 from tidegate.table.log.files import torn_versions

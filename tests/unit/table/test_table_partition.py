@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.nasty_values import NASTY_TEXTS
-from tests.readers import read_agreed
-from tests.staged import Stager, make_paths, make_schema
+from tests.support.nasty_values import NASTY_TEXTS
+from tests.support.readers import read_agreed
+from tests.support.staged import Stager, make_paths, make_schema
 from tidegate.staging.files import partition_value
 from tidegate.table.partition import partition_folder
 from tidegate.table.publish.plan import plan_publish

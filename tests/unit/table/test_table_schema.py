@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.staged import make_schema
+from tests.support.staged import make_schema
 from tidegate.errors import UsageError
 from tidegate.table.schema import (
     check_partition_columns,

@@ -23,8 +23,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.examples import TABLE_TYPES
-from tests.page_outputs import shown
+from tests.support.examples import TABLE_TYPES
+from tests.support.page_outputs import shown
 from tidegate.examples import make_ad_clicks, make_clicks, make_orders, make_word_count
 from tidegate.examples.truth import REPORTED, Fault, Truth
 from tidegate.pipeline import load_pipeline

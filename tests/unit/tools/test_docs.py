@@ -14,7 +14,7 @@ import typer.main
 import yaml
 from pydantic import ValidationError
 
-from tests.pages import read_steps
+from tests.support.pages import read_steps
 from tidegate.cli.main import app
 from tidegate.errors import catalogue
 from tidegate.pipeline import list_pipelines

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pytest
 import yaml
 
-from tests.page_outputs import NOT_COMPARED, OUTPUTS, PAGES, REPOSITORY, list_blocks, shown
-from tests.staged import make_schema
+from tests.support.page_outputs import NOT_COMPARED, OUTPUTS, PAGES, REPOSITORY, list_blocks, shown
+from tests.support.staged import make_schema
 from tidegate.audit.verdict import SetAside, WholeFiles
 from tidegate.project import load_project
 from tidegate.sink.json_text import encode_row, make_encoders, to_plain
@@ -34,7 +34,7 @@ def test_every_block_is_an_input_or_is_compared(page: Path) -> None:
         for block in list_blocks(page)
         if not block.is_input and not any(block.page == name and block.text.startswith(start) for name, start in named)
     ]
-    assert unknown == [], "name it in tests/page_outputs.py, with the test that compares it"
+    assert unknown == [], "name it in tests/support/page_outputs.py, with the test that compares it"
 
 
 @pytest.mark.parametrize("name", OUTPUTS)
@@ -59,7 +59,7 @@ def test_an_exception_names_a_block_that_is_there() -> None:
 
 
 def test_a_block_of_each_kind_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.page_outputs.REPOSITORY", tmp_path)
+    monkeypatch.setattr("tests.support.page_outputs.REPOSITORY", tmp_path)
     page = tmp_path / "page.md"
     page.write_text(
         "Text\n\n    tidegate list\n    make up\n\n    something is printed\n\n```text\nread 5\n```\n\n- a list\n"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.readers import read_agreed
+from tests.support.readers import read_agreed
 from tidegate.delivery.job import main as deliver
 from tidegate.driver.order import DeliveryOrder
 from tidegate.driver.submit import SubmitPlan
@@ -25,7 +25,7 @@ from tidegate.run.steps import run_pipeline
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-REPOSITORY = Path(__file__).resolve().parents[1]
+REPOSITORY = Path(__file__).resolve().parents[2]
 _ONE_SESSION = "spark.sql.streaming.stateStore.providerClass"
 
 

@@ -10,7 +10,7 @@ What a page may hold:
 Blocks of any other kind are examples, and are passed over. Figures that differ from run to run (times, ids, durations,
 people, the folder of the project) are masked on both sides. Where a page shows no progress lines, none are compared.
 
-``python -m tests.pages docs/tutorial.md`` follows a page and writes what is printed into it.
+``python -m tests.support.pages docs/tutorial.md`` follows a page and writes what is printed into it.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from tests.staged import QUERY, Stager, make_paths
+from tests.support.staged import QUERY, Stager, make_paths
 from tidegate.errors import TryAgainError
 from tidegate.gate.increment import audit_increment, publish_increment
 from tidegate.lease import Lease

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.staged import Stager, make_paths
+from tests.support.staged import Stager, make_paths
 from tidegate.sink.feed import Feeder, feed_sink
 from tidegate.sink.foreach import ForeachFeeder
 from tidegate.sink.progress import begin_sink

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from tests.staged import QUERY, make_schema
+from tests.support.staged import QUERY, make_schema
 from tidegate.table.log.commit import commit_files
 from tidegate.table.log.state import DataFile, read_log
 

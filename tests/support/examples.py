@@ -12,7 +12,7 @@ import pyarrow as pa
 from tidegate.examples.make_ad_clicks import Delivery
 from tidegate.examples.outcome import dump
 
-REPOSITORY = Path(__file__).resolve().parents[1]
+REPOSITORY = Path(__file__).resolve().parents[2]
 
 _TIME = pa.timestamp("us", "UTC")
 TABLE_TYPES = {

@@ -13,8 +13,8 @@ from typing import Any, Self, cast
 
 import pytest
 
-from tests.readers import read_agreed
-from tests.staged import Stager
+from tests.support.readers import read_agreed
+from tests.support.staged import Stager
 from tidegate.driver.jvm import PINNED
 from tidegate.errors import TryAgainError
 from tidegate.gate.increment import audit_increment, publish_increment

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from tests.staged import QUERY, Stager
+from tests.support.staged import QUERY, Stager
 from tidegate.audit.engine import RuleResult
 from tidegate.errors import HeldError, TryAgainError
 from tidegate.preflight.facts import gather_facts
