@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.recovery.scene import Scene, make_scene
+from tests.support.scene import Scene, make_scene
 from tools.processes import wait_until
 from tools.spark_cluster import SparkCluster, start_cluster
 

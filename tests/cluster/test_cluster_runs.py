@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tests.cluster.conftest import hold_rows, let_go, make_clustered, wait_for_rows
 from tests.cluster.ending import end
-from tests.recovery.scene import NAME, Scene
+from tests.support.scene import NAME, Scene
 from tools.processes import wait_until
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def test_a_cluster_is_only_another_master(cluster: SparkCluster, tmp_path: Path,
     said = [path for path in cluster.folder.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
     assert not said, f"a secret setting is in the cluster's logs: {said}"
     scene.offer()
-    scene.run("run", NAME)
+    scene.tidegate("run", NAME)
     scene.check_complete(spark)
     assert scene.report("run", NAME)["outcome"] == "nothing_new"
     assert wait_until(lambda: not cluster.list_executors(), 15), "executors outlive their run"
@@ -82,7 +82,7 @@ def test_executors_end_with_a_driver_that_is_killed(scene: Scene, cluster: Spark
     assert wait_until(lambda: not cluster.list_executors(), 15), "executors outlive a killed run"
     scene.check_readers_now()
     let_go(scene)
-    scene.run("run", NAME)
+    scene.tidegate("run", NAME)
     scene.check_complete(spark)
     assert scene.report("run", NAME)["outcome"] == "nothing_new"
 
@@ -104,7 +104,7 @@ def test_without_any_executor_a_run_ends_and_the_next_goes_on(
     assert "NO_EXECUTORS" in said
     cluster.start_worker()
     let_go(scene)
-    scene.run("run", NAME)
+    scene.tidegate("run", NAME)
     scene.check_complete(spark)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from tests.recovery.scene import NAME, Scene
 from tests.recovery.small_disk import fill, on_its_own_device
+from tests.support.scene import NAME, Scene
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,5 +21,5 @@ def test_a_volume_that_fills_up_under_the_executors(scene: Scene, spark: SparkSe
         assert process.returncode == 75 and "DISK_FULL" in said, said
         scene.check_readers_now()
         os.unlink(ballast)
-        scene.run("run", NAME)
+        scene.tidegate("run", NAME)
         scene.check_complete(spark)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tests.cluster.conftest import make_clustered
 from tests.cluster.ending import end
-from tests.recovery.scene import NAME
+from tests.support.scene import NAME
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,7 +37,7 @@ def test_a_sink_is_fed_on_the_cluster_and_not_blamed_for_its_absence(
     (job / "sinks.py").write_text(_SINK)
     text = (job / "pipeline.yaml").read_text() + 'sinks: [{type: foreach_batch, function: "sinks.py:write"}]\n'
     (job / "pipeline.yaml").write_text(text)
-    scene.run("run", NAME)
+    scene.tidegate("run", NAME)
     assert (job / "fed").read_text() == f"0 6 {cluster.master_url}\n"
 
     (job / "sinks.py").write_text(_SINK.replace("HERE / ", "HERE / 'nowhere' / "))  # owed, and not fed
@@ -50,6 +50,6 @@ def test_a_sink_is_fed_on_the_cluster_and_not_blamed_for_its_absence(
     said = end(scene.start("deliver", NAME), 75)
     assert "NO_EXECUTORS" in said and "SINK_FAILED" not in said
     cluster.start_worker()
-    scene.run("deliver", NAME)
+    scene.tidegate("deliver", NAME)
     assert (job / "fed").read_text() == f"0 6 {cluster.master_url}\n1 6 {cluster.master_url}\n"
     scene.check_complete(spark)

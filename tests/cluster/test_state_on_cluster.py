@@ -10,7 +10,7 @@ import pytest
 from tests.cluster.conftest import write_settings
 from tests.cluster.ending import end
 from tests.recovery.flows import FLOWS, make_flow
-from tests.recovery.scene import NAME, kill_when
+from tests.support.scene import NAME, kill_when
 from tools.processes import wait_until
 
 if TYPE_CHECKING:
@@ -53,6 +53,6 @@ def test_state_survives_executors_workers_and_drivers(
     )
     assert killed, "the run ended before it could be killed"
     scene.check_readers_now()
-    scene.run("run", NAME)
-    scene.run("run", NAME)
+    scene.tidegate("run", NAME)
+    scene.tidegate("run", NAME)
     scene.check_complete(spark)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cluster.conftest import make_clustered
-from tests.recovery.scene import NAME, Scene
+from tests.support.scene import NAME, Scene
 from tools.processes import choose_free_port
 from tools.spark_cluster import SparkCluster, start_cluster
 
@@ -90,7 +90,7 @@ def test_a_worker_without_the_storage_is_found_before_data_is_written(
     assert not list(scene.state.glob("unreadable/*"))
     bare_cluster.kill_worker(0)
     bare_cluster.start_worker()
-    scene.run("run", NAME)
+    scene.tidegate("run", NAME)
     scene.check_complete(spark)
 
 
@@ -108,7 +108,7 @@ def test_a_source_that_only_the_driver_sees_is_read(
         spec = scene.root / "jobs/orders/pipeline.yaml"
         spec.write_text(spec.read_text().replace("path: data/inbox", f"path: {outside}"))
         _start_blind_worker(bare_cluster, outside)
-        scene.run("run", NAME)
+        scene.tidegate("run", NAME)
         scene.check_complete(spark)
     finally:
         shutil.rmtree(outside)
@@ -126,7 +126,7 @@ def test_a_file_that_only_the_worker_does_not_see_is_not_set_aside(
     assert not list(scene.state.glob("unreadable/*")) and not scene.table.exists()
     bare_cluster.kill_worker(0)
     bare_cluster.start_worker()
-    scene.run("run", NAME)
+    scene.tidegate("run", NAME)
     scene.check_complete(spark)
 
 
@@ -149,7 +149,7 @@ def test_another_python_on_the_executors_is_named(
     (tmp_path / "bin" / "python3").symlink_to(other)
     bare_cluster.start_worker(env=path_with(tmp_path / "bin"))
     scene = make_clustered(tmp_path / "project", bare_cluster.master_url)
-    scene.run("run", NAME)  # rows that stay in the JVM need no Python there
+    scene.tidegate("run", NAME)  # rows that stay in the JVM need no Python there
     scene.check_complete(spark)
     scene.offer()
     add_transform(scene, "return amount")
@@ -160,7 +160,7 @@ def test_another_python_on_the_executors_is_named(
     own = {"spark_pyspark_python": sys.executable}
     settings = make_clustered(tmp_path / "settings", bare_cluster.master_url, **own).root / "tidegate.yaml"
     shutil.copy(settings, scene.root)
-    scene.run("run", NAME)
+    scene.tidegate("run", NAME)
     scene.check_complete(spark)
 
 
@@ -198,7 +198,7 @@ def test_no_python_and_missing_modules_are_named_and_archives_bring_them(
         archive.writestr("pricing.py", "def same(value):\n    return value\n")
     brought = f'"spark.archives": "{tmp_path}/wheels.zip#wheels", "spark.executorEnv.PYTHONPATH": "wheels", "spark.net'
     settings.write_text(settings.read_text().replace('"spark.net', brought, 1))
-    scene.run("run", NAME)
+    scene.tidegate("run", NAME)
     scene.check_complete(spark)
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -16,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from tests.recovery.scene import NAME, REPOSITORY, Scene
 from tests.support.readers import canonical, read_agreed
+from tests.support.scene import NAME, Scene
 
 RANGE_RULE = """\
   - type: expect_column_values_to_be_between
@@ -35,11 +34,6 @@ class Pipeline(Scene):
     """What the table must hold, whole rows."""
     aside: Counter[tuple[str, str | None, str]] = field(default_factory=Counter)
     """What quarantine must hold: (position as JSON, raw, reason)."""
-
-    @property
-    def inbox(self) -> Path:
-        """Where the source looks."""
-        return self.root / "data/inbox"
 
     def put(self, name: str | bytes, content: str | bytes, *, mtime: float | None = None) -> str:
         """Write a file under its name, at once whole; its path as reports name it."""
@@ -78,13 +72,6 @@ class Pipeline(Scene):
     def details(self) -> dict[str, str]:
         """What quarantine says of each record: {raw: detail}."""
         return {str(row["raw"]): row["detail"] for row in read_agreed(self.quarantine)}
-
-    def report_failed(self, *command: str, expect: int) -> dict[str, Any]:
-        """Run a command that must fail, with ``--json``; the report, which it prints before the error."""
-        text = self.run(*command, "--json", expect=expect)
-        value: dict[str, Any]
-        value, _ = json.JSONDecoder().raw_decode(text)
-        return value
 
     def write_spec(self, source: str, *, more: str = "") -> None:
         """pipeline.yaml with the one source ``orders`` (its keys, one a line) and further top-level lines. What the
@@ -135,11 +122,8 @@ def make_pipeline(tmp_path: Path) -> MakePipeline:
 
     def make(source: str, *, more: str = "", rules: str | None = None, transform: str | None = None) -> Pipeline:
         root = tmp_path / "project"
-        for folder in (f"jobs/{NAME}", "expectations", "data/inbox"):
-            (root / folder).mkdir(parents=True)
-        (root / "tidegate.yaml").write_text('version: 1\nspark: {master: "local[2]"}\n', encoding="utf-8")
-        shutil.copy(REPOSITORY / "jobs/tidegate_job.py", root / "jobs")
         pipeline = Pipeline(root)
+        pipeline.create()
         if transform is not None:
             pipeline.write_transform(transform)
             more = "transform: transform.py\n" + more

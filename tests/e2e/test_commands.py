@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 
 from tests.e2e.conftest import RANGE_RULE, MakePipeline
-from tests.recovery.scene import NAME
 from tests.support.outputs import check_output
+from tests.support.scene import NAME
 
 SOURCE = "path: data/inbox\nformat: json\nschema: id STRING, amount INT"
 
@@ -63,7 +63,7 @@ def test_a_run_seen_through_every_command(make_pipeline: MakePipeline) -> None:
     pipeline.expect_rows([{"id": "a", "amount": 1}])
     pipeline.expect_aside("data/inbox/a.json", 2, '{"id": "b", "amount": -1}', "amount_in_range")
     pipeline.expect_aside("data/inbox/a.json", 3, "torn")
-    plan = json.loads(pipeline.run("plan", NAME, "--json"))
+    plan = json.loads(pipeline.tidegate("plan", NAME, "--json"))
     assert (plan["has_new"], plan["held"], plan["sources"]["orders"]["files"]) == (True, None, 1)
     assert not pipeline.state.exists(), "plan wrote something"
 
@@ -113,10 +113,12 @@ def test_a_run_seen_through_every_command(make_pipeline: MakePipeline) -> None:
         "quarantine-list", _tidegate(pipeline.root, *root, "quarantine", "list", NAME, "--json", **no_java)
     )
     assert {(row["reason"], row["records"]) for row in listed} == {("amount_in_range", 1), ("malformed", 1)}
-    shown = check_output("quarantine-show", pipeline.run("quarantine", "show", NAME, "--reason", "malformed", "--json"))
+    shown = check_output(
+        "quarantine-show", pipeline.tidegate("quarantine", "show", NAME, "--reason", "malformed", "--json")
+    )
     assert [(row["raw"], row["position"]) for row in shown] == [("torn", {"file": "data/inbox/a.json", "line": 3})]
     for command in (("status",), ("plan", NAME), ("quarantine", "list", NAME), ("quarantine", "show", NAME)):
-        assert pipeline.run(*command).strip(), f"{command} says nothing to people"
+        assert pipeline.tidegate(*command).strip(), f"{command} says nothing to people"
 
 
 def test_a_wrong_schema_on_the_first_day(make_pipeline: MakePipeline) -> None:
@@ -124,26 +126,26 @@ def test_a_wrong_schema_on_the_first_day(make_pipeline: MakePipeline) -> None:
     limit = "quality: {max_quarantine_share: 0.1}\n"
     pipeline = make_pipeline("path: data/inbox\nformat: json\nschema: id STRING, at TIMESTAMP", more=limit)
     pipeline.put("a.json", "".join(f'{{"id": "k{n}", "at": "2{n}/03/2026"}}\n' for n in range(5)) + "torn\n")
-    held = pipeline.report_failed("run", NAME, "--run-id", "first", expect=65)
+    held = pipeline.report("run", NAME, "--run-id", "first", expect=65)
     assert held["rows"]["malformed"] == 6 and f"tidegate reread {NAME} first" in held["error"]["fix"]
-    causes = check_output("quarantine-list", pipeline.run("quarantine", "list", NAME, "--json"))
+    causes = check_output("quarantine-list", pipeline.tidegate("quarantine", "list", NAME, "--json"))
     assert sorted(row["records"] for row in causes) == [1, 5]
     pipeline.write_spec(
         "path: data/inbox\nformat: json\nschema: id STRING, at STRING", more=limit.replace("0.1", "0.2")
     )
-    changes = check_output("plan", pipeline.run("plan", NAME, "--json"))["changes"]
+    changes = check_output("plan", pipeline.tidegate("plan", NAME, "--json"))["changes"]
     assert [(one["kind"], one["name"]) for one in changes] == [
         ("column", "orders.at"),
         ("setting", "quality.max_quarantine_share"),
     ]
 
     before = sorted(path for path in pipeline.root.rglob("*") if "lease" not in path.parts)
-    tried = check_output("try", pipeline.run("try", NAME, "--rows", "3", "--json"))
+    tried = check_output("try", pipeline.tidegate("try", NAME, "--rows", "3", "--json"))
     assert (tried["counts"]["read"], tried["held"]) == (3, None)
     assert tried["rows"][0] == {"id": "k0", "at": "20/03/2026"}
     assert sorted(path for path in pipeline.root.rglob("*") if "lease" not in path.parts) == before
 
-    done = check_output("report", pipeline.run("reread", NAME, "first", "--reason", "at is text", "--json"))
+    done = check_output("report", pipeline.tidegate("reread", NAME, "first", "--reason", "at is text", "--json"))
     assert (done["run_id"], done["outcome"], done["mode"], done["rows"]["published"]) == (
         "first",
         "published",
@@ -160,31 +162,31 @@ def test_a_wrong_schema_on_the_first_day(make_pipeline: MakePipeline) -> None:
 def test_wrong_use_and_bad_files(make_pipeline: MakePipeline, tmp_path: Path) -> None:
     """Exit code 64, and every fault of a file at once, with its line."""
     pipeline = make_pipeline(SOURCE)
-    pipeline.run("run", expect=64)
-    pipeline.run("run", "nosuch", expect=64)
-    pipeline.run("nosuch", expect=64)
-    pipeline.run("run", NAME, "--run-id", "", expect=64)
-    pipeline.run("run", NAME, "--no-such-option", expect=64)
-    pipeline.run("release", NAME, "nothing held", "--reason", "because", expect=64)
+    pipeline.tidegate("run", expect=64)
+    pipeline.tidegate("run", "nosuch", expect=64)
+    pipeline.tidegate("nosuch", expect=64)
+    pipeline.tidegate("run", NAME, "--run-id", "", expect=64)
+    pipeline.tidegate("run", NAME, "--no-such-option", expect=64)
+    pipeline.tidegate("release", NAME, "nothing held", "--reason", "because", expect=64)
     empty = tmp_path / "empty"
     empty.mkdir()
     _tidegate(empty, "--project", str(empty), "status", expect=64)
-    assert json.loads(pipeline.run("validate", "--json")) == []
+    assert json.loads(pipeline.tidegate("validate", "--json")) == []
 
     spec = pipeline.root / "jobs" / NAME / "pipeline.yaml"
     spec.write_text(spec.read_text().replace("format: json", "formt: jsn") + "triger: once\n")
-    faults = json.loads(pipeline.run("validate", "--json", expect=64))
+    faults = json.loads(pipeline.tidegate("validate", "--json", expect=64))
     lines = {fault["line"] for fault in faults}
     texts = spec.read_text().splitlines()
     for key in ("formt", "triger"):
         assert next(number for number, text in enumerate(texts, 1) if key in text) in lines, (key, faults)
     assert any("format" in fault["fix"] for fault in faults)
-    pipeline.run("run", NAME, expect=64)
+    pipeline.tidegate("run", NAME, expect=64)
     assert not any((pipeline.state / name).exists() for name in ("checkpoint", "ledger.sqlite", "intake"))
 
     pipeline.write_spec(SOURCE)
     shutil.rmtree(pipeline.inbox)
-    error = pipeline.report_failed("run", NAME, expect=66)["error"]
+    error = pipeline.report("run", NAME, expect=66)["error"]
     assert error["code"] == "SOURCE_MISSING" and error["fix"]
 
 

@@ -12,8 +12,8 @@ import pytest
 from pyarrow import orc
 
 from tests.e2e.conftest import MakePipeline, Pipeline
-from tests.recovery.scene import NAME
 from tests.support import avro_files
+from tests.support.scene import NAME
 
 SCHEMA = "id STRING NOT NULL, amount INT, price DOUBLE, seen TIMESTAMP"
 _SEEN = datetime.datetime(2026, 1, 31, 12, 0, 0, 123456, tzinfo=datetime.UTC)

@@ -13,8 +13,8 @@ import pytest
 from pyarrow import orc
 
 from tests.e2e.conftest import MakePipeline, Pipeline
-from tests.recovery.scene import NAME
 from tests.support.readers import read_agreed
+from tests.support.scene import NAME
 
 _DAY = datetime.date(2026, 1, 1)
 
@@ -37,7 +37,7 @@ def test_json(make_pipeline: MakePipeline) -> None:
     assert _schema(pipeline) == "infer"
     failed = pipeline.put("day=2026-01-01/bad.json", "no JSON\n")
     pipeline.expect_aside(failed, 1, "no JSON")
-    error = pipeline.report_failed("run", NAME, expect=64)["error"]
+    error = pipeline.report("run", NAME, expect=64)["error"]
     assert error["code"] == "SCHEMA_NOT_INFERRED"
     assert f"none of 1 files, first {failed}, holds a record" in error["message"]
 
@@ -45,7 +45,7 @@ def test_json(make_pipeline: MakePipeline) -> None:
     rows = [{"at": {"lat": 1.5}, "id": 1, "none": None, "tags": ["x"], "day": _DAY}]
     rows.append({"at": None, "id": 2, "none": None, "tags": None, "day": _DAY})
     pipeline.expect_rows(rows)
-    pipeline.run("validate", "--spark")
+    pipeline.tidegate("validate", "--spark")
     report = pipeline.report("run", NAME)
     pipeline.check()
     schema = "at STRUCT<lat: DOUBLE>,id BIGINT,none STRING,tags ARRAY<STRING>, day DATE"
@@ -68,15 +68,15 @@ def test_json(make_pipeline: MakePipeline) -> None:
     pipeline.put("day=2026-01-02/d.json", '{"id": 5}\n')
     pipeline.write_spec(f"path: data/inbox\nformat: json\nschema: '{schema.lower()}'")
     pipeline.expect_rows([{**rows[1], "id": 5, "day": datetime.date(2026, 1, 2)}])
-    pipeline.run("run", NAME)
+    pipeline.tidegate("run", NAME)
     pipeline.check()
     pipeline.write_spec(f"path: data/inbox\nformat: json\nschema: '{schema}, more INT'")
-    error = pipeline.report_failed("run", NAME, expect=78)["error"]
+    error = pipeline.report("run", NAME, expect=78)["error"]
     assert error["code"] == "SPEC_CHANGED"
     assert "sources.orders.schema: " in error["message"]
-    pipeline.run("repair", NAME)
+    pipeline.tidegate("repair", NAME)
     pipeline.put("day=2026-01-03/e.json", '{"id": 6, "more": 7}\n')
-    pipeline.run("run", NAME)
+    pipeline.tidegate("run", NAME)
     found = {row["id"]: row.get("more") for row in read_agreed(pipeline.table)}
     assert found == {1: None, 2: None, 3: None, 5: None, 6: 7}
 
@@ -93,7 +93,7 @@ def test_csv_with_a_header(make_pipeline: MakePipeline) -> None:
         if run == 2:
             path = pipeline.put("hour=02/c.csv", "id,at,note\n1,2026-01-01,x\n")
             pipeline.expect_aside(path, None, None)
-        pipeline.run("run", NAME)
+        pipeline.tidegate("run", NAME)
         aside = pipeline.check()
     assert _schema(pipeline) == "id INT,note STRING,at DATE, hour STRING"
     details = sorted(row["detail"].partition(";")[0] for row in aside)
@@ -107,7 +107,7 @@ def test_columnar_files_that_contradict(make_pipeline: MakePipeline, kind: str) 
     pipeline.expect_aside(torn, None, None)
     pipeline.put(f"n=1/a.{kind}", _pack(kind, id=[1], name=["x"]))
     other = pipeline.put(f"n=1/b.{kind}", _pack(kind, id=["one"]))
-    error = pipeline.report_failed("run", NAME, expect=64)["error"]
+    error = pipeline.report("run", NAME, expect=64)["error"]
     assert error["code"] == "SCHEMA_NOT_INFERRED"
     assert f"id is int64 in data/inbox/n=1/a.{kind} and string in {other}" in error["message"]
 
@@ -115,7 +115,7 @@ def test_columnar_files_that_contradict(make_pipeline: MakePipeline, kind: str) 
     pipeline.write_spec(f"path: data/inbox\nformat: {kind}\nschema: id BIGINT, name STRING, n INT")
     pipeline.expect_aside(other, None, None)
     pipeline.expect_rows([{"id": 1, "name": "x", "n": 1}])
-    pipeline.run("run", NAME)
+    pipeline.tidegate("run", NAME)
     pipeline.check()
 
 
@@ -128,7 +128,7 @@ def test_columnar_over_three_runs(make_pipeline: MakePipeline, kind: str) -> Non
     pipeline.put(f"n=1/a.{kind}", _pack(kind, id=pa.array([1], pa.int32()), at=pa.array([when])))
     pipeline.put(f"n=2/b.{kind}", _pack(kind, id=pa.array([2], pa.int32()), name=["x"]))
     pipeline.expect_rows([{"id": 1, "at": when, "name": None, "n": 1}, {"id": 2, "at": None, "name": "x", "n": 2}])
-    pipeline.run("run", NAME)
+    pipeline.tidegate("run", NAME)
     pipeline.check()
     columns = [part.strip() for part in _schema(pipeline).split(",")]
     assert sorted(columns) == ["at TIMESTAMP", "id INT", "n INT", "name STRING"]
@@ -137,7 +137,7 @@ def test_columnar_over_three_runs(make_pipeline: MakePipeline, kind: str) -> Non
     pipeline.put(f"n=3/d.{kind}", _pack(kind, id=pa.array([4], pa.int32()), more=[True]))
     pipeline.expect_aside(wide, None, None)
     pipeline.expect_rows([{"id": 4, "at": None, "name": None, "n": 3}])
-    told = pipeline.run("validate", "--spark", expect=64)
+    told = pipeline.tidegate("validate", "--spark", expect=64)
     assert f"{wide}: id is int64, the schema wants INT" in told
     report = pipeline.report("run", NAME)
     (aside,) = [row for row in pipeline.check() if json.loads(row["position"])["file"] == wide]
@@ -146,5 +146,5 @@ def test_columnar_over_three_runs(make_pipeline: MakePipeline, kind: str) -> Non
 
     pipeline.put(f"n=3/e.{kind}", _pack(kind, id=pa.array([5], pa.int32())))
     pipeline.expect_rows([{"id": 5, "at": None, "name": None, "n": 3}])
-    pipeline.run("run", NAME)
+    pipeline.tidegate("run", NAME)
     pipeline.check()

@@ -7,7 +7,7 @@ import gzip
 import json
 
 from tests.e2e.conftest import RANGE_RULE, MakePipeline
-from tests.recovery.scene import NAME
+from tests.support.scene import NAME
 
 BAD = {
     '{"id": "torn", "amount": 1': "not valid JSON",

@@ -6,7 +6,7 @@ import json
 import os
 
 from tests.e2e.conftest import MakePipeline, Pipeline
-from tests.recovery.scene import NAME
+from tests.support.scene import NAME
 
 JSON_SOURCE = "path: data/inbox\nformat: json\nschema: id STRING, amount INT"
 
@@ -84,7 +84,7 @@ def test_names_times_and_endings(make_pipeline: MakePipeline) -> None:
     pipeline = make_pipeline(JSON_SOURCE)
     _offer_names(pipeline)
     _offer_endings(pipeline)
-    planned = json.loads(pipeline.run("plan", NAME, "--json"))["sources"]["orders"]
+    planned = json.loads(pipeline.tidegate("plan", NAME, "--json"))["sources"]["orders"]
     report = pipeline.report("run", NAME)
     pipeline.check()
 

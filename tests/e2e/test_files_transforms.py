@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from tests.e2e.conftest import RANGE_RULE, MakePipeline, Pipeline
-from tests.recovery.scene import NAME
+from tests.support.scene import NAME
 
 SOURCE = "path: data/inbox\nformat: json\nschema: id STRING, amount INT"
 
@@ -68,7 +68,7 @@ def test_spark_finds_what_is_wrong_before_a_run(make_pipeline: MakePipeline) -> 
     (kafka / "transform.sql").write_text("SELECT id, _topic, _offset + 'x' AS wrong, nope FROM clicks")
     wanted["from_kafka"] = "nope"
 
-    faults = json.loads(pipeline.run("validate", "--spark", "--json", expect=64))
+    faults = json.loads(pipeline.tidegate("validate", "--spark", "--json", expect=64))
     found = {fault["file"].split("/jobs/")[-1].removeprefix("jobs/").split("/")[0]: fault for fault in faults}
     assert set(found) == set(wanted), "orders and with_context are sound, the others are not"
     for name, message in wanted.items():
@@ -86,7 +86,7 @@ def test_a_row_that_python_fails_on(make_pipeline: MakePipeline) -> None:
         "def transform(orders):\n    return orders.select('id', halve('amount').alias('half'))\n"
     )
     pipeline.put("a.json", '{"id": "one", "amount": 5}\n{"id": "two", "amount": 0}\n')
-    failed = pipeline.report_failed("run", NAME, expect=64)["error"]
+    failed = pipeline.report("run", NAME, expect=64)["error"]
     assert failed["code"] == "TRANSFORM_FAILED" and "ZeroDivisionError" in failed["message"]
     assert failed["where"] == f"{path}:6"
     assert failed["message"].endswith("; the record: data/inbox/a.json, line 2")
@@ -95,10 +95,10 @@ def test_a_row_that_python_fails_on(make_pipeline: MakePipeline) -> None:
     pipeline.write_transform(
         "def transform(orders):\n    return orders.selectExpr('id', 'CAST(100 / amount AS INT) AS half')\n"
     )
-    failed = pipeline.report_failed("run", NAME, expect=64)["error"]
+    failed = pipeline.report("run", NAME, expect=64)["error"]
     assert failed["code"] == "TRANSFORM_FAILED" and "DIVIDE_BY_ZERO" in failed["message"]
     assert failed["message"].endswith("; the record: data/inbox/a.json, line 2")
     pipeline.write_transform(path.read_text().replace("100 / amount", "100 / nullif(amount, 0)"))
     pipeline.expect_rows([{"id": "one", "half": 20}, {"id": "two", "half": None}, {"id": "three", "half": 50}])
-    pipeline.run("run", NAME)
+    pipeline.tidegate("run", NAME)
     pipeline.check()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import MakePipeline
-from tests.recovery.scene import NAME, kill_when
+from tests.support.scene import NAME, kill_when
 
 SOURCE = "path: {path}\nformat: json\nschema: id STRING, amount INT\noptions: {{maxFilesPerTrigger: 1}}"
 
@@ -45,7 +45,7 @@ def test_removed_before_it_was_read(make_pipeline: MakePipeline, other_device: P
     assert kill_when(pipeline, pipeline.start("run", NAME, "--run-id", "first"), taken)
     for path in offered:
         path.unlink()
-    pipeline.run("run", NAME)
+    pipeline.tidegate("run", NAME)
     pipeline.check()
     assert pipeline.report("run", NAME)["outcome"] == "nothing_new"
 
@@ -60,7 +60,7 @@ def test_removed_before_it_was_read(make_pipeline: MakePipeline, other_device: P
     pipeline.expect_aside(str(other_device / "later.json"), None, None)
     (other_device / "torn.json.gz").write_bytes(b"no gzip")
     pipeline.expect_aside(str(other_device / "torn.json.gz"), None, None)
-    pipeline.run("run", NAME)
+    pipeline.tidegate("run", NAME)
     aside = pipeline.check()
     assert any("vanished before it was read" in row["detail"] for row in aside)
     (kept,) = [row["detail"].rsplit("/", 1)[-1] for row in aside if "torn" in row["position"]]
@@ -115,7 +115,7 @@ def test_changed_while_it_was_read(make_pipeline: MakePipeline) -> None:
 
     size = growing.stat().st_size
     pipeline.write_transform(GROW.format(path=str(growing), until=size + 1))  # again, then its writer is done
-    pipeline.run("run", NAME)
+    pipeline.tidegate("run", NAME)
     assert growing.stat().st_size > size
     pipeline.expect_rows(json.loads(line) for line in growing.read_text().splitlines())
     pipeline.check()
@@ -156,19 +156,19 @@ def test_paths_with_values_in_folders_and_changes_of_the_schema(make_pipeline: M
     pipeline.put("part-a/code=n/number=1/day=2026-01-01/n.json", json.dumps({"id": "n", "amount": 4}))
     new = {"id": "n", "amount": 4, "code": "n", "number": 1, "day": new_year, "twice": 8}
     pipeline.expect_rows([new])
-    pipeline.run("run", NAME)
+    pipeline.tidegate("run", NAME)
     pipeline.check()
 
     # A removed or retyped one is not, and the file stays pending.
     pipeline.put("part-a/code=m/number=1/day=2026-01-01/m.json", json.dumps({"id": "m", "amount": 4}))
     pipeline.write_transform("def transform(orders):\n    return orders.selectExpr('*', 'amount * 2L AS twice')\n")
-    refused = pipeline.report_failed("run", NAME, expect=64)
+    refused = pipeline.report("run", NAME, expect=64)
     assert "twice" in refused["error"]["message"] and refused["rows"]["staged"] == 0
     pipeline.check()
     # The last batch of the right kind takes it.
     pipeline.write_transform("def transform(orders):\n    return orders.selectExpr('*', 'amount * 2 AS twice')\n")
     pipeline.expect_rows([{**new, "id": "m", "code": "m"}])
-    pipeline.run("run", NAME)
+    pipeline.tidegate("run", NAME)
     pipeline.check()
 
 
@@ -179,7 +179,7 @@ def test_appended_lines(make_pipeline: MakePipeline) -> None:
     )
     path = pipeline.put("a.csv", "id,amount\nfirst,1\n")
     pipeline.expect_rows([{"id": "first", "amount": 1}])
-    pipeline.run("run", NAME)
+    pipeline.tidegate("run", NAME)
     with open(pipeline.root / path, "a") as handle:
         handle.write("second,2\nthird,many\n")
     # Killed when the tail is taken and Spark has planned it; the file grows on.
@@ -188,8 +188,8 @@ def test_appended_lines(make_pipeline: MakePipeline) -> None:
     with open(pipeline.root / path, "a") as handle:
         handle.write("fourth,4\n")
     pipeline.expect_rows([{"id": "second", "amount": 2}, {"id": "fourth", "amount": 4}])
-    pipeline.run("run", NAME)
-    pipeline.run("run", NAME)
+    pipeline.tidegate("run", NAME)
+    pipeline.tidegate("run", NAME)
     report = pipeline.report("run", NAME)
     assert report["outcome"] == "nothing_new" and "changed" not in report["sources"]["orders"]
     pipeline.expect_aside(path, 4, "third,many")

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.recovery.scene import REPOSITORY, Scene, kill_when
 from tests.support.readers import read_agreed
+from tests.support.scene import Scene, kill_when
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -26,22 +26,10 @@ class KafkaScene(Scene):
     """A project with one Kafka pipeline; ids of what was produced are written down here."""
 
     def __init__(self, root: Path, broker: Broker) -> None:
-        super().__init__(root)
+        super().__init__(root, name=NAME)
         self.broker = broker
         self.offered: dict[str, str] = {}
         self.lost: set[str] = set()
-
-    @property
-    def table(self) -> Path:
-        return self.root / "data/warehouse" / NAME
-
-    @property
-    def quarantine(self) -> Path:
-        return self.root / "data/quarantine" / NAME
-
-    @property
-    def state(self) -> Path:
-        return self.root / "data/state" / NAME
 
     def produce(self, tag: str, count: int = 30) -> None:
         """``count`` records over the partitions, every tenth of them torn; one transaction is aborted in between."""
@@ -98,16 +86,12 @@ def _delete_topic(admin: AdminClient) -> None:
 def scene(tmp_path: Path, kafka_broker: Broker, admin: AdminClient) -> Any:
     _create_topic(admin)
     scene = KafkaScene(tmp_path / "project", kafka_broker)
-    (scene.root / "jobs" / NAME).mkdir(parents=True)
-    (scene.root / "tidegate.yaml").write_text(
-        'version: 1\nspark: {master: "local[2]"}\n'
-        f'kafka: {{bootstrap_servers: "{kafka_broker.bootstrap_servers}"}}\nlease: {{expires_after: 5 seconds}}\n'
-    )
+    kafka = f'kafka: {{bootstrap_servers: "{kafka_broker.bootstrap_servers}"}}'
+    scene.create(f"{kafka}\nlease: {{expires_after: 5 seconds}}\n")
     (scene.root / "jobs" / NAME / "pipeline.yaml").write_text(
         f"version: 1\nname: {NAME}\nschedule: null\nsources:\n  events:\n    type: kafka\n    topics: [{TOPIC}]\n"
         "    format: json\n    schema: id STRING, amount INT\n"
     )
-    shutil.copy(REPOSITORY / "jobs/tidegate_job.py", scene.root / "jobs")
     yield scene
     _delete_topic(admin)
 
@@ -134,7 +118,7 @@ def test_runs_kills_losses_and_repairs(scene: KafkaScene, admin: AdminClient) ->
     shutil.rmtree(scene.state / "checkpoint")
     scene.produce("c")
     assert scene.report("run", NAME, expect=78)["error"]["code"] == "CHECKPOINT_GONE"
-    scene.run("repair", NAME)
+    scene.tidegate("repair", NAME)
     assert scene.report("run", NAME)["rows"]["read"] == 30
     scene.check()
 
@@ -157,7 +141,7 @@ def test_runs_kills_losses_and_repairs(scene: KafkaScene, admin: AdminClient) ->
     _create_topic(admin)
     scene.produce("e", 400)
     assert scene.report("run", NAME, expect=66)["error"]["code"] == "KAFKA_LOSS"
-    scene.run("run", NAME, "--accept-loss", "created again")
+    scene.tidegate("run", NAME, "--accept-loss", "created again")
     scene.check()
     assert scene.report("run", NAME)["outcome"] == "nothing_new"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.e2e.conftest import MakePipeline
-from tests.recovery.scene import NAME
+from tests.support.scene import NAME
 
 _SOURCE = "path: data/inbox\nformat: json\nschema: id STRING"
 _TRANSFORM = (
@@ -16,12 +16,12 @@ def test_too_little_memory_is_named_with_the_batch_and_the_setting(make_pipeline
     few = "spark: {conf: {spark.driver.memory: 512m}}\n"
     pipeline = make_pipeline(_SOURCE, more=few, transform=_TRANSFORM)
     path = pipeline.put("a.json", '{"id": "x"}\n')
-    failed = pipeline.report_failed("run", NAME, expect=64)["error"]
+    failed = pipeline.report("run", NAME, expect=64)["error"]
     assert failed["code"] == "OUT_OF_MEMORY"
     assert "ran out of its 512m of memory; it was reading batch 0 (orders: 1 file " in failed["message"]
     assert f"{path} of 12 bytes" in failed["message"]
     assert "spark.driver.memory: 1024m" in failed["fix"] and "log: " in failed["where"]
     pipeline.write_transform(_TRANSFORM.replace("400_000_000", "4"))
     pipeline.expect_rows([{"id": "x", "letters": 4}])
-    pipeline.run("run", NAME)
+    pipeline.tidegate("run", NAME)
     pipeline.check()

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.recovery.scene import REPOSITORY
 from tests.support.pages import Reader, describe
+from tests.support.project import REPOSITORY
 
 
 @pytest.mark.parametrize("page", ["docs/tutorial.md"])

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.recovery.scene import REPOSITORY
+from tests.support.project import REPOSITORY
 from tests.support.readers import read_agreed
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tests.recovery.scene import REPOSITORY
+from tests.support.project import REPOSITORY
 from tests.support.readers import read_agreed
 
 _PLAIN = "transform: transform.py\n"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from tests.e2e.conftest import MakePipeline, Pipeline
-from tests.recovery.scene import NAME
+from tests.support.scene import NAME
 
 if TYPE_CHECKING:
     from tools.broker import Broker
@@ -116,7 +116,7 @@ def test_sinks_are_fed_and_a_broken_one_holds_up_nothing_else(make_pipeline: Mak
     # Both kinds of user code fail: the table is published, the run says which sink is behind and ends with 75.
     broken = [pipeline.breaks("foreach"), pipeline.breaks("foreach_batch")]
     second = _offer(pipeline, 2)
-    report = pipeline.report_failed("run", NAME, "--run-id", "two", expect=75)
+    report = pipeline.report("run", NAME, "--run-id", "two", expect=75)
     assert report["outcome"] == "published" and report["rows"]["published"] == len(second)
     error = report["error"]
     assert error["code"] == "SINK_FAILED" and f"tidegate deliver {NAME}" in error["fix"]
@@ -128,15 +128,15 @@ def test_sinks_are_fed_and_a_broken_one_holds_up_nothing_else(make_pipeline: Mak
         ("foreach_batch", 0, 1),
         ("console", 1, 0),
     ]
-    [status] = json.loads(pipeline.run("status", NAME, "--json"))
+    [status] = json.loads(pipeline.tidegate("status", NAME, "--json"))
     assert [sink["behind"] for sink in status["sinks"]] == [1, 1, 0]
     assert "sink foreach:sinks.py:Writer is 1 version behind" in " ".join(status["notes"])
 
     # A run with nothing new delivers the pending versions first; one that still fails keeps failing, with nothing_new.
-    report = pipeline.report_failed("run", NAME, expect=75)
+    report = pipeline.report("run", NAME, expect=75)
     assert report["outcome"] == "nothing_new" and report["error"]["code"] == "SINK_FAILED"
     broken[1].unlink()
-    report = pipeline.report_failed("run", NAME, "--run-id", "two", expect=75)  # a retry of the run that published
+    report = pipeline.report("run", NAME, "--run-id", "two", expect=75)  # a retry of the run that published
     assert report["outcome"] == "published" and [sink["behind"] for sink in report["sinks"]] == [1, 0, 0]
     wanted += [[*row, "two", 1] for row in second]
     assert sorted(pipeline.said("foreach_batch")) == sorted(wanted)
@@ -145,7 +145,7 @@ def test_sinks_are_fed_and_a_broken_one_holds_up_nothing_else(make_pipeline: Mak
     third = _offer(pipeline, 3)
     report = pipeline.report("ingest", NAME, "--run-id", "three")
     assert report["outcome"] is None and report["sinks"][0]["error"].startswith("version 1: RuntimeError")
-    pipeline.run("audit", NAME, "--run-id", "three")
+    pipeline.tidegate("audit", NAME, "--run-id", "three")
     report = pipeline.report("publish", NAME, "--run-id", "three")
     assert [sink["behind"] for sink in report["sinks"]] == [2, 1, 1]
     broken[0].unlink()
@@ -165,10 +165,10 @@ def test_sinks_are_fed_and_a_broken_one_holds_up_nothing_else(make_pipeline: Mak
 def test_code_that_is_missing_is_refused_before_anything_is_read(make_pipeline: MakePipeline) -> None:
     pipeline = make_pipeline(_SOURCE, more=_SINKS)
     _offer(pipeline, 1)
-    report = pipeline.report_failed("run", NAME, expect=64)
+    report = pipeline.report("run", NAME, expect=64)
     assert report["error"]["code"] == "BAD_SINK" and f"jobs/{NAME}/sinks.py" in report["error"]["message"]
     assert report["outcome"] == "failed" and not pipeline.table.exists()
-    said = pipeline.run("validate", expect=64)
+    said = pipeline.tidegate("validate", expect=64)
     assert "the file is not there" in said
 
 
@@ -184,10 +184,10 @@ def test_a_driver_that_dies_and_an_increment_that_is_released(make_pipeline: Mak
     path = pipeline.root / "jobs" / NAME / "sinks.py"
     path.write_text(code)
     offered = _offer(pipeline, 1)
-    report = pipeline.report_failed("run", NAME, "--run-id", "one", expect=65)
+    report = pipeline.report("run", NAME, "--run-id", "one", expect=65)
     assert report["outcome"] == "held"
-    pipeline.run("release", NAME, "one", "--reason", "looked at it", expect=75)
-    [status] = json.loads(pipeline.run("status", NAME, "--json"))
+    pipeline.tidegate("release", NAME, "one", "--reason", "looked at it", expect=75)
+    [status] = json.loads(pipeline.tidegate("status", NAME, "--json"))
     report = status["runs"][0]
     assert report["outcome"] == "published" and report["decision"]["decision"] == "release"
     error = report["error"]
@@ -220,7 +220,7 @@ def test_a_topic_is_fed_and_no_log_holds_the_login(make_pipeline: MakePipeline, 
     assert canary.encode() not in out + err + written
 
     settings.write_text(plain + brokers)
-    report = pipeline.report_failed("run", NAME, expect=75)
+    report = pipeline.report("run", NAME, expect=75)
     assert "there is no topic 'e2e-sink'" in report["error"]["message"]
     admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap_servers})
     admin.create_topics([NewTopic("e2e-sink", 1, 1)])["e2e-sink"].result(30)
@@ -249,7 +249,7 @@ def test_a_jar_of_the_project_is_there_for_a_sink_that_writes_by_jdbc(make_pipel
     written.setdefault("spark", {})["packages"] = packages
     settings.write_text(json.dumps(written))
     _offer(pipeline, 1)
-    error = pipeline.report_failed("run", NAME, "--run-id", "refused", expect=64)["error"]
+    error = pipeline.report("run", NAME, "--run-id", "refused", expect=64)["error"]
     assert error["code"] == "PACKAGE_MISSING" and error["fix"].startswith("tidegate jars")
 
     jar = pipeline.root / ".tools" / "packages" / "marked-1.0.jar"

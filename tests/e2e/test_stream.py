@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.recovery.scene import NAME, make_scene
+from tests.support.scene import NAME, make_scene
 
 
 def test_a_stream_publishes_as_records_come_and_stops_cleanly(tmp_path: Path) -> None:
@@ -83,5 +83,5 @@ def _published(state: Path, count: int) -> bool:
 def test_the_state_of_a_query_without_state(tmp_path: Path) -> None:
     scene = make_scene(tmp_path / "project")
     scene.offer()
-    scene.run("run", NAME)
-    scene.run("state", NAME, expect=64)
+    scene.tidegate("run", NAME)
+    scene.tidegate("state", NAME, expect=64)

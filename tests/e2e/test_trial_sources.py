@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.conftest import Pipeline
-from tests.recovery.scene import NAME, REPOSITORY
+from tests.support.project import REPOSITORY
 from tests.support.readers import read_agreed
+from tests.support.scene import NAME
 
 
 def _make(tmp_path: Path, source: str) -> Pipeline:
@@ -36,7 +37,7 @@ def _check_report(pipeline: Pipeline, report: dict[str, Any], rows: int) -> None
 
 def test_rate_counts_on_from_run_to_run(tmp_path: Path) -> None:
     pipeline = _make(tmp_path, "{type: rate, event_time: timestamp, options: {rowsPerSecond: 50}}")
-    pipeline.run("validate", "--spark")
+    pipeline.tidegate("validate", "--spark")
     plan = pipeline.report("plan", NAME)
     assert plan["summary"] == "the next run receives first"
     assert plan["sources"]["ticks"]["replayable"] is False
@@ -73,7 +74,7 @@ def test_socket_lines_of_three_runs(tmp_path: Path) -> None:
     rows = read_agreed(pipeline.table)
     assert sorted(row["value"] for row in rows) == sorted(sent)
     assert all(row["timestamp"] is not None for row in rows)
-    failed = pipeline.report_failed("run", NAME, expect=75)
+    failed = pipeline.report("run", NAME, expect=75)
     assert failed["error"]["code"] == "SOCKET_AWAY"
     assert f"nothing is listening at 127.0.0.1:{port}: " in failed["error"]["message"]
 

@@ -21,7 +21,7 @@ from sysconfig import get_path
 
 import pytest
 
-from tests.e2e.conftest import REPOSITORY
+from tests.support.project import REPOSITORY
 from tools.broker import Broker
 from tools.matrix import build_wheel
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.streaming import Streaming, in_session, make_streaming, source
+from tests.support.project import in_session
+from tests.support.streaming import Streaming, make_streaming, source
 from tidegate.driver.submit import SubmitPlan
 from tidegate.errors import SourceLostError, TidegateError
 from tidegate.run.steps import run_pipeline

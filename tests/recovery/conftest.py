@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.recovery.scene import NAME, Snapshot, make_scene
+from tests.support.scene import NAME, Snapshot, make_scene
 
 
 @pytest.fixture(scope="session")
@@ -16,7 +16,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
     folder = tmp_path_factory.mktemp("scene")
     scene = make_scene(folder / "live")
     scene.offer()
-    scene.run("run", NAME, "--run-id", "first")
+    scene.tidegate("run", NAME, "--run-id", "first")
     scene.check_complete()
     return scene.save(folder / "published")
 
@@ -34,7 +34,7 @@ def offered(published: Snapshot) -> Snapshot:
 def staged(offered: Snapshot) -> Snapshot:
     """These files staged in two batches and not audited."""
     scene = offered.restore()
-    scene.run("ingest", NAME, "--run-id", "second")
+    scene.tidegate("ingest", NAME, "--run-id", "second")
     return scene.save(offered.folder.with_name("staged"))
 
 
@@ -42,7 +42,7 @@ def staged(offered: Snapshot) -> Snapshot:
 def audited(staged: Snapshot) -> Snapshot:
     """The same, audited and not published."""
     scene = staged.restore()
-    scene.run("audit", NAME, "--run-id", "second")
+    scene.tidegate("audit", NAME, "--run-id", "second")
     return scene.save(staged.folder.with_name("audited"))
 
 
@@ -63,7 +63,7 @@ def count_steps(start: Snapshot, command: tuple[str, ...]) -> int:
     """How many durable steps a command takes that nobody stops: it runs to its end, once for all tests."""
     if (start.folder, command) not in _COUNTED:
         scene = start.restore()
-        scene.run(*command, fault="1000000|kill")
+        scene.tidegate(*command, fault="1000000|kill")
         _COUNTED[start.folder, command] = len(scene.steps())
         assert scene.steps()[5:], "the steps were not counted"
     return _COUNTED[start.folder, command]

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections import defaultdict
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tests.recovery.scene import REPOSITORY, SUITE, Scene
+from tests.support.scene import SUITE, Scene
 
 _BEGIN = datetime(2026, 1, 1)
 _MINUTE = timedelta(minutes=1)
@@ -255,16 +254,13 @@ FLOWS: dict[str, type[Flow]] = {
 
 def make_flow(root: Path, kind: type[Flow]) -> Flow:
     """A new project with the pipeline, nothing offered yet."""
-    for folder in ("jobs/orders", "expectations", "data/inbox", "data/clicks"):
-        (root / folder).mkdir(parents=True)
-    (root / "tidegate.yaml").write_text(
-        'version: 1\nspark: {master: "local[2]"}\nlease: {expires_after: 5 seconds}\n', encoding="utf-8"
-    )
+    flow = kind(root)
+    flow.create("lease: {expires_after: 5 seconds}\n")
+    (root / "data/clicks").mkdir()
     spec = f"version: 1\nname: orders\nschedule: null\ntransform: transform.py\n{kind.spec}"
     (root / "jobs/orders/pipeline.yaml").write_text(spec)
     head = f"from pyspark.sql import functions as F\n\n\ndef transform({kind.arguments}):\n"
     (root / "jobs/orders/transform.py").write_text(head + kind.transform)
     if kind.suite is not None:
         (root / "expectations/orders.yaml").write_text(kind.suite)
-    shutil.copy(REPOSITORY / "jobs/tidegate_job.py", root / "jobs")
-    return kind(root)
+    return flow

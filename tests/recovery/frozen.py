@@ -7,8 +7,9 @@ import subprocess
 import time
 from typing import TYPE_CHECKING
 
-from tests.recovery.scene import Scene
 from tests.recovery.views import freeze_tree, send_all, view_of
+from tests.support.project import in_session
+from tests.support.scene import Scene
 from tidegate.errors import TryAgainError
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def take_over(scene: Scene, run_id: str, spark: SparkSession) -> None:
     until = time.monotonic() + _PARKED_SECONDS + 30
     while True:
         try:
-            scene.run_beside(spark, run_id)
+            scene.run(run_id, submit=in_session(spark))
             return
         except TryAgainError as error:
             assert error.code == "LEASE_HELD", error
@@ -65,7 +66,7 @@ def freeze_overtake_thaw(
     scene.check_readers_now()
     scene.offer()
     take_over(scene, run_id, spark)
-    scene.run_beside(spark)  # a retry of a run that was published already reads nothing more
+    scene.run(submit=in_session(spark))  # a retry of a run that was published already reads nothing more
     scene.check_complete()
     seen, reports = view_of(scene), reports_of(scene)
     thaw(scene, process, frozen)
@@ -76,4 +77,4 @@ def freeze_overtake_thaw(
         scene.offer()
         scene.catch_up(spark)
     else:
-        assert scene.run_beside(spark)["outcome"] == "nothing_new"
+        assert scene.run(submit=in_session(spark))["outcome"] == "nothing_new"

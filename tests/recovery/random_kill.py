@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.recovery.scene import NAME, Scene
 from tests.recovery.views import send_all
+from tests.support.scene import NAME, Scene
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.recovery.conftest import sweep
-from tests.recovery.scene import NAME, Scene, Snapshot
 from tests.recovery.views import tree_of
+from tests.support.project import in_session
+from tests.support.scene import NAME, Scene, Snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,7 +61,7 @@ def aged(published: Snapshot, spark: SparkSession) -> Snapshot:
     shutil.copytree(scene.root / "data", older, symlinks=True)
     for number in (2, 3):
         scene.offer()
-        scene.run_beside(spark, f"run{number}")
+        scene.run(f"run{number}", submit=in_session(spark))
     return scene.save(published.folder.with_name("aged"))
 
 
@@ -70,7 +71,7 @@ def owing(aged: Snapshot) -> Snapshot:
     scene = aged.restore()
     scene.offer()
     scene.offer()
-    scene.run("ingest", NAME, "--run-id", "fourth")
+    scene.tidegate("ingest", NAME, "--run-id", "fourth")
     shutil.rmtree(scene.state / "lease")
     return scene.save(aged.folder.with_name("owing"))
 
@@ -80,7 +81,7 @@ def refused(scene: Scene, java: Java, *command: str) -> dict[str, Any]:
     command = command or ("run", NAME)
     before = {folder: tree_of(folder) for folder in (scene.table, scene.quarantine, scene.state / "checkpoint")}
     with java.never_started():
-        value: dict[str, Any] = json.loads(scene.run(*command, "--json", expect=78).partition("\n}\n")[0] + "\n}")
+        value: dict[str, Any] = json.loads(scene.tidegate(*command, "--json", expect=78).partition("\n}\n")[0] + "\n}")
     for folder, entries in before.items():
         assert tree_of(folder) == entries, f"{folder} was changed by a run that was refused"
     error: dict[str, Any] = value["error"]
@@ -213,7 +214,7 @@ def test_source_path_changed(aged: Snapshot, java: Java, spark: SparkSession) ->
     scene.catch_up(spark)
 
     scene = kept.restore()
-    scene.run("repair", NAME)
+    scene.tidegate("repair", NAME)
     scene.offer().rename(scene.root / "data/elsewhere/new.csv")
     scene.catch_up(spark)
 
@@ -258,7 +259,7 @@ def test_what_nobody_can_know(lost: str, aged: Snapshot, java: Java, spark: Spar
     assert refused(scene, java)["code"] == code
     for command in (("repair", NAME, "--dry-run"), ("repair", NAME)):
         before = tree_of(scene.root / "data/warehouse")
-        said = scene.run(*command, "--json", expect=78)
+        said = scene.tidegate(*command, "--json", expect=78)
         assert "nobody can tell which files are in the table" in said and f"tidegate repair {NAME} --rebuild" in said
         assert tree_of(scene.root / "data/warehouse") == before
 
@@ -272,7 +273,7 @@ def test_what_nobody_can_know(lost: str, aged: Snapshot, java: Java, spark: Spar
 
         scene = aged.restore()
         harm(scene)
-        scene.run("repair", NAME, "--rebuild")
+        scene.tidegate("repair", NAME, "--rebuild")
         scene.catch_up(spark)
 
 
@@ -286,9 +287,9 @@ def test_repair_sets_data_files_aside_that_the_log_does_not_hold(owing: Snapshot
         copies.append(file.with_name(re.sub(r"[0-9a-f]{12}", "deadbeef0000", file.name)))
         assert copies[-1] != file
         shutil.copy(file, copies[-1])
-    said = scene.run("repair", NAME, "--dry-run")
+    said = scene.tidegate("repair", NAME, "--dry-run")
     assert "data files aside" in said and all(copy.exists() for copy in copies)
-    scene.run("repair", NAME)
+    scene.tidegate("repair", NAME)
     scene.catch_up(spark)
     assert not any(copy.exists() for copy in copies)
     kept = {path.name for path in scene.state.rglob("set_aside/*/*/**/*.parquet")}
@@ -302,15 +303,15 @@ def test_repair_killed(harm: str, owing: Snapshot, spark: SparkSession) -> None:
     scene = owing.restore()
     act(scene)
     harmed = scene.save(owing.folder.with_name(f"harmed-{harm.replace(' ', '-')}"))
-    scene.run("repair", NAME, fault="1000000|kill")
+    scene.tidegate("repair", NAME, fault="1000000|kill")
     total = len(scene.steps())
     for number in sweep(total, 2):
         scene = harmed.restore()
-        scene.run("repair", NAME, fault=f"{number}|kill", expect=-signal.SIGKILL)
+        scene.tidegate("repair", NAME, fault=f"{number}|kill", expect=-signal.SIGKILL)
         step = scene.steps()[number - 1]
         try:
             scene.check_readers_now()
-            scene.run("repair", NAME)
+            scene.tidegate("repair", NAME)
             scene.catch_up(spark)
         except AssertionError as error:
             raise AssertionError(f"killed at step {number} of {total}: {step}\n{error}") from error

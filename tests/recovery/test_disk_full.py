@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.recovery.scene import NAME, Scene, Snapshot
 from tests.recovery.small_disk import fill, on_its_own_device
+from tests.support.scene import NAME, Scene, Snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,8 +31,8 @@ def many_offered(published: Snapshot) -> Snapshot:
 def judged(many_offered: Snapshot) -> Snapshot:
     """The same, staged and audited: what is left is to move files across devices."""
     scene = many_offered.restore()
-    scene.run("ingest", NAME, "--run-id", "second")
-    scene.run("audit", NAME, "--run-id", "second")
+    scene.tidegate("ingest", NAME, "--run-id", "second")
+    scene.tidegate("audit", NAME, "--run-id", "second")
     return scene.save(many_offered.folder.with_name("judged-on-full-disks"))
 
 

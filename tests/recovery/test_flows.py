@@ -21,9 +21,10 @@ from tests.recovery.conftest import sweep
 from tests.recovery.flows import FLOWS, make_flow
 from tests.recovery.frozen import freeze_overtake_thaw
 from tests.recovery.random_kill import SEEDS, kill_at_random
-from tests.recovery.scene import NAME, Scene, Snapshot, kill_when
 from tests.recovery.two_runs import run_two
 from tests.recovery.views import send_all, wait_for_sleeper
+from tests.support.project import in_session
+from tests.support.scene import NAME, Scene, Snapshot, kill_when
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,7 +50,7 @@ class Flows:
             scene.offer()
             scene.offer()
             began = time.monotonic()
-            scene.run("run", NAME, "--run-id", "first")
+            scene.tidegate("run", NAME, "--run-id", "first")
             self.seconds[kind] = time.monotonic() - began
             scene.check_complete()
             self._made[kind] = scene.save(folder / "published")
@@ -75,7 +76,7 @@ def go_on(scene: Scene, spark: SparkSession, where: str, run_id: str | None = No
         scene.check_readers_now()
         scene.catch_up(spark, run_id=run_id)
         scene.offer()
-        scene.run_beside(spark)
+        scene.run(submit=in_session(spark))
         scene.check_complete(spark)
     except AssertionError as error:
         raise AssertionError(f"{where}\n{error}") from error
@@ -110,7 +111,7 @@ def _cases(table: Mapping[str, tuple[Any, int, str, int]]) -> list[tuple[str, st
 def test_killed_at_a_step(kind: str, point: str, flows: Flows, spark: SparkSession) -> None:
     pattern, offers, _, _ = STEPS[point]
     scene = flows.offered(kind, offers)
-    scene.run("run", NAME, "--run-id", "second", fault=f"{pattern}|kill", expect=-signal.SIGKILL)
+    scene.tidegate("run", NAME, "--run-id", "second", fault=f"{pattern}|kill", expect=-signal.SIGKILL)
     scene.wait_until_gone()
     if point == "manifest, not committed":
         told = [json.loads(line) for line in (scene.state / "runs/second.progress.jsonl").read_text().splitlines()]
@@ -148,11 +149,11 @@ def test_killed_at_a_moment(kind: str, moment: str, flows: Flows, spark: SparkSe
 @pytest.mark.skipif(not _IN_FULL, reason="every pipeline's every step: TIDEGATE_SWEEP")
 def test_killed_at_every_step(kind: str, flows: Flows, spark: SparkSession) -> None:
     scene = flows.offered(kind, 3)
-    scene.run("run", NAME, "--run-id", "second", fault="1000000|kill")
+    scene.tidegate("run", NAME, "--run-id", "second", fault="1000000|kill")
     total = len(scene.steps())
     for number in sweep(total, 2):
         scene = flows.offered(kind, 3)
-        scene.run("run", NAME, "--run-id", "second", fault=f"{number}|kill", expect=None)
+        scene.tidegate("run", NAME, "--run-id", "second", fault=f"{number}|kill", expect=None)
         scene.wait_until_gone()
         assert len(scene.steps()) >= number, f"step {number} of {total} was not reached"
         go_on(scene, spark, f"killed at step {number} of {total}: {scene.steps()[-1]}", run_id="second")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.recovery.scene import NAME, Snapshot, kill_when
+from tests.support.scene import NAME, Snapshot, kill_when
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,7 +47,7 @@ SPARK_POINTS = {
 @pytest.mark.parametrize("point", POINTS)
 def test_killed_when_it_appears(point: str, offered: Snapshot, spark: SparkSession) -> None:
     scene = offered.restore()
-    scene.run("run", NAME, "--run-id", "second", fault=f"appears {POINTS[point]}|kill", expect=-signal.SIGKILL)
+    scene.tidegate("run", NAME, "--run-id", "second", fault=f"appears {POINTS[point]}|kill", expect=-signal.SIGKILL)
     scene.wait_until_gone()
     scene.check_readers_now()
     scene.catch_up(spark)

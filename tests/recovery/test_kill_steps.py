@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.recovery.conftest import count_steps, sweep
-from tests.recovery.scene import NAME, Snapshot
+from tests.support.scene import NAME, Snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,7 +18,7 @@ def _sweep_command(start: Snapshot, command: tuple[str, ...], sample: int, spark
     total = count_steps(start, command)
     for number in sweep(total, sample):
         scene = start.restore()
-        scene.run(*command, fault=f"{number}|kill", expect=None)
+        scene.tidegate(*command, fault=f"{number}|kill", expect=None)
         scene.wait_until_gone()
         assert len(scene.steps()) >= number, f"step {number} of {total} was not reached"
         scene.check_readers_now()

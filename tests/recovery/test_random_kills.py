@@ -15,8 +15,8 @@ import pytest
 
 from tests.recovery.frozen import freeze_overtake_thaw
 from tests.recovery.random_kill import SEEDS, kill_at_random
-from tests.recovery.scene import NAME, Snapshot
 from tests.recovery.views import send_all
+from tests.support.scene import NAME, Snapshot
 
 
 @pytest.fixture(scope="session")
@@ -25,7 +25,7 @@ def run_seconds(published: Snapshot) -> float:
     scene = published.restore()
     scene.offer()
     began = time.monotonic()
-    scene.run("run", NAME)
+    scene.tidegate("run", NAME)
     return time.monotonic() - began
 
 

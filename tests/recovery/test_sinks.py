@@ -14,8 +14,9 @@ import pytest
 
 from tests.recovery.conftest import count_steps, sweep
 from tests.recovery.frozen import take_over, thaw
-from tests.recovery.scene import NAME, Scene, Snapshot, make_scene
 from tests.recovery.views import freeze_tree, send_all, view_of, wait_for_sleeper
+from tests.support.project import in_session
+from tests.support.scene import NAME, Scene, Snapshot, make_scene
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,10 +62,10 @@ def audited_with_sink(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
     (job / "pipeline.yaml").write_text((job / "pipeline.yaml").read_text() + _SINKS)
     (job / "sinks.py").write_text(_WRITER)
     scene.offer()
-    scene.run("run", NAME, "--run-id", "first")
+    scene.tidegate("run", NAME, "--run-id", "first")
     scene.offer()
-    scene.run("ingest", NAME, "--run-id", "second")
-    scene.run("audit", NAME, "--run-id", "second")
+    scene.tidegate("ingest", NAME, "--run-id", "second")
+    scene.tidegate("audit", NAME, "--run-id", "second")
     return scene.save(folder / "audited")
 
 
@@ -80,10 +81,10 @@ def test_killed_between_publish_and_delivery(audited_with_sink: Snapshot, spark:
     total = count_steps(audited_with_sink, _PUBLISH)
     for number in sweep(total, 6):
         scene = audited_with_sink.restore()
-        scene.run(*_PUBLISH, fault=f"{number}|kill", expect=None)
+        scene.tidegate(*_PUBLISH, fault=f"{number}|kill", expect=None)
         scene.wait_until_gone()
         assert len(scene.steps()) >= number, f"step {number} of {total} was not reached"
-        assert scene.run_beside(spark, "second")["outcome"] == "published"
+        assert scene.run("second", submit=in_session(spark))["outcome"] == "published"
         scene.catch_up(spark)
         _check_fed(scene)
 
@@ -95,7 +96,7 @@ def test_killed_while_it_delivers(owed: Snapshot, spark: SparkSession) -> None:
     for number in sweep(total, 6):
         scene = owed.restore()
         for attempt in range(2):
-            scene.run(*_DELIVER, fault=f"{number}|kill", expect=None)
+            scene.tidegate(*_DELIVER, fault=f"{number}|kill", expect=None)
             scene.wait_until_gone()
             # What the first one did is not done again: the second may have fewer steps.
             assert attempt or len(scene.steps()) >= number, f"step {number} of {total} was not reached"

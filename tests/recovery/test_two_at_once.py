@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from tests.recovery.scene import NAME, Snapshot
 from tests.recovery.two_runs import end, run_two
+from tests.support.scene import NAME, Snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,17 +46,17 @@ def test_scheduled_steps_against_a_run(published: Snapshot, spark: SparkSession)
     scene = published.restore()
     for _ in range(3):
         scene.offer()
-    scene.run("ingest", NAME, "--run-id", "scheduled")
+    scene.tidegate("ingest", NAME, "--run-id", "scheduled")
     code, err = end(scene.start("run", NAME, "--run-id", "by-hand"))
     assert code == 75 and "LEASE_HELD" in err
     assert re.search(r"waits for the next step of run scheduled \(tidegate ingest, pid \d+@.+\), since 20", err), err
     code, err = end(scene.start("publish", NAME, "--run-id", "by-hand"))
     assert code == 75 and "LEASE_HELD" in err
     scene.check_readers_now()
-    scene.run("audit", NAME, "--run-id", "scheduled")
+    scene.tidegate("audit", NAME, "--run-id", "scheduled")
     code, err = end(scene.start("run", NAME, "--run-id", "by-hand"))
     assert code == 75 and "LEASE_HELD" in err
-    scene.run("publish", NAME, "--run-id", "scheduled")
+    scene.tidegate("publish", NAME, "--run-id", "scheduled")
     scene.check_complete(spark)
     assert scene.report("run", NAME, "--run-id", "by-hand")["outcome"] == "nothing_new"
     assert scene.report("publish", NAME, "--run-id", "scheduled")["outcome"] == "published"
@@ -65,7 +65,7 @@ def test_scheduled_steps_against_a_run(published: Snapshot, spark: SparkSession)
 def test_repair_and_decisions_wait_too(published: Snapshot) -> None:
     scene = published.restore()
     scene.offer()
-    scene.run("ingest", NAME, "--run-id", "scheduled")
+    scene.tidegate("ingest", NAME, "--run-id", "scheduled")
     for command in (
         ("repair", NAME),
         ("release", NAME, "scheduled-2", "--reason", "because"),
@@ -73,6 +73,6 @@ def test_repair_and_decisions_wait_too(published: Snapshot) -> None:
     ):
         code, err = end(scene.start(*command))
         assert code == 75 and "LEASE_HELD" in err, f"{command}: {code} {err}"
-    scene.run("audit", NAME, "--run-id", "scheduled")
-    scene.run("publish", NAME, "--run-id", "scheduled")
+    scene.tidegate("audit", NAME, "--run-id", "scheduled")
+    scene.tidegate("publish", NAME, "--run-id", "scheduled")
     scene.check_complete()

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from tests.recovery.conftest import count_steps, sweep
 from tests.recovery.frozen import freeze_overtake_thaw
-from tests.recovery.scene import NAME, Snapshot
 from tests.recovery.views import send_all, wait_for_sleeper
+from tests.support.scene import NAME, Snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,7 +6,7 @@ import re
 import subprocess
 from typing import TYPE_CHECKING
 
-from tests.recovery.scene import NAME, Scene
+from tests.support.scene import NAME, Scene
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,8 +11,8 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.recovery.scene import Scene
 from tests.support.readers import canonical, read_with_deltalake, read_with_duckdb
+from tests.support.scene import Scene
 
 
 @dataclass(frozen=True)

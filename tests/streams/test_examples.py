@@ -34,7 +34,7 @@ class Example:
         number = next(_NUMBERS)
         self.topics = {topic: f"{topic}-{number}" for topic in TOPICS.get(name, ())}
         self.bootstrap_servers = bootstrap_servers
-        self.flow = Streaming(root, spark, name)
+        self.flow = Streaming(root, spark, name=name)
         self.flow.write(
             "tidegate.yaml",
             f'version: 1\nspark: {{master: "local[2]"}}\nkafka: {{bootstrap_servers: "{bootstrap_servers}"}}\n',
@@ -60,7 +60,7 @@ class Example:
             self.aside.update((reason, _plain(text)) for text in texts)
         for rule, rejected in outcome.rejected.items():
             self.aside.update((rule, self._show(row)) for row in rejected)
-        found = Counter((reason, _plain(text)) for reason, texts in self.flow.quarantine().items() for text in texts)
+        found = Counter((reason, _plain(text)) for reason, texts in self.flow.quarantined().items() for text in texts)
         assert found == self.aside
 
         counts = {

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support.project import REPOSITORY, in_session
 from tests.support.readers import read_agreed
-from tests.support.streaming import REPOSITORY, Streaming, in_session, make_streaming, source
+from tests.support.streaming import Streaming, make_streaming, source
 from tidegate.errors import UsageError
 from tidegate.ingest import failing_record, plan
 from tidegate.ingest.failing_record import _failing
@@ -161,7 +162,7 @@ def transform(events):
     assert fails(flow).endswith(
         "; no record fails alone, so none is put in quarantine; it fails among those of data/in/events/0001.json"
     )
-    assert flow.quarantine() == {}
+    assert flow.quarantined() == {}
 
 
 def test_a_query_with_state_is_refused(spark: SparkSession, tmp_path: Path) -> None:

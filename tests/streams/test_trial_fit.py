@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.streaming import in_session, make_streaming, source
+from tests.support.project import in_session
+from tests.support.streaming import make_streaming, source
 from tidegate.errors import UsageError
 from tidegate.operate.trial import try_pipeline
 

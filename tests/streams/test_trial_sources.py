@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.streaming import in_session, make_streaming
+from tests.support.project import in_session
+from tests.support.streaming import make_streaming
 from tidegate.driver.submit import SubmitPlan
 from tidegate.errors import TryAgainError
 from tidegate.inspection.show_state import read_state

@@ -48,7 +48,7 @@ def test_a_union_with_itself(spark: SparkSession, tmp_path: Path, by_sql: bool) 
     flow.expect("id amount", [("a", 1), ("b", 2), ("b", 2), ("c", 3), ("d", 2), ("d", 2)])
     _check_reads(flow, 3, 1, 1)
     assert [report["rows"]["malformed"] for report in flow.reports] == [1, 0, 0]
-    assert len(flow.quarantine()["malformed"]) == 1
+    assert len(flow.quarantined()["malformed"]) == 1
 
 
 def test_one_use_becomes_two_and_one_again(spark: SparkSession, tmp_path: Path) -> None:

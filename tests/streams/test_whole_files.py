@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support.streaming import in_session, make_streaming, source
+from tests.support.project import in_session
+from tests.support.streaming import make_streaming, source
 from tidegate.errors import HeldError
 from tidegate.run.steps import reread_run
 
@@ -27,11 +28,11 @@ def test_a_corrected_type(spark: SparkSession, tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": ["a"] * 200, "n": [1.5] * 200}), folder / "1.parquet")
     with pytest.raises(HeldError):
         flow.run("first")
-    assert flow.quarantine() == {"malformed": [None]}
+    assert flow.quarantined() == {"malformed": [None]}
     (folder / "1.parquet").unlink()
 
     flow.write("jobs/flow/pipeline.yaml", f"version: 1\nname: flow\nschedule: null\n{right}")
     report = reread_run(flow.project, "flow", "first", reason="n has decimals", submit=in_session(spark))
     assert (report["outcome"], report["rows"]["read"], report["rows"]["malformed"]) == ("published", 200, 0)
     flow.expect("id n", [("a", 1.5)] * 200)
-    assert flow.quarantine() == {}
+    assert flow.quarantined() == {}

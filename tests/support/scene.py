@@ -7,13 +7,10 @@ kinds of records are offered, each with its own id: good ones, malformed ones, a
 from __future__ import annotations
 
 import copy
-import json
-import os
 import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -21,18 +18,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.support.project import PipelineProject, in_session
 from tests.support.readers import read_agreed, read_with_deltalake, read_with_duckdb
-from tests.support.streaming import in_session
-from tidegate.project import load_project
-from tidegate.reports.run_ids import new_run_id
-from tidegate.run.steps import run_pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NAME = "orders"
-FAULTS = Path(__file__).parent / "faults"
-REPOSITORY = Path(__file__).resolve().parents[2]
 
 _PIPELINE = """\
 version: 1
@@ -63,29 +55,13 @@ expectations:
 
 
 @dataclass
-class Scene:
+class Scene(PipelineProject):
     """One project on disk, and what was offered to it."""
 
-    root: Path
     good: dict[str, int] = field(default_factory=dict)
     malformed: set[str] = field(default_factory=set)
     rejected: set[str] = field(default_factory=set)
     files: int = 0
-
-    @property
-    def table(self) -> Path:
-        """The table's folder."""
-        return self.root / "data/warehouse" / NAME
-
-    @property
-    def quarantine(self) -> Path:
-        """The quarantine table's folder."""
-        return self.root / "data/quarantine" / NAME
-
-    @property
-    def state(self) -> Path:
-        """The pipeline's state folder."""
-        return self.root / "data/state" / NAME
 
     def offer(self, rows: int = 6, *, tag: str = "") -> Path:
         """Add one file of ``rows`` good records, a malformed and a rejected one."""
@@ -112,72 +88,6 @@ class Scene:
         """Keep the scene as it is now. Hard links become files of their own, as in a backup."""
         shutil.copytree(self.root, target, symlinks=True)
         return Snapshot(target, copy.deepcopy(self))
-
-    def start(self, *command: str, fault: str | None = None) -> subprocess.Popen[bytes]:
-        """Start a tidegate command in the project; ``fault`` is ``N|kill`` or ``N|freeze``, with the
-        number of a step, a pattern of its text, or ``appears GLOB`` (faults/sitecustomize.py)."""
-        environment = {key: value for key, value in os.environ.items() if not key.startswith(("FAULT_", "AIRFLOW"))}
-        environment["TEST_SCENE"] = str(self.root)
-        if fault is not None:
-            environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(FAULTS), os.environ.get("PYTHONPATH")]))
-            step, mode = fault.rsplit("|", 1)
-            self.counter.unlink(missing_ok=True)
-            environment["FAULT_AT"] = f"{self.root}/|{self.counter}|{step}|{mode}"
-        return subprocess.Popen(
-            [sys.executable, "-m", "tidegate.cli.main", "--project", str(self.root), *command],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-
-    @property
-    def counter(self) -> Path:
-        """Where a faulty run counts its steps; beside the project, so that it is no step itself."""
-        return self.root.with_name(self.root.name + ".steps")
-
-    def run(self, *command: str, fault: str | None = None, expect: int | None = 0) -> str:
-        """Run a command to its end; its stdout. Fails the test unless it exits with ``expect`` (None: any code)."""
-        process = self.start(*command, fault=fault)
-        out, err = process.communicate(timeout=180)
-        if expect is not None:
-            assert process.returncode == expect, (
-                f"{command} exited {process.returncode}\n{out.decode()}\n{err.decode()}"
-            )
-        return out.decode()
-
-    def report(self, *command: str, expect: int | None = 0) -> dict[str, Any]:
-        """Run a command with ``--json``; the report it prints."""
-        value: dict[str, Any] = json.loads(self.run(*command, "--json", expect=expect))
-        return value
-
-    def processes(self) -> list[int]:
-        """Every living process that works on this scene: the command, the JVM, the driver, its workers."""
-        needle = f"TEST_SCENE={self.root}".encode()
-        found = []
-        for entry in os.listdir("/proc"):
-            if entry.isdigit() and int(entry) != os.getpid():
-                try:
-                    with open(f"/proc/{entry}/environ", "rb") as handle:
-                        environment = handle.read().split(b"\0")
-                    with open(f"/proc/{entry}/stat", "rb") as handle:
-                        is_zombie = handle.read().rpartition(b")")[2].split()[0] == b"Z"
-                except OSError:
-                    continue
-                if needle in environment and not is_zombie:
-                    found.append(int(entry))
-        return found
-
-    def wait_until_gone(self, seconds: float = 10) -> None:
-        """Wait until no process of this scene lives: children die with the command, but not in the same instant."""
-        until = time.monotonic() + seconds
-        while left := self.processes():
-            assert time.monotonic() < until, f"processes {left} outlived their command by {seconds} s"
-            time.sleep(0.02)
-
-    def steps(self) -> list[str]:
-        """The steps that the last faulty run took."""
-        return self.counter.read_text().splitlines() if self.counter.exists() else []
 
     def wanted(self) -> dict[str, Any]:
         """What the table holds when everything that was offered has gone through: a value by key."""
@@ -225,18 +135,13 @@ class Scene:
 
         With ``run_id`` the first is a retry of that run: between two of its steps the lease waits for it alone.
         """
-        first = self.run_beside(spark, run_id)
+        submit = None if spark is None else in_session(spark)
+        first = self.run(run_id, submit=submit)
         if first["outcome"] != "nothing_new":
             assert first["rows"]["published"] == first["rows"]["staged"] - first["rows"]["superseded"]
-        self.run_beside(spark)
+        self.run(submit=submit)
         self.check_complete(spark)
-        assert self.run_beside(spark)["outcome"] == "nothing_new"
-
-    def run_beside(self, spark: SparkSession | None, run_id: str | None = None) -> dict[str, Any]:
-        """A run that nobody stops: its report. With a session it is spared the start of another JVM."""
-        if spark is None:
-            return self.report("run", NAME, *(["--run-id", run_id] if run_id else []))
-        return run_pipeline(load_project(self.root), NAME, run_id or new_run_id(), submit=in_session(spark))
+        assert self.run(submit=submit)["outcome"] == "nothing_new"
 
 
 @dataclass(frozen=True)
@@ -261,15 +166,11 @@ def _id_of(raw: str) -> str:
 
 def make_scene(root: Path) -> Scene:
     """A new project with the pipeline, nothing offered yet."""
-    for folder in ("jobs/orders", "expectations", "data/inbox"):
-        (root / folder).mkdir(parents=True)
-    (root / "tidegate.yaml").write_text(
-        'version: 1\nspark: {master: "local[2]"}\nlease: {expires_after: 5 seconds}\n', encoding="utf-8"
-    )
-    (root / "jobs/orders/pipeline.yaml").write_text(_PIPELINE)
-    (root / "expectations/orders.yaml").write_text(SUITE)
-    shutil.copy(REPOSITORY / "jobs/tidegate_job.py", root / "jobs")
-    return Scene(root)
+    scene = Scene(root)
+    scene.create("lease: {expires_after: 5 seconds}\n")
+    scene.write("jobs/orders/pipeline.yaml", _PIPELINE)
+    scene.write("expectations/orders.yaml", SUITE)
+    return scene
 
 
 def kill_when(
