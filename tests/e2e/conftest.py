@@ -11,12 +11,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support.project import in_session
 from tests.support.readers import canonical, read_agreed
 from tests.support.scene import NAME, Scene
+from tidegate.recovery.context import Submit
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 RANGE_RULE = """\
   - type: expect_column_values_to_be_between
@@ -30,10 +35,19 @@ RANGE_RULE = """\
 class Pipeline(Scene):
     """A project with one pipeline, and what of the offered records belongs where."""
 
+    spark: SparkSession | None = field(default=None, kw_only=True, repr=False)
     rows: list[dict[str, Any]] = field(default_factory=list)
     """What the table must hold, whole rows."""
     aside: Counter[tuple[str, str | None, str]] = field(default_factory=Counter)
     """What quarantine must hold: (position as JSON, raw, reason)."""
+
+    def run(self, run_id: str | None = None, *, submit: Submit | None = None) -> dict[str, Any]:
+        """One run, in the shared session unless ``submit`` is another; its report. What is a matter of the command
+        line or of spark-submit, a test runs with :meth:`tidegate` and :meth:`report`."""
+        if submit is None:
+            assert self.spark is not None, "the pipeline was made without a session"
+            submit = in_session(self.spark)
+        return super().run(run_id, submit=submit)
 
     def put(self, name: str | bytes, content: str | bytes, *, mtime: float | None = None) -> str:
         """Write a file under its name, at once whole; its path as reports name it."""
@@ -117,12 +131,12 @@ MakePipeline = Callable[..., Pipeline]
 
 
 @pytest.fixture
-def make_pipeline(tmp_path: Path) -> MakePipeline:
+def make_pipeline(tmp_path: Path, spark: SparkSession) -> MakePipeline:
     """Makes a project with one pipeline: ``make_pipeline(source_keys, more=..., rules=..., transform=...)``."""
 
     def make(source: str, *, more: str = "", rules: str | None = None, transform: str | None = None) -> Pipeline:
         root = tmp_path / "project"
-        pipeline = Pipeline(root)
+        pipeline = Pipeline(root, spark=spark)
         pipeline.create()
         if transform is not None:
             pipeline.write_transform(transform)

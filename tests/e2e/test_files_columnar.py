@@ -13,7 +13,6 @@ from pyarrow import orc
 
 from tests.e2e.conftest import MakePipeline, Pipeline
 from tests.support import avro_files
-from tests.support.scene import NAME
 
 SCHEMA = "id STRING NOT NULL, amount INT, price DOUBLE, seen TIMESTAMP"
 _SEEN = datetime.datetime(2026, 1, 31, 12, 0, 0, 123456, tzinfo=datetime.UTC)
@@ -116,7 +115,7 @@ def test_columns_types_and_broken_files(make_pipeline: MakePipeline, kind: str) 
     late = pipeline.put(f"year_10000.{kind}", _pack(kind, far))
     pipeline.expect_aside(late, None, '{"id":"f1","amount":0,"price":0.5,"seen":"+10000-01-01T00:00:00.000005Z"}')
 
-    report = pipeline.report("run", NAME)
+    report = pipeline.run()
     aside = pipeline.check()
     import json
 
@@ -133,4 +132,4 @@ def test_columns_types_and_broken_files(make_pipeline: MakePipeline, kind: str) 
     extra = f"data/inbox/extra.{kind}"
     assert report["sources"]["orders"]["unknown_fields"] == {"more": extra, "others": extra}
     assert report["rows"]["read"] == len(pipeline.rows) + pipeline.aside.total()
-    assert pipeline.report("run", NAME)["outcome"] == "nothing_new"
+    assert pipeline.run()["outcome"] == "nothing_new"

@@ -6,7 +6,6 @@ import gzip
 import json
 
 from tests.e2e.conftest import RANGE_RULE, MakePipeline, Pipeline
-from tests.support.scene import NAME
 
 SCHEMA = "id STRING NOT NULL, amount INT, note STRING, day DATE"
 
@@ -49,7 +48,7 @@ def test_without_a_header(make_pipeline: MakePipeline) -> None:
     pipeline.expect_rows([_row("last", "é日本"), _row("a", 'with, comma and "quotes"'), _row("last", "é日本")])
     pipeline.put("plain.csv", "\n".join(lines))
     pipeline.put("packed.csv.gz", gzip.compress(("\r\n".join(lines) + "\r\n").encode()))
-    pipeline.tidegate("run", NAME)
+    pipeline.run()
     pipeline.check()
     details = pipeline.details()
     for fault, detail in faults.items():
@@ -84,7 +83,7 @@ def test_with_a_header_and_records_over_lines(make_pipeline: MakePipeline) -> No
     pipeline.expect_aside(bad, 3, "short,1")
     pipeline.expect_aside(bad, 4, "h,one,,")
     pipeline.expect_aside(bad, None, ',1,"no\nid",')
-    pipeline.tidegate("run", NAME)
+    pipeline.run()
     aside = pipeline.check()
     for row in aside:
         file = json.loads(row["position"])["file"].rsplit("/", 1)[-1]
@@ -109,7 +108,7 @@ def test_text_in_one_batch_through_sql(make_pipeline: MakePipeline) -> None:
     pipeline.put("latin.txt", "fine\ncaf\xe9\n".encode("latin-1"))
     pipeline.expect_rows([{"value": "fine", "letters": 4}])
     pipeline.expect_aside("data/inbox/latin.txt", None, "Y2Fm6Q==")
-    report = pipeline.report("run", NAME)
+    report = pipeline.run()
     pipeline.check()
     assert report["batches"] == 1
     assert list(pipeline.details().values()) == ["not valid UTF-8"]

@@ -46,7 +46,7 @@ def test_json(make_pipeline: MakePipeline) -> None:
     rows.append({"at": None, "id": 2, "none": None, "tags": None, "day": _DAY})
     pipeline.expect_rows(rows)
     pipeline.tidegate("validate", "--spark")
-    report = pipeline.report("run", NAME)
+    report = pipeline.run()
     pipeline.check()
     schema = "at STRUCT<lat: DOUBLE>,id BIGINT,none STRING,tags ARRAY<STRING>, day DATE"
     assert report["sources"]["orders"]["schema"] == schema
@@ -57,7 +57,7 @@ def test_json(make_pipeline: MakePipeline) -> None:
     pipeline.expect_aside(later, 1, '{"id": "text"}')
     named = pipeline.put("day=soon/c.json", '{"id": 4}\n')
     pipeline.expect_rows([{**rows[1], "id": 3, "day": datetime.date(2026, 1, 2)}])
-    report = pipeline.report("run", NAME)
+    report = pipeline.run()
     pipeline.check()
     assert report["sources"]["orders"]["unknown_fields"] == {"more": later}
     assert report["sources"]["orders"]["skipped"][0]["why"] == "its folder says day=soon, and day is DATE", named
@@ -68,7 +68,7 @@ def test_json(make_pipeline: MakePipeline) -> None:
     pipeline.put("day=2026-01-02/d.json", '{"id": 5}\n')
     pipeline.write_spec(f"path: data/inbox\nformat: json\nschema: '{schema.lower()}'")
     pipeline.expect_rows([{**rows[1], "id": 5, "day": datetime.date(2026, 1, 2)}])
-    pipeline.tidegate("run", NAME)
+    pipeline.run()
     pipeline.check()
     pipeline.write_spec(f"path: data/inbox\nformat: json\nschema: '{schema}, more INT'")
     error = pipeline.report("run", NAME, expect=78)["error"]
@@ -76,7 +76,7 @@ def test_json(make_pipeline: MakePipeline) -> None:
     assert "sources.orders.schema: " in error["message"]
     pipeline.tidegate("repair", NAME)
     pipeline.put("day=2026-01-03/e.json", '{"id": 6, "more": 7}\n')
-    pipeline.tidegate("run", NAME)
+    pipeline.run()
     found = {row["id"]: row.get("more") for row in read_agreed(pipeline.table)}
     assert found == {1: None, 2: None, 3: None, 5: None, 6: 7}
 
@@ -93,7 +93,7 @@ def test_csv_with_a_header(make_pipeline: MakePipeline) -> None:
         if run == 2:
             path = pipeline.put("hour=02/c.csv", "id,at,note\n1,2026-01-01,x\n")
             pipeline.expect_aside(path, None, None)
-        pipeline.tidegate("run", NAME)
+        pipeline.run()
         aside = pipeline.check()
     assert _schema(pipeline) == "id INT,note STRING,at DATE, hour STRING"
     details = sorted(row["detail"].partition(";")[0] for row in aside)
@@ -115,7 +115,7 @@ def test_columnar_files_that_contradict(make_pipeline: MakePipeline, kind: str) 
     pipeline.write_spec(f"path: data/inbox\nformat: {kind}\nschema: id BIGINT, name STRING, n INT")
     pipeline.expect_aside(other, None, None)
     pipeline.expect_rows([{"id": 1, "name": "x", "n": 1}])
-    pipeline.tidegate("run", NAME)
+    pipeline.run()
     pipeline.check()
 
 
@@ -128,7 +128,7 @@ def test_columnar_over_three_runs(make_pipeline: MakePipeline, kind: str) -> Non
     pipeline.put(f"n=1/a.{kind}", _pack(kind, id=pa.array([1], pa.int32()), at=pa.array([when])))
     pipeline.put(f"n=2/b.{kind}", _pack(kind, id=pa.array([2], pa.int32()), name=["x"]))
     pipeline.expect_rows([{"id": 1, "at": when, "name": None, "n": 1}, {"id": 2, "at": None, "name": "x", "n": 2}])
-    pipeline.tidegate("run", NAME)
+    pipeline.run()
     pipeline.check()
     columns = [part.strip() for part in _schema(pipeline).split(",")]
     assert sorted(columns) == ["at TIMESTAMP", "id INT", "n INT", "name STRING"]
@@ -139,12 +139,12 @@ def test_columnar_over_three_runs(make_pipeline: MakePipeline, kind: str) -> Non
     pipeline.expect_rows([{"id": 4, "at": None, "name": None, "n": 3}])
     told = pipeline.tidegate("validate", "--spark", expect=64)
     assert f"{wide}: id is int64, the schema wants INT" in told
-    report = pipeline.report("run", NAME)
+    report = pipeline.run()
     (aside,) = [row for row in pipeline.check() if json.loads(row["position"])["file"] == wide]
     assert aside["detail"].startswith("id is int64, the schema wants INT; the file is kept as")
     assert report["sources"]["orders"]["unknown_fields"] == {"more": f"data/inbox/n=3/d.{kind}"}
 
     pipeline.put(f"n=3/e.{kind}", _pack(kind, id=pa.array([5], pa.int32())))
     pipeline.expect_rows([{"id": 5, "at": None, "name": None, "n": 3}])
-    pipeline.tidegate("run", NAME)
+    pipeline.run()
     pipeline.check()

@@ -7,7 +7,6 @@ import gzip
 import json
 
 from tests.e2e.conftest import RANGE_RULE, MakePipeline
-from tests.support.scene import NAME
 
 BAD = {
     '{"id": "torn", "amount": 1': "not valid JSON",
@@ -79,7 +78,7 @@ def test_every_kind_of_fault(make_pipeline: MakePipeline) -> None:
     pipeline.expect_aside(path, None, None)
     pipeline.expect_aside(pipeline.put("no_gzip.json.gz", b"this is no gzip file"), None, None)
 
-    report = pipeline.report("run", NAME)
+    report = pipeline.run()
     aside = pipeline.check()
     details = pipeline.details()
     for raw, detail in BAD.items():
@@ -91,7 +90,7 @@ def test_every_kind_of_fault(make_pipeline: MakePipeline) -> None:
         if row["raw"] is None:
             kept = pipeline.state / "unreadable" / row["detail"].rsplit("/", 1)[-1]
             assert kept.read_bytes() == (cut if "torn" in row["position"] else b"this is no gzip file")
-    assert pipeline.report("run", NAME)["outcome"] == "nothing_new"
+    assert pipeline.run()["outcome"] == "nothing_new"
 
 
 def test_unknown_fields_go_to_quarantine_and_a_batch_with_very_many_faults(make_pipeline: MakePipeline) -> None:
@@ -115,7 +114,7 @@ def test_unknown_fields_go_to_quarantine_and_a_batch_with_very_many_faults(make_
         kept = {"id": f"r{number}", "amount": 5000 + number, "doubled": 2 * (5000 + number)}
         pipeline.expect_aside(None, None, json.dumps(kept, separators=(",", ":")), "amount_in_range")
     pipeline.put("many.json", "\n".join(lines))
-    report = pipeline.report("run", NAME)
+    report = pipeline.run()
     pipeline.check()
     assert report["rows"] | {"late": 0} == {
         "read": 3 * _MANY,
@@ -136,7 +135,7 @@ def test_unknown_fields_are_rescued(make_pipeline: MakePipeline) -> None:
     """``rescue`` keeps them as JSON in a column, and still names them."""
     pipeline = make_pipeline("path: data/inbox\nformat: json\nschema: id STRING\nunknown_fields: rescue")
     pipeline.put("a.json", '{"id": "a", "x": {"y": [1, "z"]}, "n": null}\n{"id": "b"}\n')
-    report = pipeline.report("run", NAME)
+    report = pipeline.run()
     from tests.support.readers import read_agreed
 
     rows = {row["id"]: row["_rescued"] for row in read_agreed(pipeline.table)}

@@ -100,5 +100,5 @@ def test_a_row_that_python_fails_on(make_pipeline: MakePipeline) -> None:
     assert failed["message"].endswith("; the record: data/inbox/a.json, line 2")
     pipeline.write_transform(path.read_text().replace("100 / amount", "100 / nullif(amount, 0)"))
     pipeline.expect_rows([{"id": "one", "half": 20}, {"id": "two", "half": None}, {"id": "three", "half": 50}])
-    pipeline.tidegate("run", NAME)
+    pipeline.run()
     pipeline.check()

@@ -45,9 +45,9 @@ def test_removed_before_it_was_read(make_pipeline: MakePipeline, other_device: P
     assert kill_when(pipeline, pipeline.start("run", NAME, "--run-id", "first"), taken)
     for path in offered:
         path.unlink()
-    pipeline.tidegate("run", NAME)
+    pipeline.run()
     pipeline.check()
-    assert pipeline.report("run", NAME)["outcome"] == "nothing_new"
+    assert pipeline.run()["outcome"] == "nothing_new"
 
     # Its name in the intake was taken away between being planned and being read.
     offer("planned.json").rename(other_device / "later.json")
@@ -60,7 +60,7 @@ def test_removed_before_it_was_read(make_pipeline: MakePipeline, other_device: P
     pipeline.expect_aside(str(other_device / "later.json"), None, None)
     (other_device / "torn.json.gz").write_bytes(b"no gzip")
     pipeline.expect_aside(str(other_device / "torn.json.gz"), None, None)
-    pipeline.tidegate("run", NAME)
+    pipeline.run()
     aside = pipeline.check()
     assert any("vanished before it was read" in row["detail"] for row in aside)
     (kept,) = [row["detail"].rsplit("/", 1)[-1] for row in aside if "torn" in row["position"]]
@@ -73,7 +73,7 @@ def test_settle(make_pipeline: MakePipeline) -> None:
     for name, mtime in {"now.json": None, "old.json": 5.0, "future.json": 4e9}.items():
         pipeline.put(name, json.dumps({"id": name, "amount": 1}), mtime=mtime)
         pipeline.expect_rows([{"id": name, "amount": 1}])
-    first = pipeline.report("run", NAME)
+    first = pipeline.run()
     assert first["outcome"] == "nothing_new"
     assert {one["path"] for one in first["sources"]["orders"]["settling"]} == {
         f"data/inbox/{name}" for name in ("now.json", "old.json", "future.json")
@@ -82,7 +82,7 @@ def test_settle(make_pipeline: MakePipeline) -> None:
     time.sleep(3.1)
     with open(pipeline.inbox / "growing.json", "w") as handle:
         handle.write('{"id": "half')
-    assert pipeline.report("run", NAME)["rows"]["read"] == 3
+    assert pipeline.run()["rows"]["read"] == 3
     pipeline.check()
 
 
@@ -115,11 +115,11 @@ def test_changed_while_it_was_read(make_pipeline: MakePipeline) -> None:
 
     size = growing.stat().st_size
     pipeline.write_transform(GROW.format(path=str(growing), until=size + 1))  # again, then its writer is done
-    pipeline.tidegate("run", NAME)
+    pipeline.run()
     assert growing.stat().st_size > size
     pipeline.expect_rows(json.loads(line) for line in growing.read_text().splitlines())
     pipeline.check()
-    assert pipeline.report("run", NAME)["outcome"] == "nothing_new"
+    assert pipeline.run()["outcome"] == "nothing_new"
 
 
 def test_paths_with_values_in_folders_and_changes_of_the_schema(make_pipeline: MakePipeline) -> None:
@@ -145,7 +145,7 @@ def test_paths_with_values_in_folders_and_changes_of_the_schema(make_pipeline: M
     offer("part-a/code=true/number=2147483647/day=0001-01-01", "ends", "true", 2147483647, date(1, 1, 1))
     pipeline.put("elsewhere/other.json", json.dumps({"id": "not in the glob"}))
     pipeline.put("part-a/code=x/flat.json", json.dumps({"id": "its folders give one column only"}))
-    report = pipeline.report("run", NAME)
+    report = pipeline.run()
     pipeline.check()
     (skipped,) = report["sources"]["orders"]["skipped"]
     assert skipped["path"] == "data/inbox/part-a/code=x/flat.json"
@@ -156,7 +156,7 @@ def test_paths_with_values_in_folders_and_changes_of_the_schema(make_pipeline: M
     pipeline.put("part-a/code=n/number=1/day=2026-01-01/n.json", json.dumps({"id": "n", "amount": 4}))
     new = {"id": "n", "amount": 4, "code": "n", "number": 1, "day": new_year, "twice": 8}
     pipeline.expect_rows([new])
-    pipeline.tidegate("run", NAME)
+    pipeline.run()
     pipeline.check()
 
     # A removed or retyped one is not, and the file stays pending.
@@ -168,7 +168,7 @@ def test_paths_with_values_in_folders_and_changes_of_the_schema(make_pipeline: M
     # The last batch of the right kind takes it.
     pipeline.write_transform("def transform(orders):\n    return orders.selectExpr('*', 'amount * 2 AS twice')\n")
     pipeline.expect_rows([{**new, "id": "m", "code": "m"}])
-    pipeline.tidegate("run", NAME)
+    pipeline.run()
     pipeline.check()
 
 
@@ -179,7 +179,7 @@ def test_appended_lines(make_pipeline: MakePipeline) -> None:
     )
     path = pipeline.put("a.csv", "id,amount\nfirst,1\n")
     pipeline.expect_rows([{"id": "first", "amount": 1}])
-    pipeline.tidegate("run", NAME)
+    pipeline.run()
     with open(pipeline.root / path, "a") as handle:
         handle.write("second,2\nthird,many\n")
     # Killed when the tail is taken and Spark has planned it; the file grows on.
@@ -188,9 +188,9 @@ def test_appended_lines(make_pipeline: MakePipeline) -> None:
     with open(pipeline.root / path, "a") as handle:
         handle.write("fourth,4\n")
     pipeline.expect_rows([{"id": "second", "amount": 2}, {"id": "fourth", "amount": 4}])
-    pipeline.tidegate("run", NAME)
-    pipeline.tidegate("run", NAME)
-    report = pipeline.report("run", NAME)
+    pipeline.run()
+    pipeline.run()
+    report = pipeline.run()
     assert report["outcome"] == "nothing_new" and "changed" not in report["sources"]["orders"]
     pipeline.expect_aside(path, 4, "third,many")
     pipeline.check()

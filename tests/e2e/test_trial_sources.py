@@ -44,7 +44,7 @@ def test_rate_counts_on_from_run_to_run(tmp_path: Path) -> None:
     assert not (pipeline.state / "spool").exists()
     total = 0
     for number in range(3):
-        report = pipeline.report("run", NAME)
+        report = pipeline.run()
         _check_report(pipeline, report, report["rows"]["read"])
         assert report["rows"]["read"] == 50 or number > 0
         total += report["rows"]["read"]
@@ -66,7 +66,7 @@ def test_socket_lines_of_three_runs(tmp_path: Path) -> None:
             held: list[socket.socket] = []
             thread = threading.Thread(target=_send, args=(server, lines, is_silent, held))
             thread.start()
-            _check_report(pipeline, pipeline.report("run", NAME), len(lines))
+            _check_report(pipeline, pipeline.run(), len(lines))
             thread.join()
             for connection in held:
                 connection.close()
