@@ -17,7 +17,6 @@ from tests.support.readers import read_agreed
 from tests.support.staged import Stager
 from tidegate.driver.jvm import PINNED
 from tidegate.errors import TryAgainError
-from tidegate.gate.increment import audit_increment, publish_increment
 from tidegate.lease import Lease
 from tidegate.pipeline import load_pipeline
 from tidegate.preflight.agreement import check_agreement
@@ -25,10 +24,10 @@ from tidegate.preflight.facts import gather_facts
 from tidegate.project import PipelinePaths, Project, load_project
 from tidegate.recovery.context import RunContext
 from tidegate.recovery.recover import sweep_attempts, sync_owed
-from tidegate.reports.report import fill_from_manifests, load_report, new_report, save_report
+from tidegate.reports.report import load_report, new_report
 from tidegate.restart.rebirth import pin_paths
 from tidegate.restart.repair import repair_pipeline
-from tidegate.run.steps import recover_run
+from tidegate.run.steps import audit_step, publish_step, recover_run
 from tidegate.sources.files.ledger import LedgerRow, NewFile, open_ledger
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import name_query, new_birth, read_birth, replace_birth, write_birth
@@ -197,14 +196,9 @@ class ByHand:
 
     def publish(self, context: RunContext) -> None:
         """Audit and publish what is unpublished."""
-        facts = recover_run(context)
-        if not facts.owed:
-            return
-        fill_from_manifests(context.report, facts.owed)
-        verdict = audit_increment(context, facts)
-        save_report(context.paths, context.report)
-        publish_increment(context, recover_run(context), verdict)
-        recover_run(context)
+        if recover_run(context).owed:
+            audit_step(context)
+            publish_step(context)
 
     def repair(self, **how: Any) -> dict[str, Any]:
         """``tidegate repair``."""

@@ -9,13 +9,12 @@ from typing import Any, cast
 
 from tests.support.staged import QUERY, Stager, make_paths
 from tidegate.errors import TryAgainError
-from tidegate.gate.increment import audit_increment, publish_increment
 from tidegate.lease import Lease
 from tidegate.project import Project
 from tidegate.recovery.context import RunContext
 from tidegate.recovery.recover import sweep_attempts
-from tidegate.reports.report import RunReport, fill_from_manifests, load_report, new_report, save_report
-from tidegate.run.steps import recover_run
+from tidegate.reports.report import RunReport, load_report, new_report
+from tidegate.run.steps import audit_step, publish_step, recover_run
 from tidegate.spec.models import PipelineSpec, ProjectSpec
 from tidegate.staging.manifest import BatchManifest, write_manifest
 from tidegate.table.log.state import read_table_state
@@ -86,12 +85,8 @@ class Keyed:
         facts = recover_run(context)
         sweep_attempts(self.paths, facts, context.lease)
         if facts.owed:
-            fill_from_manifests(context.report, facts.owed)
-            verdict = audit_increment(context, facts)
-            save_report(self.paths, context.report)
-            facts = recover_run(context)
-            publish_increment(context, facts, verdict)
-            recover_run(context)
+            audit_step(context)
+            publish_step(context)
         return load_report(self.paths, run_id) or context.report
 
     def last_batch(self) -> int:

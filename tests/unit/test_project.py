@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.no_rights import not_writable
+from tests.support.no_rights import not_writable
 from tidegate.errors import UsageError
 from tidegate.project import Project, load_project
 from tidegate.spec.faults import SpecError

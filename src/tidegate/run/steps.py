@@ -70,9 +70,9 @@ def run_pipeline(
         if context.report.outcome not in FINAL_OUTCOMES:
             _ingest(context, submit, accept_loss)
         if context.report.outcome is None:
-            _audit(context)
+            audit_step(context)
         if context.report.outcome is None:
-            _publish(context)
+            publish_step(context)
         _deliver(context, submit)
         return context.report.to_json()
 
@@ -97,7 +97,7 @@ def audit_run(project: Project, name: str, run_id: str) -> outputs.RunReport:
     """
     with _open_run(project, name, run_id, "audit", next_step=True) as context:
         if context.report.outcome not in FINAL_OUTCOMES:
-            _audit(context)
+            audit_step(context)
         return context.report.to_json()
 
 
@@ -105,7 +105,7 @@ def publish_run(project: Project, name: str, run_id: str) -> outputs.RunReport:
     """The publish step: one version of the table. Raises what the audit would, when the audit did not pass."""
     with _open_run(project, name, run_id, "publish") as context:
         if context.report.outcome not in FINAL_OUTCOMES:
-            _publish(context)
+            publish_step(context)
         return context.report.to_json()
 
 
@@ -273,7 +273,8 @@ def _ingest(context: RunContext, submit: Submit, accept_loss: str | None) -> Non
     context.save()
 
 
-def _audit(context: RunContext) -> None:
+def audit_step(context: RunContext) -> None:
+    """Judge what is staged. Raises HeldError when it does not pass."""
     began = time.monotonic()
     facts = recover_run(context)
     if context.report.outcome in FINAL_OUTCOMES:
@@ -291,7 +292,8 @@ def _audit(context: RunContext) -> None:
         raise held_error(context.name, verdict, earlier=False)
 
 
-def _publish(context: RunContext) -> None:
+def publish_step(context: RunContext) -> None:
+    """Publish what the audit of this run passed. Raises HeldError, or that nothing is staged or audited."""
     began = time.monotonic()
     facts = recover_run(context)
     if context.report.outcome in FINAL_OUTCOMES:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.no_rights import not_writable
+from tests.support.no_rights import not_writable
 from tests.unit.taken_files import take_stats, taken_files
 from tidegate.errors import SourceLostError, UsageError
 from tidegate.project import PipelinePaths, Project

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from tests.fake_kafka import FakeBroker
+from tests.support.fake_kafka import FakeBroker
 from tidegate.errors import TidegateError
 from tidegate.sources.kafka.brokers import Brokers
 from tidegate.sources.kafka.offsets import resolve_birth
