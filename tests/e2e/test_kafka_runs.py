@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support.project import in_session
 from tests.support.readers import read_agreed
 from tests.support.scene import Scene, kill_when
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
+    from pyspark.sql import SparkSession
 
     from tools.broker import Broker
 
@@ -96,7 +98,7 @@ def scene(tmp_path: Path, kafka_broker: Broker, admin: AdminClient) -> Any:
     _delete_topic(admin)
 
 
-def test_runs_kills_losses_and_repairs(scene: KafkaScene, admin: AdminClient) -> None:
+def test_runs_kills_losses_and_repairs(scene: KafkaScene, admin: AdminClient, spark: SparkSession) -> None:
     from confluent_kafka import TopicPartition
 
     # Two deliveries, the second one's run killed when its manifest appears.
@@ -110,7 +112,7 @@ def test_runs_kills_losses_and_repairs(scene: KafkaScene, admin: AdminClient) ->
     manifests = scene.state / "manifests"
     process = scene.start("run", NAME)
     assert kill_when(scene, process, lambda: any(manifests.glob("*/*1.json")))
-    report = scene.report("run", NAME)
+    report = scene.run(submit=in_session(spark))
     assert report["outcome"] == "published" and report["rows"]["published"] == 27
     scene.check()
 
@@ -119,7 +121,7 @@ def test_runs_kills_losses_and_repairs(scene: KafkaScene, admin: AdminClient) ->
     scene.produce("c")
     assert scene.report("run", NAME, expect=78)["error"]["code"] == "CHECKPOINT_GONE"
     scene.tidegate("repair", NAME)
-    assert scene.report("run", NAME)["rows"]["read"] == 30
+    assert scene.run(submit=in_session(spark))["rows"]["read"] == 30
     scene.check()
 
     # Retention takes records that were not read yet: named exactly, accepted by a person, on record.
@@ -146,14 +148,14 @@ def test_runs_kills_losses_and_repairs(scene: KafkaScene, admin: AdminClient) ->
     assert scene.report("run", NAME)["outcome"] == "nothing_new"
 
 
-def test_a_broker_that_is_away_is_tried_again(scene: KafkaScene) -> None:
+def test_a_broker_that_is_away_is_tried_again(scene: KafkaScene, spark: SparkSession) -> None:
     text = (scene.root / "tidegate.yaml").read_text()
     (scene.root / "tidegate.yaml").write_text(text.replace(scene.broker.bootstrap_servers, "127.0.0.1:9"))
     report = scene.report("run", NAME, expect=75)
     assert report["error"]["code"] == "BROKER_AWAY" and report["error"]["fix"]
     (scene.root / "tidegate.yaml").write_text(text)
     scene.produce("f", 10)
-    assert scene.report("run", NAME)["rows"]["published"] == 9
+    assert scene.run(submit=in_session(spark))["rows"]["published"] == 9
 
 
 def admin_end(broker: Broker, partition: int) -> int:

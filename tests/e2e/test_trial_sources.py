@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import itertools
-import shutil
 import socket
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tests.e2e.conftest import Pipeline
-from tests.support.project import REPOSITORY
 from tests.support.readers import read_agreed
 from tests.support.scene import NAME
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
-def _make(tmp_path: Path, source: str) -> Pipeline:
-    root = tmp_path / "project"
-    (root / "jobs" / NAME).mkdir(parents=True)
-    (root / "tidegate.yaml").write_text('version: 1\nspark: {master: "local[2]"}\n')
-    shutil.copy(REPOSITORY / "jobs/tidegate_job.py", root / "jobs")
+
+def _make(tmp_path: Path, spark: SparkSession, source: str) -> Pipeline:
+    pipeline = Pipeline(tmp_path / "project", spark=spark)
+    pipeline.create()
     lines = f"version: 1\nname: {NAME}\nschedule: null\nsources:\n  ticks: {source}\n"
-    (root / "jobs" / NAME / "pipeline.yaml").write_text(lines)
-    return Pipeline(root)
+    pipeline.write(f"jobs/{NAME}/pipeline.yaml", lines)
+    return pipeline
 
 
 def _check_report(pipeline: Pipeline, report: dict[str, Any], rows: int) -> None:
@@ -35,8 +34,8 @@ def _check_report(pipeline: Pipeline, report: dict[str, Any], rows: int) -> None
     assert "vanished" not in report["sources"]["ticks"]
 
 
-def test_rate_counts_on_from_run_to_run(tmp_path: Path) -> None:
-    pipeline = _make(tmp_path, "{type: rate, event_time: timestamp, options: {rowsPerSecond: 50}}")
+def test_rate_counts_on_from_run_to_run(tmp_path: Path, spark: SparkSession) -> None:
+    pipeline = _make(tmp_path, spark, "{type: rate, event_time: timestamp, options: {rowsPerSecond: 50}}")
     pipeline.tidegate("validate", "--spark")
     plan = pipeline.report("plan", NAME)
     assert plan["summary"] == "the next run receives first"
@@ -55,11 +54,11 @@ def test_rate_counts_on_from_run_to_run(tmp_path: Path) -> None:
     assert {step.total_seconds() for step in steps} == {0.02}
 
 
-def test_socket_lines_of_three_runs(tmp_path: Path) -> None:
+def test_socket_lines_of_three_runs(tmp_path: Path, spark: SparkSession) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         options = f"{{host: 127.0.0.1, port: {port}, includeTimestamp: true, timeout: 1 second}}"
-        pipeline = _make(tmp_path, f"{{type: socket, options: {options}}}")
+        pipeline = _make(tmp_path, spark, f"{{type: socket, options: {options}}}")
         sent: list[str] = []
         for number, is_silent in enumerate((False, True, False)):
             lines = [f"{number}-{line} ä" for line in range(100)]
