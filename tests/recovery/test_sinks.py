@@ -79,7 +79,7 @@ def owed(audited_with_sink: Snapshot) -> Snapshot:
 
 def test_killed_between_publish_and_delivery(audited_with_sink: Snapshot, spark: SparkSession) -> None:
     total = count_steps(audited_with_sink, _PUBLISH)
-    for number in sweep(total, 6):
+    for number in sweep(total, 4):
         scene = audited_with_sink.restore()
         scene.tidegate(*_PUBLISH, fault=f"{number}|kill", expect=None)
         scene.wait_until_gone()

@@ -41,8 +41,8 @@ def test_eight_idle_runs(published: Snapshot) -> None:
     scene.check_complete()
 
 
-def test_scheduled_steps_against_a_run(published: Snapshot, spark: SparkSession) -> None:
-    """Between its tasks a scheduled run keeps the lease, for itself alone."""
+def test_scheduled_steps_against_a_run_and_what_people_do(published: Snapshot, spark: SparkSession) -> None:
+    """Between its tasks a scheduled run keeps the lease, for itself alone: runs, repair and decisions wait too."""
     scene = published.restore()
     for _ in range(3):
         scene.offer()
@@ -50,8 +50,14 @@ def test_scheduled_steps_against_a_run(published: Snapshot, spark: SparkSession)
     code, err = end(scene.start("run", NAME, "--run-id", "by-hand"))
     assert code == 75 and "LEASE_HELD" in err
     assert re.search(r"waits for the next step of run scheduled \(tidegate ingest, pid \d+@.+\), since 20", err), err
-    code, err = end(scene.start("publish", NAME, "--run-id", "by-hand"))
-    assert code == 75 and "LEASE_HELD" in err
+    for command in (
+        ("publish", NAME, "--run-id", "by-hand"),
+        ("repair", NAME),
+        ("release", NAME, "scheduled-2", "--reason", "because"),
+        ("discard", NAME, "scheduled-2", "--reason", "because"),
+    ):
+        code, err = end(scene.start(*command))
+        assert code == 75 and "LEASE_HELD" in err, f"{command}: {code} {err}"
     scene.check_readers_now()
     scene.tidegate("audit", NAME, "--run-id", "scheduled")
     code, err = end(scene.start("run", NAME, "--run-id", "by-hand"))
@@ -60,19 +66,3 @@ def test_scheduled_steps_against_a_run(published: Snapshot, spark: SparkSession)
     scene.check_complete(spark)
     assert scene.report("run", NAME, "--run-id", "by-hand")["outcome"] == "nothing_new"
     assert scene.report("publish", NAME, "--run-id", "scheduled")["outcome"] == "published"
-
-
-def test_repair_and_decisions_wait_too(published: Snapshot) -> None:
-    scene = published.restore()
-    scene.offer()
-    scene.tidegate("ingest", NAME, "--run-id", "scheduled")
-    for command in (
-        ("repair", NAME),
-        ("release", NAME, "scheduled-2", "--reason", "because"),
-        ("discard", NAME, "scheduled-2", "--reason", "because"),
-    ):
-        code, err = end(scene.start(*command))
-        assert code == 75 and "LEASE_HELD" in err, f"{command}: {code} {err}"
-    scene.tidegate("audit", NAME, "--run-id", "scheduled")
-    scene.tidegate("publish", NAME, "--run-id", "scheduled")
-    scene.check_complete()
