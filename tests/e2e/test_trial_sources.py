@@ -63,7 +63,7 @@ def test_socket_lines_of_three_runs(tmp_path: Path, spark: SparkSession) -> None
         for number, is_silent in enumerate((False, True, False)):
             lines = [f"{number}-{line} ä" for line in range(100)]
             held: list[socket.socket] = []
-            thread = threading.Thread(target=_send, args=(server, lines, is_silent, held))
+            thread = threading.Thread(target=_send, args=(server, lines, is_silent, held), daemon=True)
             thread.start()
             _check_report(pipeline, pipeline.run(), len(lines))
             thread.join()
