@@ -244,9 +244,8 @@ class BatchStager:
             storage.sync_files(self._paths_of(ranges))  # its state may have to be computed from them again
         self.checkpoint_sync.sync_batch(manifest.batch_id)
         check_token(self.paths, self.order.token)
-        name_query(
-            self.paths, manifest.query_id
-        )  # or a checkpoint that is exchanged before the run ends is not noticed
+        # Or a checkpoint that is exchanged before the run ends is not noticed.
+        name_query(self.paths, manifest.query_id)
         if self.keeps_state:
             until, windows = read_open(metrics)
             note_batch(self.paths, manifest, open_until_ms=until, windows=windows, now_ms=time.time_ns() // 1_000_000)
