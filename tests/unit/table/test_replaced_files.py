@@ -210,7 +210,9 @@ def test_a_file_that_was_brought_back_stays(tmp_path: Path) -> None:
     assert len(parquet(keyed.paths.table)) == len(read_agreed(keyed.paths.table)) == 1
 
 
-def test_numbers_of_versions_that_are_given_again_are_looked_at_again(tmp_path: Path) -> None:
+def test_numbers_of_versions_that_are_given_again_are_looked_at_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     keyed = Keyed(tmp_path, keep_versions="0 seconds")
     for n in range(3):
         update(keyed, n)
@@ -219,7 +221,9 @@ def test_numbers_of_versions_that_are_given_again_are_looked_at_again(tmp_path: 
         update(keyed, n)
     shutil.rmtree(keyed.paths.table)
     shutil.move(tmp_path / "older", keyed.paths.table)
-    storage.remove_tree(keyed.paths.published)  # as repair leaves it
+    # As repair leaves it, but for its birth record: how the state agrees with the table is not looked at here.
+    storage.remove_tree(keyed.paths.published)
+    monkeypatch.setattr("tidegate.run.steps.check_agreement", lambda *_: None)
     keyed.stager.query_id = "2f0c7a52-9a1e-4a55-8f5e-000000000002"
     for batch in range(3):
         manifest = keyed.stager.stage(batch, [{"id": 1, "city": "Rome", "n": batch}])
