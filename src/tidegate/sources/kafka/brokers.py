@@ -58,16 +58,17 @@ class Brokers:
 
     def __init__(self, settings: KafkaSettings) -> None:
         # confluent_kafka costs 0.04 CPU-seconds, and only Kafka pipelines should pay them.
-        from confluent_kafka import KafkaException
+        import confluent_kafka
         from confluent_kafka.admin import AdminClient
 
+        self._kafka = confluent_kafka
         self._settings = settings
         self._complaints: list[KafkaError] = []
         try:
             # Without log_level librdkafka writes to stderr; the error callback says as much, and more.
             quiet: dict[str, Any] = {"log_level": "0", "error_cb": self._complaints.append}
             self._admin = AdminClient({**settings.client, **quiet, "reconnect.backoff.max.ms": "1000"})
-        except KafkaException as error:
+        except confluent_kafka.KafkaException as error:
             raise catalogue.KAFKA_CLIENT_REFUSES(
                 where="kafka.options in tidegate.yaml, or options of the source in pipeline.yaml",
                 complaint=settings.scrub(error.args[0].str()),
@@ -75,32 +76,30 @@ class Brokers:
 
     def list_names(self) -> list[str]:
         """The names of all topics that this user may see, internal ones included."""
-        from confluent_kafka import KafkaException
-
+        kafka = self._kafka
         try:
             return sorted(self._admin.list_topics(timeout=_PATIENCE_SECONDS).topics)
-        except KafkaException as error:
+        except kafka.KafkaException as error:
             self._admin.poll(0)
             raise self._explain(error.args[0], "list the topics") from None
 
     def describe(self, topics: Iterable[str]) -> dict[str, TopicState]:
         """The topics that exist, of those asked for."""
-        from confluent_kafka import KafkaError, TopicCollection
-
+        kafka = self._kafka
         names = sorted(topics)
         if not names:
             return {}
         found: dict[str, TopicState] = {}
-        futures = self._admin.describe_topics(TopicCollection(names), request_timeout=_PATIENCE_SECONDS)
+        futures = self._admin.describe_topics(kafka.TopicCollection(names), request_timeout=_PATIENCE_SECONDS)
         for topic, outcome in self._gather(futures).items():
-            if not isinstance(outcome, KafkaError):
+            if not isinstance(outcome, kafka.KafkaError):
                 topic_id = str(outcome.topic_id)
                 found[topic] = TopicState(
                     None if topic_id == _NO_ID else topic_id,
                     tuple(sorted(partition.id for partition in outcome.partitions)),
                     bool(outcome.is_internal),
                 )
-            elif outcome.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            elif outcome.code() != kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise self._explain(outcome, f"describe topic {topic}")
         return found
 
@@ -119,27 +118,27 @@ class Brokers:
     def cluster_id(self) -> str | None:
         """The id of the cluster; None where the brokers keep none. To be asked after another question, which tells what
         is wrong with the way to the brokers."""
-        from confluent_kafka import KafkaException
-
+        kafka = self._kafka
         try:
             return self._admin.cluster_id(timeout=_PATIENCE_SECONDS) or None
-        except KafkaException as error:
+        except kafka.KafkaException as error:
             raise self._explain(error.args[0], "ask for the cluster id") from None
 
     def _list_offsets(self, partitions: Mapping[str, Iterable[int]], which: str, *arguments: int) -> Offsets:
-        from confluent_kafka import IsolationLevel, KafkaError, TopicPartition, admin
-
-        spec = getattr(admin, "OffsetSpec")  # noqa: B009 - not among the exported names of the package's types
+        kafka = self._kafka
+        spec = getattr(kafka.admin, "OffsetSpec")  # noqa: B009 - not among the exported names of the package's types
         spec = getattr(spec, which)(*arguments)
-        wanted = {TopicPartition(topic, number): spec for topic, numbers in partitions.items() for number in numbers}
+        wanted = {
+            kafka.TopicPartition(topic, number): spec for topic, numbers in partitions.items() for number in numbers
+        }
         offsets: Offsets = {topic: {} for topic in partitions}
         if not wanted:
             return offsets
         futures = self._admin.list_offsets(
-            wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_PATIENCE_SECONDS
+            wanted, isolation_level=kafka.IsolationLevel.READ_COMMITTED, request_timeout=_PATIENCE_SECONDS
         )
         for partition, outcome in self._gather(futures).items():
-            if isinstance(outcome, KafkaError):
+            if isinstance(outcome, kafka.KafkaError):
                 raise self._explain(
                     outcome, f"look up offsets of topic {partition.topic} partition {partition.partition}"
                 )
@@ -148,44 +147,46 @@ class Brokers:
 
     def _gather(self, futures: Mapping[Any, Any]) -> dict[Any, Any]:
         """Each future's result, or its KafkaError. A refused login is not waited for."""
-        from confluent_kafka import KafkaError, KafkaException
-
+        kafka = self._kafka
         deadline = time.monotonic() + _PATIENCE_SECONDS + 1.0
         while not all(future.done() for future in futures.values()) and time.monotonic() < deadline:
             self._admin.poll(0.002)
             for complaint in self._complaints:
-                if complaint.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL):
+                if complaint.code() in (kafka.KafkaError._AUTHENTICATION, kafka.KafkaError._SSL):
                     raise self._explain(complaint, "log in")
         results: dict[Any, Any] = {}
         for key, future in futures.items():
             try:
                 results[key] = future.result(timeout=0.5)
-            except KafkaException as error:
+            except kafka.KafkaException as error:
                 results[key] = error.args[0]
             except TimeoutError:
-                results[key] = KafkaError(KafkaError._TIMED_OUT)
+                results[key] = kafka.KafkaError(kafka.KafkaError._TIMED_OUT)
         return results
 
     def _explain(self, error: KafkaError, attempt: str) -> TidegateError:
-        from confluent_kafka import KafkaError
-
+        kafka = self._kafka
         address = self._settings.address
         for complaint in self._complaints:
-            if complaint.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL):
+            if complaint.code() in (kafka.KafkaError._AUTHENTICATION, kafka.KafkaError._SSL):
                 error = complaint
         said = self._settings.scrub(error.str())
         code = error.code()
-        if code in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._SSL):
+        if code in (
+            kafka.KafkaError._AUTHENTICATION,
+            kafka.KafkaError.SASL_AUTHENTICATION_FAILED,
+            kafka.KafkaError._SSL,
+        ):
             return catalogue.KAFKA_LOGIN(where=f"kafka brokers {address}", address=address, error=said)
-        if code in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED):
+        if code in (kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED, kafka.KafkaError.CLUSTER_AUTHORIZATION_FAILED):
             return catalogue.KAFKA_NOT_ALLOWED(where=f"kafka brokers {address}", attempt=attempt, error=said)
         if code in (
-            KafkaError.UNKNOWN_TOPIC_OR_PART,
-            KafkaError.LEADER_NOT_AVAILABLE,
-            KafkaError.NOT_LEADER_FOR_PARTITION,
+            kafka.KafkaError.UNKNOWN_TOPIC_OR_PART,
+            kafka.KafkaError.LEADER_NOT_AVAILABLE,
+            kafka.KafkaError.NOT_LEADER_FOR_PARTITION,
         ):
             return catalogue.KAFKA_UNSETTLED(where=f"kafka brokers {address}", attempt=attempt, error=said)
-        causes = [complaint.str() for complaint in self._complaints if complaint.code() == KafkaError._TRANSPORT]
+        causes = [complaint.str() for complaint in self._complaints if complaint.code() == kafka.KafkaError._TRANSPORT]
         reason = self._settings.scrub(causes[-1] if causes else said)
         return catalogue.BROKER_SILENT(
             where=f"kafka brokers {address}",
