@@ -31,7 +31,7 @@ def find_family(spark_type: str) -> str:
     return {"date": "date", "boolean": "true/false"}.get(name, name)
 
 
-def find_type_faults(type_: str, kwargs: Mapping[str, Any], types: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def find_type_faults(type_: str, kwargs: Mapping[str, object], types: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Each fault as (what is wrong, what to do), for a rule whose columns all are in ``types`` (name to Spark type)."""
     if type_ in _PAIRS:
         yield from _find_pair_faults(kwargs, types)

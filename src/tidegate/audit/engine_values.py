@@ -34,7 +34,7 @@ class EngineRule:
     """A rule and the kwargs that an engine is given for it; columns may be named differently there."""
 
     rule: RuleSpec
-    kwargs: Mapping[str, Any]
+    kwargs: Mapping[str, object]
 
 
 def prepare_kwargs(rule: RuleSpec, types: Mapping[str, str], engine: EngineName) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def prepare_kwargs(rule: RuleSpec, types: Mapping[str, str], engine: EngineName)
     return kwargs
 
 
-def _prepare_bounds(type_: str, kwargs: dict[str, Any], family: str) -> None:
+def _prepare_bounds(type_: str, kwargs: dict[str, object], family: str) -> None:
     for name in ("min_value", "max_value"):
         if kwargs.get(name) is None:
             continue
@@ -78,7 +78,7 @@ def _as_moment(value: object, family: str, engine: EngineName) -> object:
     return as_comparable(moment)
 
 
-def _fit_to_spark(value: Any) -> object:
+def _fit_to_spark(value: object) -> object:
     """Whole numbers beyond 64 bits as decimals: Spark's literals know no others."""
     return Decimal(value) if isinstance(value, int) and abs(value) >= 2**63 else value
 

@@ -194,7 +194,7 @@ def choose_form(column: Any, spark_type: str, use: Use, held: Sequence[Form], ru
     return "plain" if small else "object"
 
 
-def convert_column(column: Any, spark_type: str, form: Form) -> Any:
+def convert_column(column: Any, spark_type: str, form: Form) -> object:
     """The column as a pandas Series in ``form``."""
     if form == "arrow":
         if pa.types.is_floating(column.type):
@@ -220,7 +220,7 @@ def _as_floats(column: Any) -> Any:
     return column if pa.types.is_boolean(column.type) else column.cast(pa.float64(), safe=False)
 
 
-def _rank_floats(column: Any) -> Any:
+def _rank_floats(column: Any) -> object:
     floats = _as_floats(column).to_numpy(zero_copy_only=False) + 0.0
     bits = floats.view(np.int64)
     ranks = np.where(bits < 0, bits ^ np.int64(2**63 - 1), bits)
@@ -244,7 +244,7 @@ def find_arrow_type(spark_type: str) -> pyarrow.DataType:
     return known.get(name, pa.string() if find_family(name) == "text" else pa.null())
 
 
-def _repeat(value: str | None, spark_type: str, rows: int) -> Any:
+def _repeat(value: str | None, spark_type: str, rows: int) -> object:
     kind = find_arrow_type(spark_type)
     if value is None:
         return pa.nulls(rows, kind)

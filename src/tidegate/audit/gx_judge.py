@@ -54,7 +54,7 @@ def open_gx_frames(engine: EngineName) -> Any:
     return source.add_dataframe_asset("increment").add_batch_definition_whole_dataframe("whole")
 
 
-def judge_frame(frame: Any, rules: Sequence[EngineRule], engine: EngineName) -> list[RuleResult]:
+def judge_frame(frame: object, rules: Sequence[EngineRule], engine: EngineName) -> list[RuleResult]:
     """:func:`judge_batch` for a pandas or Spark DataFrame."""
     return judge_batch(open_gx_frames(engine).get_batch({"dataframe": frame}), rules)
 
@@ -86,7 +86,7 @@ def judge_batch(batch: Any, rules: Sequence[EngineRule]) -> list[RuleResult]:
     return [_read_answer(rule, answers[index]) for index, rule in enumerate(rules)]
 
 
-def build_expectation(engine_rule: EngineRule, index: int) -> Any:
+def build_expectation(engine_rule: EngineRule, index: int) -> object:
     """Great Expectations' own object for a rule. Raises UsageError with its complaint when the kwargs do not suit."""
     import_gx()
     from great_expectations.expectations.registry import get_expectation_impl
@@ -129,7 +129,7 @@ def _read_answer(engine_rule: EngineRule, answer: Any) -> RuleResult:
     )
 
 
-def _tidy_names(type_: str, observed: Any) -> object:
+def _tidy_names(type_: str, observed: object) -> object:
     """Column names, which are not values of a row, are kept as they are; anything else as figures."""
     if type_.startswith("expect_table_columns_") and isinstance(observed, (list, set, tuple)):
         return [str(name) for name in observed]

@@ -10,10 +10,10 @@ NULL. Where its two engines differ, one meaning holds here and in both engines o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, datetime
-from typing import Any
+from typing import TypedDict, cast
 
 from tidegate.audit.regex_dialects import JAVA_PREFIX
 from tidegate.audit.rule_values import PAIR_IGNORES, parse_bound
@@ -40,12 +40,29 @@ def row_rules(suite: SuiteSpec | None) -> list[RowRule]:
     return [RowRule(rule.rule, rule.type, build_sql(rule), rule.columns) for rule in suite.quarantine_rules]
 
 
+class RuleKwargs(TypedDict, total=False):
+    """What the rules here are given; which of it, and that it suits, :mod:`tidegate.audit.rule_values` has checked."""
+
+    column: str
+    column_A: str
+    column_B: str
+    value_set: list[object]
+    regex: str
+    value: int
+    min_value: object
+    max_value: object
+    strict_min: bool
+    strict_max: bool
+    or_equal: bool
+    ignore_row_if: str
+
+
 def build_sql(rule: RuleSpec) -> str:
     """The expression for one rule of a type that can be judged row by row."""
-    return BUILDERS[rule.type](rule.kwargs)
+    return BUILDERS[rule.type](cast("RuleKwargs", rule.kwargs))
 
 
-def quote_literal(value: Any) -> str:
+def quote_literal(value: object) -> str:
     """A Spark SQL literal. Everything but plain ASCII is escaped, and so is ``$``: Spark fills in ``${...}`` in SQL."""
     if isinstance(value, bool):
         return "TRUE" if value else "FALSE"
@@ -72,80 +89,83 @@ def _spell_float(value: float) -> str:
     return repr(value)
 
 
-def _not_null(kwargs: Mapping[str, Any]) -> str:
+def _not_null(kwargs: RuleKwargs) -> str:
     return f"({quote_column(kwargs['column'])} IS NULL)"
 
 
-def _null(kwargs: Mapping[str, Any]) -> str:
+def _null(kwargs: RuleKwargs) -> str:
     return f"({quote_column(kwargs['column'])} IS NOT NULL)"
 
 
-def _in_set(kwargs: Mapping[str, Any]) -> str:
+def _in_set(kwargs: RuleKwargs) -> str:
     column = quote_column(kwargs["column"])
     return f"({column} IS NOT NULL AND NOT ({column} IN ({_list_literals(kwargs)})))"
 
 
-def _not_in_set(kwargs: Mapping[str, Any]) -> str:
+def _not_in_set(kwargs: RuleKwargs) -> str:
     column = quote_column(kwargs["column"])
     return f"({column} IS NOT NULL AND {column} IN ({_list_literals(kwargs)}))"
 
 
-def _list_literals(kwargs: Mapping[str, Any]) -> str:
+def _list_literals(kwargs: RuleKwargs) -> str:
     return ", ".join(quote_literal(value) for value in kwargs["value_set"])
 
 
-def _between(kwargs: Mapping[str, Any]) -> str:
+def _between(kwargs: RuleKwargs) -> str:
     column = quote_column(kwargs["column"])
-    low, high = (None if kwargs.get(key) is None else parse_bound(kwargs[key]) for key in ("min_value", "max_value"))
+    given = kwargs.get("min_value"), kwargs.get("max_value")
+    low, high = (None if value is None else parse_bound(value) for value in given)
+    is_below = kwargs.get("strict_max", False)
     if high is None and isinstance(low, float):
-        high, kwargs = float("inf"), {**kwargs, "strict_max": False}  # so that NaN, Spark's greatest number, offends
-    return f"({column} IS NOT NULL AND NOT ({_range(column, low, high, kwargs)}))"
+        high, is_below = float("inf"), False  # so that NaN, Spark's greatest number, offends
+    return f"({column} IS NOT NULL AND NOT ({_range(column, low, high, kwargs.get('strict_min', False), is_below)}))"
 
 
-def _range(subject: str, low: Any, high: Any, kwargs: Mapping[str, Any]) -> str:
+def _range(subject: str, low: object, high: object, is_above: bool, is_below: bool) -> str:
     parts = []
     if low is not None:
-        parts.append(f"{subject} {'>' if kwargs.get('strict_min') else '>='} {quote_literal(low)}")
+        parts.append(f"{subject} {'>' if is_above else '>='} {quote_literal(low)}")
     if high is not None:
-        parts.append(f"{subject} {'<' if kwargs.get('strict_max') else '<='} {quote_literal(high)}")
+        parts.append(f"{subject} {'<' if is_below else '<='} {quote_literal(high)}")
     return " AND ".join(parts)
 
 
-def _lengths_between(kwargs: Mapping[str, Any]) -> str:
+def _lengths_between(kwargs: RuleKwargs) -> str:
     column = quote_column(kwargs["column"])
-    limits = _range(f"length({column})", kwargs.get("min_value"), kwargs.get("max_value"), kwargs)
+    strict = kwargs.get("strict_min", False), kwargs.get("strict_max", False)
+    limits = _range(f"length({column})", kwargs.get("min_value"), kwargs.get("max_value"), *strict)
     return f"({column} IS NOT NULL AND NOT ({limits}))"
 
 
-def _lengths_equal(kwargs: Mapping[str, Any]) -> str:
+def _lengths_equal(kwargs: RuleKwargs) -> str:
     column = quote_column(kwargs["column"])
     return f"({column} IS NOT NULL AND length({column}) <> {quote_literal(kwargs['value'])})"
 
 
-def _match_regex(kwargs: Mapping[str, Any]) -> str:
+def _match_regex(kwargs: RuleKwargs) -> str:
     column = quote_column(kwargs["column"])
     return f"({column} IS NOT NULL AND NOT rlike({column}, {quote_literal(JAVA_PREFIX + kwargs['regex'])}))"
 
 
-def _not_match_regex(kwargs: Mapping[str, Any]) -> str:
+def _not_match_regex(kwargs: RuleKwargs) -> str:
     column = quote_column(kwargs["column"])
     return f"({column} IS NOT NULL AND rlike({column}, {quote_literal(JAVA_PREFIX + kwargs['regex'])}))"
 
 
-def _pair_greater(kwargs: Mapping[str, Any]) -> str:
+def _pair_greater(kwargs: RuleKwargs) -> str:
     a, b = quote_column(kwargs["column_A"]), quote_column(kwargs["column_B"])
     operator = ">=" if kwargs.get("or_equal") else ">"
     return f"({a} IS NOT NULL AND {b} IS NOT NULL AND NOT ({a} {operator} {b}))"
 
 
-def _pair_equal(kwargs: Mapping[str, Any]) -> str:
+def _pair_equal(kwargs: RuleKwargs) -> str:
     a, b = quote_column(kwargs["column_A"]), quote_column(kwargs["column_B"])
     if kwargs.get("ignore_row_if", PAIR_IGNORES[0]) == "either_value_is_missing":
         return f"({a} IS NOT NULL AND {b} IS NOT NULL AND NOT ({a} <=> {b}))"
     return f"(NOT ({a} <=> {b}))"
 
 
-BUILDERS: dict[str, Callable[[Mapping[str, Any]], str]] = {
+BUILDERS: dict[str, Callable[[RuleKwargs], str]] = {
     "expect_column_values_to_not_be_null": _not_null,
     "expect_column_values_to_be_null": _null,
     "expect_column_values_to_be_in_set": _in_set,

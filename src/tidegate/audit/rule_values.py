@@ -54,7 +54,7 @@ _COUNT_TYPES = frozenset(
 _BOOLS = ("strict_min", "strict_max", "or_equal", "exact_match", "ties_okay", "double_sided", "strictly")
 
 
-def parse_bound(value: Any) -> Bound:
+def parse_bound(value: object) -> Bound:
     """The bound that Great Expectations makes of ``value``; a timestamp without offset is UTC.
 
     Raises ValueError when it is none, or when a 64-bit float cannot hold it.
@@ -76,7 +76,7 @@ def parse_bound(value: Any) -> Bound:
     raise ValueError(f"{value!r} is not a number, a date (2024-01-31) or a timestamp (2024-01-31T12:00:00Z)")
 
 
-def describe_kind(value: Any) -> str:
+def describe_kind(value: object) -> str:
     """The family of a value, in the words errors use: number, time, text, true/false."""
     if isinstance(value, bool):
         return "true/false"
@@ -111,7 +111,7 @@ def find_kwarg_faults(type_: str, kwargs: Mapping[str, Any]) -> Iterator[Fault]:
     yield from _find_value_faults(type_, kwargs)
 
 
-def find_condition_column(kwargs: Mapping[str, Any]) -> str | None:
+def find_condition_column(kwargs: Mapping[str, object]) -> str | None:
     """The column a rule's ``row_condition`` looks at; None without one, or with one that is not of the known form."""
     condition = kwargs.get("row_condition")
     match = _CONDITION.match(condition) if isinstance(condition, str) else None
@@ -126,7 +126,7 @@ def rename_condition(condition: str, name: str) -> str:
     return condition[: match.start("column")] + name + condition[match.end("column") :]
 
 
-def _find_value_faults(type_: str, kwargs: Mapping[str, Any]) -> Iterator[Fault]:
+def _find_value_faults(type_: str, kwargs: Mapping[str, object]) -> Iterator[Fault]:
     if type_ in _SET_TYPES and "value_set" in kwargs:
         yield from _find_set_faults(kwargs["value_set"])
     if type_ in _VALUE_RANGE_TYPES or type_ in _COUNT_RANGE_TYPES:
@@ -139,7 +139,7 @@ def _find_value_faults(type_: str, kwargs: Mapping[str, Any]) -> Iterator[Fault]
         yield from _find_pair_faults(type_, kwargs)
 
 
-def _find_set_faults(values: Any) -> Iterator[Fault]:
+def _find_set_faults(values: object) -> Iterator[Fault]:
     if not isinstance(values, list) or not values:
         yield "value_set", "`value_set` must be a list with at least one value"
         return
@@ -179,7 +179,7 @@ def _find_range_faults(kwargs: Mapping[str, Any], *, counts: bool) -> Iterator[F
             yield "max_value", f"`min_value` {low} is greater than `max_value` {high}: no value can pass"
 
 
-def _find_regex_faults(type_: str, kwargs: Mapping[str, Any]) -> Iterator[Fault]:
+def _find_regex_faults(type_: str, kwargs: Mapping[str, object]) -> Iterator[Fault]:
     if "regex" not in kwargs:
         if "regex" not in EXPECTATION_TYPES[type_].required_kwargs:
             yield "regex", f"{type_} needs `regex`"
@@ -198,7 +198,7 @@ def _find_regex_faults(type_: str, kwargs: Mapping[str, Any]) -> Iterator[Fault]
         yield "regex", f"`regex` {regex!r}: {difference}"
 
 
-def _find_pair_faults(type_: str, kwargs: Mapping[str, Any]) -> Iterator[Fault]:
+def _find_pair_faults(type_: str, kwargs: Mapping[str, object]) -> Iterator[Fault]:
     ignore = kwargs.get("ignore_row_if", PAIR_IGNORES[0])
     if ignore not in PAIR_IGNORES:
         yield "ignore_row_if", f"`ignore_row_if` must be one of {', '.join(PAIR_IGNORES)}, not {ignore!r}"
@@ -232,9 +232,9 @@ def _as_utc(value: datetime) -> datetime:
     return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
-def _is_count(value: Any) -> bool:
+def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def _is_list_of_names(value: Any) -> bool:
+def _is_list_of_names(value: object) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(name, str) and name for name in value)

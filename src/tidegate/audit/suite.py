@@ -169,7 +169,7 @@ def _check_suite(document: Document, name: str) -> list[RuleSpec]:
     return found
 
 
-def _check_rule(document: Document, path: KeyPath, entry: Any) -> RuleSpec | None:
+def _check_rule(document: Document, path: KeyPath, entry: object) -> RuleSpec | None:
     if not isinstance(entry, dict):
         document.add_fault(path, f"{show_value(entry)} is not an expectation", "write `- type: expect_...`", _CODE)
         return None
@@ -238,7 +238,7 @@ def _check_on_failure(document: Document, path: KeyPath, type_: str, kwargs: Any
     return True
 
 
-def _check_rule_name(document: Document, path: KeyPath, rule: Any) -> None:
+def _check_rule_name(document: Document, path: KeyPath, rule: object) -> None:
     if not isinstance(rule, str) or not rule.strip() or len(rule) > _LONGEST_RULE or not rule.isprintable():
         document.add_fault(
             path,
@@ -250,7 +250,7 @@ def _check_rule_name(document: Document, path: KeyPath, rule: Any) -> None:
         document.add_fault(path, f"{rule!r} is a reason of tidegate itself", "choose another name", _CODE)
 
 
-def _check_mapping(document: Document, path: KeyPath, entry: dict[str, Any], key: str) -> dict[str, Any]:
+def _check_mapping(document: Document, path: KeyPath, entry: dict[str, object], key: str) -> dict[str, object]:
     value = entry.get(key)
     if value is None:
         return {}
@@ -266,7 +266,7 @@ def _check_mapping(document: Document, path: KeyPath, entry: dict[str, Any], key
 
 
 def _refuse_unknown_keys(
-    document: Document, path: KeyPath, value: Mapping[str, Any], allowed: tuple[str, ...], of: str = ""
+    document: Document, path: KeyPath, value: Mapping[str, object], allowed: tuple[str, ...], of: str = ""
 ) -> None:
     for key in value:
         if key not in allowed:

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from tidegate.catalyst.jvm import jvm_of
 
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
 
-def read_observed_metrics(query: Any) -> dict[str, dict[str, Any]]:
+
+def read_observed_metrics(query: StreamingQuery) -> dict[str, dict[str, Any]]:
     """{name of the observation: its values} of the batch that ``query`` is running, as plain values.
 
     They are complete once the batch's one write has ended. The public way, the progress event, comes only after

@@ -32,6 +32,7 @@ from tidegate.staging.manifest import OperatorProgress
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 
 _STATE_WRITER = "org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter"
@@ -66,7 +67,7 @@ class BatchState:
         return sum(operator["numRowsDroppedByWatermark"] for operator in self.operators)
 
 
-def read_batch_state(query: Any) -> BatchState:
+def read_batch_state(query: StreamingQuery) -> BatchState:
     """The state of the batch that ``query`` has just written."""
     from py4j.java_gateway import is_instance_of
 

@@ -7,7 +7,10 @@ transform that fails with "Kafka TimeoutException" has a fault of its own, not a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from py4j.java_gateway import JavaObject
 
 _LONGEST_CHAIN = 20
 _OF_KAFKA = ("org.apache.kafka.", "org.apache.spark.sql.kafka010.", "org.apache.spark.kafka010.")
@@ -53,7 +56,7 @@ def read_causes(error: BaseException) -> list[Cause]:
     return causes
 
 
-def _read_java(thrown: Any) -> list[Cause]:
+def _read_java(thrown: JavaObject) -> list[Cause]:
     causes: list[Cause] = []
     while thrown is not None and len(causes) < _LONGEST_CHAIN:
         kind = str(thrown.getClass().getName())
@@ -64,7 +67,7 @@ def _read_java(thrown: Any) -> list[Cause]:
     return causes
 
 
-def _thrown_in_kafka(thrown: Any) -> bool:
+def _thrown_in_kafka(thrown: JavaObject) -> bool:
     """Whether the innermost frame that is not Java's own lies in Kafka's client or in Spark's Kafka source."""
     for frame in thrown.getStackTrace()[:10]:
         name = str(frame.getClassName())
@@ -73,7 +76,7 @@ def _thrown_in_kafka(thrown: Any) -> bool:
     return False
 
 
-def _ask(error: Any, method: str) -> str:
+def _ask(error: object, method: str) -> str:
     """What a method of Spark's errors says; "" for an error that has no such method, or nothing to say."""
     try:
         return str(getattr(error, method)() or "")

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from tidegate.driver.cluster import choose_cores, cluster_conf
 from tidegate.driver.connector import cache_folder, fetch_connector, find_connector
@@ -52,7 +51,7 @@ def plan_submit(
     *,
     order_path: Path,
     log_path: Path,
-    pipeline_conf: Mapping[str, Any],
+    pipeline_conf: Mapping[str, object],
     pending_bytes: int,
     pending_files: int,
     settings: Mapping[str, str],
@@ -98,7 +97,7 @@ def _list_jars(project: Project, *, needs_kafka: bool) -> list[str]:
     return list((found | {path.name: str(path) for path in find_packages(project)}).values())
 
 
-def own_settings(project: Project, pipeline_conf: Mapping[str, Any]) -> dict[str, str]:
+def own_settings(project: Project, pipeline_conf: Mapping[str, object]) -> dict[str, str]:
     """What the project and, over it, the pipeline say under ``spark.conf``, as Spark takes it."""
     return {str(key): show_option(value) for key, value in {**project.spec.spark.conf, **pipeline_conf}.items()}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from tidegate.errors import TryAgainError, catalogue
 
@@ -36,7 +35,7 @@ def send_records(bootstrap_servers: str, topic: str, records: Iterable[KafkaReco
     create_topic(bootstrap_servers, topic, partitions)
     refused: list[str] = []
 
-    def note_refusal(error: Any, _message: Any) -> None:
+    def note_refusal(error: object, _message: object) -> None:
         if error is not None:
             refused.append(str(error))
 

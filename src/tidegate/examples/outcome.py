@@ -88,6 +88,6 @@ def read_time(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
-def dump(record: Mapping[str, Any]) -> str:
+def dump(record: Mapping[str, object]) -> str:
     """A record as one line of JSON."""
     return json.dumps(record, separators=(",", ":"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 MALFORMED = "malformed"
 REJECTED = "rejected"
@@ -59,7 +58,7 @@ class Truth:
             counts = self.rejected_by_rule if fault.effect == REJECTED else self.unknown_fields
             counts[fault.rule] = counts.get(fault.rule, 0) + 1
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The truth as printed, with the derived totals."""
         return {
             **asdict(self),

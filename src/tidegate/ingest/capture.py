@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tidegate.ingest.positions import PositionFinder, file_position
+from tidegate.quarantine.schema import CapturedRecord
 from tidegate.sources.files.unreadable import UnreadableFile
 from tidegate.staging.manifest import UNKNOWN_NAMES_AT_MOST
 
@@ -29,10 +30,10 @@ def _captured(metric: dict[str, Any]) -> list[dict[str, Any]]:
 class Captured:
     """The quarantined records of one batch; ``complete`` when the metrics carried them all."""
 
-    malformed: list[dict[str, Any]] = field(default_factory=list)
-    unreadable: list[dict[str, Any]] = field(default_factory=list)
-    rejected: list[dict[str, Any]] = field(default_factory=list)
-    late: list[dict[str, Any]] = field(default_factory=list)
+    malformed: list[CapturedRecord] = field(default_factory=list)
+    unreadable: list[CapturedRecord] = field(default_factory=list)
+    rejected: list[CapturedRecord] = field(default_factory=list)
+    late: list[CapturedRecord] = field(default_factory=list)
     complete: bool = True
 
     def add_malformed(self, source: str, metric: dict[str, Any]) -> None:
@@ -79,11 +80,11 @@ class Captured:
                 }
             )
 
-    def records(self, finder: PositionFinder) -> list[dict[str, Any]]:
+    def records(self, finder: PositionFinder) -> list[CapturedRecord]:
         """All of them, with positions as people read them."""
         return self.unreadable + finder.locate(self.malformed + self.rejected + self.late)
 
 
-def quarantine_row(pipeline: str, run_id: str, record: dict[str, Any]) -> dict[str, Any]:
+def quarantine_row(pipeline: str, run_id: str, record: CapturedRecord) -> dict[str, object]:
     """A captured record as a row of the quarantine table."""
     return {"pipeline": pipeline, "run_id": run_id, **record, "quarantined_at": datetime.now(UTC)}

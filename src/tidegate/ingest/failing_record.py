@@ -17,7 +17,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.logger import PySparkLogger
 from pyspark.sql import functions as F
@@ -28,6 +28,7 @@ from tidegate.ingest.batch_checks import Ranges
 from tidegate.ingest.look import BatchLook
 from tidegate.ingest.positions import PositionFinder
 from tidegate.ingest.row_failures import FailingRecord, record_key
+from tidegate.quarantine.schema import CapturedRecord
 from tidegate.staging.manifest import OffsetRanges, Taken
 
 if TYPE_CHECKING:
@@ -252,8 +253,9 @@ def _not_adaptive(spark: SparkSession) -> Iterator[None]:
 
 
 def _describe(finder: PositionFinder, record: FailingRecord, raw: str | None) -> str:
-    [located] = finder.locate([{"position": record.position, "raw": raw}])
-    return _describe_position(json.loads(located["position"]))
+    found = CapturedRecord(source=None, position=record.position, raw=raw, reason="", detail=None)
+    [located] = finder.locate([found])
+    return _describe_position(json.loads(str(located["position"])))
 
 
 def _split(ranges: Ranges) -> list[Part]:
@@ -269,7 +271,7 @@ def _split(ranges: Ranges) -> list[Part]:
     return parts
 
 
-def _describe_position(position: Mapping[str, Any]) -> str:
+def _describe_position(position: Mapping[str, object]) -> str:
     if "file" in position:
         return str(position["file"]) + (f", line {position['line']}" if "line" in position else "")
     return f"topic {position['topic']}, partition {position['partition']}, offset {position['offset']}"

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
@@ -73,7 +73,7 @@ def drain_order(order_path: Path) -> int:
     return 0
 
 
-def _ingest(project: Project, paths: PipelinePaths, order: IngestOrder) -> dict[str, Any]:
+def _ingest(project: Project, paths: PipelinePaths, order: IngestOrder) -> dict[str, object]:
     spec = as_read(load_pipeline(project, order.pipeline), paths)
     started = time.monotonic()
     emit("start", pipeline=spec.name, run_id=order.run_id)
@@ -93,7 +93,7 @@ def _drain_into_staging(
     spec: PipelineSpec,
     executors: Executors,
     started: float,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     check_token(paths, order.token)
     _keep_too_large(paths, order, {name: one for name, one in _files(spec) if not _describes_itself(one)})
     spec = infer_missing(spark, paths, order, spec)
@@ -160,7 +160,7 @@ def _note_drained(paths: PipelinePaths, order: IngestOrder) -> None:
         note_drained(paths, checkpoint.query_id, checkpoint.last_commit)
 
 
-def _look_at_footers(paths: PipelinePaths, order: IngestOrder, spec: Any) -> dict[str, tuple[str, ...]]:
+def _look_at_footers(paths: PipelinePaths, order: IngestOrder, spec: PipelineSpec) -> dict[str, tuple[str, ...]]:
     """Columns that the schema lacks, by link; files whose columns do not fit the schema are quarantined before Spark
     reads them, because it does not fail on all of them."""
     from tidegate.sources.files.columns import read_footers

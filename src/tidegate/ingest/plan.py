@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
@@ -216,7 +216,7 @@ def nullable_schema_json(schema: StructType) -> str:
     """The schema as Delta's schema string, every column nullable: a table outlives one transform's guarantees."""
     value = json.loads(schema.json())
 
-    def relax(node: Any) -> None:
+    def relax(node: object) -> None:
         if isinstance(node, dict):
             for key in ("nullable", "containsNull", "valueContainsNull"):
                 if key in node:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Any
 from urllib.parse import unquote, urlparse
 
 from tidegate.project import PipelinePaths
+from tidegate.quarantine.schema import CapturedRecord
 from tidegate.sources.files.ledger import LinkedFile
 from tidegate.sources.files.line_numbers import line_numbers
 
@@ -41,7 +41,7 @@ class PositionFinder:
         found = self._by_name.get(name)
         return _shown(found[2]) if found else file_uri
 
-    def locate(self, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def locate(self, records: list[CapturedRecord]) -> list[CapturedRecord]:
         """The records with ``position`` as JSON: {"file", "line"} for files, unchanged for Kafka, None where
         unknown.
         """
@@ -50,22 +50,22 @@ class PositionFinder:
             position = record["position"]
             if position and not position.startswith("{"):
                 wanted[unquote(urlparse(position).path).rsplit("/", 1)[-1]].append(number)
-        located = [dict(record) for record in records]
+        located = [record.copy() for record in records]
         for name, numbers in wanted.items():
             shown, lines = name, dict[int, int]()
             if name in self._by_name:
                 source, link, entry = self._by_name[name]
                 shown = _shown(entry)
                 offset = entry["piece"]["line_offset"] if "piece" in entry else 0
-                with_raw = [number for number in numbers if records[number]["raw"] is not None]
+                texts = {number: raw for number in numbers if (raw := records[number]["raw"]) is not None}
                 found = line_numbers(
                     self._paths.intake(source) / link,
-                    [records[number]["raw"] for number in with_raw],
+                    list(texts.values()),
                     limit_bytes=_SEARCH_AT_MOST_BYTES,
                     line_separator=self._separators.get(source),
                     encoding=self._encodings.get(source, "UTF-8"),
                 )
-                lines = {number: line for number, line in zip(with_raw, found, strict=True) if line is not None}
+                lines = {number: line for number, line in zip(texts, found, strict=True) if line is not None}
                 lines = {number: line + offset for number, line in lines.items()}
             for number in numbers:
                 located[number]["position"] = file_position(shown, lines.get(number))

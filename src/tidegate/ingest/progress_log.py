@@ -49,7 +49,7 @@ class ProgressLog:
                 value.pop("observedMetrics", None)  # tidegate's own, with the quarantined records in them
                 self._append({"event": "progress", **value})
 
-    def _append(self, value: dict[str, Any]) -> None:
+    def _append(self, value: dict[str, object]) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with open(self.path, "a", encoding="utf-8") as handle:
             handle.write(json.dumps(value, ensure_ascii=False) + "\n")

@@ -37,6 +37,7 @@ from tidegate.ingest.progress_log import ProgressLog
 from tidegate.ingest.second_look import broken_rows, late_rows
 from tidegate.lease import check_token
 from tidegate.project import PipelinePaths
+from tidegate.quarantine.schema import CapturedRecord
 from tidegate.reading.misfits import name_misfits
 from tidegate.session.executors import Executors
 from tidegate.sources.files.unreadable import count_kept_rows, unreadable_record
@@ -64,6 +65,7 @@ from tidegate.table.log.state import holds_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 
 class ReadAgain(Exception):
@@ -153,7 +155,9 @@ class BatchStager:
         self.links_so_far += sum(len(r.links) for r in ranges.values())
         self._report_progress(batch_id, manifest)
 
-    def _replay(self, frame: DataFrame, batch_id: int, ranges: Ranges, manifest_path: Path, query: Any) -> None:
+    def _replay(
+        self, frame: DataFrame, batch_id: int, ranges: Ranges, manifest_path: Path, query: StreamingQuery
+    ) -> None:
         """A batch that was staged, perhaps published, when Spark was killed before it committed it."""
         if storage.exists(manifest_path):
             self.checks.check_same_ranges(manifest_path, ranges)
@@ -182,7 +186,7 @@ class BatchStager:
             frame.unpersist()
 
     def _write_batch(
-        self, frame: DataFrame, batch_id: int, ranges: Ranges, query: Any, folder: Path
+        self, frame: DataFrame, batch_id: int, ranges: Ranges, query: StreamingQuery, folder: Path
     ) -> tuple[BatchManifest, dict[str, dict[str, Any]]]:
         """Write the batch's rows and what it quarantines into ``folder``; its manifest, and the metrics of the pass."""
         rows = staged_rows(frame) if self.keeps_state and self.rules else frame
@@ -236,7 +240,7 @@ class BatchStager:
         )
 
     def _write_manifest(
-        self, manifest: BatchManifest, path: Path, ranges: Ranges, metrics: dict[str, dict[str, Any]]
+        self, manifest: BatchManifest, path: Path, ranges: Ranges, metrics: dict[str, dict[str, object]]
     ) -> None:
         """Store the manifest, when all that it speaks of is on disk and the lease is still held."""
         self.topics.check(manifest.batch_id)
@@ -326,7 +330,12 @@ class BatchStager:
             few = short.limit(CAPTURED_AT_MOST + 1).collect()
             count = found.whole.count()
             if count == len(few):
-                captured.late += [{**row.asDict(), "reason": "late", "detail": detail} for row in few]
+                captured.late += [
+                    CapturedRecord(
+                        source=row["source"], position=row["position"], raw=row["raw"], reason="late", detail=detail
+                    )
+                    for row in few
+                ]
             else:
                 frames.append(late_rows(found.whole, detail))
             told[name] = replace(sources[name], late=count, partly_late=found.partly)
@@ -380,7 +389,7 @@ class BatchStager:
             )
         return sources, captured
 
-    def _unknown_fields(self, metric: dict[str, Any]) -> dict[str, str]:
+    def _unknown_fields(self, metric: dict[str, object]) -> dict[str, str]:
         return {name: self._readable_position(position) for name, position in unknown_places(metric).items()}
 
     def _readable_position(self, position: str) -> str:
@@ -421,7 +430,7 @@ class BatchStager:
             self.look.write(late_frame, target / f"late-{number}")
         return list_staged_files(target, self.paths.state)
 
-    def _write_captured(self, path: Path, records: Sequence[dict[str, Any]]) -> None:
+    def _write_captured(self, path: Path, records: Sequence[CapturedRecord]) -> None:
         from tidegate.quarantine.rows import write_quarantine_rows
 
         if records:

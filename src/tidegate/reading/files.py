@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from pyspark.sql import functions as F
 
@@ -29,7 +29,8 @@ from tidegate.spec.models import FilesSource
 from tidegate.spec.reader_options import has_documents, is_read_whole, parser_options
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
 FRAMEWORK_COLUMNS = ("_raw", "_position", "_malformed", "_detail", "_unknown")
 
@@ -69,10 +70,11 @@ def stream_files(
 ) -> DataFrame:
     """The stream of what is linked in ``intake``; the checkpoint knows it as ``name``. ``unlimited`` takes all of it as
     one batch (trigger ``once``)."""
-    options: dict[str, Any] = {"maxFileAge": _MAX_FILE_AGE}
+    options: dict[str, str | int | float | bool] = {"maxFileAge": _MAX_FILE_AGE}
     if not unlimited:
         options |= {key: value for key, value in spec.options.items() if key in _LIMITS}
-    reader = spark.readStream.name(name).options(**options)
+    # A reader of streams takes the same calls, with one path.
+    reader = cast("DataFrameReader", spark.readStream.name(name).options(**options))
     frame = _read(reader, str(intake), spec, partition_columns)
     return frame if spec.partitions is None else frame.repartition(spec.partitions)
 
@@ -87,7 +89,9 @@ def read_links(
     return _read(reader, [str(intake / link) for link in links], spec, partition_columns)
 
 
-def _read(reader: Any, path: Any, spec: FilesSource, partition_columns: Sequence[str]) -> DataFrame:
+def _read(
+    reader: DataFrameReader, path: str | list[str], spec: FilesSource, partition_columns: Sequence[str]
+) -> DataFrame:
     from tidegate.sources.files import avro_file
 
     options = parser_options(spec)  # not the limits, nor what the listing has obeyed already
@@ -124,13 +128,13 @@ def _read(reader: Any, path: Any, spec: FilesSource, partition_columns: Sequence
 
 
 def _read_csv_files(
-    reader: Any,
-    path: Any,
+    reader: DataFrameReader,
+    path: str | list[str],
     spec: FilesSource,
     columns: Sequence[Column],
     in_files: Sequence[Column],
-    options: dict[str, Any],
-) -> tuple[DataFrame, Any]:
+    options: dict[str, str],
+) -> tuple[DataFrame, SparkColumn]:
     """The rows as Spark's own reader of csv files gives them, and why one is malformed (null where it is not).
 
     With ``values: exact`` the columns whose values Spark would change are read as texts and converted afterwards, so
@@ -179,7 +183,7 @@ def _read_csv_files(
     return frame, F.expr(listed)
 
 
-def _written_anew(spec: FilesSource, in_files: Sequence[Column]) -> Any:
+def _written_anew(spec: FilesSource, in_files: Sequence[Column]) -> SparkColumn:
     """A row of a csv file as its line most likely was: Spark keeps the text only of rows that it cannot read itself.
     With ``values: exact`` the values that matter are there as they were written, and where the line comes out as it
     was, its number is found by it."""
@@ -201,8 +205,8 @@ def is_csv_by_line(spec: FilesSource) -> bool:
 
 
 def _read_lines(
-    reader: Any,
-    path: Any,
+    reader: DataFrameReader,
+    path: str | list[str],
     spec: FilesSource,
     columns: Sequence[Column],
     partition_columns: Sequence[str],
@@ -232,15 +236,17 @@ def _read_lines(
     )
 
 
-def _read_texts(reader: Any, path: Any, spec: FilesSource, in_folders: Sequence[Column]) -> DataFrame:
+def _read_texts(
+    reader: DataFrameReader, path: str | list[str], spec: FilesSource, in_folders: Sequence[Column]
+) -> DataFrame:
     """A row for each record, of xml each file: ``_raw``, ``_position``, columns of folders, perhaps UNDECODED."""
     of_text = {key: value for key, value in parser_options(spec).items() if key in _OF_TEXT}
     is_whole = has_documents(spec) or of_text.get("wholetext") == "true"
     if is_read_whole(spec):
         of_text["wholetext"] = "true"
     # The column of the text source must not meet a declared column of the same name.
-    frame = reader.format("text").options(**of_text).schema(_ddl([Column("value", "string", True), *in_folders]))
-    frame = frame.load(path).select(
+    lines = reader.format("text").options(**of_text).schema(_ddl([Column("value", "string", True), *in_folders]))
+    frame = lines.load(path).select(
         F.col("value").alias("_raw"),
         F.col("_metadata.file_path").alias("_position"),
         *(F.col(quote_column(column.name)) for column in in_folders),
@@ -258,7 +264,7 @@ def read_json_texts(spark: SparkSession, folder: Path, spec: FilesSource) -> Dat
     return frame.where(F.col(UNDECODED).isNull()).select("_raw")
 
 
-def _detail(columns: Sequence[Column], first: Any) -> Any:
+def _detail(columns: Sequence[Column], first: SparkColumn | None) -> SparkColumn:
     """Why a row that Spark has read is malformed, or null: ``first``, else missing values and those no reader shows."""
     reasons = []
     for column in columns:

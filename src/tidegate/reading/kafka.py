@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
@@ -23,7 +23,8 @@ from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
 from tidegate.spec.reader_options import parser_options
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamReader
 
 METADATA_COLUMNS = ("_key", "_topic", "_partition", "_offset", "_timestamp", "_headers")
 """The columns of ``metadata: true``: _key BINARY, _topic STRING, _partition INT, _offset BIGINT, _timestamp TIMESTAMP,
@@ -118,7 +119,7 @@ def empty_records(spark: SparkSession) -> DataFrame:
     return spark.createDataFrame([], _KAFKA_SCHEMA)
 
 
-def _load(reader: Any, spec: KafkaSource) -> DataFrame:
+def _load(reader: DataFrameReader | DataStreamReader, spec: KafkaSource) -> DataFrame:
     frame: DataFrame = (
         reader.option("failOnDataLoss", "true").option("includeHeaders", str(spec.metadata).lower()).load()
     )

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tidegate.quarantine.schema import CapturedRecord
 from tidegate.reading.records import corrupt_tokens, does_not_fit, does_not_fit_inside
 from tidegate.spec.ddl import Column, parse_ddl
 from tidegate.spec.ddl_tree import Node, read_type
@@ -45,8 +46,8 @@ class _Doubt:
     token: str | None = None
 
 
-def name_misfits(spark: SparkSession, spec: PipelineSpec, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The malformed ``records`` ({"source", "raw", "detail", ...}) with the path of each value that does not fit, where
+def name_misfits(spark: SparkSession, spec: PipelineSpec, records: list[CapturedRecord]) -> list[CapturedRecord]:
+    """The malformed ``records`` with the path of each value that does not fit, where
     ``detail`` names a nested column alone."""
     told = list(records)
     for name, source in spec.record_streams.items():
@@ -120,7 +121,7 @@ def _read(raw: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _doubts(value: Any, node: Node, path: str) -> Iterator[_Doubt]:
+def _doubts(value: object, node: Node, path: str) -> Iterator[_Doubt]:
     if value is None or node.kind in _TEXTS:
         return
     if node.kind == "struct" and isinstance(value, dict):
@@ -141,7 +142,7 @@ def _doubts(value: Any, node: Node, path: str) -> Iterator[_Doubt]:
         yield _Doubt(path, node.type, str(value) if isinstance(value, _Number) else json.dumps(value))
 
 
-def _fits(value: Any, kind: str) -> bool:
+def _fits(value: object, kind: str) -> bool:
     if kind == "boolean":
         return isinstance(value, bool)
     if not isinstance(value, _Number) or not value.removeprefix("-").isdigit():

@@ -123,7 +123,7 @@ def _read_head(file: Path) -> tuple[bytes, bool]:
         return head, bool(reader.read(1))
 
 
-def _parse_json(text: bytes) -> Any:
+def _parse_json(text: bytes) -> object:
     """A value of JSON whose numbers keep their digits; None for what is not JSON."""
     try:
         return json.loads(text, parse_float=Decimal, parse_int=_parse_integer)
@@ -135,7 +135,7 @@ def _parse_integer(text: str) -> int | Decimal:
     return int(text) if len(text) <= _LONGEST_INTEGER else Decimal(text)
 
 
-def _infer_objects(objects: Iterable[dict[str, Any]]) -> Inferred:
+def _infer_objects(objects: Iterable[dict[str, object]]) -> Inferred:
     fields = note_all(objects).fields
     if "" in fields:
         raise UnreadableSample("a field has an empty name")
@@ -187,7 +187,7 @@ def _wide_encoding(head: bytes) -> str | None:
     return "UTF-16" if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else None
 
 
-def _cut_apart(text: str, goes_on: bool) -> tuple[list[Any], str | None]:
+def _cut_apart(text: str, goes_on: bool) -> tuple[list[object], str | None]:
     """The elements of an array of JSON, or values that follow each other, and why not all of the text is that. With
     ``goes_on`` the file has more lines: then the last value need not be whole."""
     decoder = json.JSONDecoder(parse_float=Decimal, parse_int=_parse_integer)

@@ -47,7 +47,7 @@ class Kinds:
 
     def __init__(self) -> None:
         self.kinds: set[str] = set()
-        self._seen: dict[str, tuple[int, Any]] = {}
+        self._seen: dict[str, tuple[int, object]] = {}
         """{kind: how many, the first}."""
         self.fields: dict[str, Kinds] = {}
         self._elements: Kinds | None = None
@@ -94,12 +94,12 @@ class Kinds:
         else:
             self._add_number(Decimal(text))
 
-    def _note(self, kind: str, value: Any) -> None:
+    def _note(self, kind: str, value: object) -> None:
         self.kinds.add(kind)
         count, first = self._seen.get(kind, (0, value))
         self._seen[kind] = (count + 1, first)
 
-    def _add_object(self, value: dict[str, Any], depth: int) -> None:
+    def _add_object(self, value: dict[str, object], depth: int) -> None:
         self._note("object", value)
         self._objects += 1
         self._keys += len(value)
@@ -206,7 +206,7 @@ class Kinds:
             self.fields.setdefault(key, Kinds()).merge(one)
 
 
-def note_all(objects: Iterable[dict[str, Any]]) -> Kinds:
+def note_all(objects: Iterable[dict[str, object]]) -> Kinds:
     """The kinds of records; their columns are ``fields``."""
     seen = Kinds()
     for one in objects:
@@ -218,7 +218,7 @@ def _times(count: int) -> str:
     return "once" if count == 1 else f"{count:,} times"
 
 
-def _shorten(value: Any) -> str:
+def _shorten(value: object) -> str:
     """A value as JSON, its beginning."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= _LONGEST_EXAMPLE else f"{text[:_LONGEST_EXAMPLE]}..."

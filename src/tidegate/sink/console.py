@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any
 
 from tidegate.project import PipelinePaths
 from tidegate.sink.rows import read_file
@@ -46,7 +45,7 @@ class ConsoleFeeder:
         """Nothing was opened."""
 
 
-def _cell(value: Any) -> str:
+def _cell(value: object) -> str:
     text = "NULL" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
     text = text.replace("\n", "\\n").replace("\t", "\\t")
     return text if len(text) <= _CELL else text[: _CELL - 3] + "..."

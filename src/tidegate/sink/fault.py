@@ -18,7 +18,7 @@ class SinkFault(Exception):
         self.where = where
         self.fix = fix
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The fault as a driver hands it back."""
         return {"message": self.message, "where": self.where, "fix": self.fix}
 

@@ -87,7 +87,7 @@ def check_added_columns(schema_json: str) -> None:
             )
 
 
-def _value(value: Any, kind: Any) -> Any:
+def _value(value: Any, kind: object) -> Any:
     """A value as a row of PySpark has it: structs are rows, maps are dicts; times are aware, in UTC."""
     if value is None:
         return None

@@ -29,7 +29,7 @@ def encode_row(row: dict[str, Any], encoders: dict[str, Encode]) -> str:
     return "{" + ",".join(f"{_text(name)}:{encode(row[name])}" for name, encode in encoders.items()) + "}"
 
 
-def to_plain(batch: Any) -> list[dict[str, Any]]:
+def to_plain(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     """An Arrow batch as Python rows, with times as microseconds and days since 1970: Python's own end in year 9999."""
     columns = []
     for column in batch.columns:
@@ -40,7 +40,7 @@ def to_plain(batch: Any) -> list[dict[str, Any]]:
     return rows
 
 
-def _retype(kind: Any, *, micros: bool) -> Any:
+def _retype(kind: pa.DataType, *, micros: bool) -> pa.DataType:
     """The type with every timestamp in microseconds (``micros``: as their number), and every date as its number."""
     if pa.types.is_timestamp(kind):
         return pa.int64() if micros else pa.timestamp("us", kind.tz)
@@ -55,12 +55,12 @@ def _retype(kind: Any, *, micros: bool) -> Any:
     return kind
 
 
-def _or_null(kind: Any) -> Encode:
+def _or_null(kind: pa.DataType) -> Encode:
     encode = _encoder(kind)
     return lambda value: "null" if value is None else encode(value)
 
 
-def _encoder(kind: Any) -> Encode:
+def _encoder(kind: pa.DataType) -> Encode:
     if isinstance(kind, dict):
         if kind["type"] == "array":
             item = _or_null(kind["elementType"])
@@ -75,7 +75,7 @@ def _encoder(kind: Any) -> Encode:
     return _PRIMITIVES.get(str(kind), lambda value: _text(str(value)))
 
 
-def key_encoder(kind: Any) -> Callable[[Any], str | bytes]:
+def key_encoder(kind: pa.DataType) -> Callable[[Any], str | bytes]:
     """A value as the text of a key: as in JSON, without quotes. Binary stays as it is."""
     if kind == "string":
         return str

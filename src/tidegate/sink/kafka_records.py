@@ -146,7 +146,7 @@ class ColumnRecords:
                 raise self.refuse(place, "has a header without a key", "have the transform give each header its key")
 
 
-def _find_key(key: str | None, schema_json: str) -> tuple[str, Any] | None:
+def _find_key(key: str | None, schema_json: str) -> tuple[str, Callable[[object], str | bytes]] | None:
     if key is None:
         return None
     fields = json.loads(schema_json)["fields"]

@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,7 +17,7 @@ from tidegate.table.log.state import DataFile
 BATCH_ROWS = 1000
 
 
-def read_file(table_path: Path, file: DataFile, schema_json: str) -> Iterator[Any]:
+def read_file(table_path: Path, file: DataFile, schema_json: str) -> Iterator[pa.RecordBatch]:
     """Arrow batches of one file with every column of the schema in its order: partition columns get the value of
     their folder, columns that the file does not have are null. Other columns of the file are not read."""
     fields = json.loads(schema_json)["fields"]
@@ -47,7 +46,7 @@ def read_file(table_path: Path, file: DataFile, schema_json: str) -> Iterator[An
             yield pa.RecordBatch.from_arrays(columns, names)
 
 
-def _typed(text: str | None, kind: Any) -> Any:
+def _typed(text: str | None, kind: pa.DataType) -> object:
     """A partition value, which the log keeps as text, as its column's type has it."""
     if text is None or text == "":
         return None

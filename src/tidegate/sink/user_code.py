@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def read_user_code(project: Project, spec: PipelineSpec) -> list[Fault]:
     return faults
 
 
-def load_user_code(job_folder: Path, text: str) -> Any:
+def load_user_code(job_folder: Path, text: str) -> Callable[..., Any]:
     """The function or class that ``file.py:name`` names. The file is run afresh; whatever it raises comes through."""
     file, _, name = text.partition(":")
     path = job_folder / file

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from tidegate.spec.ddl import is_infer, parse_ddl, show_ddl
 from tidegate.spec.models import FilesSource, PipelineSpec, RateSource, SocketSource, SourceSpec
@@ -26,7 +25,7 @@ class SpooledSource(FilesSource):
         """Into how many partitions Spark is to divide what a run received; None: as it likes."""
         return rate_options(self.origin).partitions if isinstance(self.origin, RateSource) else None
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """The source that is received: where its files lie does not matter."""
         return self.origin.identity()
 
@@ -40,7 +39,7 @@ class KeptSource(FilesSource):
         """Whether its columns were inferred once."""
         return True
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """That of its files, and the columns: other ones are a change of the spec."""
         return {**super().identity(), "schema": show_ddl(parse_ddl(self.schema_ or "value STRING"))}
 

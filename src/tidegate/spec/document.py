@@ -71,7 +71,7 @@ class Document:
                 return self.lines[path[:length]]
         return None
 
-    def find_value(self, path: KeyPath) -> Any:
+    def find_value(self, path: KeyPath) -> object:
         """The value at ``path`` as written in the file. Raises LookupError when there is none."""
         if path in self.written:
             return self.written[path]
@@ -177,19 +177,19 @@ class _Reader:
         self._open: set[int] = set()
         self._count = 0
 
-    def read_root(self, node: Any) -> None:
+    def read_root(self, node: yaml.Node) -> None:
         try:
             self._document.data = self._read(node, ())
         except OverflowError:
             self._document.data = None
             self._fault(node, (), "the anchors of the file repeat themselves without end", "write the values out")
 
-    def _fault(self, node: Any, path: KeyPath, message: str, fix: str) -> None:
+    def _fault(self, node: yaml.Node, path: KeyPath, message: str, fix: str) -> None:
         self._document.faults.append(
             Fault(self._document.file, node.start_mark.line + 1, name_path(path), message, fix)
         )
 
-    def _read(self, node: Any, path: KeyPath) -> Any:
+    def _read(self, node: yaml.Node, path: KeyPath) -> object:
         self._count += 1
         if id(node) in self._open or self._count > _MOST_VALUES:
             raise OverflowError
@@ -199,20 +199,21 @@ class _Reader:
         try:
             if isinstance(node, yaml.SequenceNode):
                 return self._read_list(node, path)
+            assert isinstance(node, yaml.MappingNode), "there is no fourth kind"
             return self._read_mapping(node, path)
         finally:
             self._open.discard(id(node))
 
-    def _read_list(self, node: Any, path: KeyPath) -> list[Any]:
+    def _read_list(self, node: yaml.SequenceNode, path: KeyPath) -> list[object]:
         result = []
         for index, item in enumerate(node.value):
             self._document.lines[(*path, index)] = item.start_mark.line + 1
             result.append(self._read(item, (*path, index)))
         return result
 
-    def _read_mapping(self, node: Any, path: KeyPath) -> dict[str, Any]:
-        result: dict[str, Any] = {}
-        merged: dict[str, Any] = {}
+    def _read_mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, object]:
+        result: dict[str, object] = {}
+        merged: dict[str, object] = {}
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1
             if key_node.tag == "tag:yaml.org,2002:merge":
@@ -233,9 +234,9 @@ class _Reader:
             result.setdefault(key, value)
         return result
 
-    def _read_merge(self, node: Any, path: KeyPath) -> dict[str, Any]:
+    def _read_merge(self, node: yaml.Node, path: KeyPath) -> dict[str, object]:
         parts = node.value if isinstance(node, yaml.SequenceNode) else [node]
-        result: dict[str, Any] = {}
+        result: dict[str, object] = {}
         for part in parts:
             value = self._read(part, path)
             if not isinstance(value, dict):
@@ -245,7 +246,7 @@ class _Reader:
                 result.setdefault(key, item)
         return result
 
-    def _read_scalar(self, node: Any, path: KeyPath) -> Any:
+    def _read_scalar(self, node: yaml.ScalarNode, path: KeyPath) -> object:
         kind = node.tag.rpartition(":")[2]
         text = node.value
         if kind == "null":
@@ -270,7 +271,7 @@ def fill_variables(document: Document, environment: Mapping[str, str], code: str
     It happens after parsing, so nothing in a variable can add keys. A variable that is not set becomes a fault.
     """
 
-    def fill(value: Any, path: KeyPath) -> Any:
+    def fill(value: object, path: KeyPath) -> object:
         if isinstance(value, dict):
             return {key: fill(item, (*path, key)) for key, item in value.items()}
         if isinstance(value, list):

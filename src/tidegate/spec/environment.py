@@ -63,10 +63,10 @@ def _list_settings(model: type[BaseModel], path: KeyPath) -> list[KeyPath]:
     return found
 
 
-def _read_overlay(document: Document, environment: Mapping[str, str], code: str) -> dict[KeyPath, tuple[str, Any]]:
+def _read_overlay(document: Document, environment: Mapping[str, str], code: str) -> dict[KeyPath, tuple[str, object]]:
     """{setting: (variable, value)}; entries of mappings one by one."""
     known = list_variables()
-    overlay: dict[KeyPath, tuple[str, Any]] = {}
+    overlay: dict[KeyPath, tuple[str, object]] = {}
     for variable in sorted(name for name in environment if name.startswith(PREFIX)):
         value = environment[variable]
         path = known.get(variable)
@@ -116,7 +116,7 @@ def _read_json(text: str, kind: type) -> Any:
     return value if isinstance(value, kind) else None
 
 
-def _annotation(path: KeyPath) -> Any:
+def _annotation(path: KeyPath) -> object:
     model: type[BaseModel] = ProjectSpec
     for part in path[:-1]:
         kind = model.model_fields[str(part)].annotation
@@ -129,15 +129,15 @@ def _is_a(kind: type, path: KeyPath) -> bool:
     return getattr(_annotation(path), "__origin__", None) is kind
 
 
-def _take_out(data: dict[str, Any], path: KeyPath) -> None:
-    holder: Any = data
+def _take_out(data: dict[str, object], path: KeyPath) -> None:
+    holder: object = data
     for part in path[:-1]:
         holder = holder.get(part) if isinstance(holder, dict) else None
     if isinstance(holder, dict):
         holder.pop(path[-1], None)
 
 
-def _put(data: dict[str, Any], path: KeyPath, value: Any) -> bool:
+def _put(data: dict[str, object], path: KeyPath, value: object) -> bool:
     """Whether there was a place for the value: what the file has around it may not be a mapping, which is a fault of
     its own."""
     holder = data

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tidegate import outputs
 from tidegate.errors import UsageError
@@ -95,7 +94,7 @@ def describe_allowed(word: str, allowed: Sequence[str]) -> str:
     return f"write {nearest}; {everything}" if nearest else everything
 
 
-def show_value(value: Any, key: str = "") -> str:
+def show_value(value: object, key: str = "") -> str:
     """A value as an error may show it: short, on one line, and never a secret."""
     if sounds_secret(key):
         return "(hidden)"

@@ -22,12 +22,12 @@ _MODELS: dict[str, tuple[type[BaseModel], str]] = {
 }
 
 
-def build_schemas() -> dict[str, dict[str, Any]]:
+def build_schemas() -> dict[str, dict[str, object]]:
     """The schemas by file name."""
     return {file: _build(model, title) for file, (model, title) in _MODELS.items()}
 
 
-def render_schema(schema: dict[str, Any]) -> str:
+def render_schema(schema: dict[str, object]) -> str:
     """A schema as it stands in its file."""
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
 
@@ -57,7 +57,7 @@ def _describe(schema: dict[str, Any], model: str) -> None:
             value["additionalProperties"] = False
 
 
-def _build(model: type[BaseModel], title: str) -> dict[str, Any]:
+def _build(model: type[BaseModel], title: str) -> dict[str, object]:
     schema = model.model_json_schema(by_alias=True, mode="validation")
     _describe(schema, model.__name__)
     for name, part in schema.get("$defs", {}).items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from tidegate.spec.document import names_variable
 from tidegate.spec.faults import name_nearest, show_value
@@ -61,7 +60,7 @@ _OWNED = {
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
-def check_kafka_option(path: tuple[str | int, ...], key: str, value: Any) -> list[Finding]:
+def check_kafka_option(path: tuple[str | int, ...], key: str, value: object) -> list[Finding]:
     """What is wrong with one ``kafka.*`` option of a source in ``pipeline.yaml``."""
     name = key.removeprefix("kafka.")
     if name in _OWNED:
@@ -79,7 +78,7 @@ def check_kafka_option(path: tuple[str | int, ...], key: str, value: Any) -> lis
     return _check_value(path, name, value)
 
 
-def check_client_options(options: Mapping[str, Any]) -> list[Finding]:
+def check_client_options(options: Mapping[str, object]) -> list[Finding]:
     """What is wrong with ``kafka.options`` of ``tidegate.yaml``."""
     found: list[Finding] = []
     for key, value in options.items():
@@ -101,7 +100,7 @@ def _show_all(prefix: str = "") -> str:
     return ", ".join(prefix + name for name in CLIENT_SETTINGS)
 
 
-def _check_value(path: tuple[str | int, ...], name: str, value: Any) -> list[Finding]:
+def _check_value(path: tuple[str | int, ...], name: str, value: object) -> list[Finding]:
     if name == "security.protocol" and value not in _PROTOCOLS:
         shown = show_value(value, name)
         nearest = name_nearest(str(value), _PROTOCOLS)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from tidegate.spec.document import Document, KeyPath, names_variable, read_document
 from tidegate.spec.faults import Fault
@@ -60,7 +59,7 @@ def find_in_pipeline(path: Path, file: str) -> list[Fault]:
 
 def _list_scalars(document: Document, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
     """The entries of the mapping at ``path`` that hold a secret by their name; a truth value is none."""
-    holder: Any = document.data
+    holder: object = document.data
     for part in path:
         holder = holder.get(part) if isinstance(holder, dict) else None
     for key, value in holder.items() if isinstance(holder, dict) else ():

@@ -85,7 +85,7 @@ def list_keys(model: type[BaseModel]) -> list[str]:
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
-def find_model(root: type[BaseModel], data: Any, path: KeyPath) -> type[BaseModel] | None:
+def find_model(root: type[BaseModel], data: object, path: KeyPath) -> type[BaseModel] | None:
     """The model that governs the mapping at ``path``; None for a free mapping, or when it cannot be determined."""
     current: type[BaseModel] | None = root
     position = 0
@@ -104,7 +104,7 @@ def find_model(root: type[BaseModel], data: Any, path: KeyPath) -> type[BaseMode
     return current
 
 
-def _entry(data: Any, key: str | int, entry: str | int) -> Any:
+def _entry(data: Any, key: str | int, entry: str | int) -> object:
     try:
         return data[key][entry]
     except (LookupError, TypeError):
@@ -124,7 +124,7 @@ def _field_model(model: type[BaseModel], key: str | int) -> type[BaseModel] | No
     return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
 
 
-def _find_path(data: Any, detail: Any) -> KeyPath:
+def _find_path(data: object, detail: Any) -> KeyPath:
     """Where in the file a complaint belongs: pydantic's location without the names of unions and types in it."""
     parts = list(detail["loc"])
     if len(parts) > 2 and parts[2] in _UNIONS.get(parts[0], ()):
@@ -198,7 +198,7 @@ _WANTED = {
 }
 
 
-def _wanted(detail: Any, holder: type[BaseModel] | None, path: KeyPath, value: Any) -> str:
+def _wanted(detail: Any, holder: type[BaseModel] | None, path: KeyPath, value: object) -> str:
     field = _field(holder, path[-1]) if holder is not None and path else None
     if field is not None and len(get_args(field.annotation)) > 1 and path[-1] == "starting_offsets":
         return "write earliest, latest, an ISO time stamp, or {topic: {partition: offset}}"
@@ -222,7 +222,7 @@ def _choices(holder: type[BaseModel] | None, key: str) -> str:
     return f"; allowed: {', '.join(_literals(holder, key))}" if literal else ""
 
 
-def _take_misspelt(data: Any, root: type[BaseModel], path: KeyPath) -> KeyPath | None:
+def _take_misspelt(data: object, root: type[BaseModel], path: KeyPath) -> KeyPath | None:
     """Give a key that is missing the value of an unknown key whose name is nearest to it; its path, None without."""
     holder: Any = data
     for part in path[:-1]:
@@ -238,11 +238,11 @@ def _take_misspelt(data: Any, root: type[BaseModel], path: KeyPath) -> KeyPath |
     return None
 
 
-def _repair(data: Any, root: type[BaseModel], path: KeyPath, detail: Any) -> None:
+def _repair(data: object, root: type[BaseModel], path: KeyPath, detail: Any) -> None:
     """Take the complaint out of ``data``: the nearest allowed name, the default, or without the part around it."""
     if not path:
         return
-    holder_value: Any = data
+    holder_value: object = data
     for part in path[:-1]:
         if not isinstance(holder_value, (dict, list)):
             return

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -18,7 +18,7 @@ _UNITS = {"second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0, "week":
 _DURATION = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(millisecond|second|minute|hour|day|week)s?\s*$")
 
 
-def parse_duration(value: Any) -> float:
+def parse_duration(value: object) -> float:
     """Seconds from ``"20 minutes"``. Raises ValueError with the form that is wanted."""
     if isinstance(value, str):
         match = _DURATION.match(value)
@@ -52,7 +52,7 @@ class BaseSource(Strict):
     needs: ClassVar[frozenset[str]] = frozenset()
     """The extras of the package, and with them the jars, that reading it needs beside Spark."""
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """What may not change under a living checkpoint, as JSON."""
         return {"type": getattr(self, "type", "")}
 
@@ -87,7 +87,7 @@ class FilesSource(BaseSource):
         """Whether its columns were inferred once."""
         return False
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """Where the records come from, and how they are written."""
         return {"type": self.type, "path": self.path, "format": self.format}
 
@@ -112,7 +112,7 @@ class KafkaSource(BaseSource):
     static: bool = False
     options: dict[str, str | int | float | bool] = {}
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """Where the records come from, and how they are written."""
         chosen = self.topics or self.topic_pattern or self.assign
         return {"type": self.type, "topics": json.loads(json.dumps(chosen)), "format": self.format}

@@ -7,7 +7,7 @@ told apart by who takes them: the listing of the files, the stream (limits), Kaf
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from tidegate.spec.document import KeyPath, names_variable
 from tidegate.spec.encodings import ENCODINGS, encoding_of, find_encoding, is_decoded, is_wide
@@ -268,7 +268,7 @@ def has_line_records(source: FilesSource) -> bool:
     return not is_wide(options.get("encoding", ""))
 
 
-def show_option(value: Any) -> str:
+def show_option(value: object) -> str:
     """The value of an option or a setting as Spark wants it: text, with ``true`` and ``false`` in lower case."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
@@ -295,7 +295,7 @@ def _nearest(key: str, allowed: Mapping[str, Kind]) -> str:
     return f"write {nearest}" if nearest else describe_allowed(key, sorted(allowed))
 
 
-def _describe_wrong_value(key: str, value: Any, kind: Kind) -> str | None:
+def _describe_wrong_value(key: str, value: object, kind: Kind) -> str | None:
     text = show_option(value)
     if key in _VALUES and text not in _VALUES[key]:
         return describe_allowed(text, _VALUES[key])

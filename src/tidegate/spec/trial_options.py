@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
 
 from tidegate.spec.document import KeyPath, names_variable
 from tidegate.spec.faults import describe_allowed, name_nearest, show_value
@@ -101,7 +100,7 @@ def check_trial_options(path: KeyPath, source: RateSource | SocketSource) -> lis
     return found
 
 
-def _wanted(key: str, value: Any) -> str | None:
+def _wanted(key: str, value: object) -> str | None:
     """What to write instead of ``value``; None when it can be used."""
     if key == "rowsPerSecond" and not _is_whole(value, 1, ROWS_AT_MOST):
         return f"write a whole number from 1 to {ROWS_AT_MOST}"
@@ -123,12 +122,12 @@ def _wanted(key: str, value: Any) -> str | None:
     return None
 
 
-def _is_whole(value: Any, least: int, most: int) -> bool:
+def _is_whole(value: object, least: int, most: int) -> bool:
     text = str(value)
     return not isinstance(value, bool | float) and text.isascii() and text.isdigit() and least <= int(text) <= most
 
 
-def _duration(value: Any) -> float:
+def _duration(value: object) -> float:
     """Seconds from ``5 seconds``, or as Spark writes it: ``5s``, ``1m``, ``5``."""
     match = _SHORT.fullmatch(str(value).strip()) if not isinstance(value, bool) else None
     return int(match[1]) * _SECONDS[match[2] or "s"] if match else parse_duration(value)

@@ -41,7 +41,7 @@ class NotAvro(ValueError):
 class Header:
     """What a file begins with: its schema as JSON, the codec of its blocks, and the mark that ends each block."""
 
-    schema: Any
+    schema: object
     codec: str
     sync: bytes
 
@@ -219,7 +219,7 @@ class _Types:
     def __init__(self) -> None:
         self._named: dict[str, pa.DataType | None] = {}
 
-    def arrow(self, schema: Any, namespace: str) -> pa.DataType:
+    def arrow(self, schema: object, namespace: str) -> pa.DataType:
         if isinstance(schema, list):
             return self._union(schema, namespace)
         if isinstance(schema, str):
@@ -237,7 +237,7 @@ class _Types:
             return self._define(kind, schema, namespace)
         return self._plain(kind, schema, namespace)
 
-    def _define(self, kind: str, schema: Mapping[str, Any], namespace: str) -> pa.DataType:
+    def _define(self, kind: str, schema: Mapping[str, object], namespace: str) -> pa.DataType:
         name = str(schema.get("name", ""))
         inside = name.rpartition(".")[0] if "." in name else str(schema.get("namespace", namespace) or "")
         full = _full_name(name, inside)
@@ -258,8 +258,8 @@ class _Types:
         self._named[full] = found
         return found
 
-    def _plain(self, kind: str, schema: Mapping[str, Any], namespace: str) -> pa.DataType:
-        plain: dict[str, Any] = {
+    def _plain(self, kind: str, schema: Mapping[str, object], namespace: str) -> pa.DataType:
+        plain: dict[str, object] = {
             "null": pa.null(),
             "boolean": pa.bool_(),
             "int": pa.int32(),
@@ -287,7 +287,7 @@ class _Types:
                 return found
         raise NotAvro(f"its schema has the unknown type {kind[:80]!r}")
 
-    def _union(self, choices: list[Any], namespace: str) -> pa.DataType:
+    def _union(self, choices: list[object], namespace: str) -> pa.DataType:
         """Null and another type is that type; whole numbers, or floating ones, are the wider of the two; other choices
         are a struct with a member for each, of which one is filled."""
         kinds = [self.arrow(one, namespace) for one in choices if one != "null" and one != {"type": "null"}]

@@ -77,7 +77,7 @@ def find_conflicts(folder: Path, links: Mapping[str, str], kind: str) -> str | N
     return "; ".join(told) or None
 
 
-def _read_footer(path: Path, kind: str) -> dict[str, Any] | str:
+def _read_footer(path: Path, kind: str) -> dict[str, object] | str:
     """{name: arrow type} of the top-level columns, or why the footer cannot be read. Empty where only Spark can tell:
     the file is away, or has a type that is unknown here."""
     schema: Any
@@ -102,7 +102,7 @@ def _read_footer(path: Path, kind: str) -> dict[str, Any] | str:
     return {field.name: field.type for field in schema}
 
 
-def _columns_of_parquet(file: Any) -> dict[str, Any]:
+def _columns_of_parquet(file: Any) -> dict[str, object]:
     """{name: arrow type}. A timestamp of 96 bits is shown in microseconds: to arrow all of them are nanoseconds, and
     Spark, which writes them itself, reads them."""
     leaves = [file.schema.column(number) for number in range(len(file.schema))]
@@ -138,7 +138,7 @@ def _find_nanoseconds(path: Path, declared: Node) -> list[str]:
     return list(found)
 
 
-def _uneven_places(exact: Any, cut: Any, node: Node, place: str) -> Iterator[str]:
+def _uneven_places(exact: pa.Array, cut: pa.Array, node: Node, place: str) -> Iterator[str]:
     """The places whose values differ in nanoseconds (``exact``) and in microseconds (``cut``)."""
     kind = exact.type
     if kinds.is_timestamp(kind) and (kind.unit, cut.type.unit) == ("ns", "us"):
@@ -151,7 +151,7 @@ def _uneven_places(exact: Any, cut: Any, node: Node, place: str) -> Iterator[str
         yield from _uneven_places(_part(exact, number, node), _part(cut, number, node), inner, where)
 
 
-def _part(array: Any, number: int, node: Node) -> Any:
+def _part(array: pa.Array, number: int, node: Node) -> pa.Array:
     """The values of the part that :func:`_inside` gives as ``number`` of the type of ``array``."""
     if kinds.is_struct(array.type):
         declared = {name.lower() for name, _ in node.fields}
@@ -162,7 +162,7 @@ def _part(array: Any, number: int, node: Node) -> Any:
     return array.flatten()
 
 
-def _in_microseconds(kind: Any) -> Any:
+def _in_microseconds(kind: pa.DataType) -> pa.DataType:
     if kinds.is_timestamp(kind):
         return pa.timestamp("us", kind.tz)
     if kinds.is_struct(kind):
@@ -174,7 +174,7 @@ def _in_microseconds(kind: Any) -> Any:
     return kind
 
 
-def _unknown_fields(actual: Any, node: Node, place: str) -> Iterator[str]:
+def _unknown_fields(actual: pa.DataType, node: Node, place: str) -> Iterator[str]:
     """Places of the fields that the declared type lacks, inside a value of the arrow type ``actual``."""
     if node.kind == "struct" and kinds.is_struct(actual):
         declared = {name.lower() for name, _ in node.fields}
@@ -183,7 +183,7 @@ def _unknown_fields(actual: Any, node: Node, place: str) -> Iterator[str]:
         yield from _unknown_fields(*inner)
 
 
-def find_misfits(actual: Any, node: Node, place: str, format_: str) -> Iterator[str]:
+def find_misfits(actual: pa.DataType, node: Node, place: str, format_: str) -> Iterator[str]:
     """Where in a value of the arrow type ``actual``, itself at ``place``, something cannot be read unchanged as the
     declared type says, in words. Fields of a struct that are not declared are not read, and no fault."""
     if not fits_type(actual, node.type or node.kind):
@@ -197,7 +197,7 @@ def find_misfits(actual: Any, node: Node, place: str, format_: str) -> Iterator[
             yield from find_misfits(*inner, format_)
 
 
-def _spark_converts_avro(actual: Any, word: str) -> bool:
+def _spark_converts_avro(actual: pa.DataType, word: str) -> bool:
     """Whether Spark's reader of avro gives a value of ``actual``, which would fit, as ``word``: it converts less than
     its readers of parquet and orc do."""
     if kinds.is_null(actual):
@@ -210,7 +210,7 @@ def _spark_converts_avro(actual: Any, word: str) -> bool:
     return not (is_bytes or kinds.is_string(actual)) or is_bytes == (word == "binary")
 
 
-def _inside(actual: Any, node: Node, place: str) -> Iterator[tuple[Any, Node, str]]:
+def _inside(actual: pa.DataType, node: Node, place: str) -> Iterator[tuple[Any, Node, str]]:
     """The declared parts of a nested type: arrow type, declared type and place of each."""
     if node.kind == "struct" and kinds.is_struct(actual):
         declared = {name.lower(): (name, inner) for name, inner in node.fields}
@@ -230,7 +230,7 @@ def _below(place: str, name: str) -> str:
     return f"{place}.{name}" if place else name
 
 
-def fits_type(actual: Any, declared: str) -> bool:
+def fits_type(actual: pa.DataType, declared: str) -> bool:
     """Whether every value of the arrow type ``actual`` can be read as the DDL type ``declared``, unchanged.
 
     Of nested types only the outermost kind is looked at: :func:`find_misfits` looks inside.
@@ -270,7 +270,7 @@ def fits_type(actual: Any, declared: str) -> bool:
     return word not in tests or any(test(actual) for test in tests[word])
 
 
-def _integer_bits(actual: Any) -> int | None:
+def _integer_bits(actual: pa.DataType) -> int | None:
     """Bits of the signed integer that holds every value of ``actual``; None when it is not an integer."""
     if not kinds.is_integer(actual):
         return None
@@ -278,7 +278,7 @@ def _integer_bits(actual: Any) -> int | None:
     return bits * 2 if kinds.is_unsigned_integer(actual) else bits
 
 
-def _fits_decimal(actual: Any, declared: str) -> bool:
+def _fits_decimal(actual: pa.DataType, declared: str) -> bool:
     precision, scale = digits_of_decimal(declared)
     bits = _integer_bits(actual)
     if bits is not None:

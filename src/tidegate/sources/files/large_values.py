@@ -117,7 +117,7 @@ def _in_batches(columns: Iterator[Any], name: str, first: int) -> Iterator[str]:
         first += len(column)
 
 
-def _sizes(array: Any) -> Any:
+def _sizes(array: pa.Array) -> pa.Array:
     """The bytes of each value, as numpy's integers; those of what is inside it included."""
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType):
@@ -145,13 +145,13 @@ def _sizes(array: Any) -> Any:
     return np.full(len(array), _width(kind) or 1, np.int64)
 
 
-def _width(kind: Any) -> int | None:
+def _width(kind: pa.DataType) -> int | None:
     """The bytes of each value of a type; None where they differ."""
     if kinds.is_nested(kind) or kinds.is_dictionary(kind) or _is_text(kind) or isinstance(kind, pa.BaseExtensionType):
         return None
     return 1 if kinds.is_null(kind) else max(1, int(kind.bit_width) // 8)
 
 
-def _is_text(kind: Any) -> bool:
+def _is_text(kind: pa.DataType) -> bool:
     tests = (kinds.is_string, kinds.is_large_string, kinds.is_binary, kinds.is_large_binary)
     return any(test(kind) for test in (*tests, kinds.is_string_view, kinds.is_binary_view))

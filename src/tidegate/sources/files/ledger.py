@@ -274,7 +274,7 @@ class Ledger(LedgerFile):
         self, source: str | None = None, *, state: State | None = None, links: Sequence[str] | None = None
     ) -> list[LedgerRow]:
         """Rows in the order they were taken, of one source, in one state, or of some links."""
-        conditions, values = ["1"], list[Any]()
+        conditions, values = ["1"], list[object]()
         if source is not None:
             conditions, values = [*conditions, "source = ?"], [*values, source]
         if state is not None:
@@ -625,5 +625,5 @@ def _chunks(values: Sequence[_T]) -> Iterator[Sequence[_T]]:
         yield values[start : start + _CHUNK]
 
 
-def _marks(values: Sequence[Any]) -> str:
+def _marks(values: Sequence[object]) -> str:
     return ",".join("?" * len(values))

@@ -91,7 +91,7 @@ def write_other_lines(path: Path, target: Path, spec: FilesSource) -> None:
         os.fsync(written.fileno())
 
 
-def _split(stream: Any, separator: bytes | None) -> Iterator[tuple[int, int, bytes]]:
+def _split(stream: object, separator: bytes | None) -> Iterator[tuple[int, int, bytes]]:
     """The text in stretches no longer than the longest line and a chunk: (number of its first line, 0, text). For a
     line that is too long (number, size in bytes, its line break)."""
     number, held, dropped = 1, b"", 0  # ``held`` is the begin of a line, ``dropped`` the bytes of one that is too long

@@ -19,7 +19,6 @@ import os
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from tidegate import storage
 from tidegate.errors import TryAgainError
@@ -121,8 +120,8 @@ def _receive_lines(paths: PipelinePaths, name: str, source: SocketSource) -> lis
     return [f"source {name}: {note}" for note in told]
 
 
-def _last_row(path: Path) -> dict[str, Any]:
+def _last_row(path: Path) -> dict[str, object]:
     with open(path, "rb") as file:
         file.seek(max(0, path.stat().st_size - _LAST_ROW_AT_MOST_BYTES))
-        row: dict[str, Any] = json.loads(file.read().splitlines()[-1])
+        row: dict[str, object] = json.loads(file.read().splitlines()[-1])
     return row

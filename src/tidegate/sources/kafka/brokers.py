@@ -154,7 +154,7 @@ class Brokers:
             for complaint in self._complaints:
                 if complaint.code() in (kafka.KafkaError._AUTHENTICATION, kafka.KafkaError._SSL):
                     raise self._explain(complaint, "log in")
-        results: dict[Any, Any] = {}
+        results: dict[object, object] = {}
         for key, future in futures.items():
             try:
                 results[key] = future.result(timeout=0.5)

@@ -11,7 +11,6 @@ import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from tidegate.errors import catalogue
 from tidegate.spec.kafka_options import SECURITY_SETTINGS, TUNING_SETTINGS
@@ -70,8 +69,8 @@ class KafkaSettings:
 
 def map_settings(
     bootstrap_servers: str,
-    project_options: Mapping[str, Any],
-    source_options: Mapping[str, Any],
+    project_options: Mapping[str, object],
+    source_options: Mapping[str, object],
     parser_names: tuple[str, ...],
 ) -> KafkaSettings:
     """The settings of one source, or one UsageError that names every option that cannot be used.
