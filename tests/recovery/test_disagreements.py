@@ -288,7 +288,7 @@ def test_repair_sets_data_files_aside_that_the_log_does_not_hold(owing: Snapshot
         assert copies[-1] != file
         shutil.copy(file, copies[-1])
     said = scene.tidegate("repair", NAME, "--dry-run")
-    assert "data files aside" in said and all(copy.exists() for copy in copies)
+    assert "back up 2 data files" in said and all(copy.exists() for copy in copies)
     scene.tidegate("repair", NAME)
     scene.catch_up(spark)
     assert not any(copy.exists() for copy in copies)
