@@ -28,7 +28,7 @@ def run_two(scene: Scene, spark: SparkSession) -> None:
     pid = dict(zip(ids, processes, strict=True))[winner].pid
     assert "LEASE_HELD" in ended[loser][1]
     assert re.search(
-        rf"locked by run {winner} \(tidegate run, pid {pid}@.+\), since 20\d\d-\d\d-\d\dT\d\d:\d\d",
+        rf"held by run {winner} \(tidegate run, pid {pid}@.+\), since 20\d\d-\d\d-\d\dT\d\d:\d\d",
         ended[loser][1],
     ), ended[loser][1]
     scene.wait_until_gone()

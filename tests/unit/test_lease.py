@@ -176,7 +176,7 @@ def test_a_process_that_may_not_be_looked_at_is_not_dead(paths: PipelinePaths, m
 
     monkeypatch.setattr(Path, "read_bytes", hide)
     monkeypatch.setattr(os, "kill", other_users)
-    with pytest.raises(TryAgainError, match="is locked by"):
+    with pytest.raises(TryAgainError, match="is held by"):
         take(paths)
     monkeypatch.undo()
     monkeypatch.setattr(Path, "read_bytes", hide)
@@ -190,7 +190,7 @@ def test_a_holder_elsewhere_is_believed_until_it_expires(paths: PipelinePaths, c
     old.release()
     (paths.lease / f"{1:012d}.state.json").unlink()
     rewrite_token(paths, 1, pid=2**22 + 1, **changes)
-    with pytest.raises(TryAgainError, match="is locked by"):
+    with pytest.raises(TryAgainError, match="is held by"):
         take(paths)
     time.sleep(0.4)
     assert take(paths).number == 2
@@ -354,7 +354,7 @@ def test_a_live_holder_elsewhere_keeps_its_lease_whatever_its_clock_says(
         os.utime(paths.lease / f"{1:012d}.json", (seconds, seconds))
         time.sleep(0.2)
         began = time.monotonic()
-        with pytest.raises(TryAgainError, match="is locked by"):
+        with pytest.raises(TryAgainError, match="is held by"):
             take(paths)
         assert time.monotonic() - began < 0.6
         assert lease.is_current()
@@ -412,7 +412,7 @@ def test_a_heartbeat_survives_a_folder_that_cannot_be_read_for_a_while(
 
         monkeypatch.setattr(os, "listdir", fail_thrice)
         time.sleep(1.5)
-        with pytest.raises(TryAgainError, match="is locked by"):
+        with pytest.raises(TryAgainError, match="is held by"):
             take(paths)
         assert lease.is_current()
 

@@ -500,7 +500,7 @@ _LEASE_FREE = "starts as soon as the lease is free; a holder that died is replac
 LEASE_HELD = Condition(
     "LEASE_HELD",
     TryAgainError,
-    "pipeline {pipeline} is locked by {holder}, since {since}; its lease expires in {seconds:.0f} s unless it is "
+    "the lease of pipeline {pipeline} is held by {holder}, since {since}; it expires in {seconds:.0f} s unless it is "
     "renewed",
     next_run=_LEASE_FREE,
     fix="wait for run {run_id} to end, or stop it; then run again",
