@@ -8,13 +8,11 @@ A test that is named on pytest's command line (``file.py::test``) always runs, a
 LEFT_TO_SWEEP = (
     # The services of docker-compose.yaml: unit/tools/test_compose_file.py and compose/test_obstacles.py remain.
     "compose/test_stack.py",
-    # Faults of a cluster: a whole run on one, and a worker that dies, remain.
+    # Faults of a cluster: a whole run on one, a worker that dies, none at all, and workers that do not fit, remain.
     "cluster/test_airflow_on_cluster.py",
     "cluster/test_full_volume.py",
     "cluster/test_sinks_on_cluster.py",
     "cluster/test_state_on_cluster.py",
-    "cluster/test_unfit_workers.py",
-    "cluster/test_cluster_runs.py::test_without_any_executor",
     "cluster/test_cluster_runs.py::test_a_frozen_executor",
     "cluster/test_cluster_runs.py::test_executors_end_with_a_driver",
     "cluster/test_cluster_runs.py::test_the_master_may_restart",

@@ -191,7 +191,7 @@ def test_a_driver_that_dies_and_an_increment_that_is_released(make_pipeline: Mak
     report = status["runs"][0]
     assert report["outcome"] == "published" and report["decision"]["decision"] == "release"
     error = report["error"]
-    assert error["code"] == "SINK_FAILED" and "the Spark driver ended with code 3 without an answer" in error["message"]
+    assert error["code"] == "SINK_FAILED" and "the Spark driver ended with code 3 without a result" in error["message"]
     assert Path(error["where"]).exists()
     path.write_text(_CODE)
     assert pipeline.report("deliver", NAME)["sinks"][0]["behind"] == 0
