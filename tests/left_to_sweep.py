@@ -8,11 +8,14 @@ A test that is named on pytest's command line (``file.py::test``) always runs, a
 LEFT_TO_SWEEP = (
     # The services of docker-compose.yaml: unit/tools/test_compose_file.py and compose/test_obstacles.py remain.
     "compose/test_stack.py",
-    # Faults of a cluster: a whole run on one, a worker that dies, none at all, and workers that do not fit, remain.
+    # Faults of a cluster: a whole run on one, a worker that dies, none at all, and workers with another Python, remain.
     "cluster/test_airflow_on_cluster.py",
     "cluster/test_full_volume.py",
     "cluster/test_sinks_on_cluster.py",
     "cluster/test_state_on_cluster.py",
+    "cluster/test_unfit_workers.py::test_a_worker_without_the_storage",
+    "cluster/test_unfit_workers.py::test_a_file_that_only_the_worker",
+    "cluster/test_unfit_workers.py::test_a_source_that_only_the_driver_sees",
     "cluster/test_cluster_runs.py::test_a_frozen_executor",
     "cluster/test_cluster_runs.py::test_executors_end_with_a_driver",
     "cluster/test_cluster_runs.py::test_the_master_may_restart",
