@@ -11,9 +11,10 @@ import pytest
 from tidegate.driver.failures import explain
 from tidegate.errors import TryAgainError
 from tidegate.reading.kafka import read_kafka
-from tidegate.sources.kafka.offsets import offsets_from_json, plan_kafka, resolve_birth
+from tidegate.sources.kafka.offsets import plan_kafka, resolve_birth
 from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
 from tidegate.staging.checkpoint import read_checkpoint, read_offsets
+from tidegate.staging.topics import offsets_from_json
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,6 +20,7 @@ from tidegate.sources.kafka.loss import (
 )
 from tidegate.sources.kafka.offsets import KafkaBirth, extend_birth, plan_kafka, resolve_birth
 from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
+from tidegate.staging.topics import OffsetRange, Offsets, TopicPartition
 
 if TYPE_CHECKING:
     from tests.kafka.conftest import Topics
@@ -29,9 +30,12 @@ def source(**keys: Any) -> KafkaSource:
     return KafkaSource(type="kafka", **{"format": "text", **keys})
 
 
-def lost_by(
-    birth: KafkaBirth, kafka: ProjectKafkaSpec, spec: KafkaSource, taken: dict[str, dict[int, int]]
-) -> KafkaLoss:
+def offsets(topic: str, *numbers: int) -> Offsets:
+    """Of the partitions 0, 1, ... of a topic."""
+    return {TopicPartition(topic, partition): offset for partition, offset in enumerate(numbers)}
+
+
+def lost_by(birth: KafkaBirth, kafka: ProjectKafkaSpec, spec: KafkaSource, taken: Offsets) -> KafkaLoss:
     loss = find_loss(birth, plan_kafka(kafka, spec, birth, taken))
     assert loss is not None
     return loss
@@ -44,14 +48,14 @@ def test_earliest_pins_what_is_retained_and_the_plan_names_what_waits(topics: To
     topics.cut(a, 0, 1)
     spec = source(topics=[a, b])
     birth = resolve_birth(kafka, spec)
-    assert birth.offsets == {a: {0: 1, 1: 0}, b: {0: 0}}
+    assert birth.offsets == {**offsets(a, 1, 0), **offsets(b, 0)}
     assert all(birth.topic_ids.values()) and set(birth.topic_ids) == {a, b}
     assert KafkaBirth.from_dict(birth.to_dict()) == birth
     plan = plan_kafka(kafka, spec, birth, {})
-    assert plan.ranges == {a: {0: [1, 3]}, b: {0: [0, 1]}}
+    assert plan.ranges == {(a, 0): OffsetRange(1, 3), (b, 0): OffsetRange(0, 1)}
     assert (plan.pending_offsets, plan.has_new) == (3, True)
     assert find_loss(birth, plan) is None
-    idle = plan_kafka(kafka, spec, birth, {a: {0: 3, 1: 0}, b: {0: 1}})
+    idle = plan_kafka(kafka, spec, birth, {**offsets(a, 3, 0), **offsets(b, 1)})
     assert not idle.has_new and idle.pending_offsets == 0
     assert extend_birth(birth, idle) == birth
 
@@ -62,8 +66,8 @@ def test_latest_is_pinned_at_birth_so_that_nothing_after_it_is_missed(topics: To
     spec = source(topics=[topic], starting_offsets="latest")
     birth = resolve_birth(kafka, spec)
     topics.send(topic, ["new"])
-    assert birth.offsets == {topic: {0: 2}}
-    assert plan_kafka(kafka, spec, birth, {}).ranges == {topic: {0: [2, 3]}}
+    assert birth.offsets == offsets(topic, 2)
+    assert plan_kafka(kafka, spec, birth, {}).ranges == {(topic, 0): OffsetRange(2, 3)}
 
 
 def test_a_time_stamp_starts_at_its_first_record_or_at_the_end(topics: Topics, kafka: ProjectKafkaSpec) -> None:
@@ -75,19 +79,19 @@ def test_a_time_stamp_starts_at_its_first_record_or_at_the_end(topics: Topics, k
             topics.send(topic, ["1"], partition=1, timestamp_ms=at)
     for text in ("2026-03-02T00:00:00Z", "2026-03-02", "2026-03-02T01:00:00+01:00"):
         birth = resolve_birth(kafka, source(topics=[topic], starting_offsets=text))
-        assert birth.offsets == {topic: {0: 1, 1: 1}}
+        assert birth.offsets == offsets(topic, 1, 1)
 
 
 def test_explicit_offsets_name_every_partition_and_are_there(topics: Topics, kafka: ProjectKafkaSpec) -> None:
     topic = topics.create(partitions=3)
     topics.send(topic, ["1", "2", "3"])
 
-    def birth(**offsets: int) -> KafkaBirth:
-        given = {topic: {name[1:]: offset for name, offset in offsets.items()}}
+    def birth(**numbers: int) -> KafkaBirth:
+        given = {topic: {name[1:]: offset for name, offset in numbers.items()}}
         return resolve_birth(kafka, source(topics=[topic], starting_offsets=given))
 
-    assert birth(p0=2, p1=-1, p2=-2).offsets == {topic: {0: 2, 1: 0, 2: 0}}
-    assert birth(p0=-1, p1=0, p2=0).offsets[topic][0] == 3
+    assert birth(p0=2, p1=-1, p2=-2).offsets == offsets(topic, 2, 0, 0)
+    assert birth(p0=-1, p1=0, p2=0).offsets[TopicPartition(topic, 0)] == 3
     with pytest.raises(UsageError, match=f"topic {topic} partition 2 is not named"):
         birth(p0=0, p1=0)
     with pytest.raises(UsageError, match=f"topic {topic} partition 7 is not of this source"):
@@ -103,13 +107,14 @@ def test_a_pattern_takes_whole_names_and_no_internal_topic(topics: Topics, kafka
     topics.send_in_transaction(one, ["1"], commit=True)  # makes an internal topic
     spec = source(topic_pattern=rf"(__.*|{word}\..*)")
     birth = resolve_birth(kafka, spec)
-    assert set(birth.offsets) == {one}
+    assert {topic for topic, _ in birth.offsets} == {one}
     later = topics.create(f"{word}.later", partitions=2)
     topics.send(later, ["1"], partition=1)
-    plan = plan_kafka(kafka, spec, birth, {one: {0: 2}})
-    assert plan.new_topics == (later,) and plan.ranges == {later: {1: [0, 1]}}
+    plan = plan_kafka(kafka, spec, birth, offsets(one, 2))
+    assert plan.new_topics == (later,) and plan.ranges == {(later, 1): OffsetRange(0, 1)}
     grown = extend_birth(birth, plan)
-    assert grown.offsets[later] == {0: 0, 1: 0} and grown.topic_ids[later] == plan.topic_ids[later]
+    assert grown.offsets == {**birth.offsets, **offsets(later, 0, 0)}
+    assert grown.topic_ids[later] == plan.topic_ids[later]
 
 
 def test_assign_takes_only_its_partitions(topics: Topics, kafka: ProjectKafkaSpec) -> None:
@@ -118,7 +123,7 @@ def test_assign_takes_only_its_partitions(topics: Topics, kafka: ProjectKafkaSpe
         topics.send(topic, ["1"], partition=partition)
     spec = source(assign={topic: [1]})
     birth = resolve_birth(kafka, spec)
-    assert plan_kafka(kafka, spec, birth, {}).ranges == {topic: {1: [0, 1]}}
+    assert plan_kafka(kafka, spec, birth, {}).ranges == {(topic, 1): OffsetRange(0, 1)}
     with pytest.raises(SourceLostError, match=f"topic {topic} has no partition 5"):
         resolve_birth(kafka, source(assign={topic: [1, 5]}))
 
@@ -147,9 +152,9 @@ def test_an_open_transaction_is_not_there_yet_and_an_aborted_one_leaves_an_idle_
     producer.flush(10)
     assert not plan_kafka(kafka, spec, birth, {}).has_new
     producer.abort_transaction(10)
-    end = plan_kafka(kafka, spec, birth, {}).end[topic][0]
-    assert end == 2  # the record and the marker
-    assert not plan_kafka(kafka, spec, birth, {topic: {0: end}}).has_new
+    end = plan_kafka(kafka, spec, birth, {}).end
+    assert end == offsets(topic, 2)  # the record and the marker
+    assert not plan_kafka(kafka, spec, birth, end).has_new
 
 
 def test_new_partitions_are_owed_from_their_beginning(topics: Topics, kafka: ProjectKafkaSpec) -> None:
@@ -159,12 +164,12 @@ def test_new_partitions_are_owed_from_their_beginning(topics: Topics, kafka: Pro
     birth = resolve_birth(kafka, spec)
     topics.grow(topic, 3)
     topics.send(topic, ["1", "2"], partition=2)
-    plan = plan_kafka(kafka, spec, birth, {topic: {0: 1}})
-    assert plan.new_partitions == {topic: [1, 2]} and plan.ranges == {topic: {2: [0, 2]}}
+    plan = plan_kafka(kafka, spec, birth, offsets(topic, 1))
+    assert plan.new_partitions == {(topic, 1), (topic, 2)} and plan.ranges == {(topic, 2): OffsetRange(0, 2)}
     assert find_loss(birth, plan) is None
-    assert extend_birth(birth, plan).offsets == {topic: {0: 1, 1: 0, 2: 0}}
+    assert extend_birth(birth, plan).offsets == offsets(topic, 1, 0, 0)
     topics.cut(topic, 2, 1)
-    loss = lost_by(birth, kafka, spec, {topic: {0: 1}})
+    loss = lost_by(birth, kafka, spec, offsets(topic, 1))
     assert [(r.partition, r.cause, r.lost_from, r.lost_until) for r in loss.ranges] == [(2, "retention", 0, 1)]
 
 
@@ -176,7 +181,7 @@ def test_retention_before_we_read_is_told_with_its_ranges(topics: Topics, kafka:
     birth = resolve_birth(kafka, spec)
     topics.cut(topic, 0, 7)
     topics.cut(topic, 1, 5)
-    taken = {topic: {0: 3, 1: 5}}
+    taken = offsets(topic, 3, 5)
     plan = plan_kafka(kafka, spec, birth, taken)
     loss = find_loss(birth, plan)
     assert loss is not None
@@ -187,10 +192,11 @@ def test_retention_before_we_read_is_told_with_its_ranges(topics: Topics, kafka:
     loss = find_loss(birth, plan)
     assert loss is not None and loss.lost_offsets == 4
     assert KafkaLoss.from_dict(loss.to_dict()) == loss
-    assert offsets_after_loss(plan, loss) == {topic: {0: 7, 1: 5}}
+    assert offsets_after_loss(plan, loss) == offsets(topic, 7, 5)
     after = birth_after_loss(birth, plan, loss)
     again = plan_kafka(kafka, spec, after, {})
-    assert find_loss(after, again) is None and again.ranges == {topic: {0: [7, 10], 1: [5, 10]}}
+    assert find_loss(after, again) is None
+    assert again.ranges == {(topic, 0): OffsetRange(7, 10), (topic, 1): OffsetRange(5, 10)}
 
 
 @pytest.mark.parametrize("sent_again", [2, 9], ids=["lower than our offsets", "past our offsets"])
@@ -202,7 +208,7 @@ def test_a_topic_created_again_is_another_topic(sent_again: int, topics: Topics,
     topics.delete(topic)
     topics.create(topic, partitions=1)
     topics.send(topic, ["new"] * sent_again)
-    taken = {topic: {0: 4, 1: 0}}
+    taken = offsets(topic, 4, 0)
     plan = plan_kafka(kafka, spec, birth, taken)
     loss = find_loss(birth, plan)
     assert loss is not None
@@ -212,7 +218,7 @@ def test_a_topic_created_again_is_another_topic(sent_again: int, topics: Topics,
     ]
     after = birth_after_loss(birth, plan, loss)
     again = plan_kafka(kafka, spec, after, {})
-    assert find_loss(after, again) is None and again.ranges == {topic: {0: [0, sent_again]}}
+    assert find_loss(after, again) is None and again.ranges == {(topic, 0): OffsetRange(0, sent_again)}
 
 
 def test_a_deleted_topic_stops_once_and_the_others_go_on_when_it_is_accepted(
@@ -224,19 +230,19 @@ def test_a_deleted_topic_stops_once_and_the_others_go_on_when_it_is_accepted(
     spec = source(topics=[kept, gone])
     birth = resolve_birth(kafka, spec)
     topics.delete(gone)
-    plan = plan_kafka(kafka, spec, birth, {kept: {0: 1}, gone: {0: 1}})
+    plan = plan_kafka(kafka, spec, birth, {**offsets(kept, 1), **offsets(gone, 1)})
     assert plan.missing_topics == (gone,)
     loss = find_loss(birth, plan)
     assert loss is not None
     assert [(r.topic, r.cause, r.lost_from, r.goes_on_at) for r in loss.ranges] == [(gone, "topic_deleted", 1, None)]
     after = birth_after_loss(birth, plan, loss)
-    assert after.offsets == {kept: {0: 1}} and after.gone == (gone,)
+    assert after.offsets == offsets(kept, 1) and after.gone == (gone,)
     again = plan_kafka(kafka, spec, after, {})
     assert find_loss(after, again) is None and again.missing_topics == ()
     topics.create(gone)
     topics.send(gone, ["back"])
     back = plan_kafka(kafka, spec, after, {})
-    assert find_loss(after, back) is None and back.ranges[gone] == {0: [0, 1]}
+    assert find_loss(after, back) is None and back.ranges[TopicPartition(gone, 0)] == OffsetRange(0, 1)
     assert extend_birth(after, back).gone == ()
 
 
@@ -245,7 +251,7 @@ def test_offsets_beyond_the_end_mean_that_the_log_was_cut(topics: Topics, kafka:
     topics.send(topic, ["1", "2"])
     spec = source(topics=[topic])
     birth = resolve_birth(kafka, spec)
-    loss = lost_by(birth, kafka, spec, {topic: {0: 5}})
+    loss = lost_by(birth, kafka, spec, offsets(topic, 5))
     assert [(r.cause, r.lost_from, r.lost_until, r.goes_on_at) for r in loss.ranges] == [("truncated", 2, 5, 2)]
 
 

@@ -15,15 +15,10 @@ from tidegate.driver.failures import explain
 from tidegate.reading.kafka import METADATA_COLUMNS, read_kafka, read_range
 from tidegate.sources.bounds import CUT_CHARACTERS, LONGEST_RECORD_BYTES
 from tidegate.sources.kafka.loss import birth_after_loss, find_loss
-from tidegate.sources.kafka.offsets import (
-    Offsets,
-    extend_birth,
-    offsets_from_json,
-    plan_kafka,
-    resolve_birth,
-)
+from tidegate.sources.kafka.offsets import extend_birth, plan_kafka, resolve_birth
 from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
 from tidegate.staging.checkpoint import read_offsets
+from tidegate.staging.topics import Offsets, TopicPartition, offsets_from_json, ranges_to_json
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -63,11 +58,10 @@ def logged_offsets(tmp_path: Path, batch: int) -> Offsets:
 def ranges_between(before: Offsets, after: Offsets) -> dict[str, dict[str, list[int]]]:
     """What a batch took: {topic: {partition: [from, until]}}, without partitions that gave nothing."""
     ranges: dict[str, dict[str, list[int]]] = {}
-    for topic, numbers in after.items():
-        for number, until in numbers.items():
-            start = before.get(topic, {}).get(number, 0)
-            if until != start:
-                ranges.setdefault(topic, {})[str(number)] = [start, until]
+    for (topic, number), until in after.items():
+        start = before.get(TopicPartition(topic, number), 0)
+        if until != start:
+            ranges.setdefault(topic, {})[str(number)] = [start, until]
     return ranges
 
 
@@ -98,11 +92,7 @@ def test_two_topics_from_their_beginning_then_only_what_is_new(
     plan = plan_kafka(kafka, spec, birth, log)
     rows = drain(read_kafka(spark, kafka, "s", spec, extend_birth(birth, plan)))
     assert [row.value for row in rows] == ["b1"]
-    assert (
-        ranges_between(log, logged_offsets(tmp_path, 1))
-        == {b: {"1": [0, 1]}}
-        == {topic: {str(n): pair for n, pair in numbers.items()} for topic, numbers in plan.ranges.items()}
-    )
+    assert ranges_between(log, logged_offsets(tmp_path, 1)) == {b: {"1": [0, 1]}} == ranges_to_json(plan.ranges)
 
 
 def test_records_of_aborted_transactions_do_not_count_and_the_next_tick_is_idle(
@@ -258,7 +248,7 @@ def test_records_that_retention_took_after_the_plan(spark: SparkSession, topics:
     topics.send(topic, [f"{number}" for number in range(10)])
     topics.cut(topic, 0, 5)
     kafka = ProjectKafkaSpec(bootstrap_servers=topics.address)
-    planned = read_range(spark, kafka, "s", source(topics=[topic]), {topic: {0: [0, 10]}})
+    planned = read_range(spark, kafka, "s", source(topics=[topic]), {topic: {"0": [0, 10]}})
     with pytest.raises(Exception) as caught:
         planned.collect()
     error = explain(caught.value, "clicks", tmp_path, tmp_path)

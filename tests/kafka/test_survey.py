@@ -53,7 +53,7 @@ def test_each_source_is_told_what_it_would_be_told_alone(
     alone = [plan_kafka(kafka, one, birth, {}) for one, birth in zip(sources, births, strict=True)]
 
     made = count_clients(monkeypatch)
-    brokers = survey_brokers(kafka, [(one, birth.offsets) for one, birth in zip(sources, births, strict=True)])
+    brokers = survey_brokers(kafka, [(one, birth.topic_ids) for one, birth in zip(sources, births, strict=True)])
     together = [plan_kafka(kafka, one, birth, {}, brokers) for one, birth in zip(sources, births, strict=True)]
     assert together == alone
     assert [plan.pending_offsets for plan in together] == [1, 2, 3, 4, 3, 3, 4, 0, 2]
@@ -66,7 +66,7 @@ def test_a_topic_that_is_gone_is_missed_by_its_own_source_alone(topics: Topics, 
     here = topics.create()
     gone = source(topics=[topics.name("gone")])
     brokers = survey_brokers(kafka, [(source(topics=[here]), ()), (gone, ()), (source(topic_pattern="["), ())])
-    assert resolve_birth(kafka, source(topics=[here]), brokers).offsets == {here: {0: 0}}
+    assert resolve_birth(kafka, source(topics=[here]), brokers).offsets == {(here, 0): 0}
     with pytest.raises(SourceLostError, match=r"does not exist"):
         resolve_birth(kafka, gone, brokers)
 

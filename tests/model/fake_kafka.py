@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from tidegate.sources.kafka.brokers import Offsets, TopicState
+from tidegate.sources.kafka.brokers import TopicState
+from tidegate.staging.topics import Offsets, TopicPartition
 
 Row = dict[str, str]
 
@@ -61,13 +62,13 @@ class FakeBrokers:
         state = TopicState(self.kafka.topic_id, tuple(sorted(self.kafka.sent)), False)
         return {name: state for name in topics if name == self.kafka.topic}
 
-    def begin_offsets(self, partitions: Mapping[str, Iterable[int]]) -> Offsets:
-        return {topic: {number: self.kafka.begin[number] for number in some} for topic, some in partitions.items()}
+    def begin_offsets(self, partitions: Collection[TopicPartition]) -> Offsets:
+        return {one: self.kafka.begin[one.partition] for one in partitions}
 
-    def end_offsets(self, partitions: Mapping[str, Iterable[int]]) -> Offsets:
-        return {topic: {number: len(self.kafka.sent[number]) for number in some} for topic, some in partitions.items()}
+    def end_offsets(self, partitions: Collection[TopicPartition]) -> Offsets:
+        return {one: len(self.kafka.sent[one.partition]) for one in partitions}
 
-    def offsets_at(self, partitions: Mapping[str, Iterable[int]], at: datetime) -> Offsets:
+    def offsets_at(self, partitions: Collection[TopicPartition], at: datetime) -> Offsets:
         raise AssertionError("its records have no time stamps: no scene starts at a time")
 
     def cluster_id(self) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -18,10 +18,11 @@ from typing import Any
 from tidegate.driver.order import read_order, write_result
 from tidegate.driver.submit import SubmitPlan
 from tidegate.project import PipelinePaths, Project, load_project
-from tidegate.sources.kafka.brokers import Offsets, TopicState
+from tidegate.sources.kafka.brokers import TopicState
 from tidegate.staging.birth import read_birth
 from tidegate.staging.checkpoint import Given, read_checkpoint, read_given, read_offsets, read_start
 from tidegate.staging.manifest import BatchManifest, SourceRange, write_manifest
+from tidegate.staging.topics import Offsets, TopicPartition
 
 NAME = "clicks"
 SCHEMA = '{"type":"struct","fields":[{"name":"value","type":"string","nullable":true,"metadata":{}}]}'
@@ -32,10 +33,10 @@ _CONF = (
 
 @dataclass
 class FakeBroker:
-    """What a broker retains: ``begin`` and ``end`` per partition, ids of its topics."""
+    """What a broker retains: ``begin`` and ``end`` by topic and partition, ids of its topics."""
 
-    begin: Offsets
-    end: Offsets
+    begin: dict[str, dict[int, int]]
+    end: dict[str, dict[int, int]]
     ids: dict[str, str] = field(default_factory=dict)
     cluster: str | None = "cluster-1"
 
@@ -49,13 +50,13 @@ class FakeBroker:
         there = [topic for topic in topics if topic in self.end]
         return {topic: TopicState(self.ids.get(topic, "id-" + topic), tuple(self.end[topic]), False) for topic in there}
 
-    def begin_offsets(self, partitions: Mapping[str, Iterable[int]]) -> Offsets:
-        return {topic: {number: self.begin[topic][number] for number in partitions[topic]} for topic in partitions}
+    def begin_offsets(self, partitions: Collection[TopicPartition]) -> Offsets:
+        return {one: self.begin[one.topic][one.partition] for one in partitions}
 
-    def end_offsets(self, partitions: Mapping[str, Iterable[int]]) -> Offsets:
-        return {topic: {number: self.end[topic][number] for number in partitions[topic]} for topic in partitions}
+    def end_offsets(self, partitions: Collection[TopicPartition]) -> Offsets:
+        return {one: self.end[one.topic][one.partition] for one in partitions}
 
-    def offsets_at(self, partitions: Mapping[str, Iterable[int]], at: datetime) -> Offsets:
+    def offsets_at(self, partitions: Collection[TopicPartition], at: datetime) -> Offsets:
         raise AssertionError("its records have no time stamps: a test that starts at a time needs a real broker")
 
     def cluster_id(self) -> str | None:

@@ -17,10 +17,11 @@ from pyspark.sql import functions as F
 
 from tidegate.reading.records import parse_text
 from tidegate.sources.bounds import CUT_CHARACTERS, LONGEST_RECORD_BYTES
-from tidegate.sources.kafka.offsets import KafkaBirth, offsets_to_json, settings_of
+from tidegate.sources.kafka.offsets import KafkaBirth, settings_of
 from tidegate.spec.ddl import quote_column
 from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
 from tidegate.spec.reader_options import parser_options
+from tidegate.staging.topics import offsets_to_json, partitions_to_json
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
@@ -130,8 +131,8 @@ def _subscription(spec: KafkaSource, birth: KafkaBirth) -> dict[str, str]:
     """The topics of the birth record by name, also for a pattern: one that appears now waits for the next run, which
     records its id first."""
     if spec.assign is not None:
-        return {"assign": json.dumps({topic: sorted(numbers) for topic, numbers in birth.offsets.items()})}
-    return {"subscribe": ",".join(sorted(birth.offsets))}
+        return {"assign": json.dumps(partitions_to_json(birth.offsets))}
+    return {"subscribe": ",".join(sorted({topic for topic, _ in birth.offsets}))}
 
 
 def shape_records(frame: DataFrame, spec: KafkaSource) -> DataFrame:

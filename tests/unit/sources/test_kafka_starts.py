@@ -13,18 +13,19 @@ from tidegate.sources.kafka.brokers import Brokers
 from tidegate.sources.kafka.offsets import resolve_birth
 from tidegate.sources.kafka.settings import map_settings
 from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
+from tidegate.staging.topics import OffsetsJson, offsets_to_json
 
 BROKER = FakeBroker(begin={"t": {0: 5, 1: 0}}, end={"t": {0: 9, 1: 4}})
 
 
-def start(offsets: dict[str, dict[str, int]]) -> dict[str, dict[int, int]]:
+def start(offsets: OffsetsJson) -> OffsetsJson:
     source = KafkaSource(type="kafka", topics=["t"], format="text", starting_offsets=offsets)
-    return dict(resolve_birth(ProjectKafkaSpec(), source, BROKER).offsets)
+    return offsets_to_json(resolve_birth(ProjectKafkaSpec(), source, BROKER).offsets)
 
 
 def test_numbers_and_their_two_abbreviations() -> None:
-    assert start({"t": {"0": 7, "1": 4}}) == {"t": {0: 7, 1: 4}}
-    assert start({"t": {"0": -2, "1": -1}}) == {"t": {0: 5, 1: 4}}
+    assert start({"t": {"0": 7, "1": 4}}) == {"t": {"0": 7, "1": 4}}
+    assert start({"t": {"0": -2, "1": -1}}) == {"t": {"0": 5, "1": 4}}
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,14 @@ Every answer is in within ``_PATIENCE_SECONDS`` or the error says what is wrong 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tidegate.errors import TidegateError, catalogue
 from tidegate.sources.kafka.settings import KafkaSettings
+from tidegate.staging.topics import Offsets, TopicPartition
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
 _PATIENCE_SECONDS = 6.0
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 """How a broker without topic ids (before 2.8) is seen: the id of nothing."""
-
-Offsets = dict[str, dict[int, int]]
-"""{topic: {partition: offset}}"""
 
 
 @dataclass(frozen=True)
@@ -41,11 +39,11 @@ class Asked(Protocol):
 
     def describe(self, topics: Iterable[str]) -> dict[str, TopicState]: ...
 
-    def begin_offsets(self, partitions: Mapping[str, Iterable[int]]) -> Offsets: ...
+    def begin_offsets(self, partitions: Collection[TopicPartition]) -> Offsets: ...
 
-    def end_offsets(self, partitions: Mapping[str, Iterable[int]]) -> Offsets: ...
+    def end_offsets(self, partitions: Collection[TopicPartition]) -> Offsets: ...
 
-    def offsets_at(self, partitions: Mapping[str, Iterable[int]], at: datetime) -> Offsets: ...
+    def offsets_at(self, partitions: Collection[TopicPartition], at: datetime) -> Offsets: ...
 
     def cluster_id(self) -> str | None: ...
 
@@ -103,15 +101,15 @@ class Brokers:
                 raise self._explain(outcome, f"describe topic {topic}")
         return found
 
-    def begin_offsets(self, partitions: Mapping[str, Iterable[int]]) -> Offsets:
+    def begin_offsets(self, partitions: Collection[TopicPartition]) -> Offsets:
         """The first offset that each partition still has."""
         return self._list_offsets(partitions, "earliest")
 
-    def end_offsets(self, partitions: Mapping[str, Iterable[int]]) -> Offsets:
+    def end_offsets(self, partitions: Collection[TopicPartition]) -> Offsets:
         """The last stable offset of each partition: what is behind it may still be aborted."""
         return self._list_offsets(partitions, "latest")
 
-    def offsets_at(self, partitions: Mapping[str, Iterable[int]], at: datetime) -> Offsets:
+    def offsets_at(self, partitions: Collection[TopicPartition], at: datetime) -> Offsets:
         """The first offset of each partition with a time stamp of ``at`` or later, or -1 where there is none."""
         return self._list_offsets(partitions, "for_timestamp", int(at.timestamp() * 1000))
 
@@ -124,25 +122,22 @@ class Brokers:
         except kafka.KafkaException as error:
             raise self._explain(error.args[0], "ask for the cluster id") from None
 
-    def _list_offsets(self, partitions: Mapping[str, Iterable[int]], which: str, *arguments: int) -> Offsets:
+    def _list_offsets(self, partitions: Collection[TopicPartition], which: str, *arguments: int) -> Offsets:
         kafka = self._kafka
         spec = getattr(kafka.admin, "OffsetSpec")  # noqa: B009 - not among the exported names of the package's types
         spec = getattr(spec, which)(*arguments)
-        wanted = {
-            kafka.TopicPartition(topic, number): spec for topic, numbers in partitions.items() for number in numbers
-        }
-        offsets: Offsets = {topic: {} for topic in partitions}
+        wanted = {kafka.TopicPartition(*partition): spec for partition in partitions}
         if not wanted:
-            return offsets
+            return {}
         futures = self._admin.list_offsets(
             wanted, isolation_level=kafka.IsolationLevel.READ_COMMITTED, request_timeout=_PATIENCE_SECONDS
         )
-        for partition, outcome in self._gather(futures).items():
+        offsets: Offsets = {}
+        for asked, outcome in self._gather(futures).items():
+            partition = TopicPartition(asked.topic, asked.partition)
             if isinstance(outcome, kafka.KafkaError):
-                raise self._explain(
-                    outcome, f"look up offsets of topic {partition.topic} partition {partition.partition}"
-                )
-            offsets[partition.topic][partition.partition] = int(outcome.offset)
+                raise self._explain(outcome, f"look up offsets of {partition}")
+            offsets[partition] = int(outcome.offset)
         return offsets
 
     def _gather(self, futures: Mapping[Any, Any]) -> dict[Any, Any]:

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from tidegate.errors import SourceLostError, catalogue
-from tidegate.sources.kafka.brokers import Offsets
 from tidegate.sources.kafka.offsets import KafkaBirth, KafkaPlan
+from tidegate.staging.topics import Offsets, TopicPartition
 
 Cause = Literal["retention", "topic_deleted", "topic_recreated", "partition_vanished", "truncated"]
 
@@ -41,9 +41,14 @@ class LostRange:
     lost_until: int | None
     goes_on_at: int | None
 
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Where."""
+        return TopicPartition(self.topic, self.partition)
+
     def is_of_known_records(self, begun: Offsets) -> bool:
         """Whether records are lost that were seen: not only the place where others would have come."""
-        seen = begun.get(self.topic, {}).get(self.partition, self.lost_from)
+        seen = begun.get(self.topic_partition, self.lost_from)
         return self.lost_until is not None or seen > self.lost_from
 
     def __str__(self) -> str:
@@ -51,7 +56,7 @@ class LostRange:
             span = f"from offset {self.lost_from} on"
         else:
             span = f"offsets {self.lost_from} to {self.lost_until - 1} ({self.lost_until - self.lost_from})"
-        return f"topic {self.topic} partition {self.partition} {span}: {_WORDS[self.cause]}"
+        return f"{self.topic_partition} {span}: {_WORDS[self.cause]}"
 
 
 @dataclass(frozen=True)
@@ -92,50 +97,43 @@ def find_loss(birth: KafkaBirth, plan: KafkaPlan, begun: Offsets | None = None) 
     ``begun`` is where the batch in flight ends ({} or None without one): these records were there when it was planned.
     """
     lost: list[LostRange] = []
-    for topic, owed in sorted(plan.owed.items()):
+    for partition, start in sorted(plan.owed.items()):
+        topic = partition.topic
         if topic not in plan.topic_ids:
             if topic not in birth.gone:
-                lost += [
-                    LostRange(topic, number, "topic_deleted", start, None, None) for number, start in _sorted(owed)
-                ]
+                lost.append(LostRange(*partition, "topic_deleted", start, None, None))
             continue
         recorded, now = birth.topic_ids.get(topic), plan.topic_ids[topic]
         recreated = recorded is not None and now is not None and recorded != now
-        for number, start in _sorted(owed):
-            until = max(start, (begun or {}).get(topic, {}).get(number, start))
-            lost += _lost_of_partition(plan, topic, number, start, until, recreated=recreated)
+        until = max(start, (begun or {}).get(partition, start))
+        lost += _lost_of_partition(plan, partition, start, until, recreated=recreated)
     return KafkaLoss(tuple(lost)) if lost else None
 
 
 def _lost_of_partition(
-    plan: KafkaPlan, topic: str, number: int, start: int, until: int, *, recreated: bool
+    plan: KafkaPlan, partition: TopicPartition, start: int, until: int, *, recreated: bool
 ) -> list[LostRange]:
     """What is lost of a partition that is pending from ``start`` on and was seen to reach ``until``."""
-    if number not in plan.end[topic]:
-        return [LostRange(topic, number, "topic_recreated" if recreated else "partition_vanished", start, None, None)]
-    begin, end = plan.begin[topic][number], plan.end[topic][number]
+    if partition not in plan.end:
+        return [LostRange(*partition, "topic_recreated" if recreated else "partition_vanished", start, None, None)]
+    begin, end = plan.begin[partition], plan.end[partition]
     lost = []
-    if recreated and number not in plan.new_partitions.get(topic, ()):
-        lost.append(LostRange(topic, number, "topic_recreated", start, None, begin))
+    if recreated and partition not in plan.new_partitions:
+        lost.append(LostRange(*partition, "topic_recreated", start, None, begin))
         if begin > 0:
-            lost.append(LostRange(topic, number, "retention", 0, begin, begin))
+            lost.append(LostRange(*partition, "retention", 0, begin, begin))
         return lost
     if start < begin:
-        lost.append(LostRange(topic, number, "retention", start, begin, begin))
+        lost.append(LostRange(*partition, "retention", start, begin, begin))
     if end < until:
-        lost.append(LostRange(topic, number, "truncated", end, until, min(max(start, begin), end)))
+        lost.append(LostRange(*partition, "truncated", end, until, min(max(start, begin), end)))
     return lost
 
 
 def offsets_after_loss(plan: KafkaPlan, loss: KafkaLoss) -> Offsets:
     """Where the pipeline goes on, for every partition that exists now: the starting offsets of its new checkpoint."""
-    goes_on = {(lost.topic, lost.partition): lost.goes_on_at for lost in loss.ranges}
-    offsets: Offsets = {}
-    for topic, numbers in plan.end.items():
-        for number in numbers:
-            at = goes_on.get((topic, number))
-            offsets.setdefault(topic, {})[number] = plan.owed[topic][number] if at is None else at
-    return offsets
+    goes_on = {lost.topic_partition: lost.goes_on_at for lost in loss.ranges if lost.goes_on_at is not None}
+    return {partition: goes_on.get(partition, plan.owed[partition]) for partition in plan.end}
 
 
 def birth_after_loss(birth: KafkaBirth, plan: KafkaPlan, loss: KafkaLoss) -> KafkaBirth:
@@ -144,7 +142,3 @@ def birth_after_loss(birth: KafkaBirth, plan: KafkaPlan, loss: KafkaLoss) -> Kaf
     still_gone = {topic for topic in birth.gone if topic not in plan.topic_ids}
     gone = tuple(sorted(deleted | still_gone))
     return KafkaBirth(offsets_after_loss(plan, loss), dict(plan.topic_ids), gone, birth.cluster_id or plan.cluster_id)
-
-
-def _sorted(numbers: Mapping[int, int]) -> list[tuple[int, int]]:
-    return sorted(numbers.items())

@@ -8,24 +8,32 @@ tells what was lost.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from tidegate.errors import catalogue
-from tidegate.sources.kafka.brokers import Asked, Brokers, Offsets, OpenBrokers, TopicState
+from tidegate.sources.kafka.brokers import Asked, Brokers, OpenBrokers, TopicState
 from tidegate.sources.kafka.settings import KafkaSettings, map_settings
 from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
 from tidegate.spec.reader_options import parser_options
 from tidegate.staging.birth import Start
+from tidegate.staging.topics import (
+    OffsetRange,
+    OffsetRanges,
+    Offsets,
+    OffsetsJson,
+    TopicPartition,
+    offsets_from_json,
+    offsets_to_json,
+)
 
 _FORMS = "earliest, latest, an ISO timestamp such as 2026-01-31T06:00:00Z, or {topic: {partition: offset}}"
 
 
 @dataclass(frozen=True)
 class KafkaBirth:
-    """Where a checkpoint starts: ``offsets`` {topic: {partition: offset}} and the ids of exactly these topics.
+    """Where a checkpoint starts: the first offset of each partition, and the ids of exactly these topics.
 
     ``gone`` lists topics of the spec whose loss a person accepted: their absence is not an error any more.
     ``cluster_id`` is None until it was seen (an earlier version of tidegate did not keep it).
@@ -37,9 +45,9 @@ class KafkaBirth:
     cluster_id: str | None = None
 
     def to_dict(self) -> Start:
-        """JSON form; partitions become strings."""
+        """JSON form, sorted by topic and partition."""
         return {
-            "offsets": offsets_to_json(self.offsets),
+            "offsets": offsets_to_json(dict(sorted(self.offsets.items()))),
             "topic_ids": self.topic_ids,
             "gone": list(self.gone),
             "cluster_id": self.cluster_id,
@@ -57,41 +65,30 @@ class KafkaPlan:
     """What the brokers hold at this moment, next to what the pipeline has not read yet.
 
     ``begin`` and ``end`` are retained offsets per partition (``end``: last stable offset, exclusive). ``owed`` is the
-    first offset not yet taken, of every partition that is or was known. ``ranges`` has the pending [from, until] where
-    there are any; offsets are counted, so transaction markers and compacted records count too.
+    first offset not yet taken, of every partition that is or was known. ``ranges`` has what is pending, sorted, of the
+    partitions that have any.
     """
 
     begin: Offsets
     end: Offsets
     owed: Offsets
     topic_ids: dict[str, str | None]
-    ranges: dict[str, dict[int, list[int]]]
+    ranges: OffsetRanges
     new_topics: tuple[str, ...]
-    new_partitions: dict[str, list[int]]
+    new_partitions: frozenset[TopicPartition]
+    """Of topics that were known."""
     missing_topics: tuple[str, ...]
     cluster_id: str | None = None
 
     @property
     def pending_offsets(self) -> int:
         """How many offsets wait: the backlog."""
-        return sum(until - start for topic in self.ranges.values() for start, until in topic.values())
+        return sum(one.count for one in self.ranges.values())
 
     @property
     def has_new(self) -> bool:
         """Whether a run would read anything."""
         return bool(self.ranges)
-
-    def to_dict(self) -> dict[str, object]:
-        """JSON form for ``tidegate plan --json``; partitions become strings."""
-        return {
-            **asdict(self),
-            "begin": offsets_to_json(self.begin),
-            "end": offsets_to_json(self.end),
-            "owed": offsets_to_json(self.owed),
-            "ranges": ranges_to_json(self.ranges),
-            "new_partitions": dict(self.new_partitions),
-            "pending_offsets": self.pending_offsets,
-        }
 
 
 def settings_of(project_kafka: ProjectKafkaSpec, source_spec: KafkaSource) -> KafkaSettings:
@@ -116,7 +113,7 @@ def resolve_birth(
     brokers = (open_brokers or Brokers)(settings)
     topics = _find_topics(brokers, source_spec)
     _refuse_missing(topics, source_spec, settings.address)
-    partitions = {topic: _partitions_of(topic, state, source_spec) for topic, state in topics.items()}
+    partitions = _list_partitions(topics, source_spec)
     starting = source_spec.starting_offsets
     offsets: Offsets
     if isinstance(starting, dict):
@@ -135,46 +132,34 @@ def plan_kafka(
     project_kafka: ProjectKafkaSpec,
     source_spec: KafkaSource,
     birth: KafkaBirth,
-    taken: Mapping[str, Mapping[int, int]],
+    taken: Offsets,
     open_brokers: OpenBrokers | None = None,
 ) -> KafkaPlan:
-    """Compare the brokers with what was taken (``taken``: the next offset to read, from the last batch's offset log).
+    """Compare the brokers with what was taken (``taken``: the next offsets to read, from the last batch's offset log).
 
     A partition that is neither in ``taken`` nor in ``birth`` is new and pending from offset 0. Never raises for a loss:
     pass the plan to :func:`tidegate.sources.kafka.loss.find_loss` before acting on it.
     """
     brokers = (open_brokers or Brokers)(settings_of(project_kafka, source_spec))
-    topics = _find_topics(brokers, source_spec, also=birth.offsets)
-    partitions = {topic: _partitions_of(topic, state, source_spec) for topic, state in topics.items()}
+    topics = _find_topics(brokers, source_spec, also=(topic for topic, _ in birth.offsets))
+    partitions = _list_partitions(topics, source_spec)
     # The end first: a record that arrives in between is then left for the next look, not counted in half.
     end = brokers.end_offsets(partitions)
     begin = brokers.begin_offsets(partitions)
-    known: Offsets = {topic: dict(numbers) for topic, numbers in birth.offsets.items()}
-    for topic, numbers in taken.items():
-        known.setdefault(topic, {}).update(numbers)
-    owed: Offsets = {topic: dict(numbers) for topic, numbers in known.items()}
-    new_partitions: dict[str, list[int]] = {}
-    for topic, present in partitions.items():
-        for number in present:
-            if number not in owed.setdefault(topic, {}):
-                owed[topic][number] = 0
-                if topic in known:
-                    new_partitions.setdefault(topic, []).append(number)
-    ranges: dict[str, dict[int, list[int]]] = {}
-    for topic, ends in end.items():
-        for number, until in ends.items():
-            start = max(owed[topic][number], begin[topic][number])
-            if until > start:
-                ranges.setdefault(topic, {})[number] = [start, until]
+    known = {**birth.offsets, **taken}
+    known_topics = {topic for topic, _ in known}
+    appeared = set(partitions) - set(known)
+    owed = {**known, **dict.fromkeys(appeared, 0)}
+    pending = {one: OffsetRange(max(owed[one], begin[one]), until) for one, until in sorted(end.items())}
     return KafkaPlan(
         begin=begin,
         end=end,
         owed=owed,
         topic_ids={topic: state.topic_id for topic, state in topics.items()},
-        ranges=ranges,
-        new_topics=tuple(sorted(set(topics) - set(known))),
-        new_partitions=new_partitions,
-        missing_topics=tuple(sorted((set(known) | set(source_spec.topics or ())) - set(topics) - set(birth.gone))),
+        ranges={partition: one for partition, one in pending.items() if one.count > 0},
+        new_topics=tuple(sorted(set(topics) - known_topics)),
+        new_partitions=frozenset(one for one in appeared if one.topic in known_topics),
+        missing_topics=tuple(sorted((known_topics | set(source_spec.topics or ())) - set(topics) - set(birth.gone))),
         cluster_id=brokers.cluster_id(),
     )
 
@@ -194,35 +179,13 @@ def extend_birth(birth: KafkaBirth, plan: KafkaPlan) -> KafkaBirth:
 
     Equal to ``birth`` when nothing is new. Write it before Spark starts: it says which topics Spark subscribes to.
     """
-    offsets: Offsets = {topic: dict(numbers) for topic, numbers in birth.offsets.items()}
-    for topic, numbers in plan.end.items():
-        for number in numbers:
-            offsets.setdefault(topic, {}).setdefault(number, 0)
+    offsets = {**dict.fromkeys(plan.end, 0), **birth.offsets}
     topic_ids = dict(birth.topic_ids)
     for topic in plan.topic_ids:
         if topic_ids.get(topic) is None:
             topic_ids[topic] = plan.topic_ids[topic]
     gone = tuple(topic for topic in birth.gone if topic not in plan.topic_ids)
     return KafkaBirth(offsets, topic_ids, gone, birth.cluster_id or plan.cluster_id)
-
-
-def offsets_to_json(offsets: Mapping[str, Mapping[int, int]]) -> dict[str, dict[str, int]]:
-    """Offsets with partitions as strings: Spark's own form, too."""
-    return {
-        topic: {str(n): offset for n, offset in sorted(numbers.items())} for topic, numbers in sorted(offsets.items())
-    }
-
-
-def offsets_from_json(value: Mapping[str, Mapping[str, int]]) -> Offsets:
-    """Offsets with partitions as numbers again."""
-    return {topic: {int(n): int(offset) for n, offset in numbers.items()} for topic, numbers in value.items()}
-
-
-def ranges_to_json(ranges: Mapping[str, Mapping[int, list[int]]]) -> dict[str, dict[str, list[int]]]:
-    """Ranges as the run report has them."""
-    return {
-        topic: {str(n): list(pair) for n, pair in sorted(numbers.items())} for topic, numbers in sorted(ranges.items())
-    }
 
 
 def _find_topics(brokers: Asked, spec: KafkaSource, also: Iterable[str] = ()) -> dict[str, TopicState]:
@@ -234,10 +197,15 @@ def _find_topics(brokers: Asked, spec: KafkaSource, also: Iterable[str] = ()) ->
     return {name: state for name, state in brokers.describe({*names, *also}).items() if not state.internal}
 
 
-def _partitions_of(topic: str, state: TopicState, spec: KafkaSource) -> tuple[int, ...]:
-    if spec.assign is None or topic not in spec.assign:
-        return state.partitions
-    return tuple(number for number in state.partitions if number in spec.assign[topic])
+def _list_partitions(topics: Mapping[str, TopicState], spec: KafkaSource) -> list[TopicPartition]:
+    """The partitions of these topics that the source reads."""
+    assigned = spec.assign or {}
+    return [
+        TopicPartition(topic, number)
+        for topic, state in topics.items()
+        for number in state.partitions
+        if topic not in assigned or number in assigned[topic]
+    ]
 
 
 def _refuse_missing(topics: Mapping[str, TopicState], spec: KafkaSource, address: str) -> None:
@@ -255,42 +223,32 @@ def _refuse_missing(topics: Mapping[str, TopicState], spec: KafkaSource, address
         raise catalogue.TOPIC_MISSING(where="the source in pipeline.yaml", address=address, missing="; ".join(missing))
 
 
-def _offsets_at(brokers: Asked, text: str, partitions: Mapping[str, tuple[int, ...]]) -> Offsets:
+def _offsets_at(brokers: Asked, text: str, partitions: Collection[TopicPartition]) -> Offsets:
     at = datetime.fromisoformat(text)
     end = brokers.end_offsets(partitions)
     found = brokers.offsets_at(partitions, at)
-    return {
-        topic: {number: offset if offset >= 0 else end[topic][number] for number, offset in numbers.items()}
-        for topic, numbers in found.items()
-    }
+    return {partition: offset if offset >= 0 else end[partition] for partition, offset in found.items()}
 
 
-def _check_explicit(
-    brokers: Asked, starting: Mapping[str, Mapping[Any, int]], partitions: Mapping[str, tuple[int, ...]]
-) -> Offsets:
+def _check_explicit(brokers: Asked, starting: OffsetsJson, partitions: Collection[TopicPartition]) -> Offsets:
     """Offsets written in the spec: one for every partition, each of them there (-2 earliest, -1 latest)."""
     wanted = offsets_from_json(starting)
-    pairs = {(topic, number) for topic, numbers in partitions.items() for number in numbers}
-    named = {(topic, number) for topic, numbers in wanted.items() for number in numbers}
-    faults = [f"topic {topic} partition {number} is not named" for topic, number in sorted(pairs - named)]
-    faults += [f"topic {topic} partition {number} is not of this source" for topic, number in sorted(named - pairs)]
-    faults += [f"topic {t} partition {n}: offset {wanted[t][n]}" for t, n in sorted(named) if wanted[t][n] < -2]
+    faults = [f"{one} is not named" for one in sorted(set(partitions) - set(wanted))]
+    faults += [f"{one} is not of this source" for one in sorted(set(wanted) - set(partitions))]
+    faults += [f"{one}: offset {offset}" for one, offset in sorted(wanted.items()) if offset < -2]
     if faults:
         raise catalogue.STARTING_OFFSETS(
             where="starting_offsets of the source in pipeline.yaml", faults="; ".join(faults)
         )
     end, begin = brokers.end_offsets(partitions), brokers.begin_offsets(partitions)
     outside = [
-        f"topic {t} partition {n}: offset {wanted[t][n]}, but the broker has {begin[t][n]} to {end[t][n]}"
-        for t, n in sorted(pairs)
-        if wanted[t][n] >= 0 and not begin[t][n] <= wanted[t][n] <= end[t][n]
+        f"{one}: offset {offset}, but the broker has {begin[one]} to {end[one]}"
+        for one, offset in sorted(wanted.items())
+        if offset >= 0 and not begin[one] <= offset <= end[one]
     ]
     if outside:
         raise catalogue.STARTING_OFFSETS_GONE(
             where="starting_offsets of the source in pipeline.yaml", offsets="; ".join(outside)
         )
     special = {-2: begin, -1: end}
-    return {
-        topic: {number: special.get(wanted[topic][number], wanted)[topic][number] for number in numbers}
-        for topic, numbers in partitions.items()
-    }
+    return {one: special.get(offset, wanted)[one] for one, offset in wanted.items()}

@@ -25,10 +25,10 @@ def sample_topic(kafka: ProjectKafkaSpec, topic: str) -> list[bytes]:
     Raises SourceLostError TOPIC_MISSING, UsageError for a refused login or option, TryAgainError BROKER_AWAY.
     """
     source = KafkaSource(type="kafka", topics=[topic], format="text")
-    begin = resolve_birth(kafka, source).offsets[topic]
-    end = resolve_birth(kafka, source.model_copy(update={"starting_offsets": "latest"})).offsets[topic]
+    begin = resolve_birth(kafka, source).offsets
+    end = resolve_birth(kafka, source.model_copy(update={"starting_offsets": "latest"})).offsets
     share = max(1, _RECORDS_AT_MOST // max(1, len(end)))
-    wanted = {number: max(begin[number], until - share) for number, until in end.items() if until > begin[number]}
+    wanted = {one.partition: max(begin[one], until - share) for one, until in end.items() if until > begin[one]}
     settings = settings_of(kafka, source)
     more = {"group.id": "tidegate-new", "enable.auto.commit": False, "enable.partition.eof": True, "log_level": "0"}
     consumer = Consumer({**settings.client, **more, "isolation.level": "read_committed"})

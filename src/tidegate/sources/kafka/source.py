@@ -10,17 +10,14 @@ from pathlib import Path
 from tidegate.errors import SourceLostError
 from tidegate.outputs import SourceReport, TriedLook
 from tidegate.project import PipelinePaths, Project
-from tidegate.sources.kafka.brokers import Brokers, Offsets, OpenBrokers
+from tidegate.sources.kafka.brokers import Brokers, OpenBrokers
 from tidegate.sources.kafka.loss import KafkaLoss, birth_after_loss, find_loss
 from tidegate.sources.kafka.offsets import (
     KafkaBirth,
     KafkaPlan,
     check_cluster,
     extend_birth,
-    offsets_from_json,
-    offsets_to_json,
     plan_kafka,
-    ranges_to_json,
     resolve_birth,
     settings_of,
 )
@@ -29,6 +26,7 @@ from tidegate.spec.models import KafkaSource
 from tidegate.staging.birth import Start
 from tidegate.staging.checkpoint import TopicOffsets, read_offsets, read_start, topic_offsets
 from tidegate.staging.manifest import Taken
+from tidegate.staging.topics import Offsets, offsets_from_json, offsets_to_json, ranges_to_json
 from tidegate.words import count_of
 
 _BYTES_PER_OFFSET = 512
@@ -77,7 +75,7 @@ class KafkaArrivalLoss(Loss):
     def reaches_begun_batch(self) -> bool:
         """Whether its records, or a partition that it names, are gone."""
         for one in self.lost.ranges:
-            until = self.arrival.begun.get(one.topic, {}).get(one.partition)
+            until = self.arrival.begun.get(one.topic_partition)
             if until is not None and (one.goes_on_at is None or one.lost_from < until):
                 return True
         return False
@@ -99,11 +97,8 @@ class KafkaArrivalLoss(Loss):
         would take it for gone."""
         begun, present = self.arrival.begun, self.arrival.plan.end
         ends = {
-            topic: {
-                n: max(start, min(begun.get(topic, {}).get(n, start), present[topic][n]))
-                for n, start in numbers.items()
-            }
-            for topic, numbers in self._birth_behind().offsets.items()
+            partition: max(start, min(begun.get(partition, start), present[partition]))
+            for partition, start in sorted(self._birth_behind().offsets.items())
         }
         return offsets_to_json(ends)
 
@@ -203,12 +198,9 @@ class KafkaStream(Source):
             resolve_birth(self._kafka, self.spec.model_copy(update={"starting_offsets": where})).offsets
             for where in ("earliest", "latest")
         )
-        share = max(1, rows // max(1, sum(map(len, end.values()))))
-        offsets = {
-            topic: {str(number): max(begin[topic][number], until - share) for number, until in numbers.items()}
-            for topic, numbers in end.items()
-        }
-        return {"starting_offsets": offsets}, None
+        share = max(1, rows // max(1, len(end)))
+        offsets = {partition: max(begin[partition], until - share) for partition, until in end.items()}
+        return {"starting_offsets": offsets_to_json(offsets)}, None
 
     def _plan(self, start: KafkaBirth, taken: Offsets) -> KafkaPlan:
         plan = plan_kafka(self._kafka, self.spec, start, taken, self._brokers)
@@ -217,7 +209,7 @@ class KafkaStream(Source):
         return plan
 
     def _positions(self, so_far: SoFar, birth: KafkaBirth) -> tuple[Offsets, Offsets]:
-        """(next offset to read, where the batch in flight ends), {topic: {partition: offset}}.
+        """(next offsets to read, where the batch in flight ends).
 
         The pending records begin after the last batch whose records are kept somewhere: staged, settled, or
         committed. A batch that was only planned has read nothing yet; for a query with state neither has one whose
@@ -231,7 +223,5 @@ class KafkaStream(Source):
         if begun is None:
             return taken, {}
         ends = offsets_from_json(topic_offsets(read_offsets(self.paths.checkpoint, begun).get(self.name)))
-        for topic, numbers in ends.items():
-            for number in set(numbers) - set(birth.offsets.get(topic, {})) - set(taken.get(topic, {})):
-                taken.setdefault(topic, {})[number] = 0  # appeared with this batch: read from its beginning
-        return taken, ends
+        appeared = dict.fromkeys(ends.keys() - birth.offsets.keys(), 0)  # with this batch: read from its beginning
+        return {**appeared, **taken}, ends

@@ -6,15 +6,16 @@ A broker that is away costs its timeout once, however many sources are on it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
 from tidegate.errors import TidegateError, UsageError
-from tidegate.sources.kafka.brokers import Asked, Brokers, Offsets, OpenBrokers, TopicState
+from tidegate.sources.kafka.brokers import Asked, Brokers, OpenBrokers, TopicState
 from tidegate.sources.kafka.offsets import settings_of
 from tidegate.sources.kafka.settings import KafkaSettings
 from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
+from tidegate.staging.topics import Offsets, TopicPartition
 
 _OF_THE_BROKER = ("BROKER_AWAY", "KAFKA_LOGIN", "KAFKA_OPTIONS")
 """Errors that every source on a broker shares; others are about one topic, and only its own source has them."""
@@ -79,7 +80,7 @@ class _Survey:
                 self._names = self._brokers.list_names()
                 self._wanted.update(name for name in self._names if any(_matches(one, name) for one in self._patterns))
             topics = self._brokers.describe(self._wanted)
-            partitions = {topic: state.partitions for topic, state in topics.items()}
+            partitions = [TopicPartition(topic, n) for topic, state in topics.items() for n in state.partitions]
             # The end first, as in a look at one source: what arrives in between is left for the next look.
             self._end = self._brokers.end_offsets(partitions)
             self._begin = self._brokers.begin_offsets(partitions)
@@ -99,19 +100,19 @@ class _Survey:
             return self._brokers.describe(wanted)
         return {topic: self._topics[topic] for topic in sorted(wanted & set(self._topics))}
 
-    def begin_offsets(self, partitions: Mapping[str, Iterable[int]]) -> Offsets:
+    def begin_offsets(self, partitions: Collection[TopicPartition]) -> Offsets:
         """See :class:`Brokers`."""
-        if self._is_open() or not partitions.keys() <= self._begin.keys():
+        if self._is_open() or not set(partitions) <= self._begin.keys():
             return self._brokers.begin_offsets(partitions)
-        return _pick(self._begin, partitions)
+        return {partition: self._begin[partition] for partition in partitions}
 
-    def end_offsets(self, partitions: Mapping[str, Iterable[int]]) -> Offsets:
+    def end_offsets(self, partitions: Collection[TopicPartition]) -> Offsets:
         """See :class:`Brokers`."""
-        if self._is_open() or not partitions.keys() <= self._end.keys():
+        if self._is_open() or not set(partitions) <= self._end.keys():
             return self._brokers.end_offsets(partitions)
-        return _pick(self._end, partitions)
+        return {partition: self._end[partition] for partition in partitions}
 
-    def offsets_at(self, partitions: Mapping[str, Iterable[int]], at: datetime) -> Offsets:
+    def offsets_at(self, partitions: Collection[TopicPartition], at: datetime) -> Offsets:
         """See :class:`Brokers`."""
         self._is_open()
         return self._brokers.offsets_at(partitions, at)
@@ -133,7 +134,3 @@ def _matches(pattern: str, name: str) -> bool:
         return re.fullmatch(pattern, name) is not None
     except re.error:  # its own source tells
         return False
-
-
-def _pick(offsets: Offsets, partitions: Mapping[str, Iterable[int]]) -> Offsets:
-    return {topic: {number: offsets[topic][number] for number in numbers} for topic, numbers in partitions.items()}

@@ -1,0 +1,123 @@
+"""Offsets of topics, by topic and partition, and the JSON forms that they have in files, in Spark's offset log and in
+reports.
+
+In JSON a partition is a text below its topic: {topic: {"0": offset}}, and {topic: {"0": [from, until]}} for ranges. The
+order of topics and partitions is kept both ways.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+OffsetsJson = dict[str, dict[str, int]]
+"""{topic: {partition: offset}}: Spark's own form, too."""
+RangesJson = dict[str, dict[str, list[int]]]
+"""{topic: {partition: [from, until]}}, until exclusive."""
+
+_Value = TypeVar("_Value")
+_Written = TypeVar("_Written")
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a topic. Sorted by topic, then by number."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"topic {self.topic} partition {self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """The offsets from ``begin`` up to ``end``, exclusive."""
+
+    begin: int
+    end: int
+
+    @property
+    def count(self) -> int:
+        """How many offsets; transaction markers and compacted records count too."""
+        return self.end - self.begin
+
+
+Offsets = dict[TopicPartition, int]
+"""The next offset of each partition."""
+OffsetRanges = dict[TopicPartition, OffsetRange]
+
+
+def offsets_to_json(offsets: Mapping[TopicPartition, int]) -> OffsetsJson:
+    """{topic: {partition: offset}}."""
+    return _to_json(offsets, lambda offset: offset)
+
+
+def offsets_from_json(value: object) -> Offsets:
+    """The offsets of what :func:`offsets_to_json` made. Raises ValueError for anything else."""
+    return _from_json(value, _parse_offset)
+
+
+def ranges_to_json(ranges: Mapping[TopicPartition, OffsetRange]) -> RangesJson:
+    """{topic: {partition: [from, until]}}."""
+    return _to_json(ranges, lambda one: [one.begin, one.end])
+
+
+def ranges_from_json(value: object) -> OffsetRanges:
+    """The ranges of what :func:`ranges_to_json` made. Raises ValueError for anything else."""
+    return _from_json(value, _parse_range)
+
+
+def partitions_to_json(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """{topic: [partition]}, sorted: how Spark is told which partitions to read."""
+    found: dict[str, list[int]] = {}
+    for topic, number in sorted(partitions):
+        found.setdefault(topic, []).append(number)
+    return found
+
+
+def join_ranges(batches: Iterable[Mapping[TopicPartition, OffsetRange]]) -> OffsetRanges:
+    """One range of each partition, which holds those of all ``batches``."""
+    joined: OffsetRanges = {}
+    for ranges in batches:
+        for partition, one in ranges.items():
+            known = joined.get(partition, one)
+            joined[partition] = OffsetRange(min(known.begin, one.begin), max(known.end, one.end))
+    return joined
+
+
+def _to_json(
+    values: Mapping[TopicPartition, _Value], write: Callable[[_Value], _Written]
+) -> dict[str, dict[str, _Written]]:
+    found: dict[str, dict[str, _Written]] = {}
+    for (topic, number), value in values.items():
+        found.setdefault(topic, {})[str(number)] = write(value)
+    return found
+
+
+def _from_json(value: object, parse: Callable[[object], _Value]) -> dict[TopicPartition, _Value]:
+    found: dict[TopicPartition, _Value] = {}
+    for topic, numbers in _items(value):
+        for number, one in _items(numbers):
+            if not (number.isascii() and number.isdigit()):
+                raise ValueError(f"{number[:80]!r} of topic {topic[:80]} is not the number of a partition")
+            found[TopicPartition(topic, int(number))] = parse(one)
+    return found
+
+
+def _items(value: object) -> Iterable[tuple[str, object]]:
+    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
+        raise ValueError(f"{value!r:.80} is in the place of an object by topic and partition")
+    return value.items()
+
+
+def _parse_offset(value: object) -> int:
+    if type(value) is not int:
+        raise ValueError(f"{value!r:.80} is not an offset")
+    return value
+
+
+def _parse_range(value: object) -> OffsetRange:
+    if not isinstance(value, list) or len(value) != 2:
+        raise ValueError(f"{value!r:.80} is not a range of offsets")
+    return OffsetRange(*map(_parse_offset, value))

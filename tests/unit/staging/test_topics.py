@@ -1,0 +1,101 @@
+"""Offsets by topic and partition, and their JSON forms."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tidegate.staging.topics import (
+    OffsetRange,
+    TopicPartition,
+    join_ranges,
+    offsets_from_json,
+    offsets_to_json,
+    partitions_to_json,
+    ranges_from_json,
+    ranges_to_json,
+)
+
+OFFSETS = '{"clicks": {"2": 7, "10": 0}, "a.b": {"0": -2}}'
+RANGES = '{"clicks": {"2": [5, 9], "10": [0, 0]}, "a.b": {"0": [3, 4]}}'
+
+
+def test_json_is_the_same_when_it_is_written_again() -> None:
+    assert json.dumps(offsets_to_json(offsets_from_json(json.loads(OFFSETS)))) == OFFSETS
+    assert json.dumps(ranges_to_json(ranges_from_json(json.loads(RANGES)))) == RANGES
+    assert (offsets_from_json({}), ranges_from_json({})) == ({}, {})
+
+
+def test_what_was_read() -> None:
+    assert offsets_from_json(json.loads(OFFSETS)) == {
+        TopicPartition("clicks", 2): 7,
+        TopicPartition("clicks", 10): 0,
+        TopicPartition("a.b", 0): -2,
+    }
+    ranges = ranges_from_json(json.loads(RANGES))
+    assert ranges[TopicPartition("clicks", 2)] == OffsetRange(5, 9)
+    assert [(str(partition), one.count) for partition, one in sorted(ranges.items(), key=lambda pair: pair[0])] == [
+        ("topic a.b partition 0", 1),
+        ("topic clicks partition 2", 4),
+        ("topic clicks partition 10", 0),
+    ]
+
+
+def test_partitions_that_come_between_those_of_another_topic() -> None:
+    mixed = {TopicPartition("b", 1): 1, TopicPartition("a", 0): 2, TopicPartition("b", 0): 3}
+    assert json.dumps(offsets_to_json(mixed)) == '{"b": {"1": 1, "0": 3}, "a": {"0": 2}}'
+    assert json.dumps(offsets_to_json(dict(sorted(mixed.items())))) == '{"a": {"0": 2}, "b": {"0": 3, "1": 1}}'
+
+
+NO_PARTITIONS: list[Any] = [None, 7, "t", [], ["t"], {"t": 7}, {"t": [7]}, {"t": None}, {1: {}}, {"t": {0: 7}}]
+NO_NUMBERS = ["", "a", "-1", "1.0", " 1", "²"]
+
+
+@pytest.mark.parametrize("value", [*NO_PARTITIONS, *({"t": {number: 7}} for number in NO_NUMBERS)], ids=repr)
+def test_no_offsets(value: object) -> None:
+    with pytest.raises(ValueError, match=r"is in the place of an object|is not the number of a partition"):
+        offsets_from_json(value)
+
+
+@pytest.mark.parametrize("offset", [None, True, 1.0, "1", [1], [1, 2], {"1": 1}], ids=repr)
+def test_no_offset(offset: object) -> None:
+    with pytest.raises(ValueError, match="is not an offset"):
+        offsets_from_json({"t": {"0": offset}})
+
+
+@pytest.mark.parametrize("value", [*NO_PARTITIONS, *({"t": {number: [1, 2]}} for number in NO_NUMBERS)], ids=repr)
+def test_no_ranges(value: object) -> None:
+    with pytest.raises(ValueError, match=r"is in the place of an object|is not the number of a partition"):
+        ranges_from_json(value)
+
+
+@pytest.mark.parametrize("pair", [None, 1, "12", [], [1], [1, 2, 3], [None, 2], [1, True], [1, "2"]], ids=repr)
+def test_no_range(pair: object) -> None:
+    with pytest.raises(ValueError, match=r"is not a range of offsets|is not an offset"):
+        ranges_from_json({"t": {"0": pair}})
+
+
+def test_what_is_refused_is_named_in_a_few_words() -> None:
+    with pytest.raises(ValueError, match=r"^'x{79} is in the place of an object by topic and partition$"):
+        offsets_from_json("x" * 1000)
+
+
+def test_partitions_sorted_by_number() -> None:
+    there = [TopicPartition("b", 10), TopicPartition("a", 0), TopicPartition("b", 2)]
+    assert json.dumps(partitions_to_json(there)) == '{"a": [0], "b": [2, 10]}'
+
+
+def test_batches_joined() -> None:
+    first = ranges_from_json({"t": {"1": [0, 2], "0": [5, 9]}})
+    second = ranges_from_json({"u": {"0": [0, 1]}, "t": {"0": [9, 12], "2": [4, 4]}})
+    joined = join_ranges([first, second])
+    assert json.dumps(ranges_to_json(joined)) == '{"t": {"1": [0, 2], "0": [5, 12], "2": [4, 4]}, "u": {"0": [0, 1]}}'
+    assert first == ranges_from_json({"t": {"1": [0, 2], "0": [5, 9]}}), "a batch was changed"
+    assert join_ranges([]) == {}
+
+
+def test_batches_joined_where_a_topic_began_anew() -> None:
+    old, new = (ranges_from_json({"t": {"0": pair}}) for pair in ([100, 200], [0, 50]))
+    assert join_ranges([old, new]) == {("t", 0): OffsetRange(0, 200)}
