@@ -13,8 +13,7 @@ from tidegate.errors import TryAgainError
 from tidegate.reading.kafka import read_kafka
 from tidegate.sources.kafka.offsets import plan_kafka, resolve_birth
 from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
-from tidegate.staging.checkpoint import read_checkpoint, read_offsets
-from tidegate.staging.topics import offsets_from_json
+from tidegate.staging.checkpoint import read_checkpoint, read_offsets, topic_offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,6 +78,6 @@ def test_a_broker_that_dies_mid_run(tmp_path: Path, spark: SparkSession) -> None
         last = read_checkpoint(tmp_path / "checkpoint").last_offset
         assert last is not None
         taken = read_offsets(tmp_path / "checkpoint", last)["s"]
-        assert not plan_kafka(kafka, spec, birth, offsets_from_json(taken)).has_new
+        assert not plan_kafka(kafka, spec, birth, topic_offsets(taken)).has_new
     finally:
         broker.stop()

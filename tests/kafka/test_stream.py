@@ -17,8 +17,8 @@ from tidegate.sources.bounds import CUT_CHARACTERS, LONGEST_RECORD_BYTES
 from tidegate.sources.kafka.loss import birth_after_loss, find_loss
 from tidegate.sources.kafka.offsets import extend_birth, plan_kafka, resolve_birth
 from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
-from tidegate.staging.checkpoint import read_offsets
-from tidegate.staging.topics import Offsets, TopicPartition, offsets_from_json, ranges_to_json
+from tidegate.staging.checkpoint import read_offsets, topic_offsets
+from tidegate.staging.topics import OffsetRange, OffsetRanges, Offsets, TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -52,17 +52,13 @@ def drain(tmp_path: Path) -> Callable[[DataFrame], list[Row]]:
 
 def logged_offsets(tmp_path: Path, batch: int) -> Offsets:
     """Where a batch ends, by the checkpoint's offset log."""
-    return offsets_from_json(read_offsets(tmp_path / "checkpoint", batch)["s"])
+    return topic_offsets(read_offsets(tmp_path / "checkpoint", batch)["s"])
 
 
-def ranges_between(before: Offsets, after: Offsets) -> dict[str, dict[str, list[int]]]:
-    """What a batch took: {topic: {partition: [from, until]}}, without partitions that gave nothing."""
-    ranges: dict[str, dict[str, list[int]]] = {}
-    for (topic, number), until in after.items():
-        start = before.get(TopicPartition(topic, number), 0)
-        if until != start:
-            ranges.setdefault(topic, {})[str(number)] = [start, until]
-    return ranges
+def ranges_between(before: Offsets, after: Offsets) -> OffsetRanges:
+    """What a batch took, without partitions that gave nothing."""
+    ranges = {partition: OffsetRange(before.get(partition, 0), until) for partition, until in after.items()}
+    return {partition: one for partition, one in ranges.items() if one.count != 0}
 
 
 def test_two_topics_from_their_beginning_then_only_what_is_new(
@@ -85,14 +81,14 @@ def test_two_topics_from_their_beginning_then_only_what_is_new(
     )
     log = logged_offsets(tmp_path, 0)
     first = ranges_between(birth.offsets, log)
-    assert first == {a: {"0": [0, 2], "1": [0, 1]}, b: {"0": [0, 1]}}
+    assert first == {(a, 0): OffsetRange(0, 2), (a, 1): OffsetRange(0, 1), (b, 0): OffsetRange(0, 1)}
     assert not plan_kafka(kafka, spec, birth, log).has_new
     topics.grow(b, 2)
     topics.send(b, ["b1"], partition=1)
     plan = plan_kafka(kafka, spec, birth, log)
     rows = drain(read_kafka(spark, kafka, "s", spec, extend_birth(birth, plan)))
     assert [row.value for row in rows] == ["b1"]
-    assert ranges_between(log, logged_offsets(tmp_path, 1)) == {b: {"1": [0, 1]}} == ranges_to_json(plan.ranges)
+    assert ranges_between(log, logged_offsets(tmp_path, 1)) == {(b, 1): OffsetRange(0, 1)} == plan.ranges
 
 
 def test_records_of_aborted_transactions_do_not_count_and_the_next_tick_is_idle(
@@ -140,7 +136,7 @@ def test_json_values_with_all_that_is_wrong_with_them(
     assert [row._detail for row in set_aside] == list(bad.values())
     raw = [None if v is None else base64.b64encode(v).decode() if isinstance(v, bytes) else v for v in bad]
     assert [row._raw for row in set_aside] == raw
-    picked = read_range(spark, kafka, "s", spec, {topic: {"0": [1, 4]}})
+    picked = read_range(spark, kafka, "s", spec, {TopicPartition(topic, 0): OffsetRange(1, 4)})
     assert [row._detail for row in picked.collect()] == list(bad.values())[:3]
 
 
@@ -156,7 +152,7 @@ def test_metadata_columns_and_raw_values(
     assert [(header.key, bytes(header.value)) for header in row._headers] == [("h", b"v")]
     assert row._timestamp.timestamp() == 1_767_225_600 and not row._malformed
     spec = source(topics=[topic], format="json", schema=SCHEMA, metadata=True)
-    frame = read_range(spark, kafka, "s", spec, {topic: {"0": [0, 1]}})
+    frame = read_range(spark, kafka, "s", spec, {TopicPartition(topic, 0): OffsetRange(0, 1)})
     assert frame.columns == [
         *("id", "amount", "at"),
         *METADATA_COLUMNS,
@@ -184,7 +180,9 @@ def test_a_record_too_large_is_malformed_and_cut(
     assert producer.flush(30) == 0
     schema = {"schema": "name STRING"} if format_ == "json" else {}
     spec = source(topics=[topic], format=format_, metadata=True, **schema)
-    frame = read_range(spark, kafka, "s", spec, {topic: {"0": [0, 5]}}).withColumn("_size", F.octet_length("_raw"))
+    frame = read_range(spark, kafka, "s", spec, {TopicPartition(topic, 0): OffsetRange(0, 5)}).withColumn(
+        "_size", F.octet_length("_raw")
+    )
     frame = frame.withColumn("_count", F.size("_headers")).drop("_headers")
     whole, value, key, some, headers = frame.withColumn("_raw", F.left("_raw", F.lit(5000))).collect()
     assert not whole._malformed and whole._detail is None and whole._size >= LONGEST_RECORD_BYTES
@@ -248,7 +246,7 @@ def test_records_that_retention_took_after_the_plan(spark: SparkSession, topics:
     topics.send(topic, [f"{number}" for number in range(10)])
     topics.cut(topic, 0, 5)
     kafka = ProjectKafkaSpec(bootstrap_servers=topics.address)
-    planned = read_range(spark, kafka, "s", source(topics=[topic]), {topic: {"0": [0, 10]}})
+    planned = read_range(spark, kafka, "s", source(topics=[topic]), {TopicPartition(topic, 0): OffsetRange(0, 10)})
     with pytest.raises(Exception) as caught:
         planned.collect()
     error = explain(caught.value, "clicks", tmp_path, tmp_path)

@@ -20,9 +20,9 @@ from tidegate.driver.submit import SubmitPlan
 from tidegate.project import PipelinePaths, Project, load_project
 from tidegate.sources.kafka.brokers import TopicState
 from tidegate.staging.birth import read_birth
-from tidegate.staging.checkpoint import Given, read_checkpoint, read_given, read_offsets, read_start
+from tidegate.staging.checkpoint import Given, read_checkpoint, read_given, read_offsets, read_start, topic_offsets
 from tidegate.staging.manifest import BatchManifest, SourceRange, write_manifest
-from tidegate.staging.topics import Offsets, TopicPartition
+from tidegate.staging.topics import OffsetRange, Offsets, TopicPartition, offsets_from_json, offsets_to_json
 
 NAME = "clicks"
 SCHEMA = '{"type":"struct","fields":[{"name":"value","type":"string","nullable":true,"metadata":{}}]}'
@@ -102,26 +102,21 @@ class FakeSpark:
         if batch is None:
             batch = 0 if checkpoint.last_offset is None else checkpoint.last_offset + 1
             start = self._start(paths, batch)
-            idle = all(
-                start.get(t, {}).get(str(n), 0) >= end for t, ns in self.broker.end.items() for n, end in ns.items()
-            )
+            ends = {TopicPartition(t, n): end for t, numbers in self.broker.end.items() for n, end in numbers.items()}
+            idle = all(start.get(partition, 0) >= end for partition, end in ends.items())
             if idle and not (has_files and self._new_links(paths)):
                 return False
             if has_files and (links := self._new_links(paths)):
                 write_files(paths.checkpoint, batch, links, paths.intake("f"))
-            ends = {topic: {str(n): end for n, end in numbers.items()} for topic, numbers in self.broker.end.items()}
             write_offsets(paths.checkpoint, batch, ends, self.source)
         if self.stops == "planned":
             return False
-        start, ends = self._start(paths, batch), read_offsets(paths.checkpoint, batch)[self.source]
-        ranges = {t: {n: [start.get(t, {}).get(n, 0), end] for n, end in ns.items()} for t, ns in ends.items()}
-        for topic, numbers in ranges.items():
-            for number, (begin, end) in numbers.items():
-                assert (
-                    begin == end
-                    or self.broker.begin[topic][int(number)] <= begin <= end <= self.broker.end[topic][int(number)]
-                )
-        count = sum(end - begin for numbers in ranges.values() for begin, end in numbers.values())
+        start, ends = self._start(paths, batch), topic_offsets(read_offsets(paths.checkpoint, batch)[self.source])
+        ranges = {partition: OffsetRange(start.get(partition, 0), end) for partition, end in ends.items()}
+        for (topic, number), one in ranges.items():
+            first, last = self.broker.begin[topic][number], self.broker.end[topic][number]
+            assert one.count == 0 or first <= one.begin <= one.end <= last
+        count = sum(one.count for one in ranges.values())
         query = str(checkpoint.query_id)
         sources = {self.source: SourceRange(count, 0, offsets=ranges)}
         if has_files:
@@ -135,9 +130,7 @@ class FakeSpark:
 
             note_batch(paths, value, open_until_ms=None, windows=[], now_ms=0)
         if write_manifest(paths.manifest(query, batch), value):
-            self.staged.update(
-                (t, int(n), at) for t, ns in ranges.items() for n, pair in ns.items() for at in range(*pair)
-            )
+            self.staged.update((t, n, at) for (t, n), one in ranges.items() for at in range(one.begin, one.end))
         if self.stops == "staged":
             return False
         commit(paths.checkpoint, batch)
@@ -149,12 +142,11 @@ class FakeSpark:
         seen = {json.loads(line)["path"] for log in logs for line in log.read_text().splitlines()[1:]}
         return [link.name for link in sorted(paths.intake("f").iterdir()) if f"file://{link}" not in seen]
 
-    def _start(self, paths: PipelinePaths, batch: int) -> dict[str, dict[str, int]]:
+    def _start(self, paths: PipelinePaths, batch: int) -> Offsets:
         birth = read_birth(paths)
         assert birth is not None
         start = read_start(paths.checkpoint, batch, self.source)
-        value: dict[str, dict[str, int]] = start if start is not None else birth.sources[self.source]["offsets"]
-        return value
+        return offsets_from_json(birth.sources[self.source]["offsets"]) if start is None else topic_offsets(start)
 
 
 def write_files(checkpoint: Path, batch: int, links: Iterable[str], intake: Path) -> None:
@@ -165,11 +157,11 @@ def write_files(checkpoint: Path, batch: int, links: Iterable[str], intake: Path
     log.write_text("\n".join(["v1", *map(json.dumps, entries)]))
 
 
-def write_offsets(checkpoint: Path, batch: int, ends: Mapping[str, Mapping[str, int]], source: str = "s") -> None:
+def write_offsets(checkpoint: Path, batch: int, ends: Offsets, source: str = "s") -> None:
     """Plan a batch as Spark does, for the Kafka source and the file source ``f``, where that has had files."""
     entries = [int(log.name) for log in checkpoint.glob("sources/f/[0-9]*")]
     text = f"v2\n{_CONF}\n" + (f'f:{{"logOffset":{max(entries)}}}\n' if entries else "")
-    text += f"{source}:{json.dumps(ends, separators=(',', ':'))}"
+    text += f"{source}:{json.dumps(offsets_to_json(ends), separators=(',', ':'))}"
     (checkpoint / "offsets" / str(batch)).write_text(text)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from tidegate.driver.order import IngestOrder
 from tidegate.errors import TidegateError, UsageError, catalogue
 from tidegate.staging.checkpoint import Given
+from tidegate.staging.topics import offsets_to_json
 
 OUT_OF_MEMORY_EXIT = 52
 """Spark's own, for an OutOfMemoryError that nothing caught; in a local session a task's error ends the driver."""
@@ -34,8 +35,10 @@ def describe_batch(order: IngestOrder, batch: int | None, given: Mapping[str, Gi
     links = {name: one.links for name, one in given.items()} if batch is not None else order.links
     told = [_describe_files(name, list(taken), order) for name, taken in links.items() if taken]
     for name, one in given.items():
-        for topic, partitions in one.offsets.items():
-            ranges = ", ".join(f"{number}: {start} to {end}" for number, (start, end) in sorted(partitions.items()))
+        begins, ends = offsets_to_json(one.begins), offsets_to_json(one.ends)
+        for topic, numbers in ends.items():
+            begin = begins.get(topic, {})
+            ranges = ", ".join(f"{number}: {begin.get(number)} to {end}" for number, end in sorted(numbers.items()))
             told.append(f"{name}: topic {topic}, partitions and offsets {ranges}"[:400])
     what = "no batch yet" if batch is None else f"batch {batch}"
     return f"{what} ({'; '.join(told)})" if told else what

@@ -35,6 +35,7 @@ from tidegate.reports.verdicts import (
 from tidegate.spec.models import QualitySpec
 from tidegate.staging.digest import check_whole
 from tidegate.staging.manifest import BatchManifest, batch_keys, end_positions
+from tidegate.staging.topics import positions_to_json
 from tidegate.table.log.state import list_data_files, read_table_state
 from tidegate.table.publish.intent import PublishIntent, write_intent
 from tidegate.table.publish.plan import parse_file_name, plan_publish
@@ -178,7 +179,7 @@ def publish_increment(
             "tidegate.rows": json.dumps(count_rows(increment) | {"published": published, "superseded": superseded}),
             "tidegate.query_id": query_id,
             "tidegate.batches": json.dumps([batches[0].batch_id, batches[-1].batch_id]),
-            "tidegate.positions": json.dumps(end_positions(batches)),
+            "tidegate.positions": json.dumps(positions_to_json(end_positions(batches))),
             "tidegate.verdict": str(verdict.quality.get("verdict")),
         }
         if decision is not None:

@@ -29,7 +29,8 @@ from tidegate.ingest.look import BatchLook
 from tidegate.ingest.positions import PositionFinder
 from tidegate.ingest.row_failures import FailingRecord, record_key
 from tidegate.quarantine.schema import CapturedRecord
-from tidegate.staging.manifest import OffsetRanges, Taken
+from tidegate.staging.manifest import Taken
+from tidegate.staging.topics import OffsetRanges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -190,8 +191,7 @@ class _Search:
         offsets: dict[str, OffsetRanges] = {name: {} for name in self._sources}
         for name, one in parts:
             links[name] += one.links
-            for topic, partitions in (one.offsets or {}).items():
-                offsets[name].setdefault(topic, {}).update(partitions)
+            offsets[name] |= one.offsets or {}
         return {name: self._look.read(name, Taken(links[name], offsets[name])) for name in self._sources}
 
     @contextlib.contextmanager
@@ -262,12 +262,8 @@ def _split(ranges: Ranges) -> list[Part]:
     parts: list[Part] = []
     for name, taken in ranges.items():
         parts += [(name, Taken([link])) for link in sorted(taken.links)]
-        for topic, partitions in (taken.offsets or {}).items():
-            parts += [
-                (name, Taken(offsets={topic: {number: pair}}))
-                for number, pair in partitions.items()
-                if pair[1] > pair[0]
-            ]
+        offsets = (taken.offsets or {}).items()
+        parts += [(name, Taken(offsets={partition: one})) for partition, one in offsets if one.count > 0]
     return parts
 
 
@@ -281,9 +277,9 @@ def _describe_parts(parts: Sequence[Part], original: Callable[[str], str]) -> st
     told = []
     for _, taken in parts:
         told += [original(link) for link in taken.links]
-        for topic, partitions in (taken.offsets or {}).items():
-            told += [
-                f"topic {topic}, partition {n}, offsets {low} to {high - 1}" for n, (low, high) in partitions.items()
-            ]
+        told += [
+            f"topic {topic}, partition {number}, offsets {one.begin} to {one.end - 1}"
+            for (topic, number), one in (taken.offsets or {}).items()
+        ]
     more = f" and {len(told) - _NAMED_AT_MOST} more" if len(told) > _NAMED_AT_MOST else ""
     return "; ".join(told[:_NAMED_AT_MOST]) + more

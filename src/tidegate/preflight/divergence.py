@@ -7,83 +7,72 @@ the batch really took. Pure: a function of :class:`~tidegate.preflight.facts.Fac
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from tidegate.preflight.facts import Facts
-from tidegate.staging.manifest import OffsetRanges
-
-Ranges = Mapping[str, Mapping[str, tuple[int | None, int]]]
-"""{topic: {partition: (from, until)}}, until exclusive; from None where it is not known."""
+from tidegate.staging.checkpoint import Given
+from tidegate.staging.topics import Offsets, positions_from_json
 
 
 def find_divergence(facts: Facts, batch: int) -> list[str]:
     """Where the checkpoint says something else about ``batch`` than the others do; each is compared as far as it is
     there."""
     found = [] if facts.seal.is_moving else list(_backwards(facts, batch))
-    for name, known, where in _known_offsets(facts, batch):
-        found += _compare_offsets(facts, batch, name, known, where)
+    for name, begins, ends, where in _known_offsets(facts, batch):
+        found += _compare_offsets(facts, batch, name, begins, ends, where)
     return found + _compare_files(facts, batch) + _compare_ledger(facts, batch)
 
 
 def _backwards(facts: Facts, batch: int) -> Iterator[str]:
     for name, taken in facts.given[batch].items():
-        pairs = [pair for numbers in taken.offsets.values() for pair in numbers.values()]
-        if taken.is_backwards or any(start is not None and start > until for start, until in pairs):
+        if taken.is_backwards:
             yield f"batch {batch} of source {name} ends before it begins"
 
 
-def _known_offsets(facts: Facts, batch: int) -> Iterator[tuple[str, Ranges, str]]:
-    """(source, what is known of its ranges, by whom)."""
+def _known_offsets(facts: Facts, batch: int) -> Iterator[tuple[str, Offsets, Offsets, str]]:
+    """(source, where its ranges begin, as far as that is known, and where they end, by whom)."""
     for manifest in facts.manifests.get(str(facts.query_id), ()):
         if manifest.batch_id == batch:
             for name, taken in manifest.sources.items():
                 if taken.offsets is not None:
-                    yield name, _pairs(taken.offsets), "its manifest"
+                    begins = {partition: one.begin for partition, one in taken.offsets.items()}
+                    ends = {partition: one.end for partition, one in taken.offsets.items()}
+                    yield name, begins, ends, "its manifest"
     note = facts.published
     if note is not None and (note.query_id, note.batch_id) == (facts.query_id, batch):
         for name, ends in (note.positions or {}).items():
-            yield name, _until(ends), "the note of its publish"
+            yield name, {}, ends, "the note of its publish"
     commit = facts.table.metadata if facts.table is not None else {}
     if commit.get("tidegate.query_id") == facts.query_id and commit.get("tidegate.positions"):
         _, last = json.loads(commit["tidegate.batches"])
-        for name, ends in json.loads(commit["tidegate.positions"]).items() if last == batch else ():
-            yield name, _until(ends), "the table's log"
+        if last == batch:
+            for name, ends in positions_from_json(json.loads(commit["tidegate.positions"])).items():
+                yield name, {}, ends, "the table's log"
 
 
-def _until(ends: Mapping[str, Mapping[str, int]]) -> Ranges:
-    return {topic: {number: (None, until) for number, until in numbers.items()} for topic, numbers in ends.items()}
-
-
-def _pairs(ranges: OffsetRanges) -> Ranges:
-    return {
-        topic: {number: (pair[0], pair[1]) for number, pair in numbers.items()} for topic, numbers in ranges.items()
-    }
-
-
-def _compare_offsets(facts: Facts, batch: int, source: str, known: Ranges, where: str) -> list[str]:
-    """Each partition that the checkpoint names must stand where ``known`` says, unless a loss was accepted there."""
-    given = facts.given[batch][source].offsets if source in facts.given[batch] else {}
+def _compare_offsets(facts: Facts, batch: int, source: str, begins: Offsets, ends: Offsets, where: str) -> list[str]:
+    """Each partition that the checkpoint names must stand where ``begins`` and ``ends`` say, unless a loss was accepted
+    there."""
+    given = facts.given[batch].get(source, Given())
     moved = facts.seal.moved.ends if facts.seal.moved is not None and facts.seal.moved.batch == batch else {}
-    ends = {topic: {number: pair[1] for number, pair in numbers.items()} for topic, numbers in given.items()}
-    if source in moved and ends == moved[source]:
+    if source in moved and given.ends == moved[source]:
         return []
     found = []
-    for topic, numbers in given.items():
-        for number, pair in numbers.items():
-            told = known.get(topic, {}).get(number)
-            if told is None or pair[1] != told[1] or (None not in (pair[0], told[0]) and pair[0] != told[0]):
-                found.append(
-                    f"batch {batch} has offsets {_show(pair)} of topic {topic} partition {number} of source {source}, "
-                    f"and {where} has {'none' if told is None else _show(told)}"
-                )
+    for partition, until in given.ends.items():
+        start, known_start, known_until = given.begins.get(partition), begins.get(partition), ends.get(partition)
+        if until != known_until or (None not in (start, known_start) and start != known_start):
+            found.append(
+                f"batch {batch} has offsets {_show(start, until)} of {partition} of source {source}, "
+                f"and {where} has {'none' if known_until is None else _show(known_start, known_until)}"
+            )
     if where == "its manifest":  # a commit may hold batches of when there were more topics
-        gone = [topic for topic, numbers in known.items() if numbers and topic not in given]
+        given_topics = {topic for topic, _ in given.ends}
+        gone = dict.fromkeys(topic for topic, _ in ends if topic not in given_topics)
         found += [f"batch {batch} lacks topic {topic} of source {source}, and {where} has it" for topic in gone]
     return found
 
 
-def _show(pair: tuple[int | None, int]) -> str:
-    start, until = pair
+def _show(start: int | None, until: int) -> str:
     return f"up to {until}" if start is None else f"{start} to {until}"
 
 

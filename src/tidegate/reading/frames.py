@@ -16,6 +16,7 @@ from tidegate.spec.as_read import KeptSource, SpooledSource
 from tidegate.spec.models import FilesSource, KafkaSource, ProjectKafkaSpec, SourceSpec
 from tidegate.staging.birth import Start
 from tidegate.staging.manifest import Taken
+from tidegate.staging.topics import ranges_from_json
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -95,7 +96,7 @@ class KafkaFrames(Frames):
 
     def pinned(self, version: Pinned) -> DataFrame:
         """The offsets of the version."""
-        return self.taken(Taken(offsets=version["offsets"]))
+        return self.taken(Taken(offsets=ranges_from_json(version["offsets"])))
 
     def empty_stream(self) -> DataFrame:
         """A stream that needs neither jars nor a broker."""

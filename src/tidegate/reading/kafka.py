@@ -10,7 +10,6 @@ parser would hold it many times over, and the next run would meet it again.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -21,7 +20,7 @@ from tidegate.sources.kafka.offsets import KafkaBirth, settings_of
 from tidegate.spec.ddl import quote_column
 from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
 from tidegate.spec.reader_options import parser_options
-from tidegate.staging.topics import offsets_to_json, partitions_to_json
+from tidegate.staging.topics import OffsetRanges, offsets_to_json, partitions_to_json
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
@@ -88,23 +87,21 @@ def read_range(
     project_kafka: ProjectKafkaSpec,
     source_name: str,
     spec: KafkaSource,
-    ranges: Mapping[str, Mapping[str, Sequence[int]]],
+    ranges: OffsetRanges,
 ) -> DataFrame:
-    """The records of ``ranges`` ({topic: {partition: [from, until]}}, until exclusive) as a batch, same columns."""
+    """The records of ``ranges`` as a batch, same columns."""
     if not ranges:
         return shape_records(empty_records(spark), spec)
     options = _PATIENCE | settings_of(project_kafka, spec).spark
     options = {name: value for name, value in options.items() if name not in _LIMITS}
-    ends: list[dict[str, dict[str, int]]] = [
-        {topic: {str(n): int(pair[side]) for n, pair in numbers.items()} for topic, numbers in ranges.items()}
-        for side in (0, 1)
-    ]
+    begins = {partition: one.begin for partition, one in ranges.items()}
+    ends = {partition: one.end for partition, one in ranges.items()}
     reader = (
         spark.read.format("kafka")
         .options(**options)
-        .option("assign", json.dumps({topic: sorted(int(n) for n in numbers) for topic, numbers in ranges.items()}))
-        .option("startingOffsets", json.dumps(ends[0]))
-        .option("endingOffsets", json.dumps(ends[1]))
+        .option("assign", json.dumps(partitions_to_json(ranges)))
+        .option("startingOffsets", json.dumps(offsets_to_json(begins)))
+        .option("endingOffsets", json.dumps(offsets_to_json(ends)))
     )
     return shape_records(_load(reader, spec), spec)
 

@@ -26,10 +26,11 @@ from tidegate.sources.registry import Connections, open_sources
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.durable import CheckpointSync
 from tidegate.staging.files import drop_swept, is_swept
-from tidegate.staging.manifest import BatchKey, BatchManifest, Positions, end_positions, find_tombstones
+from tidegate.staging.manifest import BatchKey, BatchManifest, end_positions, find_tombstones
 from tidegate.staging.published import Published, read_published, write_published
 from tidegate.staging.retired import read_retired
 from tidegate.staging.seal import read_seal
+from tidegate.staging.topics import Positions
 from tidegate.staging.torn_plan import drop_torn_plan
 from tidegate.table.log.retire import drop_late_commits
 from tidegate.table.log.state import TableState, holds_batch, read_table_state

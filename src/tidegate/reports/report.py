@@ -27,6 +27,7 @@ from tidegate.process.machine import now_text
 from tidegate.project import PipelinePaths
 from tidegate.staging.manifest import UNKNOWN_NAMES_AT_MOST, BatchManifest
 from tidegate.staging.open_state import text_of_ms
+from tidegate.staging.topics import join_ranges, ranges_to_json
 
 FINAL_OUTCOMES = ("published", "nothing_new", "discarded")
 ENDED_WITHOUT_REPORT = "ended without a report"
@@ -236,12 +237,15 @@ def fill_from_manifests(report: RunReport, manifests: Sequence[BatchManifest]) -
                 source["files"] = source.get("files", 0) + len(taken.files)
                 source["bytes"] = source.get("bytes", 0) + (taken.bytes or 0)
             if taken.offsets is not None:
-                _join_offsets(source.setdefault("offsets", {}), taken.offsets)
+                source["offsets"] = {}  # joined below; the key has its place here
             if taken.unknown_fields:
                 known = {**taken.unknown_fields, **source.get("unknown_fields", {})}
                 source["unknown_fields"] = dict(list(known.items())[-UNKNOWN_NAMES_AT_MOST:])
                 source["unknown_records"] = source.get("unknown_records", 0) + taken.unknown_records
     for name, source in sources.items():
+        if "offsets" in source:
+            batches = (manifest.sources[name].offsets or {} for manifest in manifests if name in manifest.sources)
+            source["offsets"] = ranges_to_json(join_ranges(batches))
         report.sources[name] = {**report.sources.get(name, {}), **source}
     report.rows = {**count_rows(manifests), **{key: report.rows.get(key, 0) for key in ("published", "superseded")}}
     report.batches = len(manifests)
@@ -255,13 +259,6 @@ def fill_from_manifests(report: RunReport, manifests: Sequence[BatchManifest]) -
     if untold and note not in report.notes:
         report.notes.append(note)
     report.adopted_runs = sorted({manifest.run_id for manifest in manifests} - {report.run_id})
-
-
-def _join_offsets(total: dict[str, dict[str, list[int]]], part: dict[str, dict[str, list[int]]]) -> None:
-    for topic, partitions in part.items():
-        for partition, (begin, until) in partitions.items():
-            known = total.setdefault(topic, {}).get(partition)
-            total[topic][partition] = [min(known[0], begin), max(known[1], until)] if known else [begin, until]
 
 
 def check_balance(rows: dict[str, int], *, published: bool) -> None:

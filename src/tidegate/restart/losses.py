@@ -26,6 +26,7 @@ from tidegate.sources.port import Loss
 from tidegate.staging.birth import Birth, Start, new_birth, replace_birth
 from tidegate.staging.checkpoint import moved_end, read_start, replace_entry, topic_offsets
 from tidegate.staging.seal import Moved, allow_moves
+from tidegate.staging.topics import offsets_from_json, offsets_to_json
 
 
 def check_reason(reason: str | None) -> None:
@@ -121,7 +122,7 @@ def left_behind(context: RunContext, birth: Birth) -> dict[str, Start]:
         return {}
     last = checkpoint.last_offset + 1
     ends = {name: topic_offsets(read_start(context.paths.checkpoint, last, name)) for name in gone}
-    return {name: {**value, "offsets": ends[name] or value["offsets"]} for name, value in gone.items()}
+    return {name: {**value, "offsets": offsets_to_json(ends[name]) or value["offsets"]} for name, value in gone.items()}
 
 
 def _begin_behind(context: RunContext, facts: Facts, pending: Pending, losses: Mapping[str, Loss]) -> bool:
@@ -149,7 +150,7 @@ def _move_behind(context: RunContext, facts: Facts, losses: Mapping[str, Loss]) 
     paths, last, birth = context.paths, facts.checkpoint.last_commit, facts.birth
     assert last is not None and birth is not None
     after_loss = {name: loss.start_behind() for name, loss in losses.items()}
-    starts = {name: after["offsets"] for name, after in after_loss.items()}
+    starts = {name: offsets_from_json(after["offsets"]) for name, after in after_loss.items()}
     moves = {last: starts}
     if facts.in_flight is not None:
         ends = {name: loss.planned_end_behind() for name, loss in losses.items()}

@@ -50,8 +50,9 @@ from tidegate.sources.files.unreadable import read_whole_again
 from tidegate.sources.registry import open_sources
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import Birth, Start, as_read, new_birth, read_birth
-from tidegate.staging.manifest import BatchManifest, Positions
+from tidegate.staging.manifest import BatchManifest
 from tidegate.staging.published import Published, read_published, write_published
+from tidegate.staging.topics import Positions, offsets_to_json, positions_from_json
 from tidegate.table.log.commit import commit_files
 from tidegate.table.log.state import LOG_FOLDER, DataFile, TableState, list_data_files, open_table, read_table_state
 from tidegate.table.publish.intent import intent_path, pending_intents
@@ -525,7 +526,7 @@ def last_positions(paths: PipelinePaths) -> Positions:
     if read_table_state(paths.table) is not None:
         for entry in open_table(paths.table).history():
             if entry.get("tidegate.positions"):
-                found = {**json.loads(entry["tidegate.positions"]), **found}
+                found = {**positions_from_json(json.loads(entry["tidegate.positions"])), **found}
     return found
 
 
@@ -537,7 +538,8 @@ def _left_behind(paths: PipelinePaths, spec: PipelineSpec, facts: Facts) -> dict
     if not gone or before is None or facts.table is None:
         return {}
     positions = {} if _begins_where_the_log_ends(paths, facts, before) else last_positions(paths)
-    return {name: {**one, "offsets": positions.get(name, one["offsets"])} for name, one in gone.items()}
+    ends = {name: offsets_to_json(offsets) for name, offsets in positions.items()}
+    return {name: {**one, "offsets": ends.get(name, one["offsets"])} for name, one in gone.items()}
 
 
 def _settings(facts: Facts) -> dict[str, str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from tidegate.errors import TidegateError, catalogue
 from tidegate.gate.decisions import find_held
@@ -44,6 +44,7 @@ from tidegate.sources.files.unreadable import has_rows, kept_file, unreadable_re
 from tidegate.sources.registry import open_sources
 from tidegate.spec.models import FilesSource, PipelineSpec
 from tidegate.staging.birth import as_read
+from tidegate.staging.topics import join_ranges, ranges_to_json
 from tidegate.transform.load import check_transform
 from tidegate.words import count_of
 
@@ -185,19 +186,8 @@ def _describe_sources(paths: PipelinePaths, spec: PipelineSpec, facts: Facts) ->
         if source.takes_files:
             told[name]["files"] = files.get(name, [])
         else:
-            told[name]["offsets"] = join_offsets([one.offsets or {} for one in taken])
+            told[name]["offsets"] = ranges_to_json(join_ranges(one.offsets or {} for one in taken))
     return told
-
-
-def join_offsets(batches: Sequence[Mapping[str, Mapping[str, Sequence[int]]]]) -> dict[str, dict[str, list[int]]]:
-    """{topic: {partition: [from, until]}} over batches in order."""
-    joined: dict[str, dict[str, list[int]]] = {}
-    for batch in batches:
-        for topic, partitions in batch.items():
-            known = joined.setdefault(topic, {})
-            for number, (low, high) in partitions.items():
-                known[number] = [known.get(number, [low])[0], high]
-    return joined
 
 
 def _check_agreement(paths: PipelinePaths, facts: Facts, name: str) -> None:

@@ -17,8 +17,9 @@ from tidegate.errors import SourceLostError
 from tidegate.outputs import SourceReport, TriedLook
 from tidegate.project import PipelinePaths, Project
 from tidegate.staging.birth import Start
-from tidegate.staging.checkpoint import CheckpointState, TopicOffsets
-from tidegate.staging.manifest import OffsetRanges, Taken
+from tidegate.staging.checkpoint import CheckpointState
+from tidegate.staging.manifest import Taken
+from tidegate.staging.topics import Offsets, RangesJson
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,8 @@ class Loss(ABC):
         """Where a new checkpoint starts that goes on behind it, as the birth record has it ("offsets" among it)."""
 
     @abstractmethod
-    def planned_end_behind(self) -> TopicOffsets:
-        """Where a planned batch ends that now begins behind it, as Spark's offset log has it."""
+    def planned_end_behind(self) -> Offsets:
+        """Where a planned batch ends that now begins behind it."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ class Arrival:
 
 
 class Pinned(TypedDict):
-    """A static source at one version: the files that were copied, or offsets of topics."""
+    """A static source at one version, as it is stored: the files that were copied, or offsets of topics."""
 
     version: str
     folder: NotRequired[str]
@@ -111,7 +112,7 @@ class Pinned(TypedDict):
     copies: NotRequired[list[list[int]]]
     """[size, mtime_ns] of each link."""
     partition_columns: NotRequired[list[str]]
-    offsets: NotRequired[OffsetRanges]
+    offsets: NotRequired[RangesJson]
 
 
 class StaticSource(ABC):
@@ -184,7 +185,7 @@ class Source(ABC):
         """Where the spec says it starts, as the birth record has it."""
         return {}
 
-    def start_at(self, ends: TopicOffsets, before: Start | None) -> Start:
+    def start_at(self, ends: Offsets, before: Start | None) -> Start:
         """Where it starts when the table's log ends at ``ends``; ``before`` is the start that led there."""
         return {}
 

@@ -18,17 +18,17 @@ from tidegate.errors import catalogue
 from tidegate.project import PipelinePaths
 from tidegate.spec.as_read import read_spec
 from tidegate.spec.models import PipelineSpec
-from tidegate.staging.checkpoint import TopicOffsets
 from tidegate.staging.manifest import BatchKey, keys_from_json
+from tidegate.staging.topics import OffsetsJson
 
 _PARTS: tuple[Literal["keys"], Literal["values"]] = ("keys", "values")
 
 
 class Start(TypedDict, total=False):
-    """Where a source starts, {} for one that needs no note of it. See
+    """Where a source starts, as a birth record has it; {} for one that needs no note of it. See
     :class:`tidegate.sources.kafka.offsets.KafkaBirth`."""
 
-    offsets: TopicOffsets
+    offsets: OffsetsJson
     topic_ids: dict[str, str | None]
     gone: list[str]
     cluster_id: str | None

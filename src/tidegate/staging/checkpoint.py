@@ -12,17 +12,15 @@ import json
 import struct
 import time
 import zlib
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NotRequired, TypedDict, cast
 from urllib.parse import unquote
 
 from tidegate import storage
+from tidegate.staging.topics import Offsets, Positions, offsets_from_json, offsets_to_json
 
-TopicOffsets = dict[str, dict[str, int]]
-"""{topic: {partition: offset}}, partitions as texts: Spark's own form."""
-End = int | TopicOffsets
+End = int | Offsets
 """Where a source stands: one of files at the number of the last entry of its log, one of topics at the next offsets."""
 
 
@@ -159,7 +157,7 @@ def log_entry(end: End | None) -> int:
     return -1 if end is None else end
 
 
-def topic_offsets(end: End | None) -> TopicOffsets:
+def topic_offsets(end: End | None) -> Offsets:
     """The next offsets of a source of topics; {} for none. Raises ValueError for files."""
     if isinstance(end, int):
         raise ValueError("files have a list, not offsets of topics")
@@ -198,13 +196,10 @@ def _parse_end(name: str, offset: object) -> End:
     """In Spark's JSON an end offset is {"logOffset": n} of a file source, or {topic: {partition: n}} of Kafka."""
     if isinstance(offset, dict) and set(offset) == {"logOffset"} and isinstance(offset["logOffset"], int):
         return offset["logOffset"]
-    ok = isinstance(offset, dict) and all(
-        isinstance(numbers, dict) and all(key.isdigit() and type(n) is int for key, n in numbers.items())
-        for numbers in offset.values()
-    )
-    if not ok:
-        raise ValueError(f"source {name} ends at {json.dumps(offset)[:80]}, which is not an offset")
-    return cast(TopicOffsets, offset)
+    try:
+        return offsets_from_json(offset)
+    except ValueError:
+        raise ValueError(f"source {name} ends at {json.dumps(offset)[:80]}, which is not an offset") from None
 
 
 def read_watermark(path: Path) -> int:
@@ -250,11 +245,14 @@ def plan_closing_batch(path: Path, watermark_ms: int) -> int | None:
     return last + 1
 
 
-def moved_end(path: Path, batch_id: int, ends: Mapping[str, TopicOffsets]) -> bytes:
+def moved_end(path: Path, batch_id: int, ends: Positions) -> bytes:
     """The entry of batch ``batch_id`` in the offset log, with other end offsets: {source: end}."""
     lines = storage.read(path / "offsets" / str(batch_id)).decode().split("\n")
     offsets: dict[str, End] = {**read_offsets(path, batch_id), **ends}
-    values = {name: {"logOffset": end} if isinstance(end, int) else end for name, end in sorted(offsets.items())}
+    values = {
+        name: {"logOffset": end} if isinstance(end, int) else offsets_to_json(end)
+        for name, end in sorted(offsets.items())
+    }
     named = [f"{name}:{json.dumps(value, separators=(',', ':'))}" for name, value in values.items()]
     return "\n".join([*lines[:2], *named]).encode()
 
@@ -263,12 +261,14 @@ def moved_end(path: Path, batch_id: int, ends: Mapping[str, TopicOffsets]) -> by
 class Given:
     """What the checkpoint gives a batch of one source: links in order, as the ledger has them, or offsets.
 
-    ``is_backwards``: the list of files ends before it begins.
+    ``is_backwards``: the list of files, or a range of offsets, ends before it begins.
     """
 
     links: list[str] = field(default_factory=list)
-    offsets: dict[str, dict[str, tuple[int | None, int]]] = field(default_factory=dict)
-    """{topic: {partition: (from, until)}}, from None where no earlier batch says."""
+    begins: Offsets = field(default_factory=dict)
+    """Where the ranges of offsets begin; {} when no earlier batch says."""
+    ends: Offsets = field(default_factory=dict)
+    """Where they end, exclusive."""
     is_backwards: bool = False
 
 
@@ -286,15 +286,10 @@ def read_given(path: Path, batch_id: int) -> dict[str, Given]:
                 links = sorted(one.rpartition(f"/intake/{name}/")[2] for one in files_between(path, name, after, end))
                 given[name] = Given(links, is_backwards=after > end)
             else:
-                begin = topic_offsets(start)
-                given[name] = Given(
-                    offsets={
-                        topic: {
-                            n: (begin.get(topic, {}).get(n, 0 if start else None), until) for n, until in ns.items()
-                        }
-                        for topic, ns in end.items()
-                    }
-                )
+                before = topic_offsets(start)
+                begins = {partition: before.get(partition, 0) for partition in end} if before else {}
+                is_backwards = any(begin > end[partition] for partition, begin in begins.items())
+                given[name] = Given(begins=begins, ends=end, is_backwards=is_backwards)
     except (KeyError, TypeError, FileNotFoundError) as error:
         raise ValueError(f"what batch {batch_id} takes cannot be read: {error}") from error
     return given

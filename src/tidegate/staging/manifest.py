@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple, NotRequired, TypedDict
+from typing import Any, NamedTuple, NotRequired, TypedDict
 
 from tidegate import storage
 from tidegate.errors import catalogue
+from tidegate.staging.topics import OffsetRanges, Positions, ranges_from_json, ranges_to_json
 
 _TOMBSTONE = {"tombstone": True}
 
@@ -59,12 +60,6 @@ class OperatorProgress(TypedDict):
     memoryUsedBytes: int
     numRowsDroppedByWatermark: int
     customMetrics: NotRequired[dict[str, int]]
-
-
-OffsetRanges = dict[str, dict[str, list[int]]]
-"""{topic: {partition: [from, until]}}, until exclusive."""
-Positions = dict[str, dict[str, dict[str, int]]]
-"""{source: {topic: {partition: next offset}}}."""
 
 
 @dataclass(frozen=True)
@@ -194,7 +189,11 @@ class BatchManifest:
 
 def manifest_to_json(manifest: BatchManifest) -> bytes:
     """The manifest as it is stored."""
-    return storage.dump_json(asdict(manifest))
+    value = asdict(manifest)
+    for name, source in manifest.sources.items():
+        if source.offsets is not None:
+            value["sources"][name]["offsets"] = ranges_to_json(source.offsets)
+    return storage.dump_json(value)
 
 
 def manifest_from_json(data: bytes | str) -> BatchManifest:
@@ -204,13 +203,18 @@ def manifest_from_json(data: bytes | str) -> BatchManifest:
         return BatchManifest(
             **{
                 **value,
-                "sources": {name: SourceRange(**source) for name, source in value["sources"].items()},
+                "sources": {name: _source_from_json(source) for name, source in value["sources"].items()},
                 "files": [StagedFile(**file) for file in value["files"]],
                 "quarantine_files": [StagedFile(**file) for file in value["quarantine_files"]],
             }
         )
-    except (TypeError, KeyError, json.JSONDecodeError) as error:
+    except (TypeError, KeyError, ValueError) as error:
         raise ValueError(f"not a batch manifest: {error}") from error
+
+
+def _source_from_json(value: dict[str, Any]) -> SourceRange:
+    source = SourceRange(**value)
+    return source if source.offsets is None else replace(source, offsets=ranges_from_json(source.offsets))
 
 
 def write_manifest(path: Path, manifest: BatchManifest) -> bool:
@@ -281,7 +285,6 @@ def end_positions(manifests: Sequence[BatchManifest]) -> Positions:
     positions: Positions = {}
     for manifest in manifests:
         for name, taken in manifest.sources.items():
-            for topic, partitions in (taken.offsets or {}).items():
-                for partition, (_, until) in partitions.items():
-                    positions.setdefault(name, {}).setdefault(topic, {})[partition] = until
+            for partition, one in (taken.offsets or {}).items():
+                positions.setdefault(name, {})[partition] = one.end
     return positions

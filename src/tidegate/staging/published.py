@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 
 from tidegate import storage
 from tidegate.project import PipelinePaths
-from tidegate.staging.manifest import Positions
+from tidegate.staging.topics import Positions, positions_from_json, positions_to_json
 
 
 @dataclass(frozen=True)
@@ -32,17 +32,22 @@ def read_published(paths: PipelinePaths) -> Published | None:
     if value is None:
         return None
     with storage.unreadable_is_named(paths.published):
+        positions = value.get("positions")
         return Published(
             table_id=str(value.get("table_id")),
             version=int(value.get("version", -1)),
             query_id=value.get("query_id"),
             batch_id=int(value.get("batch_id", -1)),
             ledger_last_id=int(value.get("ledger_last_id") or 0),
-            positions=value.get("positions"),
+            positions=None if positions is None else positions_from_json(positions),
         )
 
 
 def write_published(paths: PipelinePaths, note: Published, *, only: bool = False) -> None:
     """Write the note; ``only``: notes of higher versions go, see :func:`tidegate.storage.write_note`."""
-    value = {key: one for key, one in asdict(note).items() if key != "positions" or one is not None}
+    value = asdict(note)
+    if note.positions is None:
+        del value["positions"]
+    else:
+        value["positions"] = positions_to_json(note.positions)
     storage.write_note(paths.published, note.version, value, only=only)

@@ -11,13 +11,14 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tidegate import storage
 from tidegate.project import PipelinePaths
 from tidegate.staging.checkpoint import CheckpointState, hadoop_checksum
-from tidegate.staging.manifest import Positions
+from tidegate.staging.topics import Positions, positions_from_json, positions_to_json
 
 _FOLDERS = ("offsets", "commits", "sources")
 _STATE_VERSION = re.compile(r"\.(\d+)[._].*\.crc$")
@@ -29,6 +30,15 @@ class Moved:
 
     batch: int
     ends: Positions
+
+    def to_json(self) -> dict[str, Any]:
+        """As it is stored."""
+        return {"batch": self.batch, "ends": positions_to_json(self.ends)}
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> Moved:
+        """The value that :meth:`to_json` made. Raises KeyError, ValueError."""
+        return Moved(value["batch"], positions_from_json(value["ends"]))
 
 
 @dataclass(frozen=True)
@@ -91,7 +101,7 @@ def read_seal(paths: PipelinePaths, query_id: str | None) -> Seal:
     with storage.unreadable_is_named(paths.seals / str(query_id)):
         if value is None:
             return Seal()
-        return Seal(value.get("files", {}), Moved(**value["moved"]) if value.get("moved") else None)
+        return Seal(value.get("files", {}), Moved.from_json(value["moved"]) if value.get("moved") else None)
 
 
 def find_edited(files: CheckpointFiles, seal: Seal) -> list[str]:
@@ -135,5 +145,5 @@ def _write(paths: PipelinePaths, checkpoint: CheckpointState, before: Seal, now:
     if now != before:
         number = 0 if checkpoint.last_offset is None else checkpoint.last_offset
         # A process that slept since before a batch was moved must not put its seal over the one that tells of it.
-        value = {"files": now.files, "moved": {} if now.moved is None else asdict(now.moved)}
+        value = {"files": now.files, "moved": {} if now.moved is None else now.moved.to_json()}
         storage.write_note(paths.seals / str(checkpoint.query_id), 2 * number + (now.moved is not None), value)

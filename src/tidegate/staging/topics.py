@@ -46,6 +46,8 @@ class OffsetRange:
 Offsets = dict[TopicPartition, int]
 """The next offset of each partition."""
 OffsetRanges = dict[TopicPartition, OffsetRange]
+Positions = dict[str, Offsets]
+"""Where each source of topics stands."""
 
 
 def offsets_to_json(offsets: Mapping[TopicPartition, int]) -> OffsetsJson:
@@ -66,6 +68,16 @@ def ranges_to_json(ranges: Mapping[TopicPartition, OffsetRange]) -> RangesJson:
 def ranges_from_json(value: object) -> OffsetRanges:
     """The ranges of what :func:`ranges_to_json` made. Raises ValueError for anything else."""
     return _from_json(value, _parse_range)
+
+
+def positions_to_json(positions: Mapping[str, Mapping[TopicPartition, int]]) -> dict[str, OffsetsJson]:
+    """{source: {topic: {partition: offset}}}."""
+    return {name: offsets_to_json(offsets) for name, offsets in positions.items()}
+
+
+def positions_from_json(value: object) -> Positions:
+    """The positions of what :func:`positions_to_json` made. Raises ValueError for anything else."""
+    return {name: offsets_from_json(offsets) for name, offsets in _items(value)}
 
 
 def partitions_to_json(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
@@ -107,7 +119,7 @@ def _from_json(value: object, parse: Callable[[object], _Value]) -> dict[TopicPa
 
 def _items(value: object) -> Iterable[tuple[str, object]]:
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
-        raise ValueError(f"{value!r:.80} is in the place of an object by topic and partition")
+        raise ValueError(f"{value!r:.80} is in the place of an object")
     return value.items()
 
 

@@ -10,6 +10,7 @@ from tidegate.driver.memory import describe_batch, out_of_memory, ran_out
 from tidegate.driver.order import IngestOrder
 from tidegate.errors import TryAgainError, UsageError
 from tidegate.staging.checkpoint import Given
+from tidegate.staging.topics import TopicPartition
 
 _FILES = {
     "1-a.json": {"path": "data/in/a.json", "size": 10, "mtime_ns": 1},
@@ -23,9 +24,11 @@ def test_the_batch_in_hand_is_told_with_its_largest_file() -> None:
     told = describe_batch(_ORDER, 7, {"s": Given(["1-a.json", "2-b.json"])})
     assert told == "batch 7 (s: 2 files, the largest data/in/b.json of 62,914,560 bytes)"
     assert describe_batch(_ORDER, 0, {"s": Given(["3-c.json"])}) == "batch 0 (s: 1 file data/in/c.json of 20 bytes)"
-    offsets = {"k": Given(offsets={"clicks": {"1": (5, 9), "0": (None, 4)}})}
+    first, second, other = TopicPartition("clicks", 0), TopicPartition("clicks", 1), TopicPartition("trades", 0)
+    offsets = {"k": Given(begins={second: 5}, ends={second: 9, other: 7, first: 4})}
     assert describe_batch(_ORDER, 1, offsets) == (
-        "batch 1 (k: topic clicks, partitions and offsets 0: None to 4, 1: 5 to 9)"
+        "batch 1 (k: topic clicks, partitions and offsets 0: None to 4, 1: 5 to 9; "
+        "k: topic trades, partitions and offsets 0: None to 7)"
     )
 
 

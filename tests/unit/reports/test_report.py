@@ -23,6 +23,7 @@ from tidegate.reports.report import (
 )
 from tidegate.reports.run_ids import check_run_id
 from tidegate.staging.manifest import BatchManifest, SourceRange
+from tidegate.staging.topics import ranges_from_json
 
 CONTRACT_KEYS = [
     "pipeline", "run_id", "mode", "outcome", "started_at", "ended_at", "duration_seconds", "sources", "batches",
@@ -89,13 +90,15 @@ def test_offsets_of_batches_join_into_one_range() -> None:
         {"t": {"0": [9, 12]}, "u": {"0": [0, 1]}},
     ]
     manifests = [
-        make_manifest(number, {"clicks": SourceRange(1, 0, offsets=offsets)}, transformed=1, rejected=0)
+        make_manifest(
+            number, {"clicks": SourceRange(1, 0, offsets=ranges_from_json(offsets))}, transformed=1, rejected=0
+        )
         for number, offsets in enumerate(ranges)
     ]
     report = new_report("clicks", "r1")
     fill_from_manifests(report, manifests)
     assert report.sources["clicks"]["offsets"] == {"t": {"0": [5, 12], "1": [0, 2]}, "u": {"0": [0, 1]}}
-    assert manifests[0].sources["clicks"].offsets == {"t": {"0": [5, 9], "1": [0, 2]}}, "a manifest was changed"
+    assert manifests[0].sources["clicks"].offsets == ranges_from_json(ranges[0]), "a manifest was changed"
 
 
 def test_what_was_published_stays_when_figures_are_made_again() -> None:

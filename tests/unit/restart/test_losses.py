@@ -288,8 +288,8 @@ def test_the_planned_end_moves_with_the_start(flow: Flow) -> None:
     flow.spark.stops = "planned"
     with pytest.raises(TryAgainError):
         flow.run("gone")
-    assert read_offsets(flow.paths.checkpoint, 0)["s"] == {"t": {"0": 600, "1": 100}}
-    assert read_offsets(flow.paths.checkpoint, 1)["s"] == {"t": {"0": 600, "1": 500}}
+    assert read_offsets(flow.paths.checkpoint, 0)["s"] == {("t", 0): 600, ("t", 1): 100}
+    assert read_offsets(flow.paths.checkpoint, 1)["s"] == {("t", 0): 600, ("t", 1): 500}
 
 
 def test_files_beside_kafka(flow: Flow, tmp_path: Path) -> None:

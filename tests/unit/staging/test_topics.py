@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.staged import make_paths
+from tidegate.staging.checkpoint import CheckpointState
+from tidegate.staging.manifest import BatchManifest, SourceRange, end_positions, manifest_from_json, manifest_to_json
+from tidegate.staging.published import Published, read_published, write_published
+from tidegate.staging.seal import CheckpointFiles, Moved, allow_moves, read_seal
 from tidegate.staging.topics import (
     OffsetRange,
+    Positions,
     TopicPartition,
     join_ranges,
     offsets_from_json,
     offsets_to_json,
     partitions_to_json,
+    positions_from_json,
+    positions_to_json,
     ranges_from_json,
     ranges_to_json,
 )
@@ -78,13 +87,23 @@ def test_no_range(pair: object) -> None:
 
 
 def test_what_is_refused_is_named_in_a_few_words() -> None:
-    with pytest.raises(ValueError, match=r"^'x{79} is in the place of an object by topic and partition$"):
+    with pytest.raises(ValueError, match=r"^'x{79} is in the place of an object$"):
         offsets_from_json("x" * 1000)
 
 
 def test_partitions_sorted_by_number() -> None:
     there = [TopicPartition("b", 10), TopicPartition("a", 0), TopicPartition("b", 2)]
     assert json.dumps(partitions_to_json(there)) == '{"a": [0], "b": [2, 10]}'
+
+
+def test_positions_of_sources() -> None:
+    text = f'{{"s": {OFFSETS}, "r": {{}}}}'
+    positions = positions_from_json(json.loads(text))
+    assert positions == {"s": offsets_from_json(json.loads(OFFSETS)), "r": {}}
+    assert json.dumps(positions_to_json(positions)) == text
+    for value in (None, [], {"s": 7}, {"s": {"t": {"0": None}}}):
+        with pytest.raises(ValueError, match=r"is in the place of an object|is not an offset"):
+            positions_from_json(value)
 
 
 def test_batches_joined() -> None:
@@ -99,3 +118,47 @@ def test_batches_joined() -> None:
 def test_batches_joined_where_a_topic_began_anew() -> None:
     old, new = (ranges_from_json({"t": {"0": pair}}) for pair in ([100, 200], [0, 50]))
     assert join_ranges([old, new]) == {("t", 0): OffsetRange(0, 200)}
+
+
+def manifest_of(ranges: str) -> BatchManifest:
+    sources = {"f": SourceRange(1, 0, files=[]), "s": SourceRange(5, 0, offsets=ranges_from_json(json.loads(ranges)))}
+    return BatchManifest("clicks", "r1", "q", 7, "a", sources, 6, 0, 6, [], [], 0, "{}")
+
+
+def test_a_manifest() -> None:
+    manifest = manifest_of(RANGES)
+    data = manifest_to_json(manifest)
+    value = json.loads(data)
+    assert json.dumps(value["sources"]["s"]["offsets"]) == RANGES and value["sources"]["f"]["offsets"] is None
+    assert manifest_from_json(data) == manifest
+    value["sources"]["s"]["offsets"]["clicks"]["2"] = [5]
+    with pytest.raises(ValueError, match=r"^not a batch manifest: \[5\] is not a range of offsets$"):
+        manifest_from_json(json.dumps(value))
+
+
+def test_where_sources_stand_after_batches() -> None:
+    batches = [manifest_of(RANGES), manifest_of('{"new": {"0": [0, 1]}, "clicks": {"2": [9, 12]}}')]
+    ends = '{"s": {"clicks": {"2": 12, "10": 0}, "a.b": {"0": 4}, "new": {"0": 1}}}'
+    assert json.dumps(positions_to_json(end_positions(batches))) == ends
+
+
+@pytest.mark.parametrize("positions", [None, {}, {"s": offsets_from_json(json.loads(OFFSETS))}], ids=repr)
+def test_the_note_of_a_publish(tmp_path: Path, positions: Positions | None) -> None:
+    paths = make_paths(tmp_path)
+    note = Published("table-1", 4, "q", 7, 3, positions)
+    write_published(paths, note)
+    assert read_published(paths) == note
+    (path,) = paths.published.glob("*.json")
+    value = json.loads(path.read_bytes())
+    assert ("positions" in value) == (positions is not None)
+    assert json.dumps(value.get("positions", {})) == ("{}" if not positions else f'{{"s": {OFFSETS}}}')
+
+
+def test_the_seal_of_a_batch_that_was_moved(tmp_path: Path) -> None:
+    paths = make_paths(tmp_path)
+    moved = Moved(7, {"s": offsets_from_json(json.loads(OFFSETS))})
+    files = CheckpointFiles({"offsets/7": "digest"})
+    allow_moves(paths, CheckpointState(True, "q", 7, 7), files, {7: b"new"}, moved)
+    assert read_seal(paths, "q").moved == moved
+    (path,) = (paths.seals / "q").glob("*.json")
+    assert json.dumps(json.loads(path.read_bytes())["moved"]) == f'{{"batch": 7, "ends": {{"s": {OFFSETS}}}}}'

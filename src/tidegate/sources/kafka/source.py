@@ -24,9 +24,9 @@ from tidegate.sources.kafka.offsets import (
 from tidegate.sources.port import Arrival, Broker, Loss, Pinned, SoFar, Source, StaticSource
 from tidegate.spec.models import KafkaSource
 from tidegate.staging.birth import Start
-from tidegate.staging.checkpoint import TopicOffsets, read_offsets, read_start, topic_offsets
+from tidegate.staging.checkpoint import read_offsets, read_start, topic_offsets
 from tidegate.staging.manifest import Taken
-from tidegate.staging.topics import Offsets, offsets_from_json, offsets_to_json, ranges_to_json
+from tidegate.staging.topics import OffsetRange, Offsets, offsets_from_json, offsets_to_json, ranges_to_json
 from tidegate.words import count_of
 
 _BYTES_PER_OFFSET = 512
@@ -92,15 +92,14 @@ class KafkaArrivalLoss(Loss):
         """The birth of a checkpoint that goes on behind what is lost."""
         return self._birth_behind().to_dict()
 
-    def planned_end_behind(self) -> TopicOffsets:
+    def planned_end_behind(self) -> Offsets:
         """Where the batch was to end, as far as that is there. It names every partition that it begins with, or Spark
         would take it for gone."""
         begun, present = self.arrival.begun, self.arrival.plan.end
-        ends = {
+        return {
             partition: max(start, min(begun.get(partition, start), present[partition]))
             for partition, start in sorted(self._birth_behind().offsets.items())
         }
-        return offsets_to_json(ends)
 
     def _birth_behind(self) -> KafkaBirth:
         return birth_after_loss(self.arrival.birth, self.arrival.plan, self.lost)
@@ -164,16 +163,10 @@ class KafkaStream(Source):
     def range_of(self, batch_id: int, start: Start) -> Taken:
         """From where the batch before ends, or from ``start``."""
         known = read_start(self.paths.checkpoint, batch_id, self.name)
-        begin = start["offsets"] if known is None else topic_offsets(known)
+        begin = offsets_from_json(start["offsets"]) if known is None else topic_offsets(known)
         end = topic_offsets(read_offsets(self.paths.checkpoint, batch_id).get(self.name))
         return Taken(
-            offsets={
-                topic: {
-                    partition: [begin.get(topic, {}).get(partition, 0), until]
-                    for partition, until in partitions.items()
-                }
-                for topic, partitions in end.items()
-            }
+            offsets={partition: OffsetRange(begin.get(partition, 0), until) for partition, until in end.items()}
         )
 
     def find_gone(self, start: Start) -> list[str]:
@@ -187,10 +180,10 @@ class KafkaStream(Source):
         """Where ``starting_offsets`` says, at this moment."""
         return resolve_birth(self._kafka, self.spec, self._brokers).to_dict()
 
-    def start_at(self, ends: TopicOffsets, before: Start | None) -> Start:
+    def start_at(self, ends: Offsets, before: Start | None) -> Start:
         """The offsets of ``ends``, of the topics by their ids in ``before``."""
         birth = KafkaBirth({}, {}) if before is None else KafkaBirth.from_dict(before)
-        return replace(birth, offsets=offsets_from_json(ends)).to_dict()
+        return replace(birth, offsets=ends).to_dict()
 
     def sample(self, folder: Path, rows: int) -> tuple[dict[str, object], TriedLook | None]:
         """Offsets about ``rows`` records before the end, divided among the partitions."""
@@ -219,9 +212,9 @@ class KafkaStream(Source):
             return {}, {}
         begun = so_far.in_flight
         following = so_far.checkpoint.last_offset + 1 if begun is None else begun
-        taken = offsets_from_json(topic_offsets(read_start(self.paths.checkpoint, following, self.name)))
+        taken = topic_offsets(read_start(self.paths.checkpoint, following, self.name))
         if begun is None:
             return taken, {}
-        ends = offsets_from_json(topic_offsets(read_offsets(self.paths.checkpoint, begun).get(self.name)))
+        ends = topic_offsets(read_offsets(self.paths.checkpoint, begun).get(self.name))
         appeared = dict.fromkeys(ends.keys() - birth.offsets.keys(), 0)  # with this batch: read from its beginning
         return {**appeared, **taken}, ends
