@@ -106,7 +106,7 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
         _admit(context, ledger, pending)
     sweep_attempts(paths, facts, context.lease)
     _forget_returned(context, facts)
-    statics = pin_statics(project, paths, spec, facts.checkpoint)
+    statics = pin_statics(project, paths, spec, facts.checkpoint, context.lease)
     _report_statics(context, statics)
     return _make_order(context, ledger, pending, statics), pending
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tidegate import storage
+from tidegate.lease import Lease
 from tidegate.project import PipelinePaths, Project
 from tidegate.sources.port import Pinned
 from tidegate.sources.registry import open_statics
@@ -11,12 +12,13 @@ from tidegate.staging.checkpoint import CheckpointState
 
 
 def pin_statics(
-    project: Project, paths: PipelinePaths, spec: PipelineSpec, checkpoint: CheckpointState
+    project: Project, paths: PipelinePaths, spec: PipelineSpec, checkpoint: CheckpointState, lease: Lease
 ) -> dict[str, Pinned]:
     """{static source: its version} (:meth:`tidegate.sources.port.StaticSource.pin`): the version of a batch that Spark
     has planned and not committed, else that of now.
 
-    Raises what ``pin`` does.
+    Copying takes time, in which another process may take over: a version is noted, and others are removed, only while
+    the lease is held. Raises what ``pin`` does, and TryAgainError LEASE_LOST.
     """
     pinned = {}
     for name, source in open_statics(project, paths, spec).items():
@@ -26,7 +28,11 @@ def pin_statics(
         if known is not None and checkpoint.in_flight is not None:
             pinned[name] = known
             continue
-        pinned[name] = source.pin(known)
-        if pinned[name] != known:
-            storage.replace(paths.static_version(name), storage.dump_json(pinned[name]))
+        try:
+            version = pinned[name] = source.pin(known)
+        finally:
+            lease.check()  # also behind an error: a successor clears away what is half copied
+        if version != known:
+            storage.replace(paths.static_version(name), storage.dump_json(version))
+        source.forget_others(version)
     return pinned

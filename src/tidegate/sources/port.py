@@ -127,6 +127,10 @@ class StaticSource(ABC):
         meanwhile.
         """
 
+    def forget_others(self, version: Pinned) -> None:
+        """Clear away every other version: ``version`` is noted, and the caller alone holds the pipeline."""
+        return
+
     def is_whole(self, version: Pinned) -> bool:
         """Whether all that the version needs is still as it was made."""
         return True

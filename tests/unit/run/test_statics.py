@@ -6,10 +6,11 @@ import gzip
 import os
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from tests.support.keyed import FakeLease
 from tests.support.synced import Synced
 from tidegate import storage
 from tidegate.errors import SourceLostError, TryAgainError, UsageError
@@ -23,6 +24,7 @@ from tidegate.table.log.commit import commit_files
 from tidegate.table.log.state import DataFile
 
 NAME = "students"
+HELD: Any = FakeLease()
 SETTLED = CheckpointState(True, "q", last_offset=3, last_commit=3)
 IN_FLIGHT = CheckpointState(True, "q", last_offset=4, last_commit=3)
 
@@ -58,9 +60,13 @@ def write(project: Project, name: str, text: str) -> Path:
 
 
 def pin(
-    project: Project, paths: PipelinePaths, checkpoint: CheckpointState = SETTLED, spec: PipelineSpec = SPEC
+    project: Project,
+    paths: PipelinePaths,
+    checkpoint: CheckpointState = SETTLED,
+    spec: PipelineSpec = SPEC,
+    lease: Any = HELD,
 ) -> dict[str, Any]:
-    pinned = pin_statics(project, paths, spec, checkpoint)
+    pinned: Any = pin_statics(project, paths, spec, checkpoint, lease)
     assert list(pinned) == ["classes"], "what streams is not pinned"
     assert storage.read_json(paths.static_version("classes")) == pinned["classes"]
     return pinned["classes"]
@@ -132,7 +138,7 @@ def test_a_change_makes_a_new_version_and_removes_the_old_one(
     change(project)
     after = pin(project, paths)
     assert after["version"] != before["version"]
-    assert folders(paths) == [after["version"]]
+    assert folders(paths) == [Path(after["folder"]).name]
     originals = sorted(path.read_text() for path in (project.root / "classes").iterdir())
     assert sorted(texts(after).values()) == originals
 
@@ -203,7 +209,7 @@ def test_a_copy_that_is_not_what_was_made_is_made_again(
     damage(Path(before["folder"]) / "000000.csv")
     after = pin(project, paths, checkpoint)
     assert texts(after) == {"000000.csv": "one\ntwo\n", "000001.csv": "three\n"}
-    assert after["version"] == before["version"] and folders(paths) == [after["version"]]
+    assert after["version"] == before["version"] and folders(paths) == [Path(after["folder"]).name]
 
 
 def test_copies_are_on_disk_before_they_are_noted(
@@ -226,10 +232,51 @@ def test_copies_are_on_disk_before_they_are_noted(
 def test_a_project_that_was_moved_copies_again(project: Project, paths: PipelinePaths) -> None:
     write(project, "a.csv", "one")
     version = pin(project, paths)
-    moved = {**version, "folder": version["folder"] + ".elsewhere"}
+    moved = {**version, "folder": str(project.root / "elsewhere")}
     Path(version["folder"]).rename(moved["folder"])
     storage.replace(paths.static_version("classes"), storage.dump_json(moved))
-    assert pin(project, paths)["folder"] == version["folder"]
+    again = pin(project, paths)
+    assert Path(again["folder"]).parent == paths.static("classes") and texts(again) == {"000000.csv": "one"}
+
+
+def test_a_process_that_lost_its_lease_while_it_copied_touches_nothing_of_the_next(
+    project: Project, paths: PipelinePaths
+) -> None:
+    """Its successor has noted a newer version meanwhile, and its driver reads the copies."""
+    write(project, "a.csv", "one")
+    newer: dict[str, Any] = {}
+
+    def is_held() -> bool:
+        """Frozen here, after the copies were made."""
+        write(project, "a.csv", "one, and more")
+        newer.update(pin(project, paths))
+        return False
+
+    with pytest.raises(TryAgainError, match="lost"):
+        pin_statics(project, paths, SPEC, SETTLED, cast(Any, FakeLease(is_held)))
+    assert texts(newer) == {"000000.csv": "one, and more"}
+    assert storage.read_json(paths.static_version("classes")) == newer
+    assert pin(project, paths) == newer and folders(paths) == [Path(newer["folder"]).name]
+
+
+def test_a_process_that_lost_its_lease_leaves_the_same_version_of_the_next_alone(
+    project: Project, paths: PipelinePaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both copy the same files: a folder that the second one's driver reads is neither removed nor exchanged."""
+    write(project, "a.csv", "one")
+    real, theirs = shutil.copyfile, []
+
+    def copy(source: str, target: Path) -> None:
+        if not theirs:
+            theirs.append({})
+            theirs[0] = pin(project, paths)
+            theirs.append(os.stat(Path(theirs[0]["folder"]) / "000000.csv").st_ino)
+        real(source, target)
+
+    monkeypatch.setattr(shutil, "copyfile", copy)
+    with pytest.raises(TryAgainError, match="lost"):
+        pin_statics(project, paths, SPEC, SETTLED, cast(Any, FakeLease(lambda: False)))
+    assert os.stat(Path(theirs[0]["folder"]) / "000000.csv").st_ino == theirs[1]
 
 
 def test_killed_before_the_old_version_is_removed(
@@ -243,7 +290,7 @@ def test_killed_before_the_old_version_is_removed(
         version = pin(project, paths)
     assert len(folders(paths)) == 2
     assert pin(project, paths) == version
-    assert folders(paths) == [version["version"]]
+    assert folders(paths) == [Path(version["folder"]).name]
 
 
 def test_a_missing_source(project: Project, paths: PipelinePaths) -> None:
@@ -413,7 +460,7 @@ def test_of_a_table_only_the_files_that_its_log_names_are_read(project: Project,
     commit(project, 1, {"day=1/c.parquet": "1"}, remove=("day=1/a.parquet",))
     newer = pin(project, paths, spec=TABLE)
     assert sorted(texts(newer).values()) == ["day=1/c.parquet", "day=2/b.parquet"]
-    assert folders(paths) == [newer["version"]]
+    assert folders(paths) == [Path(newer["folder"]).name]
     assert source.exists(), "the other pipeline's files are not ours to remove"
 
 
@@ -473,4 +520,4 @@ def test_files_in_partitions_and_beside_them(project: Project, paths: PipelinePa
     write(project, "year=2026/a.csv", "Ada\n")
     write(project, "b.csv", "Bob\n")
     with pytest.raises(SourceLostError, match=r"STATIC_MIXED: static source classes: .*csv: "):
-        pin_statics(project, paths, spec, SETTLED)
+        pin_statics(project, paths, spec, SETTLED, HELD)

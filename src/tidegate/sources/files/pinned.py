@@ -2,8 +2,9 @@
 
 A join of a stream with a table reads the table afresh in each run. The files of the moment are copied into the
 pipeline's state first, so that nothing that happens to the originals reaches a run half-way, nor a batch that was begun
-and killed. They are made in a folder of their own, which gets its name when all is on disk; unchanged files are not
-copied again. The table of another pipeline is read at its newest version; its files never change and are linked.
+and killed. Each time they are made in a folder of their own, which counts once a run has noted it: a process that lost
+its lease while it copied has touched nothing of its successor's. Unchanged files are not copied again. The table of
+another pipeline is read at its newest version; its files never change and are linked.
 """
 
 from __future__ import annotations
@@ -37,11 +38,13 @@ class StaticFiles(StaticSource):
 
     def pin(self, known: Pinned | None) -> Pinned:
         """Copies of all files."""
-        version = _pin_files(self._project, self._paths, self._name, self._spec, known)
+        return _pin_files(self._project, self._paths, self._name, self._spec, known)
+
+    def forget_others(self, version: Pinned) -> None:
+        """Remove the copies of other versions, and what was left half made."""
         for entry in storage.list_folders(self._paths.static(self._name)):
-            if entry.name != version["version"]:
+            if str(entry) != version["folder"]:
                 storage.remove_tree(entry)
-        return version
 
     def is_whole(self, version: Pinned) -> bool:
         """Whether the copies are those that were made: nobody writes to them, so size and time stamp tell."""
@@ -62,27 +65,25 @@ def _pin_files(project: Project, paths: PipelinePaths, name: str, source: FilesS
     entries, columns, is_table = _list(project, paths, name, source)
     text = json.dumps([[entry.path, entry.size, entry.mtime_ns] for entry in entries])
     version = hashlib.sha256(text.encode()).hexdigest()[:16]
-    folder = paths.static(name) / version
-    if known is not None and (known.get("version"), known.get("folder")) == (version, str(folder)):
+    if known is not None and known["version"] == version and Path(known["folder"]).parent == paths.static(name):
         return known
-    making = paths.static(name) / f".{version}.{secrets.token_hex(6)}"
+    folder = paths.static(name) / f"{version}.{secrets.token_hex(6)}"
     links = []
     try:
         for number, entry in enumerate(entries):
             inside = partition_folder(entry.partition)
             link = f"{inside}/" * bool(inside) + f"{number:06d}{link_suffix(entry.path)}"
-            target = making / link
+            target = folder / link
             storage.make_folder(target.parent)
             _take(project, name, source, entry, target, is_table=is_table)
             if not is_table and (why := why_unreadable(target, source) or why_too_large(target, source)) is not None:
                 raise static_is_unreadable(paths.name, name, entry.path, why)
             storage.sync_file(target)
             links.append(link)
-        storage.sync_names_above((making / link for link in links), making)
-        storage.remove_tree(folder)  # a torn one, or of a run that was killed before it noted the version
-        storage.move(making, folder)
-    finally:
-        storage.remove_tree(making)
+        storage.sync_names_above((folder / link for link in links), folder)
+    except BaseException:
+        storage.remove_tree(folder)
+        raise
     storage.sync_names_above([folder], paths.state)
     return {
         "version": version,
