@@ -93,7 +93,9 @@ def _list_folder(
     is_top: bool,
     seen: set[tuple[int, int]],
 ) -> None:
-    entries = _scan(listing, folder, is_top=is_top, seen=seen)
+    # Of two ways to one folder the same one is taken in each run, whatever the order on the disk: its own path before
+    # links to it, and links by name. Files have their path as their name in the ledger.
+    entries = sorted(_scan(listing, folder, is_top=is_top, seen=seen), key=lambda one: (one.is_symlink(), one.name))
     for entry in entries:
         found = _look_at(listing, entry)
         if found is None:
