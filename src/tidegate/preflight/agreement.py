@@ -12,7 +12,7 @@ import shlex
 from tidegate.errors import DisagreementError, catalogue
 from tidegate.preflight.divergence import find_divergence
 from tidegate.preflight.facts import Facts
-from tidegate.staging.birth import changed_keys
+from tidegate.staging.birth import Birth, Fingerprint, changed_keys
 from tidegate.staging.published import Published
 from tidegate.staging.seal import find_edited
 from tidegate.table.log.state import TableState
@@ -168,7 +168,12 @@ def _check_content(facts: Facts, name: str) -> None:
 
 
 def _check_spec(facts: Facts, name: str) -> None:
-    if facts.birth is None or not facts.checkpoint.exists:
+    if facts.birth is None:
+        return
+    changes = _changed_kinds(facts.birth, facts.fingerprint)
+    if changes:
+        raise catalogue.SPEC_CHANGED(where=f"pipeline {name}", name=name, changes="; ".join(changes))
+    if not facts.checkpoint.exists:
         return
     reads_files = any(source == {} for source in facts.birth.sources.values())
     if reads_files and facts.birth.state_folder != facts.state_folder:
@@ -187,6 +192,18 @@ def _check_spec(facts: Facts, name: str) -> None:
     changes = changed_keys(then, now)
     if changes:
         raise catalogue.SPEC_CHANGED(where=f"pipeline {name}", name=name, changes="; ".join(changes))
+
+
+def _changed_kinds(birth: Birth, now: Fingerprint) -> list[str]:
+    """Sources that were left out of the spec for a while, and come back under their old name as another kind. The
+    birth record and the checkpoint still say how far the old ones were read; a name can stand for one place only."""
+    returned = birth.sources.keys() & now["sources"].keys() - birth.fingerprint["sources"].keys()
+    kinds = {name: now["sources"][name]["type"] for name in returned}
+    return [
+        f"sources.{name}.type: {'was' if birth.sources[name] else 'was not'} kafka, is {kind} (give it another name)"
+        for name, kind in sorted(kinds.items())
+        if bool(birth.sources[name]) != (kind == "kafka")
+    ]
 
 
 def _foreign(facts: Facts, name: str) -> DisagreementError:

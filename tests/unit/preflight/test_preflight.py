@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.manifests import OTHER, QUERY, manifest
 from tidegate.errors import DisagreementError
-from tidegate.preflight.agreement import check_agreement
+from tidegate.preflight.agreement import _check_spec, check_agreement
 from tidegate.preflight.facts import Facts
 from tidegate.staging.birth import Birth
 from tidegate.staging.checkpoint import CheckpointState
@@ -123,6 +123,24 @@ DISAGREEING = {
         'output_mode: "append" -> "update"',
     ),
 }
+
+
+LEFT_OUT = replace(SETTLED, birth=replace(BIRTH, sources={"orders": {}, "topics": {"offsets": {}}, "inbox": {}}))
+
+
+@pytest.mark.parametrize("has_checkpoint", [True, False])
+@pytest.mark.parametrize(("name", "kind"), [("topics", "files"), ("inbox", "kafka")])
+def test_a_source_that_was_left_out_comes_back_as_another_kind(name: str, kind: str, has_checkpoint: bool) -> None:
+    """Where the old one stood would be lost, or be taken for the place of the new one."""
+    facts = LEFT_OUT if has_checkpoint else replace(LEFT_OUT, checkpoint=CheckpointState(exists=False), published=None)
+    sources = {**FINGERPRINT["sources"], name: {"type": kind}}
+    with pytest.raises(DisagreementError) as caught:
+        _check_spec(replace(facts, fingerprint={**FINGERPRINT, "sources": sources}), "orders")
+    assert caught.value.code == "SPEC_CHANGED"
+    said = "was kafka, is files" if kind == "files" else "was not kafka, is kafka"
+    assert f"sources.{name}.type: {said} (give it another name)" in caught.value.message
+    same = {**FINGERPRINT["sources"], "topics": {"type": "kafka"}, "inbox": {"type": "files"}}
+    _check_spec(replace(facts, fingerprint={**FINGERPRINT, "sources": same}), "orders")
 
 
 @pytest.mark.parametrize("code", DISAGREEING)

@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.fake_kafka import NAME, FakeBroker, FakeSpark, make_project
+from tidegate.errors import DisagreementError
+from tidegate.pipeline import load_pipeline
 from tidegate.restart.repair import repair_pipeline
 from tidegate.run.steps import run_pipeline
 from tidegate.sources.kafka import offsets
+from tidegate.staging.birth import new_birth, read_birth, write_birth
 
 
 class Bench:
@@ -54,3 +57,45 @@ def test_a_source_that_was_left_out_goes_on_where_it_was(
     bench.spark.staged.clear()
     bench.run()
     assert not [one for one in bench.spark.staged if one[2] < 100]
+
+
+def test_files_under_the_name_of_topics_that_were_left_out_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The birth record keeps one place for a name; under another name both kinds have theirs."""
+    bench = Bench(tmp_path, monkeypatch)
+    assert bench.run() == "published"
+    bench.rename("s", "moved")
+    assert bench.run() == "published"
+    spec = bench.project.paths(NAME).spec
+    topics = spec.read_text()
+    (tmp_path / "inbox").mkdir()
+    head = topics.partition("  moved: ")[0]
+    spec.write_text(head + "  s: {type: files, path: inbox, format: text}\n")
+    with pytest.raises(DisagreementError, match=r"sources\.s\.type: was kafka, is files") as caught:
+        bench.run()
+    assert caught.value.code == "SPEC_CHANGED"
+    spec.write_text(topics.replace("  moved: ", "  s: "))
+    bench.spark.source = "s"
+    bench.spark.staged.clear()
+    bench.broker.end = {"t": {0: 110, 1: 100}}
+    assert bench.run() == "published"
+    assert sorted(bench.spark.staged) == [("t", 0, offset) for offset in range(100, 110)]
+
+
+def test_topics_under_the_name_of_files_of_which_nothing_was_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first run found an empty folder; then the spec was given its topics."""
+    bench = Bench(tmp_path, monkeypatch)
+    spec = bench.project.paths(NAME).spec
+    topics = spec.read_text()
+    (tmp_path / "inbox").mkdir()
+    spec.write_text(topics.partition("  s: ")[0] + "  s: {type: files, path: inbox, format: text}\n")
+    assert bench.run() == "nothing_new"
+    paths = bench.project.paths(NAME)
+    if read_birth(paths) is None:
+        write_birth(paths, new_birth(paths, load_pipeline(bench.project, NAME), {"s": {}}, {}))
+    spec.write_text(topics)
+    assert bench.run() == "published"
+    assert len(bench.spark.staged) == 200

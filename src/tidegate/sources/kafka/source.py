@@ -146,7 +146,8 @@ class KafkaStream(Source):
         Raises SourceLostError TOPIC_MISSING, UsageError KAFKA_CLUSTER_CHANGED, TryAgainError BROKER_AWAY.
         """
         known = (so_far.starts or {}).get(self.name)
-        start = resolve_birth(self._kafka, self.spec, self._brokers) if known is None else KafkaBirth.from_dict(known)
+        # {}: the name was that of another kind of source, of which nothing was read
+        start = KafkaBirth.from_dict(known) if known else resolve_birth(self._kafka, self.spec, self._brokers)
         taken, begun = self._positions(so_far, start)
         plan = self._plan(start, taken)
         summary: SourceReport = {
@@ -182,7 +183,7 @@ class KafkaStream(Source):
 
     def start_at(self, ends: Offsets, before: Start | None) -> Start:
         """The offsets of ``ends``, of the topics by their ids in ``before``."""
-        birth = KafkaBirth({}, {}) if before is None else KafkaBirth.from_dict(before)
+        birth = KafkaBirth.from_dict(before) if before else KafkaBirth({}, {})
         return replace(birth, offsets=ends).to_dict()
 
     def sample(self, folder: Path, rows: int) -> tuple[dict[str, object], TriedLook | None]:
