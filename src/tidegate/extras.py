@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 from tidegate.errors import UsageError, catalogue
 
@@ -49,11 +50,16 @@ def find_differing_pair() -> tuple[str, str] | None:
 
 
 def check_spark() -> None:
-    """Raise UsageError EXTRA_MISSING without Spark, and SPARK_VERSIONS_DIFFER when its two packages do not fit."""
+    """Raise UsageError EXTRA_MISSING without Spark, SPARK_HOME_INVALID when it is said to be where it is not, and
+    SPARK_VERSIONS_DIFFER when its two packages do not fit."""
     from importlib.util import find_spec
 
-    if find_spec("pyspark") is None and not os.environ.get("SPARK_HOME"):
+    home = os.environ.get("SPARK_HOME")
+    if find_spec("pyspark") is None and not home:
         raise missing_extra("pyspark", *EXTRAS["pyspark"])
+    for missing in ("bin/spark-submit", "jars"):
+        if home and not (Path(home) / missing).exists():
+            raise catalogue.SPARK_HOME_INVALID(where="the environment", home=home, missing=missing)
     if (pair := find_differing_pair()) is not None:
         spark, client = pair
         raise catalogue.SPARK_VERSIONS_DIFFER(

@@ -20,7 +20,9 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
+from tidegate import storage
 from tidegate.driver.jvm import driver_conf, jvm_options
+from tidegate.process.tree import bind_to_parent
 
 SWITCH = "TIDEGATE_JVM_ARCHIVE"
 WARM_UP_JOB = Path(__file__).parents[1] / "session" / "warmup_job.py"
@@ -124,12 +126,15 @@ def ensure_archive(
 
 
 def why_no_archive(cache_dir: Path, java_home: Path | None, spark_home: Path | None) -> str | None:
-    """Why the last build failed; None when the archive is there, or no build was tried."""
+    """Why the last build failed; None when the archive is there, no build was tried, or nobody can tell."""
     if java_home is None or spark_home is None:
         return None
-    path = _archive_path(cache_dir, java_home, spark_home)
-    failed = path.with_suffix(".failed")
-    return failed.read_text() if failed.exists() and not path.exists() else None
+    try:
+        path = _archive_path(cache_dir, java_home, spark_home)
+        failed = path.with_suffix(".failed")
+        return failed.read_text() if failed.exists() and not path.exists() else None
+    except OSError:
+        return None
 
 
 def _failed_lately(failed: Path) -> bool:
@@ -157,6 +162,8 @@ def _lock(path: Path) -> Iterator[bool]:
 
 def _build(path: Path, java_home: Path, spark_home: Path, env: Mapping[str, str]) -> str | None:
     """Make the archive at ``path``; None, or the reason why it could not be made."""
+    for left in path.parent.glob(f".{path.stem}.*"):
+        shutil.rmtree(left, ignore_errors=True)  # of a build that was killed: the lock is ours
     work = path.with_name(f".{path.stem}.{secrets.token_hex(4)}")
     work.mkdir()
     try:
@@ -182,6 +189,7 @@ def _build(path: Path, java_home: Path, spark_home: Path, env: Mapping[str, str]
         ok, said = _run([*proof, "-XX:+UseSerialGC", "org.apache.spark.launcher.Main", "--help"], dict(env), work)
         if "Unable to use shared archive" in said or "Error occurred during initialization" in said:
             return f"the archive is refused: {_last_line(said)}"
+        storage.sync_file(beside)  # the JVM does not check an archive that a power cut has torn
         os.replace(beside, path)
         return None
     finally:
@@ -233,6 +241,7 @@ def _run(command: list[str], env: dict[str, str], cwd: Path, seconds: float = _W
         text=True,
         errors="replace",
         start_new_session=True,
+        preexec_fn=bind_to_parent(os.getpid()),
     ) as process:
         try:
             said, _ = process.communicate(timeout=seconds)

@@ -137,6 +137,14 @@ EXTRA_MISSING = Condition(
     fix='pip install "tidegate[{extra}]"',
 )
 
+SPARK_HOME_INVALID = Condition(
+    "SPARK_HOME_INVALID",
+    UsageError,
+    "SPARK_HOME is {home}, which is not the folder of a Spark: there is no {missing}",
+    next_run="fails again until this is fixed; nothing was read",
+    fix="unset SPARK_HOME: the Spark of the installed pyspark is then used; or set it to the folder of a Spark",
+)
+
 SPARK_VERSIONS_DIFFER = Condition(
     "SPARK_VERSIONS_DIFFER",
     UsageError,

@@ -16,10 +16,13 @@ from tidegate import extras
 from tidegate.cli.main import app
 from tidegate.driver import connector, submit
 from tidegate.driver.connector import ConnectorJar, cache_folder, fetch_into, find_connector, list_connector
+from tidegate.driver.jvm_archive import why_no_archive
 from tidegate.driver.submit import find_kafka_jars
 from tidegate.errors import TryAgainError, UsageError
 from tidegate.extras import check_spark, explain_missing
 from tidegate.operate import doctor
+from tidegate.project import Project
+from tidegate.spec.models import ProjectSpec
 
 
 def put_into_registry(registry: Path, name: str, content: bytes = CONTENT) -> ConnectorJar:
@@ -118,6 +121,26 @@ def test_two_versions_of_spark_s_packages_are_refused(monkeypatch: pytest.Monkey
         check_spark()
     assert caught.value.code == "SPARK_VERSIONS_DIFFER"
     assert '"pyspark==4.2.0" "pyspark-client==4.2.0"' in str(caught.value.fix)
+
+
+@pytest.mark.parametrize("has_script", [True, False])
+def test_a_spark_home_that_is_none_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, has_script: bool
+) -> None:
+    """spark-submit would say "bin/spark-class: not found", in the log of a driver that had died."""
+    home, missing = tmp_path / "spark", "jars" if has_script else "bin/spark-submit"
+    (home / "bin").mkdir(parents=True)
+    if has_script:
+        (home / "bin/spark-submit").touch()
+    monkeypatch.setenv("SPARK_HOME", str(home))
+    with pytest.raises(UsageError, match=f"SPARK_HOME is {home}.* no {missing}") as caught:
+        check_spark()
+    assert caught.value.code == "SPARK_HOME_INVALID" and "unset SPARK_HOME" in str(caught.value.fix)
+    (tmp_path / "tidegate.yaml").write_text("version: 1\n")
+    project = Project(tmp_path, ProjectSpec())
+    [finding] = [one for one in doctor.examine(project) if one.check == "packages"]
+    assert not finding.ok and "SPARK_HOME_INVALID" in finding.found
+    assert why_no_archive(tmp_path / "cache", tmp_path, home) is None, "doctor asks for it too"
 
 
 def test_an_error_behind_which_an_extra_is_missing() -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from tidegate.driver import jvm_archive
 from tidegate.driver.jvm import C1_AT_MOST_BYTES, driver_conf, jvm_options
+from tidegate.process.machine import read_process_start
 
 MIB = 1 << 20
 
@@ -151,6 +152,37 @@ def test_while_one_process_builds_another_goes_without(tmp_path: Path, homes: tu
     finally:
         holder.communicate(b"\n")
     assert jvm_archive.ensure_archive(cache, *homes, env={"PATH": os.environ["PATH"]}) is not None
+
+
+def test_a_build_that_was_killed_leaves_nothing_running_and_nothing_behind(
+    tmp_path: Path, homes: tuple[Path, Path]
+) -> None:
+    """The JVM of a build ends with the command that built; the next build removes what it had half made."""
+    submit = (homes[1] / "bin/spark-submit").read_text()
+    write_program(homes[1] / "bin/spark-submit", f'echo $$ > "{tmp_path}/pid"; exec sleep 600')
+    cache = tmp_path / "cache"
+    build = "import sys; from pathlib import Path; from tidegate.driver.jvm_archive import ensure_archive\n"
+    build += "ensure_archive(*map(Path, sys.argv[1:]))"
+    builder = subprocess.Popen(
+        [sys.executable, "-c", build, cache, *homes], env={**os.environ, "TIDEGATE_JVM_ARCHIVE": ""}
+    )
+    started = tmp_path / "pid"
+    while not (started.exists() and started.read_text().endswith("\n")):
+        assert builder.poll() is None
+        time.sleep(0.05)
+    jvm = int(started.read_text())
+    mark = read_process_start(jvm)
+    assert mark is not None
+    builder.kill()
+    builder.wait()
+    until = time.monotonic() + 30
+    while read_process_start(jvm) == mark:
+        assert time.monotonic() < until, "it outlives its parent"
+        time.sleep(0.05)
+    assert list(cache.glob(".spark-*"))
+    (homes[1] / "bin/spark-submit").write_text(submit)
+    assert jvm_archive.ensure_archive(cache, *homes, env={"PATH": os.environ["PATH"]}) is not None
+    assert not list(cache.glob(".spark-*"))
 
 
 def test_only_the_archives_used_last_are_kept(tmp_path: Path, homes: tuple[Path, Path]) -> None:
