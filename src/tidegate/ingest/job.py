@@ -30,7 +30,7 @@ from tidegate.lease import check_token
 from tidegate.pipeline import load_pipeline
 from tidegate.project import PipelinePaths, Project, load_project
 from tidegate.session.executors import ComputedTwice, Executors
-from tidegate.sources.files.unreadable import is_set_aside, set_aside, set_aside_unreadable, why_too_large
+from tidegate.sources.files.unreadable import is_set_aside, set_aside, set_aside_unreadable, why_kept_back
 from tidegate.sources.kafka.topics import watch_topics
 from tidegate.sources.registry import open_sources
 from tidegate.spec.models import SELF_DESCRIBING_FORMATS, FilesSource, PipelineSpec
@@ -95,7 +95,7 @@ def _drain_into_staging(
     started: float,
 ) -> dict[str, object]:
     check_token(paths, order.token)
-    _keep_too_large(paths, order, {name: one for name, one in _files(spec) if not _describes_itself(one)})
+    _keep_back(paths, order, {name: one for name, one in _files(spec) if not _describes_itself(one)})
     spec = infer_missing(spark, paths, order, spec)
     reader = SourceReader(spark, project, paths, order, spec)
     statics = reader.statics()
@@ -109,7 +109,7 @@ def _drain_into_staging(
     keep_state(paths, spec, describe_state(prepared.out), spark.version)
     if prepared.keeps_state:
         set_state_conf(spark, prepared.out, spec.watermark_policy)
-    _keep_too_large(paths, order, {name: one for name, one in _files(spec) if _describes_itself(one)})
+    _keep_back(paths, order, {name: one for name, one in _files(spec) if _describes_itself(one)})
     stager = BatchStager(
         spark=spark,
         spec=spec,
@@ -188,15 +188,15 @@ def _describes_itself(source: FilesSource) -> bool:
     return source.format in SELF_DESCRIBING_FORMATS
 
 
-def _keep_too_large(paths: PipelinePaths, order: IngestOrder, sources: Mapping[str, FilesSource]) -> None:
-    """Files with lines or values that are too large for a record, before Spark holds one of them in memory."""
+def _keep_back(paths: PipelinePaths, order: IngestOrder, sources: Mapping[str, FilesSource]) -> None:
+    """Quarantine files that Spark would fail on for want of memory, or read in part and say nothing."""
     for name, source in sources.items():
         owed, intake = order.links.get(name, {}), paths.intake(name)
         whole = [link for link in owed if not is_set_aside(paths.unreadable, intake, link)]
-        reasons = {link: why for link in whole if (why := why_too_large(intake / link, source)) is not None}
+        reasons = {link: why for link in whole if (why := why_kept_back(intake / link, source)) is not None}
         found = set_aside(paths.unreadable, intake, reasons, source, owed)
         if found:
-            emit("progress", note=f"too large for a record, kept and named in quarantine: {', '.join(found)}")
+            emit("progress", note=f"not given to Spark, kept and named in quarantine: {', '.join(found)}")
 
 
 def _drain(

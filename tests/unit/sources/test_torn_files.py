@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import io
+import lzma
 import random
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,8 @@ import pytest
 
 from tidegate.sources.files.columns import fits_type
 from tidegate.sources.files.torn import EMPTY_FILES, TornFile, check_compressed, write_readable_part
+from tidegate.sources.files.unreadable import why_kept_back
+from tidegate.spec.models import FilesSource
 
 _PACK = {".gz": gzip.compress, ".bz2": bz2.compress}
 _UNPACK = {".gz": gzip.decompress, ".bz2": bz2.decompress}
@@ -121,3 +126,83 @@ def test_nothing_unverified_is_trusted_when_a_checksum_fails(tmp_path: Path, suf
 )
 def test_types_that_every_value_fits(actual: Any, declared: str, fits: bool) -> None:
     assert fits_type(actual, declared) is fits
+
+
+def _blocks(pieces: list[tuple[int, list[bytes]]]) -> bytes:
+    """Hadoop's framing: (length of a block's text, its packed pieces)."""
+    lengths = [(size.to_bytes(4), [len(one).to_bytes(4) + one for one in packed]) for size, packed in pieces]
+    return b"".join(head + b"".join(body) for head, body in lengths)
+
+
+def _pack_blocks(suffix: str, text: bytes) -> bytes:
+    """As Hadoop writes it: 256 KiB of text in a block of one piece; and a block of three pieces at the end."""
+    codec = pa.Codec({".lz4": "lz4_raw", ".snappy": "snappy"}[suffix])
+    cuts = [text[at : at + (1 << 18)] for at in range(0, len(text), 1 << 18)]
+    blocks = [(len(cut), [codec.compress(cut, asbytes=True)]) for cut in cuts]
+    last = [text[:1000], text[1000:70_000], text[70_000:70_001]]
+    return _blocks([*blocks, (70_001, [codec.compress(one, asbytes=True) for one in last])])
+
+
+@pytest.mark.parametrize("suffix", [".snappy", ".lz4"])
+def test_blocks_of_hadoop_are_whole_or_are_refused(tmp_path: Path, suffix: str) -> None:
+    """Spark reads what it can make out of them, without an error: 0 rows of a torn file of 3,000."""
+    path, spec = tmp_path / f"a{suffix}", FilesSource(type="files", path="in", format="text")
+    whole = _pack_blocks(suffix, _text())
+    for content in (whole, whole + whole, b""):
+        path.write_bytes(content)
+        assert why_kept_back(path, spec) is None
+    for cut in (1, 3, 4, 7, 8, 20, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:cut])
+        assert why_kept_back(path, spec), cut
+    for content in (whole + b"\0\0\0\0", whole + b"\0\0\0", whole + b"garbage behind", whole[:8] + whole[9:]):
+        path.write_bytes(content)
+        assert why_kept_back(path, spec)
+
+
+@pytest.mark.parametrize(
+    ("name", "codec"),
+    [("a.lz4", "lz4"), ("a.lz4", "lz4_raw"), ("a.snappy", "snappy"), ("a.lz4", None), ("a.snappy", None)],
+)
+@pytest.mark.parametrize("size", [1, 100, 100_000])
+def test_other_framings_are_refused_with_a_way_out(tmp_path: Path, name: str, codec: str | None, size: int) -> None:
+    path, text = tmp_path / name, _text()[:size]
+    path.write_bytes(text if codec is None else pa.compress(text, codec, asbytes=True))
+    why = why_kept_back(path, FilesSource(type="files", path="in", format="json", schema="id INT"))
+    assert why is not None and ("breaks off" in why or "write .gz or .zst" in why)
+
+
+def test_bzip2_data_is_whole_or_is_refused(tmp_path: Path) -> None:
+    """Spark looks for the next block that it knows, and says nothing when there is none."""
+    path, spec = tmp_path / "a.bz2", FilesSource(type="files", path="in", format="text")
+    text = _text()
+    whole = bz2.compress(text, 1)
+    for content in (whole, whole + whole, whole + b"behind", b"", bz2.compress(b"")):
+        path.write_bytes(content)
+        assert why_kept_back(path, spec) is None
+    flipped = bytearray(whole)
+    flipped[6] ^= 16
+    for content in (text, whole[:4], whole[:9], whole[: len(whole) // 2], whole[:-10], whole[:-1], bytes(flipped)):
+        path.write_bytes(content)
+        assert "bzip2 data" in str(why_kept_back(path, spec))
+
+
+@pytest.mark.parametrize("name", ["a.json", "a", "a.xz", "a.json.zip"])
+def test_compressed_files_under_another_name_are_said_to_be(tmp_path: Path, name: str) -> None:
+    spec = FilesSource(type="files", path="in", format="json", schema="id INT")
+    zipped = io.BytesIO()
+    with zipfile.ZipFile(zipped, "w") as archive:
+        archive.writestr("a", "{}")
+    packed = {
+        "gzip": gzip.compress(b"{}"),
+        "bzip2": bz2.compress(b"{}"),
+        "zstd": pa.compress(b"{}", "zstd", asbytes=True),
+        "lz4": pa.compress(b"{}", "lz4", asbytes=True),
+        "xz": lzma.compress(b"{}"),
+        "a zip archive": zipped.getvalue(),
+    }
+    path = tmp_path / name
+    for kind, content in packed.items():
+        path.write_bytes(content)
+        assert str(why_kept_back(path, spec)).startswith(f"it is {kind}")
+    path.write_bytes(b"{}")
+    assert why_kept_back(path, spec) is None

@@ -21,7 +21,9 @@ from tidegate.spec.reader_options import has_documents
 _MARKED_BYTES = 16 << 10
 _CHUNK_BYTES = 1 << 20
 _HEADER_AT_MOST_BYTES = 1 << 20
-_COMPRESSED = (".gz", ".bz2", ".deflate", ".snappy", ".lz4", ".zst", ".zstd", ".lzo", ".xz")
+SPARK_CODECS = (".gz", ".bz2", ".deflate", ".snappy", ".lz4", ".zst")
+"""The endings by which Spark unpacks a file (Hadoop's codecs)."""
+_COMPRESSED = (*SPARK_CODECS, ".zstd", ".lzo", ".xz", ".zip")
 
 
 class Mark(NamedTuple):
@@ -88,7 +90,12 @@ def is_line_format(spec: FilesSource, path: str = "") -> bool:
     lines, not compressed."""
     if spec.format not in LINE_FORMATS or _option(spec, "wholetext") == "true" or has_documents(spec):
         return False
-    return not path.lower().endswith(_COMPRESSED)
+    return not is_compressed(path)
+
+
+def is_compressed(name: str) -> bool:
+    """Whether the name of a file says that its content is compressed, in a way that Spark knows or not."""
+    return name.lower().endswith(_COMPRESSED)
 
 
 def line_end(spec: FilesSource) -> bytes:

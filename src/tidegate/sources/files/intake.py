@@ -178,10 +178,21 @@ def restore_links(
                 continue
             links.append(row.link)
             there = _stat(link)
-        if row.until is None and there != (row.size, row.mtime_ns):
+        is_other = row.until is None and there != (row.size, row.mtime_ns)
+        if is_other and not storage.exists(record_path(paths.unreadable, row.link)):  # not a stand-in
             changed.append(row.path)
     storage.sync_names_above((intake / link for link in links), intake.parents[1])
     return Restored(tuple(links), tuple(lost), tuple(changed))
+
+
+def record_path(folder: Path, link: str) -> Path:
+    """The record in ``folder`` of a file that was quarantined whole: from then on its link leads to a stand-in."""
+    return folder / f"{flat_name(link)}.json"
+
+
+def flat_name(link: str) -> str:
+    """The link's own name, which is unique, without its k=v folders."""
+    return link.rsplit("/", 1)[-1]
 
 
 def _restore(project: Project, intake: Path, row: LedgerRow, spec: FilesSource, roots: Sequence[str]) -> None:

@@ -11,11 +11,11 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from tidegate.sources.files.content import is_compressed
 from tidegate.spec.encodings import is_wide, line_pattern, wide_codec
 
 _CHUNK_BYTES = 1 << 20
 _BOM = b"\xef\xbb\xbf"
-_UNREADABLE_SUFFIXES = {".zst", ".zstd", ".snappy", ".lz4", ".deflate", ".lzo"}
 
 
 def line_number(
@@ -85,7 +85,7 @@ def _lines_in(
     codec, lines = encoding, _lines(path, limit_bytes, line_separator)
     suffix = os.path.splitext(os.fspath(path))[1].lower()
     if is_wide(encoding):
-        if suffix in _UNREADABLE_SUFFIXES:
+        if _is_closed(suffix):
             return
         with _open(path, suffix) as handle:
             text = handle.read(limit_bytes)  # such files are bounded
@@ -101,7 +101,7 @@ def _lines_in(
 
 def _lines(path: str | os.PathLike[str], limit_bytes: int, line_separator: str | None) -> Iterator[bytes]:
     suffix = os.path.splitext(os.fspath(path))[1].lower()
-    if suffix in _UNREADABLE_SUFFIXES:
+    if _is_closed(suffix):
         return
     with _open(path, suffix) as handle:
         rest = b""
@@ -121,8 +121,12 @@ def _lines(path: str | os.PathLike[str], limit_bytes: int, line_separator: str |
             yield from _split(rest, line_separator)
 
 
+def _is_closed(suffix: str) -> bool:
+    """Whether a file with this ending cannot be unpacked here."""
+    return is_compressed(suffix) and suffix not in (".gz", ".bz2")
+
+
 def _open(path: str | os.PathLike[str], suffix: str) -> Any:
-    # Imported here: a run that finds nothing new passes through this module and must stay light.
     if suffix == ".gz":
         return gzip.open(path, "rb")
     if suffix == ".bz2":

@@ -32,20 +32,23 @@ _LINES_NAMED = 10
 
 
 def why_too_long(path: Path, spec: FilesSource) -> str | None:
-    """The lines of a file, plain, .gz or .bz2, that are too long, in words; None where there are none, and for a file
-    that cannot be read, of which its reader says why. A file that is not larger than such a line costs a look at its
-    size; other files are read once."""
-    if is_read_whole(spec):
-        return _why_too_large(path, spec)
-    if spec.format not in LINE_FORMATS:
-        return None
+    """:func:`find_too_long`; None also for a file that cannot be read."""
     try:
-        if path.stat().st_size * _UNPACKED_BYTES.get(path.suffix, 1) <= LONGEST_LINE_BYTES:
-            return None
-        with _open(path) as stream:
-            lines = [(number, size) for number, size, _ in _split(stream, _separator(spec)) if size]
+        return find_too_long(path, spec)
     except (OSError, EOFError, zlib.error):
         return None
+
+
+def find_too_long(path: Path, spec: FilesSource) -> str | None:
+    """The lines of a file, plain, .gz or .bz2, that are too long, in words; None where there are none. A file that is
+    not larger than such a line costs a look at its size; other files are read once. Raises OSError, EOFError or
+    zlib.error when that cannot be done."""
+    if is_read_whole(spec):
+        return _find_too_large(path, spec)
+    if spec.format not in LINE_FORMATS or path.stat().st_size * _unpacked(path) <= LONGEST_LINE_BYTES:
+        return None
+    with _open(path) as stream:
+        lines = [(number, size) for number, size, _ in _split(stream, _separator(spec)) if size]
     if not lines:
         return None
     named = ", ".join(f"line {number:,} has {size:,} bytes" for number, size in lines[:_LINES_NAMED])
@@ -58,17 +61,19 @@ def why_too_long(path: Path, spec: FilesSource) -> str | None:
     return f"{named}{more}; the limit is {LONGEST_LINE_BYTES:,} bytes, {rest}"
 
 
-def _why_too_large(path: Path, spec: FilesSource) -> str | None:
+def _unpacked(path: Path) -> int:
+    """What a byte of the file can at most become."""
+    return _UNPACKED_BYTES.get(path.suffix, 1)
+
+
+def _find_too_large(path: Path, spec: FilesSource) -> str | None:
     """The same for files that Spark holds at once."""
-    try:
-        if path.stat().st_size * _UNPACKED_BYTES.get(path.suffix, 1) <= LARGEST_DOCUMENT_BYTES:
-            return None
-        with _open(path) as stream:
-            left = LARGEST_DOCUMENT_BYTES
-            while left >= 0 and (chunk := stream.read(_CHUNK_BYTES)):
-                left -= len(chunk)
-    except (OSError, EOFError, zlib.error):
+    if path.stat().st_size * _unpacked(path) <= LARGEST_DOCUMENT_BYTES:
         return None
+    with _open(path) as stream:
+        left = LARGEST_DOCUMENT_BYTES
+        while left >= 0 and (chunk := stream.read(_CHUNK_BYTES)):
+            left -= len(chunk)
     if left >= 0:
         return None
     if spec.format == "xml":

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tidegate.outputs import SourceReport, TriedLook
 from tidegate.project import PipelinePaths, Project
+from tidegate.sources.files.content import is_compressed
 from tidegate.sources.files.ledger import Ledger, open_ledger
 from tidegate.sources.files.scan import FilesScan, scan_files, source_roots
 from tidegate.sources.files.starts import summarise_start
@@ -21,8 +22,6 @@ from tidegate.spec.models import LINE_FORMATS, FilesSource
 from tidegate.staging.birth import Start
 from tidegate.staging.checkpoint import files_between, log_entry, read_offsets, read_start
 from tidegate.staging.manifest import Taken
-
-_PACKED = (".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate", ".xz")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +128,7 @@ def summarise_scan(scan: FilesScan, files: int, size_bytes: int) -> SourceReport
 
 def _take_lines(file: Path, target: Path, source: FilesSource, wanted: int) -> int:
     """Copy the file, or its first lines; how many rows that counts for."""
-    whole = source.format not in LINE_FORMATS or file.name.endswith(_PACKED)
+    whole = source.format not in LINE_FORMATS or is_compressed(file.name)
     whole = whole or is_wide(str(source.options.get("encoding", "")))
     if whole or any(key.lower() in ("multiline", "linesep", "wholetext") for key in source.options):
         shutil.copyfile(file, target)

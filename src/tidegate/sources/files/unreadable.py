@@ -17,23 +17,41 @@ import os
 import re
 import secrets
 import shutil
+import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from tidegate import storage
 from tidegate.project import PipelinePaths
-from tidegate.sources.files.content import line_end
-from tidegate.sources.files.intake import relink
+from tidegate.sources.files.content import SPARK_CODECS, line_end
+from tidegate.sources.files.intake import flat_name, record_path, relink
 from tidegate.sources.files.ledger import Ledger, LinkedFile
-from tidegate.sources.files.long_lines import why_too_long, write_other_lines
+from tidegate.sources.files.long_lines import find_too_long, why_too_long, write_other_lines
 from tidegate.sources.files.scan import partition_of
-from tidegate.sources.files.torn import EMPTY_FILES, TornFile, check_compressed, write_readable_part
+from tidegate.sources.files.torn import (
+    BLOCK_SUFFIXES,
+    EMPTY_FILES,
+    SILENT_SUFFIXES,
+    TornFile,
+    check_compressed,
+    write_readable_part,
+)
 from tidegate.spec.ddl import parse_ddl
 from tidegate.spec.models import SELF_DESCRIBING_FORMATS, FilesSource, SourceSpec
 from tidegate.spec.reader_options import has_line_records
 
 _CHECKED = (".gz", ".bz2")
+_COMPRESSED_BEGINS = {
+    b"\x1f\x8b\x08": "gzip data, and Spark unpacks it only with the ending .gz",
+    b"BZh91AY&SY": "bzip2 data, and Spark unpacks it only with the ending .bz2",
+    b"\x28\xb5\x2f\xfd": "zstd data, and Spark unpacks it only with the ending .zst",
+    b"\x04\x22\x4d\x18": "lz4 data, which Spark cannot read: write .gz or .zst",
+    b"\xfd7zXZ\0": "xz data, which Spark cannot read: write .gz or .zst",
+    b"PK\x03\x04": "a zip archive, which Spark cannot read: write .gz or .zst",
+}
+"""How compressed files begin, and what to say of one whose name has another ending."""
+_LONGEST_BEGIN = max(map(len, _COMPRESSED_BEGINS))
 _NAMES_A_FILE = ("FAILED_READ_FILE", "CANNOT_READ_FILE_FOOTER", "Could not read footer", "CSV file: ")
 # The machine's fault, not the file's: the next run may well read it.
 _PASSING = (
@@ -86,11 +104,11 @@ def set_aside(
     found = []
     for link, reason in reasons.items():
         path = intake / link
-        kept = folder / _flat_name(link)
+        kept = folder / flat_name(link)
         _keep(path.resolve(), kept)
         original = originals.get(link)
         record = {"link": link, "reason": reason, "kept": kept.name, **(original or {})}
-        storage.put_if_absent(_record_path(folder, link), storage.dump_json(record))
+        storage.put_if_absent(record_path(folder, link), storage.dump_json(record))
         _put_stand_in(path, spec)
         found.append(link if original is None else original.get("file") or original["path"])
     return found
@@ -99,7 +117,7 @@ def set_aside(
 def set_aside_vanished(folder: Path, path: Path, link: str, spec: FilesSource, original: LinkedFile) -> None:
     """A file that Spark has planned to read is gone: an empty stand-in at ``path``, and the record of it."""
     record = {"link": link, "reason": "vanished before it was read", "kept": None, **original}
-    storage.put_if_absent(_record_path(folder, link), storage.dump_json(record))
+    storage.put_if_absent(record_path(folder, link), storage.dump_json(record))
     storage.replace(path, _empty_file(path, spec))
 
 
@@ -116,11 +134,11 @@ def read_whole_again(paths: PipelinePaths, source_name: str, ledger: Ledger) -> 
     found = {
         row: kept
         for row in ledger.rows(source_name, state="linked")
-        if _flat_name(row.link) in names and (kept := kept_file(folder, row.link)) is not None
+        if flat_name(row.link) in names and (kept := kept_file(folder, row.link)) is not None
     }
     relink(paths, source_name, found, ledger)
     for row in found:
-        storage.remove(_record_path(folder, row.link))
+        storage.remove(record_path(folder, row.link))
         storage.remove(found[row])
 
 
@@ -138,7 +156,7 @@ def has_rows(path: Path, spec: FilesSource) -> bool:
 
 def unreadable_record(folder: Path, link: str) -> UnreadableFile | None:
     """The record of a link that was quarantined whole, else None."""
-    value: UnreadableFile | None = storage.read_json(_record_path(folder, link))
+    value: UnreadableFile | None = storage.read_json(record_path(folder, link))
     return value
 
 
@@ -169,13 +187,32 @@ def why_unreadable(path: Path, spec: FilesSource) -> str | None:
         return f"{type(error).__name__}: {error.strerror or error}"
 
 
-def why_too_large(path: Path, spec: FilesSource) -> str | None:
-    """The lines or values of the file that are too large for a record, in words; None where there are none."""
+def why_kept_back(path: Path, spec: FilesSource) -> str | None:
+    """Why Spark must not be given the file: lines or values that are too large for a record, or damage that Spark
+    passes over in silence, with the records behind it. None where there is no reason, or the file is away."""
     if spec.format in SELF_DESCRIBING_FORMATS:
         from tidegate.sources.files import large_values
 
         return large_values.why_too_large(path, spec)
-    return why_too_long(path, spec)
+    try:
+        if path.suffix in BLOCK_SUFFIXES:
+            check_compressed(path)
+        return _why_named_wrong(path) or find_too_long(path, spec)
+    except FileNotFoundError:
+        return None
+    except TornFile as error:
+        return str(error.args[0])
+    except (OSError, EOFError, zlib.error):
+        return why_unreadable(path, spec) if path.suffix in SILENT_SUFFIXES else None
+
+
+def _why_named_wrong(path: Path) -> str | None:
+    """Of a file whose name does not say so, that it is compressed: Spark would take it for text."""
+    if path.suffix in SPARK_CODECS:
+        return None
+    with open(path, "rb") as stream:
+        begin = stream.read(_LONGEST_BEGIN)
+    return next((f"it is {kind}" for magic, kind in _COMPRESSED_BEGINS.items() if begin.startswith(magic)), None)
 
 
 def is_passing(error_text: str) -> bool:
@@ -192,7 +229,7 @@ def _named_by_spark(intake: Path, links: list[str], spec: FilesSource, error_tex
         if any(word in line for word in _NAMES_A_FILE)
         for name in _LINK_NAME.findall(line)
     }
-    found = [link for link in links if _flat_name(link) in named and (intake / link).exists()]
+    found = [link for link in links if flat_name(link) in named and (intake / link).exists()]
     return {link: why_unreadable(intake / link, spec) or reason_of(error_text) for link in found}
 
 
@@ -242,8 +279,8 @@ def _partition_folders(link: Path) -> str:
 
 def is_set_aside(folder: Path, intake: Path, link: str) -> bool:
     """Whether a stand-in has taken the link's place: a process may have been killed between the record and that."""
-    path, kept = intake / link, folder / _flat_name(link)
-    if path.is_symlink() or not _record_path(folder, link).exists():
+    path, kept = intake / link, folder / flat_name(link)
+    if path.is_symlink() or not record_path(folder, link).exists():
         return False
     return not (kept.exists() and path.exists() and os.path.samefile(path, kept))
 
@@ -297,12 +334,3 @@ def _empty_file(path: Path, spec: FilesSource) -> bytes:
 
         return columnar_files.make_empty(spec.format)
     return EMPTY_FILES.get(path.suffix, b"")
-
-
-def _record_path(folder: Path, link: str) -> Path:
-    return folder / f"{_flat_name(link)}.json"
-
-
-def _flat_name(link: str) -> str:
-    """The link's own name is unique; its k=v folders are left out."""
-    return link.rsplit("/", 1)[-1]
