@@ -168,7 +168,10 @@ def find_spark_submit() -> str:
     found = str(beside) if beside.exists() else shutil.which("spark-submit")
     if found is None:
         raise catalogue.SPARK_SUBMIT_MISSING(executable=sys.executable)
-    if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
+    home = os.environ.get("JAVA_HOME")
+    if home and not (Path(home) / "bin/java").exists():
+        raise catalogue.JAVA_HOME_INVALID(where="the environment", home=home)
+    if shutil.which("java") is None and not home:
         raise catalogue.JAVA_MISSING()
     return found
 

@@ -113,6 +113,14 @@ JAVA_MISSING = Condition(
     fix="install a Java 17 runtime",
 )
 
+JAVA_HOME_INVALID = Condition(
+    "JAVA_HOME_INVALID",
+    UsageError,
+    "JAVA_HOME is {home}, which is not the folder of a Java: there is no bin/java",
+    next_run="fails again until this is fixed; nothing was read",
+    fix="set JAVA_HOME to the folder of a Java 17, or unset it: the `java` on PATH is then used",
+)
+
 KAFKA_JARS_MISSING = Condition(
     "KAFKA_JARS_MISSING",
     UsageError,
@@ -1301,7 +1309,7 @@ INGEST_FAILED = Condition(
     DefectError,
     "the Spark driver failed: {error}",
     next_run="reads the same batch again; nothing is lost",
-    fix="the Spark log above has the whole trace; correct the cause, or report it, then run again",
+    fix="the Spark log has the whole trace; correct the cause, or report it, then run again",
 )
 
 SPARK_OUT_OF_MEMORY = Condition(

@@ -137,7 +137,6 @@ def _open_run(
     expires = project.spec.lease.expires_after
     lease = acquire(paths, run_id=run_id, command=command, expires_after_seconds=expires)
     paths = pin_paths(paths, lease)
-    began = time.monotonic()
     report = _load_open_report(paths, run_id) or new_report(name, run_id)
     context = RunContext(project, as_read(spec, paths), paths, lease, report)
     _note_predecessor(context)
@@ -158,7 +157,6 @@ def _open_run(
         lease.release()
         prune_reports(paths)
     else:
-        report.duration_seconds[command] = round(time.monotonic() - began, 3)
         context.save()
         lease.park(max(expires, _PARK_AT_LEAST_SECONDS))
 

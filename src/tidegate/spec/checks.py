@@ -7,7 +7,7 @@ from collections import Counter
 from keyword import iskeyword
 
 from tidegate.spec.cron import describe_unusable_schedule
-from tidegate.spec.ddl import is_infer
+from tidegate.spec.ddl import PARTITION_TYPES, is_infer
 from tidegate.spec.faults import name_nearest, show_value
 from tidegate.spec.findings import Finding
 from tidegate.spec.models import PipelineSpec
@@ -107,9 +107,9 @@ def _check_partition_columns(names: list[str], kinds: dict[str, str]) -> list[Fi
     for name in names:
         if name not in kinds:
             found.append(_no_such_column(here, name, kinds))
-        elif kinds[name].startswith(("array<", "map<", "struct<", "binary")):
-            message = f"the column {name} is {kinds[name]}: no folder can be named after its values"
-            found.append(Finding(here, message, "partition by a date, a number or a text"))
+        elif kinds[name] not in PARTITION_TYPES:
+            message = f"the column {name} is {kinds[name].upper()}: readers disagree on such values in folder names"
+            found.append(Finding(here, message, f"partition by a column of {', '.join(PARTITION_TYPES).upper()}"))
     if names and set(kinds) <= set(names):
         found.append(Finding(here, "every column is named, so none is left for the files", "name fewer columns"))
     return found

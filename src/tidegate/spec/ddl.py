@@ -51,6 +51,8 @@ _SIMPLE = {
     "string": "string",
     "binary": "binary",
 }
+PARTITION_TYPES = ("string", "date", "tinyint", "smallint", "int", "bigint")
+"""Types of columns that a table can be partitioned by: of other values in folder names readers disagree."""
 _DECIMAL = {"decimal", "dec", "numeric"}
 _NESTED = {"array", "map", "struct"}
 _REFUSED = {

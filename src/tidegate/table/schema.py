@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Literal, TypedDict, cast
 
 from tidegate.errors import catalogue
+from tidegate.spec.ddl import PARTITION_TYPES
 
 _PRIMITIVES = {
     "string",
@@ -26,7 +27,6 @@ _PRIMITIVES = {
     "timestamp",
 }
 _FORBIDDEN_IN_NAMES = " ,;{}()\n\t="
-_PARTITION_TYPES = ("byte", "date", "integer", "long", "short", "string")
 
 
 class Field(TypedDict):
@@ -195,10 +195,10 @@ def check_partition_columns(partition_by: list[str], schema_json: str, table_par
     for name in (column.lower() for column in partition_by):
         if name not in types:
             faults.append(f"the rows have no column {name!r} (they have {', '.join(types)})")
-        elif types[name] not in _PARTITION_TYPES:
+        elif type_text(types[name]).lower() not in PARTITION_TYPES:
             faults.append(
                 f"column {name!r} is {type_text(types[name])}: readers disagree on such values in folder names; "
-                f"use one of {', '.join(_PARTITION_TYPES)}"
+                f"partition by a column of {', '.join(PARTITION_TYPES).upper()}"
             )
     if partition_by and len(set(partition_by)) == len(types):
         faults.append("every column is a partition column: the files would hold nothing")

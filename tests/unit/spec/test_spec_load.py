@@ -280,7 +280,11 @@ def test_faults_of_a_files_source(tmp_path, change, expected):
         ("table: {partition_by: [dya]}", "9: table.partition_by: there is no column 'dya' | the columns are: id, name"),
         ("table: {partition_by: [nam]}", "9: table.partition_by: there is no column 'nam' | write name"),
         ("table: {partition_by: [id, id]}", "9: table.partition_by: 'id' is named more than once"),
-        ("table: {partition_by: [id, name, at]}", "every column is named, so none is left for the files"),
+        (
+            "table: {partition_by: [at]}",
+            "9: table.partition_by: the column at is TIMESTAMP: readers disagree on such values in folder names | "
+            "partition by a column of STRING, DATE, TINYINT, SMALLINT, INT, BIGINT",
+        ),
         ("table: {keys: [id]}", "9: table.keys: keys are for output_mode: update, and this is append | remove it"),
         ("trigger: onc", "9: trigger: 'onc' is not allowed | write once; allowed: available_now, once"),
         (
@@ -307,6 +311,11 @@ def test_faults_of_a_files_source(tmp_path, change, expected):
 )
 def test_faults_of_the_pipeline(tmp_path, lines, expected):
     assert expected in one_fault(tmp_path, GOOD + lines + "\n")
+
+
+def test_a_table_of_partition_columns_alone(tmp_path: Path) -> None:
+    text = GOOD.replace(", at TIMESTAMP", "") + "table: {partition_by: [id, name]}\n"
+    assert "every column is named, so none is left for the files" in one_fault(tmp_path, text)
 
 
 @pytest.mark.parametrize(
