@@ -57,7 +57,12 @@ def look_ahead(project: Project, spec: PipelineSpec, facts: Facts, connections: 
     decided = _list_decided(paths, facts, rereads)
     sinks = describe_sinks(paths, spec) if spec.sinks else []
     behind = describe_behind(sinks)
-    coming = _look_at_sources(project, paths, spec, facts, connections or Connections())
+    disagreement = _find_disagreement(facts, name, rereads)
+    # What was taken is not that of the sources of another spec: the files of another folder are not gone.
+    changed = next((error for error in disagreement if error.code == "SPEC_CHANGED"), None)
+    coming = _Coming(unknown=changed)
+    if changed is None:
+        coming = _look_at_sources(project, paths, spec, facts, connections or Connections())
     notes = [
         *([] if hold is None else [f"held: run {hold.run_id}: {'; '.join(hold.reasons)}"]),
         *(_describe_decided(one) for one in decided),
@@ -66,7 +71,7 @@ def look_ahead(project: Project, spec: PipelineSpec, facts: Facts, connections: 
         *behind,
         *coming.notes,
     ]
-    errors = [*_find_disagreement(facts, name, rereads), *_find_misfits(project, paths, spec, facts), *coming.errors]
+    errors = [*disagreement, *_find_misfits(project, paths, spec, facts), *coming.errors]
     if coming.has_new or facts.in_flight is not None:
         try:
             check_transform(project, spec)

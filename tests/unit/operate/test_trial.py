@@ -41,12 +41,16 @@ def test_a_driver_that_cannot_start_is_told_with_the_end_of_its_log(
     file = project.root / "data" / "inbox" / "a.csv"
     file.write_text("1\n")
     monkeypatch.setattr(time, "time", lambda now=time.time: now() + 3600)  # it has settled
-    monkeypatch.setenv("JAVA_HOME", str(project.root / "no-such-java"))
+    java = project.root / "broken-java" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text("#!/bin/sh\necho no such library; exit 127\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(project.root / "broken-java"))
     with pytest.raises(TryAgainError) as told:
         try_pipeline(project, NAME, rows=5, submit=run_spark_submit)
     error = told.value
     assert (error.code, error.exit_code) == ("DRIVER_DIED", 75)
-    assert "its log ends: " in error.message and "no-such-java" in error.message
+    assert "its log ends: " in error.message and "no such library" in error.message
     assert "tidegate-try-" not in str(error.where) and str(error.fix).startswith("tidegate doctor")
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.fake_kafka import NAME, FakeBroker, FakeSpark, make_project
 from tidegate.errors import DisagreementError
+from tidegate.operate.outlook import plan_pipeline
 from tidegate.pipeline import load_pipeline
 from tidegate.restart.repair import repair_pipeline
 from tidegate.run.steps import run_pipeline
@@ -99,3 +100,17 @@ def test_topics_under_the_name_of_files_of_which_nothing_was_read(
     spec.write_text(topics)
     assert bench.run() == "published"
     assert len(bench.spark.staged) == 200
+
+
+def test_a_look_ahead_at_another_kind_of_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`plan` and `status` say what a run would refuse with; they ended in a KeyError."""
+    bench = Bench(tmp_path, monkeypatch)
+    assert bench.run() == "published"
+    spec = bench.project.paths(NAME).spec
+    topics = spec.read_text()
+    (tmp_path / "inbox").mkdir()
+    spec.write_text(topics.partition("  s: ")[0] + "  s: {type: files, path: inbox, format: text}\n")
+    plan = plan_pipeline(bench.project, NAME)
+    assert [error["code"] for error in plan["errors"]] == ["SPEC_CHANGED"] and plan["sources"] == {}
+    assert plan["sources_unknown"] == plan["errors"][0]
+    assert plan["summary"] == "the next run would refuse"
