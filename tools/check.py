@@ -21,10 +21,12 @@ from tools.console import REPO_ROOT, ToolError, run_main
 from tools.errors_seen import record_to
 
 LANES = {
-    "services": ("unit", "model", "spark", "kafka", "airflow", "compose", "e2e"),
-    "streams": ("streams", "cluster", "recovery"),
+    "runs": ("unit", "model", "spark", "compose", "e2e"),
+    "services": ("kafka", "airflow", "recovery"),
+    "streams": ("cluster", "streams"),
 }
-"""The folders of tests in two lanes that run beside each other, each in one process and from quick to slow."""
+"""The folders of tests in lanes that run beside each other, each in one process. Three on two cores: tests of services
+and of processes that are killed or frozen wait as much as they work."""
 
 Step = tuple[str, list[str]]
 """Name and command."""

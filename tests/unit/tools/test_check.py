@@ -32,7 +32,7 @@ def test_all_is_lint_and_tests() -> None:
         ["output schemas"],
         ["reference docs"],
         ["compose file"],
-        ["services", "streams"],
+        ["runs", "services", "streams"],
         ["errors seen"],
     ]
 
