@@ -87,7 +87,7 @@ sources:
     type: files
     path: data/inbox/{name}
     format: json
-    schema: dt TIMESTAMP, amount INT, price DOUBLE
+    schema: dt DATE, amount INT, price DOUBLE
 table:
   partition_by: [dt]
 """

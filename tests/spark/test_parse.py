@@ -102,7 +102,7 @@ BAD = {
     '{"d":1e400,"f":1e39}': "d: too large for DOUBLE; f: too large for FLOAT",
     '{"d":1e400,"t":1700000000000}': "d: too large for DOUBLE; t: TIMESTAMP outside the years 1 to 9999",
     '{"i":"z","d":1e400}': "i: not an INT; d: too large for DOUBLE",
-    '{"c":12.345,"d":1e400}': "c: more decimals than DECIMAL(10,2) holds; d: too large for DOUBLE",
+    '{"c":12.345,"d":1e400}': "d: too large for DOUBLE; c: more decimals than DECIMAL(10,2) holds",
     '{"e":"20260105"}': "e: not a date alone (year-month-day)",
     '{"e":"365"}': "e: not a date alone (year-month-day)",
     '{"d":1e400': "not valid JSON",

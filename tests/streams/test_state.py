@@ -133,6 +133,8 @@ def test_state_that_cannot_be_read(spark: SparkSession, tmp_path: Path) -> None:
     for path in (flow.state / "checkpoint/state/0").glob("*/*.delta"):
         path.write_bytes(path.read_bytes()[:7])
         (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
+    with pytest.raises(DisagreementError, match="STATE_UNREADABLE: the state of flow cannot be read"):
+        read_state(flow.project, "flow", spark=spark)
     flow.offer("events", event("a", "10:01"))
     with pytest.raises(DisagreementError, match="the state of the query cannot be read"):
         flow.run()

@@ -11,7 +11,7 @@ malformed: see :mod:`tidegate.sources.values.exact_json` and :mod:`tidegate.sour
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -108,7 +108,9 @@ def _read(
         parsed = _look_closely(
             _parse_csv(df, value, columns, options), _close_csv(columns, value, options, separators) if exact else None
         )
-        problems = _range_problems(columns, value, _PARSED) + _required_problems(columns, _PARSED)
+        problems = _range_problems(
+            columns, value, _PARSED, says_infinite=lambda name: r"(?i)(?:^|[^a-z])inf"
+        ) + _required_problems(columns, _PARSED)
         return _Read(parsed, problems, explain_csv_fault(columns, value, options, _PARSED))
     if format == "text":
         parsed = df.select("*", F.expr(f"named_struct('{_CORRUPT}', CAST(NULL AS STRING))").alias(_PARSED))
@@ -128,7 +130,9 @@ def _read_json(
     sound = f"{root} IS NOT NULL AND {_PARSED}.{_CORRUPT} IS NULL"
     at_top = f"WHEN {_DOUBT} = 1 AND {sound} THEN {exact_json.unknown_at_top(tree, value)}"
     parsed = _look_closely(parsed, f"CASE WHEN {_DOUBT} = 0 THEN NULL {at_top} WHEN {sound} THEN {close} END")
-    problems = _range_problems(columns, value, root) + _required_problems(columns, root)
+    problems = _range_problems(
+        columns, value, root, says_infinite=lambda name: rf'"{_regex(name)}"\s*:\s*"?[+-]?(?i:inf)'
+    ) + _required_problems(columns, root)
     return _Read(parsed, problems, _why_json(columns, value, options, root))
 
 
@@ -264,14 +268,17 @@ def _name_some(texts: str) -> str:
     return f"transform(array({texts}), a -> {some})[0]"
 
 
-def _range_problems(columns: Sequence[DdlColumn], value: str, root: str) -> list[tuple[str, str]]:
-    """Values that Spark reads and no other reader can show, or that are not what was written: (condition, text)."""
+def _range_problems(
+    columns: Sequence[DdlColumn], value: str, root: str, *, says_infinite: Callable[[str], str]
+) -> list[tuple[str, str]]:
+    """Values that Spark reads and no other reader can show, or that are not what was written: (condition, text).
+    ``says_infinite`` gives by a column's name the regular expression of records that say infinity in it: 1e400 does
+    not."""
     problems = []
     for name, type_, _ in columns:
         field = _field(name, root)
         if type_ in ("float", "double"):
-            # A record may say infinity; 1e400 does not.
-            says = literal(rf'"{_regex(name)}"\s*:\s*"?[+-]?(?i:inf)')
+            says = literal(says_infinite(name))
             infinite = f"abs({field}) = CAST('Infinity' AS {type_})"
             problems.append((f"{infinite} AND NOT {value} RLIKE {says}", f"{name}: too large for {type_.upper()}"))
         elif type_ in ("date", "timestamp", "timestamp_ntz"):

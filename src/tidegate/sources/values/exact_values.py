@@ -90,6 +90,8 @@ def _decimal(node: Node, text: str, separators: Separators) -> str:
 def _floating(kind: str, text: str) -> str:
     number = f"try_cast({text} AS {kind})"
     has_digit = r"'^\\s*[+-]?[0.]*[1-9]'"
+    infinite = f"abs({number}) = CAST('Infinity' AS {kind})"
+    says = literal(r"^\s*[+-]?(?i:inf)")  # a record may say infinity; 1e400 does not
     odd = literal(r"^\s*[+-]?(?:0[xX].*|[0-9.].*[dDfF]\s*)$")
     changed = f"CAST({number} AS BIGINT) != try_cast({text} AS BIGINT)"
     kept = f"(?:[1-9][0-9]{{0,{_DIGITS_KEPT[kind] - 1}}}0*)?"
@@ -98,6 +100,7 @@ def _floating(kind: str, text: str) -> str:
         f"CASE WHEN {text} RLIKE '^-?[0-9]{{{_WHOLE_DIGITS[kind]},18}}$' AND {changed} OR {unsure} "
         f"THEN {literal(f'a whole number with more digits than {kind.upper()} holds')} "
         f"WHEN {text} RLIKE {odd} THEN 'not a plain number' "
+        f"WHEN {infinite} AND NOT {text} RLIKE {says} THEN {literal(f'too large for {kind.upper()}')} "
         f"WHEN {number} = 0 AND {text} RLIKE {has_digit} THEN {literal(f'too small for {kind.upper()}')} END"
     )
 
