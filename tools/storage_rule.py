@@ -47,8 +47,6 @@ EXCEPTIONS = {
     "project.py:load_project": "tidegate.yaml is a file of the user's project",
     "project.py:_find_root": "tidegate.yaml is a file of the user's project",
     "quarantine/read.py:_read_pieces": "is given addresses",
-    "restart/reread.py:_find_difference": "compares inputs with what was read of them, by their descriptors",
-    "restart/reread.py:_describe_difference": "compares inputs with what was read of them, by their descriptors",
     "sources/files/pinned.py:_take": "copies an input of the user",
     "session/executors.py": "asks whether the executors have the folders that this machine has",
     "session/warmup_job.py": "the job that fills the archive of Java classes, in a folder of temporary files",

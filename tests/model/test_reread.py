@@ -21,6 +21,7 @@ from tidegate.operate.status import project_status
 from tidegate.project import PipelinePaths
 from tidegate.reports.report import load_report
 from tidegate.reports.verdicts import Decision, Ruling, load_verdict, save_decision, save_verdict
+from tidegate.restart.repair import repair_pipeline
 from tidegate.restart.reread import look_at_reread
 
 _EVERY = 7
@@ -554,3 +555,21 @@ def test_stopped_while_a_whole_file_is_put_back(make: Make, where: str) -> None:
         assert {f"f{world.broken}-{n}" for n in range(6)} <= set(read_log(world.paths.table))
         world.settle("discard")
     assert nth > 1
+
+
+def test_a_rebuild_names_first_the_files_that_it_will_not_read_as_they_were(make: Make) -> None:
+    """What the dry run does not name, a person learns when the table is gone."""
+    world = make("files")
+    inbox = world.root / "data" / "inbox"
+    before = repair_pipeline(world.project, NAME, dry_run=True, rebuild=True)["actions"]
+    assert not any("changed or gone" in one for one in before)
+    for folder in (inbox, world.paths.intake("orders")):
+        for file in folder.rglob("*1.csv"):
+            file.unlink()
+    rewrite_in_place(world, "emptied")
+    (named,) = [
+        one
+        for one in repair_pipeline(world.project, NAME, dry_run=True, rebuild=True)["actions"]
+        if "changed or gone" in one
+    ]
+    assert "data/inbox/1.csv is gone" in named and "data/inbox/2.csv" in named and "bytes then, 0 now" in named

@@ -43,6 +43,7 @@ from tidegate.restart.rebuild import (
     refuse_new_checkpoint,
     set_tables_aside,
 )
+from tidegate.sources.files.differences import find_differences
 from tidegate.sources.files.intake import restore_links, sweep_intake
 from tidegate.sources.files.ledger import LedgerRow, open_ledger, shown_path
 from tidegate.sources.files.starts import check_starts_known
@@ -63,6 +64,7 @@ from tidegate.words import count_of
 
 _NOT_BY_A_CHECKPOINT = ("PARTITION_BY_CHANGED", "FOREIGN_TABLE")
 """What a new checkpoint does not change: the error itself says what does."""
+_NAMED_AT_MOST = 20
 _TABLE_CODES = ("TABLE_GONE", "TABLE_REPLACED", "TABLE_BEHIND", "TABLE_BEHIND_INTENT")
 
 
@@ -78,6 +80,8 @@ class _Plan:
     """{query id: its last batch in the table's log, -1 for none} of every query that is known."""
     taken_back: list[DataFile]
     again: int
+    differing: list[str]
+    """Of the files that are read again those that no longer hold what was read of them, with how they differ."""
     starts: dict[str, Start]
     orphans: int
     hidden: int
@@ -193,6 +197,7 @@ def _plan(
         settled |= {} if state is None else state.txns
     taken_back = [] if rebuild else _quarantine_to_take_back(paths, settled)
     orphans = [] if rebuild else [*_list_orphans(paths.table), *_list_orphans(paths.quarantine)]
+    again = _files_to_read_again(paths, settled) if has_files else []
     return _Plan(
         found=found,
         rebuild=rebuild,
@@ -200,7 +205,8 @@ def _plan(
         facts=facts,
         settled=settled,
         taken_back=taken_back,
-        again=len(_files_to_read_again(paths, settled)) if has_files else 0,
+        again=len(again),
+        differing=find_differences(project, paths, spec.file_streams, again),
         starts=kafka_starts(project, spec, paths, facts),
         orphans=len(orphans) + len(taken_back),
         hidden=0 if rebuild else len(list_set_aside(paths.table)),
@@ -215,6 +221,10 @@ def _describe(plan: _Plan) -> list[str]:
         told.append(f"back up {count_of(count, 'staged batch', 'staged batches')} ({count_of(records, 'record')})")
     if plan.again:
         told.append(f"read {count_of(plan.again, 'file')} that the table's log does not hold")
+    if plan.differing:
+        named = "; ".join(plan.differing[:_NAMED_AT_MOST])
+        more = f"; and {len(plan.differing) - _NAMED_AT_MOST} more" if len(plan.differing) > _NAMED_AT_MOST else ""
+        told.append(f"find these changed or gone since they were read: {named}{more}")
     told += [f"start source {source} at {json.dumps(start['offsets'])}" for source, start in plan.starts.items()]
     if plan.taken_back:
         told.append(f"take {count_of(len(plan.taken_back), 'file')} of those batches out of quarantine")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,17 +20,24 @@ SOURCES = Path(errors.__file__).parents[1]
 KINDS = {kind.__name__ for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, TidegateError)}
 
 
+@cache
+def _parse_sources() -> dict[str, ast.Module]:
+    return {
+        str(path.relative_to(SOURCES)): ast.parse(path.read_text(encoding="utf-8"))
+        for path in sorted(SOURCES.rglob("*.py"))
+    }
+
+
 def _list_nodes() -> Iterator[tuple[str, ast.AST]]:
-    for path in sorted(SOURCES.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            yield str(path.relative_to(SOURCES)), node
+    for path, tree in _parse_sources().items():
+        for node in ast.walk(tree):
+            yield path, node
 
 
 def _find_calls() -> Iterator[tuple[str, list[str], ast.Call]]:
     """(place, names of the entries, call). An entry that is chosen first, ``entry = A if ... else B``, is called by
     that name in the same function."""
-    for path in sorted(SOURCES.rglob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+    for path, tree in _parse_sources().items():
         for function in ast.walk(tree):
             chosen: dict[str, list[str]] = {}
             if isinstance(function, ast.FunctionDef):
@@ -40,7 +48,7 @@ def _find_calls() -> Iterator[tuple[str, list[str], ast.Call]]:
                 continue
             for node in ast.walk(function):
                 if isinstance(node, ast.Call):
-                    place = f"{path.relative_to(SOURCES)}:{node.lineno}"
+                    place = f"{path}:{node.lineno}"
                     called = _entries_in(node.func) or chosen.get(ast.unparse(node.func), [])
                     if called:
                         yield place, called, node

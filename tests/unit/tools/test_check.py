@@ -37,6 +37,13 @@ def test_all_is_lint_and_tests() -> None:
     ]
 
 
+def test_the_unit_tests_are_all_in_one_half_or_the_other() -> None:
+    [[(_, first), (_, second)]] = check.list_steps("unit")
+    folders = [part for part in first if part.startswith("tests/unit/")]
+    assert all((ROOT / folder).is_dir() for folder in folders)
+    assert [part for part in second if part.startswith("tests/")] == ["tests/unit", *folders]
+
+
 def test_ci_runs_all() -> None:
     assert "make test" in (ROOT / ".ci" / "run").read_text()
     assert "tools.check all" in (ROOT / "Makefile").read_text()

@@ -1,0 +1,78 @@
+"""What a file that is to be read a second time holds now, compared with what was read of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Mapping, Sequence
+
+from tidegate.project import PipelinePaths, Project
+from tidegate.sources.files.content import NotTaken, mark_of, opened, reopen
+from tidegate.sources.files.intake import source_path
+from tidegate.sources.files.ledger import LedgerRow, shown_path
+from tidegate.sources.files.pieces import GREW, REWRITTEN, Changed, Known, compare
+from tidegate.sources.files.scan import source_roots
+from tidegate.sources.files.unreadable import has_rows, kept_file, unreadable_record
+from tidegate.spec.models import FilesSource
+from tidegate.words import count_of
+
+
+def find_differences(
+    project: Project, paths: PipelinePaths, sources: Mapping[str, FilesSource], rows: Iterable[LedgerRow]
+) -> list[str]:
+    """Those of ``rows``, files of ``sources``, that no longer hold what was read of them: path, and how it differs."""
+    roots = {name: source_roots(project, source) for name, source in sources.items()}
+    found = []
+    for row in rows:
+        if row.source in sources:
+            why = _find_difference(project, paths, row, sources[row.source], roots[row.source])
+            found += [f"{shown_path(row.path)} {why}"] if why is not None else []
+    return found
+
+
+def _find_difference(
+    project: Project, paths: PipelinePaths, row: LedgerRow, source: FilesSource, roots: Sequence[str]
+) -> str | None:
+    """How what would be read differs from what was read: the link, else the file itself; of a file that is in
+    quarantine whole what is kept of it. None when all of it is there, with or without lines that were appended."""
+    link = paths.intake(row.source) / row.link
+    is_whole = unreadable_record(paths.unreadable, row.link) is not None
+    kept = kept_file(paths.unreadable, row.link)
+    has_link = link.is_file()
+    if has_link and (row.until is not None or (is_whole and (kept is None or not has_rows(link, source)))):
+        return None  # a copy, or nothing was read of the file
+    if kept is not None:
+        link, has_link = kept, True
+    try:
+        with contextlib.ExitStack() as stack:
+            if has_link:
+                reader = os.open(link, os.O_RDONLY | os.O_CLOEXEC)
+                stack.callback(os.close, reader)
+            else:
+                handle = stack.enter_context(opened(source_path(project, shown_path(row.path)), roots))
+                reader = stack.enter_context(reopen(handle))
+            return _describe_difference(reader, row)
+    except (FileNotFoundError, NotADirectoryError):
+        return "is gone"
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    except NotTaken as error:
+        return f"cannot be read: {error}"
+
+
+def _describe_difference(reader: int, row: LedgerRow) -> str | None:
+    there, mark = os.fstat(reader), row.mark
+    if mark is not None and mark.size > row.read_until:
+        mark = None  # it was cut between linking and reading
+    if row.state == "linked" and row.until is None:
+        return None  # it waits for its first batch: nothing of it was read yet
+    if row.until is not None:
+        is_same = there.st_size >= row.until and (mark is None or mark_of(reader, mark.size) == mark)
+        changed = None if is_same else Changed(REWRITTEN, 0)
+    else:
+        changed = compare(reader, there, Known(row.size, row.mtime_ns, None, mark))
+        if changed is not None and changed.how == GREW and mark is not None:
+            return None
+    if changed is None:
+        return None
+    return f"{changed.how} after it was read: {count_of(row.read_until, 'byte')} then, {there.st_size:,} now"
