@@ -128,6 +128,7 @@ def main(arguments: list[str]) -> int:
     with TemporaryDirectory(dir=_find_memory() if what == "unit" else None) as folder:
         environment |= record_to(Path(folder) / "errors")
         if what == "unit":
+            os.chmod(folder, 0o711)  # some tests look as another user
             environment["TMPDIR"] = folder
         for group in steps:
             with ThreadPoolExecutor(len(group)) as pool:

@@ -1818,7 +1818,8 @@ UPDATE_KEYS_NOT_UNIQUE = Condition(
     "rows of batch {batch} have the same keys ({keys}), so it is undefined which one replaces the other, for "
     "example {example}",
     next_run="goes on once this is corrected; what is staged stays, the table is untouched",
-    fix="add the columns that distinguish the rows to table.keys, or aggregate by the keys",
+    fix="add the columns that distinguish the rows to table.keys, and run again; or aggregate by the keys in the "
+    "transform and read everything again, since the staged rows stay as they are: `tidegate repair {name} --rebuild`",
 )
 
 TABLE_FILES_GONE = Condition(

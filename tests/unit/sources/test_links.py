@@ -36,16 +36,23 @@ def test_a_link_to_the_projects_env_reaches_neither_intake_nor_quarantine(inbox:
     assert "outside the source's folder" in why["inbox/x.json"] and "follow_links" in why["inbox/x.json"]
 
 
-def test_links_that_stay_inside_are_followed(inbox: Inbox) -> None:
+def test_links_that_stay_inside_are_followed_and_no_file_is_read_twice(inbox: Inbox) -> None:
+    """A link to a file that is read by its own name, as log rotation makes them, would count its records twice."""
     inbox.write("day=1/a.json", "a\n")
+    inbox.write(".data/b.json", "b\n")
     (inbox.root / "inbox/relative.json").symlink_to("day=1/a.json")
     (inbox.root / "inbox/chain.json").symlink_to("relative.json")
     (inbox.root / "inbox/absolute.json").symlink_to(inbox.root / "inbox/day=1/a.json")
     (inbox.root / "inbox/day=2").symlink_to("day=1")
+    (inbox.root / "inbox/y.json").symlink_to(".data/b.json")
+    (inbox.root / "inbox/x.json").symlink_to(".data/b.json")
     inbox.keys["options"] = {"recursiveFileLookup": True}
-    assert [entry.path.removeprefix("inbox/") for entry in inbox.scan().new] == [
-        "absolute.json", "chain.json", "day=1/a.json", "relative.json"
-    ]  # fmt: skip
+    scan = inbox.scan()
+    assert [entry.path.removeprefix("inbox/") for entry in scan.new] == ["day=1/a.json", "x.json"]
+    why = {one["path"].removeprefix("inbox/"): one["why"] for one in scan.skipped}
+    for name in ("relative.json", "chain.json", "absolute.json"):
+        assert why[name] == f"leads to {inbox.root}/inbox/day=1/a.json, which is read"
+    assert why["y.json"] == f"leads to {inbox.root}/inbox/x.json, which is read"
 
 
 def test_chains_and_folders_that_lead_outside_are_not(inbox: Inbox, tmp_path: Path) -> None:
@@ -62,7 +69,9 @@ def test_chains_and_folders_that_lead_outside_are_not(inbox: Inbox, tmp_path: Pa
 
 def test_named_folders_may_be_led_to(inbox: Inbox, tmp_path: Path) -> None:
     (inbox.root / "inbox/a.json").symlink_to(tmp_path / "outside/a.json")
-    (inbox.root / "inbox/day=1").symlink_to(tmp_path / "outside")
+    (tmp_path / "outside/more").mkdir()
+    (tmp_path / "outside/more/b.json").write_text('{"outside": 1}\n')
+    (inbox.root / "inbox/day=1").symlink_to(tmp_path / "outside/more")
     (inbox.root / "inbox/env.json").symlink_to("../.env")
     inbox.keys["follow_links"] = ["../outside"]
     scan, texts = inbox.run(0)

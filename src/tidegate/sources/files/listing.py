@@ -27,6 +27,8 @@ class Listing:
 
     base: str
     roots: tuple[str, ...]
+    has_links: bool = False
+    """Whether a symbolic link was followed."""
     files: list[tuple[str, os.stat_result]] = field(default_factory=list)
     skipped: list[tuple[str, str]] = field(default_factory=list)
     unlisted: list[str] = field(default_factory=list)
@@ -61,11 +63,30 @@ def list_source(
             _take_one(listing, top)
         else:
             _list_folder(listing, top, accepts, is_recursive, is_top=True, seen=set())
+            _skip_second_paths(listing)
         return listing
     with os.scandir(base):
         pass  # a missing or closed base is an error, a folder deeper down is not
     _list_glob(listing, base, pattern, accepts, is_recursive)
+    _skip_second_paths(listing)
     return listing
+
+
+def _skip_second_paths(listing: Listing) -> None:
+    """Of several paths to one file keep its own, or where that is not listed the first: records count once."""
+    if not listing.has_links:
+        return
+    paths: dict[str, list[str]] = {}
+    for path, _ in listing.files:
+        paths.setdefault(os.path.realpath(path), []).append(path)
+    second = {
+        path: real if real in several else min(several)
+        for real, several in paths.items()
+        for path in several
+        if path != (real if real in several else min(several))
+    }
+    listing.files = [(path, found) for path, found in listing.files if path not in second]
+    listing.skipped += [(path, f"leads to {kept}, which is read") for path, kept in second.items()]
 
 
 def _split(top: str) -> tuple[str, list[str]]:
@@ -189,6 +210,7 @@ def _look_at(listing: Listing, entry: os.DirEntry[str], *, is_quiet: bool = Fals
         if entry.is_symlink() and (why := _leads_outside(listing, entry.path)):
             listing.skipped.append((entry.path, why))
             return None
+        listing.has_links |= entry.is_symlink()
         return found
     except OSError as error:
         is_gone = isinstance(error, FileNotFoundError)

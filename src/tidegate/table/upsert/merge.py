@@ -69,7 +69,7 @@ def fold(batches: Batches, mode: MergeMode, types: KeyTypes, state: Path, folder
     numbers = {batch: index.find(table) for batch, table in keys.items()}
     for batch, table in keys.items():
         if repeated := find_repeated(table, numbers[batch]):
-            raise _not_unique(batch, list(types), repeated)
+            raise _not_unique(state.name, batch, list(types), repeated)
     kept: dict[int, list[StagedFile]] = {}
     superseded: dict[int, int] = {}
     later: pa.Array | None = None
@@ -259,8 +259,9 @@ def _count(mask: pa.ChunkedArray) -> int:
     return int(pc.sum(mask).as_py() or 0)
 
 
-def _not_unique(batch: int, keys: list[str], repeated: list[str]) -> UsageError:
+def _not_unique(name: str, batch: int, keys: list[str], repeated: list[str]) -> UsageError:
     return catalogue.UPDATE_KEYS_NOT_UNIQUE(
+        name=name,
         where=f"pipeline.yaml, table.keys; batch {batch}",
         batch=batch,
         keys=", ".join(keys),
