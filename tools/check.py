@@ -29,7 +29,7 @@ LANES = {
 """The folders of tests in lanes that run beside each other, each in one process. Three on two cores: tests of services
 and of processes that are killed or frozen wait as much as they work."""
 
-_UNIT_HALF = ("audit", "gate", "preflight", "restart", "sources", "table")
+_UNIT_HALF = ("audit", "errors", "gate", "preflight", "restart", "sources", "table")
 
 Step = tuple[str, list[str]]
 """Name and command."""
