@@ -82,7 +82,7 @@ def test_two_topics_from_their_beginning_then_only_what_is_new(
     log = logged_offsets(tmp_path, 0)
     first = ranges_between(birth.offsets, log)
     assert first == {(a, 0): OffsetRange(0, 2), (a, 1): OffsetRange(0, 1), (b, 0): OffsetRange(0, 1)}
-    assert not plan_kafka(kafka, spec, birth, log).has_new
+    assert not plan_kafka(kafka, spec, birth, log).ranges
     topics.grow(b, 2)
     topics.send(b, ["b1"], partition=1)
     plan = plan_kafka(kafka, spec, birth, log)
@@ -108,7 +108,7 @@ def test_records_of_aborted_transactions_do_not_count_and_the_next_tick_is_idle(
     assert [row.value for row in drain(read_kafka(spark, kafka, "s", spec, birth))] == ["kept", "plain"]
     log = logged_offsets(tmp_path, 0)
     assert log == plan_kafka(kafka, spec, birth, {}).end
-    assert not plan_kafka(kafka, spec, birth, log).has_new
+    assert not plan_kafka(kafka, spec, birth, log).ranges
     taken = ranges_between(birth.offsets, log)
     assert [row.value for row in read_range(spark, kafka, "s", spec, taken).collect()] == ["kept", "plain"]
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tidegate import storage
 from tidegate.driver.jvm_archive import default_cache_dir
-from tidegate.driver.packages import MIRROR, choose_mirror, is_whole_jar, run_ivy, sum_file
+from tidegate.driver.packages import MIRROR, choose_mirror, is_whole_jar, run_ivy
 from tidegate.errors import catalogue
 from tidegate.extras import EXTRAS, missing_extra
 from tidegate.spec.models import PackageSpec
@@ -118,7 +118,7 @@ def _list_missing(folder: Path, jars: list[ConnectorJar]) -> list[ConnectorJar]:
 
 
 def _is_good(path: Path, jar: ConnectorJar) -> bool:
-    return path.is_file() and path.stat().st_size == jar.size_bytes and sum_file(path) == jar.sha256
+    return path.is_file() and path.stat().st_size == jar.size_bytes and storage.digest(path) == jar.sha256
 
 
 @contextmanager
@@ -141,7 +141,7 @@ def _fetch_one(folder: Path, jar: ConnectorJar, mirror: str | None) -> None:
             raise catalogue.KAFKA_JARS_DIFFER(
                 where="what the registry sent, which was not kept",
                 coordinates=jar.coordinates,
-                found=sum_file(path),
+                found=storage.digest(path),
                 sha256=jar.sha256,
                 by_hand=by_hand,
             )

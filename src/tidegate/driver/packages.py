@@ -7,7 +7,6 @@ names a mirror to take instead of Maven Central.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import subprocess
 import tempfile
@@ -60,13 +59,9 @@ def fetch_packages(
     if wanted:
         _fetch(project.fetched_jars, wanted, mirror, say)
     paths = [_locate(project, package) for package in packages]
-    return [(package, path, sum_file(path)) for package, path in zip(packages, paths, strict=True) if path is not None]
-
-
-def sum_file(path: Path) -> str:
-    """The SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return [
+        (package, path, storage.digest(path)) for package, path in zip(packages, paths, strict=True) if path is not None
+    ]
 
 
 def write_line(package: PackageSpec, sha256: str) -> str:
@@ -86,7 +81,7 @@ def _find(project: Project, package: PackageSpec) -> Path:
     path = _locate(project, package)
     if path is None:
         raise catalogue.PACKAGE_MISSING(where=str(project.fetched_jars / name_file(package)), jar=package.jar)
-    found = sum_file(path)
+    found = storage.digest(path)
     if package.sha256 is None:
         line = write_line(package, found)
         raise catalogue.PACKAGE_UNCHECKED(
@@ -99,7 +94,7 @@ def _find(project: Project, package: PackageSpec) -> Path:
 
 def _is_there(project: Project, package: PackageSpec) -> bool:
     path = _locate(project, package)
-    return path is not None and (package.sha256 is None or package.sha256.lower() == sum_file(path))
+    return path is not None and (package.sha256 is None or package.sha256.lower() == storage.digest(path))
 
 
 def _differs(package: PackageSpec, where: str, found: str) -> UsageError:
@@ -127,7 +122,7 @@ def _fetch(folder: Path, packages: Sequence[PackageSpec], mirror: str | None, sa
             if not is_whole_jar(path):
                 faults.append(_explain(package, log))
                 continue
-            found = sum_file(path)
+            found = storage.digest(path)
             if package.sha256 is not None and found != package.sha256.lower():
                 faults.append(_differs(package, "what the registry sent, which was not kept", found))
                 continue

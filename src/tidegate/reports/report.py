@@ -94,6 +94,11 @@ class RunReport:
         """:meth:`to_json` without a copy, which is what would take longest where hundreds of reports are shown."""
         return cast(outputs.RunReport, vars(self))
 
+    def add_note(self, note: str) -> None:
+        """Append ``note`` once: a step that is repeated finds it again."""
+        if note not in self.notes:
+            self.notes.append(note)
+
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> RunReport:
         """A stored report. Raises TypeError for one of another version."""
@@ -256,8 +261,8 @@ def fill_from_manifests(report: RunReport, manifests: Sequence[BatchManifest]) -
         f"{untold} changes of the state came too late and were dropped: after this transform's operators not all of "
         "their records is known, and these count as read"
     )
-    if untold and note not in report.notes:
-        report.notes.append(note)
+    if untold:
+        report.add_note(note)
     report.adopted_runs = sorted({manifest.run_id for manifest in manifests} - {report.run_id})
 
 

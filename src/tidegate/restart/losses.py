@@ -72,7 +72,7 @@ def accept_losses(context: RunContext, pending: Pending, reason: str | None) -> 
         raise error
     if facts.begun_and_staged is not None:
         note = f"batch {facts.begun_and_staged} is finished first; the loss behind it can be accepted after that"
-        context.report.notes += [note] if note not in context.report.notes else []
+        context.report.add_note(note)
         return False
     record = _record(context, facts, losses, reason)
     context.lease.check()

@@ -158,7 +158,7 @@ def _begin_sources(context: RunContext, ledger: Ledger, pending: Pending) -> boo
 def _note_before_start(context: RunContext, name: str, summary: SourceReport) -> None:
     if "paths" in summary.get("before_start", {}):
         note = describe_start(name, summary["before_start"])
-        context.report.notes += [note] if note not in context.report.notes else []
+        context.report.add_note(note)
 
 
 def _restore_links(context: RunContext, ledger: Ledger) -> tuple[dict[str, list[str]], dict[str, list[LedgerRow]]]:
@@ -171,7 +171,7 @@ def _restore_links(context: RunContext, ledger: Ledger) -> tuple[dict[str, list[
         if restored.changed:
             note = f"source {name}: changed since they were taken, and read as they are now: "
             note += ", ".join(shown_path(path) for path in restored.changed[:_NAMED_AT_MOST])
-            context.report.notes += [note] if note not in context.report.notes else []
+            context.report.add_note(note)
         if restored.lost:
             lost[name] = [shown_path(path) for path in restored.lost]
             now: SourceReport = {"rows": 0, "lost": lost[name]}
@@ -259,8 +259,8 @@ def _receive(context: RunContext, held: Connections) -> None:
     for source in open_sources(context.project, context.paths, context.spec, held).values():
         if source.listens:
             context.lease.check()
-            notes = source.receive()
-            context.report.notes += [note for note in notes if note not in context.report.notes]
+            for note in source.receive():
+                context.report.add_note(note)
 
 
 def _forget_returned(context: RunContext, facts: Facts) -> None:

@@ -171,9 +171,8 @@ def recover_run(context: RunContext) -> Facts:
     notes = context.report.notes
     context.report = _load_open_report(context.paths, context.report.run_id) or context.report
     others = [one for one in finished if one.run_id != context.report.run_id and not one.published_by]
-    context.report.notes += [
-        note for note in (*notes, *map(_describe_finished, others)) if note not in context.report.notes
-    ]
+    for note in (*notes, *map(_describe_finished, others)):
+        context.report.add_note(note)
     return facts
 
 
@@ -190,7 +189,7 @@ def _note_predecessor(context: RunContext) -> None:
     before = load_report(context.paths, left_by.run_id)
     if before is None or before.outcome is None:
         note = f"{describe_ended(left_by)}; this run goes on with what it had begun"
-        context.report.notes += [note] if note not in context.report.notes else []
+        context.report.add_note(note)
 
 
 def _clear_exchange(paths: PipelinePaths, run_id: str) -> None:

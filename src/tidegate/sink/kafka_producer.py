@@ -19,7 +19,7 @@ from tidegate.sink.kafka_fault import KafkaFaults
 from tidegate.sink.kafka_records import Record
 
 if TYPE_CHECKING:
-    from confluent_kafka import KafkaError, Message
+    from confluent_kafka import Message
 
 _RECORD_SECONDS = 30
 """How long one record may wait for its acknowledgement."""

@@ -35,8 +35,6 @@ from tidegate.sources.files.content import (
     reopen,
 )
 from tidegate.sources.files.ledger import Ledger, LedgerRow, NewFile, piece_number, piece_path, shown_path
-from tidegate.sources.files.line_numbers import line_number as line_number
-from tidegate.sources.files.line_numbers import line_numbers as line_numbers
 from tidegate.sources.files.partition_values import partition_folder
 from tidegate.sources.files.pieces import Piece, copy_piece
 from tidegate.sources.files.scan import FileEntry, source_roots

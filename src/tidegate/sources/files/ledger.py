@@ -292,15 +292,6 @@ class Ledger(LedgerFile):
                 found += map(_row, self._db.execute(sql, (*values, *some)))
             return found
 
-    def counts(self, source: str | None = None) -> dict[State, int]:
-        """How many files are linked, staged and published."""
-        where, values = ("WHERE source = ?", [source]) if source is not None else ("", [])
-        with self._named_errors():
-            found = dict(
-                self._db.execute(f"SELECT state, count(*) FROM files {where} GROUP BY state", values).fetchall()
-            )
-        return {name: int(found.get(number, 0)) for number, name in enumerate(_STATES[:_BEFORE_START])}
-
     def has_batch(self, query_id: str, batch_id: int) -> bool:
         """Whether any file was taken in that batch. Looks at the newest files first."""
         with self._named_errors():

@@ -18,13 +18,6 @@ _CHUNK_BYTES = 1 << 20
 _BOM = b"\xef\xbb\xbf"
 
 
-def line_number(
-    path: str | os.PathLike[str], raw_line: str, *, start: int = 1, limit_bytes: int = 64 << 20
-) -> int | None:
-    """The first line, counted from 1 and not before ``start``, that equals ``raw_line``; see :func:`line_numbers`."""
-    return line_numbers(path, [raw_line], start=start, limit_bytes=limit_bytes)[0]
-
-
 def line_numbers(
     path: str | os.PathLike[str],
     raw_lines: Sequence[str],

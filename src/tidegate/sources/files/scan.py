@@ -92,18 +92,6 @@ class FilesScan:
     before_start: tuple[NewFile, ...] = ()
     began: Start | None = None
 
-    @property
-    def bytes(self) -> int:
-        """Size of the new files, as they are on disk."""
-        return sum(entry.size for entry in self.new)
-
-    @property
-    def oldest(self) -> datetime | None:
-        """When the new file that waits longest arrived or was last changed, by its ctime, which cannot be set."""
-        if not self.new:
-            return None
-        return datetime.fromtimestamp(min(entry.ctime_ns for entry in self.new) / 1e9, UTC)
-
 
 EMPTY_SCAN = FilesScan((), (), (), (), (), (), began=Start("all", "", 0, 0, told=1))
 """A folder that is not there yet, and need not be."""

@@ -52,15 +52,11 @@ def describe_start(name: str, earlier: BeforeStart) -> str:
 
 def describe_change(name: str, source: FilesSource, began: Start | None) -> str | None:
     """What to know when ``start`` says something else than at the first look; None when it does not."""
-    if began is None or _meaning(began.start) == _meaning(source.start):
+    if began is None or start_ns(began.start) == start_ns(source.start):
         return None
     looked = f"source {name}: start is {source.start}, and was {began.start} when the source was first looked at"
     looked += f" ({began.at})" if began.at else ""
     return f"{looked}; that look alone counts: the change reads nothing and leaves nothing out"
-
-
-def _meaning(start: str) -> object:
-    return start_ns(start)
 
 
 def list_changed_starts(project: Project, names: Sequence[str] | None) -> list[str]:

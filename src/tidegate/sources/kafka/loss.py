@@ -5,9 +5,8 @@ Pure: a birth record and a plan in, values out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from tidegate.errors import SourceLostError, catalogue
 from tidegate.sources.kafka.offsets import KafkaBirth, KafkaPlan
@@ -73,11 +72,6 @@ class KafkaLoss:
     def to_dict(self) -> dict[str, object]:
         """JSON form."""
         return {"lost_offsets": self.lost_offsets, "ranges": [asdict(lost) for lost in self.ranges]}
-
-    @staticmethod
-    def from_dict(value: Mapping[str, Any]) -> KafkaLoss:
-        """The value that :meth:`to_dict` made."""
-        return KafkaLoss(tuple(LostRange(**lost) for lost in value["ranges"]))
 
     def to_error(self, pipeline: str, source: str, begun: Offsets | None = None) -> SourceLostError:
         """The error that stops the run: the exact ranges, and the command that goes on without them. ``begun`` is as

@@ -28,8 +28,6 @@ from tidegate.staging.topics import (
     offsets_to_json,
 )
 
-_FORMS = "earliest, latest, an ISO timestamp such as 2026-01-31T06:00:00Z, or {topic: {partition: offset}}"
-
 
 @dataclass(frozen=True)
 class KafkaBirth:
@@ -74,21 +72,14 @@ class KafkaPlan:
     owed: Offsets
     topic_ids: dict[str, str | None]
     ranges: OffsetRanges
-    new_topics: tuple[str, ...]
     new_partitions: frozenset[TopicPartition]
     """Of topics that were known."""
-    missing_topics: tuple[str, ...]
     cluster_id: str | None = None
 
     @property
     def pending_offsets(self) -> int:
         """How many offsets wait: the backlog."""
         return sum(one.count for one in self.ranges.values())
-
-    @property
-    def has_new(self) -> bool:
-        """Whether a run would read anything."""
-        return bool(self.ranges)
 
 
 def settings_of(project_kafka: ProjectKafkaSpec, source_spec: KafkaSource) -> KafkaSettings:
@@ -157,9 +148,7 @@ def plan_kafka(
         owed=owed,
         topic_ids={topic: state.topic_id for topic, state in topics.items()},
         ranges={partition: one for partition, one in pending.items() if one.count > 0},
-        new_topics=tuple(sorted(set(topics) - known_topics)),
         new_partitions=frozenset(one for one in appeared if one.topic in known_topics),
-        missing_topics=tuple(sorted((known_topics | set(source_spec.topics or ())) - set(topics) - set(birth.gone))),
         cluster_id=brokers.cluster_id(),
     )
 

@@ -52,12 +52,11 @@ _MODULES = {
 
 @dataclass(frozen=True)
 class KafkaSettings:
-    """One source's settings: ``client`` for librdkafka, ``spark`` for Spark's reader, ``parser`` for one value."""
+    """One source's settings: ``client`` for librdkafka, ``spark`` for Spark's reader."""
 
     address: str
     client: dict[str, str] = field(repr=False)
     spark: dict[str, str] = field(repr=False)
-    parser: dict[str, str]
     secrets: tuple[str, ...] = field(repr=False, default=())
 
     def scrub(self, text: str) -> str:
@@ -80,7 +79,6 @@ def map_settings(
     faults: list[str] = []
     java: dict[str, str] = {}
     reader: dict[str, str] = {}
-    parser: dict[str, str] = {}
     allowed = SECURITY_SETTINGS + TUNING_SETTINGS
     for key, value in project_options.items():
         name = key.removeprefix("kafka.")
@@ -96,9 +94,7 @@ def map_settings(
             faults.append(_refusal(key, name, allowed, _FIXED))
         elif key in KAFKA_STREAM_OPTIONS:
             reader[key] = show_option(value)
-        elif key in parser_names:
-            parser[key] = show_option(value)
-        else:
+        elif key not in parser_names:
             known = tuple(KAFKA_STREAM_OPTIONS) + parser_names + tuple("kafka." + name for name in allowed)
             faults.append(_refusal(key, key, known, _FIXED_READER))
     client = {"bootstrap.servers": bootstrap_servers, "client.id": java.get("client.id", "tidegate")}
@@ -113,7 +109,7 @@ def map_settings(
     spark["kafka.isolation.level"] = "read_committed"
     secrets = {java[name] for name in KAFKA_SECRETS - {"sasl.username"} if java.get(name)}
     secrets |= {client[name] for name in ("sasl.password",) if client.get(name)}
-    return KafkaSettings(bootstrap_servers, client, spark, parser, tuple(sorted(secrets, key=len, reverse=True)))
+    return KafkaSettings(bootstrap_servers, client, spark, tuple(sorted(secrets, key=len, reverse=True)))
 
 
 def _refusal(shown: str, name: str, allowed: tuple[str, ...], fixed: Mapping[str, str]) -> str:
