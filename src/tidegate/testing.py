@@ -49,11 +49,11 @@ Rows = Sequence[Mapping[str, object]]
 
 @dataclass(frozen=True)
 class Delivery:
-    """One run. ``rows`` are what it published, ``set_aside`` the quarantined records, ``report`` is the run report."""
+    """One run. ``rows`` are what it published, ``quarantined`` the records in quarantine, ``report`` is the run report."""
 
     rows: list[dict[str, Any]]
     report: RunReport
-    set_aside: list[QuarantinedRecord] = field(default_factory=list)
+    quarantined: list[QuarantinedRecord] = field(default_factory=list)
 
 
 def run_on_rows(
@@ -131,9 +131,9 @@ class _Bench:
                 for file in delivery.files if delivery is not None else ():
                     for batch in read_file(self.paths.table, file, after.schema_json):
                         published += batch.to_pylist()
-        return Delivery(published, report, self._set_aside(run_id))
+        return Delivery(published, report, self._quarantined(run_id))
 
-    def _set_aside(self, run_id: str) -> list[QuarantinedRecord]:
+    def _quarantined(self, run_id: str) -> list[QuarantinedRecord]:
         from tidegate.quarantine.read import QuarantineFilter, show_quarantine
 
         return list(show_quarantine(self.paths.quarantine, QuarantineFilter(run_id=run_id), sys.maxsize))

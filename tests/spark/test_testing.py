@@ -76,9 +76,9 @@ def test_each_delivery_has_its_rows(spark: SparkSession, project: Path) -> None:
     assert [row | {"price": str(row["price"])} for row in first.rows] == [
         {"id": 1, "price": "1.50", "tags": ["a"], "day": dt.date(2026, 3, 2), "key": "k"}
     ]
-    assert [record["reason"] for record in first.set_aside] == ["not_negative"]
+    assert [record["reason"] for record in first.quarantined] == ["not_negative"]
     assert first.report["rows"]["rejected"] == 1 and first.report["sinks"] == []
-    assert [row["id"] for row in second.rows] == [3] and second.set_aside == []
+    assert [row["id"] for row in second.rows] == [3] and second.quarantined == []
     assert (idle.rows, idle.report["outcome"]) == ([], "nothing_new")
     assert sorted(path.name for path in project.iterdir()) == ["expectations", "jobs", "tidegate.yaml"]
 
@@ -121,7 +121,7 @@ def test_nothing_of_the_process_changes_and_nothing_set_aside_is_cut(spark: Spar
         kept = ctypes.c_int(0)
         prctl(2, ctypes.byref(kept))  # PR_GET_PDEATHSIG
         assert kept.value == signal.SIGTERM
-        assert len(delivery.set_aside) == len(delivery.rows) == 1200
+        assert len(delivery.quarantined) == len(delivery.rows) == 1200
         assert sys.path == before
     finally:
         prctl(1, 0)

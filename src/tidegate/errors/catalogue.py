@@ -23,7 +23,7 @@ from tidegate.errors import (
 KAFKA_JARS_UNKNOWN = Condition(
     "KAFKA_JARS_UNKNOWN",
     UsageError,
-    "this tidegate does not know the Kafka jars of Spark {spark}; it knows those of {sections}",
+    "this version of tidegate has no list of the Kafka jars for Spark {spark}; it has lists for {sections}",
     next_run="fails again until this is fixed; nothing was read",
     fix="install another pyspark, or set TIDEGATE_JARS to a folder that has the jars",
 )
@@ -56,7 +56,7 @@ PACKAGE_MISSING = Condition(
 PACKAGE_UNCHECKED = Condition(
     "PACKAGE_UNCHECKED",
     UsageError,
-    "{jar} has no sha256 in {project_file}, and unchecked jars are not given to Spark",
+    "{jar} has no sha256 in {project_file}; Spark is only given jars whose checksum was compared",
     next_run="fails again until this is fixed; nothing was read",
     fix="write, if you trust {path}: {line}",
 )
@@ -134,7 +134,8 @@ DRIVER_DIED = Condition(
     TryAgainError,
     "the Spark driver {how} without a result{tail}",
     next_run="goes on from the last staged batch; nothing is lost or duplicated",
-    fix="read the log; then `tidegate run {name}`",
+    fix="`tidegate doctor` looks at Java, Spark and the disk; the log has what the driver said last; then "
+    "`tidegate run {name}`",
 )
 
 EXTRA_MISSING = Condition(
@@ -225,7 +226,7 @@ ACKNOWLEDGEMENT_REASON_MISSING = Condition(
 NOT_CHANGED = Condition(
     "NOT_CHANGED",
     UsageError,
-    "there is no change of {missing} to acknowledge; the pending ones are: {open}",
+    "no change of {missing} waits to be acknowledged; changed files are: {open}",
     next_run="is not affected; nothing was acknowledged",
     fix="name them as `tidegate status {name}` does, or leave the paths out for all of them",
 )
@@ -561,8 +562,8 @@ PATH_UNUSABLE = Condition(
 LEDGER_MISSING = Condition(
     "LEDGER_MISSING",
     DisagreementError,
-    "pipeline {pipeline} has read files, but the record of the files it has taken is gone; taking them again would "
-    "double their rows",
+    "pipeline {pipeline} has read files, but the ledger that lists them is gone; reading them again would duplicate "
+    "their rows",
     next_run="fails again until this is fixed, and changes nothing",
     fix="restore {path} from a backup, or: tidegate repair {pipeline} --rebuild, a new table from all that the "
     "sources still have",
@@ -571,8 +572,8 @@ LEDGER_MISSING = Condition(
 LEDGER_BEHIND = Condition(
     "LEDGER_BEHIND",
     DisagreementError,
-    "the record of the files that pipeline {pipeline} has taken ends at number {last}; the last publish saw {least}: "
-    "an older copy was restored, and taking the files it lacks again would duplicate their rows",
+    "the ledger, which lists the files that pipeline {pipeline} has read, ends at number {last}; the last publish saw "
+    "{least}: an older copy was restored, and reading the files it lacks again would duplicate their rows",
     next_run="fails again until this is fixed, and changes nothing",
     fix="restore a backup of {path} that was made together with the table's, or: tidegate repair {pipeline} "
     "--rebuild, a new table from all that the sources still have",
@@ -606,7 +607,7 @@ LEDGER_UNAVAILABLE = Condition(
 LEDGER_UNREADABLE = Condition(
     "LEDGER_UNREADABLE",
     DisagreementError,
-    "the record of the files that pipeline {pipeline} has taken cannot be read: {why}",
+    "the ledger, which lists the files that pipeline {pipeline} has read, cannot be read: {why}",
     next_run="fails again until this is fixed, and changes nothing",
     fix="restore a backup of it that was made together with the table's; or move it away (mv {quoted_ledger} "
     "{quoted_ledger}.torn), then: tidegate repair {pipeline} --rebuild, a new table from all that the sources still "
@@ -879,7 +880,7 @@ STATE_BEHIND = Condition(
 CHECKPOINT_TORN = Condition(
     "CHECKPOINT_TORN",
     DisagreementError,
-    "the checkpoint is not whole: {faults}",
+    "the checkpoint is incomplete: {faults}",
     next_run=_UNTIL_FIXED,
     fix=_RESTORE_CHECKPOINT,
 )
