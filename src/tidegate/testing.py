@@ -49,7 +49,7 @@ Rows = Sequence[Mapping[str, object]]
 
 @dataclass(frozen=True)
 class Delivery:
-    """One run. ``rows`` are what it published, ``quarantined`` the records in quarantine, ``report`` is the run report."""
+    """One run: the ``rows`` that it published, the records that it ``quarantined``, and its ``report``."""
 
     rows: list[dict[str, Any]]
     report: RunReport

@@ -220,7 +220,7 @@ ACKNOWLEDGEMENT_REASON_MISSING = Condition(
     "REASON_MISSING",
     UsageError,
     "an acknowledgement needs a reason",
-    fix='add --reason "..."',
+    fix="write why, for those who read the record later: --reason 'WHY'",
 )
 
 NOT_CHANGED = Condition(
@@ -1007,7 +1007,7 @@ STAGED_FILE_GONE = Condition(
 LOSS_REASON_MISSING = Condition(
     "REASON_MISSING",
     UsageError,
-    "a loss is accepted only with a reason, and the given one is empty",
+    "a loss is accepted only with a reason, and the given one says nothing",
     next_run="is not affected; nothing was read",
     fix='give the reason: --accept-loss "retention was too short"',
 )
@@ -1861,7 +1861,7 @@ DECISION_REASON_MISSING = Condition(
     "REASON_MISSING",
     UsageError,
     "a decision needs a reason",
-    fix='add --reason "..."',
+    fix="write why, for those who read the record later: --reason 'WHY'",
 )
 
 # Faults of files

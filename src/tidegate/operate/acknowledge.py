@@ -24,6 +24,7 @@ from tidegate.sources.files.ledger import Acknowledged, Ledger, open_ledger
 from tidegate.sources.files.scan import EMPTY_SCAN, FilesScan, scan_files, source_roots
 from tidegate.spec.models import FilesSource
 from tidegate.staging.birth import as_read
+from tidegate.words import is_wordless
 
 
 def acknowledge_changes(project: Project, name: str, wanted: Sequence[str], *, reason: str) -> Acknowledgement:
@@ -32,7 +33,7 @@ def acknowledge_changes(project: Project, name: str, wanted: Sequence[str], *, r
     Returns {"pipeline", "acknowledged": [changes], "left": how many are open still}. Raises UsageError REASON_MISSING,
     NOT_CHANGED when one of ``wanted`` is not among them; TryAgainError LEASE_HELD.
     """
-    if not reason.strip():
+    if is_wordless(reason):
         raise catalogue.ACKNOWLEDGEMENT_REASON_MISSING()
     reason = reason.encode("utf-8", "replace").decode()  # what was typed need not be Unicode
     paths = project.paths(name)

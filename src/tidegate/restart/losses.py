@@ -27,11 +27,12 @@ from tidegate.staging.birth import Birth, Start, new_birth, replace_birth
 from tidegate.staging.checkpoint import moved_end, read_start, replace_entry, topic_offsets
 from tidegate.staging.seal import Moved, allow_moves
 from tidegate.staging.topics import offsets_from_json, offsets_to_json
+from tidegate.words import is_wordless
 
 
 def check_reason(reason: str | None) -> None:
     """Raise UsageError REASON_MISSING for a loss that is to be accepted without a reason."""
-    if reason is not None and not reason.strip():
+    if reason is not None and is_wordless(reason):
         raise catalogue.LOSS_REASON_MISSING()
 
 

@@ -46,7 +46,7 @@ from tidegate.sink.user_code import check_user_code
 from tidegate.sources.generators.socket_listener import Listeners
 from tidegate.staging.birth import as_read
 from tidegate.staging.open_state import describe_open_state, read_open_state, text_of_ms
-from tidegate.words import count_of
+from tidegate.words import count_of, is_wordless
 
 _PARK_AT_LEAST_SECONDS = 60.0
 
@@ -346,7 +346,7 @@ def _need_owed(context: RunContext, facts: Facts) -> None:
 
 
 def _need_reason(reason: str) -> None:
-    if not reason.strip():
+    if is_wordless(reason):
         raise catalogue.DECISION_REASON_MISSING()
 
 

@@ -248,7 +248,7 @@ def test_what_the_new_topic_has_lost_already_is_known(flow: Flow) -> None:
     )
 
 
-@pytest.mark.parametrize("reason", ["", "  \t"])
+@pytest.mark.parametrize("reason", ["", "  \t", "..."])
 def test_a_loss_is_accepted_with_a_reason(flow: Flow, reason: str) -> None:
     for act in (run_pipeline, ingest_run):
         with pytest.raises(UsageError) as told:

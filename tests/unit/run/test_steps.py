@@ -56,9 +56,11 @@ def test_a_decision_that_cannot_be_taken_leaves_the_report_as_it_was(project: Pr
     assert load_report(project.paths(NAME), "failed") == before
 
 
-def test_a_decision_needs_a_reason(project: Project) -> None:
+@pytest.mark.parametrize("reason", ["  ", "..."])
+def test_a_decision_needs_a_reason(project: Project, reason: str) -> None:
+    """Also when a printed command is typed as it stands."""
     with pytest.raises(UsageError) as refused:
-        decide(project, NAME, "some", decision="discard", reason="  ")
+        decide(project, NAME, "some", decision="discard", reason=reason)
     assert refused.value.code == "REASON_MISSING"
 
 

@@ -165,7 +165,7 @@ def test_the_command(tmp_path: Path) -> None:
         bench.acknowledge("inbox/b.csv")
     assert refused.value.exit_code == 64 and refused.value.fix
     with pytest.raises(UsageError, match="REASON_MISSING"):
-        bench.acknowledge(reason=" ")
+        bench.acknowledge(reason="...")
     bench.file.write_text("1\n2\n3\n")
     assert runner.invoke(app, ["--project", str(tmp_path), "status", "--check"]).exit_code == 1
     done = runner.invoke(app, [*call, str(bench.file), "--reason", "sent again as c.csv"])
