@@ -279,6 +279,13 @@ def test_a_process_that_lost_its_lease_leaves_the_same_version_of_the_next_alone
     assert os.stat(Path(theirs[0]["folder"]) / "000000.csv").st_ino == theirs[1]
 
 
+def test_files_where_topics_were_pinned(project: Project, paths: PipelinePaths) -> None:
+    """The static source of this name read topics before: what is noted of them has no folder."""
+    storage.replace(paths.static_version("classes"), storage.dump_json({"version": "0", "offsets": {}}))
+    write(project, "a.csv", "one")
+    assert texts(pin(project, paths)) == {"000000.csv": "one"}
+
+
 def test_killed_before_the_old_version_is_removed(
     project: Project, paths: PipelinePaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -65,7 +65,8 @@ def _pin_files(project: Project, paths: PipelinePaths, name: str, source: FilesS
     entries, columns, is_table = _list(project, paths, name, source)
     text = json.dumps([[entry.path, entry.size, entry.mtime_ns] for entry in entries])
     version = hashlib.sha256(text.encode()).hexdigest()[:16]
-    if known is not None and known["version"] == version and Path(known["folder"]).parent == paths.static(name):
+    is_here = known is not None and Path(known.get("folder", "")).parent == paths.static(name)
+    if known is not None and is_here and known["version"] == version:
         return known
     folder = paths.static(name) / f"{version}.{secrets.token_hex(6)}"
     links = []
