@@ -176,7 +176,7 @@ def _read_offset_file(path: Path, batch_id: int) -> tuple[_OffsetMetadata, dict[
     try:
         lines = data.decode().split("\n")
         if lines[0] != "v2":
-            raise ValueError(f"{lines[0]!r} instead of v2: an earlier version of tidegate made this checkpoint")
+            raise ValueError(f"{lines[0]!r} instead of v2: no run of tidegate made this checkpoint")
         metadata = json.loads(lines[1])
         if not isinstance(metadata, dict):
             raise ValueError("its metadata is not an object")

@@ -133,7 +133,7 @@ def test_the_checkpoint_of_an_earlier_version_is_left_behind(tmp_path: Path) -> 
 
     found = find_disagreement(paths, gather_facts(paths, spec), NAME)
     assert found is not None and found.code == "CHECKPOINT_TORN"
-    assert "an earlier version of tidegate made this checkpoint" in found.message
+    assert "no run of tidegate made this checkpoint" in found.message
     assert found.fix is not None and "tidegate repair orders" in found.fix
     done = repair_pipeline(project, NAME, dry_run=False)
     assert done["code"] == "CHECKPOINT_TORN"

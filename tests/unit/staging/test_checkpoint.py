@@ -71,7 +71,7 @@ def test_a_source_that_had_nothing_yet_is_missing_from_the_offsets(checkpoint: P
 def test_a_checkpoint_of_an_earlier_version_is_named(checkpoint: Path) -> None:
     """Its sources have numbers instead of names, so nothing of it may be taken for what it is not."""
     (checkpoint / "offsets" / "2").write_text('v1\n{"batchWatermarkMs":0}\n{"logOffset":2}')
-    why = "'v1' instead of v2: an earlier version of tidegate made this checkpoint"
+    why = "'v1' instead of v2: no run of tidegate made this checkpoint"
     assert read_checkpoint(checkpoint).faults == [f"the offsets of batch 2 cannot be read: {why}"]
     with pytest.raises(ValueError, match=why):
         read_offsets(checkpoint, 2)

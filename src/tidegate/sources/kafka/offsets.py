@@ -34,7 +34,7 @@ class KafkaBirth:
     """Where a checkpoint starts: the first offset of each partition, and the ids of exactly these topics.
 
     ``gone`` lists topics of the spec whose loss a person accepted: their absence is not an error any more.
-    ``cluster_id`` is None until it was seen (an earlier version of tidegate did not keep it).
+    ``cluster_id`` is None until the brokers give one: some have none.
     """
 
     offsets: Offsets
