@@ -32,7 +32,8 @@ def render_errors() -> str:
         "stdout. `{name}` stands for a value, or for a part of the text that depends on the case.\n",
         "What to do at night: [how-to/recover.md](../how-to/recover.md).\n",
     ]
-    entries = sorted(list_entries().values(), key=lambda entry: entry.code)
+    met = (entry for entry in list_entries().values() if entry.code not in catalogue.INTERNAL)
+    entries = sorted(met, key=lambda entry: entry.code)
     for exit_code, heading in _HEADINGS.items():
         parts.append(f"## {heading}\n")
         if exit_code == 64:

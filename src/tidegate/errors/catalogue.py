@@ -1029,6 +1029,8 @@ LEASE_LOST_TO_NEW_QUERY = Condition(
     fix="tidegate status {pipeline}",
 )
 
+# The reasons for a repair that a person asked for: internal, so the reference page leaves them out.
+
 REBUILD = Condition(
     "REBUILD",
     DisagreementError,
@@ -1040,6 +1042,9 @@ REREAD = Condition(
     DisagreementError,
     "a held increment is read again",
 )
+
+INTERNAL = ("REBUILD", "REREAD")
+"""Codes that no command ends with."""
 
 TABLE_BEHIND_ANY_INTENT = Condition(
     "TABLE_BEHIND_INTENT",
