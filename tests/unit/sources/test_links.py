@@ -55,6 +55,17 @@ def test_links_that_stay_inside_are_followed_and_no_file_is_read_twice(inbox: In
     assert why["y.json"] == f"leads to {inbox.root}/inbox/x.json, which is read"
 
 
+def test_a_pattern_reads_files_behind_a_linked_folder_once(inbox: Inbox) -> None:
+    inbox.write("day=1/a.json", "a\n")
+    (inbox.root / "inbox/day=0").symlink_to("day=1")
+    inbox.keys["path"] = "inbox/*/*.json"
+    scan = inbox.scan()
+    assert [entry.path for entry in scan.new] == ["inbox/day=1/a.json"]
+    assert {one["path"]: one["why"] for one in scan.skipped} == {
+        "inbox/day=0/a.json": f"leads to {inbox.root}/inbox/day=1/a.json, which is read"
+    }
+
+
 def test_chains_and_folders_that_lead_outside_are_not(inbox: Inbox, tmp_path: Path) -> None:
     (inbox.root / "inbox/chain.json").symlink_to("middle.json")
     (inbox.root / "inbox/middle.json").symlink_to(tmp_path / "outside/a.json")

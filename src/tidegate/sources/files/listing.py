@@ -27,8 +27,8 @@ class Listing:
 
     base: str
     roots: tuple[str, ...]
-    has_links: bool = False
-    """Whether a symbolic link was followed."""
+    links: dict[str, str] = field(default_factory=dict)
+    """{symbolic link that was followed, to a file or a folder: where it leads}"""
     files: list[tuple[str, os.stat_result]] = field(default_factory=list)
     skipped: list[tuple[str, str]] = field(default_factory=list)
     unlisted: list[str] = field(default_factory=list)
@@ -74,19 +74,30 @@ def list_source(
 
 def _skip_second_paths(listing: Listing) -> None:
     """Of several paths to one file keep its own, or where that is not listed the first: records count once."""
-    if not listing.has_links:
+    if not listing.links:
         return
+    base = os.path.realpath(listing.base)
     paths: dict[str, list[str]] = {}
     for path, _ in listing.files:
-        paths.setdefault(os.path.realpath(path), []).append(path)
-    second = {
-        path: real if real in several else min(several)
-        for real, several in paths.items()
-        for path in several
-        if path != (real if real in several else min(several))
-    }
+        paths.setdefault(_real_path(listing, base, path), []).append(path)
+    several = {real: ways for real, ways in paths.items() if len(ways) > 1}
+    if not several:
+        return
+    own = {base + path[len(listing.base) :]: path for path, _ in listing.files if path not in listing.links}
+    read = {real: own[real] if own.get(real) in ways else min(ways) for real, ways in several.items()}
+    second = {path: read[real] for real, ways in several.items() for path in ways if path != read[real]}
     listing.files = [(path, found) for path, found in listing.files if path not in second]
     listing.skipped += [(path, f"leads to {kept}, which is read") for path, kept in second.items()]
+
+
+def _real_path(listing: Listing, base: str, path: str) -> str:
+    """Where ``path`` leads, by the links that were followed on the way to it; ``base`` is the real path of the base."""
+    above = path
+    while len(above) > len(listing.base):
+        if above in listing.links:
+            return listing.links[above] + path[len(above) :]
+        above = os.path.dirname(above)
+    return base + path[len(listing.base) :]
 
 
 def _split(top: str) -> tuple[str, list[str]]:
@@ -99,7 +110,7 @@ def _split(top: str) -> tuple[str, list[str]]:
 
 
 def _take_one(listing: Listing, path: str) -> None:
-    if why := _leads_outside(listing, path):
+    if why := _leads_outside(listing, os.path.realpath(path)):
         listing.skipped.append((path, why))
     else:
         listing.files.append((path, os.stat(path)))
@@ -207,10 +218,12 @@ def _scan(
 def _look_at(listing: Listing, entry: os.DirEntry[str], *, is_quiet: bool = False) -> os.stat_result | None:
     try:
         found = entry.stat()
-        if entry.is_symlink() and (why := _leads_outside(listing, entry.path)):
-            listing.skipped.append((entry.path, why))
-            return None
-        listing.has_links |= entry.is_symlink()
+        if entry.is_symlink():
+            real = os.path.realpath(entry.path)
+            if why := _leads_outside(listing, real):
+                listing.skipped.append((entry.path, why))
+                return None
+            listing.links[entry.path] = real
         return found
     except OSError as error:
         is_gone = isinstance(error, FileNotFoundError)
@@ -236,8 +249,7 @@ def _take(
         listing.files.append((entry.path, found))
 
 
-def _leads_outside(listing: Listing, path: str) -> str | None:
-    real = os.path.realpath(path)
+def _leads_outside(listing: Listing, real: str) -> str | None:
     if is_inside(real, listing.roots):
         return None
     return f"leads outside the source's folder, to {real}: not followed (follow_links names folders it may lead to)"
