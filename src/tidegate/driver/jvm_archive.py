@@ -101,6 +101,8 @@ def ensure_archive(
     found = find_archive(cache_dir, java_home, spark_home, env)
     if found or _is_off(env) or java_home is None or spark_home is None:
         return found
+    if not (java_home / "bin" / "java").exists():
+        return None  # what starts the driver names it
     try:
         path = _archive_path(cache_dir, java_home, spark_home)
         failed = path.with_suffix(".failed")

@@ -117,6 +117,14 @@ def test_switched_off_or_without_java_there_is_none(tmp_path: Path, homes: tuple
     assert not (tmp_path / "cache").exists()
 
 
+def test_for_a_java_home_without_a_java_none_is_tried(tmp_path: Path, homes: tuple[Path, Path]) -> None:
+    """What starts the driver refuses it by name; a build would fail first, in words of a shell script."""
+    said: list[str] = []
+    env = {"PATH": os.environ["PATH"]}
+    assert jvm_archive.ensure_archive(tmp_path / "cache", tmp_path, homes[1], env=env, say=said.append) is None
+    assert not said and not (tmp_path / "cache").exists()
+
+
 def test_the_job_that_loads_the_classes_is_there() -> None:
     assert jvm_archive.WARM_UP_JOB.is_file()
 
