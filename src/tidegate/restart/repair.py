@@ -79,9 +79,7 @@ class _Plan:
     settled: dict[str, int]
     """{query id: its last batch in the table's log, -1 for none} of every query that is known."""
     taken_back: list[DataFile]
-    again: int
-    differing: list[str]
-    """Of the files that are read again those that no longer hold what was read of them, with how they differ."""
+    again: list[LedgerRow]
     starts: dict[str, Start]
     orphans: int
     hidden: int
@@ -173,7 +171,7 @@ def _look(
         value["actions"].append(f"back up table and quarantine, as hidden folders next to {paths.table}")
         facts = replace(facts, table=None)
     plan = _plan(project, spec, paths, facts, found, rebuild)
-    value["actions"] += _describe(plan)
+    value["actions"] += _describe(plan, find_differences(project, paths, spec.file_streams, plan.again))
     return value, plan
 
 
@@ -197,7 +195,6 @@ def _plan(
         settled |= {} if state is None else state.txns
     taken_back = [] if rebuild else _quarantine_to_take_back(paths, settled)
     orphans = [] if rebuild else [*_list_orphans(paths.table), *_list_orphans(paths.quarantine)]
-    again = _files_to_read_again(paths, settled) if has_files else []
     return _Plan(
         found=found,
         rebuild=rebuild,
@@ -205,26 +202,24 @@ def _plan(
         facts=facts,
         settled=settled,
         taken_back=taken_back,
-        again=len(again),
-        differing=find_differences(project, paths, spec.file_streams, again),
+        again=_files_to_read_again(paths, settled) if has_files else [],
         starts=kafka_starts(project, spec, paths, facts),
         orphans=len(orphans) + len(taken_back),
         hidden=0 if rebuild else len(list_set_aside(paths.table)),
     )
 
 
-def _describe(plan: _Plan) -> list[str]:
-    """What the repair does, a sentence for each step."""
+def _describe(plan: _Plan, differing: Sequence[str]) -> list[str]:
+    """What the repair does, a sentence for each step; ``differing`` are files that no longer hold what was read."""
     told = ["end the query in the logs, and leave its checkpoint where it is, unused"]
     if plan.unpublished:
         count, records = len(plan.unpublished), sum(manifest.read for manifest in plan.unpublished)
         told.append(f"back up {count_of(count, 'staged batch', 'staged batches')} ({count_of(records, 'record')})")
     if plan.again:
-        told.append(f"read {count_of(plan.again, 'file')} that the table's log does not hold")
-    if plan.differing:
-        named = "; ".join(plan.differing[:_NAMED_AT_MOST])
-        more = f"; and {len(plan.differing) - _NAMED_AT_MOST} more" if len(plan.differing) > _NAMED_AT_MOST else ""
-        told.append(f"find these changed or gone since they were read: {named}{more}")
+        told.append(f"read {count_of(len(plan.again), 'file')} that the table's log does not hold")
+    if differing:
+        more = f"; and {len(differing) - _NAMED_AT_MOST} more" if len(differing) > _NAMED_AT_MOST else ""
+        told.append(f"find these changed or gone since they were read: {'; '.join(differing[:_NAMED_AT_MOST])}{more}")
     told += [f"start source {source} at {json.dumps(start['offsets'])}" for source, start in plan.starts.items()]
     if plan.taken_back:
         told.append(f"take {count_of(len(plan.taken_back), 'file')} of those batches out of quarantine")
