@@ -17,6 +17,8 @@ _CHUNK_BYTES = 1 << 16
 _GZIP = 31
 _MOST_TEXT_OF_A_BYTE = 255
 """Of lz4; of snappy it is less."""
+_LARGEST_PIECE_BYTES = 64 << 20
+"""A piece is what a writer had in its buffer, 256 KiB by default. Bytes that are no length may say gigabytes."""
 BLOCK_SUFFIXES = (".snappy", ".lz4")
 SILENT_SUFFIXES = (".bz2", *BLOCK_SUFFIXES)
 """Spark reads damaged files of these without an error, as far as it can make them out, and skips the rest."""
@@ -60,7 +62,7 @@ def _check_blocks(path: Path) -> None:
             while missing:
                 size = int.from_bytes(stream.read(4))
                 left -= 4
-                if not 0 < size <= left:
+                if not 0 < size <= min(left, _LARGEST_PIECE_BYTES):
                     raise TornFile(f"{name} data breaks off in block {block + 1:,}" if block else expected, False)
                 try:
                     missing -= _unpacked_bytes(stream.read(size), name, missing)
@@ -84,7 +86,7 @@ def _unpacked_bytes(piece: bytes, name: str, at_most: int) -> int:
             return False
         return True
 
-    at_most = min(at_most, len(piece) * _MOST_TEXT_OF_A_BYTE)
+    at_most = min(at_most, len(piece) * _MOST_TEXT_OF_A_BYTE, _LARGEST_PIECE_BYTES)
     if not fits(at_most):
         raise ValueError("a piece cannot be unpacked")
     # Neither says how long its text is, only that there is no room for it; nearly always it is the whole block.
