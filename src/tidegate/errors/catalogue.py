@@ -220,7 +220,7 @@ ACKNOWLEDGEMENT_REASON_MISSING = Condition(
     "REASON_MISSING",
     UsageError,
     "an acknowledgement needs a reason",
-    fix="write why, for those who read the record later: --reason 'WHY'",
+    fix='write why in place of the dots, for those who read the record later: --reason "..."',
 )
 
 NOT_CHANGED = Condition(
@@ -1866,7 +1866,7 @@ DECISION_REASON_MISSING = Condition(
     "REASON_MISSING",
     UsageError,
     "a decision needs a reason",
-    fix="write why, for those who read the record later: --reason 'WHY'",
+    fix='write why in place of the dots, for those who read the record later: --reason "..."',
 )
 
 # Faults of files
