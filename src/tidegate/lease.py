@@ -44,6 +44,7 @@ from typing import Literal, Self, TypedDict, cast
 from tidegate import storage
 from tidegate.errors import TryAgainError, catalogue
 from tidegate.outputs import LeaseRow
+from tidegate.paths import PipelinePaths
 from tidegate.process.machine import (
     ProcessRecord,
     find_whereabouts,
@@ -53,7 +54,6 @@ from tidegate.process.machine import (
     read_clock,
     read_process_start,
 )
-from tidegate.project import PipelinePaths
 
 _TOKEN_FILE = re.compile(r"^(\d{12})(\.state)?\.json$")
 _STALE_LEFTOVER_SECONDS = 86400.0

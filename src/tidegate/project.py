@@ -1,16 +1,14 @@
-"""``tidegate.yaml`` and every path of a project. No other module joins a state path."""
+"""``tidegate.yaml``: the settings of a project, and the folders that they name."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from urllib.parse import quote
 
-from tidegate import storage
 from tidegate.errors import catalogue
+from tidegate.paths import PipelinePaths
 from tidegate.spec.document import Document, parse_document
 from tidegate.spec.environment import fill_from_environment
 from tidegate.spec.faults import STORAGE_NOT_SUPPORTED, SpecError
@@ -26,8 +24,6 @@ from tidegate.spec.spark_conf import check_spark_conf
 PROJECT_FILE = "tidegate.yaml"
 _SHORTEST_LEASE_SECONDS = 5
 _LONGEST_POOL_NAME = 256
-_LONGEST_FILE_NAME = 200
-"""A file system allows 255 bytes, and suffixes and the hidden name of a file being written come on top."""
 _BAD = "BAD_PROJECT"
 
 
@@ -81,252 +77,6 @@ class Project:
             quarantine=self.quarantine / name,
             state=self.state / name,
         )
-
-
-@dataclass(frozen=True)
-class PipelinePaths:
-    """Where one pipeline keeps its things."""
-
-    name: str
-    job: Path
-    table: Path
-    quarantine: Path
-    state: Path
-    generation: int | None = None
-    """Which of the pipeline's queries ``checkpoint`` and ``birth`` are of; None: the newest one that was begun."""
-
-    def pinned(self) -> PipelinePaths:
-        """The same paths, for good those of the query that is the newest one now. Whoever writes to a checkpoint works
-        with pinned paths: frozen while a successor starts over, it never writes into the successor's."""
-        return self if self.generation is not None else replace(self, generation=self.newest_generation())
-
-    def newest(self) -> PipelinePaths:
-        """The paths of whichever query is the newest one."""
-        return replace(self, generation=None)
-
-    def newest_generation(self) -> int:
-        """The number of the newest query that was begun. A folder that is still empty does not count."""
-        for number in sorted((int(name) for name in storage.list_names(self.queries) if name.isdigit()), reverse=True):
-            folder = replace(self, generation=number).query_folder
-            if storage.exists(folder / "birth.json") or storage.exists(folder / "checkpoint" / "metadata"):
-                return number
-        return 0
-
-    @property
-    def queries(self) -> Path:
-        """A folder for each query after the first one, by its number."""
-        return self.state / "queries"
-
-    @property
-    def query_folder(self) -> Path:
-        """Where the query has its checkpoint and its birth record; the first one has them in the state folder."""
-        number = self.newest_generation() if self.generation is None else self.generation
-        return self.queries / f"{number:06d}" if number else self.state
-
-    def retired(self, query_id: str) -> Path:
-        """The record that a query is over."""
-        return self.state / "retired" / f"{query_id}.json"
-
-    @property
-    def spec(self) -> Path:
-        """``pipeline.yaml``."""
-        return self.job / "pipeline.yaml"
-
-    @property
-    def checkpoint(self) -> Path:
-        """The Structured Streaming checkpoint."""
-        return self.query_folder / "checkpoint"
-
-    @property
-    def birth(self) -> Path:
-        """What the checkpoint was born with: pinned settings, starting offsets, spec fingerprint."""
-        return self.query_folder / "birth.json"
-
-    @property
-    def ledger(self) -> Path:
-        """What has been taken from file sources (SQLite)."""
-        return self.state / "ledger.sqlite"
-
-    def intake(self, source: str) -> Path:
-        """Links to the files that Spark still has to read, for one file source."""
-        return self.state / "intake" / source
-
-    def static(self, source: str) -> Path:
-        """The copies of one static source that runs read, a folder per version."""
-        return self.state / "static" / source
-
-    def static_version(self, source: str) -> Path:
-        """Which of them runs read."""
-        return self.static(source) / "version.json"
-
-    def spool(self, source: str) -> Path:
-        """What a source that cannot be asked again has sent, for one source of type rate or socket."""
-        return self.state / "spool" / source
-
-    def spool_arrivals(self, source: str) -> Path:
-        """What a connection of such a source brings while no run asks for it."""
-        return self.state / "spool" / f"{source}.arriving"
-
-    def spool_position(self, source: str) -> Path:
-        """How far that source has come: a note numbered like its newest file."""
-        return self.state / "spool" / f"{source}.position"
-
-    @property
-    def staging(self) -> Path:
-        """Attempt folders of staged batches."""
-        return self.state / "staging"
-
-    def attempts(self, query_id: str, batch_id: int) -> Path:
-        """The attempt folders of one batch."""
-        return self.staging / query_id / f"{batch_id:012d}"
-
-    @property
-    def manifests(self) -> Path:
-        """Batch manifests, until their batch is settled."""
-        return self.state / "manifests"
-
-    def manifest(self, query_id: str, batch_id: int) -> Path:
-        """The manifest of one batch."""
-        return self.manifests / query_id / f"{batch_id:012d}.json"
-
-    def folded(self, query_id: str, batch_id: int) -> Path:
-        """What remains of an increment that ends with this batch, when rows of it replace others (update, complete)."""
-        return self.manifests / query_id / f"folded-{batch_id:012d}.json"
-
-    def merge_folder(self, query_id: str, batch_id: int, token: str) -> Path:
-        """Where one attempt copies files without the rows that are replaced, beside the attempts of the batch."""
-        return self.attempts(query_id, batch_id) / f"merge-{token}"
-
-    @property
-    def verdicts(self) -> Path:
-        """Verdicts on increments."""
-        return self.state / "verdicts"
-
-    def verdict(self, run_id: str) -> Path:
-        """The gate's verdict on the increment of a run."""
-        return self.verdicts / f"{encode_run_id(run_id)}.json"
-
-    @property
-    def decisions(self) -> Path:
-        """What people decided on held increments. A folder of their own: no run id can look like one."""
-        return self.state / "decisions"
-
-    def decision(self, run_id: str) -> Path:
-        """The person's decision on a held increment."""
-        return self.decisions / f"{encode_run_id(run_id)}.json"
-
-    @property
-    def intents(self) -> Path:
-        """Publishes that were begun and must be finished first."""
-        return self.state / "intents"
-
-    @property
-    def lease(self) -> Path:
-        """Folder of the lease's tokens."""
-        return self.state / "lease"
-
-    @property
-    def runs(self) -> Path:
-        """Folder of the run reports."""
-        return self.state / "runs"
-
-    def report(self, run_id: str) -> Path:
-        """The report of one run."""
-        return self.runs / f"{encode_run_id(run_id)}.json"
-
-    def progress(self, run_id: str) -> Path:
-        """The progress events of one run's batches, a JSON object a line."""
-        return self.runs / f"{encode_run_id(run_id)}.progress.jsonl"
-
-    def exchange(self, run_id: str) -> Path:
-        """What a run and its Spark drivers tell each other: orders, answers, logs."""
-        return self.state / "orders" / encode_run_id(run_id)
-
-    def order(self, run_id: str) -> Path:
-        """What the ingest step orders from its Spark driver."""
-        return self.exchange(run_id) / "order.json"
-
-    def ingest_result(self, run_id: str) -> Path:
-        """What the Spark driver answers: done, or the error that ended it."""
-        return self.exchange(run_id) / "result.json"
-
-    def driver_log(self, run_id: str) -> Path:
-        """The log of the Spark driver of a run; removed when the run went well."""
-        return self.exchange(run_id) / "driver.log"
-
-    def driver_results(self, run_id: str) -> Path:
-        """What Great Expectations found in the ingest driver, for increments too large for pandas."""
-        return self.exchange(run_id) / "quality.json"
-
-    def delivery_order(self, run_id: str) -> Path:
-        """What a run orders from the Spark driver that feeds sinks."""
-        return self.exchange(run_id) / "delivery.json"
-
-    def delivery_result(self, run_id: str) -> Path:
-        """What that driver answers."""
-        return self.exchange(run_id) / "delivery-result.json"
-
-    def delivery_log(self, run_id: str) -> Path:
-        """The log of that driver; removed when all was fed."""
-        return self.exchange(run_id) / "delivery.log"
-
-    def sink(self, name: str) -> Path:
-        """How far a sink was fed: a folder per table that was ever in place, with numbered notes."""
-        return self.state / "sinks" / encode_run_id(name)
-
-    @property
-    def definition(self) -> Path:
-        """What the pipeline was made of when it last read something."""
-        return self.state / "definition.json"
-
-    @property
-    def unreadable(self) -> Path:
-        """Files that could not be read (a torn gzip, a broken parquet footer), kept whole."""
-        return self.state / "unreadable"
-
-    @property
-    def published(self) -> Path:
-        """What the last publish left, a note numbered by the table's version: table id, query id, batch id."""
-        return self.state / "published"
-
-    def removed(self, target: str) -> Path:
-        """Up to which version the files are removed that versions of the ``table`` or ``quarantine`` replaced."""
-        return self.state / "removed" / f"{target}.json"
-
-    @property
-    def seals(self) -> Path:
-        """What the files of the checkpoint held when they were last seen to fit: a folder per query, with notes."""
-        return self.state / "seals"
-
-    @property
-    def open_state(self) -> Path:
-        """What queries with state have open between runs: a folder per query, with notes numbered by batch."""
-        return self.state / "open_state"
-
-    @property
-    def set_aside(self) -> Path:
-        """What was taken out of use: staging and data files by a repair; what came late of a query."""
-        return self.state / "set_aside"
-
-    @property
-    def losses(self) -> Path:
-        """Losses that a person accepted, one JSON object a line."""
-        return self.state / "accepted_losses.jsonl"
-
-
-def encode_run_id(run_id: str) -> str:
-    """A run id as a file name of at most 200 characters: nothing in it can leave its folder, and no two have the same.
-
-    One that is longer when encoded keeps its beginning, which a person (and ``status``) knows it by, and ends in its
-    digest. ``%-`` sets that off: percent-encoding never gives it.
-    """
-    name = quote(run_id, safe="+:@=,~ ", errors="surrogatepass")
-    if name.startswith("."):
-        name = "%2E" + name[1:]
-    if len(name) <= _LONGEST_FILE_NAME:
-        return name
-    digest = hashlib.sha256(run_id.encode("utf-8", "surrogatepass")).hexdigest()
-    return f"{name[: _LONGEST_FILE_NAME - len(digest) - 2]}%-{digest}"
 
 
 def load_project(folder: Path | str | None = None, environment: Mapping[str, str] | None = None) -> Project:

@@ -30,8 +30,9 @@ import yaml
 from tidegate.driver.packages import find_packages
 from tidegate.errors import TidegateError, catalogue
 from tidegate.outputs import QuarantinedRecord, RunReport
+from tidegate.paths import PipelinePaths
 from tidegate.pipeline import load_pipeline
-from tidegate.project import PipelinePaths, Project, load_project
+from tidegate.project import Project, load_project
 from tidegate.run.steps import run_pipeline
 from tidegate.sink.rows import read_file
 from tidegate.spec.environment import PREFIX

@@ -30,7 +30,8 @@ from tidegate.errors import TidegateError
 from tidegate.ingest.progress_log import ProgressLog
 from tidegate.ingest.stage import BatchStager
 from tidegate.lease import check_token
-from tidegate.project import PipelinePaths, Project
+from tidegate.paths import PipelinePaths
+from tidegate.project import Project
 from tidegate.sources.files.unreadable import is_set_aside, set_aside
 from tidegate.sources.kafka.topics import watch_topics
 from tidegate.sources.registry import open_sources

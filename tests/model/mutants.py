@@ -76,7 +76,7 @@ MUTANTS = (
         "decisions lie among the verdicts, told apart by their names",
         (
             Change(
-                "project.py",
+                "paths.py",
                 'return self.decisions / f"{encode_run_id(run_id)}.json"',
                 'return self.verdicts / f"{encode_run_id(run_id)}.decision.json"',
             ),

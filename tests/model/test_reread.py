@@ -18,7 +18,7 @@ from tests.model.world import NAME, WHOLE_FILE, Shape, World, read_log, read_pla
 from tidegate.errors import HeldError, SourceLostError, TidegateError, UsageError
 from tidegate.operate.outlook import plan_pipeline
 from tidegate.operate.status import project_status
-from tidegate.project import PipelinePaths
+from tidegate.paths import PipelinePaths
 from tidegate.reports.report import load_report
 from tidegate.reports.verdicts import Decision, Ruling, load_verdict, save_decision, save_verdict
 from tidegate.restart.repair import repair_pipeline

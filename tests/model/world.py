@@ -32,8 +32,9 @@ from tidegate.driver.submit import SubmitPlan
 from tidegate.errors import DefectError, DisagreementError, HeldError, SourceLostError, TidegateError, TryAgainError
 from tidegate.gate import increment
 from tidegate.lease import Lease
+from tidegate.paths import PipelinePaths
 from tidegate.pipeline import load_pipeline
-from tidegate.project import PipelinePaths, Project, load_project
+from tidegate.project import Project, load_project
 from tidegate.reports.report import FINAL_OUTCOMES, load_report
 from tidegate.restart.repair import repair_pipeline
 from tidegate.run import drain, steps

@@ -21,15 +21,15 @@ from hypothesis import strategies as st
 
 from tidegate.errors import TryAgainError
 from tidegate.lease import Lease, acquire, check_token, is_current_token, read_lease
+from tidegate.paths import PipelinePaths
 from tidegate.process.machine import is_local_disk
-from tidegate.project import PipelinePaths
 
 CHILD = """
 import sys, time
 from pathlib import Path
 from tidegate.lease import acquire
 from tidegate.errors import TryAgainError
-from tidegate.project import PipelinePaths
+from tidegate.paths import PipelinePaths
 state, run_id, expires, go_at = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), float(sys.argv[4])
 paths = PipelinePaths("orders", state, state, state, state)
 time.sleep(max(0.0, go_at - time.time()))

@@ -18,10 +18,11 @@ from tests.support.staged import Stager
 from tidegate.driver.jvm import PINNED
 from tidegate.errors import TryAgainError
 from tidegate.lease import Lease
+from tidegate.paths import PipelinePaths
 from tidegate.pipeline import load_pipeline
 from tidegate.preflight.agreement import check_agreement
 from tidegate.preflight.facts import gather_facts
-from tidegate.project import PipelinePaths, Project, load_project
+from tidegate.project import Project, load_project
 from tidegate.recovery.context import RunContext
 from tidegate.recovery.recover import sweep_attempts, sync_owed
 from tidegate.reports.report import load_report, new_report

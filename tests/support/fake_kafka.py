@@ -17,7 +17,8 @@ from typing import Any
 
 from tidegate.driver.order import read_order, write_result
 from tidegate.driver.submit import SubmitPlan
-from tidegate.project import PipelinePaths, Project, load_project
+from tidegate.paths import PipelinePaths
+from tidegate.project import Project, load_project
 from tidegate.sources.kafka.brokers import TopicState
 from tidegate.staging.birth import read_birth
 from tidegate.staging.checkpoint import Given, read_checkpoint, read_given, read_offsets, read_start, topic_offsets

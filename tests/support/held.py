@@ -15,8 +15,9 @@ import pytest
 from tests.support.staged import QUERY, Stager
 from tidegate.audit.engine import RuleResult
 from tidegate.errors import HeldError, TryAgainError
+from tidegate.paths import PipelinePaths
 from tidegate.preflight.facts import gather_facts
-from tidegate.project import PipelinePaths, Project, load_project
+from tidegate.project import Project, load_project
 from tidegate.recovery.context import RunContext
 from tidegate.reports.report import load_report
 from tidegate.reports.verdicts import Ruling

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from tidegate import storage
 from tidegate.hive_names import NULL_NAME, escape_name
-from tidegate.project import PipelinePaths
+from tidegate.paths import PipelinePaths
 from tidegate.staging.files import TEXT_MARK
 from tidegate.staging.manifest import BatchManifest, StagedFile
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.unit.taken_files import take_stats, taken_files
-from tidegate.project import PipelinePaths, Project
+from tidegate.paths import PipelinePaths
+from tidegate.project import Project
 from tidegate.sources.files import intake
 from tidegate.sources.files.ledger import Ledger, open_ledger
 from tidegate.sources.files.scan import FilesScan, note_scan, scan_files

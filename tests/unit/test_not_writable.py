@@ -140,7 +140,11 @@ def test_a_file_where_a_folder_should_be(
     with pytest.raises(SystemExit) as ended:
         main()
     told = capsys.readouterr().err
-    assert ended.value.code == 75 and told.startswith(f"PATH_UNUSABLE: {tmp_path}/data") and "Traceback" not in told
+    assert (
+        ended.value.code == 75
+        and told.startswith(f"PATH_UNUSABLE: cannot use {tmp_path}/data")
+        and "Traceback" not in told
+    )
 
 
 def test_other_errors_are_not_named() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from tidegate.audit.engine import RuleResult
 from tidegate.audit.verdict import Verdict
 from tidegate.errors import TidegateError
-from tidegate.project import PipelinePaths
+from tidegate.paths import PipelinePaths
 from tidegate.recovery.commits import Increment
 from tidegate.recovery.finish import table_figures
 from tidegate.reports.report import ROW_KEYS, RunReport

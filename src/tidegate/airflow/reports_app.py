@@ -15,8 +15,9 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from tidegate.airflow.locate import find_served_project
 from tidegate.errors import TidegateError
 from tidegate.outputs import RowKey, RunReport
+from tidegate.paths import PipelinePaths
 from tidegate.pipeline import check_name
-from tidegate.project import PipelinePaths, load_project
+from tidegate.project import load_project
 from tidegate.reports.report import list_reports, load_report
 
 SHOWN_RUNS = 50

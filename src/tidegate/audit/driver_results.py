@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 from tidegate import storage
 from tidegate.audit.engine import RuleResult
-from tidegate.project import PipelinePaths
+from tidegate.paths import PipelinePaths
 from tidegate.staging.manifest import BatchKey, keys_from_json
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from tidegate.project import PipelinePaths
+from tidegate.paths import PipelinePaths
 from tidegate.sink.foreach import check_added_columns
 from tidegate.sink.user_code import load_user_code
 from tidegate.spec.models import ForeachBatchSink

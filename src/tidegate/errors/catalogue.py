@@ -350,7 +350,7 @@ CANNOT_WRITE = Condition(
 FILE_EXISTS = Condition(
     "FILE_EXISTS",
     UsageError,
-    "{taken} already {exist}, and nothing is overwritten",
+    "{taken} already {exist}; nothing was written",
     next_run="fails again until this is fixed",
     fix="choose another name, or remove what is there",
 )
@@ -551,10 +551,10 @@ DISK_FULL = Condition(
 PATH_UNUSABLE = Condition(
     "PATH_UNUSABLE",
     TryAgainError,
-    "{name}: {strerror}",
+    "cannot use {name}: {strerror}",
     next_run="finishes what this run had begun; nothing is lost",
-    fix="look at what is there (namei -l {quoted_name}) and correct it, or correct the path in tidegate.yaml; then "
-    "run the same command again",
+    fix="check the type and permissions of each folder on that path (namei -l {quoted_name}), or correct the path in "
+    "tidegate.yaml; then run the same command again",
 )
 
 # Files
@@ -723,7 +723,7 @@ KAFKA_LOSS = Condition(
 KAFKA_LOSS_UNKNOWN = Condition(
     "KAFKA_LOSS",
     SourceLostError,
-    "no record that tidegate knew of is lost; whether later ones are is unknown: {ranges}",
+    "every record that tidegate had seen was read, but records that arrived later may be lost: {ranges}",
     next_run="fails again until the loss is accepted; nothing was read",
     fix='tidegate run {pipeline} --accept-loss "reason"',
 )
@@ -742,7 +742,7 @@ KAFKA_CLUSTER_CHANGED = Condition(
 TOPIC_MISSING = Condition(
     "TOPIC_MISSING",
     SourceLostError,
-    "the Kafka brokers at {address} were asked: {missing}",
+    "on the Kafka brokers at {address}, {missing}",
     next_run="checks again",
     fix="create the topic (kafka-topics.sh --create --topic <topic>), or correct the name in pipeline.yaml, or "
     "kafka.bootstrap_servers in tidegate.yaml",
@@ -759,9 +759,9 @@ STARTING_OFFSETS = Condition(
 STARTING_OFFSETS_GONE = Condition(
     "STARTING_OFFSETS_GONE",
     SourceLostError,
-    "starting_offsets name offsets that the broker does not have: {offsets}",
+    "the broker does not have the offsets given in starting_offsets: {offsets}",
     next_run="fails again until this is fixed",
-    fix="write offsets that are there, or -2 for the earliest",
+    fix="write offsets that the broker has, or -2 for the earliest",
 )
 
 SAMPLE_NOT_READ = Condition(

@@ -6,10 +6,10 @@ from tidegate import outputs
 from tidegate.errors import TryAgainError, UsageError, catalogue
 from tidegate.gate.increment import publish_increment
 from tidegate.gate.merging import load_judged
+from tidegate.paths import PipelinePaths
 from tidegate.preflight.agreement import check_agreement, check_table
 from tidegate.preflight.facts import Facts
 from tidegate.process.machine import name_person, now_text
-from tidegate.project import PipelinePaths
 from tidegate.recovery.context import RunContext
 from tidegate.reports.report import FINAL_OUTCOMES, RunReport, load_report
 from tidegate.reports.verdicts import (
@@ -26,12 +26,12 @@ from tidegate.words import count_of
 
 
 def carry_out(context: RunContext, facts: Facts, *, for_repair: bool = False) -> bool:
-    """Publish, or leave out, the batches of the first open decision, exactly these; whether there was one. The facts
-    are others then.
+    """Carry out the oldest open decision: publish or discard exactly its batches. Returns whether there was one; the
+    facts have to be gathered again then.
 
-    Raises DisagreementError when checkpoint, table and spec do not fit: then nothing is published. ``for_repair``: what
-    was to be left out is left out even so, as long as the table is the one that is known, or its records would be read
-    and judged again. What was released is read again, and asked for again.
+    Raises DisagreementError when checkpoint, table and spec do not fit: nothing is published then. With ``for_repair``
+    only discards are carried out, as long as the table is the known one; without that their records would be read and
+    judged again. What was released is read again by the repair, and needs a new decision.
     """
     decided = [(verdict, ruling) for verdict, ruling in list_decided(context.paths) if verdict.choose(facts.owed)]
     decided = [one for one in decided if one[1].decision == "discard" or not for_repair]

@@ -16,9 +16,9 @@ from tidegate.audit.suite import SuiteSpec, digest_suite, load_suite
 from tidegate.audit.verdict import SetAside, WholeFiles, decide_verdict
 from tidegate.errors import catalogue
 from tidegate.gate.merging import load_judged, plan_merge
+from tidegate.paths import PipelinePaths
 from tidegate.preflight.facts import Facts
 from tidegate.process.machine import now_text
-from tidegate.project import PipelinePaths
 from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
 from tidegate.recovery.context import RunContext
 from tidegate.reports.report import count_rows

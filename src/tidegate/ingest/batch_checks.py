@@ -10,7 +10,7 @@ from urllib.parse import unquote
 from tidegate import storage
 from tidegate.driver.order import IngestOrder
 from tidegate.errors import catalogue
-from tidegate.project import PipelinePaths
+from tidegate.paths import PipelinePaths
 from tidegate.sources.files.scan import static_is_unreadable
 from tidegate.sources.files.unreadable import is_passing, reason_of
 from tidegate.spec.models import PipelineSpec

@@ -16,7 +16,7 @@ from tidegate.catalyst.private_api import infer_json_columns
 from tidegate.driver.order import IngestOrder, emit
 from tidegate.errors import TidegateError, UsageError, catalogue
 from tidegate.lease import check_token
-from tidegate.project import PipelinePaths
+from tidegate.paths import PipelinePaths
 from tidegate.reading.files import read_json_texts
 from tidegate.sources.files.partition_values import infer_value_type
 from tidegate.sources.files.scan import partition_of

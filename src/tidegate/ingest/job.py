@@ -27,8 +27,9 @@ from tidegate.ingest.read import SourceReader
 from tidegate.ingest.row_failures import FailingRecord
 from tidegate.ingest.stage import BatchStager, ReadAgain
 from tidegate.lease import check_token
+from tidegate.paths import PipelinePaths
 from tidegate.pipeline import load_pipeline
-from tidegate.project import PipelinePaths, Project, load_project
+from tidegate.project import Project, load_project
 from tidegate.session.executors import ComputedTwice, Executors
 from tidegate.sources.files.unreadable import is_set_aside, set_aside, set_aside_unreadable, why_kept_back
 from tidegate.sources.kafka.topics import watch_topics

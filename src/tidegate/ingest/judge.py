@@ -19,7 +19,7 @@ from tidegate.audit.suite import SuiteSpec, digest_suite
 from tidegate.driver.order import IngestOrder, emit
 from tidegate.ingest.partition_names import unmark_texts
 from tidegate.lease import check_token
-from tidegate.project import PipelinePaths
+from tidegate.paths import PipelinePaths
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.digest import check_whole
 from tidegate.staging.manifest import StagedFile, batch_keys, read_all_manifests

@@ -13,7 +13,7 @@ from tidegate.ingest import plan
 from tidegate.ingest.batch_checks import Ranges
 from tidegate.ingest.query import PreparedQuery
 from tidegate.ingest.second_look import broken_rows, flagged_rows, malformed_records, write_set_aside
-from tidegate.project import PipelinePaths
+from tidegate.paths import PipelinePaths
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.manifest import Taken
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from urllib.parse import unquote, urlparse
 
-from tidegate.project import PipelinePaths
+from tidegate.paths import PipelinePaths
 from tidegate.quarantine.schema import CapturedRecord
 from tidegate.sources.files.ledger import LinkedFile
 from tidegate.sources.files.line_numbers import line_numbers

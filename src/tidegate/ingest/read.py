@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from tidegate.driver.order import IngestOrder
 from tidegate.ingest.plan import demand_event_time
 from tidegate.ingest.row_failures import FailingRecord, mark_failing
-from tidegate.project import PipelinePaths, Project
+from tidegate.paths import PipelinePaths
+from tidegate.project import Project
 from tidegate.reading.frames import Frames, open_frames
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import read_birth

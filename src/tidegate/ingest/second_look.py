@@ -18,7 +18,7 @@ from tidegate.audit.row_rules import RowRule
 from tidegate.driver.order import IngestOrder
 from tidegate.ingest import plan
 from tidegate.ingest.positions import file_position
-from tidegate.project import PipelinePaths
+from tidegate.paths import PipelinePaths
 from tidegate.spec.models import PipelineSpec
 
 if TYPE_CHECKING:

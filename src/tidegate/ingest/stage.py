@@ -36,7 +36,7 @@ from tidegate.ingest.positions import PositionFinder
 from tidegate.ingest.progress_log import ProgressLog
 from tidegate.ingest.second_look import broken_rows, late_rows
 from tidegate.lease import check_token
-from tidegate.project import PipelinePaths
+from tidegate.paths import PipelinePaths
 from tidegate.quarantine.schema import CapturedRecord
 from tidegate.reading.misfits import name_misfits
 from tidegate.session.executors import Executors

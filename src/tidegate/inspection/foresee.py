@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from tidegate.errors import SourceLostError, catalogue
 from tidegate.ingest.infer import infer_schema
-from tidegate.project import PipelinePaths, Project
+from tidegate.paths import PipelinePaths
+from tidegate.project import Project
 from tidegate.sources.files.columns import read_footers
 from tidegate.sources.files.content import NotTaken
 from tidegate.sources.files.intake import link_file

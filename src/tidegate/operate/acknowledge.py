@@ -13,9 +13,10 @@ from tidegate.errors import SourceLostError, catalogue
 from tidegate.lease import acquire
 from tidegate.outputs import Acknowledged as Acknowledgement
 from tidegate.outputs import ChangedFile
+from tidegate.paths import PipelinePaths
 from tidegate.pipeline import load_pipeline
 from tidegate.process.machine import name_person
-from tidegate.project import PipelinePaths, Project
+from tidegate.project import Project
 from tidegate.reports.run_ids import new_run_id
 from tidegate.sources.files.changed import _NAMED_AT_MOST, list_changed
 from tidegate.sources.files.content import Mark, NotTaken, mark_of, opened, reopen

@@ -8,8 +8,9 @@ from pathlib import Path
 from tidegate import storage
 from tidegate.errors import catalogue
 from tidegate.outputs import Logs, LogStep
+from tidegate.paths import PipelinePaths
 from tidegate.pipeline import check_name
-from tidegate.project import PipelinePaths, Project
+from tidegate.project import Project
 from tidegate.reports.report import list_reports, load_report
 
 

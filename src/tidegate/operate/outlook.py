@@ -7,12 +7,13 @@ from dataclasses import dataclass, field, replace
 
 from tidegate.errors import TidegateError
 from tidegate.outputs import Ahead, ChangedFile, Decided, Plan, SourceReport
+from tidegate.paths import PipelinePaths
 from tidegate.pipeline import load_pipeline
 from tidegate.preflight.agreement import check_agreement
 from tidegate.preflight.definition import list_changes
 from tidegate.preflight.facts import Facts, gather_facts
 from tidegate.preflight.pending import Pending, find_pending
-from tidegate.project import PipelinePaths, Project
+from tidegate.project import Project
 from tidegate.reports.verdicts import Decision, find_hold, list_decided, list_rereads
 from tidegate.restart.losses import find_losses, loss_error
 from tidegate.restart.reread import find_hindrance

@@ -10,8 +10,9 @@ from tidegate import outputs, storage
 from tidegate.audit.suite import load_suite
 from tidegate.errors import TidegateError
 from tidegate.outputs import ChangeKind
+from tidegate.paths import PipelinePaths
 from tidegate.process.machine import now_text
-from tidegate.project import PipelinePaths, Project
+from tidegate.project import Project
 from tidegate.spec.ddl import DdlError, is_infer, parse_ddl
 from tidegate.spec.models import PipelineSpec
 from tidegate.spec.secrets import sounds_secret

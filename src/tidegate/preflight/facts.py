@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from tidegate import storage
 from tidegate.errors import DisagreementError
-from tidegate.project import PipelinePaths
+from tidegate.paths import PipelinePaths
 from tidegate.sources.files.ledger import open_ledger
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import Birth, Fingerprint, fingerprint, read_birth

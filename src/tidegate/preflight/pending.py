@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tidegate.outputs import SourceReport
+from tidegate.paths import PipelinePaths
 from tidegate.preflight.facts import Facts
-from tidegate.project import PipelinePaths, Project
+from tidegate.project import Project
 from tidegate.sources.files.scan import FilesScan
 from tidegate.sources.port import Arrival, SoFar
 from tidegate.sources.registry import Connections, open_sources, scans_of

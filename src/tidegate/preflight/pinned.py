@@ -11,7 +11,8 @@ from collections.abc import Mapping
 
 from tidegate.driver.jvm import PINNED
 from tidegate.driver.submit import own_settings
-from tidegate.project import PipelinePaths, Project
+from tidegate.paths import PipelinePaths
+from tidegate.project import Project
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.checkpoint import read_pinned_settings
 

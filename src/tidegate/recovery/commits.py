@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypedDict
 
 from tidegate.outputs import Ruling, VerdictName
-from tidegate.project import PipelinePaths
+from tidegate.paths import PipelinePaths
 from tidegate.staging.manifest import BatchManifest
 from tidegate.table.log.state import find_commit, read_commit_metadata
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 from tidegate.driver.submit import SubmitPlan
 from tidegate.lease import Lease
+from tidegate.paths import PipelinePaths
 from tidegate.preflight.facts import Facts
-from tidegate.project import PipelinePaths, Project
+from tidegate.project import Project
 from tidegate.reports.report import (
     RunReport,
     save_report,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tidegate.outputs import Ruling, TableFigures
+from tidegate.paths import PipelinePaths
 from tidegate.preflight.facts import Facts
 from tidegate.process.machine import now_text
-from tidegate.project import PipelinePaths
 from tidegate.recovery.commits import Figures, Increment, find_increments
 from tidegate.reports.report import (
     FINAL_OUTCOMES,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tidegate import storage
-from tidegate.project import PipelinePaths
+from tidegate.paths import PipelinePaths
 from tidegate.reports.verdicts import list_verdicts
 from tidegate.table.publish.intent import PublishIntent, intent_path
 from tidegate.table.publish.replace import hidden_name

@@ -12,9 +12,10 @@ from pathlib import Path
 from tidegate import storage
 from tidegate.errors import DisagreementError
 from tidegate.lease import Lease
+from tidegate.paths import PipelinePaths
 from tidegate.preflight.agreement import refuse_another_table
 from tidegate.preflight.facts import Facts, gather_facts, is_in_ledger
-from tidegate.project import PipelinePaths, Project
+from tidegate.project import Project
 from tidegate.recovery.finish import finish_reports
 from tidegate.recovery.late_intents import drop_late_intents
 from tidegate.recovery.upkeep import tend_tables

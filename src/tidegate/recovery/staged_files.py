@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tidegate.errors import catalogue
+from tidegate.paths import PipelinePaths
 from tidegate.preflight.facts import Facts
-from tidegate.project import PipelinePaths
 from tidegate.staging.digest import damaged, describe_damage
 from tidegate.staging.manifest import StagedFile
 from tidegate.table.log.state import read_table_state

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tidegate import storage
 from tidegate.lease import Lease
-from tidegate.project import PipelinePaths
+from tidegate.paths import PipelinePaths
 from tidegate.sink.progress import last_fed
 from tidegate.spec.models import PipelineSpec
 from tidegate.table.log.compaction import compact_log, is_compaction_due

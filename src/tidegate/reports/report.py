@@ -23,8 +23,8 @@ from tidegate.outputs import (
     TableFigures,
     VerdictName,
 )
+from tidegate.paths import PipelinePaths
 from tidegate.process.machine import now_text
-from tidegate.project import PipelinePaths
 from tidegate.staging.manifest import UNKNOWN_NAMES_AT_MOST, BatchManifest
 from tidegate.staging.open_state import text_of_ms
 from tidegate.staging.topics import join_ranges, ranges_to_json
@@ -190,7 +190,7 @@ def prune_reports(paths: PipelinePaths) -> None:
                     name = path.name.removesuffix(".json")
                     storage.remove(path)
                     storage.remove(paths.runs / f"{name}.progress.jsonl")
-                    storage.remove_tree(paths.state / "orders" / name)
+                    storage.remove_tree(paths.exchanges / name)
 
 
 def keep_named(source: SourceReport) -> SourceReport:

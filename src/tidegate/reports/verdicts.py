@@ -18,7 +18,7 @@ from typing import Literal, TypeVar, get_args
 from tidegate import outputs, storage
 from tidegate.errors import HeldError, TryAgainError, catalogue
 from tidegate.outputs import Quality
-from tidegate.project import PipelinePaths
+from tidegate.paths import PipelinePaths
 from tidegate.staging.manifest import BatchKey, BatchManifest, batch_keys, keys_from_json
 
 Ruling = Literal["release", "discard", "reread"]

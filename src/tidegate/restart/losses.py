@@ -14,11 +14,11 @@ from dataclasses import replace
 from tidegate import storage
 from tidegate.errors import TidegateError, catalogue
 from tidegate.outputs import AcceptedLoss
+from tidegate.paths import PipelinePaths
 from tidegate.preflight.facts import Facts, gather_facts
 from tidegate.preflight.pending import Pending
 from tidegate.preflight.pinned import settings_at_birth
 from tidegate.process.machine import now_text
-from tidegate.project import PipelinePaths
 from tidegate.recovery.context import RunContext
 from tidegate.restart.rebirth import begin_anew, replace_query
 from tidegate.restart.rebuild import rebuild_choices

@@ -15,7 +15,7 @@ from dataclasses import asdict, replace
 from tidegate import storage
 from tidegate.errors import catalogue
 from tidegate.lease import Lease
-from tidegate.project import PipelinePaths
+from tidegate.paths import PipelinePaths
 from tidegate.staging.birth import Birth, read_birth
 from tidegate.staging.manifest import BatchKey, put_tombstone, read_manifests
 from tidegate.staging.retired import read_retired, record_retired

@@ -15,8 +15,8 @@ from pathlib import Path
 from tidegate import storage
 from tidegate.errors import DisagreementError, TidegateError
 from tidegate.lease import Lease
+from tidegate.paths import PipelinePaths
 from tidegate.preflight.facts import Facts
-from tidegate.project import PipelinePaths
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import Start
 

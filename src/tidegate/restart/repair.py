@@ -23,11 +23,12 @@ from tidegate.errors import DisagreementError, TidegateError, TryAgainError, cat
 from tidegate.gate.decisions import carry_out
 from tidegate.lease import Lease, acquire
 from tidegate.outputs import Repair
+from tidegate.paths import PipelinePaths
 from tidegate.pipeline import load_pipeline
-from tidegate.preflight.agreement import check_agreement, check_table
+from tidegate.preflight.agreement import check_agreement
 from tidegate.preflight.facts import Facts, gather_facts
 from tidegate.preflight.pinned import settings_at_birth
-from tidegate.project import PipelinePaths, Project
+from tidegate.project import Project
 from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
 from tidegate.recovery.context import RunContext
 from tidegate.recovery.recover import last_taken, recover
@@ -37,23 +38,21 @@ from tidegate.reports.run_ids import new_run_id
 from tidegate.reports.verdicts import list_rereads
 from tidegate.restart.rebirth import begin_anew, pin_paths, retire_query
 from tidegate.restart.rebuild import (
-    first_offsets,
     needs_rebuild,
     rebuild_choices,
     refuse_new_checkpoint,
     set_tables_aside,
 )
+from tidegate.restart.starts import starts_of_absent_sources, starts_of_sources
 from tidegate.sources.files.differences import find_differences
 from tidegate.sources.files.intake import restore_links, sweep_intake
 from tidegate.sources.files.ledger import LedgerRow, open_ledger, shown_path
 from tidegate.sources.files.starts import check_starts_known
 from tidegate.sources.files.unreadable import read_whole_again
-from tidegate.sources.registry import open_sources
 from tidegate.spec.models import PipelineSpec
-from tidegate.staging.birth import Birth, Start, as_read, new_birth, read_birth
+from tidegate.staging.birth import Start, as_read, new_birth
 from tidegate.staging.manifest import BatchManifest
 from tidegate.staging.published import Published, read_published, write_published
-from tidegate.staging.topics import Positions, offsets_to_json, positions_from_json
 from tidegate.table.log.commit import commit_files
 from tidegate.table.log.state import LOG_FOLDER, DataFile, TableState, list_data_files, open_table, read_table_state
 from tidegate.table.publish.intent import intent_path, pending_intents
@@ -203,7 +202,7 @@ def _plan(
         settled=settled,
         taken_back=taken_back,
         again=_files_to_read_again(paths, settled) if has_files else [],
-        starts=kafka_starts(project, spec, paths, facts),
+        starts=starts_of_sources(project, spec, paths, facts),
         orphans=len(orphans) + len(taken_back),
         hidden=0 if rebuild else len(list_set_aside(paths.table)),
     )
@@ -287,7 +286,7 @@ def _carry_out(
             _move(path, folder / f"{word}-{path.name}", lease)
             _give_back(path, folder / f"{word}-{path.name}", set(plan.settled))
     sources: dict[str, Start] = {source: plan.starts.get(source, {}) for source in spec.streams}
-    sources |= {} if plan.rebuild else _left_behind(paths, spec, plan.facts)
+    sources |= {} if plan.rebuild else starts_of_absent_sources(paths, spec, plan.facts)
     settings = settings_at_birth(project, spec) if plan.rebuild else _settings(plan.facts)
     begun = begin_anew(paths, new_birth(paths, spec, sources, settings), why=f"repair: {plan.found.code}", lease=lease)
     lease.check()
@@ -472,79 +471,6 @@ def _put_back(
             sweep_intake(paths, name, ledger, keep_staged=False)
             gone += [shown_path(path) for path in lost]
     return gone
-
-
-def kafka_starts(project: Project, spec: PipelineSpec, paths: PipelinePaths, facts: Facts) -> dict[str, Start]:
-    """The birth of each Kafka source: where the table's newest commit of ours ends; without a table where the pipeline
-    began when it was new, else where the spec starts."""
-    streams = open_sources(project, paths, spec)
-    sources = {name: source for name, source in streams.items() if source.keeps_start}
-    if not sources:
-        return {}
-    before = read_birth(paths)
-    is_at_birth = before is not None and _begins_where_the_log_ends(paths, facts, before)
-    positions = last_positions(paths) if facts.table is not None and not is_at_birth else {}
-    # By the ids of the topics that were read then: a loss accepted since, of records that are owed, is found.
-    then = _birth_of_last_commit(paths) if positions else None
-    starts = {}
-    for name, source in sources.items():
-        known = before.sources.get(name) if before is not None else None
-        if facts.table is None and not is_at_birth:
-            known = first_offsets(paths, name)
-        if name in positions:
-            read_then = then.sources.get(name) if then is not None else None
-            starts[name] = source.start_at(positions[name], read_then or known)
-        else:
-            starts[name] = known or source.resolve_start()
-    return starts
-
-
-def _begins_where_the_log_ends(paths: PipelinePaths, facts: Facts, birth: Birth) -> bool:
-    """Whether the living query has nothing in the table, and nothing before it is owed: then its birth says where the
-    log ends, and what a person has accepted as lost since."""
-    living = birth.query_id or facts.query_id
-    if living is not None and facts.settled_up_to(living) >= 0:
-        return False
-    try:
-        check_table(facts, paths.name)
-    except DisagreementError:
-        return False
-    births = [read_birth(replace(paths, generation=number)) for number in range(paths.pinned().newest_generation() + 1)]
-    replaced = dict(one.replaces for one in births if one is not None and one.replaces is not None)
-    state = read_table_state(paths.table, tuple(sorted(replaced)))
-    txns = {} if state is None else state.txns
-    # By what births say, not by what is staged: a repair that was killed has had its staging swept.
-    return all(txns.get(query, -1) >= last for query, last in replaced.items())
-
-
-def _birth_of_last_commit(paths: PipelinePaths) -> Birth | None:
-    """The birth of the query that made the table's newest commit of ours."""
-    told = [entry for entry in open_table(paths.table).history() if entry.get("tidegate.positions")]
-    numbers = range(paths.pinned().newest_generation(), -1, -1) if told else ()
-    births = (read_birth(replace(paths, generation=number)) for number in numbers)
-    return next((one for one in births if one is not None and one.query_id == told[0]["tidegate.query_id"]), None)
-
-
-def last_positions(paths: PipelinePaths) -> Positions:
-    """Where each source stands, by the newest commit that names it."""
-    found: Positions = {}
-    if read_table_state(paths.table) is not None:
-        for entry in open_table(paths.table).history():
-            if entry.get("tidegate.positions"):
-                found = {**positions_from_json(json.loads(entry["tidegate.positions"])), **found}
-    return found
-
-
-def _left_behind(paths: PipelinePaths, spec: PipelineSpec, facts: Facts) -> dict[str, Start]:
-    """Kafka sources that the spec no longer has, with how far the table's log has them: there they go on if they come
-    back."""
-    before = facts.birth
-    gone = {name: one for name, one in (before.sources if before else {}).items() if one and name not in spec.streams}
-    if not gone or before is None or facts.table is None:
-        return {}
-    positions = {} if _begins_where_the_log_ends(paths, facts, before) else last_positions(paths)
-    ends = {name: offsets_to_json(offsets) for name, offsets in positions.items()}
-    return {name: {**one, "offsets": ends.get(name, one["offsets"])} for name, one in gone.items()}
 
 
 def _settings(facts: Facts) -> dict[str, str]:

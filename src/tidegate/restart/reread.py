@@ -14,11 +14,12 @@ from collections.abc import Sequence
 from tidegate.errors import TidegateError, catalogue
 from tidegate.gate.decisions import find_held
 from tidegate.outputs import Reread, RereadSource
+from tidegate.paths import PipelinePaths
 from tidegate.pipeline import load_pipeline
 from tidegate.preflight.agreement import check_agreement, check_table
 from tidegate.preflight.facts import Facts, gather_facts
 from tidegate.process.machine import name_person, now_text
-from tidegate.project import PipelinePaths, Project
+from tidegate.project import Project
 from tidegate.recovery.context import RunContext
 from tidegate.reports.report import keep_named, load_report, new_report, save_report
 from tidegate.reports.verdicts import (
@@ -32,7 +33,8 @@ from tidegate.reports.verdicts import (
     save_decision,
 )
 from tidegate.restart.rebuild import needs_rebuild
-from tidegate.restart.repair import find_disagreement, kafka_starts, list_files_to_read_again, read_again
+from tidegate.restart.repair import find_disagreement, list_files_to_read_again, read_again
+from tidegate.restart.starts import starts_of_sources
 from tidegate.sources.files.differences import find_differences
 from tidegate.sources.files.ledger import shown_path
 from tidegate.sources.registry import open_sources
@@ -220,5 +222,5 @@ def _missing_offsets(project: Project, spec: PipelineSpec, paths: PipelinePaths,
     living = facts.query_id or (facts.birth.query_id if facts.birth is not None else None)
     if any(manifest.query_id != living for manifest in facts.owed):
         return ["a loss was accepted in the middle of it"]
-    starts = kafka_starts(project, spec, paths, facts)
+    starts = starts_of_sources(project, spec, paths, facts)
     return [gone for name, start in starts.items() for gone in sources[name].find_gone(start)]

@@ -16,7 +16,7 @@ from tidegate.driver.order import DeliveryOrder, write_delivery_order
 from tidegate.driver.submit import SubmitPlan, driver_died, plan_submit
 from tidegate.errors import TidegateError, TryAgainError, catalogue
 from tidegate.outputs import Sink
-from tidegate.project import PipelinePaths
+from tidegate.paths import PipelinePaths
 from tidegate.recovery.context import RunContext
 from tidegate.sink.fault import SinkFault
 from tidegate.sink.feed import Feeder, feed_sink, list_owed

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tidegate import storage
 from tidegate.lease import Lease
-from tidegate.project import PipelinePaths, Project
+from tidegate.paths import PipelinePaths
+from tidegate.project import Project
 from tidegate.sources.port import Pinned
 from tidegate.sources.registry import open_statics
 from tidegate.spec.models import PipelineSpec

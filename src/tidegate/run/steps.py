@@ -17,11 +17,12 @@ from tidegate.extras import explain_missing
 from tidegate.gate.decisions import carry_out, check_decided, find_decidable, record
 from tidegate.gate.increment import audit_increment, check_rules, publish_increment
 from tidegate.lease import Lease, acquire
+from tidegate.paths import PipelinePaths
 from tidegate.pipeline import load_pipeline
 from tidegate.preflight.agreement import check_agreement
 from tidegate.preflight.facts import Facts
 from tidegate.process.machine import now_text
-from tidegate.project import PipelinePaths, Project
+from tidegate.project import Project
 from tidegate.recovery.context import RunContext, Submit
 from tidegate.recovery.recover import recover
 from tidegate.reports.report import (

@@ -26,7 +26,7 @@ from tidegate.driver.failures import application_ended, is_other_spark, spark_di
 from tidegate.driver.order import emit
 from tidegate.driver.spark_text import first_lines
 from tidegate.errors import TryAgainError, UsageError, catalogue
-from tidegate.project import PipelinePaths
+from tidegate.paths import PipelinePaths
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

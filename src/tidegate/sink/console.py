@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from tidegate.project import PipelinePaths
+from tidegate.paths import PipelinePaths
 from tidegate.sink.rows import read_file
 from tidegate.table.publish.delivery import Delivery
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from tidegate.errors import DisagreementError, TidegateError
-from tidegate.project import PipelinePaths
+from tidegate.paths import PipelinePaths
 from tidegate.sink.fault import SinkFault, explain_fault
 from tidegate.sink.progress import last_fed, note_fed
 from tidegate.spec.models import SinkSpec

@@ -16,7 +16,7 @@ from typing import Any
 
 from pyspark.sql import Row
 
-from tidegate.project import PipelinePaths
+from tidegate.paths import PipelinePaths
 from tidegate.sink.fault import SinkFault
 from tidegate.sink.user_code import load_user_code
 from tidegate.spec.models import ForeachSink

@@ -19,7 +19,7 @@ import json
 from collections.abc import Callable, Iterable
 
 from tidegate.errors import TidegateError
-from tidegate.project import PipelinePaths
+from tidegate.paths import PipelinePaths
 from tidegate.sink.fault import SinkFault
 from tidegate.sink.json_text import to_plain
 from tidegate.sink.kafka_fault import KafkaFaults, name_topics

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tidegate import storage
-from tidegate.project import PipelinePaths
+from tidegate.paths import PipelinePaths
 from tidegate.table.log.state import TableState
 
 _NO_TABLE = "no-table"

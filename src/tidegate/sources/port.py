@@ -15,7 +15,8 @@ from typing import ClassVar, NotRequired, TypedDict
 
 from tidegate.errors import SourceLostError
 from tidegate.outputs import SourceReport, TriedLook
-from tidegate.project import PipelinePaths, Project
+from tidegate.paths import PipelinePaths
+from tidegate.project import Project
 from tidegate.staging.birth import Start
 from tidegate.staging.checkpoint import CheckpointState
 from tidegate.staging.manifest import Taken

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate.project import PipelinePaths, Project
+from tidegate.paths import PipelinePaths
+from tidegate.project import Project
 from tidegate.sources.files.ledger import Ledger
 from tidegate.sources.files.pinned import StaticFiles
 from tidegate.sources.files.scan import FilesScan

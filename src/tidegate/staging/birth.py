@@ -15,7 +15,7 @@ from typing import Any, Literal, TypedDict
 
 from tidegate import storage
 from tidegate.errors import catalogue
-from tidegate.project import PipelinePaths
+from tidegate.paths import PipelinePaths
 from tidegate.spec.as_read import read_spec
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.manifest import BatchKey, keys_from_json

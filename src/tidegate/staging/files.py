@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tidegate import storage
 from tidegate.hive_names import NULL_NAME, unescape_name
-from tidegate.project import PipelinePaths
+from tidegate.paths import PipelinePaths
 from tidegate.staging.manifest import BatchManifest, StagedFile
 
 TEXT_MARK = "~"

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from tidegate import outputs, storage
-from tidegate.project import PipelinePaths
+from tidegate.paths import PipelinePaths
 from tidegate.staging.manifest import BatchManifest
 
 WINDOWS_AT_MOST = 1000

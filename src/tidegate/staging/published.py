@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from tidegate import storage
-from tidegate.project import PipelinePaths
+from tidegate.paths import PipelinePaths
 from tidegate.staging.topics import Positions, positions_from_json, positions_to_json
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 
 from tidegate import storage
+from tidegate.paths import PipelinePaths
 from tidegate.process.machine import now_text
-from tidegate.project import PipelinePaths
 
 
 def record_retired(paths: PipelinePaths, query_id: str, last_batch: int) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate import storage
-from tidegate.project import PipelinePaths
+from tidegate.paths import PipelinePaths
 from tidegate.staging.checkpoint import CheckpointState, hadoop_checksum
 from tidegate.staging.topics import Positions, positions_from_json, positions_to_json
 

@@ -16,7 +16,7 @@ from tidegate.errors import DisagreementError, TidegateError, UsageError
 from tidegate.lease import acquire, read_lease
 from tidegate.operate.outlook import plan_pipeline
 from tidegate.operate.status import project_status
-from tidegate.project import PipelinePaths
+from tidegate.paths import PipelinePaths
 from tidegate.restart.repair import repair_pipeline
 from tidegate.run.steps import decide, run_pipeline
 from tidegate.sources.kafka import offsets, survey

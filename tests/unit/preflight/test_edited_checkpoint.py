@@ -20,10 +20,11 @@ from tests.support.fake_kafka import NAME, FakeBroker, FakeSpark, make_project
 from tests.support.staged import make_paths
 from tidegate import storage
 from tidegate.errors import DisagreementError, TryAgainError
+from tidegate.paths import PipelinePaths
 from tidegate.pipeline import load_pipeline
 from tidegate.preflight.agreement import check_agreement
 from tidegate.preflight.facts import Facts, gather_facts
-from tidegate.project import PipelinePaths, Project
+from tidegate.project import Project
 from tidegate.restart.repair import repair_pipeline
 from tidegate.run.steps import run_pipeline
 from tidegate.sources.kafka import offsets as kafka

@@ -14,7 +14,7 @@ import pytest
 from tests.support.readers import read_agreed
 from tests.support.staged import QUERY, make_paths
 from tidegate.errors import UsageError
-from tidegate.project import PipelinePaths
+from tidegate.paths import PipelinePaths
 from tidegate.quarantine.read import QuarantineFilter, list_quarantine, show_quarantine
 from tidegate.quarantine.rows import write_quarantine_rows
 from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON

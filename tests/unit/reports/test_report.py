@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.staged import make_paths
 from tidegate.errors import DefectError, UsageError
-from tidegate.project import PipelinePaths
+from tidegate.paths import PipelinePaths
 from tidegate.reports.report import (
     ROW_KEYS,
     check_balance,

@@ -19,7 +19,7 @@ from tests.support.staged import make_paths
 from tests.unit.verdicts import make_decision, make_verdict
 from tidegate.cli.main import main
 from tidegate.errors import HeldError, UsageError
-from tidegate.project import PipelinePaths, encode_run_id
+from tidegate.paths import PipelinePaths, encode_run_id
 from tidegate.reports.report import load_report, new_report, read_newest, save_report
 from tidegate.reports.verdicts import find_hold, list_verdicts, load_decision, load_verdict, save_decision, save_verdict
 from tidegate.run import steps

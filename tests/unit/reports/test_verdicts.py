@@ -10,7 +10,7 @@ import pytest
 from tests.support.staged import make_paths
 from tests.unit.manifests import OTHER, QUERY, manifest
 from tests.unit.verdicts import make_decision, make_verdict
-from tidegate.project import PipelinePaths
+from tidegate.paths import PipelinePaths
 from tidegate.reports.verdicts import (
     find_hold,
     forget_settled,

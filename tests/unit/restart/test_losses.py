@@ -18,7 +18,8 @@ from tests.support.storage_calls import KilledHere, StorageCalls, kill
 from tidegate import storage
 from tidegate.errors import DisagreementError, SourceLostError, TidegateError, TryAgainError, UsageError
 from tidegate.operate.outlook import plan_pipeline
-from tidegate.project import PipelinePaths, Project, load_project
+from tidegate.paths import PipelinePaths
+from tidegate.project import Project, load_project
 from tidegate.restart.repair import repair_pipeline
 from tidegate.run.steps import ingest_run, run_pipeline
 from tidegate.sources.kafka import offsets
@@ -235,7 +236,7 @@ def test_where_nothing_was_waiting_no_loss_is_claimed(flow: Flow, how: str, wait
     flow.broker.end = {} if end is None else {"t": end}
     message = flow.refused("KAFKA_LOSS").message
     lost = "Kafka no longer has records that this pipeline has not read yet: "
-    none = "no record that tidegate knew of is lost; whether later ones are is unknown: "
+    none = "every record that tidegate had seen was read, but records that arrived later may be lost: "
     assert message.startswith(lost if waiting else none) and told in message
     assert flow.run("known")["accepted_loss"]["sources"]["s"]["ranges"]
 

@@ -14,7 +14,8 @@ from tests.support.keyed import FakeLease
 from tests.support.synced import Synced
 from tidegate import storage
 from tidegate.errors import SourceLostError, TryAgainError, UsageError
-from tidegate.project import PipelinePaths, Project
+from tidegate.paths import PipelinePaths
+from tidegate.project import Project
 from tidegate.run.statics import pin_statics
 from tidegate.sources.bounds import LONGEST_RECORD_BYTES
 from tidegate.sources.files import pinned

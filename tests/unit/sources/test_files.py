@@ -16,7 +16,8 @@ import pytest
 from tests.support.no_rights import not_writable
 from tests.unit.taken_files import take_stats, taken_files
 from tidegate.errors import SourceLostError, UsageError
-from tidegate.project import PipelinePaths, Project
+from tidegate.paths import PipelinePaths
+from tidegate.project import Project
 from tidegate.sources.files import intake
 from tidegate.sources.files.ledger import Ledger, open_ledger
 from tidegate.sources.files.scan import FilesScan, note_scan, scan_files

@@ -15,7 +15,8 @@ import pytest
 
 from tests.unit.taken_files import take_stats, taken_files
 from tidegate.hive_names import unescape_name
-from tidegate.project import PipelinePaths, Project
+from tidegate.paths import PipelinePaths
+from tidegate.project import Project
 from tidegate.sources.files import intake
 from tidegate.sources.files.ledger import Ledger, NewFile, open_ledger
 from tidegate.sources.files.partition_values import partition_folder

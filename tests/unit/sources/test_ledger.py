@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from tidegate.errors import DisagreementError, TryAgainError
-from tidegate.project import PipelinePaths, Project
+from tidegate.paths import PipelinePaths
+from tidegate.project import Project
 from tidegate.sources.files.ledger import Ledger, LedgerRow, NewFile, open_ledger
 from tidegate.spec.models import ProjectSpec
 

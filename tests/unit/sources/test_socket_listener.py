@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from tidegate.errors import TryAgainError
-from tidegate.project import PipelinePaths, Project
+from tidegate.paths import PipelinePaths
+from tidegate.project import Project
 from tidegate.sources.generators import socket_listener, spool
 from tidegate.sources.generators.socket_arrivals import Arrivals
 from tidegate.sources.generators.socket_listener import Listeners

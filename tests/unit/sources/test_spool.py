@@ -15,7 +15,8 @@ import pytest
 from tests.unit.taken_files import take_stats, taken_files
 from tidegate import storage
 from tidegate.errors import TryAgainError
-from tidegate.project import PipelinePaths, Project
+from tidegate.paths import PipelinePaths
+from tidegate.project import Project
 from tidegate.sources.files.intake import admit, remove_links
 from tidegate.sources.files.ledger import open_ledger
 from tidegate.sources.files.scan import scan_files

@@ -36,7 +36,7 @@ def test_topics_that_are_missing_are_told_with_the_brokers_that_were_asked() -> 
     with pytest.raises(SourceLostError) as told:
         resolve_birth(kafka, source, FakeBroker({"clicks": {0: 0}}, {"clicks": {0: 0}}))
     assert told.value.code == "TOPIC_MISSING"
-    asked = "the Kafka brokers at kafka-1:9092,kafka-2:9092 were asked: "
+    asked = "on the Kafka brokers at kafka-1:9092,kafka-2:9092, "
     assert told.value.message == f"{asked}topic orders does not exist"
     assert "kafka.bootstrap_servers in tidegate.yaml" in str(told.value.fix) and "hush" not in str(told.value)
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tidegate.project import PipelinePaths, Project
+from tidegate.paths import PipelinePaths
+from tidegate.project import Project
 from tidegate.sources.files.ledger import open_ledger
 from tidegate.sources.files.partition_values import fits_value, infer_value_type
 from tidegate.sources.files.scan import FilesScan, scan_files

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.staged import make_paths
-from tidegate.project import PipelinePaths
+from tidegate.paths import PipelinePaths
 from tidegate.staging.manifest import BatchManifest, SourceRange
 from tidegate.staging.open_state import (
     WINDOWS_AT_MOST,

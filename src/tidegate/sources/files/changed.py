@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from tidegate.errors import SourceLostError, catalogue
 from tidegate.outputs import ChangedFile
-from tidegate.project import PipelinePaths
+from tidegate.paths import PipelinePaths
 from tidegate.sources.files.ledger import Ledger, shown_path
 from tidegate.sources.files.scan import FilesScan
 from tidegate.spec.models import PipelineSpec

@@ -6,7 +6,8 @@ import contextlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 
-from tidegate.project import PipelinePaths, Project
+from tidegate.paths import PipelinePaths
+from tidegate.project import Project
 from tidegate.sources.files.content import NotTaken, mark_of, opened, reopen
 from tidegate.sources.files.intake import source_path
 from tidegate.sources.files.ledger import LedgerRow, shown_path

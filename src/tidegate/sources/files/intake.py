@@ -23,7 +23,8 @@ from pathlib import Path
 
 from tidegate import storage
 from tidegate.outputs import LeftAlone
-from tidegate.project import PipelinePaths, Project
+from tidegate.paths import PipelinePaths
+from tidegate.project import Project
 from tidegate.sources.files.content import (
     Mark,
     NotTaken,

@@ -26,8 +26,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, NotRequired, TypedDict, TypeVar
 
 from tidegate.errors import catalogue
+from tidegate.paths import PipelinePaths
 from tidegate.process.machine import now_text
-from tidegate.project import PipelinePaths
 from tidegate.sources.files.content import Mark
 from tidegate.sources.files.ledger_file import HoldsLease, LedgerFile
 from tidegate.staging.manifest import Piece, TakenFile

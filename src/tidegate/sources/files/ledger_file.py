@@ -18,7 +18,7 @@ from typing import Protocol, Self
 
 from tidegate import storage
 from tidegate.errors import DisagreementError, catalogue
-from tidegate.project import PipelinePaths
+from tidegate.paths import PipelinePaths
 
 _APPLICATION_ID = 0x74696465
 _SCHEMA_VERSION = 3

@@ -19,7 +19,8 @@ from pathlib import Path
 
 from tidegate import storage
 from tidegate.errors import TryAgainError, catalogue
-from tidegate.project import PipelinePaths, Project
+from tidegate.paths import PipelinePaths
+from tidegate.project import Project
 from tidegate.sources.files.content import NotTaken, opened, reopen
 from tidegate.sources.files.ledger import link_suffix
 from tidegate.sources.files.partition_values import partition_folder

@@ -18,7 +18,8 @@ from typing import NamedTuple
 from tidegate.errors import SourceLostError, UsageError, catalogue
 from tidegate.hive_names import NULL_NAME, unescape_name
 from tidegate.outputs import LeftAlone, Rewritten
-from tidegate.project import PipelinePaths, Project
+from tidegate.paths import PipelinePaths
+from tidegate.project import Project
 from tidegate.sources.files.content import NotTaken, ends_in_line_break, is_line_format, mark_of, opened, reopen
 from tidegate.sources.files.ledger import (
     Acknowledged,
@@ -108,9 +109,9 @@ def scan_files(
     """Compare the folder with the ledger at ``now`` (seconds since the epoch). Reads names and stats, and a few bytes
     of files that were just written or have changed.
 
-    Raises SourceLostError SOURCE_MISSING when the folder is not there (an empty one is well), SOURCE_UNREADABLE when it
-    may not be listed, or a folder in it may not on a first look that passes over files; UsageError SOURCE_NOT_LOCAL for
-    a URI.
+    Raises SourceLostError SOURCE_MISSING when the folder does not exist (an empty one is fine), SOURCE_UNREADABLE when
+    it may not be listed, or a folder in it may not be on a first look that passes over files; UsageError
+    SOURCE_NOT_LOCAL for a URI.
     """
     root = os.path.abspath(project.root)
     listing = _list(project, paths, source_name, spec)

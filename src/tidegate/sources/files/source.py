@@ -10,7 +10,8 @@ from itertools import islice
 from pathlib import Path
 
 from tidegate.outputs import SourceReport, TriedLook
-from tidegate.project import PipelinePaths, Project
+from tidegate.paths import PipelinePaths
+from tidegate.project import Project
 from tidegate.sources.files.content import is_compressed
 from tidegate.sources.files.ledger import Ledger, open_ledger
 from tidegate.sources.files.scan import FilesScan, scan_files, source_roots

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 from tidegate.errors import DisagreementError, TidegateError, catalogue
 from tidegate.outputs import BeforeStart
+from tidegate.paths import PipelinePaths
 from tidegate.pipeline import list_pipelines, load_pipeline
-from tidegate.project import PipelinePaths, Project
+from tidegate.project import Project
 from tidegate.sources.files.ledger import Ledger, Start, open_ledger
 from tidegate.sources.files.scan import FilesScan, start_ns
 from tidegate.spec.models import FilesSource, PipelineSpec

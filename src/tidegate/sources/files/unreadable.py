@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate import storage
-from tidegate.project import PipelinePaths
+from tidegate.paths import PipelinePaths
 from tidegate.sources.files.content import SPARK_CODECS, line_end
 from tidegate.sources.files.intake import flat_name, record_path, relink
 from tidegate.sources.files.ledger import Ledger, LinkedFile

@@ -15,7 +15,7 @@ import threading
 from pathlib import Path
 
 from tidegate import storage
-from tidegate.project import PipelinePaths
+from tidegate.paths import PipelinePaths
 
 
 def spool_file(paths: PipelinePaths, name: str, number: int) -> Path:

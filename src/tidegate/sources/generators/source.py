@@ -7,7 +7,8 @@ from pathlib import Path
 
 from tidegate import storage
 from tidegate.outputs import TriedLook
-from tidegate.project import PipelinePaths, Project
+from tidegate.paths import PipelinePaths
+from tidegate.project import Project
 from tidegate.sources.files.ledger import Ledger
 from tidegate.sources.files.scan import EMPTY_SCAN, FilesScan
 from tidegate.sources.files.source import FilesArrival, FilesStream

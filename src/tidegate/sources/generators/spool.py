@@ -22,7 +22,7 @@ from pathlib import Path
 
 from tidegate import storage
 from tidegate.errors import TryAgainError
-from tidegate.project import PipelinePaths
+from tidegate.paths import PipelinePaths
 from tidegate.sources.files.ledger import Ledger
 from tidegate.sources.generators.rate import Clock, clock_after, make_rows
 from tidegate.sources.generators.socket_arrivals import Arrivals, newest_number, spool_file

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from tidegate.errors import SourceLostError
 from tidegate.outputs import SourceReport, TriedLook
-from tidegate.project import PipelinePaths, Project
+from tidegate.paths import PipelinePaths
+from tidegate.project import Project
 from tidegate.sources.kafka.brokers import Brokers, OpenBrokers
 from tidegate.sources.kafka.loss import KafkaLoss, birth_after_loss, find_loss
 from tidegate.sources.kafka.offsets import (

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tidegate.errors import catalogue
-from tidegate.project import PipelinePaths, Project
+from tidegate.paths import PipelinePaths
+from tidegate.project import Project
 from tidegate.sources.kafka.brokers import Asked, Brokers
 from tidegate.sources.kafka.offsets import check_cluster, settings_of
 from tidegate.spec.models import KafkaSource, PipelineSpec

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tidegate import storage
 from tidegate.errors import UsageError, catalogue
-from tidegate.project import PipelinePaths
+from tidegate.paths import PipelinePaths
 from tidegate.staging.digest import damaged, describe_damage
 from tidegate.table.footer import read_footer
 from tidegate.table.log.commit import set_aside_mark

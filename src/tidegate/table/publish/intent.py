@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from tidegate import storage
 from tidegate.errors import catalogue
-from tidegate.project import PipelinePaths
+from tidegate.paths import PipelinePaths
 
 Target = Literal["table", "quarantine"]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tidegate import storage
 from tidegate.errors import DisagreementError, TidegateError, catalogue
-from tidegate.project import PipelinePaths
+from tidegate.paths import PipelinePaths
 from tidegate.staging.digest import damaged
 from tidegate.staging.retired import read_retired
 from tidegate.table.log.commit import AlreadyCommittedError, commit_files, sync_log

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from tidegate import storage
-from tidegate.project import PipelinePaths
+from tidegate.paths import PipelinePaths
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.digest import check_whole, is_whole
 from tidegate.staging.manifest import BatchManifest, StagedFile
