@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 VENV_PYTHON := .venv/bin/python
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup run stop compose-env up down logs test lint format unit sweep mutants bench schemas docs clean lock matrix
+.PHONY: help setup run stop compose-env up down image logs compose-test test lint format unit sweep mutants bench schemas docs clean lock matrix
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,7 +20,7 @@ run: setup ## start Kafka and Airflow, make data, let the example pipelines run 
 stop: ## stop the Kafka broker and the Airflow of `make run`
 	@if [ -x $(VENV_PYTHON) ]; then $(VENV_PYTHON) -m tools.demo stop; fi
 
-# These four need Python's standard library alone: a machine that runs the services needs no .venv.
+# These five need Python's standard library alone: a machine that runs the services needs no .venv.
 compose-env: ## write .env with the secrets and sizes of docker-compose.yaml, or add what it lacks
 	@$(PYTHON) -m tools.compose_env
 
@@ -30,11 +30,17 @@ up: ## build and start the services of docker-compose.yaml (PROFILES=core,kafka,
 down: ## stop the services of docker-compose.yaml; the volumes stay
 	@$(PYTHON) -m tools.compose down
 
+image: ## build the image under a name, for a registry (TAG=registry.example.org/team/tidegate:1)
+	@$(PYTHON) -m tools.compose image $(if $(TAG),--tag $(TAG))
+
 logs: ## follow the logs of the services of docker-compose.yaml
 	@$(PYTHON) -m tools.compose logs
 
 test: setup ## everything: formatting, types, import rules, every test
 	@$(VENV_PYTHON) -m tools.check all
+
+compose-test: setup ## the services of docker-compose.yaml on a container engine: kills, full disks, upgrades (half an hour)
+	@$(VENV_PYTHON) -m tools.compose_test
 
 lint: setup ## formatting, types, import rules
 	@$(VENV_PYTHON) -m tools.check lint
@@ -46,7 +52,7 @@ format: setup ## let ruff format and fix what it can
 	@$(VENV_PYTHON) -m ruff check --quiet --fix-only . && $(VENV_PYTHON) -m ruff format --quiet .
 
 sweep: setup ## every test at every step and with more seeds (hours); `make test` takes a sample
-	@TIDEGATE_SWEEP=all TIDEGATE_SEEDS=40 $(VENV_PYTHON) -m pytest tests
+	@TIDEGATE_SWEEP=all TIDEGATE_SEEDS=40 $(VENV_PYTHON) -m pytest tests --ignore=tests/compose
 
 mutants: setup ## take protections out of the program one by one: does the model of the protocol notice? (half an hour)
 	@$(VENV_PYTHON) -m tests.model.mutants

@@ -6,8 +6,6 @@ A test that is named on pytest's command line (``file.py::test``) always runs, a
 """
 
 LEFT_TO_SWEEP = (
-    # The services of docker-compose.yaml: unit/tools/test_compose_file.py and compose/test_obstacles.py remain.
-    "compose/test_stack.py",
     # Faults of a cluster: a whole run on one, no worker at all, and workers with another Python, remain.
     "cluster/test_airflow_on_cluster.py",
     "cluster/test_full_volume.py",

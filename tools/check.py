@@ -22,12 +22,15 @@ from tools.console import REPO_ROOT, ToolError, run_main
 from tools.errors_seen import record_to
 
 LANES = {
-    "runs": ("unit", "model", "spark", "compose", "e2e"),
+    "runs": ("unit", "model", "spark", "e2e"),
     "services": ("kafka", "airflow", "recovery"),
     "streams": ("cluster", "streams"),
 }
 """The folders of tests in lanes that run beside each other, each in one process. Three on two cores: tests of services
 and of processes that are killed or frozen wait as much as they work."""
+
+OF_THEIR_OWN = ("compose",)
+"""Folders of tests with a command of their own: `make compose-test` needs a container engine, and half an hour."""
 
 _UNIT_HALF = ("audit", "errors", "gate", "preflight", "restart", "sources", "table")
 
@@ -38,7 +41,7 @@ Step = tuple[str, list[str]]
 def list_test_folders() -> dict[str, list[str]]:
     """What each lane runs, in order; a folder that :data:`LANES` does not know comes last, none is left out."""
     tests = REPO_ROOT / "tests"
-    present = {path.relative_to(tests).parts[0] for path in tests.rglob("test_*.py")}
+    present = {path.relative_to(tests).parts[0] for path in tests.rglob("test_*.py")}.difference(OF_THEIR_OWN)
     lanes = {lane: [name for name in folders if name in present] for lane, folders in LANES.items()}
     lanes[list(LANES)[-1]] += sorted(present.difference(*LANES.values()))
     return {lane: [f"tests/{name}" for name in names] for lane, names in lanes.items()}

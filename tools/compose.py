@@ -1,42 +1,78 @@
-"""The services of docker-compose.yaml: what `make up`, `make down` and `make logs` call.
+"""The services of docker-compose.yaml: what `make up`, `make down`, `make logs` and `make image` call.
 
     python -m tools.compose up [--profiles core,kafka,cluster]
     python -m tools.compose down|logs
+    python -m tools.compose image --tag NAME
 
-``up`` builds the image, starts what the profiles name (default: COMPOSE_PROFILES of .env) and waits until every service
-is healthy. ``down`` stops all of it, whatever the profile; the volumes stay.
+``up`` builds the image once (or pulls the one that TIDEGATE_IMAGE names), starts what the profiles name (default:
+COMPOSE_PROFILES of .env) and waits until every service is healthy. A service that did not change is left alone; where
+one changed that running tasks need, the scheduler is stopped first and its tasks get time to end. ``down`` stops all of
+it, whatever the profile; the volumes stay.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import re
 import shutil
 import subprocess
+from collections.abc import Sequence
+from typing import Any
 
-from tools.compose_env import ENV_PATH, list_empty, read_env
+from tools.compose_env import ENV_PATH, SETTINGS, list_empty, read_env
 from tools.console import REPO_ROOT, ToolError, run_main, say
 
 PROFILES = ("core", "kafka", "cluster")
 WAIT_SECONDS = 600
+OLDEST_ENGINE = (20, 10)
+ENGINE_WITH_START_INTERVAL = (25, 0)
+OLDEST_COMPOSE = (2, 24, 4)
+"""The first that knows ``!reset`` and ``!override``."""
+SCHEDULER = "airflow-scheduler"
+NEEDED_BY_TASKS = ("postgres", "airflow-api-server", SCHEDULER, "kafka", "spark-master", "spark-worker")
+BUILT_BY = "airflow-init"
+BUILT_HERE = next(str(setting.value) for setting in SETTINGS if setting.name == "TIDEGATE_IMAGE")
+
+Version = tuple[int, ...]
 
 
-def check_engine() -> None:
-    """Raises ToolError when docker, its Compose plugin or its engine is missing."""
+def check_engine() -> Version:
+    """The version of the Docker engine. Raises ToolError when docker, its Compose plugin or its engine is missing or
+    too old."""
     if shutil.which("docker") is None:
         raise ToolError("no `docker` on PATH", "install Docker Engine with its Compose plugin (package docker-ce)")
-    if subprocess.run(["docker", "compose", "version"], capture_output=True).returncode:
+    plugin = subprocess.run(["docker", "compose", "version", "--short"], capture_output=True, text=True)
+    if plugin.returncode:
         raise ToolError(
             "this docker has no `docker compose`",
-            "install the Compose plugin, version 2.24 or later (docker-compose-plugin)",
+            f"install the Compose plugin, version {_text(OLDEST_COMPOSE)} or later (docker-compose-plugin)",
         )
+    _refuse_older("Docker Compose", plugin.stdout, OLDEST_COMPOSE, "docker-compose-plugin")
     told = subprocess.run(["docker", "info", "--format", "{{.ServerVersion}}"], capture_output=True, text=True)
-    if told.returncode:
+    if told.returncode or not told.stdout.strip():
         reason = (told.stderr.strip() or "no reason given").splitlines()[-1]
         raise ToolError(
             f"no Docker engine answers: {reason}",
             "start it (systemctl start docker), or name another in DOCKER_HOST",
         )
+    return _refuse_older("Docker Engine", told.stdout, OLDEST_ENGINE, "docker-ce, or Debian's docker.io")
+
+
+def _refuse_older(what: str, said: str, oldest: Version, package: str) -> Version:
+    """The version in ``said``. One without a number (a build of one's own) is taken for new enough."""
+    found = re.match(r"v?(\d+)\.(\d+)(?:\.(\d+))?", said.strip())
+    version = tuple(int(part or 0) for part in found.groups()) if found else (1_000,)
+    if version < oldest:
+        raise ToolError(
+            f"{what} {said.strip()} is too old: {_text(oldest)} or later is needed", f"upgrade it (package {package})"
+        )
+    return version
+
+
+def _text(version: Version) -> str:
+    return ".".join(map(str, version))
 
 
 def read_settings() -> dict[str, str]:
@@ -65,14 +101,24 @@ def choose_profiles(asked: str | None, settings: dict[str, str]) -> str:
 
 
 def start_services(asked: str | None) -> int:
-    """Build, start, wait; the exit code of docker compose."""
+    """Build or pull, start, wait; the exit code of docker compose."""
     settings = read_settings()
     profiles = choose_profiles(asked, settings)
-    check_engine()
+    compose = Compose(check_engine(), profiles)
     if "cluster" in profiles and not settings.get("SPARK_MASTER", "").startswith("spark://"):
         say("the pipelines do not use the cluster: SPARK_MASTER in .env is not spark://spark-master:7077")
-    command = ["up", "--detach", "--build", "--remove-orphans", "--wait", "--wait-timeout", str(WAIT_SECONDS)]
-    code = _run_compose(command, profiles)
+    image = os.environ.get("TIDEGATE_IMAGE") or settings.get("TIDEGATE_IMAGE") or BUILT_HERE
+    code = compose.run(["build", BUILT_BY], "core") if image == BUILT_HERE else _docker(["pull", image])
+    if code:
+        return code
+    changed = compose.list_changed()
+    if changed & set(NEEDED_BY_TASKS) and compose.find_containers(SCHEDULER):
+        say(f"changed: {', '.join(sorted(changed))}; stopping the scheduler first, its tasks have 90 seconds to end")
+        code = compose.run(["stop", SCHEDULER])
+        if code:
+            return code
+    wait = ["--wait", "--wait-timeout", str(WAIT_SECONDS)]
+    code = compose.run(["up", "--detach", "--no-build", "--remove-orphans", *wait])
     if code == 0 and "core" in profiles:
         print(f"Airflow   {settings.get('AIRFLOW_URL', 'http://localhost:8080')}   user admin")
         print("password  AIRFLOW_ADMIN_PASSWORD in .env")
@@ -80,32 +126,99 @@ def start_services(asked: str | None) -> int:
 
 
 def stop_services() -> int:
-    """Stop and remove the containers of all profiles; volumes stay."""
+    """Stop and remove the containers of all profiles, the scheduler before what its tasks need; volumes stay."""
     read_settings()
-    check_engine()
-    return _run_compose(["down", "--remove-orphans"], ",".join(PROFILES))
+    return Compose(check_engine(), ",".join(PROFILES)).run(["down", "--remove-orphans"])
 
 
 def follow_logs() -> int:
     """The logs of all services, until interrupted."""
     read_settings()
+    return Compose(check_engine(), ",".join(PROFILES)).run(["logs", "--follow", "--tail", "200"])
+
+
+def build_image(tag: str | None) -> int:
+    """Build the image under the name ``tag``, for a registry; the exit code of docker."""
+    if not tag:
+        raise ToolError("the image needs a name", "make image TAG=registry.example.org/team/tidegate:1")
     check_engine()
-    return _run_compose(["logs", "--follow", "--tail", "200"], ",".join(PROFILES))
+    code = _docker(["build", "--file", "docker/Dockerfile", "--tag", tag, "."])
+    if code == 0:
+        print(f"next: docker push {tag}; on the machine that runs it TIDEGATE_IMAGE={tag} in .env, then make up")
+    return code
 
 
-def _run_compose(arguments: list[str], profiles: str) -> int:
-    environment = {**os.environ, "COMPOSE_PROFILES": profiles}
-    return subprocess.run(["docker", "compose", *arguments], cwd=REPO_ROOT, env=environment).returncode
+class Compose:
+    """``docker compose`` on this checkout, with the services of ``profiles``."""
+
+    def __init__(self, engine: Version, profiles: str) -> None:
+        self.environment = {**os.environ, "COMPOSE_PROFILES": profiles, "BUILDX_NO_DEFAULT_ATTESTATIONS": "1"}
+        if engine < ENGINE_WITH_START_INTERVAL:
+            separator = os.environ.get("COMPOSE_PATH_SEPARATOR", os.pathsep)
+            given = os.environ.get("COMPOSE_FILE") or separator.join(_list_default_files())
+            first, *others = given.split(separator)
+            self.environment["COMPOSE_FILE"] = separator.join([first, "docker/engine-before-25.yaml", *others])
+
+    def run(self, arguments: Sequence[str], profiles: str | None = None) -> int:
+        """One command; its exit code. ``profiles``: in the place of the ones given at first."""
+        environment = self.environment | ({"COMPOSE_PROFILES": profiles} if profiles else {})
+        return subprocess.run(["docker", "compose", *arguments], cwd=REPO_ROOT, env=environment).returncode
+
+    def ask(self, *arguments: str) -> str:
+        """What one command prints. Raises ToolError with what it says when it fails."""
+        command = ["docker", "compose", *arguments]
+        done = subprocess.run(command, cwd=REPO_ROOT, env=self.environment, capture_output=True, text=True)
+        if done.returncode:
+            raise ToolError(f"{' '.join(command)} failed: {done.stderr.strip()[-500:]}")
+        return done.stdout
+
+    def find_containers(self, *services: str) -> list[str]:
+        """The ids of the running containers of ``services``; of all of them without a name."""
+        return self.ask("ps", "--quiet", *services).split()
+
+    def list_changed(self) -> set[str]:
+        """The services whose running containers differ from what the files say now: `up` makes them anew."""
+        hashes = dict(line.split() for line in self.ask("config", "--hash", "*").splitlines())
+        changed = set()
+        for container in _inspect(self.find_containers()):
+            labels = container["Config"]["Labels"]
+            service = labels["com.docker.compose.service"]
+            images = {image["Id"] for image in _inspect([container["Config"]["Image"]])}
+            is_same = labels["com.docker.compose.config-hash"] == hashes.get(service) and container["Image"] in images
+            if service in hashes and not is_same:
+                changed.add(service)
+        return changed
+
+
+def _list_default_files() -> list[str]:
+    """What Compose reads when nobody names its files."""
+    overrides = (f"docker-compose.override.{ending}" for ending in ("yml", "yaml"))
+    return ["docker-compose.yaml", *[name for name in overrides if (REPO_ROOT / name).exists()][:1]]
+
+
+def _inspect(names: Sequence[str]) -> list[dict[str, Any]]:
+    """What docker knows of containers or images; nothing of those that it does not know."""
+    if not names:
+        return []
+    done = subprocess.run(["docker", "inspect", *names], capture_output=True, text=True)
+    return list(json.loads(done.stdout or "[]"))
+
+
+def _docker(arguments: Sequence[str]) -> int:
+    return subprocess.run(["docker", *arguments], cwd=REPO_ROOT).returncode
 
 
 def main(arguments: list[str]) -> int:
     """The command line; see the module's docstring."""
     parser = argparse.ArgumentParser(prog="python -m tools.compose", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("action", choices=("up", "down", "logs"))
+    parser.add_argument("action", choices=("up", "down", "logs", "image"))
     parser.add_argument("--profiles", metavar="LIST", help="what to start; default: COMPOSE_PROFILES of .env")
+    parser.add_argument("--tag", metavar="NAME", help="the name of the image to build")
     options = parser.parse_args(arguments)
     if options.action == "up":
         return start_services(options.profiles)
+    if options.action == "image":
+        return build_image(options.tag)
     return stop_services() if options.action == "down" else follow_logs()
 
 

@@ -43,6 +43,9 @@ class Setting:
 
 
 SETTINGS = (
+    Setting(
+        "TIDEGATE_IMAGE", "the image: built here, or one that `make image` made and a registry has", "tidegate:local"
+    ),
     Setting("COMPOSE_PROFILES", "what `make up` starts: core, kafka, cluster", "core,kafka"),
     Setting("AIRFLOW_BIND", "the address of this machine on which Airflow's UI is offered", "127.0.0.1"),
     Setting("AIRFLOW_PORT", "and its port", "8080"),

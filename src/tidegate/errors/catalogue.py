@@ -138,6 +138,16 @@ DRIVER_DIED = Condition(
     "`tidegate run {name}`",
 )
 
+DRIVER_KILLED = Condition(
+    "DRIVER_DIED",
+    TryAgainError,
+    "the Spark driver was ended by SIGKILL, by a person or by the kernel because memory ran out, and gave no "
+    "result{tail}",
+    next_run="goes on from the last staged batch; nothing is lost or duplicated",
+    fix="where memory ran out (`dmesg`, or `docker events --filter event=oom`), give the machine or the container "
+    "more, or run fewer drivers at once (`airflow: {{slots: ...}}` in tidegate.yaml); then `tidegate run {name}`",
+)
+
 EXTRA_MISSING = Condition(
     "EXTRA_MISSING",
     UsageError,

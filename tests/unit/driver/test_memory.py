@@ -8,6 +8,7 @@ import pytest
 
 from tidegate.driver.memory import describe_batch, out_of_memory, ran_out
 from tidegate.driver.order import IngestOrder
+from tidegate.driver.submit import driver_died
 from tidegate.errors import TryAgainError, UsageError
 from tidegate.staging.checkpoint import Given
 from tidegate.staging.topics import TopicPartition
@@ -50,3 +51,25 @@ def test_an_answer_says_it_itself_and_on_a_cluster_it_may_be_an_executors() -> N
     told = UsageError("OUT_OF_MEMORY", "")
     assert ran_out(0, told, on_cluster=False) and not ran_out(0, told, on_cluster=True)
     assert not ran_out(52, TryAgainError("DISK_FULL", ""), on_cluster=False)
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "said", "fix"),
+    [
+        (
+            -9,
+            "ended by SIGKILL, by a person or by the kernel because memory ran out",
+            "give the machine or the container",
+        ),
+        (137, "ended by SIGKILL, by a person or by the kernel because memory ran out", "`airflow: {slots: ...}`"),
+        (-15, "was ended by signal 15 without a result", "`tidegate doctor`"),
+        (1, "ended with code 1 without a result", "`tidegate doctor`"),
+    ],
+)
+def test_a_driver_that_gave_no_answer(exit_code: int, said: str, fix: str, tmp_path: Path) -> None:
+    log = tmp_path / "driver.log"
+    log.write_text("one\nlast words\n")
+    error = driver_died("orders", exit_code, log)
+    assert (error.code, error.exit_code) == ("DRIVER_DIED", 75)
+    assert said in error.message and error.message.endswith("; its log ends: one | last words")
+    assert fix in str(error.fix) and "`tidegate run orders`" in str(error.fix)

@@ -207,8 +207,10 @@ def test_one_client_for_all_on_a_broker_and_its_silence_costs_once(
     assert asked == [" ".join(f"t{number:02d}" for number in range(MANY))]
     assert rows.pop("files_one")["backlog"] == {"s": {"files": 2, "bytes": 4}}
     assert len(rows) == MANY
-    for row in rows.values():
-        assert row["backlog_unknown"]["code"] == "BROKER_AWAY" and row["backlog"] is None
+    for name, row in rows.items():
+        unknown = row["backlog_unknown"]
+        assert unknown["code"] == "BROKER_AWAY" and row["backlog"] is None
+        assert f"trying to describe topic t{name[-2:]}: " in unknown["message"], "its own topic, not another's"
 
 
 def test_state_that_no_version_wrote_is_an_error_in_its_row(tmp_path: Path) -> None:

@@ -148,17 +148,109 @@ def test_what_is_missing_of_docker_is_said(
             compose.main([action])
 
 
-def test_up_builds_waits_and_starts_the_profiles_asked_for(
+@pytest.mark.parametrize(
+    ("engine", "plugin", "said"),
+    [
+        ("19.03.15", "2.39.4", "Docker Engine 19.03.15 is too old: 20.10 or later is needed"),
+        ("28.0.0", "2.20.3", "Docker Compose 2.20.3 is too old: 2.24.4 or later is needed"),
+        ("28.0.0", "v1.29.2", "Docker Compose v1.29.2 is too old: 2.24.4 or later is needed"),
+    ],
+)
+def test_what_is_too_old_is_refused_before_anything_is_built(
+    engine: str, plugin: str, said: str, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_env(path)
+    put_engine(tmp_path, monkeypatch, engine, plugin)
+    with pytest.raises(ToolError, match=rf"{said}\n  fix: upgrade it"):
+        compose.main(["up"])
+    assert not (tmp_path / "calls").exists()
+
+
+def put_engine(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, engine: str = "28.0.0", plugin: str = "2.39.4", more: str = ""
+) -> None:
+    """A docker that gives versions and writes down what else it is called with, with profiles and files."""
+    script = f"""case "$*" in
+        info*) echo {engine};;
+        "compose version"*) echo {plugin};;
+        {more}
+        *"config --hash"*|*"ps --quiet"*|inspect*) ;;
+        *) echo "$COMPOSE_PROFILES $COMPOSE_FILE: $*" >> {folder}/calls;;
+    esac"""
+    put_docker(folder / "bin", script)
+    monkeypatch.setenv("PATH", str(folder / "bin"))
+    for name in ("COMPOSE_FILE", "TIDEGATE_IMAGE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_up_builds_once_waits_and_starts_the_profiles_asked_for(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     write_env(path)
-    put_docker(tmp_path / "bin", 'echo "$COMPOSE_PROFILES: $*"')
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    put_engine(tmp_path, monkeypatch)
     assert compose.main(["up", "--profiles", "core,cluster"]) == 0
+    assert (tmp_path / "calls").read_text().splitlines() == [
+        "core : compose build airflow-init",
+        "core,cluster : compose up --detach --no-build --remove-orphans --wait --wait-timeout 600",
+    ]
     told = capfd.readouterr()
-    assert "core,cluster: compose up --detach --build --remove-orphans --wait" in told.out
     assert "AIRFLOW_ADMIN_PASSWORD in .env" in told.out
     assert read_env(path)["AIRFLOW_ADMIN_PASSWORD"] not in told.out + told.err
     assert "SPARK_MASTER in .env is not spark://" in told.err
     assert compose.main(["down"]) == 0
-    assert "core,kafka,cluster: compose down" in capfd.readouterr().out
+    assert (tmp_path / "calls").read_text().endswith("core,kafka,cluster : compose down --remove-orphans\n")
+
+
+def test_an_image_of_a_registry_is_pulled(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_env(path)
+    put_engine(tmp_path, monkeypatch)
+    path.write_text(path.read_text().replace("=tidegate:local", "=registry:5000/tidegate:1"))
+    assert compose.main(["up"]) == 0
+    assert (tmp_path / "calls").read_text().startswith(" : pull registry:5000/tidegate:1\ncore,kafka : compose up ")
+    assert compose.main(["image", "--tag", "registry:5000/tidegate:2"]) == 0
+    assert " : build --file docker/Dockerfile --tag registry:5000/tidegate:2 ." in (tmp_path / "calls").read_text()
+    with pytest.raises(ToolError, match="the image needs a name\n  fix: make image TAG="):
+        compose.main(["image"])
+
+
+@pytest.mark.parametrize("own", ["", "docker-compose.yaml:mine.yaml"])
+def test_an_older_engine_gets_the_file_for_it(
+    own: str, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_env(path)
+    put_engine(tmp_path, monkeypatch, engine="20.10.24+dfsg1")
+    if own:
+        monkeypatch.setenv("COMPOSE_FILE", own)
+    assert compose.main(["up"]) == 0
+    files = "docker-compose.yaml:docker/engine-before-25.yaml" + (":mine.yaml" if own else "")
+    for call in (tmp_path / "calls").read_text().splitlines():
+        assert f" {files}: compose " in call
+
+
+CONTAINER = (
+    '[{"Config": {"Labels": {"com.docker.compose.service": "SERVICE", "com.docker.compose.config-hash": "HASH"}, '
+    '"Image": "tidegate:local"}, "Image": "IMAGE", "Id": "sha:new"}]'
+)
+
+
+@pytest.mark.parametrize(
+    ("service", "digest", "image", "stopped"),
+    [
+        ("airflow-api-server", "same", "sha:new", False),
+        ("airflow-api-server", "other", "sha:new", True),
+        ("kafka", "same", "sha:old", True),
+        ("airflow-triggerer", "other", "sha:new", False),  # running tasks do not need it
+    ],
+)
+def test_the_scheduler_is_stopped_first_where_something_changes_that_tasks_need(
+    service: str, digest: str, image: str, stopped: bool, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_env(path)
+    found = CONTAINER.replace("SERVICE", service).replace("HASH", digest).replace("IMAGE", image)
+    more = f"""*"config --hash"*) echo "{service} same";;
+        *"ps --quiet"*) echo 0123;;
+        inspect*) echo '{found}';;"""
+    put_engine(tmp_path, monkeypatch, more=more)
+    assert compose.main(["up"]) == 0
+    calls = [line.split(" compose ")[1].split()[0] for line in (tmp_path / "calls").read_text().splitlines()]
+    assert calls == ["build", *(["stop"] if stopped else []), "up"]

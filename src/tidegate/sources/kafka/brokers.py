@@ -62,6 +62,7 @@ class Brokers:
         self._kafka = confluent_kafka
         self._settings = settings
         self._complaints: list[KafkaError] = []
+        self._failed: KafkaError | None = None
         try:
             # Without log_level librdkafka writes to stderr; the error callback says as much, and more.
             quiet: dict[str, Any] = {"log_level": "0", "error_cb": self._complaints.append}
@@ -159,8 +160,14 @@ class Brokers:
                 results[key] = kafka.KafkaError(kafka.KafkaError._TIMED_OUT)
         return results
 
+    def explain_again(self, attempt: str) -> TidegateError | None:
+        """The last error of these brokers, as that of another attempt, which would have ended like it; None before one
+        was met."""
+        return None if self._failed is None else self._explain(self._failed, attempt)
+
     def _explain(self, error: KafkaError, attempt: str) -> TidegateError:
         kafka = self._kafka
+        self._failed = error
         address = self._settings.address
         for complaint in self._complaints:
             if complaint.code() in (kafka.KafkaError._AUTHENTICATION, kafka.KafkaError._SSL):

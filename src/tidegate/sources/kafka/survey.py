@@ -96,7 +96,8 @@ class _Survey:
     def describe(self, topics: Iterable[str]) -> dict[str, TopicState]:
         """See :class:`Brokers`."""
         wanted = set(topics)
-        if self._is_open() or not wanted <= self._wanted:
+        named = f"{'topic' if len(wanted) == 1 else 'topics'} {', '.join(sorted(wanted))}"
+        if self._is_open(f"describe {named}") or not wanted <= self._wanted:
             return self._brokers.describe(wanted)
         return {topic: self._topics[topic] for topic in sorted(wanted & set(self._topics))}
 
@@ -121,11 +122,13 @@ class _Survey:
         """See :class:`Brokers`."""
         return self._brokers.cluster_id() if self._is_open() else self._cluster_id
 
-    def _is_open(self) -> bool:
-        """Whether the round failed over one topic, so that each source asks for itself. Raises what all share."""
+    def _is_open(self, attempt: str | None = None) -> bool:
+        """Whether the round failed over one topic, so that each source asks for itself. Raises what all share, as the
+        error of ``attempt``: the round's own may have been about a topic of another pipeline."""
         shared = not isinstance(self._fault, TidegateError) or self._fault.code in _OF_THE_BROKER
         if self._fault is not None and (shared or not hasattr(self, "_brokers")):
-            raise self._fault
+            as_asked = self._brokers.explain_again(attempt) if attempt and hasattr(self, "_brokers") else None
+            raise as_asked or self._fault
         return self._fault is not None
 
 

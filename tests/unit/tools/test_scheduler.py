@@ -1,0 +1,82 @@
+"""docker/scheduler.py: what becomes of running tasks when the service is stopped."""
+
+from __future__ import annotations
+
+import importlib.util
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tools.processes import wait_until
+
+SCRIPT = Path(__file__).resolve().parents[3] / "docker" / "scheduler.py"
+TASK = """
+import signal, sys, time
+from setproctitle import setproctitle
+setproctitle("airflow worker -- 0199-task")
+signal.signal(signal.SIGTERM, lambda *_: (open(sys.argv[1], "w").write("stopped"), sys.exit(0)))
+open(sys.argv[1], "w").write("running")
+time.sleep(60)
+"""
+# As Airflow's own: on SIGTERM it takes no more work, and waits for the task that runs.
+SCHEDULER = """
+import signal, subprocess, sys
+task = subprocess.Popen([sys.executable, "-c", sys.argv[1], sys.argv[2]])
+signal.signal(signal.SIGTERM, lambda *_: None)
+sys.exit(3 if task.wait() == 0 else 4)
+"""
+
+
+def load() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("scheduler_service", SCRIPT)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_task_that_does_not_end_is_stopped_in_time_and_the_exit_code_is_the_schedulers(tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    run = "import sys; sys.path.insert(0, sys.argv[1]); import scheduler; sys.exit(scheduler.main(sys.argv[2:], 0.5))"
+    service = subprocess.Popen(
+        [sys.executable, "-c", run, str(SCRIPT.parent), sys.executable, "-c", SCHEDULER, TASK, str(note)]
+    )
+    assert wait_until(lambda: note.exists() and note.read_text() == "running", 10)
+    service.send_signal(signal.SIGTERM)
+    time.sleep(0.2)
+    assert service.poll() is None and note.read_text() == "running", "it has time to end by itself"
+    assert service.wait(10) == 3
+    assert note.read_text() == "stopped"
+
+
+def test_only_tasks_are_stopped(tmp_path: Path) -> None:
+    titles = {
+        "1": b"docker-init\0--\0python",
+        "7": b"airflow scheduler",
+        "12": b"airflow worker -- LocalExecutor: <idle>",
+        "13": b"airflow worker -- LocalExecutor: orders.ingest manual__2026",
+        "40": b"airflow worker -- 0199f0-task",
+        "41": b"java\0-cp\0org.apache.spark.deploy.SparkSubmit",
+        "self": b"airflow worker -- 0199f0-task",
+    }
+    for name, title in titles.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "cmdline").write_bytes(title)
+    (tmp_path / "99").mkdir()  # it ended meanwhile
+    assert load().find_tasks(tmp_path) == [40]
+
+
+def test_tasks_have_less_time_than_docker_gives() -> None:
+    text = (SCRIPT.parents[1] / "docker-compose.yaml").read_text()
+    assert "stop_grace_period: 90s" in text and load().TASK_SECONDS + 10 <= 90
+
+
+@pytest.mark.parametrize("code", [0, 5])
+def test_without_a_stop_it_is_the_command(code: int) -> None:
+    done = subprocess.run([sys.executable, str(SCRIPT), sys.executable, "-c", f"raise SystemExit({code})"])
+    assert done.returncode == code
