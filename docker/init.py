@@ -30,7 +30,7 @@ def write_login(path: Path, password: str) -> None:
 
 
 def main() -> int:
-    """Everything; an error says what it is and what mends it."""
+    """Everything; an error says what it is and what fixes it."""
     root = Path(os.environ["TIDEGATE_PROJECT"])
     passwords = Path(os.environ["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"])
     try:

@@ -1,9 +1,8 @@
-"""Airflow's scheduler as a service that ends in order: python scheduler.py COMMAND...
+"""The scheduler as a service: python scheduler.py COMMAND...
 
-SIGTERM is passed on: the scheduler starts no task any more and waits for those that run. The ones that are not done
-after TASK_SECONDS are stopped in Airflow's own way, so that each says in its log that it was stopped, is tried again,
-and ends its Spark driver. Docker kills what is still there after stop_grace_period, without a word. The standard
-library alone: process 1 of the container must not need more.
+On SIGTERM the scheduler starts no new task and waits for the running ones. Tasks still running after TASK_SECONDS get
+SIGTERM, so that each logs that it was stopped, is retried, and ends its Spark driver. What is left after
+stop_grace_period Docker kills without a log entry. Standard library only.
 """
 
 from __future__ import annotations
@@ -17,29 +16,38 @@ import threading
 from pathlib import Path
 
 TASK_SECONDS = 70
-"""How long tasks have to end by themselves; stop_grace_period is 90 seconds, and a stopped one needs a few."""
+"""How long running tasks have to finish; stop_grace_period is 90 seconds, and a stopped task needs a few."""
 
 _TITLE = b"airflow worker -- "
-_POOL = b"airflow worker -- LocalExecutor"
+_EXECUTOR_TITLE = b"airflow worker -- LocalExecutor"
 
 
-def find_tasks(proc: Path = Path("/proc")) -> list[int]:
-    """The processes of running tasks, by the title that Airflow gives them."""
-    found = []
+def find_tasks(scheduler: int, proc: Path = Path("/proc")) -> list[int]:
+    """The processes of running tasks below process ``scheduler``, by the titles that Airflow gives them."""
+    parents: dict[int, int] = {}
+    tasks = []
     for folder in proc.iterdir():
-        try:
-            title = (folder / "cmdline").read_bytes() if folder.name.isdigit() else b""
-        except OSError:
-            continue  # it has ended
-        if title.startswith(_TITLE) and not title.startswith(_POOL):
-            found.append(int(folder.name))
-    return sorted(found)
+        if not folder.name.isdigit():
+            continue
+        with contextlib.suppress(OSError):  # it has ended
+            pid = int(folder.name)
+            parents[pid] = int((folder / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            title = (folder / "cmdline").read_bytes()
+            if title.startswith(_TITLE) and not title.startswith(_EXECUTOR_TITLE):
+                tasks.append(pid)
+    return sorted(pid for pid in tasks if _is_below(pid, scheduler, parents))
 
 
-def stop_tasks() -> None:
+def _is_below(pid: int, ancestor: int, parents: dict[int, int]) -> bool:
+    while pid in parents and pid != ancestor:
+        pid = parents[pid]
+    return pid == ancestor
+
+
+def stop_tasks(scheduler: int) -> None:
     """Ask every running task to stop: its operator's on_kill ends the Spark driver and says so."""
-    for pid in find_tasks():
-        print(f"stopping task process {pid}: the service stops, and it has not ended by itself", flush=True)
+    for pid in find_tasks(scheduler):
+        print(f"stopping task process {pid}: the service is being stopped, and the task has not finished", flush=True)
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
 
@@ -47,11 +55,13 @@ def stop_tasks() -> None:
 def main(command: list[str], task_seconds: float = TASK_SECONDS) -> int:
     """Run the scheduler until it ends; its exit code."""
     scheduler = subprocess.Popen(command)
-    timer = threading.Timer(task_seconds, stop_tasks)
+    timer = threading.Timer(task_seconds, stop_tasks, [scheduler.pid])
     timer.daemon = True
+    is_stopping = threading.Event()
 
     def pass_on(number: int, _frame: object) -> None:
-        if timer.ident is None:
+        if not is_stopping.is_set():
+            is_stopping.set()
             timer.start()
         scheduler.send_signal(number)
 

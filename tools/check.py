@@ -29,7 +29,7 @@ LANES = {
 """The folders of tests in lanes that run beside each other, each in one process. Three on two cores: tests of services
 and of processes that are killed or frozen wait as much as they work."""
 
-OF_THEIR_OWN = ("compose",)
+NOT_IN_MAKE_TEST = ("compose",)
 """Folders of tests with a command of their own: `make compose-test` needs a container engine, and half an hour."""
 
 _UNIT_HALF = ("audit", "errors", "gate", "preflight", "restart", "sources", "table")
@@ -41,7 +41,7 @@ Step = tuple[str, list[str]]
 def list_test_folders() -> dict[str, list[str]]:
     """What each lane runs, in order; a folder that :data:`LANES` does not know comes last, none is left out."""
     tests = REPO_ROOT / "tests"
-    present = {path.relative_to(tests).parts[0] for path in tests.rglob("test_*.py")}.difference(OF_THEIR_OWN)
+    present = {path.relative_to(tests).parts[0] for path in tests.rglob("test_*.py")}.difference(NOT_IN_MAKE_TEST)
     lanes = {lane: [name for name in folders if name in present] for lane, folders in LANES.items()}
     lanes[list(LANES)[-1]] += sorted(present.difference(*LANES.values()))
     return {lane: [f"tests/{name}" for name in names] for lane, names in lanes.items()}

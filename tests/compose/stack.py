@@ -13,22 +13,25 @@ import subprocess
 import sys
 import tarfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tests.support.examples import REPOSITORY
-from tools.airflow_client import AirflowClient
+from tools.airflow_client import FINISHED_STATES, AirflowClient
+from tools.compose import WAIT_SECONDS
 from tools.compose_env import read_env
+from tools.processes import choose_free_port
 
 PROJECT = "tidegate-test"
-"""Its own name: services of a checkout that are up beside it are not touched."""
+IMAGE = "tidegate-test:local"
+"""Names of its own: services and image of a checkout that are up beside it are not touched."""
 ALL = "core,kafka,cluster"
 UP_SECONDS = 420
 RUN_SECONDS = 600
 DATA = "/opt/tidegate/data"
-RUN_ENDED = ("success", "failed")
 
 
 def copy_checkout(folder: Path) -> None:
@@ -57,7 +60,7 @@ class Stack:
     @property
     def environment(self) -> dict[str, str]:
         """For make and docker compose."""
-        return {**os.environ, "COMPOSE_PROJECT_NAME": self.project}
+        return {**os.environ, "COMPOSE_PROJECT_NAME": self.project, "TIDEGATE_IMAGE": IMAGE}
 
     @property
     def settings(self) -> dict[str, str]:
@@ -88,7 +91,7 @@ class Stack:
         ] + [f"{name}={value}" for name, value in settings.items() if name not in names]
         path.write_text("\n".join(lines) + "\n")
 
-    def make(self, *arguments: str, timeout_seconds: float = UP_SECONDS) -> str:
+    def make(self, *arguments: str) -> str:
         """``make`` in the checkout; what it printed. Fails when it does."""
         command = ["make", "--no-print-directory", *arguments, f"PYTHON={sys.executable}"]
         done = subprocess.run(
@@ -99,9 +102,9 @@ class Stack:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            timeout=timeout_seconds + 120,
+            timeout=WAIT_SECONDS + 600,  # it builds, and then waits for so long
         )
-        assert done.returncode == 0, f"make {' '.join(arguments)}:\n{done.stdout[-6000:]}\n{self.tell()}"
+        assert done.returncode == 0, f"make {' '.join(arguments)}:\n{done.stdout[-6000:]}\n{self.describe_state()}"
         return done.stdout
 
     def up(self, profiles: str = ALL) -> str:
@@ -149,33 +152,37 @@ class Stack:
 
     def ids(self) -> dict[str, set[str]]:
         """The ids of the running containers, by service."""
-        return {service: {one["Id"][:12] for one in found} for service, found in self.containers().items()}
+        return {service: {each["Id"][:12] for each in found} for service, found in self.containers().items()}
 
-    def pid(self, service: str) -> int:
-        """The process 1 of the first container of ``service``, as this machine sees it."""
-        return int(self.containers()[service][0]["State"]["Pid"])
-
-    def kill(self, service: str) -> None:
-        """SIGKILL for a container and all in it, from outside: Docker restarts it, as after a crash (not so after
-        ``docker kill``, which counts as a person's wish)."""
-        os.kill(self.pid(service), signal.SIGKILL)
+    def kill(self, service: str, container: dict[str, Any] | None = None) -> None:
+        """SIGKILL for a container of ``service`` (its first one) and all in it, from outside: Docker restarts it, as
+        after a crash (not so after ``docker kill``, which counts as a person's wish)."""
+        container = container or self.containers()[service][0]
+        pid = int(container["State"]["Pid"])
+        groups = Path(f"/proc/{pid}/cgroup")
+        assert groups.exists() and container["Id"] in groups.read_text(), "the engine runs on another machine"
+        os.kill(pid, signal.SIGKILL)
         self.note(f"killed {service}")
 
-    def wait_healthy(self, timeout_seconds: float = UP_SECONDS) -> float:
-        """Until every container says that it is healthy; the seconds that took."""
+    def count(self) -> Counter[str]:
+        """How many containers of each service are running."""
+        return Counter({service: len(found) for service, found in self.containers().items()})
+
+    def wait_healthy(self, expected: Counter[str], timeout_seconds: float = UP_SECONDS) -> None:
+        """Until so many containers of each service are running, and all are healthy."""
         started = time.monotonic()
         while True:
-            states = {
-                f"{service} {one['Id'][:6]}": one["State"].get("Health", {}).get("Status", one["State"]["Status"])
+            states = [
+                (service, container["State"]["Health"]["Status"])
                 for service, found in self.containers().items()
-                for one in found
-            }
-            if states and set(states.values()) == {"healthy"}:
-                return time.monotonic() - started
-            assert time.monotonic() - started < timeout_seconds, f"{states}\n{self.tell()}"
+                for container in found
+            ]
+            if {state for _, state in states} == {"healthy"} and Counter(service for service, _ in states) == expected:
+                return
+            assert time.monotonic() - started < timeout_seconds, f"{states}\n{self.describe_state()}"
             time.sleep(1)
 
-    def tell(self, lines: str = "40") -> str:
+    def describe_state(self, lines: str = "40") -> str:
         """The state of the services and the end of their logs, for a failure."""
         ps = self.compose("ps", "--all", check=False)
         return ps + self.compose("logs", "--no-color", "--tail", lines, check=False)[-12000:]
@@ -197,42 +204,50 @@ class Stack:
         deadline = time.monotonic() + timeout_seconds
         for name, run_id in runs:
             state = None
-            while state not in RUN_ENDED:
+            while state not in FINISHED_STATES:
                 with contextlib.suppress(Exception):  # the API server may be the one that is away
                     state = self.client.fetch_dag_run(name, run_id)["state"]
-                assert time.monotonic() < deadline, f"{name} is {state}:\n{self.explain(name, run_id)}\n{self.tell()}"
-                time.sleep(0 if state in RUN_ENDED else 1)
+                assert time.monotonic() < deadline, (
+                    f"{name} is {state}:\n{self.explain(name, run_id)}\n{self.describe_state()}"
+                )
+                time.sleep(0 if state in FINISHED_STATES else 1)
             assert state == "success", self.explain(name, run_id)
 
-    def wait_for_state(
-        self, name: str, run_id: str, task: str, states: set[str], timeout_seconds: float = RUN_SECONDS
-    ) -> dict[str, Any]:
-        """The task instance once it is in one of ``states``."""
-        return self.client.wait_for_task(name, run_id, task, states, timeout_seconds)
+    def find_driver(self, name: str) -> dict[str, Any] | None:
+        """The scheduler's container in which the Spark driver of a pipeline is at work."""
+        for container in self.containers()["airflow-scheduler"]:
+            top = subprocess.run(["docker", "top", container["Id"], "-eo", "args"], capture_output=True, text=True)
+            if any(f"tidegate-{name} " in line and "SparkSubmit" in line for line in top.stdout.splitlines()):
+                return container
+        return None
 
-    def wait_for_driver(self, name: str, run_id: str, timeout_seconds: float = RUN_SECONDS) -> None:
-        """Until the Spark driver of a run's ingest is at work."""
-        self.wait_for_state(name, run_id, "ingest", {"running"}, timeout_seconds)
+    def wait_for_driver(self, name: str, run_id: str, timeout_seconds: float = RUN_SECONDS) -> dict[str, Any]:
+        """The container with the Spark driver of a run's ingest, once that is at work; fails when the task ends before
+        one was seen."""
+        client = self.client
+        client.wait_for_task(name, run_id, "ingest", {"running"}, timeout_seconds)
         deadline = time.monotonic() + timeout_seconds
-        while "SparkSubmit" not in self.compose("top", "airflow-scheduler"):
-            assert time.monotonic() < deadline, self.explain(name, run_id)
-            time.sleep(0.5)
+        while (container := self.find_driver(name)) is None:
+            state = client.fetch_task(name, run_id, "ingest")["state"]
+            assert state == "running" and time.monotonic() < deadline, f"{state}: {self.explain(name, run_id)}"
+            time.sleep(0.2)
+        return container
 
     def explain(self, name: str, run_id: str) -> str:
         """The tasks of a run with the ends of their logs."""
-        told = []
+        parts = []
         with contextlib.suppress(Exception):
             client = self.client
             for task in client.list_task_instances(name, run_id):
-                told.append(f"== {name}.{task['task_id']} {task['state']} try {task['try_number']}")
+                parts.append(f"== {name}.{task['task_id']} {task['state']} try {task['try_number']}")
                 if task["try_number"]:
-                    told.append(client.fetch_log(name, run_id, task["task_id"], task["try_number"])[-4000:])
-        return "\n".join(told)
+                    parts.append(client.fetch_log(name, run_id, task["task_id"], task["try_number"])[-4000:])
+        return "\n".join(parts)
 
     # Data
 
     def fetch_data(self, folder: Path) -> Path:
-        """A copy of tables, quarantine and state, as it lies in the volume."""
+        """A copy of the tables and quarantine tables of the volume."""
         target = folder / "data"
         target.mkdir(parents=True)
         command = ["docker", "compose", "exec", "-T", "airflow-scheduler", "tar", "-c", "-C", DATA]
@@ -280,8 +295,6 @@ class Stack:
 @contextlib.contextmanager
 def running_stack(folder: Path, project: str = PROJECT, **settings: str) -> Iterator[Stack]:
     """A copy of the checkout with its .env, nothing started yet; all is removed at the end."""
-    from tools.processes import choose_free_port
-
     record = os.environ.get("TIDEGATE_COMPOSE_RECORD")
     checkout = folder / "checkout"
     copy_checkout(checkout)

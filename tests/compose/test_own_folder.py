@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.compose.pipelines import prepare_pipelines
 from tests.compose.records import Records
-from tests.compose.stack import Stack, running_stack
+from tests.compose.stack import RUN_SECONDS, Stack, running_stack
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,6 +43,7 @@ def stack(own_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     """The core services, with their data in that folder."""
     folder = tmp_path_factory.mktemp("compose")
     with running_stack(folder, "tidegate-test-own", AIRFLOW_PARALLELISM="4") as stack:
+        prepare_pipelines(stack.folder)
         (stack.folder / "docker-compose.override.yaml").write_text(OVERRIDE.format(folder=own_folder))
         stack.up("core")
         yield stack
@@ -57,7 +59,7 @@ def test_a_run_on_a_full_disk_says_so_and_goes_on_when_there_is_room(
     stack.run("sh", "-c", "dd if=/dev/zero of=data/filler bs=64k 2>/dev/null || true")
     stack.run("truncate", "--size=-300K", "data/filler")
     [run] = stack.trigger("orders")
-    stack.wait_for_state(*run, "ingest", {"up_for_retry"})
+    stack.client.wait_for_task(*run, "ingest", {"up_for_retry"}, RUN_SECONDS)
     log = stack.client.fetch_log(*run, "ingest", 1)
     assert "DISK_FULL" in log and "/opt/tidegate/data" in log, log[-3000:]
     stack.note("a full disk: " + next(line for line in log.splitlines() if line.startswith("DISK_FULL"))[:200])

@@ -86,3 +86,9 @@ def test_brokers_that_are_away_cost_one_timeout_in_all(
             resolve_birth(away, one, brokers)
     assert time.monotonic() - began < 2 * 2.0 + 1.0
     assert len(made) == 4
+    pattern = source(topic_pattern="u.*")
+    brokers = survey_brokers(away, [(source(topics=["t0", "t1"]), ()), (pattern, ())])
+    with pytest.raises(TryAgainError, match="trying to list the topics: "):
+        resolve_birth(away, pattern, brokers)
+    with pytest.raises(TryAgainError, match="trying to describe topics t0, t1: "):
+        resolve_birth(away, source(topics=["t0", "t1"]), brokers)

@@ -141,11 +141,11 @@ DRIVER_DIED = Condition(
 DRIVER_KILLED = Condition(
     "DRIVER_DIED",
     TryAgainError,
-    "the Spark driver was ended by SIGKILL, by a person or by the kernel because memory ran out, and gave no "
-    "result{tail}",
+    "the Spark driver was killed (SIGKILL) and left no result; the usual cause is the kernel's out-of-memory "
+    "killer{tail}",
     next_run="goes on from the last staged batch; nothing is lost or duplicated",
-    fix="where memory ran out (`dmesg`, or `docker events --filter event=oom`), give the machine or the container "
-    "more, or run fewer drivers at once (`airflow: {{slots: ...}}` in tidegate.yaml); then `tidegate run {name}`",
+    fix="if memory ran out (`dmesg -T | grep -i oom` on the machine), give the machine or container more memory, or "
+    "run fewer drivers at once (`airflow: {{slots: ...}}` in tidegate.yaml); then `tidegate run {name}`",
 )
 
 EXTRA_MISSING = Condition(
@@ -360,7 +360,7 @@ CANNOT_WRITE = Condition(
 FILE_EXISTS = Condition(
     "FILE_EXISTS",
     UsageError,
-    "{taken} already {exist}; nothing was written",
+    "{taken} already {exist}; no existing file was changed",
     next_run="fails again until this is fixed",
     fix="choose another name, or remove what is there",
 )

@@ -30,8 +30,8 @@ def carry_out(context: RunContext, facts: Facts, *, for_repair: bool = False) ->
     facts have to be gathered again then.
 
     Raises DisagreementError when checkpoint, table and spec do not fit: nothing is published then. With ``for_repair``
-    only discards are carried out, as long as the table is the known one; without that their records would be read and
-    judged again. What was released is read again by the repair, and needs a new decision.
+    only discards are carried out, and only if the table is the known one; otherwise the repair would read and judge
+    their records again. Released records are read again by the repair and need a new decision.
     """
     decided = [(verdict, ruling) for verdict, ruling in list_decided(context.paths) if verdict.choose(facts.owed)]
     decided = [one for one in decided if one[1].decision == "discard" or not for_repair]

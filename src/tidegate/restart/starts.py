@@ -20,8 +20,8 @@ from tidegate.table.log.state import open_table, read_table_state
 
 
 def starts_of_sources(project: Project, spec: PipelineSpec, paths: PipelinePaths, facts: Facts) -> dict[str, Start]:
-    """The birth of each Kafka source: where the table's newest commit of ours ends; without a table where the pipeline
-    began when it was new, else where the spec starts."""
+    """Where each source with ``keeps_start`` begins in a new query: at the end of the table's newest tidegate commit;
+    without a table, where the pipeline first began; else where the spec says."""
     streams = open_sources(project, paths, spec)
     sources = {name: source for name, source in streams.items() if source.keeps_start}
     if not sources:
@@ -81,8 +81,8 @@ def _last_positions(paths: PipelinePaths) -> Positions:
 
 
 def starts_of_absent_sources(paths: PipelinePaths, spec: PipelineSpec, facts: Facts) -> dict[str, Start]:
-    """Kafka sources that the spec no longer has, with how far the table's log has them: there they go on if they come
-    back."""
+    """Sources that are no longer in the spec, with their last committed offsets, so that they continue from there if
+    they are added again."""
     before = facts.birth
     gone = {name: one for name, one in (before.sources if before else {}).items() if one and name not in spec.streams}
     if not gone or before is None or facts.table is None:

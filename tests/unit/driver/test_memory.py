@@ -58,10 +58,10 @@ def test_an_answer_says_it_itself_and_on_a_cluster_it_may_be_an_executors() -> N
     [
         (
             -9,
-            "ended by SIGKILL, by a person or by the kernel because memory ran out",
-            "give the machine or the container",
+            "was killed (SIGKILL) and left no result; the usual cause",
+            "more memory",
         ),
-        (137, "ended by SIGKILL, by a person or by the kernel because memory ran out", "`airflow: {slots: ...}`"),
+        (137, "was killed (SIGKILL) and left no result; the usual cause", "`airflow: {slots: ...}`"),
         (-15, "was ended by signal 15 without a result", "`tidegate doctor`"),
         (1, "ended with code 1 without a result", "`tidegate doctor`"),
     ],

@@ -213,18 +213,28 @@ def test_an_image_of_a_registry_is_pulled(path: Path, tmp_path: Path, monkeypatc
         compose.main(["image"])
 
 
-@pytest.mark.parametrize("own", ["", "docker-compose.yaml:mine.yaml"])
+@pytest.mark.parametrize(
+    ("given", "files"),
+    [
+        ("", ""),
+        ("docker-compose.override.yaml", ":docker-compose.override.yaml"),
+        ("compose.override.yaml docker-compose.override.yml", ":compose.override.yaml"),  # Compose takes one of them
+        ("COMPOSE_FILE=docker-compose.yaml:mine.yaml", ":mine.yaml"),
+    ],
+)
 def test_an_older_engine_gets_the_file_for_it(
-    own: str, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    given: str, files: str, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_env(path)
     put_engine(tmp_path, monkeypatch, engine="20.10.24+dfsg1")
-    if own:
-        monkeypatch.setenv("COMPOSE_FILE", own)
+    monkeypatch.setattr(compose, "REPO_ROOT", tmp_path)
+    if "=" in given:
+        path.write_text(f"{path.read_text()}{given}\n")
+    for name in given.split() if "=" not in given else ():
+        (tmp_path / name).touch()
     assert compose.main(["up"]) == 0
-    files = "docker-compose.yaml:docker/engine-before-25.yaml" + (":mine.yaml" if own else "")
     for call in (tmp_path / "calls").read_text().splitlines():
-        assert f" {files}: compose " in call
+        assert f" docker-compose.yaml:docker/engine-before-25.yaml{files}: compose " in call
 
 
 CONTAINER = (
@@ -234,16 +244,24 @@ CONTAINER = (
 
 
 @pytest.mark.parametrize(
-    ("service", "digest", "image", "stopped"),
+    ("service", "digest", "image", "profiles", "called"),
     [
-        ("airflow-api-server", "same", "sha:new", False),
-        ("airflow-api-server", "other", "sha:new", True),
-        ("kafka", "same", "sha:old", True),
-        ("airflow-triggerer", "other", "sha:new", False),  # running tasks do not need it
+        ("airflow-api-server", "same", "sha:new", "core", ["build core", "up core"]),
+        ("airflow-api-server", "other", "sha:new", "core", ["build core", "stop core", "up core"]),
+        ("airflow-triggerer", "other", "sha:new", "core", ["build core", "up core"]),  # running tasks do not need it
+        # The scheduler is started again, though nobody names its profile.
+        ("kafka", "same", "sha:old", "kafka", ["build core", "stop kafka", "up kafka,core"]),
     ],
 )
 def test_the_scheduler_is_stopped_first_where_something_changes_that_tasks_need(
-    service: str, digest: str, image: str, stopped: bool, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    service: str,
+    digest: str,
+    image: str,
+    profiles: str,
+    called: list[str],
+    path: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     write_env(path)
     found = CONTAINER.replace("SERVICE", service).replace("HASH", digest).replace("IMAGE", image)
@@ -251,6 +269,6 @@ def test_the_scheduler_is_stopped_first_where_something_changes_that_tasks_need(
         *"ps --quiet"*) echo 0123;;
         inspect*) echo '{found}';;"""
     put_engine(tmp_path, monkeypatch, more=more)
-    assert compose.main(["up"]) == 0
-    calls = [line.split(" compose ")[1].split()[0] for line in (tmp_path / "calls").read_text().splitlines()]
-    assert calls == ["build", *(["stop"] if stopped else []), "up"]
+    assert compose.main(["up", "--profiles", profiles]) == 0
+    calls = [line.split() for line in (tmp_path / "calls").read_text().splitlines()]
+    assert [f"{words[words.index('compose') + 1]} {words[0]}" for words in calls] == called

@@ -122,7 +122,7 @@ def test_services_start_when_what_they_need_has_said_that_it_is_there() -> None:
     assert "airflow-init" in waits["airflow-api-server"]
     assert "spark-master" in waits["spark-worker"]
     # What is started first is stopped last.
-    assert set(compose.NEEDED_BY_TASKS) == {*waits["airflow-scheduler"], "airflow-scheduler"}
+    assert set(compose.NEEDED_BY_TASKS) == set(waits["airflow-scheduler"])
     for name in SERVICES:
         if name.startswith("airflow-"):
             assert "postgres" in waits[name]

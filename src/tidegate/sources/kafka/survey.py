@@ -11,7 +11,16 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
 from tidegate.errors import TidegateError, UsageError
-from tidegate.sources.kafka.brokers import Asked, Brokers, OpenBrokers, TopicState
+from tidegate.sources.kafka.brokers import (
+    ASK_CLUSTER_ID,
+    LIST_TOPICS,
+    Asked,
+    Brokers,
+    OpenBrokers,
+    TopicState,
+    describing,
+    looking_up,
+)
 from tidegate.sources.kafka.offsets import settings_of
 from tidegate.sources.kafka.settings import KafkaSettings
 from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
@@ -57,6 +66,7 @@ class _Survey:
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
+        self._brokers: Brokers | None = None
         self._wanted: set[str] = set()
         self._patterns: set[str] = set()
         self._names: list[str] | None = None
@@ -75,61 +85,66 @@ class _Survey:
     def ask(self) -> None:
         """Ask. An error is kept for those who want the answer."""
         try:
-            self._brokers = Brokers(self._settings)
+            brokers = self._brokers = Brokers(self._settings)
             if self._patterns:
-                self._names = self._brokers.list_names()
+                self._names = brokers.list_names()
                 self._wanted.update(name for name in self._names if any(_matches(one, name) for one in self._patterns))
-            topics = self._brokers.describe(self._wanted)
+            topics = brokers.describe(self._wanted)
             partitions = [TopicPartition(topic, n) for topic, state in topics.items() for n in state.partitions]
             # The end first, as in a look at one source: what arrives in between is left for the next look.
-            self._end = self._brokers.end_offsets(partitions)
-            self._begin = self._brokers.begin_offsets(partitions)
-            self._cluster_id = self._brokers.cluster_id()
+            self._end = brokers.end_offsets(partitions)
+            self._begin = brokers.begin_offsets(partitions)
+            self._cluster_id = brokers.cluster_id()
             self._topics = topics
         except Exception as fault:  # noqa: BLE001 - whatever it is, the other pipelines have their rows
             self._fault = fault
 
     def list_names(self) -> list[str]:
         """See :class:`Brokers`."""
-        return self._brokers.list_names() if self._is_open() or self._names is None else self._names
+        brokers = self._open(LIST_TOPICS)
+        return brokers.list_names() if self._fault is not None or self._names is None else self._names
 
     def describe(self, topics: Iterable[str]) -> dict[str, TopicState]:
         """See :class:`Brokers`."""
         wanted = set(topics)
-        named = f"{'topic' if len(wanted) == 1 else 'topics'} {', '.join(sorted(wanted))}"
-        if self._is_open(f"describe {named}") or not wanted <= self._wanted:
-            return self._brokers.describe(wanted)
+        brokers = self._open(describing(wanted))
+        if self._fault is not None or not wanted <= self._wanted:
+            return brokers.describe(wanted)
         return {topic: self._topics[topic] for topic in sorted(wanted & set(self._topics))}
 
     def begin_offsets(self, partitions: Collection[TopicPartition]) -> Offsets:
         """See :class:`Brokers`."""
-        if self._is_open() or not set(partitions) <= self._begin.keys():
-            return self._brokers.begin_offsets(partitions)
+        brokers = self._open(looking_up(partitions))
+        if self._fault is not None or not set(partitions) <= self._begin.keys():
+            return brokers.begin_offsets(partitions)
         return {partition: self._begin[partition] for partition in partitions}
 
     def end_offsets(self, partitions: Collection[TopicPartition]) -> Offsets:
         """See :class:`Brokers`."""
-        if self._is_open() or not set(partitions) <= self._end.keys():
-            return self._brokers.end_offsets(partitions)
+        brokers = self._open(looking_up(partitions))
+        if self._fault is not None or not set(partitions) <= self._end.keys():
+            return brokers.end_offsets(partitions)
         return {partition: self._end[partition] for partition in partitions}
 
     def offsets_at(self, partitions: Collection[TopicPartition], at: datetime) -> Offsets:
         """See :class:`Brokers`."""
-        self._is_open()
-        return self._brokers.offsets_at(partitions, at)
+        return self._open(looking_up(partitions)).offsets_at(partitions, at)
 
     def cluster_id(self) -> str | None:
         """See :class:`Brokers`."""
-        return self._brokers.cluster_id() if self._is_open() else self._cluster_id
+        brokers = self._open(ASK_CLUSTER_ID)
+        return brokers.cluster_id() if self._fault is not None else self._cluster_id
 
-    def _is_open(self, attempt: str | None = None) -> bool:
-        """Whether the round failed over one topic, so that each source asks for itself. Raises what all share, as the
-        error of ``attempt``: the round's own may have been about a topic of another pipeline."""
-        shared = not isinstance(self._fault, TidegateError) or self._fault.code in _OF_THE_BROKER
-        if self._fault is not None and (shared or not hasattr(self, "_brokers")):
-            as_asked = self._brokers.explain_again(attempt) if attempt and hasattr(self, "_brokers") else None
-            raise as_asked or self._fault
-        return self._fault is not None
+    def _open(self, attempt: str) -> Brokers:
+        """The connection, for questions that the round did not answer. Raises what every question would meet, as the
+        error of ``attempt``: the round itself may have met it over a topic of another pipeline."""
+        fault, brokers = self._fault, self._brokers
+        if fault is not None and (brokers is None or not isinstance(fault, TidegateError)):
+            raise fault
+        assert brokers is not None, "ask() comes first"
+        if isinstance(fault, TidegateError) and fault.code in _OF_THE_BROKER:
+            raise brokers.explain_again(attempt) or fault
+        return brokers
 
 
 def _matches(pattern: str, name: str) -> bool:
