@@ -13,12 +13,15 @@ alone; before one that running tasks need is recreated, the scheduler is stopped
 from __future__ import annotations
 
 import argparse
+import contextlib
+import fcntl
+import hashlib
 import json
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tools.compose_env import ENV_PATH, SETTINGS, list_empty, read_env
@@ -105,28 +108,37 @@ def start_services(asked: str | None) -> int:
     """Build or pull, start, wait; the exit code of docker compose."""
     settings = read_settings()
     profiles = choose_profiles(asked, settings)
-    compose = Compose(check_engine(), profiles, settings)
+    compose = Compose(check_engine(), settings)
     if "cluster" in profiles and not settings.get("SPARK_MASTER", "").startswith("spark://"):
         say("the pipelines do not use the cluster: SPARK_MASTER in .env is not spark://spark-master:7077")
-    image = os.environ.get("TIDEGATE_IMAGE") or settings.get("TIDEGATE_IMAGE") or BUILT_HERE
-    code = _docker(["pull", image]) if "/" in image else compose.run(["build", BUILT_BY], "core")
-    if code:
-        return code
-    stopped = compose.find_containers(SCHEDULER)
-    changed = compose.list_changed() & {*NEEDED_BY_TASKS, SCHEDULER} if stopped else set()
-    if changed:
-        say(f"{', '.join(sorted(changed))} will be recreated: stopping the scheduler first")
-        say("running tasks have 70 seconds to finish")
-        code = compose.run(["stop", SCHEDULER])
+    with _alone():
+        compose.refuse_another_checkout()
+        image = os.environ.get("TIDEGATE_IMAGE") or settings.get("TIDEGATE_IMAGE") or BUILT_HERE
+        code = _docker(["pull", image]) if "/" in image else compose.run(["build", BUILT_BY])
         if code:
             return code
-    if changed and "core" not in profiles:
-        profiles += ",core"  # or nobody would start the scheduler again
-    wait = ["--wait", "--wait-timeout", str(WAIT_SECONDS)]
-    code = compose.run(["up", "--detach", "--no-build", "--remove-orphans", *wait], profiles)
-    if code and changed:
-        say("the scheduler was stopped for this, and no task runs until `make up` succeeds")
-    if code == 0 and "core" in profiles:
+        running = compose.list_running()
+        # What runs already is kept up to date, whoever started it, and the scheduler is started again if it is stopped.
+        compose.profiles = {*profiles.split(","), *compose.list_profiles(running)}
+        changed = compose.list_changed(running)
+        stops = SCHEDULER in running and bool(changed & {*NEEDED_BY_TASKS, SCHEDULER})
+        if stops:
+            say(f"{', '.join(sorted(changed))} will be recreated: stopping the scheduler first")
+            say("running tasks have 70 seconds to finish")
+        try:
+            if stops:
+                # The others next, so that none of an older image is there while the database is migrated.
+                for services in ([SCHEDULER], sorted(changed - {SCHEDULER})):
+                    code = code or (compose.run(["stop", *services]) if services else 0)
+            wait = ["--wait", "--wait-timeout", str(WAIT_SECONDS)]
+            code = code or compose.run(["up", "--detach", "--no-build", "--remove-orphans", *wait])
+        except BaseException:
+            code = 1
+            raise
+        finally:
+            if code and stops:
+                say("the scheduler was stopped for this: no task runs until `make up` succeeds")
+    if code == 0 and "core" in compose.profiles:
         print(f"Airflow   {settings.get('AIRFLOW_URL', 'http://localhost:8080')}   user admin")
         print("password  AIRFLOW_ADMIN_PASSWORD in .env")
     return code
@@ -135,13 +147,16 @@ def start_services(asked: str | None) -> int:
 def stop_services() -> int:
     """Stop and remove the containers of all profiles, the scheduler before what its tasks need; volumes stay."""
     settings = read_settings()
-    return Compose(check_engine(), ",".join(PROFILES), settings).run(["down", "--remove-orphans"])
+    compose = Compose(check_engine(), settings)
+    with _alone():
+        compose.refuse_another_checkout()
+        return compose.run(["down", "--remove-orphans"])
 
 
 def follow_logs() -> int:
     """The logs of all services, until interrupted."""
     settings = read_settings()
-    return Compose(check_engine(), ",".join(PROFILES), settings).run(["logs", "--follow", "--tail", "200"])
+    return Compose(check_engine(), settings).run(["logs", "--follow", "--tail", "200"])
 
 
 def build_image(tag: str | None) -> int:
@@ -158,45 +173,91 @@ def build_image(tag: str | None) -> int:
 class Compose:
     """``docker compose`` on this checkout, with the services of ``profiles``; ``settings`` are those of .env."""
 
-    def __init__(self, engine: Version, profiles: str, settings: Mapping[str, str]) -> None:
-        # An attestation has the time of the build in it: with one, an image that did not change would be another one.
-        self.environment = {**os.environ, "COMPOSE_PROFILES": profiles, "BUILDX_NO_DEFAULT_ATTESTATIONS": "1"}
+    def __init__(self, engine: Version, settings: Mapping[str, str]) -> None:
+        self.profiles = set(PROFILES)
+        self._settings = settings
+        self._environment = {
+            **os.environ,
+            # An attestation has the time of the build in it: with one, an unchanged image would be another one.
+            "BUILDX_NO_DEFAULT_ATTESTATIONS": "1",
+            "TIDEGATE_YAML_DIGEST": hashlib.sha256((REPO_ROOT / "tidegate.yaml").read_bytes()).hexdigest(),
+        }
         if engine < ENGINE_WITH_START_INTERVAL:
             known = {**settings, **os.environ}
             separator = known.get("COMPOSE_PATH_SEPARATOR") or os.pathsep
             given = known.get("COMPOSE_FILE") or separator.join(_list_default_files())
             first, *others = given.split(separator)
-            self.environment["COMPOSE_FILE"] = separator.join([first, "docker/engine-before-25.yaml", *others])
+            self._environment["COMPOSE_FILE"] = separator.join([first, "docker/engine-before-25.yaml", *others])
 
-    def run(self, arguments: Sequence[str], profiles: str | None = None) -> int:
-        """One command; its exit code. ``profiles``: in the place of the ones given at first."""
-        environment = self.environment | ({"COMPOSE_PROFILES": profiles} if profiles else {})
-        return subprocess.run(["docker", "compose", *arguments], cwd=REPO_ROOT, env=environment).returncode
+    @property
+    def _call(self) -> dict[str, Any]:
+        profiles = ",".join(name for name in PROFILES if name in self.profiles)
+        return {"cwd": REPO_ROOT, "env": {**self._environment, "COMPOSE_PROFILES": profiles}}
+
+    def run(self, arguments: Sequence[str]) -> int:
+        """One command; its exit code."""
+        return subprocess.run(["docker", "compose", *arguments], **self._call).returncode
 
     def ask(self, *arguments: str) -> str:
         """What one command prints. Raises ToolError with what it says when it fails."""
         command = ["docker", "compose", *arguments]
-        done = subprocess.run(command, cwd=REPO_ROOT, env=self.environment, capture_output=True, text=True)
+        done = subprocess.run(command, capture_output=True, text=True, **self._call)
         if done.returncode:
             raise ToolError(f"{' '.join(command)} failed: {done.stderr.strip()[-500:]}")
-        return done.stdout
+        return str(done.stdout)
 
-    def find_containers(self, *services: str) -> list[str]:
-        """The ids of the running containers of ``services``; of all of them without a name."""
-        return self.ask("ps", "--quiet", *services).split()
+    def list_running(self) -> dict[str, list[Container]]:
+        """The running containers of each service, whatever their profile."""
+        running: dict[str, list[Container]] = {}
+        for container in _inspect(self.ask("ps", "--quiet").split()):
+            running.setdefault(container["Config"]["Labels"]["com.docker.compose.service"], []).append(container)
+        return running
 
-    def list_changed(self) -> set[str]:
-        """The services whose running containers differ from what the files say now: `up` makes them anew."""
+    def list_profiles(self, services: Iterable[str]) -> set[str]:
+        """The profiles of these services."""
+        known = json.loads(self.ask("config", "--format", "json"))["services"]
+        return {profile for service in services for profile in known.get(service, {}).get("profiles", ())}
+
+    def list_changed(self, running: Mapping[str, Sequence[Container]]) -> set[str]:
+        """The services of which ``up`` recreates, or removes, a running container."""
         hashes = dict(line.split() for line in self.ask("config", "--hash", "*").splitlines())
         changed = set()
-        for container in _inspect(self.find_containers()):
-            labels = container["Config"]["Labels"]
-            service = labels["com.docker.compose.service"]
-            images = {image["Id"] for image in _inspect([container["Config"]["Image"]])}
-            is_same = labels["com.docker.compose.config-hash"] == hashes.get(service) and container["Image"] in images
-            if service in hashes and not is_same:
-                changed.add(service)
+        for service, containers in running.items():
+            for container in containers:
+                digest = container["Config"]["Labels"]["com.docker.compose.config-hash"]
+                images = {image["Id"] for image in _inspect([container["Config"]["Image"]])}
+                if service in hashes and not (digest == hashes[service] and container["Image"] in images):
+                    changed.add(service)
+        # One that stops beside others sends no heartbeat: they would count it as dead and start its tasks again.
+        if len(running.get(SCHEDULER, ())) > int(self._settings.get("AIRFLOW_SCHEDULERS") or 1):
+            changed.add(SCHEDULER)
         return changed
+
+    def refuse_another_checkout(self) -> None:
+        """Raise ToolError when the services that run were started from another folder: it has other secrets."""
+        for containers in self.list_running().values():
+            for container in containers:
+                folder = container["Config"]["Labels"].get("com.docker.compose.project.working_dir", str(REPO_ROOT))
+                if os.path.realpath(folder) != os.path.realpath(REPO_ROOT):
+                    raise ToolError(
+                        f"the services were started from another checkout: {folder}",
+                        f"work there, or give these a name of their own: COMPOSE_PROJECT_NAME={REPO_ROOT.name}-2",
+                    )
+
+
+Container = dict[str, Any]
+"""What ``docker inspect`` says of one."""
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Raise ToolError while another `make up` or `make down` of this checkout is at work."""
+    with ENV_PATH.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ToolError("another `make up` or `make down` of this checkout is running", "wait for it") from None
+        yield
 
 
 def _list_default_files() -> list[str]:
@@ -206,7 +267,7 @@ def _list_default_files() -> list[str]:
     return ["docker-compose.yaml", *[name for name in overrides if (REPO_ROOT / name).exists()][:1]]
 
 
-def _inspect(names: Sequence[str]) -> list[dict[str, Any]]:
+def _inspect(names: Sequence[str]) -> list[Container]:
     """What docker knows of containers or images; nothing of those that it does not know."""
     if not names:
         return []

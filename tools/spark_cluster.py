@@ -175,7 +175,7 @@ def start_cluster(
 def _start_master(folder: Path, port: int, ui_port: int, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
     recovery = folder / "recovery"
     recovery.mkdir(exist_ok=True)
-    options = ("-Dspark.deploy.recoveryMode=FILESYSTEM", f"-Dspark.deploy.recoveryDirectory={recovery}")
+    options = ("-Dspark.deploy.recoveryMode=ROCKSDB", f"-Dspark.deploy.recoveryDirectory={recovery}")
     arguments = ["--host", HOST, "--port", str(port), "--webui-port", str(ui_port)]
     command = [*_java_command("org.apache.spark.deploy.master.Master", options), *arguments]
     return start_process(command, folder / "master.log", env=env, cwd=folder)

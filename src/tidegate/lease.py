@@ -229,6 +229,8 @@ def _acquire(paths: PipelinePaths, run_id: str, command: str, expires_after_seco
         found = _read_highest(folder)
         if found is not None:
             resumes = found.state == "parked" and found.record.get("run_id") == run_id
+            if found.state == "held" and _may_be_own_remains(found.record, run_id) and not _renews(paths, found):
+                continue
             if found.state in ("held", "parked") and not resumes:
                 raise _held(paths, found)
             if found.in_doubt and _shows_life(paths, found):
@@ -360,6 +362,31 @@ def _shows_life(paths: PipelinePaths, found: _Found) -> bool:
         if is_over:
             return False
         time.sleep(min(1.0, found.limit_seconds / 12))
+
+
+def _may_be_own_remains(record: _Record, run_id: str) -> bool:
+    """Whether the holder may be an earlier try of this run, gone with its container: restarted in place it keeps the
+    host's name, but not the namespace of its processes, so nobody can look for the holder's."""
+    here = find_whereabouts()
+    names = ("host", "machine_id")
+    return (
+        record.get("run_id") == run_id
+        and all(record.get(name) == here.get(name) for name in names)
+        and record.get("pid_namespace") != here["pid_namespace"]
+    )
+
+
+def _renews(paths: PipelinePaths, found: _Found) -> bool:
+    """Wait until a held lease expires; whether it was renewed instead. A run that did not wait for its own remains would
+    use up its tries, or their end would be the run's."""
+    print(f"{paths.name}: an earlier try of this run still holds the lease; waiting", file=sys.stderr, flush=True)
+    while True:
+        time.sleep(min(1.0, found.limit_seconds / 12))
+        now = _read_highest(paths.lease)
+        if now is None or now.state != "held":
+            return False
+        if now.signs != found.signs:
+            return True
 
 
 def _token_path(folder: Path, number: int) -> Path:

@@ -186,7 +186,7 @@ def test_a_process_that_may_not_be_looked_at_is_not_dead(paths: PipelinePaths, m
 
 @pytest.mark.parametrize("changes", [{"host": "elsewhere"}, {"machine_id": "m"}, {"pid_namespace": "pid:[1]"}])
 def test_a_holder_elsewhere_is_believed_until_it_expires(paths: PipelinePaths, changes: dict[str, object]) -> None:
-    old = take(paths, expires=0.3)
+    old = take(paths, "old", expires=0.3)
     old.release()
     (paths.lease / f"{1:012d}.state.json").unlink()
     rewrite_token(paths, 1, pid=2**22 + 1, **changes)
@@ -194,6 +194,25 @@ def test_a_holder_elsewhere_is_believed_until_it_expires(paths: PipelinePaths, c
         take(paths)
     time.sleep(0.4)
     assert take(paths).number == 2
+
+
+def test_a_run_waits_for_what_its_own_container_left(paths: PipelinePaths, start: Starter) -> None:
+    """A container that is restarted in place: the host's name is the same, the namespace of the processes another."""
+    lease = take(paths, "one", expires=2.0)
+    rewrite_token(paths, 1, pid_namespace="pid:[1]")
+    lease._done.set()  # no heartbeat any more
+    began = time.monotonic()
+    child = start("two")
+    assert read_line(child) == "LEASE_HELD" and time.monotonic() - began < 1.9, "another run does not wait"
+    child = start("one")
+    assert read_line(child) == "GOT 2"
+    assert time.monotonic() - began > 1.5
+
+
+def test_a_run_does_not_wait_for_itself_where_it_lives(paths: PipelinePaths, start: Starter) -> None:
+    with take(paths, "one", expires=3.0):
+        rewrite_token(paths, 1, pid_namespace="pid:[1]")
+        assert read_line(start("one")) == "LEASE_HELD"
 
 
 def test_a_frozen_holder_is_taken_over_after_expiry_and_finds_out(paths: PipelinePaths, start: Starter) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
 import stat
 import subprocess
@@ -175,6 +177,7 @@ def put_engine(
         "compose version"*) echo {plugin};;
         {more}
         *"config --hash"*|*"ps --quiet"*|inspect*) ;;
+        *"config --format json"*) echo '{{"services": {{}}}}';;
         *) echo "$COMPOSE_PROFILES $COMPOSE_FILE: $*" >> {folder}/calls;;
     esac"""
     put_docker(folder / "bin", script)
@@ -190,7 +193,7 @@ def test_up_builds_once_waits_and_starts_the_profiles_asked_for(
     put_engine(tmp_path, monkeypatch)
     assert compose.main(["up", "--profiles", "core,cluster"]) == 0
     assert (tmp_path / "calls").read_text().splitlines() == [
-        "core : compose build airflow-init",
+        "core,kafka,cluster : compose build airflow-init",
         "core,cluster : compose up --detach --no-build --remove-orphans --wait --wait-timeout 600",
     ]
     told = capfd.readouterr()
@@ -228,6 +231,7 @@ def test_an_older_engine_gets_the_file_for_it(
     write_env(path)
     put_engine(tmp_path, monkeypatch, engine="20.10.24+dfsg1")
     monkeypatch.setattr(compose, "REPO_ROOT", tmp_path)
+    (tmp_path / "tidegate.yaml").touch()
     if "=" in given:
         path.write_text(f"{path.read_text()}{given}\n")
     for name in given.split() if "=" not in given else ():
@@ -237,38 +241,120 @@ def test_an_older_engine_gets_the_file_for_it(
         assert f" docker-compose.yaml:docker/engine-before-25.yaml{files}: compose " in call
 
 
-CONTAINER = (
-    '[{"Config": {"Labels": {"com.docker.compose.service": "SERVICE", "com.docker.compose.config-hash": "HASH"}, '
-    '"Image": "tidegate:local"}, "Image": "IMAGE", "Id": "sha:new"}]'
-)
+CONTAINER = """{"Config": {"Labels": {"com.docker.compose.service": "SERVICE",
+    "com.docker.compose.config-hash": "HASH", "com.docker.compose.project.working_dir": "FOLDER"},
+    "Image": "tidegate:local"}, "Image": "IMAGE", "Id": "sha:new"}"""
+SERVICES = ("airflow-scheduler", "airflow-api-server", "airflow-triggerer", "kafka")
+
+
+def put_services(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, changed: str, digest: str, image: str, checkout: Path = REPO_ROOT
+) -> None:
+    """A docker in which these services run; one of them may have another configuration or image than it should."""
+    containers = [
+        CONTAINER.replace("SERVICE", service)
+        .replace("HASH", digest if service == changed else "same")
+        .replace("IMAGE", image if service == changed else "sha:new")
+        .replace("FOLDER", str(checkout))
+        for service in SERVICES
+    ]
+    (folder / "containers.json").write_text(f"[{', '.join(containers)}]")
+    config = {"services": {name: {"profiles": ["kafka" if name == "kafka" else "core"]} for name in SERVICES}}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "hashes").write_text("".join(f"{name} same\n" for name in SERVICES))
+    more = f"""*"config --hash"*) cat {folder}/hashes;;
+        *"config --format json"*) cat {folder}/config.json;;
+        *"ps --quiet"*) echo 0123;;
+        "inspect tidegate:local") echo '[{{"Id": "sha:new"}}]';;
+        inspect*) cat {folder}/containers.json;;"""
+    put_engine(folder, monkeypatch, more=more)
+    monkeypatch.setenv("PATH", f"{folder}/bin:/usr/bin:/bin")
+
+
+def list_calls(folder: Path) -> list[str]:
+    """What was asked of Compose, each with the profiles of that call."""
+    calls = [line.split() for line in (folder / "calls").read_text().splitlines()]
+    return [" ".join(words[words.index("compose") + 1 :][:3]) + f" [{words[0]}]" for words in calls]
 
 
 @pytest.mark.parametrize(
-    ("service", "digest", "image", "profiles", "called"),
+    ("service", "digest", "image", "stops"),
     [
-        ("airflow-api-server", "same", "sha:new", "core", ["build core", "up core"]),
-        ("airflow-api-server", "other", "sha:new", "core", ["build core", "stop core", "up core"]),
-        ("airflow-triggerer", "other", "sha:new", "core", ["build core", "up core"]),  # running tasks do not need it
-        # The scheduler is started again, though nobody names its profile.
-        ("kafka", "same", "sha:old", "kafka", ["build core", "stop kafka", "up kafka,core"]),
+        ("airflow-api-server", "same", "sha:new", []),
+        ("airflow-api-server", "other", "sha:new", ["airflow-scheduler", "airflow-api-server"]),
+        ("airflow-triggerer", "other", "sha:new", []),  # running tasks do not need it
+        ("kafka", "same", "sha:old", ["airflow-scheduler", "kafka"]),
+        ("airflow-scheduler", "other", "sha:new", ["airflow-scheduler"]),
     ],
 )
 def test_the_scheduler_is_stopped_first_where_something_changes_that_tasks_need(
     service: str,
     digest: str,
     image: str,
-    profiles: str,
-    called: list[str],
+    stops: list[str],
     path: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     write_env(path)
-    found = CONTAINER.replace("SERVICE", service).replace("HASH", digest).replace("IMAGE", image)
-    more = f"""*"config --hash"*) echo "{service} same";;
-        *"ps --quiet"*) echo 0123;;
-        inspect*) echo '{found}';;"""
-    put_engine(tmp_path, monkeypatch, more=more)
-    assert compose.main(["up", "--profiles", profiles]) == 0
-    calls = [line.split() for line in (tmp_path / "calls").read_text().splitlines()]
-    assert [f"{words[words.index('compose') + 1]} {words[0]}" for words in calls] == called
+    put_services(tmp_path, monkeypatch, service, digest, image)
+    assert compose.main(["up", "--profiles", "kafka"]) == 0
+    # core is not named, but runs: it is kept up to date, and the scheduler is started again.
+    assert list_calls(tmp_path) == [
+        "build airflow-init [core,kafka,cluster]",
+        *(f"stop {name} [core,kafka]" for name in stops),
+        "up --detach --no-build [core,kafka]",
+    ]
+
+
+def test_fewer_schedulers_are_a_change(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_env(path)
+    put_services(tmp_path, monkeypatch, "none", "same", "sha:new")
+    found = json.loads((tmp_path / "containers.json").read_text())
+    (tmp_path / "containers.json").write_text(json.dumps([found[0], *found]))
+    assert compose.main(["up", "--profiles", "core"]) == 0
+    assert "stop airflow-scheduler [core,kafka]" in list_calls(tmp_path)
+
+
+def test_who_stopped_the_scheduler_says_so_when_the_start_fails(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    write_env(path)
+    put_services(tmp_path, monkeypatch, "kafka", "other", "sha:new")
+    docker = tmp_path / "bin" / "docker"
+    docker.write_text(docker.read_text().replace('case "$*" in', 'case "$*" in *" up "*) exit 7;;'))
+    assert compose.main(["up"]) == 7
+    assert "no task runs until `make up` succeeds" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("action", ["up", "down"])
+def test_services_of_another_checkout_are_left_alone(
+    action: str, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_env(path)
+    put_services(tmp_path, monkeypatch, "kafka", "other", "sha:new", checkout=Path("/srv/team/tidegate"))
+    with pytest.raises(ToolError, match=r"started from another checkout: /srv/team/tidegate\n  fix: work there, or"):
+        compose.main([action])
+    assert not (tmp_path / "calls").exists()
+
+
+@pytest.mark.parametrize("action", ["up", "down"])
+def test_only_one_at_a_time(action: str, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_env(path)
+    put_engine(tmp_path, monkeypatch)
+    with path.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(ToolError, match="another `make up` or `make down` of this checkout is running"):
+            compose.main([action])
+    assert not (tmp_path / "calls").exists()
+
+
+def test_another_tidegate_yaml_is_a_change(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_env(path)
+    put_engine(tmp_path, monkeypatch, more=f'*" up "*) echo "$TIDEGATE_YAML_DIGEST" >> {tmp_path}/sums;;')
+    monkeypatch.setattr(compose, "REPO_ROOT", tmp_path)
+    for text in ("version: 1\n", "version: 1\nstate: elsewhere\n"):
+        (tmp_path / "tidegate.yaml").write_text(text)
+        assert compose.main(["up"]) == 0
+    first, second = (tmp_path / "sums").read_text().split()
+    assert len(first) == 64 and first != second

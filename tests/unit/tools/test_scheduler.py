@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import ModuleType
 
@@ -24,35 +28,109 @@ signal.signal(signal.SIGTERM, lambda *_: (open(sys.argv[1], "w").write("stopped"
 open(sys.argv[1], "w").write("running")
 time.sleep(60)
 """
-# As Airflow's own: on SIGTERM it takes no more work, and waits for the task that runs.
+# As Airflow's own: on SIGTERM it takes no more work, and waits for the task that runs; a second one ends it at once.
 SCHEDULER = """
 import signal, subprocess, sys
+def leave(*_):
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+signal.signal(signal.SIGTERM, leave)
 task = subprocess.Popen([sys.executable, "-c", sys.argv[1], sys.argv[2]])
-signal.signal(signal.SIGTERM, lambda *_: None)
 sys.exit(3 if task.wait() == 0 else 4)
+"""
+SERVICE = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import scheduler
+sys.exit(scheduler.main(sys.argv[3:], task_seconds=0.5, silent_seconds=0.5, health_url=sys.argv[2], look_seconds=0.1))
 """
 
 
+class Page(BaseHTTPRequestHandler):
+    """A page that is there, or not."""
+
+    status = 200
+
+    def do_GET(self) -> None:
+        self.send_response(self.status)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def page() -> Iterator[tuple[type[Page], str]]:
+    """A page of its own, and its address."""
+    kind = type("OwnPage", (Page,), {})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), kind)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield kind, f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
 def load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("scheduler_service", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(SCRIPT.parent))
+        spec = importlib.util.spec_from_file_location("scheduler_service", SCRIPT)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
     return module
 
 
-def test_a_task_that_does_not_end_is_stopped_in_time_and_the_exit_code_is_the_schedulers(tmp_path: Path) -> None:
+def start_service(note: Path, health_url: str, **environment: str) -> subprocess.Popen[bytes]:
+    """The service with a scheduler that has one task."""
+    command = [sys.executable, "-c", SERVICE, str(SCRIPT.parent), health_url]
+    command += [sys.executable, "-c", SCHEDULER, TASK, str(note)]
+    return subprocess.Popen(command, env={**os.environ, **environment})
+
+
+def is_running(note: Path) -> bool:
+    return note.exists() and note.read_text() == "running"
+
+
+def test_a_task_that_does_not_end_is_stopped_in_time_and_the_exit_code_is_the_schedulers(
+    tmp_path: Path, page: tuple[type[Page], str]
+) -> None:
     note = tmp_path / "note"
-    run = "import sys; sys.path.insert(0, sys.argv[1]); import scheduler; sys.exit(scheduler.main(sys.argv[2:], 0.5))"
-    service = subprocess.Popen(
-        [sys.executable, "-c", run, str(SCRIPT.parent), sys.executable, "-c", SCHEDULER, TASK, str(note)]
-    )
-    assert wait_until(lambda: note.exists() and note.read_text() == "running", 10)
-    service.send_signal(signal.SIGTERM)
-    time.sleep(0.2)
-    assert service.poll() is None and note.read_text() == "running", "it has time to end by itself"
+    service = start_service(note, page[1])
+    assert wait_until(lambda: is_running(note), 10)
+    for _ in range(3):  # an impatient person: the scheduler hears of the first one only
+        service.send_signal(signal.SIGTERM)
+        time.sleep(0.05)
+    time.sleep(0.1)
+    assert service.poll() is None and is_running(note), "it has time to end by itself"
     assert service.wait(10) == 3
     assert note.read_text() == "stopped"
+
+
+def test_a_scheduler_that_fails_and_waits_for_its_tasks_is_ended(tmp_path: Path, page: tuple[type[Page], str]) -> None:
+    """Its database went away: it sends no heartbeat any more, and would wait for the longest task."""
+    note = tmp_path / "note"
+    page[0].status = 503
+    service = start_service(note, page[1])
+    assert wait_until(lambda: is_running(note), 10)
+    time.sleep(1)
+    assert service.poll() is None, "one that was never healthy is starting"
+    page[0].status = 200
+    time.sleep(0.5)
+    page[0].status = 503
+    assert service.wait(10) == 3
+    assert note.read_text() == "stopped"
+
+
+def test_it_starts_once_the_api_server_answers(tmp_path: Path, page: tuple[type[Page], str]) -> None:
+    note = tmp_path / "note"
+    page[0].status = 503
+    server = {"AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{page[1]}/execution/"}
+    service = start_service(note, page[1], **server)
+    time.sleep(1)
+    assert not note.exists()
+    page[0].status = 200
+    assert wait_until(lambda: is_running(note), 15)
+    service.send_signal(signal.SIGTERM)
+    assert service.wait(10) == 3
 
 
 def test_only_tasks_are_stopped(tmp_path: Path) -> None:
