@@ -216,7 +216,7 @@ class Stack:
     def find_driver(self, name: str) -> dict[str, Any] | None:
         """The scheduler's container in which the Spark driver of a pipeline is at work."""
         for container in self.containers()["airflow-scheduler"]:
-            top = subprocess.run(["docker", "top", container["Id"], "-eo", "args"], capture_output=True, text=True)
+            top = subprocess.run(["docker", "top", container["Id"], "-eo", "pid,args"], capture_output=True, text=True)
             if any(f"tidegate-{name} " in line and "SparkSubmit" in line for line in top.stdout.splitlines()):
                 return container
         return None
