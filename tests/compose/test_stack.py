@@ -177,6 +177,31 @@ def _wait_for_take_over(stack: Stack, what: str, name: str, run_id: str) -> None
     assert seconds < TAKEN_OVER_WITHIN_SECONDS
 
 
+def test_a_database_that_is_away_under_a_long_task(stack: Stack, records: Records) -> None:
+    """The scheduler fails with it, and would wait for the task before it ends. It is ended, and others can run."""
+    slow = _start_slow(stack, 1_200)
+    expected = stack.count()
+    stack.compose("stop", "postgres")
+    time.sleep(20)
+    stack.compose("start", "postgres")
+    started = time.monotonic()
+    stack.wait_healthy(expected)
+    stack.note(f"all healthy {time.monotonic() - started:.0f} s after the database was back, 20 s away, a long task")
+    records.make("orders", 1_000)
+    stack.wait_for_runs(stack.trigger("orders"))
+    stack.run("touch", "data/be_quick")
+    stack.wait_for_runs([slow])
+
+
+def _start_slow(stack: Stack, seconds: int) -> tuple[str, str]:
+    """A run that takes so long; its driver is at work."""
+    path = f"data/inbox/slow/{seconds}-{time.time():.0f}.csv"
+    stack.run("sh", "-c", f"rm -f data/be_quick && mkdir -p data/inbox/slow && echo {seconds} > {path}")
+    [slow] = stack.trigger("slow")
+    stack.wait_for_driver(*slow)
+    return slow
+
+
 def test_a_driver_that_reaches_the_memory_limit(stack: Stack, records: Records) -> None:
     """The kernel ends the driver, and nothing else: its task says what happened, and the next try publishes."""
     stack.set(SCHEDULER_MEMORY="3g", SPARK_MASTER="local[2]")
@@ -234,9 +259,7 @@ def test_an_upgrade_of_the_image_with_runs_under_way(stack: Stack, records: Reco
 def test_down_and_up_with_runs_under_way(stack: Stack, records: Records) -> None:
     """A task that is done in time ends well; one that is not says that it was stopped, and is tried again. Nothing that
     tasks need ends before the scheduler, and everything goes on afterwards."""
-    stack.run("sh", "-c", "mkdir -p data/inbox/slow && echo 150 > data/inbox/slow/long.csv")
-    [slow] = stack.trigger("slow")
-    stack.wait_for_driver(*slow)
+    slow = _start_slow(stack, 600)
     runs = _have_runs_under_way(stack, records)
     since = time.time()
     stack.down()
@@ -244,6 +267,7 @@ def test_down_and_up_with_runs_under_way(stack: Stack, records: Records) -> None
     assert set(NEEDED_BY_TASKS).isdisjoint(ended[: ended.index("airflow-scheduler")]), ended
     assert not stack.ids()
     stack.up()
+    stack.run("touch", "data/be_quick")
     log = stack.client.fetch_log(*slow, "ingest", 1)
     assert "the task was stopped" in log and "out of memory" not in log, log[-3000:]
     task = stack.client.fetch_task(*runs[1], "ingest")
