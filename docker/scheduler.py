@@ -22,7 +22,7 @@ from answers import find_fault
 
 TASK_SECONDS = 70
 """How long running tasks have to finish; stop_grace_period is 90 seconds, and a stopped one needs a few."""
-SILENT_SECONDS = 120
+SILENT_SECONDS = 60
 """How long the health check of a scheduler that was healthy may fail."""
 
 _LOOK_SECONDS = 5

@@ -365,20 +365,16 @@ def _shows_life(paths: PipelinePaths, found: _Found) -> bool:
 
 
 def _may_be_own_remains(record: _Record, run_id: str) -> bool:
-    """Whether the holder may be an earlier try of this run, gone with its container: restarted in place it keeps the
-    host's name, but not the namespace of its processes, so nobody can look for the holder's."""
+    """Whether the holder may be an earlier try of this run that is gone, and cannot be looked at: it was on another
+    machine, or in another container, also in this one before it was restarted."""
     here = find_whereabouts()
-    names = ("host", "machine_id")
-    return (
-        record.get("run_id") == run_id
-        and all(record.get(name) == here.get(name) for name in names)
-        and record.get("pid_namespace") != here["pid_namespace"]
-    )
+    places = ("host", "machine_id", "pid_namespace")
+    return record.get("run_id") == run_id and any(record.get(place) != here.get(place) for place in places)
 
 
 def _renews(paths: PipelinePaths, found: _Found) -> bool:
-    """Wait until a held lease expires; whether it was renewed instead. A run that did not wait for its own remains would
-    use up its tries, or their end would be the run's."""
+    """Wait until a held lease expires; whether it was renewed instead. A try that does not wait for what an earlier one
+    left is lost, and a run has few of them."""
     print(f"{paths.name}: an earlier try of this run still holds the lease; waiting", file=sys.stderr, flush=True)
     while True:
         time.sleep(min(1.0, found.limit_seconds / 12))
