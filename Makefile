@@ -21,20 +21,26 @@ stop: ## stop the Kafka broker and the Airflow of `make run`
 	@if [ -x $(VENV_PYTHON) ]; then $(VENV_PYTHON) -m tools.demo stop; fi
 
 # These five need Python's standard library alone: a machine that runs the services needs no .venv.
+define COMPOSE_PYTHON
+@command -v $(PYTHON) >/dev/null || { \
+	  echo "error: there is no \`$(PYTHON)\` on PATH" >&2; \
+	  echo "  fix: install Python 3.11, or name another from 3.9 on: make $@ PYTHON=python3" >&2; exit 1; }; $(PYTHON)
+endef
+
 compose-env: ## write .env with the secrets and sizes of docker-compose.yaml, or add what it lacks
-	@$(PYTHON) -m tools.compose_env
+	$(COMPOSE_PYTHON) -m tools.compose_env
 
 up: ## build and start the services of docker-compose.yaml (PROFILES=core,kafka,cluster; default: what .env says)
-	@$(PYTHON) -m tools.compose up $(if $(PROFILES),--profiles $(PROFILES))
+	$(COMPOSE_PYTHON) -m tools.compose up $(if $(PROFILES),--profiles "$(PROFILES)")
 
 down: ## stop the services of docker-compose.yaml; the volumes stay
-	@$(PYTHON) -m tools.compose down
+	$(COMPOSE_PYTHON) -m tools.compose down
 
 image: ## build the image under a name, for a registry (TAG=registry.example.org/team/tidegate:1)
-	@$(PYTHON) -m tools.compose image $(if $(TAG),--tag $(TAG))
+	$(COMPOSE_PYTHON) -m tools.compose image $(if $(TAG),--tag "$(TAG)")
 
 logs: ## follow the logs of the services of docker-compose.yaml
-	@$(PYTHON) -m tools.compose logs
+	$(COMPOSE_PYTHON) -m tools.compose logs
 
 test: setup ## everything: formatting, types, import rules, every test
 	@$(VENV_PYTHON) -m tools.check all

@@ -20,6 +20,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -37,6 +38,8 @@ SCHEDULER = "airflow-scheduler"
 NEEDED_BY_TASKS = ("postgres", "airflow-api-server", "kafka", "spark-master", "spark-worker")
 """Running tasks need these; the scheduler itself runs them."""
 BUILT_BY = "airflow-init"
+OWN_MASTER = "spark://spark-master:7077"
+_IMAGE_FIX = "make image TAG=registry.example.org/team/tidegate:1"
 BUILT_HERE = next(str(setting.value) for setting in SETTINGS if setting.name == "TIDEGATE_IMAGE")
 
 Version = tuple[int, ...]
@@ -57,6 +60,10 @@ def check_engine() -> Version:
     info = subprocess.run(["docker", "info", "--format", "{{.ServerVersion}}"], capture_output=True, text=True)
     if info.returncode or not info.stdout.strip():
         reason = (info.stderr.strip() or "no reason given").splitlines()[-1]
+        if "permission denied" in reason.lower():
+            raise ToolError(
+                f"this user may not use Docker: {reason}", "sudo usermod -aG docker $(id -un), then log in again"
+            )
         raise ToolError(
             f"no Docker engine answers: {reason}",
             "start it (systemctl start docker), or name another in DOCKER_HOST",
@@ -80,14 +87,29 @@ def _text(version: Version) -> str:
 
 
 def read_settings() -> dict[str, str]:
-    """The settings of .env. Raises ToolError when it is missing, or lacks a secret."""
+    """The settings of .env. Raises ToolError when it is missing, lacks a secret, or has a value that cannot work."""
     if not ENV_PATH.exists():
-        raise ToolError("there is no .env with the secrets of docker-compose.yaml", "make compose-env")
+        raise ToolError(
+            "there is no .env with the secrets of docker-compose.yaml",
+            "make compose-env; where these services have run before, put their .env back instead: the database keeps "
+            "its old password, and its connections need the old AIRFLOW_FERNET_KEY",
+        )
     values = read_env(ENV_PATH)
     empty = list_empty(values)
     if empty:
         raise ToolError(
-            f".env has no {', '.join(empty)}", "remove the empty lines, if there are any, then make compose-env"
+            f".env has no {', '.join(empty)}",
+            "write the old value there; where nothing has run yet, remove the empty lines, if there are any, then "
+            "make compose-env",
+        )
+    for name in ("AIRFLOW_SCHEDULERS", "SPARK_WORKERS", "AIRFLOW_PARALLELISM", "AIRFLOW_PORT"):
+        value = values.get(name, "1")
+        if not re.fullmatch(r"[1-9]\d{0,4}", value):
+            raise ToolError(f"{name} in .env is {value!r}; it has to be a whole number from 1", f"correct {name}")
+    if not re.fullmatch(r"[A-Za-z0-9_-]+", values["POSTGRES_PASSWORD"]):
+        raise ToolError(
+            "POSTGRES_PASSWORD in .env has other characters than letters, digits, - and _: it stands in an address",
+            "choose another one",
         )
     return values
 
@@ -109,39 +131,66 @@ def start_services(asked: str | None) -> int:
     settings = read_settings()
     profiles = choose_profiles(asked, settings)
     compose = Compose(check_engine(), settings)
-    if "cluster" in profiles and not settings.get("SPARK_MASTER", "").startswith("spark://"):
-        say("the pipelines do not use the cluster: SPARK_MASTER in .env is not spark://spark-master:7077")
     with _alone():
         compose.refuse_another_checkout()
-        image = os.environ.get("TIDEGATE_IMAGE") or settings.get("TIDEGATE_IMAGE") or BUILT_HERE
-        code = _docker(["pull", image]) if "/" in image else compose.run(["build", BUILT_BY])
-        if code:
-            return code
         running = compose.list_running()
         # What runs already is kept up to date, whoever started it, and the scheduler is started again if it is stopped.
         compose.profiles = {*profiles.split(","), *compose.list_profiles(running)}
-        changed = compose.list_changed(running)
-        stops = SCHEDULER in running and bool(changed & {*NEEDED_BY_TASKS, SCHEDULER})
-        if stops:
-            say(f"{', '.join(sorted(changed))} will be recreated: stopping the scheduler first")
-            say("running tasks have 70 seconds to finish")
+        _check_master(settings.get("SPARK_MASTER", ""), compose.profiles)
+        image = settings.get("TIDEGATE_IMAGE") or BUILT_HERE
+        code = _docker(["pull", image]) if "/" in image else compose.build()
+        if code:
+            say("nothing was changed; the services run on as before")
+            if "/" in image:
+                say(f"fix: docker login {image.partition('/')[0]}, or correct TIDEGATE_IMAGE in .env")
+            return code
+        code = 1
         try:
-            if stops:
-                # The others next, so that none of an older image is there while the database is migrated.
-                for services in ([SCHEDULER], sorted(changed - {SCHEDULER})):
-                    code = code or (compose.run(["stop", *services]) if services else 0)
-            wait = ["--wait", "--wait-timeout", str(WAIT_SECONDS)]
-            code = code or compose.run(["up", "--detach", "--no-build", "--remove-orphans", *wait])
-        except BaseException:
-            code = 1
-            raise
+            code = _bring_up(compose, running)
         finally:
-            if code and stops:
-                say("the scheduler was stopped for this: no task runs until `make up` succeeds")
+            if code:
+                _explain_failure(compose)
     if code == 0 and "core" in compose.profiles:
-        print(f"Airflow   {settings.get('AIRFLOW_URL', 'http://localhost:8080')}   user admin")
+        address = f"http://localhost:{settings.get('AIRFLOW_PORT', '8080')}"
+        print(f"Airflow   {settings.get('AIRFLOW_URL') or address}   user admin")
         print("password  AIRFLOW_ADMIN_PASSWORD in .env")
     return code
+
+
+def _bring_up(compose: Compose, running: Mapping[str, Sequence[Container]]) -> int:
+    """Stop what has to be stopped in order, then have Compose start everything; its exit code."""
+    changed = compose.list_changed(running)
+    if SCHEDULER in running and changed & {*NEEDED_BY_TASKS, SCHEDULER}:
+        say(f"{', '.join(sorted(changed))} will be recreated: stopping the scheduler first")
+        say("running tasks have 70 seconds to finish")
+        # The others next, so that none of an older image is there while the database is migrated.
+        for services in ([SCHEDULER], sorted(changed - {SCHEDULER})):
+            code = compose.run(["stop", *services]) if services else 0
+            if code:
+                return code
+    wait = ["--wait", "--wait-timeout", str(WAIT_SECONDS)]
+    return compose.run(["up", "--detach", "--no-build", "--remove-orphans", *wait])
+
+
+def _explain_failure(compose: Compose) -> None:
+    """What an `up` that failed or was interrupted has left."""
+    running: Mapping[str, object] = {}
+    with contextlib.suppress(ToolError):
+        running = compose.list_running()
+    if "core" in compose.profiles and SCHEDULER not in running:
+        say("no scheduler runs, so no task runs until `make up` succeeds")
+    say("fix: docker compose ps --all, and docker compose logs --tail 50 SERVICE, say why; then make up")
+
+
+def _check_master(master: str, profiles: set[str]) -> None:
+    """Raise ToolError for a master that no service is; say so where a cluster stands idle."""
+    if master == OWN_MASTER and "core" in profiles and "cluster" not in profiles:
+        raise ToolError(
+            f"SPARK_MASTER in .env is {master}, and the profile cluster is not started",
+            "make up PROFILES=core,kafka,cluster, or SPARK_MASTER=local[2] in .env",
+        )
+    if master != OWN_MASTER and "cluster" in profiles:
+        say(f"the pipelines do not use the cluster: SPARK_MASTER in .env is {master}, not {OWN_MASTER}")
 
 
 def stop_services() -> int:
@@ -150,19 +199,24 @@ def stop_services() -> int:
     compose = Compose(check_engine(), settings)
     with _alone():
         compose.refuse_another_checkout()
+        say("running tasks have 70 seconds to finish")
         return compose.run(["down", "--remove-orphans"])
 
 
 def follow_logs() -> int:
     """The logs of all services, until interrupted."""
     settings = read_settings()
-    return Compose(check_engine(), settings).run(["logs", "--follow", "--tail", "200"])
+    with contextlib.suppress(KeyboardInterrupt):  # how one stops reading
+        return Compose(check_engine(), settings).run(["logs", "--follow", "--tail", "200"])
+    return 0
 
 
 def build_image(tag: str | None) -> int:
     """Build the image under the name ``tag``, for a registry; the exit code of docker."""
     if not tag:
-        raise ToolError("the image needs a name", "make image TAG=registry.example.org/team/tidegate:1")
+        raise ToolError("the image needs a name", _IMAGE_FIX)
+    if "/" not in tag:
+        raise ToolError(f"{tag!r} names no registry to push it to", _IMAGE_FIX)
     check_engine()
     code = _docker(["build", "--file", "docker/Dockerfile", "--tag", tag, "."])
     if code == 0:
@@ -176,11 +230,13 @@ class Compose:
     def __init__(self, engine: Version, settings: Mapping[str, str]) -> None:
         self.profiles = set(PROFILES)
         self._settings = settings
+        written = {setting.name for setting in SETTINGS}
         self._environment = {
-            **os.environ,
+            # What .env says counts, not what a shell happens to export.
+            **{name: value for name, value in os.environ.items() if name not in written},
             # An attestation has the time of the build in it: with one, an unchanged image would be another one.
             "BUILDX_NO_DEFAULT_ATTESTATIONS": "1",
-            "TIDEGATE_YAML_DIGEST": hashlib.sha256((REPO_ROOT / "tidegate.yaml").read_bytes()).hexdigest(),
+            "TIDEGATE_YAML_DIGEST": _sum_settings(),
         }
         if engine < ENGINE_WITH_START_INTERVAL:
             known = {**settings, **os.environ}
@@ -194,6 +250,14 @@ class Compose:
         profiles = ",".join(name for name in PROFILES if name in self.profiles)
         return {"cwd": REPO_ROOT, "env": {**self._environment, "COMPOSE_PROFILES": profiles}}
 
+    def build(self) -> int:
+        """Build the image; the exit code. By the one service that does, whatever profiles are asked for."""
+        profiles, self.profiles = self.profiles, {*self.profiles, "core"}
+        try:
+            return self.run(["build", BUILT_BY])
+        finally:
+            self.profiles = profiles
+
     def run(self, arguments: Sequence[str]) -> int:
         """One command; its exit code."""
         return subprocess.run(["docker", "compose", *arguments], **self._call).returncode
@@ -203,7 +267,10 @@ class Compose:
         command = ["docker", "compose", *arguments]
         done = subprocess.run(command, capture_output=True, text=True, **self._call)
         if done.returncode:
-            raise ToolError(f"{' '.join(command)} failed: {done.stderr.strip()[-500:]}")
+            raise ToolError(
+                f"{' '.join(command)} failed: {done.stderr.strip()[-500:]}",
+                "correct docker-compose.yaml, its override, or what COMPOSE_FILE names (check: docker compose config)",
+            )
         return str(done.stdout)
 
     def list_running(self) -> dict[str, list[Container]]:
@@ -241,7 +308,9 @@ class Compose:
                 if os.path.realpath(folder) != os.path.realpath(REPO_ROOT):
                     raise ToolError(
                         f"the services were started from another checkout: {folder}",
-                        f"work there, or give these a name of their own: COMPOSE_PROJECT_NAME={REPO_ROOT.name}-2",
+                        "work there; if that folder is gone, put its .env here and stop them: docker compose "
+                        "--profile '*' down (volumes stay). For a second installation with volumes of its own: "
+                        "COMPOSE_PROJECT_NAME=tidegate-2 and another AIRFLOW_PORT in .env",
                     )
 
 
@@ -260,6 +329,14 @@ def _alone() -> Iterator[None]:
         yield
 
 
+def _sum_settings() -> str:
+    path = REPO_ROOT / "tidegate.yaml"
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise ToolError(f"{path} cannot be read: {error.strerror}", "git checkout tidegate.yaml") from None
+
+
 def _list_default_files() -> list[str]:
     """What Compose reads when nobody names its files."""
     stems = ("compose.override", "docker-compose.override")
@@ -276,7 +353,9 @@ def _inspect(names: Sequence[str]) -> list[Container]:
 
 
 def _docker(arguments: Sequence[str]) -> int:
-    return subprocess.run(["docker", *arguments], cwd=REPO_ROOT).returncode
+    # BuildKit: clients before 23 build without it, and the Dockerfile needs it.
+    environment = {**os.environ, "DOCKER_BUILDKIT": "1"}
+    return subprocess.run(["docker", *arguments], cwd=REPO_ROOT, env=environment).returncode
 
 
 def main(arguments: list[str]) -> int:
@@ -286,6 +365,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--profiles", metavar="LIST", help="what to start; default: COMPOSE_PROFILES of .env")
     parser.add_argument("--tag", metavar="NAME", help="the name of the image to build")
     options = parser.parse_args(arguments)
+    # A lost connection or a kill is an interruption like Ctrl-C: what was stopped is told.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
     if options.action == "up":
         return start_services(options.profiles)
     if options.action == "image":

@@ -43,9 +43,7 @@ class Setting:
 
 
 SETTINGS = (
-    Setting(
-        "TIDEGATE_IMAGE", "the image: built here, or one that `make image` made and a registry has", "tidegate:local"
-    ),
+    Setting("TIDEGATE_IMAGE", "the image: a name with a slash is pulled, any other is built here", "tidegate:local"),
     Setting("COMPOSE_PROFILES", "what `make up` starts: core, kafka, cluster", "core,kafka"),
     Setting("AIRFLOW_BIND", "the address of this machine on which Airflow's UI is offered", "127.0.0.1"),
     Setting("AIRFLOW_PORT", "and its port", "8080"),
@@ -79,7 +77,7 @@ def write_env(path: Path) -> list[str]:
     if not there:
         text = "# Settings and secrets of docker-compose.yaml, made by `make compose-env`. Not for a repository.\n"
     else:
-        kept = path.read_text()
+        kept = path.read_text(encoding="utf-8")
         text = kept if kept.endswith("\n") else kept + "\n"
     for setting in missing:
         value = setting.value if isinstance(setting.value, str) else setting.value()
@@ -93,8 +91,16 @@ def read_env(path: Path) -> dict[str, str]:
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & 0o077:
         raise ToolError(f"{path.name} holds secrets and others may read it (mode {mode:04o})", f"chmod 600 {path.name}")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except PermissionError:
+        raise ToolError(f"{path.name} belongs to another user", f"sudo chown $(id -un) {path.name}") from None
+    except UnicodeDecodeError as error:
+        raise ToolError(
+            f"{path.name} is not UTF-8 ({error.reason} at byte {error.start})", "save it as UTF-8"
+        ) from None
     values: dict[str, str] = {}
-    for number, line in enumerate(path.read_text().splitlines(), 1):
+    for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         match = _LINE.match(line)
@@ -103,8 +109,15 @@ def read_env(path: Path) -> dict[str, str]:
             raise ToolError(
                 f"{path.name}:{number} is not NAME=value", f"correct that line, or put # before it: {path.name}"
             )
-        values[match[1]] = match[2].strip().strip("\"'")
+        values[match[1]] = _unquote(match[2].strip())
     return values
+
+
+def _unquote(text: str) -> str:
+    """A value without its quotes, or without the comment behind it, as Compose reads it."""
+    if text[:1] in ("'", '"'):
+        return text[1:].partition(text[0])[0]
+    return re.sub(r"\s+#.*$", "", text)
 
 
 def list_empty(values: Mapping[str, str]) -> list[str]:
@@ -115,9 +128,12 @@ def list_empty(values: Mapping[str, str]) -> list[str]:
 def _write_private(path: Path, text: str) -> None:
     """In one step, and never readable by others, not even before it is whole."""
     beside = path.with_name(f"{path.name}.{os.getpid()}")
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        with os.fdopen(descriptor, "w") as file:
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError as error:
+        raise ToolError(f"cannot write {path}: {error.strerror}", "make sure that this user may write there") from None
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
         beside.replace(path)
     except BaseException:

@@ -60,7 +60,7 @@ class Stack:
     @property
     def environment(self) -> dict[str, str]:
         """For make and docker compose."""
-        return {**os.environ, "COMPOSE_PROJECT_NAME": self.project, "TIDEGATE_IMAGE": IMAGE}
+        return {**os.environ, "COMPOSE_PROJECT_NAME": self.project}
 
     @property
     def settings(self) -> dict[str, str]:
@@ -300,7 +300,7 @@ def running_stack(folder: Path, project: str = PROJECT, **settings: str) -> Iter
     copy_checkout(checkout)
     stack = Stack(checkout, Path(record) if record else None, project)
     stack.make("compose-env")
-    stack.set(AIRFLOW_PORT=str(choose_free_port()), **settings)
+    stack.set(AIRFLOW_PORT=str(choose_free_port()), TIDEGATE_IMAGE=IMAGE, **settings)
     stack.watch(folder / "events")
     try:
         yield stack

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -136,6 +137,10 @@ def put_docker(folder: Path, script: str) -> None:
             '[ "$1" = compose ] && exit 0; echo "Cannot connect to the Docker daemon" >&2; exit 1',
             "Cannot connect to the",
         ),
+        (
+            '[ "$1" = compose ] && exit 0; echo "permission denied while trying to connect" >&2; exit 1',
+            "this user may not use Docker: permission denied",
+        ),
     ],
 )
 def test_what_is_missing_of_docker_is_said(
@@ -193,13 +198,13 @@ def test_up_builds_once_waits_and_starts_the_profiles_asked_for(
     put_engine(tmp_path, monkeypatch)
     assert compose.main(["up", "--profiles", "core,cluster"]) == 0
     assert (tmp_path / "calls").read_text().splitlines() == [
-        "core,kafka,cluster : compose build airflow-init",
+        "core,cluster : compose build airflow-init",
         "core,cluster : compose up --detach --no-build --remove-orphans --wait --wait-timeout 600",
     ]
     told = capfd.readouterr()
     assert "AIRFLOW_ADMIN_PASSWORD in .env" in told.out
     assert read_env(path)["AIRFLOW_ADMIN_PASSWORD"] not in told.out + told.err
-    assert "SPARK_MASTER in .env is not spark://" in told.err
+    assert "SPARK_MASTER in .env is local[2], not spark://spark-master:7077" in told.err
     assert compose.main(["down"]) == 0
     assert (tmp_path / "calls").read_text().endswith("core,kafka,cluster : compose down --remove-orphans\n")
 
@@ -214,6 +219,8 @@ def test_an_image_of_a_registry_is_pulled(path: Path, tmp_path: Path, monkeypatc
     assert " : build --file docker/Dockerfile --tag registry:5000/tidegate:2 ." in (tmp_path / "calls").read_text()
     with pytest.raises(ToolError, match="the image needs a name\n  fix: make image TAG="):
         compose.main(["image"])
+    with pytest.raises(ToolError, match="'tidegate' names no registry"):
+        compose.main(["image", "--tag", "tidegate"])
 
 
 @pytest.mark.parametrize(
@@ -301,7 +308,7 @@ def test_the_scheduler_is_stopped_first_where_something_changes_that_tasks_need(
     assert compose.main(["up", "--profiles", "kafka"]) == 0
     # core is not named, but runs: it is kept up to date, and the scheduler is started again.
     assert list_calls(tmp_path) == [
-        "build airflow-init [core,kafka,cluster]",
+        "build airflow-init [core,kafka]",
         *(f"stop {name} [core,kafka]" for name in stops),
         "up --detach --no-build [core,kafka]",
     ]
@@ -316,15 +323,80 @@ def test_fewer_schedulers_are_a_change(path: Path, tmp_path: Path, monkeypatch: 
     assert "stop airflow-scheduler [core,kafka]" in list_calls(tmp_path)
 
 
-def test_who_stopped_the_scheduler_says_so_when_the_start_fails(
+def test_a_failure_says_that_no_scheduler_runs_also_the_second_time(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     write_env(path)
     put_services(tmp_path, monkeypatch, "kafka", "other", "sha:new")
     docker = tmp_path / "bin" / "docker"
-    docker.write_text(docker.read_text().replace('case "$*" in', 'case "$*" in *" up "*) exit 7;;'))
-    assert compose.main(["up"]) == 7
-    assert "no task runs until `make up` succeeds" in capfd.readouterr().err
+    stopped = tmp_path / "stopped"
+    docker.write_text(
+        docker.read_text()
+        .replace('case "$*" in', f'case "$*" in *" up "*) exit 7;; *"stop airflow-scheduler") touch {stopped};;')
+        .replace('*"ps --quiet"*) echo 0123;;', f'*"ps --quiet"*) [ -f {stopped} ] || echo 0123;;')
+    )
+    for _ in range(2):
+        assert compose.main(["up"]) == 7
+        said = capfd.readouterr().err
+        assert (
+            "no scheduler runs, so no task runs until `make up` succeeds" in said and "fix: docker compose ps" in said
+        )
+    docker.write_text(docker.read_text().replace('case "$*" in', 'case "$*" in *" build "*) exit 9;;'))
+    assert compose.main(["up"]) == 9
+    assert "nothing was changed; the services run on as before" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("AIRFLOW_SCHEDULERS=0", "AIRFLOW_SCHEDULERS in .env is '0'; it has to be a whole number from 1"),
+        ("AIRFLOW_PORT=abc", "AIRFLOW_PORT in .env is 'abc'; it has to be a whole number from 1"),
+        ("POSTGRES_PASSWORD=p@ss/w", "POSTGRES_PASSWORD in .env has other characters than letters"),
+        ("SPARK_MASTER=spark://spark-master:7077", "and the profile cluster is not started"),
+        ("TIDEGATE_IMAGE=registry:5000/nothing", None),
+    ],
+)
+def test_settings_that_cannot_work(
+    setting: str,
+    said: str | None,
+    path: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    write_env(path)
+    put_engine(tmp_path, monkeypatch, more='"pull "*) exit 5;;')
+    name = setting.partition("=")[0]
+    lines = [setting if line.startswith(f"{name}=") else line for line in path.read_text().splitlines()]
+    path.write_text("\n".join(lines) + "\n")
+    if said is None:
+        assert compose.main(["up"]) == 5
+        assert "fix: docker login registry:5000, or correct TIDEGATE_IMAGE in .env" in capfd.readouterr().err
+        return
+    with pytest.raises(ToolError, match=re.escape(said)):
+        compose.main(["up"])
+    assert not (tmp_path / "calls").exists()
+
+
+def test_what_env_says_counts_and_a_comment_behind_it_does_not(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_env(path)
+    put_engine(tmp_path, monkeypatch, more=f'*" up "*) echo "[$POSTGRES_PASSWORD]" > {tmp_path}/password;;')
+    monkeypatch.setenv("POSTGRES_PASSWORD", "of-a-shell")
+    text = path.read_text().replace("AIRFLOW_SCHEDULERS=1", "AIRFLOW_SCHEDULERS=1   # one is enough")
+    path.write_text(text.replace("COMPOSE_PROFILES=core,kafka", 'COMPOSE_PROFILES="core"  # no kafka'))
+    assert read_env(path)["AIRFLOW_SCHEDULERS"] == "1" and read_env(path)["COMPOSE_PROFILES"] == "core"
+    assert compose.main(["up"]) == 0
+    assert (tmp_path / "password").read_text() == "[]\n", "Compose reads it from .env"
+
+
+def test_a_checkout_without_its_settings_file(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_env(path)
+    put_engine(tmp_path, monkeypatch)
+    monkeypatch.setattr(compose, "REPO_ROOT", tmp_path)
+    with pytest.raises(ToolError, match=r"tidegate\.yaml cannot be read: No such file.*\n  fix: git checkout"):
+        compose.main(["up"])
 
 
 @pytest.mark.parametrize("action", ["up", "down"])
@@ -333,7 +405,7 @@ def test_services_of_another_checkout_are_left_alone(
 ) -> None:
     write_env(path)
     put_services(tmp_path, monkeypatch, "kafka", "other", "sha:new", checkout=Path("/srv/team/tidegate"))
-    with pytest.raises(ToolError, match=r"started from another checkout: /srv/team/tidegate\n  fix: work there, or"):
+    with pytest.raises(ToolError, match=r"started from another checkout: /srv/team/tidegate\n  fix: work there; if"):
         compose.main([action])
     assert not (tmp_path / "calls").exists()
 
