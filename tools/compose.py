@@ -217,17 +217,20 @@ def build_image(tag: str | None) -> int:
         raise ToolError("the image needs a name", _IMAGE_FIX)
     if "/" not in tag:
         raise ToolError(f"{tag!r} names no registry to push it to", _IMAGE_FIX)
-    check_engine()
-    code = _docker(["build", "--file", "docker/Dockerfile", "--tag", tag, "."])
+    # By Compose, which brings a builder; docker itself may have none (buildx) that knows the Dockerfile's caches.
+    # Nothing is started, so no secret is needed.
+    unused = {setting.name: "unused" for setting in SETTINGS if callable(setting.value)}
+    code = Compose(check_engine(), {}, {"TIDEGATE_IMAGE": tag, **unused}).build()
     if code == 0:
         print(f"next: docker push {tag}; on the machine that runs it TIDEGATE_IMAGE={tag} in .env, then make up")
     return code
 
 
 class Compose:
-    """``docker compose`` on this checkout, with the services of ``profiles``; ``settings`` are those of .env."""
+    """``docker compose`` on this checkout, with the services of ``profiles``; ``settings`` are those of .env, and
+    ``instead`` goes over them."""
 
-    def __init__(self, engine: Version, settings: Mapping[str, str]) -> None:
+    def __init__(self, engine: Version, settings: Mapping[str, str], instead: Mapping[str, str] | None = None) -> None:
         self.profiles = set(PROFILES)
         self._settings = settings
         written = {setting.name for setting in SETTINGS}
@@ -237,6 +240,7 @@ class Compose:
             # An attestation has the time of the build in it: with one, an unchanged image would be another one.
             "BUILDX_NO_DEFAULT_ATTESTATIONS": "1",
             "TIDEGATE_YAML_DIGEST": _sum_settings(),
+            **(instead or {}),
         }
         if engine < ENGINE_WITH_START_INTERVAL:
             known = {**settings, **os.environ}
@@ -269,7 +273,7 @@ class Compose:
         if done.returncode:
             raise ToolError(
                 f"{' '.join(command)} failed: {done.stderr.strip()[-500:]}",
-                "correct docker-compose.yaml, its override, or what COMPOSE_FILE names (check: docker compose config)",
+                "correct docker-compose.yaml, its override, or what COMPOSE_FILE names (docker compose config)",
             )
         return str(done.stdout)
 
@@ -353,9 +357,7 @@ def _inspect(names: Sequence[str]) -> list[Container]:
 
 
 def _docker(arguments: Sequence[str]) -> int:
-    # BuildKit: clients before 23 build without it, and the Dockerfile needs it.
-    environment = {**os.environ, "DOCKER_BUILDKIT": "1"}
-    return subprocess.run(["docker", *arguments], cwd=REPO_ROOT, env=environment).returncode
+    return subprocess.run(["docker", *arguments], cwd=REPO_ROOT).returncode
 
 
 def main(arguments: list[str]) -> int:

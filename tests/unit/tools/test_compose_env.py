@@ -214,9 +214,13 @@ def test_an_image_of_a_registry_is_pulled(path: Path, tmp_path: Path, monkeypatc
     put_engine(tmp_path, monkeypatch)
     path.write_text(path.read_text().replace("=tidegate:local", "=registry:5000/tidegate:1"))
     assert compose.main(["up"]) == 0
+    docker = tmp_path / "bin" / "docker"
+    note = f'echo "$TIDEGATE_IMAGE $POSTGRES_PASSWORD" > {tmp_path}/image; case "$*" in'
+    docker.write_text(docker.read_text().replace('case "$*" in', note))
     assert (tmp_path / "calls").read_text().startswith(" : pull registry:5000/tidegate:1\ncore,kafka : compose up ")
     assert compose.main(["image", "--tag", "registry:5000/tidegate:2"]) == 0
-    assert " : build --file docker/Dockerfile --tag registry:5000/tidegate:2 ." in (tmp_path / "calls").read_text()
+    assert (tmp_path / "calls").read_text().endswith("core,kafka,cluster : compose build airflow-init\n")
+    assert (tmp_path / "image").read_text() == "registry:5000/tidegate:2 unused\n"
     with pytest.raises(ToolError, match="the image needs a name\n  fix: make image TAG="):
         compose.main(["image"])
     with pytest.raises(ToolError, match="'tidegate' names no registry"):
