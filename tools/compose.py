@@ -106,10 +106,10 @@ def read_settings() -> dict[str, str]:
         value = values.get(name, "1")
         if not re.fullmatch(r"[1-9]\d{0,4}", value):
             raise ToolError(f"{name} in .env is {value!r}; it has to be a whole number from 1", f"correct {name}")
-    if not re.fullmatch(r"[A-Za-z0-9_-]+", values["POSTGRES_PASSWORD"]):
+    if re.search(r"[@:/?#%$\s\[\]\\]", values["POSTGRES_PASSWORD"]):
         raise ToolError(
-            "POSTGRES_PASSWORD in .env has other characters than letters, digits, - and _: it stands in an address",
-            "choose another one",
+            "POSTGRES_PASSWORD in .env has one of @ : / ? # % $ [ ] \\ or a space: it stands in an address",
+            "choose one of letters and digits (docs/how-to/from-laptop-to-team.md says how the database gets it)",
         )
     return values
 
@@ -140,7 +140,8 @@ def start_services(asked: str | None) -> int:
         image = settings.get("TIDEGATE_IMAGE") or BUILT_HERE
         code = _docker(["pull", image]) if "/" in image else compose.build()
         if code:
-            say("nothing was changed; the services run on as before")
+            say("nothing was changed")
+            _say_if_no_scheduler(compose, running)
             if "/" in image:
                 say(f"fix: docker login {image.partition('/')[0]}, or correct TIDEGATE_IMAGE in .env")
             return code
@@ -177,9 +178,14 @@ def _explain_failure(compose: Compose) -> None:
     running: Mapping[str, object] = {}
     with contextlib.suppress(ToolError):
         running = compose.list_running()
+    _say_if_no_scheduler(compose, running)
+    say("fix: docker compose ps --all, and docker compose logs --tail 50 SERVICE, say why; then make up")
+
+
+def _say_if_no_scheduler(compose: Compose, running: Mapping[str, object]) -> None:
+    """Also where an earlier `up` stopped it, and failed."""
     if "core" in compose.profiles and SCHEDULER not in running:
         say("no scheduler runs, so no task runs until `make up` succeeds")
-    say("fix: docker compose ps --all, and docker compose logs --tail 50 SERVICE, say why; then make up")
 
 
 def _check_master(master: str, profiles: set[str]) -> None:
