@@ -114,7 +114,7 @@ class World:
 
     def _patch_all(self) -> None:
         spec, suite = self.spec, gate_suite(self.project)
-        self.patch.setattr("tidegate.run.steps.load_pipeline", lambda project, name: spec)
+        self.patch.setattr("tidegate.run.opening.load_pipeline", lambda project, name: spec)
         self.patch.setattr("tidegate.restart.repair.load_pipeline", lambda project, name: spec)
         self.patch.setattr("tidegate.audit.suite.load_suite", lambda project, name: suite)
         for module in ("brokers", "offsets", "topics"):

@@ -14,7 +14,7 @@ from tidegate.audit.engine import RuleResult
 from tidegate.driver.order import IngestOrder
 from tidegate.gate import increment
 from tidegate.ingest import judge
-from tidegate.run.steps import recover_run
+from tidegate.run.opening import recover_run
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -28,7 +28,8 @@ from tidegate.recovery.recover import sweep_attempts, sync_owed
 from tidegate.reports.report import load_report, new_report
 from tidegate.restart.rebirth import pin_paths
 from tidegate.restart.repair import repair_pipeline
-from tidegate.run.steps import audit_step, publish_step, recover_run
+from tidegate.run.opening import recover_run
+from tidegate.run.steps import audit_step, publish_step
 from tidegate.sources.files.ledger import LedgerRow, NewFile, open_ledger
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import name_query, new_birth, read_birth, replace_birth, write_birth

@@ -180,5 +180,5 @@ def commands(held: Callable[[], Held]) -> Iterator[Leases]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tidegate.run.steps.drain_sources", lambda *a: held().drain(*a))
         patch.setattr("tidegate.audit.pandas_engine.judge_files", judge_by_hand)
-        patch.setattr(steps, "acquire", leases.acquire)
+        patch.setattr("tidegate.run.opening.acquire", leases.acquire)
         yield leases

@@ -14,7 +14,8 @@ from tidegate.project import Project
 from tidegate.recovery.context import RunContext
 from tidegate.recovery.recover import sweep_attempts
 from tidegate.reports.report import RunReport, load_report, new_report
-from tidegate.run.steps import audit_step, publish_step, recover_run
+from tidegate.run.opening import recover_run
+from tidegate.run.steps import audit_step, publish_step
 from tidegate.spec.models import PipelineSpec, ProjectSpec
 from tidegate.staging.manifest import BatchManifest, write_manifest
 from tidegate.table.log.state import read_table_state

@@ -302,6 +302,14 @@ BAD_TIME = Condition(
     fix='write it like "2026-01-31" or "2026-01-31T12:00:00+00:00"',
 )
 
+RUN_ID_TAKEN = Condition(
+    "RUN_ID_TAKEN",
+    UsageError,
+    "run id {run_id} is already that of a run of another kind: {mode}, not {kind}",
+    next_run="is not affected; nothing was read or written",
+    fix="give another --run-id, or none",
+)
+
 BAD_RUN_ID = Condition(
     "BAD_RUN_ID",
     UsageError,

@@ -21,6 +21,7 @@ from tidegate.preflight.facts import Facts
 from tidegate.process.machine import now_text
 from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
 from tidegate.recovery.context import RunContext
+from tidegate.recovery.finish import tell_rework
 from tidegate.reports.report import count_rows
 from tidegate.reports.verdicts import (
     Decision,
@@ -39,7 +40,7 @@ from tidegate.staging.topics import positions_to_json
 from tidegate.table.log.state import list_data_files, read_table_state
 from tidegate.table.publish.intent import PublishIntent, write_intent
 from tidegate.table.publish.plan import parse_file_name, plan_publish
-from tidegate.table.publish.publish import finish_intent
+from tidegate.table.publish.publish import CommitResult, finish_intent
 from tidegate.table.upsert.folded import Folded, fold_owed
 
 _PLANS_AT_MOST = 3
@@ -131,7 +132,7 @@ def publish_quarantine(context: RunContext, owed: Sequence[BatchManifest]) -> No
             schema_json=QUARANTINE_SCHEMA_JSON,
             custom_metadata=extra,
         )
-        _publish(context, plan)
+        publish_plan(context, plan)
 
 
 def find_most_frequent(paths: PipelinePaths, owed: Sequence[BatchManifest]) -> str:
@@ -206,7 +207,7 @@ def publish_increment(
                 discard=discard,
                 custom_metadata=extra,
             )
-        _publish(context, plan)
+        publish_plan(context, plan)
 
 
 def _refuse_others(context: RunContext, facts: Facts, verdict: StoredVerdict, decision: Decision | None) -> None:
@@ -234,14 +235,20 @@ def _refuse_others(context: RunContext, facts: Facts, verdict: StoredVerdict, de
         )
 
 
-def _publish(context: RunContext, make_plan: Callable[[], PublishIntent]) -> None:
-    """Publish as planned; planned again when the table got other files in between."""
+def publish_plan(context: RunContext, make_plan: Callable[[], PublishIntent]) -> CommitResult:
+    """Publish as planned; planned again when the table got other files in between. Raises DefectError
+    PUBLISH_DOES_NOT_FIT when the log holds other figures than the plan."""
     for _ in range(_PLANS_AT_MOST):
         context.lease.check()
         intent = make_plan()
         context.lease.check()
         in_force = write_intent(context.paths, intent)
-        result = finish_intent(context.paths, in_force, is_current=context.lease.is_current)
+        result = finish_intent(
+            context.paths,
+            in_force,
+            is_current=context.lease.is_current,
+            tell=partial(tell_rework, context.paths),
+        )
         if not result.outdated:
             break
     if result.overtaken or result.outdated or result.rows_added != intent.rows_added:
@@ -252,3 +259,4 @@ def _publish(context: RunContext, make_plan: Callable[[], PublishIntent]) -> Non
             expected=intent.rows_added,
             pipeline=context.name,
         )
+    return result

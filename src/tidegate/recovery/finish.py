@@ -21,6 +21,8 @@ from tidegate.reports.report import (
 )
 from tidegate.reports.verdicts import StoredVerdict, are_settled, list_verdicts, load_decision
 from tidegate.staging.manifest import BatchManifest
+from tidegate.table.publish.intent import PublishIntent
+from tidegate.table.publish.publish import CommitResult
 
 
 def finish_reports(
@@ -48,6 +50,17 @@ def finish_reports(
         judged = [v for v in verdicts if v.choose(increment.manifests) and are_settled(v.batches, facts.settled_up_to)]
         ended += _finish(paths, increment, own, {verdict.run_id: verdict for verdict in judged})
     return [manifest for manifest in settled if manifest not in kept], ended
+
+
+def tell_rework(paths: PipelinePaths, intent: PublishIntent, result: CommitResult) -> None:
+    """Store the report that a publish of no batch carries, now that it is done. May be repeated; a publish that was
+    overtaken or outdated did nothing, and has none."""
+    if intent.report is None or result.overtaken or result.outdated:
+        return
+    report = RunReport.from_json(intent.report)
+    report.table = {**report.table, "version": result.version}
+    report.ended_at = report.ended_at or now_text()
+    save_report(paths, report)
 
 
 def _finish(

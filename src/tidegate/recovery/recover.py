@@ -7,6 +7,7 @@ process killed between any two writes is completed by the next one with the same
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from tidegate import storage
@@ -16,7 +17,7 @@ from tidegate.paths import PipelinePaths
 from tidegate.preflight.agreement import refuse_another_table
 from tidegate.preflight.facts import Facts, gather_facts, is_in_ledger
 from tidegate.project import Project
-from tidegate.recovery.finish import finish_reports
+from tidegate.recovery.finish import finish_reports, tell_rework
 from tidegate.recovery.late_intents import drop_late_intents
 from tidegate.recovery.upkeep import tend_tables
 from tidegate.reports.report import RunReport
@@ -82,7 +83,7 @@ def _recover(
     if before is not None and table is not None:
         refuse_another_table(table, before, paths.name)
     for intent in intents:
-        finish_intent(paths, intent, is_current=lease.is_current)
+        finish_intent(paths, intent, is_current=lease.is_current, tell=partial(tell_rework, paths))
     facts = gather_facts(paths, spec)
     changed = [sweep(paths, facts, lease) for sweep in (sweep_late, _sweep_swept, _heal_checkpoint)]
     if any(changed):

@@ -25,7 +25,7 @@ from tidegate.preflight.facts import gather_facts
 from tidegate.reports.report import load_report
 from tidegate.reports.verdicts import Decision, Ruling, load_decision, load_verdict, save_decision, save_verdict
 from tidegate.restart.reread import look_at_reread
-from tidegate.run import steps
+from tidegate.run import opening, steps
 from tidegate.staging.manifest import BatchKey
 from tidegate.table.publish.intent import write_intent
 from tidegate.table.publish.plan import plan_publish
@@ -334,7 +334,7 @@ def test_another_runs_verdict_does_not_publish_what_is_held_or_decided(stage: St
         steps.publish_run(held.project, NAME, "R2")
     assert refused.value.code == "EARLIER_INCREMENT_HELD" and held.rows() == []
     save_decision(held.paths, Decision("R1", "discard", "ann@host", "bad", "now", verdict.batches))
-    with steps._open_run(held.project, NAME, "R2", "publish") as context:
+    with opening.open_run(held.project, NAME, "R2", "publish") as context:
         facts = gather_facts(held.paths, context.spec)
         with pytest.raises(TryAgainError) as pending:
             publish_increment(context, facts, replace(verdict, run_id="R2", failed_critical=[]))

@@ -21,7 +21,7 @@ from tidegate import storage
 from tidegate.errors import DefectError, TidegateError, TryAgainError, UsageError
 from tidegate.gate import increment, merging
 from tidegate.reports.verdicts import Decision, StoredVerdict, load_verdict, save_decision, save_verdict
-from tidegate.run.steps import recover_run
+from tidegate.run.opening import recover_run
 from tidegate.staging.manifest import StagedFile, batch_keys
 from tidegate.table.log.state import DataFile, list_data_files, open_table, read_table_state
 from tidegate.table.publish.intent import write_intent

@@ -11,7 +11,7 @@ from tidegate.errors import DisagreementError
 from tidegate.preflight.agreement import check_agreement
 from tidegate.preflight.facts import gather_facts
 from tidegate.restart.repair import repair_pipeline
-from tidegate.run.steps import recover_run
+from tidegate.run.opening import recover_run
 
 FILES = ["birth.json", "published/*.json", "manifests/*/*.json", "retired/*.json"]
 

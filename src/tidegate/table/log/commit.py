@@ -48,11 +48,13 @@ def commit_files(
     app_version: int,
     app_version_before: int,
     custom_metadata: dict[str, str],
+    rearranges: bool = False,
 ) -> int:
     """Commit files as one version that carries ``txn(app_id, app_version)``; the version's number.
 
     Creates the table with a random id when there is none. New columns of ``schema_json`` are added to the table in a
-    version of their own just before (a reader between the two sees them empty).
+    version of their own just before (a reader between the two sees them empty). ``rearranges``: the version changes no
+    row, only the files that hold them.
 
     The snapshot the commit is based on must hold ``app_version_before`` (-1: no txn) for ``app_id``, and each version
     is made by one writer: of all writers of a batch, one succeeds. The others get AlreadyCommittedError: read the log
@@ -60,7 +62,7 @@ def commit_files(
     repeat).
     """
     schema = normalise_schema(schema_json)
-    adds = [_add_action(file, data_change=True) for file in add]
+    adds = [_add_action(file, data_change=not rearranges) for file in add]
     txn = _txn_action(app_id, app_version)
     for _ in range(5):
         if not has_log(table_path):
@@ -75,7 +77,9 @@ def commit_files(
             if _add_columns(table_path, table, schema):
                 continue
             names = _spelled(table)
-            removes = [_remove_action(names.get(one.path, quote(one.path)), one, data_change=True) for one in remove]
+            removes = [
+                _remove_action(names.get(one.path, quote(one.path)), one, data_change=not rearranges) for one in remove
+            ]
             version = _append(table_path, table, [*adds, *removes, txn], custom_metadata)
         if version is not None:
             if version == 0:

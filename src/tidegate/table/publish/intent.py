@@ -65,6 +65,11 @@ class PublishIntent:
     """What the commit carries beside run and pipeline: the report's key figures as JSON strings."""
     table_files: str | None = None
     """The digest of the table's files that the plan was made for; None when it stands whatever they are."""
+    rearranges: bool = False
+    """Rows only change their files: readers of changes, sinks among them, have nothing to take."""
+    report: dict[str, Any] | None = None
+    """The report of work that no batch tells of (a backfill, maintenance), as it is once this is done but for the
+    version: whoever finishes the publish stores it."""
     nonce: str = field(default_factory=lambda: secrets.token_hex(4))
     """A part of the file's name: who drops a plan never drops another one of the same increment."""
 

@@ -68,13 +68,19 @@ _OVERTAKEN = CommitResult(None, 0, 0, 0, 0, already=False, overtaken=True)
 _OUTDATED = CommitResult(None, 0, 0, 0, 0, already=False, outdated=True)
 
 
-def finish_intent(paths: PipelinePaths, intent: PublishIntent, *, is_current: Callable[[], bool]) -> CommitResult:
+def finish_intent(
+    paths: PipelinePaths,
+    intent: PublishIntent,
+    *,
+    is_current: Callable[[], bool],
+    tell: Callable[[PublishIntent, CommitResult], None] | None = None,
+) -> CommitResult:
     """Do what is left of the intent, then forget it. Safe to call any number of times, by anyone, at any moment.
 
     ``is_current`` says whether the caller still holds the pipeline's lease; it is asked before each step that a reader
     sees, and the commit itself is refused by the log when another process was faster. Raises TryAgainError LEASE_LOST,
     DISK_FULL or COMMIT_FAILED (the intent stays), DisagreementError when table and intent do not belong together or a
-    staged file is damaged or gone.
+    staged file is damaged or gone. ``tell`` is called when all is done, before the intent is forgotten.
     """
     table_path = intent.table_path(paths)
     state = read_table_state(table_path, (intent.app_id, retired_mark(intent.app_id)))
@@ -100,6 +106,7 @@ def finish_intent(paths: PipelinePaths, intent: PublishIntent, *, is_current: Ca
                 app_version=intent.app_version,
                 app_version_before=intent.app_version_before,
                 custom_metadata=_commit_metadata(intent),
+                rearranges=intent.rearranges,
             )
             done = _result(intent, version, already=False)
         except RetiredError:
@@ -110,6 +117,8 @@ def finish_intent(paths: PipelinePaths, intent: PublishIntent, *, is_current: Ca
             if done is None:
                 raise error if isinstance(error, TidegateError) else _files_lost(error, intent) from error
     check_lease(is_current, intent)
+    if tell is not None:
+        tell(intent, done)
     storage.remove(intent_path(paths, intent))
     return done
 

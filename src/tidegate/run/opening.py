@@ -1,0 +1,153 @@
+"""A run, or another piece of work under a pipeline's lease, as it is begun and ended.
+
+Its lease, its report, and what an earlier process left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from tidegate import storage
+from tidegate.errors import HeldError, TidegateError, TryAgainError, catalogue
+from tidegate.extras import explain_missing
+from tidegate.gate.decisions import carry_out
+from tidegate.lease import Lease, acquire
+from tidegate.paths import PipelinePaths
+from tidegate.pipeline import load_pipeline
+from tidegate.preflight.facts import Facts
+from tidegate.process.machine import now_text
+from tidegate.project import Project
+from tidegate.recovery.context import RunContext
+from tidegate.recovery.recover import recover
+from tidegate.reports.report import (
+    FINAL_OUTCOMES,
+    RunReport,
+    describe_ended,
+    load_report,
+    new_report,
+    prune_reports,
+    save_report,
+)
+from tidegate.reports.run_ids import check_run_id
+from tidegate.restart.rebirth import pin_paths
+from tidegate.restart.reread import carry_out_rereads
+from tidegate.staging.birth import as_read
+from tidegate.words import count_of
+
+_PARK_AT_LEAST_SECONDS = 60.0
+
+
+@contextlib.contextmanager
+def open_run(
+    project: Project, name: str, run_id: str, command: str, *, next_step: bool = False, note_failure: bool = True
+) -> Iterator[RunContext]:
+    """The context of a step. Afterwards the report is stored, and the lease released, or parked for the next step.
+
+    ``note_failure`` is off for decisions: a decision that cannot be taken says nothing about the run.
+    """
+    check_run_id(run_id)
+    spec = load_pipeline(project, name)
+    paths = project.paths(name)
+    expires = project.spec.lease.expires_after
+    lease = acquire(paths, run_id=run_id, command=command, expires_after_seconds=expires)
+    paths = pin_paths(paths, lease)
+    report = _load_open_report(paths, run_id) or new_report(name, run_id)
+    context = RunContext(project, as_read(spec, paths), paths, lease, report)
+    _note_predecessor(context)
+    try:
+        yield context
+    except BaseException as error:
+        known = _name_cause(error, lease, paths)
+        if note_failure:
+            _note_failure(context, known)
+        with contextlib.suppress(TidegateError, OSError):  # what cannot be given back ends with this process
+            lease.release()
+        if known is error:
+            raise
+        raise known from error
+    report = context.report
+    if report.outcome in FINAL_OUTCOMES or not next_step:
+        _clear_exchange(paths, run_id)
+        lease.release()
+        prune_reports(paths)
+    else:
+        context.save()
+        lease.park(max(expires, _PARK_AT_LEAST_SECONDS))
+
+
+def recover_run(context: RunContext) -> Facts:
+    """Finish what was begun, and carry out what people decided; the facts after it. The report is read again:
+    recovery may have finished it. Its notes name the other runs that were finished."""
+    finished: list[RunReport] = []
+    context.facts = facts = recover(context.project, context.paths, context.spec, context.lease, finished)
+    while carry_out(context, facts) or carry_out_rereads(context, facts):
+        context.facts = facts = recover(context.project, context.paths, context.spec, context.lease, finished)
+    notes = context.report.notes
+    context.report = _load_open_report(context.paths, context.report.run_id) or context.report
+    others = [one for one in finished if one.run_id != context.report.run_id and not one.published_by]
+    for note in (*notes, *map(_describe_finished, others)):
+        context.report.add_note(note)
+    return facts
+
+
+def _describe_finished(report: RunReport) -> str:
+    rows = count_of(report.rows["published" if report.outcome == "published" else "staged"], "row")
+    return f"finished run {report.run_id}: {report.outcome} {rows}"
+
+
+def _note_predecessor(context: RunContext) -> None:
+    """A run that was killed could write nothing: who takes over from it says so."""
+    left_by = context.lease.left_by
+    if left_by is None or left_by.run_id in (None, context.report.run_id):
+        return
+    before = load_report(context.paths, left_by.run_id)
+    if before is None or before.outcome is None:
+        note = f"{describe_ended(left_by)}; this run goes on with what it had begun"
+        context.report.add_note(note)
+
+
+def _clear_exchange(paths: PipelinePaths, run_id: str) -> None:
+    """Take away what a run that is over and its drivers told each other; the log of one that failed stays."""
+    with contextlib.suppress(OSError):
+        storage.remove(paths.driver_results(run_id))
+        storage.remove_empty_folder(paths.exchange(run_id))
+
+
+def _load_open_report(paths: PipelinePaths, run_id: str) -> RunReport | None:
+    """The report of a run that goes on: what an earlier attempt failed of, or was held for, is over."""
+    report = load_report(paths, run_id)
+    if report is not None and report.outcome in ("failed", "held"):
+        report.outcome, report.error, report.ended_at = None, None, None
+    return report
+
+
+def _note_failure(context: RunContext, error: BaseException) -> None:
+    """Write the failure into the run's report, unless the run was finished by another process or lost its lease."""
+    if not context.lease.is_current():
+        return
+    known = error if isinstance(error, TidegateError) else _as_known(error, context.name)
+    report = context.report
+    if report.outcome in FINAL_OUTCOMES:
+        return
+    report.outcome = "held" if isinstance(error, HeldError) else "failed"
+    report.error = known.to_dict()
+    report.ended_at = now_text()
+    with contextlib.suppress(TidegateError, OSError):
+        save_report(context.paths, report)
+
+
+def _name_cause(error: BaseException, lease: Lease, paths: PipelinePaths) -> BaseException:
+    """What is behind an error: whoever took over the lease moves and removes files under a run that was frozen."""
+    if isinstance(error, Exception) and not isinstance(error, TryAgainError):
+        try:
+            lease.check()
+        except TryAgainError as lost:
+            return lost
+    return explain_missing(error) or storage.name_cause(error, paths.state, paths.state) or error
+
+
+def _as_known(error: BaseException, name: str) -> TidegateError:
+    if isinstance(error, KeyboardInterrupt | SystemExit):
+        return catalogue.RUN_STOPPED(where=f"pipeline {name}", name=name)
+    return catalogue.UNEXPECTED(name=type(error).__name__, error=error)

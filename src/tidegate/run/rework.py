@@ -1,0 +1,44 @@
+"""Work on a table beside its runs (backfill, replay, rollback, maintenance), under the pipeline's lease like a run."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from tidegate.errors import catalogue
+from tidegate.process.machine import now_text
+from tidegate.project import Project
+from tidegate.recovery.context import RunContext
+from tidegate.reports.report import FINAL_OUTCOMES, load_report
+from tidegate.reports.run_ids import check_run_id
+from tidegate.run.opening import open_run, recover_run
+
+
+@contextlib.contextmanager
+def open_rework(project: Project, name: str, run_id: str, kind: str) -> Iterator[RunContext]:
+    """The context of one piece of work; ``kind`` is its word in reports, and in what a second one is told of the lease.
+
+    What an earlier process began is finished first, this work's own last part included: ``context.report`` is final
+    then, where that was all (:func:`is_over`). Raises UsageError RUN_ID_TAKEN when the run id is of another kind of
+    run, TryAgainError LEASE_HELD when a run, or other work, is going on.
+    """
+    check_run_id(run_id)
+    before = load_report(project.paths(name), run_id)
+    if before is not None and before.mode != kind:
+        raise catalogue.RUN_ID_TAKEN(where=f"pipeline {name}", run_id=run_id, mode=before.mode, kind=kind)
+    with open_run(project, name, run_id, kind) as context:
+        context.report.mode = kind
+        recover_run(context)
+        yield context
+
+
+def is_over(context: RunContext) -> bool:
+    """Whether the work under this run id was done before: a retry changes nothing, and says the same."""
+    return context.report.outcome in FINAL_OUTCOMES
+
+
+def end_with_nothing(context: RunContext, why: str) -> None:
+    """There was nothing to do: the report says why."""
+    context.report.outcome, context.report.ended_at = "nothing_new", now_text()
+    context.report.add_note(why)
+    context.save()
