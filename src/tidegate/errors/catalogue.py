@@ -302,8 +302,8 @@ BAD_TIME = Condition(
     fix='write it like "2026-01-31" or "2026-01-31T12:00:00+00:00"',
 )
 
-RUN_ID_TAKEN = Condition(
-    "RUN_ID_TAKEN",
+OTHER_KIND_OF_RUN = Condition(
+    "OTHER_KIND_OF_RUN",
     UsageError,
     "run id {run_id} is already that of a run of another kind: {mode}, not {kind}",
     next_run="is not affected; nothing was read or written",

@@ -19,13 +19,13 @@ def open_rework(project: Project, name: str, run_id: str, kind: str) -> Iterator
     """The context of one piece of work; ``kind`` is its word in reports, and in what a second one is told of the lease.
 
     What an earlier process began is finished first, this work's own last part included: ``context.report`` is final
-    then, where that was all (:func:`is_over`). Raises UsageError RUN_ID_TAKEN when the run id is of another kind of
+    then, where that was all (:func:`is_over`). Raises UsageError OTHER_KIND_OF_RUN when the run id is of another kind of
     run, TryAgainError LEASE_HELD when a run, or other work, is going on.
     """
     check_run_id(run_id)
     before = load_report(project.paths(name), run_id)
     if before is not None and before.mode != kind:
-        raise catalogue.RUN_ID_TAKEN(where=f"pipeline {name}", run_id=run_id, mode=before.mode, kind=kind)
+        raise catalogue.OTHER_KIND_OF_RUN(where=f"pipeline {name}", run_id=run_id, mode=before.mode, kind=kind)
     with open_run(project, name, run_id, kind) as context:
         context.report.mode = kind
         recover_run(context)
