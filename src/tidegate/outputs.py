@@ -232,7 +232,36 @@ class RunReport(TypedDict):
     published_by: str | None
     accepted_loss: AcceptedLoss | None
     decision: Ruling | None
+    rebuilt: list[str]
     notes: list[str]
+
+
+class BackfillInterval(TypedDict):
+    """Partitions that a backfill would rebuild in one version.
+
+    ``files``, ``bytes`` and ``offsets`` are read; ``by_folder`` tells whether files were chosen by their folder;
+    ``rows_of_others`` rows of the same records are in partitions that stay.
+    """
+
+    partitions: str
+    files_now: int
+    rows_now: int
+    files: int
+    bytes: int
+    offsets: int
+    by_folder: bool
+    rows_of_others: int
+    stays_in_quarantine: int
+    stays_discarded: int
+    hindrance: Error | None
+
+
+class BackfillPlan(TypedDict):
+    """What a backfill would do."""
+
+    pipeline: str
+    intervals: list[BackfillInterval]
+    hindrance: Error | None
 
 
 class Held(TypedDict):

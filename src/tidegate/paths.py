@@ -25,6 +25,13 @@ class PipelinePaths:
     state: Path
     generation: int | None = None
     """Which of the pipeline's queries ``checkpoint`` and ``birth`` are of; None: the newest one that was begun."""
+    lease_folder: Path | None = None
+    """The pipeline's own, for a job beside its runs; None: below ``state``."""
+
+    def beside(self, folder: str) -> PipelinePaths:
+        """The paths of a job beside the pipeline's runs, which has checkpoint, staging and manifests of its own in
+        ``folder`` below the state folder; table, quarantine and lease are the pipeline's."""
+        return replace(self, state=self.state / folder, generation=0, lease_folder=self.lease)
 
     def pinned(self) -> PipelinePaths:
         """The same paths, for good those of the query that is the newest one now. Whoever writes to a checkpoint works
@@ -154,7 +161,12 @@ class PipelinePaths:
     @property
     def lease(self) -> Path:
         """Folder of the lease's tokens."""
-        return self.state / "lease"
+        return self.state / "lease" if self.lease_folder is None else self.lease_folder
+
+    @property
+    def backfills(self) -> Path:
+        """The state of backfills: a folder for each, and one in it for each interval."""
+        return self.state / "backfills"
 
     @property
     def runs(self) -> Path:

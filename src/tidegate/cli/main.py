@@ -601,6 +601,51 @@ def repair(
     _print(repair_pipeline(_project(), name, dry_run=dry_run, rebuild=rebuild), json_, show_repair)
 
 
+@app.command(rich_help_panel=REPAIR)
+def backfill(
+    name: Name,
+    from_: Annotated[
+        str | None, typer.Option("--from", metavar="DAY", help="The first day, or a time stamp at which a day begins.")
+    ] = None,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", metavar="DAY", help="The last day, which is included, or a time stamp, which is not."),
+    ] = None,
+    partition: Annotated[
+        list[str] | None,
+        typer.Option("--partition", metavar="COLUMN=VALUE", help="Partitions by name, instead of days; repeatable."),
+    ] = None,
+    zone: Annotated[
+        str | None, typer.Option("--zone", help="The time zone of time stamps without one, and of their days (UTC).")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be read and replaced, and what prevents it.")
+    ] = False,
+    run_id: Annotated[
+        str | None, typer.Option("--run-id", help="A name for this backfill; with the same one it goes on.")
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """Rebuild partitions from the source, with schema, suite and transform as they are now, and swap them in."""
+    from tidegate.backfill.command import backfill_table, look_at_backfill
+    from tidegate.backfill.span import Wanted
+    from tidegate.reports.run_ids import new_run_id
+
+    project = _project()
+    wanted = Wanted(from_, to, tuple(partition or ()), zone)
+    if dry_run:
+        from tidegate.cli.show import show_backfill
+
+        value = look_at_backfill(project, name, wanted)
+        _print(value, json_, show_backfill)
+        if value["hindrance"] is not None:
+            raise typer.Exit(value["hindrance"]["exit_code"])
+        return
+    chosen = new_run_id("backfill") if run_id is None else run_id
+    submit = partial(_submit, then_audit=project.suite_path(name).exists())
+    _step(lambda: backfill_table(project, name, chosen, wanted, submit=submit), project, name, chosen, json_)
+
+
 @app.command(rich_help_panel=STEPS)
 def ingest(
     name: Name,

@@ -15,6 +15,7 @@ from pydantic.json_schema import JsonSchemaValue
 from tidegate.outputs import (
     AcceptedLoss,
     Acknowledged,
+    BackfillPlan,
     BeforeStart,
     CatalogEntry,
     Failed,
@@ -40,7 +41,10 @@ FOLDER = Path(__file__).parent / "schemas"
 
 OUTPUTS: dict[str, tuple[type, str]] = {
     "error": (Failed, "any command with --json that fails"),
-    "report": (RunReport, "run, ingest, audit, publish, deliver, release, discard, reread; stream prints one a line"),
+    "report": (
+        RunReport,
+        "run, ingest, audit, publish, deliver, release, discard, reread, backfill; stream prints one a line",
+    ),
     "reports": (list[RunReport], "run of several pipelines"),
     "plan": (Plan, "plan"),
     "status": (list[Status], "status"),
@@ -51,6 +55,7 @@ OUTPUTS: dict[str, tuple[type, str]] = {
     "validate": (list[Fault], "validate"),
     "try": (Trial, "try"),
     "repair": (Repair, "repair"),
+    "backfill": (BackfillPlan, "backfill --dry-run"),
     "reread": (Reread, "reread --dry-run"),
     "acknowledge": (Acknowledged, "acknowledge"),
     "quarantine-list": (list[QuarantineCount], "quarantine list"),

@@ -12,6 +12,7 @@ from tidegate.cli.log_text import fold_log
 from tidegate.errors import TidegateError
 from tidegate.outputs import (
     Acknowledged,
+    BackfillPlan,
     CatalogEntry,
     Error,
     FilesBacklog,
@@ -78,12 +79,7 @@ def show_report(report: RunReport) -> None:
         _show_quality(report["quality"])
     if report["state"]:
         print(f"  state: {_state_line(report['state'])}, watermark {report['watermark'] or 'none yet'}")
-    table = report["table"]
-    if table.get("version") is not None:
-        print(
-            f"  table: {table['path']}  version {table['version']}  "
-            f"+{count_of(table['rows_added'], 'row')} in {count_of(table['files_added'], 'file')}"
-        )
+    _show_table(report)
     for note in report["notes"]:
         print(f"  note: {note}")
     show_sinks(report["sinks"])
@@ -97,6 +93,21 @@ def show_report(report: RunReport) -> None:
         print(f"  {decision['decision']} by {decision['who']}: {decision['reason']}")
     if seconds := report["duration_seconds"]:
         print("  seconds: " + "  ".join(f"{step} {value:.1f}" for step, value in seconds.items()))
+
+
+def _show_table(report: RunReport) -> None:
+    """The version that a run made, and what a backfill has put in the place of what."""
+    table = report["table"]
+    if table.get("version") is not None:
+        print(
+            f"  table: {table['path']}  version {table['version']}  "
+            f"+{count_of(table['rows_added'], 'row')} in {count_of(table['files_added'], 'file')}"
+        )
+    if report["rebuilt"]:
+        print(
+            f"  rebuilt: {', '.join(report['rebuilt'])}, in the place of "
+            f"{count_of(table.get('rows_removed', 0), 'row')} in {count_of(table.get('files_removed', 0), 'file')}"
+        )
 
 
 def _state_line(state: OpenState) -> str:
@@ -372,6 +383,29 @@ def show_repair(value: Repair) -> None:
         print(f"  choice: {line}")
     for line in value["actions"]:
         print(f"  {'would' if value['dry_run'] else 'did'}: {line}")
+
+
+def show_backfill(value: BackfillPlan) -> None:
+    """What a backfill would read and replace, and what is in the way."""
+    print(f"{value['pipeline']}: {count_of(len(value['intervals']), 'interval')}")
+    for one in value["intervals"]:
+        now = f"{count_of(one['rows_now'], 'row')} in {count_of(one['files_now'], 'file')} now"
+        read = [f"{count_of(one['files'], 'file')} ({count_of(one['bytes'], 'byte')})"] if one["files"] else []
+        read += [count_of(one["offsets"], "offset")] if one["offsets"] else []
+        print(f"  {one['partitions']}: {now}; read again: {', '.join(read) or 'nothing'}")
+        if one["rows_of_others"]:
+            print(f"    these hold {count_of(one['rows_of_others'], 'row')} of other partitions too, which stay")
+        if one["stays_in_quarantine"]:
+            print(f"    {count_of(one['stays_in_quarantine'], 'record')} of these are in quarantine, and stay there")
+        if one["stays_discarded"]:
+            print(f"    {count_of(one['stays_discarded'], 'record')} of discarded increments stay left out")
+    hindrance = value["hindrance"]
+    if hindrance is None:
+        print("  would: rebuild these, each in one version of the table, after the gate has passed it")
+        return
+    print(f"  cannot be done: {hindrance['message']}")
+    if hindrance["fix"]:
+        print(f"    fix: {hindrance['fix']}")
 
 
 def show_reread(value: Reread) -> None:

@@ -14,6 +14,21 @@ from tidegate.errors import TidegateError
 from tidegate.sources.files.ledger import LinkedFile
 from tidegate.sources.port import Pinned
 from tidegate.staging.manifest import TakenFile
+from tidegate.staging.topics import RangesJson
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What a job beside the runs reads of the source, and which rows are its own."""
+
+    within: dict[str, list[str]]
+    """{partition column: values}: the rows that count, values as the table's folders have them."""
+    left_out: str = ""
+    """A parquet file (source, position, digest) of records that stay where they are, in quarantine; "" for none."""
+    offsets: dict[str, list[RangesJson]] = field(default_factory=dict)
+    """{source of topics: ranges}: records outside of all of them are not read."""
+    is_planned: bool = False
+    """Whether the one batch of the job is in its checkpoint already, with exactly these offsets."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +51,10 @@ class IngestOrder:
     """The last batch per query that the table's log holds: Spark may replay it, but it must not be staged again."""
     generation: int = 0
     """The query it is for: its checkpoint and birth record, whatever a successor begins in the meantime."""
+    beside: str = ""
+    """The folder below the state folder of a job beside the pipeline's runs."""
+    bounds: Bounds | None = None
+    """What such a job is limited to."""
 
     def original(self, link: str) -> str:
         """The user's file behind an intake link; the link itself when it does not belong to a pending file."""
@@ -62,7 +81,9 @@ def write_order(path: Path, order: IngestOrder) -> None:
 
 def read_order(path: Path) -> IngestOrder:
     """The order in ``path``."""
-    return IngestOrder(**json.loads(storage.read(path)))
+    value = json.loads(storage.read(path))
+    bounds = value.get("bounds")
+    return IngestOrder(**{**value, "bounds": None if bounds is None else Bounds(**bounds)})
 
 
 def write_result(path: Path, error: TidegateError | None, **figures: object) -> None:

@@ -1887,6 +1887,174 @@ DECISION_REASON_MISSING = Condition(
     fix='write why in place of the dots, for those who read the record later: --reason "..."',
 )
 
+# Backfills
+
+BACKFILL_ARGUMENTS = Condition(
+    "BACKFILL_ARGUMENTS",
+    UsageError,
+    "a backfill needs --from and --to, or --partition, and got {given}",
+    next_run="is not affected; nothing was read or written",
+    fix="--from 2026-01-01 --to 2026-01-31 (days, the last one included), or --partition COLUMN=VALUE",
+)
+
+BACKFILL_TIME = Condition(
+    "BACKFILL_TIME",
+    UsageError,
+    "{text!r} is neither a day nor a time stamp",
+    next_run="is not affected; nothing was read or written",
+    fix="write a day as 2026-01-31, a time stamp as 2026-01-31T00:00:00+00:00",
+)
+
+BACKFILL_ZONE = Condition(
+    "BACKFILL_ZONE",
+    UsageError,
+    "{zone!r} is not a time zone",
+    next_run="is not affected; nothing was read or written",
+    fix="write it as Europe/Oslo, or leave it out for UTC",
+)
+
+BACKFILL_EMPTY_SPAN = Condition(
+    "BACKFILL_EMPTY_SPAN",
+    UsageError,
+    "the range ends at {end}, which is not after its start, {start}",
+    next_run="is not affected; nothing was read or written",
+    fix="exchange --from and --to; of days --to is included, of time stamps it is not",
+)
+
+BACKFILL_PARTS_OF_DAYS = Condition(
+    "BACKFILL_PARTS_OF_DAYS",
+    UsageError,
+    "{start} to {end} has parts of days in {zone}, and the table's partitions are whole days",
+    next_run="is not affected; nothing was read or written",
+    fix="--from {first} --to {last} rebuilds the whole days",
+)
+
+BACKFILL_UNPARTITIONED = Condition(
+    "BACKFILL_UNPARTITIONED",
+    UsageError,
+    "the table has no partitions, so no part of it can be rebuilt alone",
+    next_run="is not affected; nothing was read or written",
+    fix="`tidegate repair {name} --rebuild` builds the whole table anew, with `table: {{partition_by: [...]}}` as well",
+)
+
+BACKFILL_NO_DAYS = Condition(
+    "BACKFILL_NO_DAYS",
+    UsageError,
+    "the table is partitioned by {columns}, and none of these, or more than one, holds days",
+    next_run="is not affected; nothing was read or written",
+    fix="name the partitions: --partition {example}",
+)
+
+BACKFILL_PARTITION = Condition(
+    "BACKFILL_PARTITION",
+    UsageError,
+    "{given!r} is not a partition of the table, which is partitioned by {columns}",
+    next_run="is not affected; nothing was read or written",
+    fix="--partition COLUMN=VALUE, once for each",
+)
+
+BACKFILL_NO_SUCH_PARTITION = Condition(
+    "BACKFILL_NO_SUCH_PARTITION",
+    UsageError,
+    "the table has no partition {wanted}; its values of {column}: {known}",
+    next_run="is not affected; nothing was read or written",
+    fix="choose partitions that are there; what has not arrived yet is read by the next run",
+)
+
+BACKFILL_NO_TABLE = Condition(
+    "BACKFILL_NO_TABLE",
+    UsageError,
+    "there is no table yet, so there is nothing to rebuild",
+    next_run="reads what there is",
+    fix="`tidegate run {name}`",
+)
+
+BACKFILL_NOT_APPEND = Condition(
+    "BACKFILL_NOT_APPEND",
+    UsageError,
+    "a partition cannot be rebuilt alone: {why}",
+    next_run="is not affected; nothing was read or written",
+    fix="`tidegate repair {name} --rebuild` builds the whole table anew (`--dry-run` shows what that reads)",
+)
+
+BACKFILL_NOT_KEPT = Condition(
+    "BACKFILL_NOT_KEPT",
+    SourceLostError,
+    "sources that cannot be read again: {sources}",
+    next_run="is not affected; nothing was read or written",
+    fix="keep such a source's records in files or a topic, and read those",
+)
+
+BACKFILL_FOREIGN_ROWS = Condition(
+    "BACKFILL_FOREIGN_ROWS",
+    UsageError,
+    "{label} has rows that no run of the pipeline has read (the table was adopted, or another program wrote to it): "
+    "they would be lost",
+    next_run="is not affected; nothing was read or written",
+    fix="choose other partitions; those that hold rows of runs alone: {possible}",
+)
+
+BACKFILL_LOG_CUT = Condition(
+    "BACKFILL_LOG_CUT",
+    DisagreementError,
+    "commits of the table's log are gone (version {versions}), and with them which records its rows are of",
+    next_run="is not affected; nothing was read or written",
+    fix="bring the files back from a copy of the table's _delta_log",
+)
+
+BACKFILL_GONE = Condition(
+    "BACKFILL_GONE",
+    SourceLostError,
+    "what {label} was made of is not all there any more: {lost}",
+    next_run="is not affected; the table stays as it is",
+    fix="bring it back; of the partitions that were asked for these can be rebuilt: {possible}",
+)
+
+BACKFILL_UNPLACED = Condition(
+    "BACKFILL_UNPLACED",
+    UsageError,
+    "quarantine has {count} of {label} of which nobody can tell the record that they were made of, because the "
+    "transform does not keep it: read again they would be in two places",
+    next_run="is not affected; nothing was read or written",
+    fix="`tidegate repair {name} --rebuild` builds table and quarantine anew",
+)
+
+BACKFILL_OTHER_TEXTS = Condition(
+    "BACKFILL_OTHER_TEXTS",
+    DisagreementError,
+    "of {expected} in quarantine that {label} reads over, {found} were met: the schema was changed since, or equal "
+    "records of one file fared differently, so nobody can tell which of them are in quarantine",
+    next_run="is not affected; the table stays as it is",
+    fix="take the change of the schema back; or `tidegate repair {name} --rebuild` builds table and quarantine anew",
+)
+
+BACKFILL_SPILLS = Condition(
+    "BACKFILL_SPILLS",
+    UsageError,
+    "the transform as it is now makes more rows of these records in partitions that are not rebuilt than it did: "
+    "{gains}; rows that moved there would be lost",
+    next_run="is not affected; the table stays as it is",
+    fix="rebuild these partitions together, a range that holds all of them; or `tidegate repair {name} --rebuild`",
+)
+
+BACKFILL_MALFORMED = Condition(
+    "BACKFILL_MALFORMED",
+    UsageError,
+    "{count} that were sound when they were first read are malformed now ({example}), and files with rows of other "
+    "partitions hold them: nobody can tell which partition they belong to",
+    next_run="is not affected; the table stays as it is",
+    fix="correct the schema; or `tidegate repair {name} --rebuild` builds the whole table anew",
+)
+
+BACKFILL_HELD = Condition(
+    "BACKFILL_HELD",
+    HeldError,
+    "{label} did not pass the gate: {reasons}",
+    next_run="is not affected: live runs go on, and the partition stays as it is",
+    fix="correct data or suite and run the backfill again; or `tidegate release {name} {run_id} --reason ...` swaps it "
+    "in as it was built, `tidegate discard {name} {run_id} --reason ...` drops it",
+)
+
 # Faults of files
 
 FILE_FAULTS = {

@@ -80,6 +80,24 @@ def audit_increment(context: RunContext, facts: Facts) -> StoredVerdict:
     return stored
 
 
+def judge_beside(context: RunContext, staged: Sequence[BatchManifest]) -> StoredVerdict:
+    """The verdict on what a job beside the runs has staged, by the same suite and limits; it is not stored."""
+    suite = load_suite(context.project, context.name)
+    results = _judge(context, suite, staged, None) if suite is not None else []
+    whole = WholeFiles.of(file for one in staged for source in one.sources.values() for file in source.whole_files)
+    aside = SetAside.of(count_rows(staged))
+    verdict = decide_verdict(suite, results, aside, context.spec.quality, "", whole)
+    return StoredVerdict(
+        run_id=context.report.run_id,
+        batches=batch_keys(staged),
+        quality=verdict.quality,
+        failed_critical=[failed.rule for failed in verdict.failed_critical],
+        reasons=[f"{failed.rule}: {failed.reason}" for failed in verdict.failed_critical],
+        at=now_text(),
+        rules=digest_rules(suite, context.spec.quality),
+    )
+
+
 def check_rules(context: RunContext, verdict: StoredVerdict) -> None:
     """Raise TryAgainError NOT_AUDITED when the suite or its limits were changed after the verdict was given."""
     if verdict.rules != digest_rules(load_suite(context.project, context.name), context.spec.quality):

@@ -55,6 +55,8 @@ def drain_order(order_path: Path) -> int:
     order = read_order(order_path)
     project = load_project(Path(order.project_root))
     paths = replace(project.paths(order.pipeline), generation=order.generation)
+    if order.beside:
+        paths = paths.beside(order.beside)
     try:
         figures = _ingest(project, paths, order)
     except BaseException as error:  # noqa: BLE001 - whatever ends the driver, the step that started it gets an answer
@@ -103,7 +105,8 @@ def _drain_into_staging(
     table = order.table_schema_json, order.table_partition_by
 
     def prepare() -> PreparedQuery:
-        return prepare_query(spark, project, spec, reader.streams() | statics, order.run_id, *table)
+        within = None if order.bounds is None else order.bounds.within
+        return prepare_query(spark, project, spec, reader.streams() | statics, order.run_id, *table, within=within)
 
     prepared = prepare()
     check_token(paths, order.token)
@@ -237,13 +240,19 @@ def _run_query(spark: SparkSession, rows: DataFrame, stager: BatchStager) -> Non
     query = (
         rows.writeStream.outputMode(stager.spec.output_mode)
         .foreachBatch(stager)
-        .trigger(availableNow=True)
+        .trigger(**_trigger(stager.order))
         .option("checkpointLocation", str(stager.paths.checkpoint))
         .queryName(stager.spec.name)
         .start()
     )
     _wait(spark, query, stager.progress)
     stager.sync_checkpoint()
+
+
+def _trigger(order: IngestOrder) -> dict[str, bool]:
+    """All that is there; of a job whose one batch is planned that alone: of topics more may have come since."""
+    is_planned = order.bounds is not None and order.bounds.is_planned
+    return {"once": True} if is_planned else {"availableNow": True}
 
 
 def _note_repeat(cause: ReadAgain | ComputedTwice, times: int, name: str) -> None:

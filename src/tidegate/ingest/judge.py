@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +23,7 @@ from tidegate.lease import check_token
 from tidegate.paths import PipelinePaths
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.digest import check_whole
-from tidegate.staging.manifest import StagedFile, batch_keys, read_all_manifests
+from tidegate.staging.manifest import StagedFile, batch_keys, files_within, read_all_manifests
 from tidegate.table.upsert.folded import fold_owed
 from tidegate.words import count_of
 
@@ -38,6 +39,8 @@ def judge_if_large(
 
     manifests = read_all_manifests(paths.manifests)
     owed = [m for found in manifests.values() for m in found if m.batch_id > order.settled.get(m.query_id, -1)]
+    if order.bounds is not None:
+        owed = [replace(m, files=files_within(m.files, order.bounds.within)) for m in owed]
     if suite is None or not owed:
         return
     if _fits_pandas(suite, [file for manifest in owed for file in manifest.files]):

@@ -44,7 +44,8 @@ class BatchLook:
     def rows(self, parsed: Mapping[str, DataFrame]) -> DataFrame:
         """What the transform and the rules make of ``parsed``, {stream: records}; for a query without state."""
         rules, run_id = self.prepared.rules, self.order.run_id
-        return flagged_rows(self.spark, self.spec, self.paths, run_id, rules, parsed, self.statics)
+        within = None if self.order.bounds is None else self.order.bounds.within
+        return flagged_rows(self.spark, self.spec, self.paths, run_id, rules, parsed, self.statics, within)
 
     def late(self, ranges: Ranges, source: str, late_before_ms: int) -> LateRecords:
         """The records of ``source`` that the watermark ``late_before_ms`` dropped."""

@@ -8,7 +8,7 @@ look at one batch. Counts come from ``observe`` in the same pass that writes the
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+
+Within = Mapping[str, Sequence[str]]
+"""{partition column: values as folders have them}: partitions of the table."""
 
 REJECTED = f"{PROVENANCE}_rejected"
 _RULE = f"{PROVENANCE}_rule_"
@@ -176,12 +179,27 @@ def _refuse_broken_text(out: DataFrame) -> DataFrame:
     return out.select(*columns)
 
 
-def flag_rules(out: DataFrame, rules: Sequence[RowRule]) -> DataFrame:
-    """``out`` with a boolean column per rule (true: the row offends) and one for all of them."""
-    flags = [F.coalesce(F.expr(rule.sql), F.lit(False)).alias(f"{_RULE}{number}") for number, rule in enumerate(rules)]
+def flag_rules(out: DataFrame, rules: Sequence[RowRule], within: Within | None = None) -> DataFrame:
+    """``out`` with a boolean column per rule (true: the row offends) and one for all of them.
+
+    Rows outside of ``within`` offend none: they are those of partitions that this job does not rebuild.
+    """
+    counts = _is_within(within)
+    flags = [
+        (F.coalesce(F.expr(rule.sql), F.lit(False)) & counts).alias(f"{_RULE}{number}")
+        for number, rule in enumerate(rules)
+    ]
     # One text, which Spark parses to a balanced tree: a chain of `|` is as deep as there are rules.
     rejected = " OR ".join(["false", *(f"{_RULE}{number}" for number in range(len(rules)))])
     return out.select("*", *flags).withColumn(REJECTED, F.expr(rejected))
+
+
+def _is_within(within: Within | None) -> Column:
+    """Whether a row belongs to one of the partitions; a null belongs to none."""
+    is_in = F.lit(True)
+    for column, values in (within or {}).items():
+        is_in = is_in & F.col(quote_column(column)).cast("string").isin(list(values))
+    return F.coalesce(is_in, F.lit(False))
 
 
 def observe_rules(flagged: DataFrame, rules: Sequence[RowRule]) -> DataFrame:

@@ -15,6 +15,7 @@ from tidegate.catalyst.plans import analysed_plan, nodes_of, read_once
 from tidegate.catalyst.state import observe_open
 from tidegate.errors import catalogue
 from tidegate.ingest import plan
+from tidegate.ingest.plan import Within
 from tidegate.project import Project
 from tidegate.spec.models import PipelineSpec, is_static
 from tidegate.table.schema import check_partition_columns, check_schema_change
@@ -49,12 +50,15 @@ def prepare_query(
     run_id: str,
     table_schema_json: str | None,
     table_partition_by: list[str] | None,
+    *,
+    within: Within | None = None,
 ) -> PreparedQuery:
     """The streaming plan over ``parsed``, {source: records with the framework's columns}. Nothing is started or read.
 
     ``parsed`` has the static sources too. Raises UsageError for a transform that fails, does what a streaming query
     cannot or gives columns that cannot be written, a suite with columns that the rows lack, columns that a sink cannot
     take, and a change that the table does not allow (its schema and partition columns; None: there is no table).
+    ``within`` are the partitions that a job beside the runs is for: rules look at their rows alone.
     """
     from tidegate.table.upsert.keys import check_keys
 
@@ -68,7 +72,7 @@ def prepare_query(
     if has_state:
         _check_row_errors(spec, project.paths(spec.name).job)
         out = observe_open(out)
-    flagged = plan.observe_rules(plan.flag_rules(out, rules), rules)
+    flagged = plan.observe_rules(plan.flag_rules(out, rules, within), rules)
     rows = plan.staged_rows(flagged)
     schema_json = plan.nullable_schema_json(rows.schema)
     check_partition_columns(list(spec.table.partition_by), schema_json, table_partition_by)

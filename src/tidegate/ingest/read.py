@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tidegate.driver.order import IngestOrder
+from tidegate.ingest.bounded import keep_within
 from tidegate.ingest.plan import demand_event_time
 from tidegate.ingest.row_failures import FailingRecord, mark_failing
 from tidegate.paths import PipelinePaths
@@ -38,7 +39,7 @@ class SourceReader:
         found = {}
         for name in self.spec.streams:
             frame = self._frames(name).stream(starts.get(name, {}), unlimited=unlimited)
-            found[name] = self._checked(name, frame)
+            found[name] = self._checked(name, self._bounded(name, frame))
         return found
 
     def statics(self) -> dict[str, DataFrame]:
@@ -47,12 +48,16 @@ class SourceReader:
 
     def range(self, name: str, taken: Taken) -> DataFrame:
         """What a batch took of a stream, in batch mode."""
-        return self._checked(name, self._frames(name).taken(taken))
+        return self._checked(name, self._bounded(name, self._frames(name).taken(taken)))
 
     def _checked(self, name: str, frame: DataFrame) -> DataFrame:
         if name in self.spec.watermarks:
             frame = demand_event_time(frame, str(getattr(self.spec.streams[name], "event_time", None)))
         return mark_failing(frame, name, self.failing)
+
+    def _bounded(self, name: str, frame: DataFrame) -> DataFrame:
+        bounds = self.order.bounds
+        return frame if bounds is None else keep_within(self.spark, self.paths, name, frame, bounds)
 
     def _frames(self, name: str) -> Frames:
         columns = self.order.partition_columns.get(name, [])

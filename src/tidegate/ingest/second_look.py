@@ -50,6 +50,7 @@ def flagged_rows(
     rules: Sequence[RowRule],
     parsed: Mapping[str, DataFrame],
     statics: Mapping[str, DataFrame],
+    within: plan.Within | None = None,
 ) -> DataFrame:
     """The rows of a batch with what the rules say of each, by running the transform again: for queries without state
     alone. As in the stream, the transform gets no record before it is known to be a good one."""
@@ -58,7 +59,7 @@ def flagged_rows(
         for name, frame in parsed.items()
     }
     good |= {name: plan.good_records(frame, name, with_provenance=False) for name, frame in statics.items()}
-    return plan.flag_rules(plan.transformed_rows(spark, spec, Path(paths.job), good, run_id), rules)
+    return plan.flag_rules(plan.transformed_rows(spark, spec, Path(paths.job), good, run_id), rules, within)
 
 
 def broken_rows(flagged: DataFrame, rules: Sequence[RowRule]) -> DataFrame:

@@ -27,6 +27,7 @@ from tidegate.catalyst.state import read_batch_state, read_open
 from tidegate.driver.order import IngestOrder, emit
 from tidegate.errors import catalogue
 from tidegate.ingest.batch_checks import BatchChecks, Ranges, describe_imbalance
+from tidegate.ingest.bounded import left_out_metric
 from tidegate.ingest.capture import Captured, quarantine_row, unknown_places
 from tidegate.ingest.input_states import InputStates
 from tidegate.ingest.look import BatchLook
@@ -386,6 +387,7 @@ class BatchStager:
                 max_event_time_ms=(metrics.get(f"time:{name}") or {}).get("max_ms"),
                 entered=int(metrics[entered_metric(self.spec, name)]["entered"]),
                 whole_files=whole_files,
+                left_out=int((metrics.get(left_out_metric(name)) or {}).get("left_out") or 0),
             )
         return sources, captured
 

@@ -84,6 +84,8 @@ class RunReport:
     """Another run that published what this one staged."""
     accepted_loss: AcceptedLoss | None = None
     decision: Ruling | None = None
+    rebuilt: list[str] = field(default_factory=list)
+    """The partitions that a backfill has rebuilt so far."""
     notes: list[str] = field(default_factory=list)
 
     def to_json(self) -> outputs.RunReport:

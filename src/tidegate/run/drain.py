@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from tidegate import storage
 from tidegate.driver.master import check_master, explain_end
@@ -66,11 +67,11 @@ def drain_sources(context: RunContext, submit: Callable[[SubmitPlan], int], acce
     else:
         order = _prepare(context, None, accept_loss)
     if order is not None:
-        _run_driver(context, order, submit)
+        run_driver(context, *order, submit)
 
 
-def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None) -> tuple[IngestOrder, Pending] | None:
-    """What to order from Spark, or None when there is nothing to read."""
+def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None) -> tuple[IngestOrder, Load] | None:
+    """What to order from Spark and how much that is, or None when there is nothing to read."""
     assert context.facts is not None
     project, spec, paths, facts = context.project, context.spec, context.paths, context.facts
     held = Connections(listeners=context.listeners, ledger=ledger)
@@ -108,7 +109,7 @@ def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None
     _forget_returned(context, facts)
     statics = pin_statics(project, paths, spec, facts.checkpoint, context.lease)
     _report_statics(context, statics)
-    return _make_order(context, ledger, pending, statics), pending
+    return _make_order(context, ledger, pending, statics), Load(pending.bytes, pending.files)
 
 
 def _report_pending(context: RunContext, pending: Pending, lost: Mapping[str, list[str]]) -> None:
@@ -325,8 +326,18 @@ def _record_birth(context: RunContext, pending: Pending) -> None:
         replace_birth(context.paths, now)
 
 
-def _run_driver(context: RunContext, ordered: tuple[IngestOrder, Pending], submit: Callable[[SubmitPlan], int]) -> None:
-    order, pending = ordered
+class Load(NamedTuple):
+    """How much a driver is to read: by it its settings are chosen."""
+
+    bytes: int
+    files: int
+
+
+def run_driver(context: RunContext, order: IngestOrder, load: Load, submit: Callable[[SubmitPlan], int]) -> None:
+    """One spark-submit for ``order``; ``context.facts`` are those afterwards.
+
+    Raises what the driver ended with, and TryAgainError DRIVER_DIED, OUT_OF_MEMORY or DISK_FULL.
+    """
     paths, run_id = context.paths, context.report.run_id
     order_path, result_path, log_path = paths.order(run_id), paths.ingest_result(run_id), paths.driver_log(run_id)
     storage.remove(result_path)
@@ -338,8 +349,8 @@ def _run_driver(context: RunContext, ordered: tuple[IngestOrder, Pending], submi
         order_path=order_path,
         log_path=log_path,
         pipeline_conf=context.spec.spark.conf,
-        pending_bytes=pending.bytes,
-        pending_files=pending.files,
+        pending_bytes=load.bytes,
+        pending_files=load.files,
         settings=settings,
         needs_kafka="kafka" in context.spec.needs,
     )

@@ -19,8 +19,8 @@ def open_rework(project: Project, name: str, run_id: str, kind: str) -> Iterator
     """The context of one piece of work; ``kind`` is its word in reports, and in what a second one is told of the lease.
 
     What an earlier process began is finished first, this work's own last part included: ``context.report`` is final
-    then, where that was all (:func:`is_over`). Raises UsageError OTHER_KIND_OF_RUN when the run id is of another kind of
-    run, TryAgainError LEASE_HELD when a run, or other work, is going on.
+    then, where that was all (:func:`is_over`). Raises UsageError OTHER_KIND_OF_RUN when the run id is that of another
+    kind of run, TryAgainError LEASE_HELD when a run, or other work, is going on.
     """
     check_run_id(run_id)
     before = load_report(project.paths(name), run_id)

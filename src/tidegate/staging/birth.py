@@ -88,6 +88,13 @@ def read_birth(paths: PipelinePaths) -> Birth | None:
         return birth_from_json(value) if value is not None else None
 
 
+def read_births(paths: PipelinePaths) -> list[Birth]:
+    """The birth records of all queries that the pipeline ever had, the oldest first."""
+    numbers = range(paths.newest().newest_generation() + 1)
+    found = [read_birth(replace(paths, generation=number)) for number in numbers]
+    return [birth for birth in found if birth is not None]
+
+
 def birth_from_json(value: Mapping[str, Any]) -> Birth:
     """A stored birth record. Raises TypeError, ValueError for one of another version."""
     replaces = value.get("replaces")

@@ -7,7 +7,7 @@ manifest names do not exist.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, NotRequired, TypedDict
@@ -118,6 +118,8 @@ class SourceRange:
     """Records counted in front of the transform; None of a batch that an earlier version of tidegate staged."""
     whole_files: list[WholeFile] = field(default_factory=list)
     """Each is counted as one malformed record."""
+    left_out: int = 0
+    """Records that were passed over because they are in quarantine (jobs beside the runs alone)."""
 
 
 @dataclass(frozen=True)
@@ -185,6 +187,11 @@ class BatchManifest:
         told = any(source.late or source.partly_late for source in self.sources.values())
         blind = any(source.late_untold for source in self.sources.values())
         return self.dropped_updates if blind or not told else 0
+
+
+def files_within(files: Sequence[StagedFile], within: Mapping[str, Sequence[str]]) -> list[StagedFile]:
+    """Those of ``files`` whose rows belong to the partitions ``within``, {column: values}."""
+    return [file for file in files if all(file.partition.get(column) in values for column, values in within.items())]
 
 
 def manifest_to_json(manifest: BatchManifest) -> bytes:

@@ -362,6 +362,26 @@ class Ledger(LedgerFile):
         rows = self.known(source, [file.path for file in files])
         return [rows[file.path] for file in files]
 
+    def take_again(self, rows: Iterable[LedgerRow]) -> None:
+        """In the ledger of a job beside the runs: files, or pieces, that a run has read are to be read once more, each
+        under a link of its own. :func:`tidegate.sources.files.intake.restore_links` makes the links."""
+        sql = (
+            "INSERT OR IGNORE INTO files (source, path, size, mtime_ns, link, taken_at, vanished, begin, until, "
+            f"line_offset, lines, ctime_ns, mark_size, mark) VALUES ({_marks(range(14))})"
+        )
+        with self._writing():
+            self._db.executemany(
+                sql,
+                (
+                    (
+                        *(row.source, os.fsencode(row.path), row.size, row.mtime_ns, row.link, row.taken_at),
+                        *(_PIECE in row.path, row.begin, row.until, row.line_offset, row.lines, row.ctime_ns),
+                        *(row.mark or (None, None)),
+                    )
+                    for row in rows
+                ),
+            )
+
     def note_start(self, source: str, start: str, files: Sequence[NewFile]) -> None:
         """The first look at a source: ``files`` were there before its ``start`` and count as taken.
 

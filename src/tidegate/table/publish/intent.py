@@ -70,6 +70,9 @@ class PublishIntent:
     report: dict[str, Any] | None = None
     """The report of work that no batch tells of (a backfill, maintenance), as it is once this is done but for the
     version: whoever finishes the publish stores it."""
+    companion: PublishIntent | None = None
+    """What goes into quarantine in the same step: done first, and by the same file, so that never one is without the
+    other."""
     nonce: str = field(default_factory=lambda: secrets.token_hex(4))
     """A part of the file's name: who drops a plan never drops another one of the same increment."""
 
@@ -124,12 +127,14 @@ def intent_path(paths: PipelinePaths, intent: PublishIntent) -> Path:
 
 
 def _intent_from(value: dict[str, Any]) -> PublishIntent:
+    companion = value.get("companion")
     return PublishIntent(
         **{
             "nonce": "",  # written by a version that did not have it
             **value,
             "files_to_add": [FileToAdd(**file) for file in value["files_to_add"]],
             "files_to_remove": [FileToRemove(**file) for file in value["files_to_remove"]],
+            "companion": None if companion is None else _intent_from(companion),
         }
     )
 

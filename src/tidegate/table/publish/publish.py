@@ -93,6 +93,8 @@ def finish_intent(
         try:
             check_fit(paths, intent, table_path, state)
             data_files = check_files(paths, intent, table_path)
+            if intent.companion is not None:
+                finish_intent(paths, intent.companion, is_current=is_current)
             aside = set_aside(intent, table_path, is_current)
             _move_files(paths, intent, table_path, is_current)
             check_lease(is_current, intent)

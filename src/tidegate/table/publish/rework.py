@@ -49,8 +49,8 @@ def plan_rework(
     work: Rework,
     *,
     target: Target,
-    table: TableState,
-    table_files: Sequence[DataFile],
+    table: TableState | None,
+    table_files: Sequence[DataFile] | None,
     token: str,
     new: Sequence[StagedFile] = (),
     carried: Sequence[StagedFile] = (),
@@ -60,16 +60,21 @@ def plan_rework(
     report: dict[str, Any] | None = None,
     rearranges: bool = False,
     schema_json: str | None = None,
+    before: int | None = None,
+    companion: PublishIntent | None = None,
 ) -> PublishIntent:
     """The publish of one part: ``new`` and ``carried`` files come in, ``remove`` leave, in one version.
 
     ``table`` and ``table_files`` are the target's log as the plan was made for it: another process's commit in between
-    makes it outdated. The rows of ``new`` files count as added and are fed to sinks (with ``outcome`` ``published``);
-    those of ``carried`` ones were in the table before. ``token`` names the attempt that prepared them; ``schema_json``
-    defaults to the table's.
+    makes it outdated (a plan that only adds may go without files, and without a table where it gives ``schema_json``).
+    ``before`` is the last part that the log has, by default the one before this. The rows of ``new`` files count as
+    added and are fed to sinks (with ``outcome`` ``published``); those of ``carried`` ones were in the table before.
+    ``token`` names the attempt that prepared them; ``schema_json`` defaults to the table's.
     """
-    schema = schema_json or table.schema_json
-    partition_by = table.partition_columns
+    schema, partition_by = schema_json, list[str]()
+    if table is not None:
+        schema, partition_by = schema_json or table.schema_json, table.partition_columns
+    assert schema is not None, "a plan for no table gives its schema"
     delivered = [_name(work, token, n, file, partition_by, schema) for n, file in enumerate(new)]
     moved = [
         _name(work, token, n, file, partition_by, schema, carried=True)
@@ -83,12 +88,13 @@ def plan_rework(
         partition_by=partition_by,
         app_id=work.app_id,
         app_version=work.part,
-        app_version_before=work.part - 1,
+        app_version_before=work.part - 1 if before is None else before,
         files_to_add=[*delivered, *moved],
         files_to_remove=[FileToRemove(one.path, one.rows, one.size_bytes, one.partition) for one in remove],
-        table_files=digest_files(table_files),
+        table_files=None if table_files is None else digest_files(table_files),
         rearranges=rearranges,
         report=report,
+        companion=companion,
     )
     figures = {
         "files_added": len(intent.files_to_add),

@@ -1,0 +1,133 @@
+"""``tidegate backfill``: partitions rebuilt from the source, one interval after another, each swapped in as a version.
+
+Between two intervals the lease is given up, so that a live run waits for one interval at most. What an interval is
+rebuilt from is looked at anew each time: live runs may have added to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tidegate import outputs
+from tidegate.backfill.examine import Finding, Ground, check_possible, examine, survey
+from tidegate.backfill.rebuild import Spilled, rebuild_interval, spill_error
+from tidegate.backfill.span import Span, Wanted
+from tidegate.errors import TidegateError
+from tidegate.pipeline import load_pipeline
+from tidegate.preflight.facts import gather_facts
+from tidegate.process.machine import now_text
+from tidegate.project import Project
+from tidegate.recovery.context import RunContext, Submit
+from tidegate.run.rework import end_with_nothing, is_over, open_rework
+from tidegate.run.steps import deliver_run
+from tidegate.staging.birth import as_read
+
+
+def backfill_table(project: Project, name: str, run_id: str, wanted: Wanted, *, submit: Submit) -> outputs.RunReport:
+    """Rebuild the partitions that are ``wanted``; the report. Nothing changes unless all of them can be.
+
+    A retry with the same run id goes on behind the last interval that was swapped. Raises what :func:`survey` does,
+    SourceLostError BACKFILL_GONE, UsageError BACKFILL_SPILLS and others of its kind, HeldError BACKFILL_HELD, and what
+    the ingest of a run raises.
+    """
+    is_first, has_sinks = True, False
+    while True:
+        with open_rework(project, name, run_id, "backfill") as context:
+            if is_over(context):
+                break
+            has_sinks = bool(context.spec.sinks)
+            assert context.facts is not None
+            ground = survey(context.paths, context.spec, context.facts, wanted)
+            todo = [one for one in ground.span.intervals if one.label not in context.report.rebuilt]
+            rest = replace(ground, span=Span(todo))
+            if is_first:
+                check_possible(examine(project, context.paths, context.spec, rest))
+            is_first = False
+            _do_next(context, ground, rest, submit)
+            if is_over(context):
+                break
+    if has_sinks:
+        return deliver_run(project, name, run_id, submit=submit)
+    return context.report.to_json()
+
+
+def _do_next(context: RunContext, ground: Ground, rest: Ground, submit: Submit) -> None:
+    """The first interval that is left; all that was asked for as one, where rows move between the intervals."""
+    is_last = len(rest.span.intervals) == 1
+    one = replace(rest, span=Span(rest.span.intervals[:1]))
+    finding = _examine_one(context, one)
+    if finding.choice.is_empty and not finding.replaced:
+        _pass_over(context, finding, is_last=is_last)
+        return
+    try:
+        rebuild_interval(context, ground, finding, is_last=is_last, submit=submit)
+    except Spilled as spilled:
+        if len(ground.span.intervals) == 1:
+            raise spill_error(context.name, spilled) from None
+        _do_whole(context, ground, submit)
+
+
+def _do_whole(context: RunContext, ground: Ground, submit: Submit) -> None:
+    finding = _examine_one(context, replace(ground, span=Span([ground.span.whole])))
+    try:
+        rebuild_interval(context, ground, finding, is_last=True, submit=submit)
+    except Spilled as spilled:
+        raise spill_error(context.name, spilled) from None
+
+
+def _examine_one(context: RunContext, ground: Ground) -> Finding:
+    found = examine(context.project, context.paths, context.spec, ground)
+    check_possible(found)
+    return found[0]
+
+
+def _pass_over(context: RunContext, finding: Finding, *, is_last: bool) -> None:
+    """Nothing is in the partition, and nothing that was read could be of it."""
+    report = context.report
+    report.rebuilt = [*report.rebuilt, finding.interval.label]
+    report.add_note(f"{finding.interval.label}: no record that was read is of it")
+    if not is_last:
+        context.save()
+    elif report.table:
+        report.outcome, report.ended_at = "published", now_text()
+        context.save()
+    else:
+        end_with_nothing(context, "there was nothing to rebuild")
+
+
+def look_at_backfill(project: Project, name: str, wanted: Wanted) -> outputs.BackfillPlan:
+    """``--dry-run``: what each interval would be rebuilt from, what it replaces, and what stands in the way. No JVM.
+
+    Raises what :func:`survey` does.
+    """
+    paths = project.paths(name).pinned()
+    spec = as_read(load_pipeline(project, name), paths)
+    ground = survey(paths, spec, gather_facts(paths, spec), wanted)
+    findings = examine(project, paths, spec, ground)
+    hindrance: TidegateError | None = None
+    try:
+        check_possible(findings)
+    except TidegateError as error:
+        hindrance = error
+    return {
+        "pipeline": name,
+        "intervals": [_describe(one) for one in findings],
+        "hindrance": None if hindrance is None else hindrance.to_dict(),
+    }
+
+
+def _describe(finding: Finding) -> outputs.BackfillInterval:
+    choice = finding.choice
+    return {
+        "partitions": finding.interval.label,
+        "files_now": len(finding.replaced),
+        "rows_now": sum(file.rows for file in finding.replaced),
+        "files": sum(len(rows) for rows in choice.files.values()),
+        "bytes": choice.bytes,
+        "offsets": sum(one.count for some in choice.ranges.values() for ranges in some for one in ranges.values()),
+        "by_folder": choice.by_folder,
+        "rows_of_others": sum(choice.outside.values()),
+        "stays_in_quarantine": finding.left_out.total,
+        "stays_discarded": choice.left_out,
+        "hindrance": None if finding.error is None else finding.error.to_dict(),
+    }

@@ -1,0 +1,189 @@
+"""What a backfill would read and replace, and what stands in its way: found without a JVM, before anything changes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tidegate.backfill.choose import Choice, choose
+from tidegate.backfill.left_out import LeftOut, find_left_out
+from tidegate.backfill.lineage import Lineage, read_lineage
+from tidegate.backfill.span import Interval, Span, Wanted, find_span
+from tidegate.errors import TidegateError, catalogue
+from tidegate.paths import PipelinePaths
+from tidegate.preflight.agreement import check_agreement
+from tidegate.preflight.facts import Facts
+from tidegate.project import Project
+from tidegate.restart.rebuild import needs_rebuild
+from tidegate.sources.files.differences import find_differences
+from tidegate.sources.files.ledger import shown_path
+from tidegate.sources.files.unreadable import unreadable_record
+from tidegate.sources.registry import open_sources
+from tidegate.spec.models import SELF_DESCRIBING_FORMATS, FilesSource, PipelineSpec
+from tidegate.staging.birth import Start, read_birth
+from tidegate.staging.topics import Offsets, join_ranges
+from tidegate.table.log.state import DataFile, TableState, list_data_files
+from tidegate.words import count_of
+
+_NAMED_AT_MOST = 5
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What a backfill stands on: table, its files, where its rows are of, and what is to be rebuilt."""
+
+    table: TableState
+    files: list[DataFile]
+    lineage: Lineage
+    span: Span
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One interval: what is read, what stays in quarantine, which files it replaces, and why it cannot be done."""
+
+    interval: Interval
+    choice: Choice
+    left_out: LeftOut
+    replaced: list[DataFile]
+    error: TidegateError | None
+
+
+def survey(paths: PipelinePaths, spec: PipelineSpec, facts: Facts, wanted: Wanted) -> Ground:
+    """The ground of a backfill. Raises DisagreementError when table, checkpoint and spec do not fit, UsageError for a
+    pipeline or a range that a backfill cannot be of, SourceLostError BACKFILL_NOT_KEPT."""
+    name, where = spec.name, f"pipeline {spec.name}"
+    if facts.table is None:
+        raise catalogue.BACKFILL_NO_TABLE(where=where, name=name)
+    check_agreement(facts, name)
+    if spec.output_mode != "append":
+        why = f"with output_mode {spec.output_mode} its rows replace one another, whenever they came"
+        raise catalogue.BACKFILL_NOT_APPEND(where=where, why=why, name=name)
+    if needs_rebuild(facts, spec):
+        why = "the query keeps state, so its rows depend on records of other times too"
+        raise catalogue.BACKFILL_NOT_APPEND(where=where, why=why, name=name)
+    gone = [one for one, source in spec.streams.items() if source.type in ("rate", "socket")]
+    if gone:
+        raise catalogue.BACKFILL_NOT_KEPT(where=where, sources=", ".join(gone))
+    files = list_data_files(paths.table)
+    table = facts.table
+    span = find_span(wanted, name, schema_json=table.schema_json, partition_by=table.partition_columns, files=files)
+    lineage = read_lineage(paths.table, table.version)
+    if lineage.unknown:
+        raise catalogue.BACKFILL_LOG_CUT(
+            where=str(paths.table), versions=", ".join(map(str, lineage.unknown[:_NAMED_AT_MOST]))
+        )
+    return Ground(table, files, lineage, span)
+
+
+def examine(project: Project, paths: PipelinePaths, spec: PipelineSpec, ground: Ground) -> list[Finding]:
+    """Every interval of the span."""
+    found = [_examine(project, paths, spec, ground, interval) for interval in ground.span.intervals]
+    return found
+
+
+def check_possible(findings: Sequence[Finding]) -> None:
+    """Raise the first hindrance, naming the intervals that have none."""
+    bad = next((one for one in findings if one.error is not None), None)
+    if bad is None or bad.error is None:
+        return
+    possible = [one.interval.label for one in findings if one.error is None]
+    shown = ", ".join(possible[:_NAMED_AT_MOST]) + (
+        f" and {len(possible) - _NAMED_AT_MOST} more" if len(possible) > _NAMED_AT_MOST else ""
+    )
+    if bad.error.fix is not None:
+        bad.error.fix = bad.error.fix.replace(_POSSIBLE, shown or "none")
+    raise bad.error
+
+
+_POSSIBLE = "(see below)"
+"""In an error of one interval: the others are known only when all were looked at."""
+
+
+def _examine(project: Project, paths: PipelinePaths, spec: PipelineSpec, ground: Ground, interval: Interval) -> Finding:
+    choice = choose(paths, spec, ground.lineage, interval)
+    left_out = find_left_out(paths.quarantine, choice)
+    replaced = [file for file in ground.files if interval.holds(file.partition)]
+    error = _find_hindrance(project, paths, spec, ground, interval, choice, left_out)
+    return Finding(interval, choice, left_out, replaced, error)
+
+
+def _find_hindrance(
+    project: Project,
+    paths: PipelinePaths,
+    spec: PipelineSpec,
+    ground: Ground,
+    interval: Interval,
+    choice: Choice,
+    left_out: LeftOut,
+) -> TidegateError | None:
+    where = f"pipeline {spec.name}"
+    if any(interval.holds(dict(partition)) for partition in ground.lineage.foreign):
+        return catalogue.BACKFILL_FOREIGN_ROWS(where=where, label=interval.label, possible=_POSSIBLE)
+    rows = [row for some in choice.files.values() for row in some]
+    lost = find_differences(project, paths, spec.file_streams, rows)
+    lost += [
+        f"{shown_path(row.path)} is in quarantine as a whole, but for rows that could be read"
+        for row in rows
+        if unreadable_record(paths.unreadable, row.link) is not None
+    ]
+    lost += _missing_offsets(project, paths, spec, ground.lineage, choice)
+    if lost:
+        more = f"; and {len(lost) - _NAMED_AT_MOST} more" if len(lost) > _NAMED_AT_MOST else ""
+        told = "; ".join(lost[:_NAMED_AT_MOST]) + more
+        return catalogue.BACKFILL_GONE(where=where, label=interval.label, lost=told, possible=_POSSIBLE)
+    if left_out.unplaced:
+        count = count_of(left_out.unplaced, "row")
+        return catalogue.BACKFILL_UNPLACED(where=where, count=count, label=interval.label, name=spec.name)
+    return None
+
+
+def _missing_offsets(
+    project: Project, paths: PipelinePaths, spec: PipelineSpec, lineage: Lineage, choice: Choice
+) -> list[str]:
+    if not any(choice.ranges.values()):
+        return []
+    sources = open_sources(project, paths, spec)
+    starts = starts_of_topics(project, paths, spec, lineage, choice)
+    return [gone for name, start in starts.items() for gone in sources[name].find_gone(start)]
+
+
+def starts_of_topics(
+    project: Project, paths: PipelinePaths, spec: PipelineSpec, lineage: Lineage, choice: Choice
+) -> dict[str, Start]:
+    """Where a job begins with each source of topics: at the first offset that it reads of a partition, and of others
+    where live runs stand."""
+    sources = {name: one for name, one in open_sources(project, paths, spec).items() if one.keeps_start}
+    birth = read_birth(paths)
+    at: Mapping[str, Offsets] = ends_of_topics(lineage)
+    starts = {}
+    for name, source in sources.items():
+        joined = join_ranges(choice.ranges.get(name, []))
+        begins = {**at.get(name, {}), **{partition: one.begin for partition, one in joined.items()}}
+        starts[name] = source.start_at(begins, birth.sources.get(name) if birth is not None else None)
+    return starts
+
+
+def ends_of_topics(lineage: Lineage) -> dict[str, Offsets]:
+    """Where live runs stand with each source of topics, by the log."""
+    at: dict[str, Offsets] = {}
+    for increment in lineage.increments:
+        for name, ends in increment.ends.items():
+            at[name] = {**at.get(name, {}), **ends}
+    return at
+
+
+def is_whole_file_kept(spec: FilesSource) -> bool:
+    """Whether a file of this source that is in quarantine as a whole gave no row at all."""
+    return spec.format in SELF_DESCRIBING_FORMATS
+
+
+def describe_partition(partition: Sequence[tuple[str, str | None]]) -> str:
+    """A partition as people read it."""
+    return "/".join(f"{column}={value}" for column, value in partition)
+
+
+def within_text(interval: Interval) -> str:
+    """The interval as its commit carries it."""
+    return json.dumps(interval.within, ensure_ascii=False)

@@ -1,0 +1,133 @@
+"""What the table's log says of where its rows came from: which batch gave how many rows to which partition.
+
+A published file is named after its batch, and every commit stays in the log. So this holds for tables of any age, and
+for files that were compacted or replaced since.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import unquote
+
+from tidegate.staging.topics import Positions, positions_from_json
+from tidegate.table.log.actions import Action, AddFile, CommitInfo
+from tidegate.table.log.files import read_actions
+from tidegate.table.publish.plan import parse_file_name
+from tidegate.table.publish.rework import REWORK
+
+Partition = tuple[tuple[str, str | None], ...]
+"""(column, value) of each partition column, values as the log has them."""
+
+TO_VERSION = "tidegate.to_version"
+"""In a rollback's commit: the version whose rows the table has again."""
+
+
+@dataclass(frozen=True)
+class Increment:
+    """One publish of a run: the batches of a query from ``first`` to ``last``.
+
+    ``given`` has the rows of each batch by partition; ``rows`` are the counts of the report; ``ends`` is where sources
+    of topics stood after it. ``is_left_out``: a person discarded it.
+    """
+
+    version: int
+    query_id: str
+    first: int
+    last: int
+    is_left_out: bool
+    rows: Mapping[str, int]
+    ends: Positions
+    given: dict[int, dict[Partition, int]] = field(default_factory=dict)
+
+    @property
+    def has_filtered(self) -> bool:
+        """Whether records of it came to no row, or to several: a changed transform may make rows of them."""
+        return self.rows.get("entered", -1) != self.rows.get("transformed", -2)
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """The publishes that the table's rows are of, oldest first.
+
+    ``unknown``: versions whose commits are gone. ``foreign``: partitions that got rows from elsewhere (a table that was
+    adopted, another program).
+    """
+
+    increments: list[Increment]
+    unknown: list[int]
+    foreign: frozenset[Partition] = frozenset()
+
+    def find(self, query_id: str | None, batch_id: int | None) -> Increment | None:
+        """The publish of a batch."""
+        if query_id is None or batch_id is None:
+            return None
+        return next(
+            (one for one in self.increments if one.query_id == query_id and one.first <= batch_id <= one.last), None
+        )
+
+
+def read_lineage(table_path: Path, version: int) -> Lineage:
+    """The publishes up to ``version``; those that a rollback took out of the table are not among them."""
+    parent: dict[int, int] = {}
+    found: dict[int, Increment] = {}
+    foreign: dict[int, set[Partition]] = {}
+    unknown = []
+    head = -1
+    for number in range(version + 1):
+        parent[number] = head
+        head = number
+        try:
+            actions = read_actions(table_path, number)
+        except (FileNotFoundError, ValueError):
+            unknown.append(number)
+            continue
+        info: CommitInfo = next((one["commitInfo"] for one in actions if "commitInfo" in one), {})
+        if TO_VERSION in info:
+            head = int(info[TO_VERSION])
+        elif (increment := _increment(number, info, actions)) is not None:
+            found[number] = increment
+        elif REWORK not in info:
+            foreign[number] = {
+                _partition_of(one["add"]) for one in actions if "add" in one and one["add"].get("dataChange", True)
+            }
+    line = []
+    while head >= 0:
+        line.append(head)
+        head = parent[head]
+    strange = frozenset().union(*(foreign.get(number, set()) for number in line))
+    return Lineage([found[number] for number in reversed(line) if number in found], unknown, strange)
+
+
+def _increment(version: int, info: CommitInfo, actions: list[Action]) -> Increment | None:
+    outcome, query_id = info.get("tidegate.outcome"), info.get("tidegate.query_id")
+    if query_id is None or REWORK in info or outcome not in ("published", "discarded"):
+        return None
+    first, last = json.loads(info["tidegate.batches"])
+    increment = Increment(
+        version=version,
+        query_id=str(query_id),
+        first=min(int(first), int(info.get("tidegate.app_version_before", first - 1)) + 1),
+        last=int(last),
+        is_left_out=outcome == "discarded",
+        rows=json.loads(info.get("tidegate.rows", "{}")),
+        ends=positions_from_json(json.loads(info.get("tidegate.positions", "{}"))),
+    )
+    for action in actions:
+        if "add" not in action:
+            continue
+        add = action["add"]
+        named = parse_file_name(Path(unquote(add["path"])).name)
+        if named is None or named[0] != increment.query_id[:8]:
+            continue
+        partition = _partition_of(add)
+        rows = int(json.loads(add.get("stats") or "{}").get("numRecords", 0))
+        of_batch = increment.given.setdefault(named[1], {})
+        of_batch[partition] = of_batch.get(partition, 0) + rows
+    return increment
+
+
+def _partition_of(add: AddFile) -> Partition:
+    return tuple(sorted(add.get("partitionValues", {}).items()))

@@ -1,0 +1,353 @@
+"""One interval rebuilt: its records read again beside the runs, judged by the same gate, and swapped in as one version.
+
+The job has a state folder of its own (:meth:`tidegate.paths.PipelinePaths.beside`), so a run does not see what it
+stages. Nothing of it counts before its one intent is written, which takes old rows out of the table, new ones in, and
+what was newly set aside into quarantine. A job that was stopped before that is begun anew.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from tidegate import storage
+from tidegate.backfill.choose import Choice
+from tidegate.backfill.examine import Finding, Ground, describe_partition, ends_of_topics, starts_of_topics, within_text
+from tidegate.backfill.left_out import find_left_out
+from tidegate.backfill.lineage import Partition
+from tidegate.backfill.span import Interval
+from tidegate.driver.order import Bounds, IngestOrder
+from tidegate.errors import catalogue
+from tidegate.gate.increment import judge_beside, publish_plan
+from tidegate.outputs import SourceReport
+from tidegate.paths import PipelinePaths
+from tidegate.preflight.facts import gather_facts
+from tidegate.preflight.pinned import settings_at_birth
+from tidegate.process.machine import now_text
+from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
+from tidegate.recovery.context import RunContext, Submit
+from tidegate.reports.report import RunReport, check_balance, fill_from_manifests
+from tidegate.reports.verdicts import StoredVerdict, quote_word
+from tidegate.run.drain import Load, run_driver
+from tidegate.run.statics import pin_statics
+from tidegate.sources.files.intake import restore_links
+from tidegate.sources.files.ledger import open_ledger, shown_path
+from tidegate.staging.birth import new_birth, write_birth
+from tidegate.staging.checkpoint import hadoop_checksum, moved_end, read_checkpoint
+from tidegate.staging.manifest import BatchManifest, StagedFile, files_within, read_all_manifests
+from tidegate.staging.topics import join_ranges, ranges_to_json
+from tidegate.table.log.state import list_data_files, read_table_state
+from tidegate.table.publish.intent import PublishIntent
+from tidegate.table.publish.rework import Rework, plan_rework
+from tidegate.words import count_of
+
+_LEFT_OUT = "left_out.parquet"
+_NAMED_AT_MOST = 5
+_COUNTS: tuple[Literal["rows", "malformed", "files", "bytes"], ...] = ("rows", "malformed", "files", "bytes")
+
+
+class Spilled(Exception):
+    """The transform now makes more rows of other partitions of these records than it did: {partition: how many}."""
+
+    def __init__(self, gains: Mapping[Partition, int]) -> None:
+        super().__init__(str(gains))
+        self.gains = dict(gains)
+
+
+@dataclass(frozen=True)
+class Built:
+    """What a job has staged for an interval; paths of its files are relative to the pipeline's state folder."""
+
+    manifests: list[BatchManifest]
+    files: list[StagedFile]
+    quarantine: list[StagedFile]
+    verdict: StoredVerdict
+
+
+def rebuild_interval(context: RunContext, ground: Ground, finding: Finding, *, is_last: bool, submit: Submit) -> None:
+    """Read, judge and swap one interval; the report has it then.
+
+    Raises :class:`Spilled` when rows would move to partitions that are not rebuilt, HeldError BACKFILL_HELD, and what
+    a run's ingest raises.
+    """
+    paths = context.paths
+    work = Rework(context.name, "backfill", context.report.run_id)
+    folder = f"backfills/{work.app_id}/{secrets.token_hex(4)}"
+    context.lease.check()
+    storage.remove_tree(paths.backfills / work.app_id)
+    side = paths.beside(folder)
+    beside = replace(context, paths=side, facts=None)
+    manifests: list[BatchManifest] = []
+    if not finding.choice.is_empty:
+        _read(context, beside, ground, finding, folder, submit)
+        manifests = [one for found in read_all_manifests(side.manifests).values() for one in found]
+        _check_read(context, finding, manifests)
+    built = _judge(beside, finding.interval, manifests, folder)
+    if not built.verdict.passed:
+        _hold(context, finding.interval, built)
+    _swap(context, ground, finding, built, is_last=is_last)
+    context.lease.check()
+    storage.remove_tree(paths.backfills / work.app_id)
+
+
+def _read(
+    context: RunContext, beside: RunContext, ground: Ground, finding: Finding, folder: str, submit: Submit
+) -> None:
+    """Have Spark read what was chosen into the job's own staging."""
+    project, spec, side, choice = context.project, context.spec, beside.paths, finding.choice
+    starts = starts_of_topics(project, context.paths, spec, ground.lineage, choice)
+    left_out = find_left_out(side.quarantine, choice, side.state / _LEFT_OUT)
+    links = _link_files(beside, choice)
+    sources = {name: starts.get(name, {}) for name in spec.streams}
+    write_birth(side, new_birth(side, spec, sources, settings_at_birth(project, spec)))
+    is_planned = (
+        bool(starts) and starts.keys() == spec.streams.keys() and _plan_batch(context.paths, side, ground, choice)
+    )
+    beside.facts = gather_facts(side, spec)
+    order = IngestOrder(
+        project_root=str(project.root),
+        pipeline=spec.name,
+        run_id=beside.report.run_id,
+        token=beside.lease.token,
+        master=project.spec.spark.master,
+        links=links,
+        partition_columns=_partition_columns(choice, spec.streams),
+        statics=pin_statics(project, side, spec, read_checkpoint(side.checkpoint), beside.lease),
+        table_schema_json=ground.table.schema_json,
+        table_partition_by=ground.table.partition_columns,
+        beside=folder,
+        bounds=Bounds(
+            within=finding.interval.within,
+            left_out=_LEFT_OUT if left_out.total else "",
+            offsets={name: [ranges_to_json(one) for one in some] for name, some in choice.ranges.items()},
+            is_planned=is_planned,
+        ),
+    )
+    run_driver(beside, order, Load(choice.bytes, sum(map(len, links.values()))), submit)
+
+
+def _link_files(beside: RunContext, choice: Choice) -> dict[str, dict[str, Any]]:
+    """Put the files into the job's intake; {source: {link: file}} as an order has it. Raises SourceLostError
+    BACKFILL_GONE when one went away, or was changed, since it was looked at."""
+    links: dict[str, dict[str, Any]] = {}
+    if not beside.spec.file_streams:
+        return links
+    with open_ledger(beside.paths, create=True, lease=beside.lease) as ledger:
+        for rows in choice.files.values():
+            ledger.take_again(rows)
+        for name, source in beside.spec.file_streams.items():
+            beside.paths.intake(name).mkdir(parents=True, exist_ok=True)
+            restored = restore_links(beside.project, beside.paths, name, source, ledger)
+            lost = [shown_path(path) for path in (*restored.lost, *restored.changed)]
+            if lost:
+                told = ", ".join(lost[:_NAMED_AT_MOST])
+                raise catalogue.BACKFILL_GONE(
+                    where=f"pipeline {beside.name}", label="the interval", lost=told, possible="none"
+                )
+            links[name] = {row.link: row.linked_file for row in ledger.rows(name, state="linked")}
+    return links
+
+
+def _partition_columns(choice: Choice, streams: Mapping[str, object]) -> dict[str, list[str]]:
+    """Columns that are in folder names, by source."""
+    found = {}
+    for name in streams:
+        rows = choice.files.get(name, [])
+        names = {part.partition("=")[0] for row in rows for part in row.link.split("/")[:-1] if "=" in part}
+        found[name] = sorted(names)
+    return found
+
+
+def _plan_batch(pipeline: PipelinePaths, side: PipelinePaths, ground: Ground, choice: Choice) -> bool:
+    """Plan the job's one batch in its checkpoint, with exactly the offsets that are to be read: a stream of topics has
+    no other end than what there is. Whether that could be done: it takes a batch of the pipeline's own for a model."""
+    last = read_checkpoint(pipeline.checkpoint).last_offset
+    if last is None:
+        return False
+    ends = ends_of_topics(ground.lineage)
+    for name, ranges in choice.ranges.items():
+        joined = join_ranges(ranges)
+        ends[name] = {**ends.get(name, {}), **{partition: one.end for partition, one in joined.items()}}
+    data = moved_end(pipeline.checkpoint, last, ends)
+    storage.replace(side.checkpoint / "metadata", storage.dump_json({"id": _new_query_id()}))
+    storage.replace(side.checkpoint / "offsets" / "0", data)
+    storage.replace(side.checkpoint / "offsets" / ".0.crc", hadoop_checksum(data))
+    return True
+
+
+def _new_query_id() -> str:
+    import uuid
+
+    return str(uuid.uuid4())
+
+
+def _check_read(context: RunContext, finding: Finding, manifests: Sequence[BatchManifest]) -> None:
+    """Whether what was read allows the swap: no quarantined record among it, no row that moved, none that is malformed
+    by now and may be of another partition."""
+    label, name, where = finding.interval.label, context.name, f"pipeline {context.name}"
+    met = sum(source.left_out for one in manifests for source in one.sources.values())
+    if met != finding.left_out.total:
+        expected = count_of(finding.left_out.total, "record")
+        raise catalogue.BACKFILL_OTHER_TEXTS(where=where, expected=expected, label=label, found=met, name=name)
+    outside: dict[Partition, int] = {}
+    for manifest in manifests:
+        for file in manifest.files:
+            if not finding.interval.holds(file.partition):
+                partition = tuple(sorted((column, value or None) for column, value in file.partition.items()))
+                outside[partition] = outside.get(partition, 0) + file.rows
+    before = finding.choice.outside
+    gains = {one: rows - before.get(one, 0) for one, rows in outside.items() if rows > before.get(one, 0)}
+    if gains:
+        raise Spilled(gains)
+    malformed = sum(one.malformed for one in manifests)
+    if malformed and before:
+        example = next(iter(describe_partition(one) for one in before))
+        count = count_of(malformed, "record")
+        raise catalogue.BACKFILL_MALFORMED(
+            where=where, count=count, example=f"rows of {example} are of the same files", name=name
+        )
+
+
+def spill_error(name: str, spilled: Spilled) -> Exception:
+    """The error for rows that move out of all that was asked for."""
+    told = [f"{describe_partition(one)}: {count_of(rows, 'row')} more" for one, rows in spilled.gains.items()]
+    more = f"; and {len(told) - _NAMED_AT_MOST} more partitions" if len(told) > _NAMED_AT_MOST else ""
+    return catalogue.BACKFILL_SPILLS(where=f"pipeline {name}", gains="; ".join(told[:_NAMED_AT_MOST]) + more, name=name)
+
+
+def _judge(beside: RunContext, interval: Interval, manifests: Sequence[BatchManifest], folder: str) -> Built:
+    """The gate's word on the interval's rows."""
+    inside = [replace(one, files=files_within(one.files, interval.within)) for one in manifests]
+    verdict = judge_beside(beside, inside)
+    return Built(
+        manifests=inside,
+        files=[_above(file, folder) for one in inside for file in one.files],
+        quarantine=[_above(file, folder) for one in inside for file in one.quarantine_files],
+        verdict=verdict,
+    )
+
+
+def _above(file: StagedFile, folder: str) -> StagedFile:
+    return replace(file, path=f"{folder}/{file.path}")
+
+
+def _hold(context: RunContext, interval: Interval, built: Built) -> None:
+    context.report.quality = built.verdict.quality
+    raise catalogue.BACKFILL_HELD(
+        where=f"run {context.report.run_id} of pipeline {context.name}",
+        label=interval.label,
+        reasons="; ".join(built.verdict.reasons),
+        name=context.name,
+        run_id=quote_word(context.report.run_id),
+    )
+
+
+def _swap(context: RunContext, ground: Ground, finding: Finding, built: Built, *, is_last: bool) -> None:
+    """Old rows out, new ones in, and what was set aside into quarantine: one version of the table."""
+    report = _report_after(context.report, context.paths.table, finding, built, is_last=is_last)
+    publish_plan(context, partial(_plan_swap, context, ground, finding, built, report))
+    context.report = report
+    context.report.table["version"] = _version(context)
+
+
+def _plan_swap(context: RunContext, ground: Ground, finding: Finding, built: Built, report: RunReport) -> PublishIntent:
+    paths, name, run_id = context.paths, context.name, context.report.run_id
+    app_id = Rework(name, "backfill", run_id).app_id
+    state = read_table_state(paths.table, (app_id,))
+    assert state is not None
+    work = Rework(name, "backfill", run_id, part=state.txns.get(app_id, -1) + 1)
+    token = secrets.token_hex(6)
+    schema = built.manifests[-1].schema_json if built.manifests else None
+    return plan_rework(
+        work,
+        target="table",
+        table=state,
+        table_files=list_data_files(paths.table),
+        token=token,
+        new=built.files,
+        remove=finding.replaced,
+        outcome="published",
+        metadata={
+            "tidegate.partitions": within_text(finding.interval),
+            "tidegate.rows": json.dumps(report.rows),
+            "tidegate.verdict": str(built.verdict.quality.get("verdict")),
+        },
+        report=report.to_json(),  # type: ignore[arg-type]
+        schema_json=schema,
+        companion=_plan_quarantine(context, work, built, token),
+    )
+
+
+def _plan_quarantine(context: RunContext, work: Rework, built: Built, token: str) -> PublishIntent | None:
+    if not built.quarantine:
+        return None
+    state = read_table_state(context.paths.quarantine, (work.app_id,))
+    before = -1 if state is None else state.txns.get(work.app_id, -1)
+    return plan_rework(
+        work,
+        target="quarantine",
+        table=state,
+        table_files=None,
+        token=token,
+        new=built.quarantine,
+        outcome="published",
+        schema_json=QUARANTINE_SCHEMA_JSON,
+        before=before,
+    )
+
+
+def _report_after(before: RunReport, path: Path, finding: Finding, built: Built, *, is_last: bool) -> RunReport:
+    """The report once the interval is swapped: what earlier intervals came to, and this one."""
+    part = RunReport(before.pipeline, before.run_id)
+    fill_from_manifests(part, built.manifests)
+    staged = sum(file.rows for file in built.files)
+    part.rows |= {"staged": staged, "transformed": part.rows["rejected"] + staged, "published": staged}
+    check_balance(part.rows, published=True)
+    report = RunReport.from_json(before.to_json())
+    report.rows = {key: report.rows.get(key, 0) + value for key, value in part.rows.items()}
+    for name, source in part.sources.items():
+        known = report.sources.get(name, {})
+        report.sources[name] = _add(known, source)
+    report.batches += part.batches
+    report.quality = built.verdict.quality
+    report.rebuilt = [*report.rebuilt, finding.interval.label]
+    figures = report.table
+    report.table = {
+        "path": str(path),
+        "version": None,
+        "files_added": figures.get("files_added", 0) + len(built.files),
+        "files_removed": figures.get("files_removed", 0) + len(finding.replaced),
+        "rows_added": figures.get("rows_added", 0) + staged,
+        "rows_removed": figures.get("rows_removed", 0) + sum(file.rows for file in finding.replaced),
+    }
+    if finding.left_out.total:
+        count = count_of(finding.left_out.total, "record")
+        report.add_note(
+            f"{finding.interval.label}: {count} of what was read again stay in quarantine, until they are replayed"
+        )
+    if finding.choice.left_out:
+        count = count_of(finding.choice.left_out, "record")
+        report.add_note(f"{finding.interval.label}: {count} of discarded increments stay left out")
+    report.outcome = "published" if is_last else None
+    report.error = None
+    report.ended_at = now_text() if is_last else None
+    return report
+
+
+def _add(before: SourceReport, now: SourceReport) -> SourceReport:
+    """What both read of one source."""
+    joined: SourceReport = {**before, **now}
+    for key in _COUNTS:
+        if key in now:
+            joined[key] = before.get(key, 0) + now[key]
+    return joined
+
+
+def _version(context: RunContext) -> int | None:
+    state = read_table_state(context.paths.table)
+    return None if state is None else state.version
