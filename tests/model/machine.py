@@ -53,6 +53,7 @@ _RUN = fates(
     "offsets/", "commits/", "manifests/", "verdicts", "intents", "warehouse", "birth", "set_aside", at_most=120
 )
 _DECISION = fates("decision", "verdicts", "intents", "warehouse", "set_aside", "birth", "retired", at_most=60)
+_BACKFILL = fates("backfills", "intents", "warehouse", "quarantine", "runs/", at_most=150)
 _REPAIR = fates("set_aside", "birth", "published", "ledger", at_most=50)
 
 
@@ -66,6 +67,8 @@ class Pipeline(RuleBasedStateMachine):
 
     without: frozenset[str] = frozenset()
     """Rules that are left out."""
+    begun: tuple[str, tuple[int, int]] | None = None
+    """The last backfill."""
     steps_run = 0
     calls_run = 0
 
@@ -126,6 +129,16 @@ class Pipeline(RuleBasedStateMachine):
     def repair(self, fate: Fate) -> None:
         """``tidegate repair``."""
         self._meet(self.world.repair(stop=fate and fate[0]), fate)
+
+    @allowed("backfill", lambda self: (self.world.paths.table / "_delta_log").exists())
+    @rule(fate=_BACKFILL, days=st.sampled_from([(1, 1), (2, 2), (1, 2)]), again=st.booleans())
+    def backfill(self, fate: Fate, days: tuple[int, int], again: bool) -> None:
+        """``tidegate backfill``, perhaps the one that was begun before."""
+        if not again or self.begun is None:
+            self.begun = (self.world.new_run_id(), days)
+        run_id, (first, last) = self.begun
+        stop = fate and fate[0]
+        self._meet(self.world.backfill(run_id, f"2026-01-0{first}", f"2026-01-0{last}", stop=stop), fate)
 
     @allowed("retain", lambda self: self.world.shape == "kafka")
     @rule(partition=st.sampled_from([0, 1]), share=st.sampled_from([0.3, 0.6, 1.0]))

@@ -18,6 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
+from urllib.parse import unquote
 
 import pyarrow.parquet as pq
 import pytest
@@ -28,6 +29,8 @@ from tests.model.processes import Process, Stop, patch_storage
 from tests.model.unsynced import Cut, Disk
 from tidegate import storage
 from tidegate.audit.engine import RuleResult
+from tidegate.backfill.command import backfill_table
+from tidegate.backfill.span import Wanted
 from tidegate.driver.submit import SubmitPlan
 from tidegate.errors import DefectError, DisagreementError, HeldError, SourceLostError, TidegateError, TryAgainError
 from tidegate.gate import increment
@@ -43,8 +46,8 @@ from tidegate.spec.models import PipelineSpec
 NAME = "orders"
 Shape = Literal["kafka", "files"]
 _SOURCES = {
-    "kafka": "  orders: {type: kafka, topics: [t], format: json, schema: 'id STRING, kind STRING'}\n",
-    "files": "  orders: {type: files, path: data/inbox, format: csv, schema: 'id STRING, kind STRING'}\n",
+    "kafka": "  orders: {type: kafka, topics: [t], format: json, schema: 'id STRING, kind STRING, day STRING'}\n",
+    "files": "  orders: {type: files, path: data/inbox, format: csv, schema: 'id STRING, kind STRING, day STRING'}\n",
 }
 _SUITE = f"""name: {NAME}
 expectations:
@@ -107,7 +110,8 @@ class World:
         (self.root / "data" / "inbox").mkdir(parents=True)
         (self.root / "tidegate.yaml").write_text("version: 1\n")
         (self.root / "jobs" / NAME / "pipeline.yaml").write_text(
-            f"version: 1\nname: {NAME}\nschedule: null\nsources:\n{_SOURCES[self.shape]}"
+            f"version: 1\nname: {NAME}\nschedule: null\ntable: {{partition_by: [day]}}\n"
+            f"sources:\n{_SOURCES[self.shape]}"
         )
         (self.root / "expectations" / f"{NAME}.yaml").write_text(_SUITE)
         self._patch_all()
@@ -212,6 +216,14 @@ class World:
 
         return self._start(f"{decision} {run_id}", command, stop)
 
+    def backfill(self, run_id: str, first: str, last: str, *, stop: Stop | None = None) -> Process:
+        """``tidegate backfill``."""
+
+        def command() -> Any:
+            return backfill_table(self.project, NAME, run_id, Wanted(first, last), submit=self._submit)
+
+        return self._start(f"backfill {run_id}", command, stop)
+
     def repair(self, *, stop: Stop | None = None) -> Process:
         """``tidegate repair``. What it backs up is judged again."""
 
@@ -286,7 +298,7 @@ class World:
             self.log.append(f"{process.name}: {outcome}")
             return
         self.log.append(f"{process.name}: {type(error).__name__} {error}")
-        if isinstance(error, HeldError):
+        if isinstance(error, HeldError) and not process.name.startswith("backfill"):
             for run_id, judged in self.judged.items():
                 if f"run {run_id} of" in str(error.where) and run_id not in self.decided and not judged.passed:
                     self.holds[run_id] = judged.ids - self.released - self.discarded
@@ -519,9 +531,9 @@ def read_log(table: Path) -> Counter[str]:
         for line in path.read_bytes().split(b"\n"):
             action = json.loads(line) if line else {}
             if "add" in action:
-                files[action["add"]["path"]] = None
+                files[unquote(action["add"]["path"])] = None
             elif "remove" in action:
-                files.pop(action["remove"]["path"], None)
+                files.pop(unquote(action["remove"]["path"]), None)
     gone = [name for name in files if not (table / name).exists()]
     assert not gone, f"the log of {table.name} names a file that is not there: {gone[0]}"
     return Counter(_id_of(row) for name in files for row in read_rows(table / name))

@@ -18,6 +18,7 @@ from typing import Any, Literal
 from tidegate import storage
 from tidegate.backfill.choose import Choice
 from tidegate.backfill.examine import Finding, Ground, describe_partition, ends_of_topics, starts_of_topics, within_text
+from tidegate.backfill.held import keep_held
 from tidegate.backfill.left_out import find_left_out
 from tidegate.backfill.lineage import Partition
 from tidegate.backfill.span import Interval
@@ -89,6 +90,8 @@ def rebuild_interval(context: RunContext, ground: Ground, finding: Finding, *, i
         _check_read(context, finding, manifests)
     built = _judge(beside, finding.interval, manifests, folder)
     if not built.verdict.passed:
+        report = _report_after(context.report, context.paths.table, finding, built, is_last=is_last)
+        keep_held(paths, _plan_swap(context, ground, finding, built, report), finding.interval)
         _hold(context, finding.interval, built)
     _swap(context, ground, finding, built, is_last=is_last)
     context.lease.check()
@@ -262,7 +265,7 @@ def _plan_swap(context: RunContext, ground: Ground, finding: Finding, built: Bui
     assert state is not None
     work = Rework(name, "backfill", run_id, part=state.txns.get(app_id, -1) + 1)
     token = secrets.token_hex(6)
-    schema = built.manifests[-1].schema_json if built.manifests else None
+    schema = built.manifests[-1].schema_json if built.files else None
     return plan_rework(
         work,
         target="table",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn, TypeVar
 
 import typer
 
@@ -526,19 +526,25 @@ app.add_typer(quarantine_app, name="quarantine", rich_help_panel=LOOK)
 @app.command(rich_help_panel=DECIDE)
 def release(name: Name, run_id: HeldRun, reason: Reason, json_: Json = False) -> None:
     """Publish a held increment anyway."""
-    from tidegate.run.steps import decide
-
-    project = _project()
-    _finish_run(decide(project, name, run_id, decision="release", reason=reason, submit=_submit), json_)
+    _decide(name, run_id, "release", reason, json_)
 
 
 @app.command(rich_help_panel=DECIDE)
 def discard(name: Name, run_id: HeldRun, reason: Reason, json_: Json = False) -> None:
     """Leave a held increment out of the table for good."""
+    _decide(name, run_id, "discard", reason, json_)
+
+
+def _decide(name: str, run_id: str, decision: Literal["release", "discard"], reason: str, as_json: bool) -> None:
+    from tidegate.backfill.held import decide_backfill, is_held_backfill
     from tidegate.run.steps import decide
 
     project = _project()
-    _finish_run(decide(project, name, run_id, decision="discard", reason=reason, submit=_submit), json_)
+    if is_held_backfill(project, name, run_id):
+        report = decide_backfill(project, name, run_id, decision=decision, reason=reason)
+    else:
+        report = decide(project, name, run_id, decision=decision, reason=reason, submit=_submit)
+    _finish_run(report, as_json)
 
 
 @app.command(rich_help_panel=DECIDE)

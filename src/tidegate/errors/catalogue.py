@@ -2046,6 +2046,15 @@ BACKFILL_MALFORMED = Condition(
     fix="correct the schema; or `tidegate repair {name} --rebuild` builds the whole table anew",
 )
 
+BACKFILL_OUTDATED = Condition(
+    "BACKFILL_OUTDATED",
+    UsageError,
+    "{label} was changed by runs since the backfill was built ({changed} differ): as it was built it would take their "
+    "rows out of the table",
+    next_run="is not affected; the partition stays as it is",
+    fix="`tidegate discard {name} {run_id} --reason ...`, and run the backfill again: it takes in what came since",
+)
+
 BACKFILL_HELD = Condition(
     "BACKFILL_HELD",
     HeldError,

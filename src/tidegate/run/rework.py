@@ -15,18 +15,20 @@ from tidegate.run.opening import open_run, recover_run
 
 
 @contextlib.contextmanager
-def open_rework(project: Project, name: str, run_id: str, kind: str) -> Iterator[RunContext]:
+def open_rework(
+    project: Project, name: str, run_id: str, kind: str, *, note_failure: bool = True
+) -> Iterator[RunContext]:
     """The context of one piece of work; ``kind`` is its word in reports, and in what a second one is told of the lease.
 
     What an earlier process began is finished first, this work's own last part included: ``context.report`` is final
-    then, where that was all (:func:`is_over`). Raises UsageError OTHER_KIND_OF_RUN when the run id is that of another
+    then, where that was all (:func:`is_over`). ``note_failure`` is off for decisions on it. Raises UsageError OTHER_KIND_OF_RUN when the run id is that of another
     kind of run, TryAgainError LEASE_HELD when a run, or other work, is going on.
     """
     check_run_id(run_id)
     before = load_report(project.paths(name), run_id)
     if before is not None and before.mode != kind:
         raise catalogue.OTHER_KIND_OF_RUN(where=f"pipeline {name}", run_id=run_id, mode=before.mode, kind=kind)
-    with open_run(project, name, run_id, kind) as context:
+    with open_run(project, name, run_id, kind, note_failure=note_failure) as context:
         context.report.mode = kind
         recover_run(context)
         yield context

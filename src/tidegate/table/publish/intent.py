@@ -116,7 +116,7 @@ def pending_intents(paths: PipelinePaths) -> list[PublishIntent]:
     for path in storage.list_folder(paths.intents, "[!.]*.json"):
         value = storage.read_json(path)
         if value is not None:
-            found.append(_intent_from(value))
+            found.append(intent_from_json(value))
     # Of two plans that begin at the same batch the longer one was made by whoever held the lease later.
     return sorted(found, key=lambda intent: (intent.app_version_before, -intent.app_version, intent.target))
 
@@ -126,7 +126,8 @@ def intent_path(paths: PipelinePaths, intent: PublishIntent) -> Path:
     return paths.intents / (f"{intent.intent_id}.{intent.nonce}.json" if intent.nonce else f"{intent.intent_id}.json")
 
 
-def _intent_from(value: dict[str, Any]) -> PublishIntent:
+def intent_from_json(value: dict[str, Any]) -> PublishIntent:
+    """The intent again of ``dataclasses.asdict``."""
     companion = value.get("companion")
     return PublishIntent(
         **{
@@ -134,7 +135,7 @@ def _intent_from(value: dict[str, Any]) -> PublishIntent:
             **value,
             "files_to_add": [FileToAdd(**file) for file in value["files_to_add"]],
             "files_to_remove": [FileToRemove(**file) for file in value["files_to_remove"]],
-            "companion": None if companion is None else _intent_from(companion),
+            "companion": None if companion is None else intent_from_json(companion),
         }
     )
 

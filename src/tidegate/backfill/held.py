@@ -1,0 +1,94 @@
+"""A backfill that did not pass the gate waits for a person, and holds nothing but itself.
+
+What it would publish is kept as it was built, in its own folder; live runs go on. Released, it is swapped in, unless
+runs have changed the partition since: then only building it again is exact.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from typing import Any
+
+from tidegate import outputs, storage
+from tidegate.backfill.span import Interval
+from tidegate.errors import catalogue
+from tidegate.gate.increment import publish_plan
+from tidegate.paths import PipelinePaths
+from tidegate.process.machine import name_person, now_text
+from tidegate.project import Project
+from tidegate.recovery.context import RunContext
+from tidegate.reports.report import RunReport
+from tidegate.run.rework import is_over, open_rework
+from tidegate.table.log.state import DataFile, digest_files, list_data_files
+from tidegate.table.publish.intent import PublishIntent, intent_from_json
+from tidegate.table.publish.rework import Rework
+from tidegate.words import count_of, is_wordless
+
+
+def keep_held(paths: PipelinePaths, intent: PublishIntent, interval: Interval) -> None:
+    """Keep what a held interval would publish."""
+    value = {"within": interval.within, "intent": asdict(intent)}
+    storage.replace(_place(paths, intent.app_id), storage.dump_json(value))
+
+
+def is_held_backfill(project: Project, name: str, run_id: str) -> bool:
+    """Whether a decision on this run is one on a backfill."""
+    paths = project.paths(name)
+    return storage.exists(_place(paths, Rework(name, "backfill", run_id).app_id))
+
+
+def decide_backfill(project: Project, name: str, run_id: str, *, decision: str, reason: str) -> outputs.RunReport:
+    """``release`` or ``discard`` a held backfill; its report. Raises UsageError BACKFILL_OUTDATED when runs have
+    changed the partition since it was built, and REASON_MISSING."""
+    if is_wordless(reason):
+        raise catalogue.DECISION_REASON_MISSING()
+    app_id = Rework(name, "backfill", run_id).app_id
+    with open_rework(project, name, run_id, "backfill", note_failure=False) as context:
+        held = storage.read_json(_place(context.paths, app_id))
+        if held is not None and not is_over(context):
+            ruling: outputs.Ruling = {
+                "decision": decision,
+                "who": name_person(),
+                "reason": reason.strip(),
+                "at": now_text(),
+            }
+            _carry_out(context, held, ruling)
+        context.lease.check()
+        storage.remove_tree(context.paths.backfills / app_id)
+        return context.report.to_json()
+
+
+def _carry_out(context: RunContext, held: dict[str, Any], ruling: outputs.Ruling) -> None:
+    intent = intent_from_json(held["intent"])
+    assert intent.report is not None
+    if ruling["decision"] == "discard":
+        context.report.outcome, context.report.ended_at, context.report.error = "discarded", now_text(), None
+        context.report.decision = ruling
+        context.save()
+    else:
+        files = list_data_files(context.paths.table)
+        _check_unchanged(context, Interval(held["within"]), intent, files)
+        metadata = {**intent.custom_metadata, "tidegate.decision": json.dumps(ruling, ensure_ascii=False)}
+        report = {**intent.report, "decision": ruling}
+        released = replace(intent, table_files=digest_files(files), custom_metadata=metadata, report=report)
+        result = publish_plan(context, lambda: released)
+        context.report = RunReport.from_json(report)
+        context.report.table["version"] = result.version
+
+
+def _check_unchanged(context: RunContext, interval: Interval, intent: PublishIntent, files: list[DataFile]) -> None:
+    now = {file.path for file in files if interval.holds(file.partition)}
+    then = {file.path for file in intent.files_to_remove}
+    if now != then:
+        raise catalogue.BACKFILL_OUTDATED(
+            where=f"run {intent.run_id} of pipeline {context.name}",
+            label=interval.label,
+            changed=count_of(len(now ^ then), "file"),
+            name=context.name,
+            run_id=intent.run_id,
+        )
+
+
+def _place(paths: PipelinePaths, app_id: str) -> Any:
+    return paths.backfills / app_id / "held.json"

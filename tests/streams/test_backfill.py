@@ -1,0 +1,309 @@
+"""Partitions rebuilt from what runs have read: exact rows beside live runs, and what cannot be rebuilt is refused."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.project import in_session
+from tests.support.streaming import Streaming, make_streaming, source
+from tidegate.backfill.command import backfill_table, look_at_backfill
+from tidegate.backfill.held import decide_backfill, is_held_backfill
+from tidegate.backfill.span import Wanted
+from tidegate.errors import HeldError, SourceLostError, TidegateError, UsageError
+from tidegate.table.log.state import read_table_state
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SCHEMA = "id STRING, at TIMESTAMP, n INT"
+SPEC = "table: {partition_by: [day]}\nsources:\n" + source("events", SCHEMA)
+AS_IT_WAS = "def transform(events):\n    return events.where('n >= 0').withColumn('day', F.to_date('at'))\n"
+CORRECTED = (
+    "def transform(events):\n"
+    "    return events.where('n >= -5').withColumn('day', F.to_date('at')).withColumn('twice', F.col('n') * 2)\n"
+)
+LATER = "def transform(events):\n    return events.where('n >= 0').withColumn('day', F.date_add(F.to_date('at'), 1))\n"
+SUITE = """\
+name: flow
+expectations:
+  - type: expect_column_values_to_be_between
+    kwargs: {column: n, max_value: 1000}
+    severity: critical
+    meta: {rule: not_too_large, on_failure: quarantine}
+  - type: expect_column_values_to_not_be_null
+    kwargs: {column: id}
+    severity: critical
+    meta: {rule: has_id}
+"""
+
+
+def event(name: str, day: int, n: int) -> dict[str, Any]:
+    return {"id": name, "at": f"2026-01-{day:02d}T12:00:00Z", "n": n}
+
+
+def make(root: Path, spark: SparkSession, spec: str = SPEC, transform: str = AS_IT_WAS) -> Streaming:
+    flow = make_streaming(root, spark, spec, transform)
+    flow.write("expectations/flow.yaml", SUITE)
+    return flow
+
+
+def change(flow: Streaming, transform: str) -> None:
+    flow.write("jobs/flow/transform.py", f"from pyspark.sql import functions as F\n\n\n{transform}")
+
+
+def backfill(flow: Streaming, start: str, end: str, run_id: str = "again", **more: Any) -> dict[str, Any]:
+    wanted = Wanted(start, end, **more)
+    return dict(backfill_table(flow.project, flow.name, run_id, wanted, submit=in_session(flow.spark)))
+
+
+def version(flow: Streaming) -> int:
+    state = read_table_state(flow.table)
+    assert state is not None
+    return state.version
+
+
+def test_a_corrected_transform_between_late_rows(spark: SparkSession, tmp_path: Path) -> None:
+    """Of three days the middle one is rebuilt, between live runs that add rows to it; all others stay as they were."""
+    flow = make(tmp_path, spark)
+    flow.offer("events", event("a", 1, 1), event("b", 2, 2), event("c", 2, -3), event("d", 3, 4))
+    flow.offer("events", event("e", 2, 5), {"id": "broken", "at": "no time", "n": 1}, event("large", 2, 5000))
+    flow.run()
+    flow.offer("events", event("f", 3, 6), event("late", 2, 7))
+    flow.run()
+    before = [("a", 1), ("b", 2), ("d", 4), ("e", 5), ("f", 6), ("late", 7)]
+    flow.expect("id n", before)
+    change(flow, CORRECTED)
+    report = backfill(flow, "2026-01-02", "2026-01-02")
+    assert (report["mode"], report["outcome"], report["rebuilt"]) == ("backfill", "published", ["day=2026-01-02"])
+    rows = report["rows"]
+    assert rows["read"] == rows["malformed"] + rows["entered"] == 7, "two records stay in quarantine"
+    assert rows["transformed"] == rows["rejected"] + rows["staged"] and rows["published"] == 4
+    assert (report["table"]["rows_added"], report["table"]["rows_removed"]) == (4, 3)
+    found = {row[0]: row[1:] for row in flow.rows("id", "n", "twice")}
+    assert found == {
+        "a": (1, None),
+        "d": (4, None),
+        "f": (6, None),
+        "b": (2, 4),
+        "c": (-3, -6),
+        "e": (5, 10),
+        "late": (7, 14),
+    }
+    assert {reason: len(texts) for reason, texts in flow.quarantined().items()} == {"malformed": 1, "not_too_large": 1}
+    flow.offer("events", event("later", 2, 8))
+    flow.run()
+    assert Counter(row[0] for row in flow.rows("id")) == Counter([*"abcdef", "late", "later"])
+
+
+def test_a_retry_changes_nothing_and_says_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    flow = make(tmp_path, spark)
+    flow.offer("events", event("a", 1, 1), event("b", 2, 2))
+    flow.run()
+    change(flow, CORRECTED)
+    report = backfill(flow, "2026-01-01", "2026-01-02")
+    assert report["rebuilt"] == ["day=2026-01-01", "day=2026-01-02"] and report["rows"]["published"] == 2
+    at = version(flow)
+    assert backfill(flow, "2026-01-01", "2026-01-02") == report and version(flow) == at
+    with pytest.raises(UsageError) as other:
+        backfill(flow, "2026-01-01", "2026-01-02", "run-1")
+    assert other.value.code == "OTHER_KIND_OF_RUN"
+
+
+def test_rows_that_move_to_another_day(spark: SparkSession, tmp_path: Path) -> None:
+    """A day alone would lose the rows that are of the next one by now; both days together are rebuilt as one."""
+    flow = make(tmp_path, spark)
+    flow.offer("events", event("a", 1, 1), event("b", 2, 2))
+    flow.offer("events", event("c", 3, 3))
+    flow.run()
+    change(flow, LATER)
+    at = version(flow)
+    with pytest.raises(UsageError) as refused:
+        backfill(flow, "2026-01-01", "2026-01-01")
+    assert refused.value.code == "BACKFILL_SPILLS" and "day=2026-01-04: 1 row more" in refused.value.message
+    assert version(flow) == at
+    report = backfill(flow, "2026-01-01", "2026-01-06", "all")
+    assert report["rows"]["published"] == 3 and report["rebuilt"] == ["day=2026-01-01..2026-01-06"]
+    flow.expect("id day", [("a", date(2026, 1, 2)), ("b", date(2026, 1, 3)), ("c", date(2026, 1, 4))])
+
+
+def test_of_folders_by_day_only_the_days_own_files_are_read(spark: SparkSession, tmp_path: Path) -> None:
+    spec = "table: {partition_by: [day]}\nsources:\n" + source("events", "id STRING, n INT, day DATE")
+    flow = make(tmp_path, spark, spec, "def transform(events):\n    return events.where('n >= 0')\n")
+    sizes = {}
+    for day in range(1, 6):
+        folder = flow.root / f"data/in/events/day=2026-01-{day:02d}"
+        folder.mkdir(parents=True)
+        file = folder / "x.json"
+        file.write_text("".join(f'{{"id": "{day}-{n}", "n": {n - 1}}}\n' for n in range(day)))
+        sizes[day] = file.stat().st_size
+    flow.run()
+    looked = look_at_backfill(flow.project, "flow", Wanted("2026-01-04", "2026-01-04"))
+    (interval,) = looked["intervals"]
+    assert (interval["by_folder"], interval["files"], interval["bytes"]) == (True, 1, sizes[4])
+    change(flow, "def transform(events):\n    return events\n")
+    report = backfill(flow, "2026-01-04", "2026-01-04")
+    assert report["sources"]["events"]["bytes"] == sizes[4] and report["rows"]["published"] == 4
+    assert Counter(str(day)[-2:] for (day,) in flow.rows("day")) == {"02": 1, "03": 2, "04": 4, "05": 4}
+
+
+def test_what_is_malformed_by_now_is_set_aside_where_its_day_is_known(spark: SparkSession, tmp_path: Path) -> None:
+    flow = make(tmp_path, spark)
+    flow.offer("events", event("a", 1, 1), event("b", 1, 2))
+    flow.run()
+    flow.offer("events", event("c", 2, 3), {"id": "d", "at": "2026-01-03T00:00:00Z", "n": 4})
+    flow.run()
+    stricter = SPEC.replace("n INT", "n INT, more STRING NOT NULL")
+    flow.write(
+        "jobs/flow/pipeline.yaml", f"version: 1\nname: flow\nschedule: null\ntransform: transform.py\n{stricter}"
+    )
+    with pytest.raises(UsageError) as refused:
+        backfill(flow, "2026-01-02", "2026-01-02")
+    assert refused.value.code == "BACKFILL_MALFORMED"
+    flow.expect("id", [("a",), ("b",), ("c",), ("d",)])
+    flow.write("jobs/flow/pipeline.yaml", f"version: 1\nname: flow\nschedule: null\ntransform: transform.py\n"
+               f"{stricter}quality: {{max_quarantine_share: 1}}\n")  # fmt: skip
+    report = backfill(flow, "2026-01-01", "2026-01-01", "strict")
+    assert (report["rows"]["malformed"], report["rows"]["published"]) == (2, 0)
+    flow.expect("id", [("c",), ("d",)])
+    assert len(flow.aside("malformed")) == 2
+    flow.write("jobs/flow/pipeline.yaml", f"version: 1\nname: flow\nschedule: null\ntransform: transform.py\n{SPEC}")
+    with pytest.raises(UsageError) as no_such:  # what is left of the day is in quarantine, and stays there
+        backfill(flow, "2026-01-01", "2026-01-01", "loose")
+    assert no_such.value.code == "BACKFILL_NO_SUCH_PARTITION"
+
+
+def test_a_held_backfill_holds_only_itself(spark: SparkSession, tmp_path: Path) -> None:
+    flow = make(tmp_path, spark)
+    flow.offer("events", event("a", 1, 1))
+    flow.offer("events", event("b", 2, 2))
+    flow.run()
+    change(flow, "def transform(events):\n    return events.withColumn('day', F.to_date('at')).withColumn('id', "
+           "F.lit(None).cast('string'))\n")  # fmt: skip
+    for run_id in ("dropped", "outdated"):
+        with pytest.raises(HeldError) as held:
+            backfill(flow, "2026-01-01", "2026-01-01", run_id)
+        assert held.value.code == "BACKFILL_HELD" and "has_id" in held.value.message
+    with pytest.raises(HeldError):
+        backfill(flow, "2026-01-02", "2026-01-02", "released")
+    flow.expect("id", [("a",), ("b",)])
+    assert decide(flow, "dropped", "discard")["outcome"] == "discarded"
+    change(flow, AS_IT_WAS)
+    flow.offer("events", event("c", 1, 3))
+    flow.run()  # live runs go on
+    with pytest.raises(UsageError) as outdated:
+        decide(flow, "outdated", "release")
+    assert outdated.value.code == "BACKFILL_OUTDATED"
+    assert decide(flow, "outdated", "discard")["outcome"] == "discarded"
+    report = decide(flow, "released", "release")
+    assert (report["outcome"], report["decision"]["reason"], report["rows"]["published"]) == ("published", "seen", 1)
+    flow.expect("id", [("a",), ("c",), (None,)])
+    assert not list((flow.state / "backfills").iterdir())
+    assert backfill(flow, "2026-01-01", "2026-01-02", "other")["rows"]["published"] == 3
+    flow.expect("id", [("a",), ("b",), ("c",)])
+
+
+def decide(flow: Streaming, run_id: str, decision: str) -> dict[str, Any]:
+    assert is_held_backfill(flow.project, flow.name, run_id)
+    return dict(decide_backfill(flow.project, flow.name, run_id, decision=decision, reason="seen"))
+
+
+def test_files_that_are_gone_or_changed(spark: SparkSession, tmp_path: Path) -> None:
+    flow = make(tmp_path, spark)
+    first = flow.offer("events", event("a", 1, 1))
+    flow.run()
+    flow.offer("events", event("b", 2, 2))
+    flow.run()
+    os.rename(first, flow.root / "kept.json")
+    flow.run()
+    with pytest.raises(SourceLostError) as gone:
+        backfill(flow, "2026-01-01", "2026-01-02")
+    assert gone.value.code == "BACKFILL_GONE" and "0001.json is gone" in gone.value.message
+    assert "day=2026-01-02" in str(gone.value.fix)
+    first.write_text('{"id": "other"}\n')
+    with pytest.raises(SourceLostError, match="after it was read"):
+        backfill(flow, "2026-01-01", "2026-01-01")
+    assert backfill(flow, "2026-01-02", "2026-01-02", "possible")["rows"]["published"] == 1
+    flow.expect("id", [("a",), ("b",)])
+
+
+@pytest.mark.parametrize(
+    ("wanted", "code"),
+    [
+        (Wanted("2026-01-02", "2026-01-01"), "BACKFILL_EMPTY_SPAN"),
+        (Wanted("2026-01-01"), "BACKFILL_ARGUMENTS"),
+        (Wanted(), "BACKFILL_ARGUMENTS"),
+        (Wanted("2026-01-01", "2026-01-02", ("day=2026-01-01",)), "BACKFILL_ARGUMENTS"),
+        (Wanted("yesterday", "2026-01-02"), "BACKFILL_TIME"),
+        (Wanted("2026-13-01", "2026-13-02"), "BACKFILL_TIME"),
+        (Wanted("2026-01-01T06:00", "2026-01-02T00:00"), "BACKFILL_PARTS_OF_DAYS"),
+        (Wanted("2026-01-01T00:00", "2026-01-02T00:00", zone="Mars/Sea"), "BACKFILL_ZONE"),
+        (Wanted("2027-01-01", "2027-01-02"), "BACKFILL_NO_SUCH_PARTITION"),
+        (Wanted(partitions=("month=1",)), "BACKFILL_PARTITION"),
+        (Wanted(partitions=("day",)), "BACKFILL_PARTITION"),
+        (Wanted(partitions=("day=2030-01-01",)), "BACKFILL_NO_SUCH_PARTITION"),
+    ],
+)
+def test_wrong_ranges(settled: Streaming, wanted: Wanted, code: str) -> None:
+    at = version(settled)
+    for act in (
+        lambda: look_at_backfill(settled.project, "flow", wanted),
+        lambda: backfill_table(settled.project, "flow", "wrong", wanted, submit=in_session(settled.spark)),
+    ):
+        with pytest.raises(TidegateError) as refused:
+            act()
+        assert (refused.value.code, refused.value.exit_code) == (code, 64)
+    assert version(settled) == at
+
+
+@pytest.fixture(scope="module")
+def settled(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Streaming:
+    """Two days, published."""
+    flow = make(tmp_path_factory.mktemp("settled"), spark)
+    flow.offer("events", event("a", 1, 1), event("b", 2, 2))
+    flow.run()
+    return flow
+
+
+def test_a_range_of_time_stamps_is_half_open(settled: Streaming) -> None:
+    looked = look_at_backfill(settled.project, "flow", Wanted("2026-01-01T00:00", "2026-01-02T00:00:00+00:00"))
+    assert [one["partitions"] for one in looked["intervals"]] == ["day=2026-01-01"]
+    assert looked["hindrance"] is None
+
+
+def test_pipelines_that_cannot_be_rebuilt_in_parts(spark: SparkSession, tmp_path: Path) -> None:
+    flat = make_streaming(tmp_path / "flat", spark, "sources:\n" + source("events", SCHEMA))
+    with pytest.raises(UsageError) as none_yet:
+        backfill(flat, "2026-01-01", "2026-01-01")
+    assert none_yet.value.code == "BACKFILL_NO_TABLE"
+    flat.offer("events", event("a", 1, 1))
+    flat.run()
+    with pytest.raises(UsageError) as unpartitioned:
+        backfill(flat, "2026-01-01", "2026-01-01")
+    assert unpartitioned.value.code == "BACKFILL_UNPARTITIONED"
+    by_n = make_streaming(tmp_path / "by_n", spark, "table: {partition_by: [n]}\nsources:\n" + source("events", SCHEMA))
+    by_n.offer("events", event("a", 1, 1), event("b", 1, 2))
+    by_n.run()
+    with pytest.raises(UsageError) as no_days:
+        backfill(by_n, "2026-01-01", "2026-01-01")
+    assert no_days.value.code == "BACKFILL_NO_DAYS" and "--partition n=1" in str(no_days.value.fix)
+    wanted = Wanted(partitions=("n=2",))
+    report = backfill_table(by_n.project, "flow", "two", wanted, submit=in_session(spark))
+    assert report["rows"]["published"] == 1
+    by_n.expect("id n", [("a", 1), ("b", 2)])
+    kept = make_streaming(
+        tmp_path / "kept",
+        spark,
+        "table: {partition_by: [day], keys: [id]}\noutput_mode: update\nsources:\n" + source("events", SCHEMA),
+        "def transform(events):\n    return events.withColumn('day', F.to_date('at'))\n",
+    )
+    kept.offer("events", event("a", 1, 1))
+    kept.run()
+    with pytest.raises(UsageError) as not_append:
+        backfill(kept, "2026-01-01", "2026-01-01")
+    assert not_append.value.code == "BACKFILL_NOT_APPEND"
