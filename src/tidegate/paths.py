@@ -164,6 +164,11 @@ class PipelinePaths:
         return self.state / "lease" if self.lease_folder is None else self.lease_folder
 
     @property
+    def refused(self) -> Path:
+        """The last run that found the lease taken."""
+        return self.state / "refused.json"
+
+    @property
     def backfills(self) -> Path:
         """The state of backfills: a folder for each, and one in it for each interval."""
         return self.state / "backfills"

@@ -111,11 +111,39 @@ with DAG("follower", schedule=[Asset("trickle")], catchup=False) as dag:
 '''
 
 
+_DAILY_SOURCE = """    schema: id BIGINT, price DOUBLE, day DATE
+transform: transform.py
+table: {partition_by: [day]}
+"""
+
+_DAILY_TRANSFORM = """def transform(trades):
+    return trades.withColumn("price", trades.price * FACTOR)
+"""
+
+
+def set_daily_factor(root: Path, factor: int) -> None:
+    """What the prices of pipeline ``daily`` are multiplied by from now on."""
+    (root / "jobs" / "daily" / "transform.py").write_text(_DAILY_TRANSFORM.replace("FACTOR", str(factor)))
+
+
+def _write_daily(root: Path) -> None:
+    """Three days, each in its own file."""
+    _write_pipeline(root, "daily", '"0 0 * * *"')
+    spec = root / "jobs" / "daily" / "pipeline.yaml"
+    spec.write_text(spec.read_text().replace("    schema: id BIGINT, price DOUBLE\n", _DAILY_SOURCE))
+    set_daily_factor(root, 1)
+    for day in (1, 2, 4):
+        rows = [{"id": day * 10 + number, "price": 1.0, "day": f"2026-01-0{day}"} for number in range(3)]
+        file = root / "data" / "inbox" / "daily" / f"{day}.json"
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
 def write_live_project(root: Path) -> None:
     """The main project at ``root``, and one with a connection that Airflow does not have beside it."""
     _write_project(root, _SETTINGS)
     for name, schedule in (("trickle", '"* * * * *"'), ("slow", "null"), ("strict", "null"), ("quiet", "null")):
         _write_pipeline(root, name, schedule)
+    _write_daily(root)
     _write_pipeline(root, "fed", "null")
     with (root / "jobs" / "fed" / "pipeline.yaml").open("a") as file:
         file.write('sinks: [{type: foreach_batch, function: "sinks.py:write"}]\n')

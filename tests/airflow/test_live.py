@@ -21,6 +21,7 @@ from tests.airflow.live_project import (
     SECRET_VARIABLE,
     SLOTS,
     drop_rows,
+    set_daily_factor,
     write_live_project,
 )
 from tests.airflow.processes import DriverWatch, list_drivers, read_command, wait_until_gone
@@ -63,6 +64,15 @@ class Live:
         files = str(self.root / "data" / "warehouse" / name / "**" / "*.parquet")
         return [row[0] for row in duckdb.sql(f"SELECT id FROM read_parquet('{files}') ORDER BY id").fetchall()]
 
+    def read_prices(self, name: str) -> dict[str, float]:
+        """The one price of each day in the table."""
+        import duckdb
+
+        files = str(self.root / "data" / "warehouse" / name / "**" / "*.parquet")
+        rows = duckdb.sql(f"SELECT DISTINCT CAST(day AS VARCHAR), price FROM read_parquet('{files}')").fetchall()
+        assert len({day for day, _ in rows}) == len(rows)
+        return dict(rows)
+
 
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
@@ -84,7 +94,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     )
     try:
         client = airflow.client
-        dag_ids = ["quiet", "fed", "slow", "strict", "nowhere", "follower", *CROWD]
+        dag_ids = ["daily", "quiet", "fed", "slow", "strict", "nowhere", "follower", *CROWD]
         client.wait_for_dags([*dag_ids, "trickle"])
         for dag_id in dag_ids:
             client.unpause(dag_id)
@@ -119,6 +129,38 @@ def test_nothing_new_is_skipped_in_seconds_without_a_driver(live: Live) -> None:
     assert (report["outcome"], report["pipeline"], report["run_id"]) == ("nothing_new", "quiet", run_id)
     assert "Spark-Submit cmd" not in live.client.fetch_log("quiet", run_id, "ingest")
     assert live.client.fetch_task("quiet", run_id, "ingest")["duration"] < 10
+
+
+def test_airflows_own_backfill_rebuilds_days(live: Live) -> None:
+    """A run of a backfill rebuilds the day of its date, or is skipped where the table has nothing of it; a form's days
+    are rebuilt by a manual run."""
+    first = next(iter(live.client.list_dag_runs("daily")), None)
+    deadline = time.monotonic() + 60
+    while first is None and time.monotonic() < deadline:  # the schedule's own run, once the DAG is not paused any more
+        time.sleep(1)
+        first = next(iter(live.client.list_dag_runs("daily")), None)
+    assert first is not None and first["run_type"] == "scheduled"
+    assert live.client.wait_for_dag_run("daily", first["dag_run_id"], 240)["state"] == "success"
+    assert live.read_prices("daily") == {"2026-01-01": 1.0, "2026-01-02": 1.0, "2026-01-04": 1.0}
+    set_daily_factor(live.root, 7)
+    days = {"from_date": "2026-01-02T00:00:00Z", "to_date": "2026-01-03T00:00:00Z"}
+    live.client.call("POST", "backfills", json={"dag_id": "daily", "max_active_runs": 1, **days})
+    while len(runs := [one for one in live.client.list_dag_runs("daily") if one["run_type"] == "backfill"]) < 2:
+        assert time.monotonic() < deadline + 300
+        time.sleep(1)
+    states = {}
+    for run in runs:
+        assert live.client.wait_for_dag_run("daily", run["dag_run_id"], 240)["state"] == "success"
+        states[run["logical_date"][:10]] = live.states("daily", run["dag_run_id"])
+    assert set(states["2026-01-02"].values()) == {"success"} and set(states["2026-01-03"].values()) == {"skipped"}
+    assert live.read_prices("daily") == {"2026-01-01": 1.0, "2026-01-02": 7.0, "2026-01-04": 1.0}
+    by_date = {run["logical_date"][:10]: run["dag_run_id"] for run in runs}
+    report = live.client.fetch_xcom("daily", by_date["2026-01-02"], "publish")
+    assert (report["mode"], report["rebuilt"], report["rows"]["published"]) == ("backfill", ["day=2026-01-02"], 3)
+    manual = live.run("daily", {"backfill_from": "2026-01-03", "backfill_to": "2026-01-04"})
+    assert manual["state"] == "success"
+    assert live.read_prices("daily") == {"2026-01-01": 1.0, "2026-01-02": 7.0, "2026-01-04": 7.0}
+    assert len(live.read_ids("daily")) == 9
 
 
 @pytest.mark.parametrize("value", ["two\nlines", "x" * 501, 7, {"a": 1}, ""])

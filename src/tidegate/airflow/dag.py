@@ -67,7 +67,7 @@ def build_dag(
         starts_driver: dict[str, Any] = {"conn_id": project.spec.spark.connection, **what}
         if project.spec.airflow.pool is not None and "pool" not in (default_args or {}):
             starts_driver["pool"] = project.spec.airflow.pool
-        ingest = IngestOperator(task_id="ingest", **starts_driver)
+        ingest = IngestOperator(task_id="ingest", cron=spec.schedule, **starts_driver)
         audit = AuditOperator(task_id="audit", **what)
         publish = PublishOperator(task_id="publish", asset=table_asset(name), **what)
         ingest >> audit >> publish

@@ -7,6 +7,7 @@ bounded length. What passes goes into one JSON record (the accepted loss) and no
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -18,14 +19,17 @@ ACCEPT_LOSS_PATTERN = r"^[^\x00-\x1f\x7f]+$"
 """One line; the task's own check is stricter (``str.isprintable``, not blank)."""
 
 ACCEPT_LOSS = "accept_loss"
-KNOWN_KEYS = (ACCEPT_LOSS,)
+BACKFILL_FROM, BACKFILL_TO = "backfill_from", "backfill_to"
+KNOWN_KEYS = (ACCEPT_LOSS, BACKFILL_FROM, BACKFILL_TO)
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
 @dataclass(frozen=True)
 class TriggerForm:
-    """The checked answers of a trigger form."""
+    """The checked answers of a trigger form; ``backfill`` is the first and the last day to rebuild."""
 
     accept_loss: str | None = None
+    backfill: tuple[str, str] | None = None
 
 
 def describe_form() -> dict[str, dict[str, object]]:
@@ -42,7 +46,23 @@ def describe_form() -> dict[str, dict[str, object]]:
                 "Only after a run stopped because the source lost records (exit code 66): the reason why the pipeline "
                 "may go on without them. It is recorded with what was lost. Leave empty otherwise."
             ),
-        }
+        },
+        BACKFILL_FROM: _describe_day(
+            "Backfill from",
+            "The first day to rebuild from the source; this run then reads "
+            "nothing new. For many days use Airflow's Backfill: it makes a run for each.",
+        ),
+        BACKFILL_TO: _describe_day("Backfill to", "The last day to rebuild; it is included."),
+    }
+
+
+def _describe_day(title: str, description: str) -> dict[str, object]:
+    return {
+        "default": None,
+        "type": ["null", "string"],
+        "format": "date",
+        "title": title,
+        "description": description,
     }
 
 
@@ -55,7 +75,21 @@ def read_form(params: Mapping[str, object], conf: Mapping[str, object] | None) -
     unknown = sorted(_quote(key) for key in (conf or {}) if key not in KNOWN_KEYS)
     if unknown:
         raise _refuse(f"it has {count_of(len(unknown), 'unknown key')}: {', '.join(unknown[:5])}")
-    return TriggerForm(accept_loss=check_accept_loss(params.get(ACCEPT_LOSS)))
+    backfill = check_days(params.get(BACKFILL_FROM), params.get(BACKFILL_TO))
+    accept_loss = check_accept_loss(params.get(ACCEPT_LOSS))
+    if backfill is not None and accept_loss is not None:
+        raise _refuse(f"{ACCEPT_LOSS} is for a run that reads what is new, and {BACKFILL_FROM} for one that does not")
+    return TriggerForm(accept_loss, backfill)
+
+
+def check_days(first: object, last: object) -> tuple[str, str] | None:
+    """Two days, or None for none. Raises :class:`UsageError` when one is missing or is not a day."""
+    if first is None and last is None:
+        return None
+    for key, value in ((BACKFILL_FROM, first), (BACKFILL_TO, last)):
+        if not isinstance(value, str) or not _DAY.fullmatch(value):
+            raise _refuse(f"{key} is not a day like 2026-01-31; of a backfill both are needed")
+    return str(first), str(last)
 
 
 def check_accept_loss(value: object) -> str | None:

@@ -12,6 +12,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.providers.common.compat.sdk import AirflowSkipException
 from airflow.sdk import BaseOperator
 
+from tidegate.airflow.backfills import days_of, is_backfill
 from tidegate.airflow.form import read_form
 from tidegate.airflow.retries import as_final
 from tidegate.airflow.supervision import bind_to_supervisor, stop_python_step
@@ -65,8 +66,9 @@ class IngestOperator(DriverOperator):
 
     ui_color = "#d7ecff"
 
-    def __init__(self, *, pipeline: str, **kwargs: Any) -> None:
+    def __init__(self, *, pipeline: str, cron: str | None = None, **kwargs: Any) -> None:
         super().__init__(pipeline=pipeline, name=f"tidegate-{pipeline}", **kwargs)
+        self.cron = cron
 
     def execute(self, context: Context) -> RunReport:
         """Run the step; returns the run report so far."""
@@ -75,6 +77,8 @@ class IngestOperator(DriverOperator):
 
         with explain_errors(self.log):
             form = read_form(context["params"], context["dag_run"].conf)
+            if form.backfill is not None or is_backfill(context["dag_run"]):
+                return self._rebuild(context, form.backfill)
             driver = self.make_driver()
             report = ingest_run(
                 open_project(self.project_root).on_master(driver.master),
@@ -87,6 +91,26 @@ class IngestOperator(DriverOperator):
         if report["outcome"] == "nothing_new":
             context["ti"].xcom_push(key="return_value", value=report)
             raise AirflowSkipException(f"{self.pipeline}: nothing new")
+        return report
+
+    def _rebuild(self, context: Context, asked: tuple[str, str] | None) -> RunReport:
+        """Rebuild days instead of reading what is new: those ``asked`` for, else those of the run's own interval. The
+        tasks behind this one find the run published."""
+        from tidegate.backfill.command import backfill_table
+        from tidegate.backfill.span import Wanted
+
+        days = asked or days_of(context["dag_run"], self.cron)
+        if days is None:
+            raise AirflowSkipException(f"{self.pipeline}: no day begins in this run's interval, so another rebuilds it")
+        driver = self.make_driver()
+        project = open_project(self.project_root).on_master(driver.master)
+        try:
+            report = backfill_table(project, self.pipeline, context["run_id"], Wanted(*days), submit=driver.run)
+        except TidegateError as error:
+            if asked is not None or error.code != "BACKFILL_NO_SUCH_PARTITION":
+                raise
+            raise AirflowSkipException(f"{self.pipeline}: {error.message}") from None
+        self.log.info("%s", describe_report(report))
         return report
 
 

@@ -20,6 +20,7 @@ from tidegate.project import Project
 from tidegate.recovery.context import RunContext, Submit
 from tidegate.run.rework import end_with_nothing, is_over, open_rework
 from tidegate.run.steps import deliver_run
+from tidegate.run.turns import give_way
 from tidegate.staging.birth import as_read
 
 
@@ -30,12 +31,14 @@ def backfill_table(project: Project, name: str, run_id: str, wanted: Wanted, *, 
     SourceLostError BACKFILL_GONE, UsageError BACKFILL_SPILLS and others of its kind, HeldError BACKFILL_HELD, and what
     the ingest of a run raises.
     """
-    is_first, has_sinks = True, False
+    is_first, has_sinks, told = True, False, list[str]()
     while True:
         with open_rework(project, name, run_id, "backfill") as context:
             if is_over(context):
                 break
             has_sinks = bool(context.spec.sinks)
+            for note in told:
+                context.report.add_note(note)
             assert context.facts is not None
             ground = survey(context.paths, context.spec, context.facts, wanted)
             todo = [one for one in ground.span.intervals if one.label not in context.report.rebuilt]
@@ -46,6 +49,8 @@ def backfill_table(project: Project, name: str, run_id: str, wanted: Wanted, *, 
             _do_next(context, ground, rest, submit)
             if is_over(context):
                 break
+        if (waited := give_way(context.paths)) is not None:
+            told.append(waited)
     if has_sinks:
         return deliver_run(project, name, run_id, submit=submit)
     return context.report.to_json()

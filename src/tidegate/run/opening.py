@@ -32,6 +32,7 @@ from tidegate.reports.report import (
 from tidegate.reports.run_ids import check_run_id
 from tidegate.restart.rebirth import pin_paths
 from tidegate.restart.reread import carry_out_rereads
+from tidegate.run.turns import note_admitted, note_refused
 from tidegate.staging.birth import as_read
 from tidegate.words import count_of
 
@@ -50,7 +51,12 @@ def open_run(
     spec = load_pipeline(project, name)
     paths = project.paths(name)
     expires = project.spec.lease.expires_after
-    lease = acquire(paths, run_id=run_id, command=command, expires_after_seconds=expires)
+    try:
+        lease = acquire(paths, run_id=run_id, command=command, expires_after_seconds=expires)
+    except TryAgainError:
+        note_refused(paths, run_id)
+        raise
+    note_admitted(paths, run_id)
     paths = pin_paths(paths, lease)
     report = _load_open_report(paths, run_id) or new_report(name, run_id)
     context = RunContext(project, as_read(spec, paths), paths, lease, report)

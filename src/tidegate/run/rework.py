@@ -21,8 +21,9 @@ def open_rework(
     """The context of one piece of work; ``kind`` is its word in reports, and in what a second one is told of the lease.
 
     What an earlier process began is finished first, this work's own last part included: ``context.report`` is final
-    then, where that was all (:func:`is_over`). ``note_failure`` is off for decisions on it. Raises UsageError OTHER_KIND_OF_RUN when the run id is that of another
-    kind of run, TryAgainError LEASE_HELD when a run, or other work, is going on.
+    then, where that was all (:func:`is_over`). ``note_failure`` is off for decisions on it. Raises UsageError
+    OTHER_KIND_OF_RUN when the run id is that of another kind of run, TryAgainError LEASE_HELD when a run, or other
+    work, is going on.
     """
     check_run_id(run_id)
     before = load_report(project.paths(name), run_id)

@@ -49,6 +49,14 @@ def find_previous_ticks(schedule: str, now: datetime, count: int) -> list[dateti
     return [ticks.get_prev(datetime) for _ in range(count)]
 
 
+def find_next_tick(schedule: str, after: datetime) -> datetime:
+    """The first tick of a schedule after a moment, in its zone. Needs croniter, which comes with Airflow."""
+    from croniter import croniter
+
+    found: datetime = croniter("0 0 1 1,4,7,10 *" if schedule == "@quarterly" else schedule, after).get_next(datetime)
+    return found
+
+
 def _find_never(fields: list[str]) -> str | None:
     """Days that no month of the list has: such a schedule would never run."""
     day, month = fields[2], fields[3]
