@@ -322,7 +322,9 @@ class World:
 
     def _judge(self, context: Any, suite: Any, owed: Any, folded: Any) -> list[RuleResult]:
         """The gate: an increment passes when at least half of its rows are good ones."""
-        rows = [row for manifest in owed for file in manifest.files for row in read_rows(self.paths.state / file.path)]
+        rows = [
+            row for manifest in owed for file in manifest.files for row in read_rows(context.paths.state / file.path)
+        ]
         good = sum(row["kind"] == "good" for row in rows)
         passed = 2 * good >= len(rows)
         ids = frozenset(row["id"] for row in rows)

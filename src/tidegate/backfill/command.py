@@ -40,7 +40,7 @@ def backfill_table(project: Project, name: str, run_id: str, wanted: Wanted, *, 
             for note in told:
                 context.report.add_note(note)
             assert context.facts is not None
-            ground = survey(context.paths, context.spec, context.facts, wanted)
+            ground = survey(project, context.paths, context.spec, context.facts, wanted)
             todo = [one for one in ground.span.intervals if one.label not in context.report.rebuilt]
             rest = replace(ground, span=Span(todo))
             if is_first:
@@ -107,7 +107,7 @@ def look_at_backfill(project: Project, name: str, wanted: Wanted) -> outputs.Bac
     """
     paths = project.paths(name).pinned()
     spec = as_read(load_pipeline(project, name), paths)
-    ground = survey(paths, spec, gather_facts(paths, spec), wanted)
+    ground = survey(project, paths, spec, gather_facts(paths, spec), wanted)
     findings = examine(project, paths, spec, ground)
     hindrance: TidegateError | None = None
     try:

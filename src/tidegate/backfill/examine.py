@@ -20,7 +20,7 @@ from tidegate.sources.files.differences import find_differences
 from tidegate.sources.files.ledger import shown_path
 from tidegate.sources.files.unreadable import unreadable_record
 from tidegate.sources.registry import open_sources
-from tidegate.spec.models import SELF_DESCRIBING_FORMATS, FilesSource, PipelineSpec
+from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import Start, read_birth
 from tidegate.staging.topics import Offsets, join_ranges
 from tidegate.table.log.state import DataFile, TableState, list_data_files
@@ -50,7 +50,7 @@ class Finding:
     error: TidegateError | None
 
 
-def survey(paths: PipelinePaths, spec: PipelineSpec, facts: Facts, wanted: Wanted) -> Ground:
+def survey(project: Project, paths: PipelinePaths, spec: PipelineSpec, facts: Facts, wanted: Wanted) -> Ground:
     """The ground of a backfill. Raises DisagreementError when table, checkpoint and spec do not fit, UsageError for a
     pipeline or a range that a backfill cannot be of, SourceLostError BACKFILL_NOT_KEPT."""
     name, where = spec.name, f"pipeline {spec.name}"
@@ -63,7 +63,7 @@ def survey(paths: PipelinePaths, spec: PipelineSpec, facts: Facts, wanted: Wante
     if needs_rebuild(facts, spec):
         why = "the query keeps state, so its rows depend on records of other times too"
         raise catalogue.BACKFILL_NOT_APPEND(where=where, why=why, name=name)
-    gone = [one for one, source in spec.streams.items() if source.type in ("rate", "socket")]
+    gone = [one for one, source in open_sources(project, paths, spec).items() if not source.is_replayable]
     if gone:
         raise catalogue.BACKFILL_NOT_KEPT(where=where, sources=", ".join(gone))
     files = list_data_files(paths.table)
@@ -172,11 +172,6 @@ def ends_of_topics(lineage: Lineage) -> dict[str, Offsets]:
         for name, ends in increment.ends.items():
             at[name] = {**at.get(name, {}), **ends}
     return at
-
-
-def is_whole_file_kept(spec: FilesSource) -> bool:
-    """Whether a file of this source that is in quarantine as a whole gave no row at all."""
-    return spec.format in SELF_DESCRIBING_FORMATS
 
 
 def describe_partition(partition: Sequence[tuple[str, str | None]]) -> str:

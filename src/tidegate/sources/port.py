@@ -154,6 +154,8 @@ class Source(ABC):
     """Whether a run has to receive what comes, before it looks."""
     keeps_start: ClassVar[bool] = False
     """Whether the birth record has to say where it starts."""
+    is_replayable: ClassVar[bool] = True
+    """Whether what runs have taken can be read again."""
 
     def __init__(self, project: Project, paths: PipelinePaths, name: str) -> None:
         self.project, self.paths, self.name = project, paths, name

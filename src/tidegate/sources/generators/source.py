@@ -24,6 +24,7 @@ class ReceivedStream(FilesStream):
     """The files of one spool. ``listeners`` keep the connection of a socket between runs."""
 
     listens = True
+    is_replayable = False
     spec: SpooledSource
 
     def __init__(

@@ -96,7 +96,7 @@ def finish_intent(
             if intent.companion is not None:
                 finish_intent(paths, intent.companion, is_current=is_current)
             aside = set_aside(intent, table_path, is_current)
-            _move_files(paths, intent, table_path, is_current)
+            _move_files(paths, intent, table_path, is_current, is_new=state is None)
             check_lease(is_current, intent)
             version = commit_files(
                 table_path,
@@ -179,6 +179,8 @@ def _move_files(
     intent: PublishIntent,
     table_path: Path,
     is_current: Callable[[], bool],
+    *,
+    is_new: bool,
 ) -> None:
     targets = [table_path / file.path for file in intent.files_to_add]
     check_lease(is_current, intent)
@@ -191,7 +193,10 @@ def _move_files(
     for target in targets:
         storage.remove_copies(target)
     folders = {parent for target in targets for parent in target.parents if parent.is_relative_to(table_path)}
-    for folder in sorted(folders | ({table_path.parent} if targets else set()), reverse=True):
+    above = {table_path.parent} if targets else set()
+    if is_new and targets:
+        above.add(table_path.parents[1])  # who made the warehouse may have been killed before it had its name for good
+    for folder in sorted(folders | above, reverse=True):
         storage.sync_folder(folder)
 
 
