@@ -20,7 +20,7 @@ REPORT = {
     "pipeline": "the pipeline's name",
     "run_id": "the run: `--run-id`, Airflow's run id, or one that tidegate made",
     "mode": "`incremental`; `reread` when a held increment was read again under its run id; else the command: "
-    "`backfill`",
+    "`backfill`, `refresh`",
     "outcome": "`published`, `nothing_new`, `held`, `discarded` or `failed`; null while the steps go on, and when the "
     "run died between them",
     "started_at": "ISO time stamp, UTC",
@@ -41,7 +41,7 @@ REPORT = {
     "published_by": "another run that published what this run had staged, or null",
     "accepted_loss": "null, or `{run_id, at, reason, sources}`: what `--accept-loss` put on record, with the ranges",
     "decision": "null, or `{decision, who, reason, at}` of `release`, `discard` or `reread`",
-    "rebuilt": "the partitions that a backfill has rebuilt so far",
+    "rebuilt": "the partitions that a backfill has rebuilt so far; `the whole table` of a refresh",
     "notes": "remarks for a reader",
 }
 ROWS = {

@@ -53,11 +53,13 @@ class Choice:
 
 def choose(paths: PipelinePaths, spec: PipelineSpec, lineage: Lineage, interval: Interval) -> Choice:
     """What ``interval`` is rebuilt from. Costs no JVM; reads the ledger, the births and what the log says."""
-    taken = _taken_rows(paths, spec)
+    is_whole = not interval.within
+    taken = _taken_rows(paths, spec, with_unreadable=is_whole)
     folders = _folder_columns(lineage, taken, interval)
     wanted, choice = set[_Batch](), Choice(by_folder=bool(folders))
     for increment in lineage.increments:
-        batches = _batches_for(increment, interval)
+        every = range(increment.first, increment.last + 1)
+        batches = list(every) if is_whole else _batches_for(increment, interval)
         if not batches:
             continue
         if increment.is_left_out:
@@ -92,17 +94,16 @@ def _batches_for(increment: Increment, interval: Interval) -> list[int]:
     return every if giving and increment.ends else sorted(giving)
 
 
-def _taken_rows(paths: PipelinePaths, spec: PipelineSpec) -> list[LedgerRow]:
-    """Files that are in the table by now, but for those that are in quarantine as wholes."""
+def _taken_rows(paths: PipelinePaths, spec: PipelineSpec, *, with_unreadable: bool) -> list[LedgerRow]:
+    """Files that are in the table by now, with or without those that are in quarantine as wholes."""
     if not spec.file_streams:
         return []
     with open_ledger(paths, read_only=True) as ledger:
         rows = ledger.rows(state="published")
-    return [
-        row
-        for row in rows
-        if row.source in spec.streams and not storage.exists(record_path(paths.unreadable, row.link))
-    ]
+    rows = [row for row in rows if row.source in spec.streams]
+    if with_unreadable:
+        return rows
+    return [row for row in rows if not storage.exists(record_path(paths.unreadable, row.link))]
 
 
 def _folder_columns(lineage: Lineage, rows: Sequence[LedgerRow], interval: Interval) -> set[str]:

@@ -56,6 +56,27 @@ def backfill_table(project: Project, name: str, run_id: str, wanted: Wanted, *, 
     return context.report.to_json()
 
 
+def refresh_table(project: Project, name: str, run_id: str, *, submit: Submit) -> outputs.RunReport:
+    """``tidegate refresh``: the whole table, and its quarantine, rebuilt from all that runs have taken; built beside,
+    judged as one increment, swapped in as one version. Live runs go on from where they are.
+
+    Raises what :func:`backfill_table` does.
+    """
+    with open_rework(project, name, run_id, "refresh") as context:
+        has_sinks = bool(context.spec.sinks)
+        if not is_over(context):
+            assert context.facts is not None
+            ground = survey(project, context.paths, context.spec, context.facts, None)
+            finding = _examine_one(context, ground)
+            if finding.choice.is_empty:
+                end_with_nothing(context, "no run has taken a record yet")
+            else:
+                rebuild_interval(context, ground, finding, is_last=True, submit=submit)
+    if has_sinks and context.report.outcome == "published":
+        return deliver_run(project, name, run_id, submit=submit)
+    return context.report.to_json()
+
+
 def _do_next(context: RunContext, ground: Ground, rest: Ground, submit: Submit) -> None:
     """The first interval that is left; all that was asked for as one, where rows move between the intervals."""
     is_last = len(rest.span.intervals) == 1
@@ -100,8 +121,9 @@ def _pass_over(context: RunContext, finding: Finding, *, is_last: bool) -> None:
         end_with_nothing(context, "there was nothing to rebuild")
 
 
-def look_at_backfill(project: Project, name: str, wanted: Wanted) -> outputs.BackfillPlan:
-    """``--dry-run``: what each interval would be rebuilt from, what it replaces, and what stands in the way. No JVM.
+def look_at_backfill(project: Project, name: str, wanted: Wanted | None) -> outputs.BackfillPlan:
+    """``--dry-run``: what each interval would be rebuilt from, what it replaces, and what stands in the way; of a
+    refresh (None), the whole table. No JVM.
 
     Raises what :func:`survey` does.
     """

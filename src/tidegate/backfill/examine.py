@@ -50,9 +50,12 @@ class Finding:
     error: TidegateError | None
 
 
-def survey(project: Project, paths: PipelinePaths, spec: PipelineSpec, facts: Facts, wanted: Wanted) -> Ground:
-    """The ground of a backfill. Raises DisagreementError when table, checkpoint and spec do not fit, UsageError for a
-    pipeline or a range that a backfill cannot be of, SourceLostError BACKFILL_NOT_KEPT."""
+def survey(project: Project, paths: PipelinePaths, spec: PipelineSpec, facts: Facts, wanted: Wanted | None) -> Ground:
+    """The ground of a backfill; of a refresh, which rebuilds the whole table, where ``wanted`` is None.
+
+    Raises DisagreementError when table, checkpoint and spec do not fit, UsageError for a pipeline or a range that it
+    cannot be of, SourceLostError BACKFILL_NOT_KEPT.
+    """
     name, where = spec.name, f"pipeline {spec.name}"
     if facts.table is None:
         raise catalogue.BACKFILL_NO_TABLE(where=where, name=name)
@@ -68,7 +71,10 @@ def survey(project: Project, paths: PipelinePaths, spec: PipelineSpec, facts: Fa
         raise catalogue.BACKFILL_NOT_KEPT(where=where, sources=", ".join(gone))
     files = list_data_files(paths.table)
     table = facts.table
-    span = find_span(wanted, name, schema_json=table.schema_json, partition_by=table.partition_columns, files=files)
+    span = Span([Interval({})])
+    if wanted is not None:
+        columns = table.partition_columns
+        span = find_span(wanted, name, schema_json=table.schema_json, partition_by=columns, files=files)
     lineage = read_lineage(paths.table, table.version)
     if lineage.unknown:
         raise catalogue.BACKFILL_LOG_CUT(
@@ -103,7 +109,7 @@ _POSSIBLE = "(see below)"
 
 def _examine(project: Project, paths: PipelinePaths, spec: PipelineSpec, ground: Ground, interval: Interval) -> Finding:
     choice = choose(paths, spec, ground.lineage, interval)
-    left_out = find_left_out(paths.quarantine, choice)
+    left_out = find_left_out(paths.quarantine, choice) if interval.within else LeftOut()
     replaced = [file for file in ground.files if interval.holds(file.partition)]
     error = _find_hindrance(project, paths, spec, ground, interval, choice, left_out)
     return Finding(interval, choice, left_out, replaced, error)
@@ -126,7 +132,7 @@ def _find_hindrance(
     lost += [
         f"{shown_path(row.path)} is in quarantine as a whole, but for rows that could be read"
         for row in rows
-        if unreadable_record(paths.unreadable, row.link) is not None
+        if interval.within and unreadable_record(paths.unreadable, row.link) is not None
     ]
     lost += _missing_offsets(project, paths, spec, ground.lineage, choice)
     if lost:

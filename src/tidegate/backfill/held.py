@@ -25,6 +25,9 @@ from tidegate.table.publish.intent import PublishIntent, intent_from_json
 from tidegate.table.publish.rework import Rework
 from tidegate.words import count_of, is_wordless
 
+KINDS = ("backfill", "refresh")
+"""The work that can be held."""
+
 
 def keep_held(paths: PipelinePaths, intent: PublishIntent, interval: Interval) -> None:
     """Keep what a held interval would publish."""
@@ -34,8 +37,14 @@ def keep_held(paths: PipelinePaths, intent: PublishIntent, interval: Interval) -
 
 def is_held_backfill(project: Project, name: str, run_id: str) -> bool:
     """Whether a decision on this run is one on a backfill."""
+    return _kind_of(project, name, run_id) is not None
+
+
+def _kind_of(project: Project, name: str, run_id: str) -> str | None:
+    """The kind of work that is held under this run id."""
     paths = project.paths(name)
-    return storage.exists(_place(paths, Rework(name, "backfill", run_id).app_id))
+    held = (kind for kind in KINDS if storage.exists(_place(paths, Rework(name, kind, run_id).app_id)))
+    return next(held, None)
 
 
 def decide_backfill(project: Project, name: str, run_id: str, *, decision: str, reason: str) -> outputs.RunReport:
@@ -43,8 +52,9 @@ def decide_backfill(project: Project, name: str, run_id: str, *, decision: str, 
     changed the partition since it was built, and REASON_MISSING."""
     if is_wordless(reason):
         raise catalogue.DECISION_REASON_MISSING()
-    app_id = Rework(name, "backfill", run_id).app_id
-    with open_rework(project, name, run_id, "backfill", note_failure=False) as context:
+    kind = _kind_of(project, name, run_id) or KINDS[0]
+    app_id = Rework(name, kind, run_id).app_id
+    with open_rework(project, name, run_id, kind, note_failure=False) as context:
         held = storage.read_json(_place(context.paths, app_id))
         if held is not None and not is_over(context):
             ruling: outputs.Ruling = {

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 from tidegate.staging.topics import Positions, positions_from_json
 from tidegate.table.log.actions import Action, AddFile, CommitInfo
-from tidegate.table.log.files import read_actions
+from tidegate.table.log.files import list_versions, read_actions
 from tidegate.table.publish.plan import parse_file_name
 from tidegate.table.publish.rework import REWORK
 
@@ -131,3 +131,13 @@ def _increment(version: int, info: CommitInfo, actions: list[Action]) -> Increme
 
 def _partition_of(add: AddFile) -> Partition:
     return tuple(sorted(add.get("partitionValues", {}).items()))
+
+
+def reworked_files(table_path: Path) -> set[str]:
+    """The files that work beside the runs has added to a table, by the names that they had then."""
+    found: set[str] = set()
+    for version in list_versions(table_path):
+        actions = read_actions(table_path, version)
+        if any(REWORK in one.get("commitInfo", {}) for one in actions):
+            found |= {unquote(one["add"]["path"]) for one in actions if "add" in one}
+    return found

@@ -20,7 +20,7 @@ from tidegate.backfill.choose import Choice
 from tidegate.backfill.examine import Finding, Ground, describe_partition, ends_of_topics, starts_of_topics, within_text
 from tidegate.backfill.held import keep_held
 from tidegate.backfill.left_out import find_left_out
-from tidegate.backfill.lineage import Partition
+from tidegate.backfill.lineage import Partition, reworked_files
 from tidegate.backfill.span import Interval
 from tidegate.driver.order import Bounds, IngestOrder
 from tidegate.errors import catalogue
@@ -42,8 +42,9 @@ from tidegate.staging.birth import new_birth, write_birth
 from tidegate.staging.checkpoint import hadoop_checksum, moved_end, read_checkpoint
 from tidegate.staging.manifest import BatchManifest, StagedFile, files_within, read_all_manifests
 from tidegate.staging.topics import join_ranges, ranges_to_json
-from tidegate.table.log.state import list_data_files, read_table_state
+from tidegate.table.log.state import DataFile, list_data_files, read_table_state
 from tidegate.table.publish.intent import PublishIntent
+from tidegate.table.publish.plan import parse_file_name
 from tidegate.table.publish.rework import Rework, plan_rework
 from tidegate.words import count_of
 
@@ -77,7 +78,7 @@ def rebuild_interval(context: RunContext, ground: Ground, finding: Finding, *, i
     a run's ingest raises.
     """
     paths = context.paths
-    work = Rework(context.name, "backfill", context.report.run_id)
+    work = Rework(context.name, context.report.mode, context.report.run_id)
     folder = f"backfills/{work.app_id}/{secrets.token_hex(4)}"
     context.lease.check()
     storage.remove_tree(paths.backfills / work.app_id)
@@ -104,7 +105,9 @@ def _read(
     """Have Spark read what was chosen into the job's own staging."""
     project, spec, side, choice = context.project, context.spec, beside.paths, finding.choice
     starts = starts_of_topics(project, context.paths, spec, ground.lineage, choice)
-    left_out = find_left_out(side.quarantine, choice, side.state / _LEFT_OUT)
+    left_out = finding.left_out
+    if left_out.total:
+        find_left_out(side.quarantine, choice, side.state / _LEFT_OUT)
     links = _link_files(beside, choice)
     sources = {name: starts.get(name, {}) for name in spec.streams}
     write_birth(side, new_birth(side, spec, sources, settings_at_birth(project, spec)))
@@ -260,10 +263,11 @@ def _swap(context: RunContext, ground: Ground, finding: Finding, built: Built, *
 
 def _plan_swap(context: RunContext, ground: Ground, finding: Finding, built: Built, report: RunReport) -> PublishIntent:
     paths, name, run_id = context.paths, context.name, context.report.run_id
-    app_id = Rework(name, "backfill", run_id).app_id
+    kind = context.report.mode
+    app_id = Rework(name, kind, run_id).app_id
     state = read_table_state(paths.table, (app_id,))
     assert state is not None
-    work = Rework(name, "backfill", run_id, part=state.txns.get(app_id, -1) + 1)
+    work = Rework(name, kind, run_id, part=state.txns.get(app_id, -1) + 1)
     token = secrets.token_hex(6)
     schema = built.manifests[-1].schema_json if built.files else None
     return plan_rework(
@@ -282,26 +286,43 @@ def _plan_swap(context: RunContext, ground: Ground, finding: Finding, built: Bui
         },
         report=report.to_json(),  # type: ignore[arg-type]
         schema_json=schema,
-        companion=_plan_quarantine(context, work, built, token),
+        companion=_plan_quarantine(context, finding, work, built, token),
     )
 
 
-def _plan_quarantine(context: RunContext, work: Rework, built: Built, token: str) -> PublishIntent | None:
-    if not built.quarantine:
+def _plan_quarantine(
+    context: RunContext, finding: Finding, work: Rework, built: Built, token: str
+) -> PublishIntent | None:
+    """What goes into quarantine with the swap. Where the whole table is rebuilt, what its records had there before
+    leaves."""
+    path = context.paths.quarantine
+    old = [] if finding.interval.within else _quarantined_before(path, finding.choice)
+    if not built.quarantine and not old:
         return None
-    state = read_table_state(context.paths.quarantine, (work.app_id,))
-    before = -1 if state is None else state.txns.get(work.app_id, -1)
+    state = read_table_state(path, (work.app_id,))
     return plan_rework(
         work,
         target="quarantine",
         table=state,
-        table_files=None,
+        table_files=list_data_files(path) if old else None,
         token=token,
         new=built.quarantine,
+        remove=old,
         outcome="published",
         schema_json=QUARANTINE_SCHEMA_JSON,
-        before=before,
+        before=-1 if state is None else state.txns.get(work.app_id, -1),
     )
+
+
+def _quarantined_before(path: Path, choice: Choice) -> list[DataFile]:
+    """The files of quarantine with records of runs that are read again, or that earlier work has put there."""
+    batches = {(one.query_id[:8], batch) for one in choice.increments for batch in range(one.first, one.last + 1)}
+    reworked = reworked_files(path)
+    return [
+        file
+        for file in list_data_files(path)
+        if parse_file_name(Path(file.path).name) in batches or file.path in reworked
+    ]
 
 
 def _report_after(before: RunReport, path: Path, finding: Finding, built: Built, *, is_last: bool) -> RunReport:

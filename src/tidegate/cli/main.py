@@ -22,7 +22,7 @@ from tidegate.errors import TidegateError, TryAgainError, catalogue
 if TYPE_CHECKING:
     from tidegate.driver.progress import Event
     from tidegate.driver.submit import SubmitPlan
-    from tidegate.outputs import RunReport
+    from tidegate.outputs import BackfillPlan, RunReport
     from tidegate.project import Project
 
 app = typer.Typer(
@@ -640,16 +640,41 @@ def backfill(
     project = _project()
     wanted = Wanted(from_, to, tuple(partition or ()), zone)
     if dry_run:
-        from tidegate.cli.show import show_backfill
-
-        value = look_at_backfill(project, name, wanted)
-        _print(value, json_, show_backfill)
-        if value["hindrance"] is not None:
-            raise typer.Exit(value["hindrance"]["exit_code"])
+        _show_backfill(look_at_backfill(project, name, wanted), json_)
         return
     chosen = new_run_id("backfill") if run_id is None else run_id
     submit = partial(_submit, then_audit=project.suite_path(name).exists())
     _step(lambda: backfill_table(project, name, chosen, wanted, submit=submit), project, name, chosen, json_)
+
+
+@app.command(rich_help_panel=REPAIR)
+def refresh(
+    name: Name,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be read and replaced, and what prevents it.")
+    ] = False,
+    run_id: Annotated[str | None, typer.Option("--run-id", help="A name for this refresh.")] = None,
+    json_: Json = False,
+) -> None:
+    """Rebuild the whole table from all that runs have taken, beside the old one, check it, and swap it in."""
+    from tidegate.backfill.command import look_at_backfill, refresh_table
+    from tidegate.reports.run_ids import new_run_id
+
+    project = _project()
+    if dry_run:
+        _show_backfill(look_at_backfill(project, name, None), json_)
+        return
+    chosen = new_run_id("refresh") if run_id is None else run_id
+    submit = partial(_submit, then_audit=project.suite_path(name).exists())
+    _step(lambda: refresh_table(project, name, chosen, submit=submit), project, name, chosen, json_)
+
+
+def _show_backfill(value: BackfillPlan, as_json: bool) -> None:
+    from tidegate.cli.show import show_backfill
+
+    _print(value, as_json, show_backfill)
+    if value["hindrance"] is not None:
+        raise typer.Exit(value["hindrance"]["exit_code"])
 
 
 @app.command(rich_help_panel=STEPS)

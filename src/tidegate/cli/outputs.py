@@ -43,7 +43,7 @@ OUTPUTS: dict[str, tuple[type, str]] = {
     "error": (Failed, "any command with --json that fails"),
     "report": (
         RunReport,
-        "run, ingest, audit, publish, deliver, release, discard, reread, backfill; stream prints one a line",
+        "run, ingest, audit, publish, deliver, release, discard, reread, backfill, refresh; stream prints one a line",
     ),
     "reports": (list[RunReport], "run of several pipelines"),
     "plan": (Plan, "plan"),
@@ -55,7 +55,7 @@ OUTPUTS: dict[str, tuple[type, str]] = {
     "validate": (list[Fault], "validate"),
     "try": (Trial, "try"),
     "repair": (Repair, "repair"),
-    "backfill": (BackfillPlan, "backfill --dry-run"),
+    "backfill": (BackfillPlan, "backfill --dry-run, refresh --dry-run"),
     "reread": (Reread, "reread --dry-run"),
     "acknowledge": (Acknowledged, "acknowledge"),
     "quarantine-list": (list[QuarantineCount], "quarantine list"),

@@ -1,0 +1,120 @@
+"""A whole table rebuilt beside the old one: rows and quarantine are what a first run would make of all records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.project import in_session
+from tests.support.streaming import Streaming, make_streaming, source
+from tidegate.backfill.command import look_at_backfill, refresh_table
+from tidegate.backfill.held import decide_backfill
+from tidegate.errors import HeldError, SourceLostError, UsageError
+from tidegate.run.steps import decide
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SPEC = "quality: {max_quarantine_share: 1}\nsources:\n" + source("events", "id STRING, n INT")
+SUITE = """\
+name: flow
+expectations:
+  - type: expect_column_values_to_be_between
+    kwargs: {column: n, max_value: MOST}
+    severity: critical
+    meta: {rule: not_too_large, on_failure: quarantine}
+  - type: expect_column_values_to_be_unique
+    kwargs: {column: id}
+    severity: critical
+    meta: {rule: id_unique}
+"""
+
+
+def make(root: Path, spark: SparkSession) -> Streaming:
+    flow = make_streaming(root, spark, SPEC)
+    set_most(flow, 10)
+    return flow
+
+
+def set_most(flow: Streaming, most: int) -> None:
+    flow.write("expectations/flow.yaml", SUITE.replace("MOST", str(most)))
+
+
+def set_schema(flow: Streaming, schema: str) -> None:
+    spec = SPEC.replace("id STRING, n INT", schema)
+    flow.write("jobs/flow/pipeline.yaml", f"version: 1\nname: flow\nschedule: null\n{spec}")
+
+
+def refresh(flow: Streaming, run_id: str = "fresh") -> dict[str, Any]:
+    return dict(refresh_table(flow.project, flow.name, run_id, submit=in_session(flow.spark)))
+
+
+def test_table_and_quarantine_are_made_anew(spark: SparkSession, tmp_path: Path) -> None:
+    flow = make(tmp_path, spark)
+    flow.offer("events", {"id": "a", "n": 1}, {"id": "b", "n": 50}, {"id": "c", "n": 3_000_000_000})
+    flow.run()
+    flow.offer("events", {"id": "d", "n": 7}, {"id": "e", "n": "many"})
+    flow.run()
+    flow.expect("id", [("a",), ("d",)])
+    assert {reason: len(texts) for reason, texts in flow.quarantined().items()} == {"malformed": 2, "not_too_large": 1}
+    set_most(flow, 5)
+    report = refresh(flow)
+    assert (report["mode"], report["outcome"], report["rebuilt"]) == ("refresh", "published", ["the whole table"])
+    assert (report["rows"]["read"], report["rows"]["malformed"], report["rows"]["rejected"]) == (5, 2, 2)
+    flow.expect("id", [("a",)])
+    assert {reason: len(texts) for reason, texts in flow.quarantined().items()} == {"malformed": 2, "not_too_large": 2}
+    assert refresh(flow) == report
+    set_most(flow, 100)
+    refresh(flow, "again")
+    flow.expect("id n", [("a", 1), ("b", 50), ("d", 7)])
+    assert {reason: len(texts) for reason, texts in flow.quarantined().items()} == {"malformed": 2}
+    flow.offer("events", {"id": "f", "n": 8})
+    flow.run()  # live runs go on from where they were
+    flow.expect("id", [("a",), ("b",), ("d",), ("f",)])
+
+
+def test_beside_what_is_held_or_was_discarded(spark: SparkSession, tmp_path: Path) -> None:
+    flow = make(tmp_path, spark)
+    flow.offer("events", {"id": "a", "n": 1})
+    flow.run()
+    flow.offer("events", {"id": "twice", "n": 2}, {"id": "twice", "n": 2})
+    with pytest.raises(HeldError):
+        flow.run("bad")
+    refresh(flow)
+    flow.expect("id", [("a",)])
+    decide(flow.project, "flow", "bad", decision="discard", reason="doubled by the source")
+    report = refresh(flow, "again")
+    assert any("2 records of discarded increments" in note for note in report["notes"])
+    flow.expect("id", [("a",)])
+
+
+def test_a_held_refresh_and_its_release(spark: SparkSession, tmp_path: Path) -> None:
+    flow = make(tmp_path, spark)
+    flow.offer("events", {"id": "a", "n": 1})
+    flow.run()
+    flow.offer("events", {"id": "a", "n": 2})
+    flow.run()
+    with pytest.raises(HeldError) as held:  # both increments together have an id twice
+        refresh(flow)
+    assert held.value.code == "BACKFILL_HELD"
+    flow.expect("id n", [("a", 1), ("a", 2)])
+    report = decide_backfill(flow.project, "flow", "fresh", decision="release", reason="known")
+    assert (report["outcome"], report["mode"]) == ("published", "refresh")
+    flow.expect("id n", [("a", 1), ("a", 2)])
+
+
+def test_what_cannot_be_refreshed(spark: SparkSession, tmp_path: Path) -> None:
+    flow = make(tmp_path, spark)
+    with pytest.raises(UsageError) as no_table:
+        refresh(flow)
+    assert no_table.value.code == "BACKFILL_NO_TABLE"
+    first = flow.offer("events", {"id": "a", "n": 1})
+    flow.run()
+    first.unlink()
+    looked = look_at_backfill(flow.project, "flow", None)
+    assert looked["hindrance"] is not None and looked["hindrance"]["code"] == "BACKFILL_GONE"
+    with pytest.raises(SourceLostError):
+        refresh(flow)
+    flow.expect("id", [("a",)])
