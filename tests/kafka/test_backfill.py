@@ -76,6 +76,20 @@ def test_the_offsets_that_runs_have_taken(topics: Topics, spark: SparkSession, t
     flow.expect("id n", [(one, 3) for one in ("a", "b", "c", "late", "d", "e", "waits")])
 
 
+def test_partitions_without_a_record_and_new_ones(topics: Topics, spark: SparkSession, tmp_path: Path) -> None:
+    topic = topics.create(partitions=3)
+    flow = make(topics, spark, tmp_path, topic)
+    topics.send(topic, [record("a", 1)], partition=1)
+    flow.run()
+    topics.grow(topic, 5)
+    topics.send(topic, [record("unseen", 1)], partition=4)
+    change(flow, 10)
+    assert backfill(flow, 1, 1, "first")["rows"]["published"] == 1
+    flow.expect("id n", [("a", 10)])
+    flow.run()
+    flow.expect("id n", [("a", 10), ("unseen", 10)])
+
+
 def test_what_retention_has_taken(topics: Topics, spark: SparkSession, tmp_path: Path) -> None:
     topic = topics.create(partitions=1)
     flow = make(topics, spark, tmp_path, topic)

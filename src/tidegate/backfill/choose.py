@@ -71,10 +71,9 @@ def choose(paths: PipelinePaths, spec: PipelineSpec, lineage: Lineage, interval:
             for partition, rows in increment.given.get(batch, {}).items():
                 if not interval.holds(dict(partition)):
                     choice.outside[partition] = choice.outside.get(partition, 0) + rows
-    known = {(one.query_id, batch) for one in lineage.increments for batch in range(one.first, one.last + 1)}
     for row in taken:
         of = (str(row.query_id), int(row.batch_id or 0))
-        if (of in wanted or of not in known) and _is_in_folder(row, folders, interval):
+        if of in wanted and _is_in_folder(row, folders, interval):
             choice.files.setdefault(row.source, []).append(row)
     topics = [name for name, source in spec.streams.items() if not source.takes_files]
     if topics:

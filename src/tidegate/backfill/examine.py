@@ -22,7 +22,7 @@ from tidegate.sources.files.unreadable import unreadable_record
 from tidegate.sources.registry import open_sources
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import Start, read_birth
-from tidegate.staging.topics import Offsets, join_ranges
+from tidegate.staging.topics import Offsets, join_ranges, offsets_from_json
 from tidegate.table.log.state import DataFile, TableState, list_data_files
 from tidegate.words import count_of
 
@@ -166,8 +166,10 @@ def starts_of_topics(
     starts = {}
     for name, source in sources.items():
         joined = join_ranges(choice.ranges.get(name, []))
-        begins = {**at.get(name, {}), **{partition: one.begin for partition, one in joined.items()}}
-        starts[name] = source.start_at(begins, birth.sources.get(name) if birth is not None else None)
+        born = birth.sources.get(name) if birth is not None else None
+        first = offsets_from_json(born["offsets"]) if born else {}
+        begins = {**first, **at.get(name, {}), **{partition: one.begin for partition, one in joined.items()}}
+        starts[name] = source.start_at(begins, born)
     return starts
 
 

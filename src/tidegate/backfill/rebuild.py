@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from tidegate import storage
 from tidegate.backfill.choose import Choice
-from tidegate.backfill.examine import Finding, Ground, describe_partition, ends_of_topics, starts_of_topics, within_text
+from tidegate.backfill.examine import Finding, Ground, describe_partition, starts_of_topics, within_text
 from tidegate.backfill.held import keep_held
 from tidegate.backfill.left_out import find_left_out
 from tidegate.backfill.lineage import Partition, reworked_files
@@ -38,10 +38,10 @@ from tidegate.run.drain import Load, run_driver
 from tidegate.run.statics import pin_statics
 from tidegate.sources.files.intake import restore_links
 from tidegate.sources.files.ledger import open_ledger, shown_path
-from tidegate.staging.birth import new_birth, write_birth
+from tidegate.staging.birth import Start, new_birth, write_birth
 from tidegate.staging.checkpoint import hadoop_checksum, moved_end, read_checkpoint
 from tidegate.staging.manifest import BatchManifest, StagedFile, files_within, read_all_manifests
-from tidegate.staging.topics import join_ranges, ranges_to_json
+from tidegate.staging.topics import join_ranges, offsets_from_json, ranges_to_json
 from tidegate.table.log.state import DataFile, list_data_files, read_table_state
 from tidegate.table.publish.intent import PublishIntent
 from tidegate.table.publish.plan import parse_file_name
@@ -111,9 +111,8 @@ def _read(
     links = _link_files(beside, choice)
     sources = {name: starts.get(name, {}) for name in spec.streams}
     write_birth(side, new_birth(side, spec, sources, settings_at_birth(project, spec)))
-    is_planned = (
-        bool(starts) and starts.keys() == spec.streams.keys() and _plan_batch(context.paths, side, ground, choice)
-    )
+    all_topics = bool(starts) and starts.keys() == spec.streams.keys()
+    is_planned = all_topics and _plan_batch(context.paths, side, starts, choice)
     beside.facts = gather_facts(side, spec)
     order = IngestOrder(
         project_root=str(project.root),
@@ -169,16 +168,17 @@ def _partition_columns(choice: Choice, streams: Mapping[str, object]) -> dict[st
     return found
 
 
-def _plan_batch(pipeline: PipelinePaths, side: PipelinePaths, ground: Ground, choice: Choice) -> bool:
+def _plan_batch(pipeline: PipelinePaths, side: PipelinePaths, starts: Mapping[str, Start], choice: Choice) -> bool:
     """Plan the job's one batch in its checkpoint, with exactly the offsets that are to be read: a stream of topics has
     no other end than what there is. Whether that could be done: it takes a batch of the pipeline's own for a model."""
     last = read_checkpoint(pipeline.checkpoint).last_offset
     if last is None:
         return False
-    ends = ends_of_topics(ground.lineage)
-    for name, ranges in choice.ranges.items():
-        joined = join_ranges(ranges)
-        ends[name] = {**ends.get(name, {}), **{partition: one.end for partition, one in joined.items()}}
+    ends = {}
+    for name, start in starts.items():
+        joined = join_ranges(choice.ranges.get(name, []))
+        begins = offsets_from_json(start["offsets"])
+        ends[name] = {**begins, **{partition: one.end for partition, one in joined.items()}}
     data = moved_end(pipeline.checkpoint, last, ends)
     storage.replace(side.checkpoint / "metadata", storage.dump_json({"id": _new_query_id()}))
     storage.replace(side.checkpoint / "offsets" / "0", data)

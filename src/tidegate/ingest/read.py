@@ -38,7 +38,8 @@ class SourceReader:
         starts = {} if birth is None else birth.sources
         found = {}
         for name in self.spec.streams:
-            frame = self._frames(name).stream(starts.get(name, {}), unlimited=unlimited)
+            is_bounded = self.order.bounds is not None
+            frame = self._frames(name).stream(starts.get(name, {}), unlimited=unlimited, is_bounded=is_bounded)
             found[name] = self._checked(name, self._bounded(name, frame))
         return found
 

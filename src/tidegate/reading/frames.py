@@ -26,9 +26,9 @@ class Frames(ABC):
     """Every frame has the source's columns and what the accounting needs (see :mod:`tidegate.reading.files`)."""
 
     @abstractmethod
-    def stream(self, start: Start, *, unlimited: bool) -> DataFrame:
+    def stream(self, start: Start, *, unlimited: bool, is_bounded: bool = False) -> DataFrame:
         """The stream, from ``start`` (of the birth record) where the checkpoint has no place yet. ``unlimited`` takes
-        all that is there as one batch (trigger ``once``)."""
+        all that is there as one batch (trigger ``once``); ``is_bounded`` leaves alone what ``start`` does not name."""
 
     @abstractmethod
     def taken(self, taken: Taken) -> DataFrame:
@@ -56,7 +56,7 @@ class FileFrames(Frames):
         self._spark, self._name, self._spec = spark, name, spec
         self._folder, self._partition_columns = folder, partition_columns
 
-    def stream(self, start: Start, *, unlimited: bool) -> DataFrame:
+    def stream(self, start: Start, *, unlimited: bool, is_bounded: bool = False) -> DataFrame:
         """What is linked; the ledger knows what was before."""
         columns = self._partition_columns
         return stream_files(self._spark, self._folder, self._spec, columns, name=self._name, unlimited=unlimited)
@@ -85,10 +85,10 @@ class KafkaFrames(Frames):
     def __init__(self, spark: SparkSession, name: str, spec: KafkaSource, kafka: ProjectKafkaSpec) -> None:
         self._spark, self._name, self._spec, self._kafka = spark, name, spec, kafka
 
-    def stream(self, start: Start, *, unlimited: bool) -> DataFrame:
-        """The topics that ``start`` names."""
-        birth = KafkaBirth.from_dict(start)
-        return read_kafka(self._spark, self._kafka, self._name, self._spec, birth, unlimited=unlimited)
+    def stream(self, start: Start, *, unlimited: bool, is_bounded: bool = False) -> DataFrame:
+        """The topics that ``start`` names, or exactly its partitions."""
+        birth, how = KafkaBirth.from_dict(start), {"unlimited": unlimited, "is_assigned": is_bounded}
+        return read_kafka(self._spark, self._kafka, self._name, self._spec, birth, **how)
 
     def taken(self, taken: Taken) -> DataFrame:
         """A range of offsets of each partition."""

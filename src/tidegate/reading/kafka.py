@@ -68,8 +68,10 @@ def read_kafka(
     birth: KafkaBirth,
     *,
     unlimited: bool = False,
+    is_assigned: bool = False,
 ) -> DataFrame:
-    """The stream of the topics that ``birth`` names, from its offsets where the checkpoint has none yet.
+    """The stream of the topics that ``birth`` names, from its offsets where the checkpoint has none yet; of its
+    partitions alone where ``is_assigned``.
 
     ``unlimited`` takes all that is there as one batch (trigger ``once``). Committed records only; offsets that are gone
     fail the query (the error is KAFKA_DATA_LOSS).
@@ -77,7 +79,8 @@ def read_kafka(
     options = _PATIENCE | settings_of(project_kafka, spec).spark
     if unlimited:
         options = {name: value for name, value in options.items() if name not in _LIMITS}
-    reader = spark.readStream.name(source_name).format("kafka").options(**options).options(**_subscription(spec, birth))
+    reader = spark.readStream.name(source_name).format("kafka").options(**options)
+    reader = reader.options(**_subscription(spec, birth, is_assigned=is_assigned))
     reader = reader.option("startingOffsets", json.dumps(offsets_to_json(birth.offsets)))
     return shape_records(_load(reader, spec), spec)
 
@@ -124,10 +127,10 @@ def _load(reader: DataFrameReader | DataStreamReader, spec: KafkaSource) -> Data
     return frame
 
 
-def _subscription(spec: KafkaSource, birth: KafkaBirth) -> dict[str, str]:
+def _subscription(spec: KafkaSource, birth: KafkaBirth, *, is_assigned: bool) -> dict[str, str]:
     """The topics of the birth record by name, also for a pattern: one that appears now waits for the next run, which
     records its id first."""
-    if spec.assign is not None:
+    if spec.assign is not None or is_assigned:
         return {"assign": json.dumps(partitions_to_json(birth.offsets))}
     return {"subscribe": ",".join(sorted({topic for topic, _ in birth.offsets}))}
 
