@@ -167,7 +167,7 @@ def test_a_dry_run_shows_what_would_change(make: Make, shape: Shape) -> None:
     ]
     assert [one["hindrance"] for one in shown["choices"]] == [None, None]
     told = " ".join(shown["choices"][0]["does"])
-    assert ("2 files go back" if shape == "files" else "starts at") in told
+    assert ("back to the intake: 2 files" if shape == "files" else "starts at") in told
     assert "1 record of theirs in quarantine" in told
     assert sorted(str(path) for path in world.paths.state.rglob("*")) == before
     world.settle("discard")

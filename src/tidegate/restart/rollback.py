@@ -199,11 +199,14 @@ def _make_report(paths: PipelinePaths, rollback: Rollback, look: Look) -> dict[s
         "rolled_back_to": rollback.version,
     }
     records = f"{count_of(look.left_out['records'], 'record')} of {count_of(len(look.increments), 'version')}"
-    if rollback.then == REREAD:
+    if not look.increments:
+        report.add_note(f"back to version {rollback.version}; no record was read in between")
+    elif rollback.then == REREAD:
         report.add_note(f"back to version {rollback.version}; the next run reads {records} again")
     else:
-        figures["left_out"] = look.left_out
         report.add_note(f"back to version {rollback.version}; {records} stay taken and are left out")
+    if rollback.then != REREAD:
+        figures["left_out"] = look.left_out
     report.table = figures
     return {**report.to_json()}
 

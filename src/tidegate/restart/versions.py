@@ -171,7 +171,7 @@ def _describe_reread(
 ) -> list[str]:
     told = [f"the next run reads {describe_records(look)} again, with schema, suite and transform as they are then"]
     if again:
-        told.append(f"{count_of(len(again), 'file')} go back to the intake, what waits for a batch included")
+        told.append(f"back to the intake: {count_of(len(again), 'file')}, what waits for a batch included")
     for name, start in _starts(project, spec, paths, facts, look).items():
         told.append(f"source {name} starts at {json.dumps(start.get('offsets', {}))}")
     if discarded := sum(one.outcome == "discarded" for one in look.increments):
