@@ -181,6 +181,18 @@ class TableFigures(TypedDict, total=False):
     files_removed: int
     rows_added: int
     rows_removed: int
+    rolled_back_to: int
+    """A rollback's: the version whose rows the table has again."""
+    left_out: LeftOut
+    """A rollback's with ``--then leave-out``: what stays taken, and is not in the table."""
+
+
+class LeftOut(TypedDict):
+    """Records that a rollback left out of the table; ``batches`` are [query id, first batch, last batch]."""
+
+    records: int
+    rows: int
+    batches: list[tuple[str, int, int]]
 
 
 class OpenState(TypedDict, total=False):
@@ -489,6 +501,42 @@ class Reread(TypedDict):
     rows: int
     sources: dict[str, RereadSource]
     decided: Ruling | None
+    hindrance: Error | None
+
+
+class RolledBack(TypedDict):
+    """A version that a rollback goes back over; ``kind`` is ``run``, or the work beside the runs that made it."""
+
+    version: int
+    kind: str
+    run_id: str
+    outcome: str
+    records: int
+    rows: int
+
+
+class RollbackChoice(TypedDict):
+    """What can become of the records in between; ``hindrance`` is what is in the way of it."""
+
+    then: Literal["reread", "leave-out"]
+    does: list[str]
+    hindrance: Error | None
+
+
+class Rollback(TypedDict):
+    """What a rollback would do: to the files and rows of the table, and to the records of the versions in between."""
+
+    pipeline: str
+    to_version: int
+    from_version: int
+    files_back: int
+    rows_back: int
+    files_leave: int
+    rows_leave: int
+    records: int
+    versions: list[RolledBack]
+    choices: list[RollbackChoice]
+    notes: list[str]
     hindrance: Error | None
 
 

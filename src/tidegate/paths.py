@@ -154,6 +154,11 @@ class PipelinePaths:
         return self.decisions / f"{encode_run_id(run_id)}.json"
 
     @property
+    def rollback(self) -> Path:
+        """A rollback that a person decided on, until it is carried out: there is never more than one."""
+        return self.state / "rollback.json"
+
+    @property
     def intents(self) -> Path:
         """Publishes that were begun and must be finished first."""
         return self.state / "intents"

@@ -21,7 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.model.edits import EDITS, edit
 from tests.model.processes import Process, Stop
 from tests.model.unsynced import CUTS, Cut
-from tests.model.world import Shape, World
+from tests.model.world import Shape, World, newest_version
 
 ROOM = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gettempdir())
 """In memory where there is such a place: a step costs a hundred storage calls."""
@@ -54,6 +54,7 @@ _RUN = fates(
 )
 _DECISION = fates("decision", "verdicts", "intents", "warehouse", "set_aside", "birth", "retired", at_most=60)
 _BACKFILL = fates("backfills", "intents", "warehouse", "quarantine", "runs/", at_most=150)
+_ROLLBACK = fates("rollback", "intents", "warehouse", "retired", "set_aside", "birth", "published", at_most=90)
 _REPAIR = fates("set_aside", "birth", "published", "ledger", at_most=50)
 
 
@@ -139,6 +140,13 @@ class Pipeline(RuleBasedStateMachine):
         run_id, (first, last) = self.begun
         stop = fate and fate[0]
         self._meet(self.world.backfill(run_id, f"2026-01-0{first}", f"2026-01-0{last}", stop=stop), fate)
+
+    @allowed("rollback", lambda self: newest_version(self.world.paths.table) > 0)
+    @rule(fate=_ROLLBACK, versions=st.integers(1, 8), then=st.sampled_from(["reread", "leave-out"]))
+    def rollback(self, fate: Fate, versions: int, then: Any) -> None:
+        """``tidegate rollback``, some versions back."""
+        version = max(0, newest_version(self.world.paths.table) - versions)
+        self._meet(self.world.rollback(version, then, stop=fate and fate[0]), fate)
 
     @allowed("retain", lambda self: self.world.shape == "kafka")
     @rule(partition=st.sampled_from([0, 1]), share=st.sampled_from([0.3, 0.6, 1.0]))

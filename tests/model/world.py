@@ -40,7 +40,10 @@ from tidegate.pipeline import load_pipeline
 from tidegate.project import Project, load_project
 from tidegate.reports.report import FINAL_OUTCOMES, load_report
 from tidegate.restart.repair import repair_pipeline
+from tidegate.restart.reset import reset_pipeline
+from tidegate.restart.rollback import Then
 from tidegate.run import drain, steps
+from tidegate.run.rollback import roll_back
 from tidegate.spec.models import PipelineSpec
 
 NAME = "orders"
@@ -91,6 +94,10 @@ class World:
     passed: set[str] = field(default_factory=set)
     released: set[str] = field(default_factory=set)
     discarded: set[str] = field(default_factory=set)
+    left_out: set[str] = field(default_factory=set)
+    """What a rollback took out of the table, and no run reads again."""
+    discarded_at: dict[str, int] = field(default_factory=dict)
+    """The version that left a discarded record out."""
     sleepers: list[Process] = field(default_factory=list)
     _slept_since: dict[int, int] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
@@ -235,6 +242,25 @@ class World:
             self.holds.clear()
         return process
 
+    def reset(self, *, from_beginning: bool = False, stop: Stop | None = None) -> Process:
+        """``tidegate reset``. What it backs up is judged again."""
+
+        def command() -> Any:
+            return reset_pipeline(self.project, NAME, from_beginning=from_beginning, dry_run=False, confirm=NAME)
+
+        process = self._start("reset", command, stop)
+        self.holds.clear()
+        return process
+
+    def rollback(self, version: int, then: Then | None, run_id: str = "", *, stop: Stop | None = None) -> Process:
+        """``tidegate rollback``."""
+        run_id = run_id or self.new_run_id("b")
+        return self._start(
+            f"rollback {run_id} to {version} {then}",
+            lambda: roll_back(self.project, NAME, version, then, run_id),
+            stop,
+        )
+
     def _start(self, name: str, command: Callable[[], Any], stop: Stop | None) -> Process:
         process, reads = Process(name), self.reads
         process.start(command, stop)
@@ -336,6 +362,8 @@ class World:
 
     def _on_call(self, process: Process, call: str, path: str) -> None:
         words = process.name.split()
+        if call == "link" and re.search(r"/_delta_log/\d+\.json$", path):
+            self._note_commit(Path(path))
         is_recorded = call == "link" and "decision" in path and words[0] in ("release", "discard", "reread")
         if not is_recorded or not self._waits(words[1]):
             return  # one that slept until there was nothing left to decide on changes nothing
@@ -351,6 +379,32 @@ class World:
             else:
                 self.released |= held
                 self.passed |= held
+
+    def _note_commit(self, commit: Path) -> None:
+        """What a rollback that was committed just now means for the records behind its version."""
+        if commit.parent.parent != self.paths.table:
+            return
+        info = next(one["commitInfo"] for one in read_actions(commit) if "commitInfo" in one)
+        if info.get("tidegate.outcome") == "discarded":
+            self.discarded_at |= dict.fromkeys(self.discarded - self.discarded_at.keys(), int(commit.stem))
+        if "tidegate.rolled_back_to" not in info:
+            return
+        version, now = int(info["tidegate.rolled_back_to"]), int(commit.stem)
+        then, before = read_version(self.paths.table, version), read_version(self.paths.table, now - 1)
+        assert Counter(read_version(self.paths.table, now)) == Counter(then), "other rows than those of the version"
+        if info["tidegate.then"] != "reread":
+            self.left_out = (self.left_out | set(before)) - set(then)
+            return
+        self.left_out -= set(then)
+        published = published_at(self.paths.table, now)
+        dealt_with = self.discarded_at | published
+        again = {one for one in self.offered if dealt_with.get(one, -1) > version}
+        self.discarded_at = {one: at for one, at in self.discarded_at.items() if one not in again}
+        self.left_out -= again
+        self.discarded -= again
+        self.passed -= again
+        self.released -= again
+        self.judged = {run_id: one for run_id, one in self.judged.items() if not one.ids & again}
 
     def _waits(self, run_id: str) -> bool:
         """Whether a decision on the run's increment counts: it is held, or its verdict came from a sleeper."""
@@ -429,6 +483,7 @@ class World:
                     ("table or quarantine", place[one]),
                     ("discarded", one in self.discarded),
                     ("recorded as lost", one in lost),
+                    ("left out", one in self.left_out),
                     ("in quarantine whole", self._is_of_broken(one) and aside[WHOLE_FILE]),
                 )
                 if is_there
@@ -444,7 +499,9 @@ class World:
             if report is None or report.published_by is not None:
                 continue
             if report.outcome == "published":
-                missing = judged.ids - self.discarded - set(logged)  # some may have been discarded under another run
+                missing = (
+                    judged.ids - self.discarded - self.left_out - set(logged)
+                )  # some may have been discarded under another run
                 assert not missing, f"run {run_id} says published: {sorted(missing)[:5]}"
             elif report.outcome == "discarded":
                 assert not (judged.ids - self.released) & set(logged), f"run {run_id} says discarded"
@@ -539,6 +596,51 @@ def read_log(table: Path) -> Counter[str]:
     gone = [name for name in files if not (table / name).exists()]
     assert not gone, f"the log of {table.name} names a file that is not there: {gone[0]}"
     return Counter(_id_of(row) for name in files for row in read_rows(table / name))
+
+
+def read_actions(commit: Path) -> list[dict[str, Any]]:
+    """The actions of a commit file."""
+    return [json.loads(line) for line in commit.read_bytes().split(b"\n") if line]
+
+
+def _commits(table: Path, up_to: int) -> list[tuple[int, list[dict[str, Any]]]]:
+    paths = sorted((table / "_delta_log").glob("*[0-9].json"))
+    return [(int(path.stem), read_actions(path)) for path in paths if int(path.stem) <= up_to]
+
+
+def newest_version(table: Path) -> int:
+    """The number of the newest commit; -1 without a table."""
+    return max((int(path.stem) for path in (table / "_delta_log").glob("*[0-9].json")), default=-1)
+
+
+def read_version(table: Path, version: int) -> list[str]:
+    """Ids of the rows of a version, from its files or, where they were replaced since, from what is kept of them."""
+    files: dict[str, None] = {}
+    for _, actions in _commits(table, version):
+        for action in actions:
+            if "add" in action:
+                files[unquote(action["add"]["path"])] = None
+            elif "remove" in action:
+                files.pop(unquote(action["remove"]["path"]), None)
+    return [_id_of(row) for name in files for row in read_rows(_kept(table / name))]
+
+
+def _kept(path: Path) -> Path:
+    """A file of the table, or what is kept of one that was replaced."""
+    return path if path.exists() else path.with_name(f".{path.name}.replaced")
+
+
+def published_at(table: Path, before: int) -> dict[str, int]:
+    """{id: the last version below ``before`` in which a run published it}."""
+    found: dict[str, int] = {}
+    for version, actions in _commits(table, before - 1):
+        info: dict[str, Any] = next((one["commitInfo"] for one in actions if "commitInfo" in one), {})
+        if info.get("tidegate.outcome") == "published" and "tidegate.query_id" in info:
+            for action in actions:
+                if "add" in action:
+                    path = _kept(table / unquote(action["add"]["path"]))
+                    found |= {_id_of(row): version for row in read_rows(path)}
+    return found
 
 
 def read_delta(table: Path) -> Counter[str]:

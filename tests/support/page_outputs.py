@@ -81,6 +81,8 @@ OUTPUTS = {
     "three causes": Output("docs/how-to/quality.md", "101 of 103 records", "tests/unit/gate/test_mostly_wrong.py"),
     "share": Output("docs/how-to/quality.md", "share = dropped", _HERE),
     "shares": Output("docs/how-to/quality.md", "| one row of each record", _HERE, end="\n\n"),
+    "rollback": Output("docs/how-to/recover.md", "orders: back from version", "tests/model/test_rollback.py"),
+    "reset": Output("docs/how-to/recover.md", "orders: nothing disagrees", "tests/model/test_rollback.py"),
     "reports": Output("docs/how-to/airflow.md", "GET /tidegate/dags", _HERE),
     "pool warning": Output("docs/how-to/airflow.md", "references non-existent", _HERE, end="pools"),
     "pool log": Output("docs/how-to/airflow.md", "Tasks using", _HERE, end="pool"),

@@ -20,7 +20,7 @@ REPORT = {
     "pipeline": "the pipeline's name",
     "run_id": "the run: `--run-id`, Airflow's run id, or one that tidegate made",
     "mode": "`incremental`; `reread` when a held increment was read again under its run id; else the command: "
-    "`backfill`, `refresh`",
+    "`backfill`, `refresh`, `rollback`",
     "outcome": "`published`, `nothing_new`, `held`, `discarded` or `failed`; null while the steps go on, and when the "
     "run died between them",
     "started_at": "ISO time stamp, UTC",
@@ -142,6 +142,9 @@ def render_report() -> str:
         _fields(RESULT, [field.name for field in fields(RuleResult)]),
         "## table\n",
         _fields(TABLE, table_figures(nowhere, [], Increment("r", [], []), published=True, whole=True)),
+        "A rollback adds `rolled_back_to`, the version whose rows the table has again, and with `--then leave-out` "
+        "`left_out`: `{records, rows, batches: [[query id, first, last]]}`, what stays taken and is not in the "
+        "table.\n",
         "## sinks[]\n",
         _fields(SINK, [field.name for field in fields(SinkState)]),
         "## error\n",

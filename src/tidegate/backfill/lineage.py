@@ -7,22 +7,20 @@ for files that were compacted or replaced since.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import unquote
 
 from tidegate.staging.topics import Positions, positions_from_json
 from tidegate.table.log.actions import Action, AddFile, CommitInfo
 from tidegate.table.log.files import list_versions, read_actions
+from tidegate.table.log.taken import REREAD, ROLLED_BACK_TO, THEN
 from tidegate.table.publish.plan import parse_file_name
 from tidegate.table.publish.rework import REWORK
 
 Partition = tuple[tuple[str, str | None], ...]
 """(column, value) of each partition column, values as the log has them."""
-
-TO_VERSION = "tidegate.to_version"
-"""In a rollback's commit: the version whose rows the table has again."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +28,8 @@ class Increment:
     """One publish of a run: the batches of a query from ``first`` to ``last``.
 
     ``given`` has the rows of each batch by partition; ``rows`` are the counts of the report; ``ends`` is where sources
-    of topics stood after it. ``is_left_out``: a person discarded it.
+    of topics stood after it. ``is_left_out``: a person discarded it, or a rollback took its rows out of the table and
+    its records stay taken.
     """
 
     version: int
@@ -70,14 +69,16 @@ class Lineage:
 
 
 def read_lineage(table_path: Path, version: int) -> Lineage:
-    """The publishes up to ``version``; those that a rollback took out of the table are not among them."""
+    """The publishes up to ``version``, with those that a rollback left out. Those that a rollback took out of the table
+    to have their records read again are not among them: what read them again is."""
     parent: dict[int, int] = {}
+    left_out: dict[int, frozenset[int]] = {-1: frozenset()}
     found: dict[int, Increment] = {}
     foreign: dict[int, set[Partition]] = {}
     unknown = []
     head = -1
     for number in range(version + 1):
-        parent[number] = head
+        parent[number], left_out[number] = head, left_out[number - 1]
         head = number
         try:
             actions = read_actions(table_path, number)
@@ -85,20 +86,28 @@ def read_lineage(table_path: Path, version: int) -> Lineage:
             unknown.append(number)
             continue
         info: CommitInfo = next((one["commitInfo"] for one in actions if "commitInfo" in one), {})
-        if TO_VERSION in info:
-            head = int(info[TO_VERSION])
+        if ROLLED_BACK_TO in info:
+            head = int(info[ROLLED_BACK_TO])
+            taken = left_out[number] | found.keys() & set(_line(parent, number))
+            again = info.get(THEN) == REREAD
+            left_out[number] = left_out[head] if again else taken - set(_line(parent, head))
         elif (increment := _increment(number, info, actions)) is not None:
             found[number] = increment
         elif REWORK not in info:
             foreign[number] = {
                 _partition_of(one["add"]) for one in actions if "add" in one and one["add"].get("dataChange", True)
             }
-    line = []
-    while head >= 0:
-        line.append(head)
-        head = parent[head]
+    line, out = set(_line(parent, head)), left_out[version]
     strange = frozenset().union(*(foreign.get(number, set()) for number in line))
-    return Lineage([found[number] for number in reversed(line) if number in found], unknown, strange)
+    told = [replace(one, is_left_out=True) if number in out else one for number, one in found.items()]
+    return Lineage([one for one in told if one.version in line | out], unknown, strange)
+
+
+def _line(parent: Mapping[int, int], head: int) -> Iterator[int]:
+    """The versions that the rows of a version come from, newest first."""
+    while head >= 0:
+        yield head
+        head = parent[head]
 
 
 def _increment(version: int, info: CommitInfo, actions: list[Action]) -> Increment | None:

@@ -68,6 +68,13 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The pipeline.", autocompletion=_complete_name)]
 RunId = Annotated[str, typer.Option("--run-id", help="The run this step belongs to.")]
 HeldRun = Annotated[str, typer.Argument(metavar="RUN_ID", help="The held run, as status names it.")]
+WorkId = Annotated[
+    str | None,
+    typer.Option(
+        "--run-id", help="A name for this piece of work. Safe to repeat: a second one with this id does nothing."
+    ),
+]
+Then = Literal["reread", "leave-out"]
 AcceptLoss = Annotated[
     str | None,
     typer.Option("--accept-loss", help="After exit 66: go on without what was lost; the reason is recorded."),
@@ -675,6 +682,60 @@ def _show_backfill(value: BackfillPlan, as_json: bool) -> None:
     _print(value, as_json, show_backfill)
     if value["hindrance"] is not None:
         raise typer.Exit(value["hindrance"]["exit_code"])
+
+
+@app.command(rich_help_panel=REPAIR)
+def rollback(
+    name: Name,
+    to_version: Annotated[int, typer.Option("--to-version", help="The version whose rows the table gets.")],
+    then: Annotated[
+        Then | None,
+        typer.Option("--then", help="What becomes of the records in between: the next run reads them again, or not."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would change, and both choices; change nothing.")
+    ] = False,
+    run_id: WorkId = None,
+    json_: Json = False,
+) -> None:
+    """Give the table the rows of an earlier version, in one new version."""
+    from tidegate.reports.run_ids import new_run_id
+    from tidegate.run.rollback import look_at_rollback, roll_back
+
+    project = _project()
+    if dry_run:
+        from tidegate.cli.show import show_rollback
+
+        value = look_at_rollback(project, name, to_version)
+        _print(value, json_, show_rollback)
+        in_the_way = [value["hindrance"], *(one["hindrance"] for one in value["choices"] if one["then"] == then)]
+        if code := next((error["exit_code"] for error in in_the_way if error is not None), 0):
+            raise typer.Exit(code)
+        return
+    chosen = new_run_id("rollback") if run_id is None else run_id
+    _step(lambda: roll_back(project, name, to_version, then, chosen), project, name, chosen, json_)
+
+
+@app.command(rich_help_panel=REPAIR)
+def reset(
+    name: Name,
+    from_beginning: Annotated[
+        bool,
+        typer.Option(
+            "--from-beginning",
+            help="Back up the table and build a new one, and the state, from everything the sources still have.",
+        ),
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and change nothing.")] = False,
+    confirm: Annotated[str | None, typer.Option("--confirm", help="The pipeline's name once more, to do it.")] = None,
+    json_: Json = False,
+) -> None:
+    """Start a pipeline's checkpoint anew: where it stopped, or from the beginning. Shows its plan before it acts."""
+    from tidegate.cli.show import show_repair
+    from tidegate.restart.reset import reset_pipeline
+
+    value = reset_pipeline(_project(), name, from_beginning=from_beginning, dry_run=dry_run, confirm=confirm)
+    _print(value, json_, show_repair)
 
 
 @app.command(rich_help_panel=STEPS)

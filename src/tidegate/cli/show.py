@@ -26,6 +26,7 @@ from tidegate.outputs import (
     QuarantinedRecord,
     Repair,
     Reread,
+    Rollback,
     RowKey,
     RunReport,
     Sink,
@@ -71,7 +72,7 @@ def show_report(report: RunReport) -> None:
         print(f"  source {name}: {_source_line(source)}")
         for line in _source_notes(source):
             print(f"    {line}")
-    if report["outcome"] != "nothing_new":
+    if report["outcome"] != "nothing_new" and "rolled_back_to" not in report["table"]:
         # What entered the transform is the difference of the two before it, or the run has failed.
         told = [key for key in ROW_KEYS if key != "entered" and (rows[key] or key not in _RARE)]
         counts = "  ".join(f"{key} {rows[key]:,}" for key in told)
@@ -96,12 +97,17 @@ def show_report(report: RunReport) -> None:
 
 
 def _show_table(report: RunReport) -> None:
-    """The version that a run made, and what a backfill has put in the place of what."""
+    """The version that a run made, what a rollback took out, and what a backfill has put in the place of what."""
     table = report["table"]
     if table.get("version") is not None:
         print(
             f"  table: {table['path']}  version {table['version']}  "
             f"+{count_of(table['rows_added'], 'row')} in {count_of(table['files_added'], 'file')}"
+        )
+    if "rolled_back_to" in table:
+        print(
+            f"  rolled back to version {table['rolled_back_to']}: "
+            f"-{count_of(table['rows_removed'], 'row')} in {count_of(table['files_removed'], 'file')}"
         )
     if report["rebuilt"]:
         print(
@@ -406,6 +412,32 @@ def show_backfill(value: BackfillPlan) -> None:
     print(f"  cannot be done: {hindrance['message']}")
     if hindrance["fix"]:
         print(f"    fix: {hindrance['fix']}")
+
+
+def show_rollback(value: Rollback) -> None:
+    """What ``rollback`` would change, and the choices."""
+    print(f"{value['pipeline']}: back from version {value['from_version']} to version {value['to_version']}")
+    print(
+        f"  table: {count_of(value['files_back'], 'file')} ({count_of(value['rows_back'], 'row')}) would come back, "
+        f"{count_of(value['files_leave'], 'file')} ({count_of(value['rows_leave'], 'row')}) would leave"
+    )
+    for one in value["versions"]:
+        told = f"  version {one['version']}: {one['kind']} {one['run_id']}, {one['outcome'].replace('_', ' ')}"
+        print(f"{told}: {count_of(one['records'], 'record')} read, {count_of(one['rows'], 'row')}")
+    for note in value["notes"]:
+        print(f"  note: {note}")
+    for choice in value["choices"]:
+        print(f"  choice: --then {choice['then']}")
+        for line in choice["does"]:
+            print(f"    {line}")
+        if (error := choice["hindrance"]) is not None:
+            print(f"    in the way: {error['code']}: {error['message']}")
+            print(f"      fix: {error['fix']}")
+    if not value["choices"]:
+        print("  no record was read in between: no --then is needed")
+    if (error := value["hindrance"]) is not None:
+        print(f"  in the way: {error['code']}: {error['message']}")
+        print(f"    fix: {error['fix']}")
 
 
 def show_reread(value: Reread) -> None:

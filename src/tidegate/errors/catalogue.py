@@ -1061,7 +1061,19 @@ REREAD = Condition(
     "a held increment is read again",
 )
 
-INTERNAL = ("REBUILD", "REREAD")
+ROLLBACK = Condition(
+    "ROLLBACK",
+    DisagreementError,
+    "the table goes back to an earlier version, and what came after it is read again",
+)
+
+RESET = Condition(
+    "RESET",
+    DisagreementError,
+    "nothing disagrees; a new checkpoint was requested",
+)
+
+INTERNAL = ("REBUILD", "REREAD", "ROLLBACK", "RESET")
 """Codes that no command ends with."""
 
 TABLE_BEHIND_ANY_INTENT = Condition(
@@ -1852,6 +1864,124 @@ TABLE_FILES_GONE = Condition(
     "a data file that the table's log names is not there: {file_path}",
     next_run="fails again until this is fixed; nothing was moved",
     fix="restore the file; only tidegate may write to the table's folder",
+)
+
+# Rollback, and checkpoints that are started anew
+
+NO_VERSION_YET = Condition(
+    "NO_SUCH_VERSION",
+    UsageError,
+    "the table of {name} has no version {version}: it has none yet",
+    next_run="is not affected",
+    fix="tidegate run {name} makes version 0",
+)
+
+NO_SUCH_VERSION = Condition(
+    "NO_SUCH_VERSION",
+    UsageError,
+    "the table has no version {version}: the oldest is 0, the newest {newest}",
+    next_run="is not affected; nothing was changed",
+    fix="give --to-version one of these; the reports (tidegate status) name the version of each run",
+)
+
+VERSION_TAKEN_BACK = Condition(
+    "VERSION_TAKEN_BACK",
+    UsageError,
+    "version {version} was taken back by version {by}, a rollback whose records are read again: they are, or will be, "
+    "in the table another way, and would be there twice",
+    next_run="is not affected; nothing was changed",
+    fix="give --to-version one that no such rollback went back over",
+)
+
+VERSION_VACUUMED = Condition(
+    "VERSION_VACUUMED",
+    SourceLostError,
+    "version {version} can no longer be had: {files} of it were removed, for example {example}; the nearest version "
+    "that can be had is {nearest}",
+    next_run="is not affected; nothing was changed",
+    fix="--to-version {nearest}; maintenance.keep_versions says how long replaced files are kept",
+)
+
+VERSION_OF_OLD_LOG = Condition(
+    "VERSION_VACUUMED",
+    SourceLostError,
+    "version {version} can no longer be had: the table's log does not go back to it; the nearest version that can be "
+    "had is {nearest}",
+    next_run="is not affected; nothing was changed",
+    fix="--to-version {nearest}",
+)
+
+ROLLBACK_CHOICE = Condition(
+    "ROLLBACK_CHOICE",
+    UsageError,
+    "a rollback to version {version} has to say what becomes of {records}: {choices}",
+    next_run="is not affected; nothing was changed",
+    fix="tidegate rollback {name} --to-version {version} --then reread, or --then leave-out; --dry-run shows what each "
+    "does",
+)
+
+ROLLBACK_HELD = Condition(
+    "ROLLBACK_HELD",
+    HeldError,
+    "an increment waits for a decision, and what becomes of its records is not a rollback's to say",
+    next_run="waits for the decision; nothing was changed",
+    fix='decide first: tidegate release {name} {run_id} --reason "...", or tidegate discard {name} {run_id} --reason '
+    '"..."; then roll back',
+)
+
+ROLLBACK_STATE = Condition(
+    "ROLLBACK_STATE",
+    UsageError,
+    "{records} cannot be read again after a rollback: the query keeps state that has seen them, and would count them "
+    "twice",
+    next_run="is not affected; nothing was changed",
+    fix="{others}`tidegate reset {name} --from-beginning --confirm {name}`: a new table from all that the sources "
+    "still have",
+)
+
+ROLLBACK_COUNTED = Condition(
+    "ROLLBACK_COUNTED",
+    UsageError,
+    "{records} cannot be left out: the query keeps state that has counted them, and output_mode is {mode}, so they "
+    "come back with the next row of the same key",
+    next_run="is not affected; nothing was changed",
+    fix="`tidegate reset {name} --from-beginning --confirm {name}`: a new table from all that the sources still have",
+)
+
+ROLLBACK_LOST = Condition(
+    "ROLLBACK_LOST",
+    SourceLostError,
+    "not all of {records} can be read again: {lost}{more}",
+    next_run="is not affected; nothing was changed",
+    fix="--then leave-out; or give --to-version a later one, behind what is gone",
+)
+
+ROLLBACK_NOT_IN_TABLE = Condition(
+    "ROLLBACK_NOT_IN_TABLE",
+    DisagreementError,
+    "the table is a copy from before a rollback that had records read again: which of them it holds, and which of them "
+    "were in quarantine then, is no longer known",
+    next_run=_UNTIL_FIXED,
+    fix="restore the newest copy of the table; or `tidegate repair {name} --rebuild`: a new table from all that the "
+    "sources still have; the old one is kept as a backup",
+)
+
+RESET_UNCONFIRMED = Condition(
+    "RESET_UNCONFIRMED",
+    UsageError,
+    "a new checkpoint for {name} has to be confirmed; it would: {plan}",
+    next_run="is not affected; nothing was changed",
+    fix="tidegate reset {name}{option} --confirm {name}; --dry-run shows the same as a list",
+)
+
+RESET_STATE = Condition(
+    "RESET_STATE",
+    UsageError,
+    "the query keeps state ({kept}), and what it has read and not yet published is there alone: a new checkpoint that "
+    "starts where this one stopped would lose it",
+    next_run="is not affected; nothing was changed",
+    fix="tidegate reset {name} --from-beginning --confirm {name}: a new table from all that the sources still have; "
+    "the old one is kept as a backup",
 )
 
 # The run

@@ -9,7 +9,7 @@ from tidegate.errors import TidegateError
 from tidegate.outputs import Ahead, ChangedFile, Decided, Plan, SourceReport
 from tidegate.paths import PipelinePaths
 from tidegate.pipeline import load_pipeline
-from tidegate.preflight.agreement import check_agreement
+from tidegate.preflight.agreement import check_agreement, check_table
 from tidegate.preflight.definition import list_changes
 from tidegate.preflight.facts import Facts, gather_facts
 from tidegate.preflight.pending import Pending, find_pending
@@ -17,6 +17,7 @@ from tidegate.project import Project
 from tidegate.reports.verdicts import Decision, find_hold, list_decided, list_rereads
 from tidegate.restart.losses import find_losses, loss_error
 from tidegate.restart.reread import find_hindrance
+from tidegate.restart.rollback import describe_rollback, load_rollback
 from tidegate.run.deliver import SinkState, describe_behind, describe_sinks
 from tidegate.sources.files.changed import changed_error, describe_changed, list_changed
 from tidegate.sources.files.ledger import open_ledger
@@ -53,12 +54,12 @@ def look_ahead(project: Project, spec: PipelineSpec, facts: Facts, connections: 
     opened for each look."""
     name = spec.name
     paths = project.paths(name).pinned()
-    rereads = list_rereads(paths)
+    rereads, rollback = list_rereads(paths), load_rollback(paths)
     hold = find_hold(paths, facts.owed)
     decided = _list_decided(paths, facts, rereads)
     sinks = describe_sinks(paths, spec) if spec.sinks else []
     behind = describe_behind(sinks)
-    disagreement = _find_disagreement(facts, name, rereads)
+    disagreement = _find_disagreement(facts, name, rereads, rollback is not None)
     # What was taken is not that of the sources of another spec: the files of another folder are not gone.
     changed = next((error for error in disagreement if error.code == "SPEC_CHANGED"), None)
     coming = _Coming(unknown=changed)
@@ -67,6 +68,7 @@ def look_ahead(project: Project, spec: PipelineSpec, facts: Facts, connections: 
     notes = [
         *([] if hold is None else [f"held: run {hold.run_id}: {'; '.join(hold.reasons)}"]),
         *(_describe_decided(one) for one in decided),
+        *([] if rollback is None else [describe_rollback(rollback)]),
         *_describe_begun(paths, spec, facts),
         *(note for source in open_sources(project, paths, spec).values() for note in source.describe_ahead()),
         *behind,
@@ -78,7 +80,7 @@ def look_ahead(project: Project, spec: PipelineSpec, facts: Facts, connections: 
             check_transform(project, spec)
         except TidegateError as error:
             errors.append(error)
-    work = coming.has_new or bool(facts.owed) or facts.in_flight is not None or bool(behind)
+    work = rollback is not None or coming.has_new or bool(facts.owed) or facts.in_flight is not None or bool(behind)
     plan: Ahead = {
         "pipeline": name,
         "summary": _summarise(work, bool(errors), hold is not None, notes),
@@ -97,10 +99,10 @@ def look_ahead(project: Project, spec: PipelineSpec, facts: Facts, connections: 
     return Outlook(plan, sinks)
 
 
-def _find_disagreement(facts: Facts, name: str, rereads: Sequence[Decision]) -> list[TidegateError]:
+def _find_disagreement(facts: Facts, name: str, rereads: Sequence[Decision], rolls_back: bool) -> list[TidegateError]:
     """Why the next run would end before it reads anything: checkpoint, manifests and table do not agree."""
     try:
-        check_agreement(facts, name)
+        (check_table if rolls_back else check_agreement)(facts, name)
     except TidegateError as error:
         # One that was begun leaves what does not fit, and the next run goes on with it.
         found = find_hindrance(facts, name, rereads) if rereads else error

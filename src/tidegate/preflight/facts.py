@@ -15,7 +15,7 @@ from tidegate.staging.checkpoint import CheckpointState, Given, read_checkpoint,
 from tidegate.staging.manifest import BatchManifest, read_all_manifests
 from tidegate.staging.open_state import read_open_state
 from tidegate.staging.published import Published, read_published
-from tidegate.staging.retired import read_retired
+from tidegate.staging.retired import read_retired, read_taken_back
 from tidegate.staging.seal import CheckpointFiles, Seal, look_at_files, read_seal
 from tidegate.table.log.retire import retired_mark
 from tidegate.table.log.state import TableState, glance_at_table, read_table_state
@@ -53,6 +53,9 @@ class Facts:
     seal: Seal = field(default_factory=Seal)
     retired: Mapping[str, int] = field(default_factory=dict)
     """Queries that are over, with the last batch of each that counts: later ones came late, and are never published."""
+    taken_back: Mapping[str, int] = field(default_factory=dict)
+    """Of these the ones of which a rollback took batches back, with the last that it left: the log still has them all,
+    and their records are read again."""
 
     @property
     def query_id(self) -> str | None:
@@ -75,6 +78,8 @@ class Facts:
     def came_late(self, manifest: BatchManifest) -> bool:
         """Whether a batch was staged after its query was over, or was not to be published any more then."""
         last = self.retired.get(manifest.query_id)
+        if manifest.batch_id > self.taken_back.get(manifest.query_id, manifest.batch_id):
+            return True
         return last is not None and manifest.batch_id > max(last, self.settled_up_to(manifest.query_id))
 
     def settled_up_to(self, query_id: str) -> int:
@@ -155,6 +160,7 @@ def gather_facts(paths: PipelinePaths, spec: PipelineSpec, *, at_a_glance: bool 
         foreign_files=[] if table is not None else _find_foreign(paths),
         keeps_state=read_open_state(paths, checkpoint.query_id) is not None,
         retired=retired,
+        taken_back=read_taken_back(paths) if retired else {},
     )
     facts = _look_at_staged_files(paths, facts)
     if facts.untraced_batch is not None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -53,8 +53,10 @@ from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import Start, as_read, new_birth
 from tidegate.staging.manifest import BatchManifest
 from tidegate.staging.published import Published, read_published, write_published
+from tidegate.staging.retired import read_taken_back, record_taken_back
 from tidegate.table.log.commit import commit_files
 from tidegate.table.log.state import LOG_FOLDER, DataFile, TableState, list_data_files, open_table, read_table_state
+from tidegate.table.log.taken import settled_batches
 from tidegate.table.publish.intent import intent_path, pending_intents
 from tidegate.table.publish.plan import parse_file_name
 from tidegate.table.publish.replace import bring_back, list_set_aside
@@ -68,7 +70,7 @@ _TABLE_CODES = ("TABLE_GONE", "TABLE_REPLACED", "TABLE_BEHIND", "TABLE_BEHIND_IN
 
 
 @dataclass(frozen=True)
-class _Plan:
+class RepairPlan:
     """What a repair is about to do, as found before its first step."""
 
     found: TidegateError
@@ -76,12 +78,14 @@ class _Plan:
     has_files: bool
     facts: Facts
     settled: dict[str, int]
-    """{query id: its last batch in the table's log, -1 for none} of every query that is known."""
+    """{query id: its last batch in the table's log that counts, -1 for none} of every query that is known."""
     taken_back: list[DataFile]
     again: list[LedgerRow]
     starts: dict[str, Start]
     orphans: int
     hidden: int
+    rolled_back: Collection[str] = ()
+    """The queries of which a rollback took batches back."""
 
     @property
     def unpublished(self) -> list[BatchManifest]:
@@ -90,24 +94,26 @@ class _Plan:
         return [one for one in found if one.batch_id > self.settled.get(one.query_id, -1)]
 
 
-def repair_pipeline(project: Project, name: str, *, dry_run: bool, rebuild: bool = False) -> Repair:
+def repair_pipeline(
+    project: Project, name: str, *, dry_run: bool, rebuild: bool = False, asked: DisagreementError | None = None
+) -> Repair:
     """What disagrees, the choices, and what repair did (``dry_run``: would do).
 
     What a run that was stopped had begun is finished first; where that is all, the next run goes on. ``rebuild`` sets
-    table and quarantine aside and reads everything again, also when nothing disagrees. Raises DisagreementError when
+    table and quarantine aside and reads everything again, also when nothing disagrees; ``asked`` is what is done where
+    nothing disagrees (:mod:`tidegate.restart.reset`). Raises DisagreementError when
     only a person can put it right: a torn table log, a ledger that is gone, a query whose state a new checkpoint would
     lose.
     """
     paths = project.paths(name)
     spec = as_read(load_pipeline(project, name), paths)
     if dry_run:
-        value, plan = _look(project, spec, paths, rebuild, dry_run=True)
-        return value
+        return look_at_repair(project, spec, paths, rebuild, dry_run=True, asked=asked)[0]
     expires = project.spec.lease.expires_after
     with acquire(paths, run_id=new_run_id("repair"), command="repair", expires_after_seconds=expires) as lease:
         paths = pin_paths(paths, lease)
         _finish_begun(project, spec, paths, lease)
-        value, plan = _look(project, spec, paths, rebuild, dry_run=False)
+        value, plan = look_at_repair(project, spec, paths, rebuild, dry_run=False, asked=asked)
         if plan is not None:
             _, lost = _carry_out(project, spec, paths, lease, plan)
             value["unreadable_again"] = lost
@@ -129,10 +135,16 @@ def _finish_begun(project: Project, spec: PipelineSpec, paths: PipelinePaths, le
         return  # a part of what disagrees, and named by it
 
 
-def _look(
-    project: Project, spec: PipelineSpec, paths: PipelinePaths, rebuild: bool, *, dry_run: bool
-) -> tuple[Repair, _Plan | None]:
-    """What the command says, and what is to be done, if anything."""
+def look_at_repair(
+    project: Project,
+    spec: PipelineSpec,
+    paths: PipelinePaths,
+    rebuild: bool,
+    *,
+    dry_run: bool,
+    asked: DisagreementError | None = None,
+) -> tuple[Repair, RepairPlan | None]:
+    """What the command says, and what is to be done, if anything; arguments as for :func:`repair_pipeline`."""
     facts = gather_facts(paths, spec)
     found = find_disagreement(paths, facts, spec.name)
     value: Repair = {
@@ -146,12 +158,11 @@ def _look(
     }
     if found is None and (pending_intents(paths) or facts.owed or facts.in_flight is not None):
         value["choices"] = [f"run again: `tidegate run {spec.name}` goes on with what was begun"]
-    if rebuild:
-        found = found or catalogue.REBUILD()
+    found = found or (catalogue.REBUILD() if rebuild else asked)
     if found is None:
         return value, None
     value |= {"found": str(found.message), "code": found.code, "choices": list_choices(found.code, spec.name)}
-    if found.code == "REBUILD" and not dry_run:
+    if found.code in ("REBUILD", "RESET") and not dry_run:
         value["choices"] = []  # it is chosen
     if found.code in _NOT_BY_A_CHECKPOINT and not rebuild:
         value["choices"] = [str(found.fix)]
@@ -170,15 +181,17 @@ def _look(
         value["actions"].append(f"back up table and quarantine, as hidden folders next to {paths.table}")
         facts = replace(facts, table=None)
     plan = _plan(project, spec, paths, facts, found, rebuild)
+    if storage.exists(paths.rollback):
+        value["actions"].append("set aside the rollback that was decided on: what is not done of it is given up")
     value["actions"] += _describe(plan, find_differences(project, paths, spec.file_streams, plan.again))
     return value, plan
 
 
 def _plan(
     project: Project, spec: PipelineSpec, paths: PipelinePaths, facts: Facts, found: TidegateError, rebuild: bool
-) -> _Plan:
+) -> RepairPlan:
     has_files = bool(spec.file_streams)
-    unknown = _why_files_are_unknown(paths, facts, found) if has_files else None
+    unknown = why_files_are_unknown(paths, facts, found) if has_files else None
     if unknown is not None:
         raise DisagreementError(
             unknown.code,
@@ -188,27 +201,39 @@ def _plan(
             next_run="fails again until this is fixed",
             fix=unknown.fix,
         )
-    settled = dict.fromkeys(_known_queries(paths, facts), -1)
+    settled = dict.fromkeys(known_queries(paths, facts), -1)
+    rolled_back: set[str] = set()
     if not rebuild:
         state = read_table_state(paths.table, tuple(sorted(settled)))
-        settled |= {} if state is None else state.txns
-    taken_back = [] if rebuild else _quarantine_to_take_back(paths, settled)
+        settled = settled_batches(paths.table, settled)
+        _check_rollbacks_known(paths, settled)
+        rolled_back = {query for query, last in ({} if state is None else state.txns).items() if settled[query] < last}
+    taken_back = [] if rebuild else quarantine_to_take_back(paths, settled)
     orphans = [] if rebuild else [*_list_orphans(paths.table), *_list_orphans(paths.quarantine)]
-    return _Plan(
+    return RepairPlan(
         found=found,
         rebuild=rebuild,
         has_files=has_files,
         facts=facts,
         settled=settled,
         taken_back=taken_back,
-        again=_files_to_read_again(paths, settled) if has_files else [],
+        again=files_to_read_again(paths, settled) if has_files else [],
         starts=starts_of_sources(project, spec, paths, facts),
         orphans=len(orphans) + len(taken_back),
         hidden=0 if rebuild else len(list_set_aside(paths.table)),
+        rolled_back=rolled_back,
     )
 
 
-def _describe(plan: _Plan, differing: Sequence[str]) -> list[str]:
+def _check_rollbacks_known(paths: PipelinePaths, settled: Mapping[str, int]) -> None:
+    """Raise DisagreementError ROLLBACK_NOT_IN_TABLE when the table is a copy from before a rollback: the ledger calls
+    the files of its rows unread since, and the records that they gave to quarantine were taken out of it."""
+    for query, last in read_taken_back(paths).items():
+        if settled.get(query, -1) > last:
+            raise catalogue.ROLLBACK_NOT_IN_TABLE(where=f"pipeline {paths.name}, {paths.table}", name=paths.name)
+
+
+def _describe(plan: RepairPlan, differing: Sequence[str]) -> list[str]:
     """What the repair does, a sentence for each step; ``differing`` are files that no longer hold what was read."""
     told = ["end the query in the logs, and leave its checkpoint where it is, unused"]
     if plan.unpublished:
@@ -232,26 +257,25 @@ def _describe(plan: _Plan, differing: Sequence[str]) -> list[str]:
 
 
 def read_again(
-    project: Project, spec: PipelineSpec, paths: PipelinePaths, lease: Lease
+    project: Project, spec: PipelineSpec, paths: PipelinePaths, lease: Lease, found: DisagreementError
 ) -> tuple[PipelinePaths, list[str]]:
-    """Begin a new query where the table's log ends, as a repair does; its paths, and the files that are gone.
+    """Begin a new query where the table's log ends, as a repair does; its paths, and the files that are gone. ``found``
+    is why.
 
     Killed anywhere it may be called again.
     """
-    found = catalogue.REREAD()
     plan = _plan(project, spec, paths, gather_facts(paths, spec), found, rebuild=False)
     return _carry_out(project, spec, paths, lease, plan)
 
 
 def list_files_to_read_again(paths: PipelinePaths, spec: PipelineSpec) -> list[LedgerRow]:
     """The files that a new query would read which begins where the table's log ends."""
-    settled = dict.fromkeys(_known_queries(paths, gather_facts(paths, spec)), -1)
-    state = read_table_state(paths.table, tuple(sorted(settled)))
-    return _files_to_read_again(paths, settled | ({} if state is None else state.txns))
+    queries = known_queries(paths, gather_facts(paths, spec))
+    return files_to_read_again(paths, settled_batches(paths.table, queries))
 
 
 def _carry_out(
-    project: Project, spec: PipelineSpec, paths: PipelinePaths, lease: Lease, plan: _Plan
+    project: Project, spec: PipelineSpec, paths: PipelinePaths, lease: Lease, plan: RepairPlan
 ) -> tuple[PipelinePaths, list[str]]:
     """Do it; the paths of the new query, and the files that are gone and cannot be read again.
 
@@ -264,6 +288,8 @@ def _carry_out(
     if plan.rebuild:
         set_tables_aside(paths, lease)
     lease.check()
+    for query_id in sorted(plan.rolled_back):
+        record_taken_back(paths, query_id, plan.settled[query_id])
     folder = paths.set_aside / datetime.now(UTC).strftime("%Y%m%dT%H%M%S%fZ")
     storage.make_folder(folder)
     for intent in pending_intents(paths):
@@ -285,6 +311,8 @@ def _carry_out(
         for path in sorted(set(storage.list_folder(aside, "*.json")) - rereads):
             _move(path, folder / f"{word}-{path.name}", lease)
             _give_back(path, folder / f"{word}-{path.name}", set(plan.settled))
+    if plan.found.code != "ROLLBACK":  # one that was recorded, and did not come to change the table, is over
+        _move(paths.rollback, folder / paths.rollback.name, lease)
     sources: dict[str, Start] = {source: plan.starts.get(source, {}) for source in spec.streams}
     sources |= {} if plan.rebuild else starts_of_absent_sources(paths, spec, plan.facts)
     settings = settings_at_birth(project, spec) if plan.rebuild else _settings(plan.facts)
@@ -295,7 +323,7 @@ def _carry_out(
     return begun, lost
 
 
-def _clear_tables(paths: PipelinePaths, lease: Lease, plan: _Plan, folder: Path) -> None:
+def _clear_tables(paths: PipelinePaths, lease: Lease, plan: RepairPlan, folder: Path) -> None:
     """Take out of readers' sight what the logs do not hold, and bring back what a publish had begun to replace."""
     for table_path in (paths.table, paths.quarantine):
         for copy in storage.list_tree(table_path, f".*{storage.COPY_SUFFIX}"):
@@ -344,7 +372,7 @@ def find_disagreement(paths: PipelinePaths, facts: Facts, name: str) -> Tidegate
     return None
 
 
-def _why_files_are_unknown(paths: PipelinePaths, facts: Facts, found: TidegateError) -> TidegateError | None:
+def why_files_are_unknown(paths: PipelinePaths, facts: Facts, found: TidegateError) -> TidegateError | None:
     """The reason why nobody can tell which files are in the table; None when the ledger tells, or there is no table."""
     if facts.table is None:
         return None
@@ -365,6 +393,11 @@ def list_choices(code: str, name: str) -> list[str]:
             f"`tidegate repair {name} --rebuild`: a new table from all that the sources still have; the old one is "
             "kept as a backup",
         ]
+    if code == "RESET":
+        return [
+            f"leave the checkpoint as it is: `tidegate run {name}` goes on with it",
+            f"`tidegate reset {name} --confirm {name}`: a new checkpoint that starts where the table's log ends",
+        ]
     if code == "SPEC_CHANGED":
         return ["take the change in pipeline.yaml back", f"`tidegate repair {name}`: a new checkpoint for the new spec"]
     if code in _TABLE_CODES:
@@ -378,7 +411,7 @@ def list_choices(code: str, name: str) -> list[str]:
     ]
 
 
-def _known_queries(paths: PipelinePaths, facts: Facts) -> set[str]:
+def known_queries(paths: PipelinePaths, facts: Facts) -> set[str]:
     """Every query that ledger, manifests, birth, notes or quarantine know."""
     queries = _queries_to_end(paths, facts)
     if storage.exists(paths.ledger):
@@ -407,7 +440,7 @@ def _quarantine_queries(paths: PipelinePaths) -> list[tuple[str, int]]:
     return found
 
 
-def _quarantine_to_take_back(paths: PipelinePaths, settled: dict[str, int]) -> list[DataFile]:
+def quarantine_to_take_back(paths: PipelinePaths, settled: Mapping[str, int]) -> list[DataFile]:
     """Files of the quarantine table whose batch the table's log does not hold."""
     queries = {query for query, _ in _quarantine_queries(paths)}
     if not queries:
@@ -447,7 +480,8 @@ def _list_orphans(table_path: Path) -> list[str]:
     return sorted({path.as_posix() for path in ours if path.parts[0] != LOG_FOLDER} - held)
 
 
-def _files_to_read_again(paths: PipelinePaths, settled: dict[str, int]) -> list[LedgerRow]:
+def files_to_read_again(paths: PipelinePaths, settled: Mapping[str, int]) -> list[LedgerRow]:
+    """The files that a new query would read when these batches are what the table holds."""
     with open_ledger(paths, read_only=True, create=True) as ledger:
         return [
             row

@@ -115,7 +115,7 @@ def _begin_again(context: RunContext, facts: Facts, decision: Decision) -> list[
     else:
         _check_agreement(context.paths, facts, context.name)
     changed = _missing_files(context.project, context.spec, context.paths)
-    context.paths, lost = read_again(context.project, context.spec, context.paths, context.lease)
+    context.paths, lost = read_again(context.project, context.spec, context.paths, context.lease, catalogue.REREAD())
     context.spec = as_read(load_pipeline(context.project, context.name), context.paths)
     return changed + [f"{path} is gone" for path in lost if f"{path} is gone" not in changed]
 

@@ -16,21 +16,30 @@ from tidegate.sources.registry import open_sources
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import Birth, Start, read_birth
 from tidegate.staging.topics import Positions, offsets_to_json, positions_from_json
-from tidegate.table.log.state import open_table, read_table_state
+from tidegate.table.log.actions import CommitInfo
+from tidegate.table.log.state import read_log, read_table_state
+from tidegate.table.log.taken import GENERATION, find_reread, walk_back
+
+_POSITIONS = "tidegate.positions"
+"""In a commit: where each source stands after it."""
 
 
-def starts_of_sources(project: Project, spec: PipelineSpec, paths: PipelinePaths, facts: Facts) -> dict[str, Start]:
-    """Where each source with ``keeps_start`` begins in a new query: at the end of the table's newest tidegate commit;
-    without a table, where the pipeline first began; else where the spec says."""
+def starts_of_sources(
+    project: Project, spec: PipelineSpec, paths: PipelinePaths, facts: Facts, *, back_to: int | None = None
+) -> dict[str, Start]:
+    """Where each source with ``keeps_start`` begins in a new query: at the end of the table's newest tidegate commit
+    whose records count as taken, or (``back_to``) where they would be after a rollback to that version; without a
+    table, where the pipeline first began; else where the spec says."""
     streams = open_sources(project, paths, spec)
     sources = {name: source for name, source in streams.items() if source.keeps_start}
     if not sources:
         return {}
     before = read_birth(paths)
-    is_at_birth = before is not None and _begins_where_the_log_ends(paths, facts, before)
-    positions = _last_positions(paths) if facts.table is not None and not is_at_birth else {}
+    is_at_birth = back_to is None and before is not None and _begins_where_the_log_ends(paths, facts, before)
+    positions = _last_positions(paths, back_to) if facts.table is not None and not is_at_birth else {}
     # By the ids of the topics that were read then: a loss accepted since, of records that are owed, is found.
-    then = _birth_of_last_commit(paths) if positions else None
+    then = _birth_of_last_commit(paths, back_to) if positions else None
+    is_taken_back = facts.table is not None and (back_to is not None or _find_reread(paths) is not None)
     starts = {}
     for name, source in sources.items():
         known = before.sources.get(name) if before is not None else None
@@ -40,6 +49,8 @@ def starts_of_sources(project: Project, spec: PipelineSpec, paths: PipelinePaths
             read_then = then.sources.get(name) if then is not None else None
             starts[name] = source.start_at(positions[name], read_then or known)
         else:
+            if is_taken_back and not is_at_birth:  # all that was read of it was read by what is taken back
+                known = first_offsets(paths, name)
             starts[name] = known or source.resolve_start()
     return starts
 
@@ -50,6 +61,9 @@ def _begins_where_the_log_ends(paths: PipelinePaths, facts: Facts, birth: Birth)
     living = birth.query_id or facts.query_id
     if living is not None and facts.settled_up_to(living) >= 0:
         return False
+    rolled_back = _find_reread(paths)
+    if rolled_back is not None and int(rolled_back[GENERATION]) >= paths.pinned().newest_generation():
+        return False  # the birth is from before a rollback, and knows nothing of what is to be read again
     try:
         check_table(facts, paths.name)
     except DisagreementError:
@@ -62,21 +76,29 @@ def _begins_where_the_log_ends(paths: PipelinePaths, facts: Facts, birth: Birth)
     return all(txns.get(query, -1) >= last for query, last in replaced.items())
 
 
-def _birth_of_last_commit(paths: PipelinePaths) -> Birth | None:
-    """The birth of the query that made the table's newest commit of ours."""
-    told = [entry for entry in open_table(paths.table).history() if entry.get("tidegate.positions")]
+def _find_reread(paths: PipelinePaths) -> CommitInfo | None:
+    """What the newest rollback carries whose records are read again."""
+    if read_table_state(paths.table) is None:
+        return None
+    found = find_reread(paths.table, read_log(paths.table))
+    return None if found is None else found[1]
+
+
+def _birth_of_last_commit(paths: PipelinePaths, version: int | None) -> Birth | None:
+    """The birth of the query that made the newest commit of ours, as of ``version``."""
+    told = next((info for _, info in walk_back(paths.table, version) if info.get(_POSITIONS)), None)
     numbers = range(paths.pinned().newest_generation(), -1, -1) if told else ()
     births = (read_birth(replace(paths, generation=number)) for number in numbers)
-    return next((one for one in births if one is not None and one.query_id == told[0]["tidegate.query_id"]), None)
+    return next((one for one in births if one is not None and told and one.query_id == told["tidegate.query_id"]), None)
 
 
-def _last_positions(paths: PipelinePaths) -> Positions:
-    """Where each source stands, by the newest commit that names it."""
+def _last_positions(paths: PipelinePaths, version: int | None = None) -> Positions:
+    """Where each source stands, by the newest commit that names it, as of ``version``."""
     found: Positions = {}
     if read_table_state(paths.table) is not None:
-        for entry in open_table(paths.table).history():
-            if entry.get("tidegate.positions"):
-                found = {**positions_from_json(json.loads(entry["tidegate.positions"])), **found}
+        for _, info in walk_back(paths.table, version):
+            if info.get(_POSITIONS):
+                found = {**positions_from_json(json.loads(info[_POSITIONS])), **found}
     return found
 
 

@@ -32,6 +32,7 @@ from tidegate.reports.report import (
 from tidegate.reports.run_ids import check_run_id
 from tidegate.restart.rebirth import pin_paths
 from tidegate.restart.reread import carry_out_rereads
+from tidegate.restart.rollback import carry_out_rollback
 from tidegate.run.turns import note_admitted, note_refused
 from tidegate.staging.birth import as_read
 from tidegate.words import count_of
@@ -87,7 +88,7 @@ def recover_run(context: RunContext) -> Facts:
     recovery may have finished it. Its notes name the other runs that were finished."""
     finished: list[RunReport] = []
     context.facts = facts = recover(context.project, context.paths, context.spec, context.lease, finished)
-    while carry_out(context, facts) or carry_out_rereads(context, facts):
+    while carry_out_rollback(context, facts) or carry_out(context, facts) or carry_out_rereads(context, facts):
         context.facts = facts = recover(context.project, context.paths, context.spec, context.lease, finished)
     notes = context.report.notes
     context.report = _load_open_report(context.paths, context.report.run_id) or context.report

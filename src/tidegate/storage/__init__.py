@@ -10,7 +10,7 @@ here                                            on an object store
 ``list_folders``, ``list_tree``                 removing one does nothing
 ``put_if_absent``                               PUT If-None-Match, then GET and compare
 ``replace``, ``create``, ``touch``              PUT
-``move``, ``place``, ``link``                   copy, compare, and for a move delete the source
+``move``, ``place``, ``link``, ``clone``        copy, compare, and for a move delete the source
 ``is_same``                                     compare the ETags
 ``remove``, ``remove_tree``                     DELETE
 ``sync_file``, ``sync_folder`` and others       nothing: what was acknowledged is durable
@@ -22,7 +22,8 @@ When a call returns, this is on disk, so that a record that says "done" can neve
 - ``put_if_absent``, ``replace``, ``create``, ``write_note``: the bytes, the name, and every folder that had to be made;
 - ``move``: the names, the new one before the old one goes. The bytes are as durable as they were before: whoever wrote
   them syncs them first (``sync_file``);
-- ``place``: the bytes. ``link``: nothing. Both are for many files at a time; the caller then syncs their folders;
+- ``place``: the bytes. ``link``: nothing. ``clone``: the bytes, where it has to copy them. All are for many files at a
+  time; the caller then syncs their folders;
 - ``remove``, ``take_away``, ``remove_tree``: nothing. After a power loss what was removed may be there again, and must
   do no harm.
 
@@ -35,7 +36,7 @@ or a replacement that fails that way is looked at: what it was to bring about ma
 from __future__ import annotations
 
 from tidegate.storage.faults import disk_full, is_disk_full, name_cause, not_permitted
-from tidegate.storage.moving import COPY_SUFFIX, link, move, place, put_back_taken, remove_copies, take_away
+from tidegate.storage.moving import COPY_SUFFIX, clone, link, move, place, put_back_taken, remove_copies, take_away
 from tidegate.storage.notes import (
     UnreadableStateError,
     dump_json,
@@ -77,6 +78,7 @@ __all__ = [
     "Stat",
     "UnreadableStateError",
     "address",
+    "clone",
     "create",
     "digest",
     "disk_full",

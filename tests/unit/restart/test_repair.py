@@ -15,12 +15,14 @@ from tests.support.staged import QUERY
 from tests.support.storage_calls import KilledHere, StorageCalls, kill
 from tidegate import storage
 from tidegate.driver.jvm import PINNED
+from tidegate.errors import UsageError
 from tidegate.pipeline import load_pipeline
 from tidegate.preflight.facts import gather_facts
 from tidegate.project import Project, load_project
 from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
 from tidegate.restart.rebuild import first_offsets
 from tidegate.restart.repair import find_disagreement, repair_pipeline
+from tidegate.restart.reset import reset_pipeline
 from tidegate.sources.files.ledger import NewFile, open_ledger
 from tidegate.staging.birth import new_birth, read_birth, replace_birth, write_birth
 from tidegate.table.log.commit import commit_files
@@ -205,3 +207,22 @@ def test_a_publish_that_was_begun_on_a_newer_table(tmp_path: Path) -> None:
     found = find_disagreement(paths, gather_facts(paths, spec), NAME)
     assert found is not None
     assert str(found) == "TABLE_BEHIND_INTENT: a publish was begun on a newer quarantine"
+
+
+def test_a_query_with_state_does_not_start_where_it_stopped(tmp_path: Path) -> None:
+    project = make_project(tmp_path)
+    paths, spec = project.paths(NAME), load_pipeline(project, NAME)
+    state = [{"operator": "aggregation", "keys": ["id"], "values": ["count"]}]
+    replace_birth(paths, replace(new_birth(paths, spec, {"orders": {}}, {}), query_id=QUERY, state=state))
+    (paths.checkpoint / "offsets").mkdir(parents=True)
+    (paths.checkpoint / "metadata").write_text(json.dumps({"id": QUERY}))
+    with pytest.raises(UsageError, match="how much of it, no run has noted") as refused:
+        reset_pipeline(project, NAME, from_beginning=False, dry_run=False, confirm=NAME)
+    assert (refused.value.code, refused.value.exit_code) == ("RESET_STATE", 64)
+    note = {"query_id": QUERY, "rows": 20, "memory_bytes": 4096, "windows": [[0, 600_000]]}
+    storage.write_note(paths.open_state / QUERY, 0, note)
+    with pytest.raises(UsageError, match=r"20 rows, 1 open window, 4,096 bytes") as refused:
+        reset_pipeline(project, NAME, from_beginning=False, dry_run=True, confirm=None)
+    assert f"tidegate reset {NAME} --from-beginning --confirm {NAME}" in str(refused.value.fix)
+    shown = reset_pipeline(project, NAME, from_beginning=True, dry_run=True, confirm=None)
+    assert "build state anew from what is read" in shown["actions"]

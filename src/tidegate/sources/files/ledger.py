@@ -184,7 +184,8 @@ def open_ledger(
         raise catalogue.LEDGER_MISSING(where=str(path), pipeline=paths.name, path=path.name)
     if not exists and read_only:
         return Ledger(paths, ":memory:", writes=False)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    if not read_only:
+        path.parent.mkdir(parents=True, exist_ok=True)
     ledger = Ledger(paths, str(path), writes=not read_only, lease=lease)
     if (last := ledger.last_id()) < least:
         ledger.close()

@@ -43,6 +43,7 @@ __all__ = [
     "open_table",
     "read_commit_metadata",
     "read_log",
+    "read_log_at",
     "read_table_state",
 ]
 
@@ -83,6 +84,11 @@ def read_log(table_path: Path) -> Snapshot:
         return read_snapshot(table_path)
     except (OSError, ValueError) as error:
         raise _unreadable(table_path, error) from error
+
+
+def read_log_at(table_path: Path, version: int) -> Snapshot:
+    """The table at an earlier version. Raises FileNotFoundError or ValueError when its log does not go back so far."""
+    return read_snapshot(table_path, version)
 
 
 def open_table(table_path: Path) -> DeltaTable:

@@ -47,7 +47,7 @@ def set_aside(intent: PublishIntent, table_path: Path, is_current: Callable[[], 
 
 def list_set_aside(table_path: Path) -> list[DataFile]:
     """Files that the log calls by their hidden names: a publish began to replace them."""
-    return [file for file in list_data_files(table_path) if _plain_name(file.path) is not None]
+    return [file for file in list_data_files(table_path) if plain_name(file.path) is not None]
 
 
 def bring_back(table_path: Path, *, app_id: str, check_lease: Callable[[], None]) -> None:
@@ -57,7 +57,7 @@ def bring_back(table_path: Path, *, app_id: str, check_lease: Callable[[], None]
 
     May be repeated: killed in between, a file has a new name that the log does not know yet, and gets another one.
     """
-    renamed = [(file, _new_name(str(_plain_name(file.path)))) for file in list_set_aside(table_path)]
+    renamed = [(file, _new_name(str(plain_name(file.path)))) for file in list_set_aside(table_path)]
     for file, new in renamed:
         # Never two plain names at a time: readers without a log would count the rows twice.
         check_lease()
@@ -94,7 +94,8 @@ def hidden_name(path: str) -> str:
     return f"{folder}{slash}.{name}{_REPLACED}"
 
 
-def _plain_name(hidden: str) -> str | None:
+def plain_name(hidden: str) -> str | None:
+    """What a file was called before it got this hidden name; None for any other name."""
     folder, slash, name = hidden.rpartition("/")
     if not (name.startswith(".") and name.endswith(_REPLACED)):
         return None

@@ -1,0 +1,97 @@
+"""``tidegate reset``: a new checkpoint where nothing disagrees, starting where the old one stopped, or a new table.
+
+What it does is a repair (:mod:`tidegate.restart.repair`) that a person asked for. It shows its plan first, and acts
+only when the pipeline's name is given once more.
+"""
+
+from __future__ import annotations
+
+from tidegate.errors import TidegateError, UsageError, catalogue
+from tidegate.outputs import Repair
+from tidegate.paths import PipelinePaths
+from tidegate.pipeline import load_pipeline
+from tidegate.preflight.facts import Facts, gather_facts
+from tidegate.project import Project
+from tidegate.reports.verdicts import find_hold
+from tidegate.restart.rebuild import needs_rebuild
+from tidegate.restart.repair import RepairPlan, look_at_repair, repair_pipeline
+from tidegate.sources.registry import open_sources
+from tidegate.spec.models import PipelineSpec
+from tidegate.staging.birth import as_read
+from tidegate.staging.open_state import describe_open_state, read_open_state
+from tidegate.words import count_of
+
+
+def reset_pipeline(project: Project, name: str, *, from_beginning: bool, dry_run: bool, confirm: str | None) -> Repair:
+    """The plan (``dry_run``), or what was done. ``from_beginning`` sets table and quarantine aside and reads everything
+    again; without it the new checkpoint starts where the table's log ends, and the table stays.
+
+    Raises UsageError RESET_UNCONFIRMED, with the plan, unless ``confirm`` is the pipeline's name; RESET_STATE for a
+    query with state that is to start where it stopped; what :func:`tidegate.restart.repair.repair_pipeline` does.
+    """
+    paths = project.paths(name).pinned()
+    spec = as_read(load_pipeline(project, name), paths)
+    facts = gather_facts(paths, spec)
+    if facts.birth is None and not facts.checkpoint.exists and facts.table is None:
+        return _nothing(name, dry_run)
+    if not from_beginning and needs_rebuild(facts, spec):
+        raise _lose_state(paths, facts, name)
+    value, plan = look_at_repair(project, spec, paths, from_beginning, dry_run=True, asked=catalogue.RESET())
+    value["actions"] += _describe_more(project, spec, paths, facts, plan, from_beginning)
+    if dry_run:
+        return value
+    if confirm != name:
+        option = " --from-beginning" if from_beginning else ""
+        raise catalogue.RESET_UNCONFIRMED(
+            where=f"pipeline {name}", name=name, plan="; ".join(value["actions"]), option=option
+        )
+    return repair_pipeline(project, name, dry_run=False, rebuild=from_beginning, asked=catalogue.RESET())
+
+
+def _nothing(name: str, dry_run: bool) -> Repair:
+    return {
+        "pipeline": name,
+        "dry_run": dry_run,
+        "found": "it has not run yet, and there is no checkpoint to start anew",
+        "code": None,
+        "choices": [],
+        "actions": [],
+        "unreadable_again": [],
+    }
+
+
+def _lose_state(paths: PipelinePaths, facts: Facts, name: str) -> UsageError:
+    note = read_open_state(paths, facts.query_id)
+    kept = "how much of it, no run has noted"
+    if note is not None:
+        windows = count_of(len(describe_open_state(note)["open_windows"]), "open window")
+        kept = f"{count_of(note.rows, 'row')}, {windows}, {count_of(note.memory_bytes, 'byte')}"
+    return catalogue.RESET_STATE(where=f"pipeline {name}", name=name, kept=kept)
+
+
+def _describe_more(
+    project: Project,
+    spec: PipelineSpec,
+    paths: PipelinePaths,
+    facts: Facts,
+    plan: RepairPlan | None,
+    from_beginning: bool,
+) -> list[str]:
+    """What is kept, and what the sources no longer have."""
+    told = []
+    if facts.table is not None and not from_beginning:
+        told.append(f"keep the table as it is, at version {facts.table.version}, and what is in quarantine")
+    if from_beginning:
+        told.append(
+            "build state anew from what is read" if needs_rebuild(facts, spec) else "there is no state to build"
+        )
+    if (hold := find_hold(paths, facts.owed)) is not None:
+        told.append(f"read again and judge again what is held under run {hold.run_id}")
+    sources = open_sources(project, paths, spec)
+    for name, start in ({} if plan is None else plan.starts).items():
+        try:
+            gone = sources[name].find_gone(start)
+        except TidegateError as error:
+            gone = [f"it cannot be asked now ({error.code})"]
+        told += [f"not find all of source {name} again: {one}" for one in gone]
+    return told

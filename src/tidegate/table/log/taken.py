@@ -1,0 +1,68 @@
+"""Which records a table's log calls taken, when a rollback took some of them back.
+
+A version that rolls the table back and has the records in between read again (:mod:`tidegate.restart.rollback`) says
+so. The versions that it went back over hold rows of batches whose records came, or come, another way. So whoever asks
+how far a query, or a source, has come by this log goes from that version on with the one that it went back to.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from tidegate.table.log.actions import CommitInfo
+from tidegate.table.log.snapshot import Snapshot
+from tidegate.table.log.state import has_log, read_commit_metadata, read_log, read_log_at
+
+ROLLED_BACK_TO = "tidegate.rolled_back_to"
+"""In a commit: the version whose rows the table has again."""
+THEN = "tidegate.then"
+"""What becomes of the records of the versions in between: :data:`REREAD`, or they stay taken."""
+REREAD = "reread"
+SETTLED = "tidegate.settled"
+"""With :data:`REREAD`: {query id: the last batch that counts from then on, -1 for none} of every query."""
+LEFT_OUT = "tidegate.left_out"
+"""Without it: what stays taken and is not in the table, {"records", "rows", "batches": [[query id, first, last]]}."""
+GENERATION = "tidegate.generation"
+"""The number of the query that was living then."""
+_WORK = "rollback-"
+"""How the ids of rollbacks begin, see :class:`tidegate.table.publish.rework.Rework`."""
+
+
+def walk_back(table_path: Path, version: int | None = None) -> Iterator[tuple[int, CommitInfo]]:
+    """The versions whose records count as taken, newest first, with what their commits carry ({} for one whose file is
+    gone); from ``version`` on, by default from the newest. A version that nothing goes back over is among them."""
+    if not has_log(table_path):
+        return
+    number = read_log(table_path).version if version is None else version
+    while number >= 0:
+        info = read_commit_metadata(table_path, number)
+        yield number, info
+        number = int(info[ROLLED_BACK_TO]) if info.get(THEN) == REREAD else number - 1
+
+
+def settled_batches(table_path: Path, queries: Collection[str], version: int | None = None) -> dict[str, int]:
+    """{query id: its last batch whose records are in the table, or were discarded; -1 for none} of these queries, as of
+    ``version`` or now. The log's own number of a batch is higher where a rollback took it back.
+
+    Raises DisagreementError TABLE_LOG_UNREADABLE; for a ``version`` that cannot be read FileNotFoundError, ValueError.
+    """
+    settled = dict.fromkeys(queries, -1)
+    if not has_log(table_path):
+        return settled
+    snapshot = read_log(table_path) if version is None else read_log_at(table_path, version)
+    for query in queries:
+        batch = snapshot.transaction_version(query)
+        settled[query] = -1 if batch is None else batch
+    newest = find_reread(table_path, snapshot)
+    known = {} if newest is None else json.loads(newest[1][SETTLED])
+    return settled | {query: int(batch) for query, batch in known.items() if query in settled}
+
+
+def find_reread(table_path: Path, snapshot: Snapshot) -> tuple[int, CommitInfo] | None:
+    """The newest rollback in force whose records are read again, and what it carries."""
+    if not any(app_id.startswith(_WORK) for app_id in snapshot.txns):
+        return None
+    versions = walk_back(table_path, snapshot.version)
+    return next(((number, info) for number, info in versions if info.get(THEN) == REREAD), None)

@@ -1,0 +1,84 @@
+"""Which files bring an earlier version of a table back: what it had under a name that newer versions gave up is kept
+under a hidden one, until the table is vacuumed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tidegate import storage
+from tidegate.table.log.files import read_actions
+from tidegate.table.log.snapshot import DataFile
+from tidegate.table.log.state import list_data_files, read_log_at
+from tidegate.table.publish.replace import hidden_name, plain_name
+
+
+@dataclass(frozen=True)
+class Restore:
+    """What changes when the table gets the rows of an earlier version: files that come back, each with the path it is
+    kept under, those that leave, and what is no longer there."""
+
+    back: list[DataFile]
+    leave: list[DataFile]
+    gone: list[str]
+
+
+def plan_restore(table_path: Path, version: int) -> Restore:
+    """How the table gets the rows of ``version``. Raises FileNotFoundError or ValueError when its log no longer goes
+    back so far."""
+    then, now = read_log_at(table_path, version).files(), list_data_files(table_path)
+    names = {_name(file.path) for file in now}
+    kept = {_name(file.path) for file in then}
+    back, gone = [], []
+    for file in then:
+        if _name(file.path) not in names:
+            place = _hidden(file.path)
+            if storage.exists(table_path / place):
+                back.append(replace(file, path=place))
+            else:
+                gone.append(file.path)
+    return Restore(back, [file for file in now if _name(file.path) not in kept], gone)
+
+
+def nearest_restorable(table_path: Path, version: int, newest: int) -> int:
+    """The first version after ``version`` whose files are all there; the newest one always is."""
+    now = {_name(file.path) for file in list_data_files(table_path)}
+    known: dict[str, bool] = {}
+
+    def is_there(path: str) -> bool:
+        if path not in known:
+            known[path] = _name(path) in now or storage.exists(table_path / _hidden(path))
+        return known[path]
+
+    first = _first_readable(table_path, version, newest)
+    if first == newest:
+        return newest
+    snapshot = read_log_at(table_path, first)
+    for number in range(first, newest):
+        if number > first:
+            for action in read_actions(table_path, number):
+                snapshot.apply(action)
+        if number > version and all(is_there(file.path) for file in snapshot.files()):
+            return number
+    return newest
+
+
+def _first_readable(table_path: Path, version: int, newest: int) -> int:
+    """The first version from ``version`` on that the log still goes back to."""
+    for number in range(version, newest):
+        try:
+            read_log_at(table_path, number)
+        except (OSError, ValueError):
+            continue
+        return number
+    return newest
+
+
+def _name(path: str) -> str:
+    """The plain name of a file, whichever one the log calls it by."""
+    return plain_name(path) or path
+
+
+def _hidden(path: str) -> str:
+    """Where a file is kept that is no longer in the table."""
+    return path if plain_name(path) is not None else hidden_name(path)

@@ -1,0 +1,146 @@
+"""A checkpoint that is started anew: where it stopped, or from the beginning; each record counts once."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.model.machine import ROOM
+from tests.model.processes import Stop
+from tests.model.world import NAME, Shape, World, read_log, read_plain
+from tidegate.errors import HeldError, UsageError
+from tidegate.restart.reset import reset_pipeline
+
+_EVERY = 5
+Make = Callable[[Shape], World]
+SHAPES = pytest.mark.parametrize("shape", ["kafka", "files"])
+HOW = pytest.mark.parametrize("from_beginning", [False, True])
+
+
+@pytest.fixture
+def make() -> Iterator[Make]:
+    """Makes pipelines in memory, each with two versions, a malformed record, and a record that waits."""
+    folder = Path(tempfile.mkdtemp(prefix="tidegate-reset-", dir=ROOM))
+    worlds: list[tuple[World, pytest.MonkeyPatch]] = []
+
+    def end() -> None:
+        for world, patch in worlds:
+            world.end()
+            patch.undo()
+        worlds.clear()
+
+    def make_world(shape: Shape) -> World:
+        end()
+        patch = pytest.MonkeyPatch()
+        world = World(folder / str(len(list(folder.iterdir()))), shape, patch)
+        worlds.append((world, patch))
+        world.offer(0, ["good", "good", "malformed"])
+        assert world.run("r1").error is None
+        world.offer(1, ["good"])
+        assert world.run("r2").error is None
+        world.offer(1, ["good"])
+        world.runs = 2
+        return world
+
+    yield make_world
+    end()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@SHAPES
+@HOW
+def test_a_new_query_starts_where_the_old_one_stopped_or_from_the_beginning(
+    make: Make, shape: Shape, from_beginning: bool
+) -> None:
+    world = make(shape)
+    checkpoint, table = world.paths.pinned().checkpoint, world.paths.table
+    before = world.paths.newest_generation()
+    assert world.reset(from_beginning=from_beginning).error is None
+    assert world.paths.newest_generation() == before + 1
+    assert checkpoint.exists(), "the old checkpoint stays where it is, unused"
+    kept = list(table.parent.glob(f".{NAME}.*"))
+    assert bool(kept) == from_beginning
+    assert sum(read_log(kept[0] if from_beginning else table).values()) == 3
+    process = world.run("next")
+    assert process.error is None and process.value["rows"]["read"] == (5 if from_beginning else 1)
+    assert sum(read_plain(table).values()) == 4
+    world.check_all()
+    world.settle("discard")
+
+
+@SHAPES
+@HOW
+def test_without_the_name_once_more_the_plan_is_shown(make: Make, shape: Shape, from_beginning: bool) -> None:
+    world = make(shape)
+    before = sorted(str(path) for path in (world.root / "data").rglob("*"))
+    shown = reset_pipeline(world.project, NAME, from_beginning=from_beginning, dry_run=True, confirm=None)
+    for confirm in (None, "another"):
+        with pytest.raises(UsageError) as refused:
+            reset_pipeline(world.project, NAME, from_beginning=from_beginning, dry_run=False, confirm=confirm)
+        assert (refused.value.code, refused.value.exit_code) == ("RESET_UNCONFIRMED", 64)
+        assert "; ".join(shown["actions"]) in refused.value.message
+        assert f"--confirm {NAME}" in str(refused.value.fix)
+    assert sorted(str(path) for path in (world.root / "data").rglob("*")) == before
+    told = "; ".join(shown["actions"])
+    assert ("back up table and quarantine" in told) == from_beginning
+    assert ("keep the table as it is, at version 1" in told) != from_beginning
+    if shape == "kafka":
+        assert f'start source orders at {{"t": {{"0": {0 if from_beginning else 3}' in told
+    elif from_beginning:
+        assert "read 2 files" in told
+    world.settle("discard")
+
+
+@SHAPES
+def test_what_is_held_is_judged_again(make: Make, shape: Shape) -> None:
+    world = make(shape)
+    world.offer(0, ["poor", "poor"])
+    assert isinstance(world.run("held").error, HeldError)
+    shown = reset_pipeline(world.project, NAME, from_beginning=False, dry_run=True, confirm=None)
+    assert "read again and judge again what is held under run held" in shown["actions"]
+    assert world.reset().error is None
+    assert isinstance(world.run("again").error, HeldError)
+    world.settle("discard")
+
+
+@SHAPES
+def test_what_a_source_lost_is_in_the_plan(make: Make, shape: Shape) -> None:
+    world = make(shape)
+    if shape == "kafka":
+        world.retain_from(0, 2)
+    else:
+        (world.root / "data" / "inbox" / "1.csv").unlink()
+    shown = reset_pipeline(world.project, NAME, from_beginning=True, dry_run=True, confirm=None)
+    told = "; ".join(shown["actions"])
+    assert ("not find all of source orders again" if shape == "kafka" else "1.csv is gone") in told
+    world.settle("discard")
+
+
+def test_before_the_first_run_there_is_nothing_to_reset(make: Make) -> None:
+    world = make("files")
+    for folder in (world.paths.table, world.paths.state, world.paths.quarantine):
+        shutil.rmtree(folder)
+    value = reset_pipeline(world.project, NAME, from_beginning=False, dry_run=False, confirm=None)
+    assert (value["code"], value["actions"]) == (None, [])
+    assert not world.paths.state.exists()
+
+
+@SHAPES
+@HOW
+def test_killed_anywhere_the_same_command_again_completes_it(make: Make, shape: Shape, from_beginning: bool) -> None:
+    stopped = 0
+    for at in range(1, 1000, _EVERY):
+        world = make(shape)
+        process = world.reset(from_beginning=from_beginning, stop=Stop(nth=at, after=at % 2 == 0))
+        if process.state != "stopped":
+            break
+        stopped += 1
+        world.kill(process)
+        assert world.reset(from_beginning=from_beginning).error is None
+        world.settle("discard")
+        assert sum(read_plain(world.paths.table).values()) == 4
+    assert stopped > 5
