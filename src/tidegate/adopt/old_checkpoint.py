@@ -130,10 +130,7 @@ def _read_source(path: Path, name: str, end: object) -> OldSource:
         return OldSource(name)
     if isinstance(end, dict) and set(end) == {"logOffset"} and type(end["logOffset"]) is int:
         last = end["logOffset"]
-        entries = [entry for entry in read_log_entries(path / "sources" / name) if entry.batch <= last]
-        newest = max((entry.batch for entry in entries), default=-1)
-        if newest < last:
-            raise ValueError(f"sources/{name} reaches {newest}, and the batch took {last}")
+        entries = list(read_log_entries(path / "sources" / name, f"sources/{name}", last))
         return OldSource(name, files=entries)
     try:
         return OldSource(name, offsets=offsets_from_json(end))

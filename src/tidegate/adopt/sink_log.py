@@ -38,7 +38,7 @@ def read_sink_log(table_path: Path, roots: Sequence[str]) -> SinkLog | None:
             return None
     files: set[str] = set()
     try:
-        for entry in read_log_entries(folder):
+        for entry in read_log_entries(folder, folder.name, newest_batch(folder)):
             inside = inside_of(entry.path, roots)
             if inside is None:
                 raise ValueError(f"it names {entry.path}, which is not in this folder: the table was moved or copied")

@@ -33,21 +33,23 @@ def newest_batch(folder: Path) -> int:
     return max(_numbers(folder), default=-1)
 
 
-def read_log_entries(folder: Path) -> Iterator[LogEntry]:
-    """What a log says, from the newest compacted file on, in its order. In a compacted sink log the batch is that of
-    the compacted file.
+def read_log_entries(folder: Path, called: str, up_to: int) -> Iterator[LogEntry]:
+    """What a log says up to entry ``up_to``, from the newest compacted file on, in its order. In a compacted sink log
+    the batch is that of the compacted file.
 
-    Raises ValueError when a file of it is torn, of another version, or missing.
+    What is further on may be torn: it was begun and never counted. Raises ValueError, in which the log is ``called``
+    so, when a file that is needed is torn, of another version, or missing.
     """
     numbers = _numbers(folder)
     compacts = [number for number in numbers if storage.exists(folder / f"{number}{_COMPACT}")]
-    first = compacts[-1] if compacts else 0
-    wanted = range(first, numbers[-1] + 1) if numbers else range(0)
-    for number in wanted:
+    first = max((number for number in compacts if number <= up_to), default=0)
+    if first not in numbers and any(number > up_to for number in compacts):
+        first = min(number for number in compacts if number > up_to)  # what was before it is cleaned away
+    for number in range(first, max(first, up_to) + 1):
         name = f"{number}{_COMPACT}" if number in compacts else str(number)
         if number not in numbers:
-            raise ValueError(f"{folder.name}/{name} is missing")
-        yield from _read_file(folder / name, number)
+            raise ValueError(f"{called}/{name} is missing")
+        yield from (entry for entry in _read_file(folder / name, number, called) if entry.batch <= up_to)
 
 
 def local_path(address: str) -> str | None:
@@ -63,7 +65,7 @@ def _numbers(folder: Path) -> list[int]:
     return sorted({int(name) for name in names if name.isascii() and name.isdigit()})
 
 
-def _read_file(path: Path, number: int) -> Iterator[LogEntry]:
+def _read_file(path: Path, number: int, called: str) -> Iterator[LogEntry]:
     try:
         version, *lines = storage.read(path).split(b"\n")
         if version != b"v1":
@@ -82,4 +84,4 @@ def _read_file(path: Path, number: int) -> Iterator[LogEntry]:
                 is_delete=value.get("action") == "delete",
             )
     except (KeyError, TypeError, AttributeError, ValueError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path.parent.name}/{path.name} cannot be read: {error}") from error
+        raise ValueError(f"{called}/{path.name} cannot be read: {error}") from error
