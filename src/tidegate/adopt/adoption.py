@@ -42,7 +42,7 @@ from tidegate.table.log.commit import AlreadyCommittedError, commit_files, sync_
 from tidegate.table.log.files import LOG_FOLDER
 from tidegate.table.log.state import has_log, read_log, read_table_state
 from tidegate.table.publish.replace import hidden_name
-from tidegate.table.publish.rework import REWORK, Rework
+from tidegate.table.publish.rework import Rework
 from tidegate.table.schema import fields_of, type_text
 from tidegate.words import count_of
 
@@ -239,7 +239,10 @@ def _hide(context: RunContext, names: Iterable[tuple[Path, Path]]) -> None:
 
 
 def _commit(context: RunContext, look: _Look) -> None:
-    """One version that names the files of a plain table, or marks how far a log was when it was taken over."""
+    """One version that names the files of a plain table, or marks how far a log was when it was taken over.
+
+    It is not marked as work on what runs have published: its rows came from elsewhere.
+    """
     paths, table, work = context.paths, look.table, _work(context.paths)
     new = table.files if table.kind == "parquet" else []
     told = {"query": look.old.query_id, "batch": look.old.batch} if look.old is not None else {}
@@ -256,7 +259,6 @@ def _commit(context: RunContext, look: _Look) -> None:
             custom_metadata={
                 "tidegate.pipeline": paths.name,
                 "tidegate.run_id": context.report.run_id,
-                REWORK: KIND,
                 "tidegate.outcome": "adopted",  # sinks have nothing to take of it
                 "tidegate.adopted": json.dumps({"kind": table.kind, **told}),
             },

@@ -16,6 +16,7 @@ from tests.support.project import PipelineProject
 from tests.support.readers import canonical, read_agreed, read_with_deltalake, read_with_duckdb
 from tests.support.storage_calls import KilledHere, StorageCalls, kill
 from tidegate.adopt.adoption import adopt_table, look_at_adoption
+from tidegate.backfill.lineage import read_lineage
 from tidegate.errors import DisagreementError
 from tidegate.operate.outlook import plan_pipeline
 from tidegate.pipeline import load_pipeline
@@ -90,6 +91,12 @@ def test_a_table_of_sparks_file_sink_becomes_version_0(tmp_path: Path) -> None:
     assert (case.table / "._spark_metadata.adopted/1").is_file()
     schema = json.loads(read_table_state(case.table).schema_json)  # type: ignore[union-attr]
     assert {field["name"]: field["type"] for field in schema["fields"]} == {"id": "long", "day": "date"}
+
+
+def test_a_backfill_knows_that_these_rows_came_from_elsewhere(tmp_path: Path) -> None:
+    case = Case(tmp_path)
+    case.adopt()
+    assert read_lineage(case.table, 0).foreign == {(("day", "2026-01-01"),), (("day", "2026-01-02"),)}
 
 
 def test_a_batch_that_the_sink_lists_is_in_the_table_though_it_was_not_committed(tmp_path: Path) -> None:
