@@ -32,6 +32,7 @@ from tidegate.process.machine import now_text
 from tidegate.project import Project
 from tidegate.recovery.context import RunContext
 from tidegate.recovery.recover import last_taken
+from tidegate.reports.report import unjudged
 from tidegate.run.rework import end_with_nothing, is_over, open_rework
 from tidegate.sources.files.ledger import Ledger, open_ledger
 from tidegate.sources.files.scan import note_first_look
@@ -282,6 +283,7 @@ def _finish(context: RunContext) -> None:
     begun = storage.read_json(paths.adoption) or {}
     report.outcome, report.error = "published", None
     report.rows["published"] = rows
+    report.quality = unjudged("unchecked")
     report.table = {
         "path": str(paths.table),
         "version": state.version,

@@ -15,8 +15,8 @@ from pydantic.json_schema import JsonSchemaValue
 from tidegate.outputs import (
     AcceptedLoss,
     Acknowledged,
-    BackfillPlan,
     Adoption,
+    BackfillPlan,
     BeforeStart,
     CatalogEntry,
     Failed,

@@ -12,8 +12,8 @@ from tidegate.cli.log_text import fold_log
 from tidegate.errors import TidegateError
 from tidegate.outputs import (
     Acknowledged,
-    BackfillPlan,
     Adoption,
+    BackfillPlan,
     CatalogEntry,
     Error,
     FilesBacklog,

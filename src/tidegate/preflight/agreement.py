@@ -219,6 +219,7 @@ def _changed_kinds(birth: Birth, now: Fingerprint) -> list[str]:
 def _foreign(facts: Facts, name: str) -> DisagreementError:
     return catalogue.FOREIGN_TABLE(
         where=facts.table_folder,
+        name=name,
         first_foreign_file=facts.foreign_files[0],
         quoted_table_folder=shlex.quote(facts.table_folder),
         quoted_path=shlex.quote(facts.table_folder + ".before"),
