@@ -33,7 +33,6 @@ ROOMS = (
 """Where state, staging, tables and quarantine are read or written."""
 
 EXCEPTIONS = {
-    "adopt/hand_over.py": "inputs of the user",
     "audit/old_suite.py:upgrade_file": "a suite is a file of the user's project",
     "audit/suite.py:load_suite": "a suite is a file of the user's project",
     "delivery/foreach_batch.py:ForeachBatchFeeder.__call__": "links by which this driver's Spark sees hidden files",

@@ -19,7 +19,7 @@ from pathlib import Path
 from tidegate import outputs, storage
 from tidegate.adopt.delta_table import look_at_delta, read_known
 from tidegate.adopt.found import FoundTable
-from tidegate.adopt.hand_over import HandOver, plan_hand_over, starts_of
+from tidegate.adopt.hand_over import plan_hand_over
 from tidegate.adopt.old_checkpoint import OldCheckpoint, read_old_checkpoint
 from tidegate.adopt.parquet_table import look_at_parquet
 from tidegate.adopt.sink_log import hide_sink_log
@@ -34,9 +34,11 @@ from tidegate.recovery.context import RunContext
 from tidegate.recovery.recover import last_taken
 from tidegate.reports.report import unjudged
 from tidegate.run.rework import end_with_nothing, is_over, open_rework
-from tidegate.sources.files.ledger import Ledger, open_ledger
-from tidegate.sources.files.scan import note_first_look
-from tidegate.spec.models import FilesSource, PipelineSpec
+from tidegate.sources.files.ledger import open_ledger
+from tidegate.sources.port import HandOver
+from tidegate.sources.registry import Connections, open_sources
+from tidegate.spec.as_read import read_spec
+from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import new_birth, read_birth, write_birth
 from tidegate.staging.published import Published, read_published, write_published
 from tidegate.table.log.commit import AlreadyCommittedError, commit_files, sync_log
@@ -96,7 +98,7 @@ def adopt_table(project: Project, name: str, run_id: str, table: Path, checkpoin
         if not _has_commit(paths):
             if begun is None:
                 _need_new(paths)
-            _take_over(context, spec, _look(project, paths, spec, checkpoint), checkpoint)
+            _take_over(context, _look(project, paths, spec, checkpoint), checkpoint)
         _finish(context)
         return context.report.to_json()
 
@@ -150,7 +152,8 @@ def _has_taken(paths: PipelinePaths) -> bool:
 def _look(project: Project, paths: PipelinePaths, spec: PipelineSpec, checkpoint: Path | None) -> _Look:
     table = look_at_delta(paths.table, spec) if has_log(paths.table) else look_at_parquet(paths.table, spec)
     old = None if checkpoint is None else read_old_checkpoint(checkpoint, table)
-    return _Look(table, old, plan_hand_over(project, paths, spec, old))
+    sources = open_sources(project, paths, read_spec(spec, paths.spool, {}))
+    return _Look(table, old, plan_hand_over(spec, sources, old))
 
 
 def _work(paths: PipelinePaths) -> Rework:
@@ -175,7 +178,7 @@ def _adopted_before(paths: PipelinePaths) -> str:
 # -- carried out --
 
 
-def _take_over(context: RunContext, spec: PipelineSpec, look: _Look, checkpoint: Path | None) -> None:
+def _take_over(context: RunContext, look: _Look, checkpoint: Path | None) -> None:
     """All but what comes after the commit. Every step may be repeated."""
     paths, lease = context.paths, context.lease
     lease.check()
@@ -187,7 +190,7 @@ def _take_over(context: RunContext, spec: PipelineSpec, look: _Look, checkpoint:
         "notes": look.notes,
     }
     storage.put_if_absent(paths.adoption, storage.dump_json(begun))
-    _hand_over(context, spec, look)
+    _hand_over(context, look)
     _hide(context, [(paths.table / name, paths.table / hidden_name(name)) for name in look.table.hide])
     log = paths.table / LOG_FOLDER
     _hide(context, [(log / name, log / f".{name}.adopted") for name in look.table.hide_in_log])
@@ -200,28 +203,18 @@ def _take_over(context: RunContext, spec: PipelineSpec, look: _Look, checkpoint:
     _commit(context, look)
 
 
-def _hand_over(context: RunContext, spec: PipelineSpec, look: _Look) -> None:
+def _hand_over(context: RunContext, look: _Look) -> None:
     """What was read, to where runs look for it: the ledger, and the birth record of sources that have offsets."""
-    paths = context.paths
-    if any(isinstance(source, FilesSource) for source in spec.streams.values()):
+    paths, spec = context.paths, context.spec
+    if spec.file_streams:
         with open_ledger(paths, lease=context.lease) as ledger:
+            sources = open_sources(context.project, paths, spec, Connections(ledger=ledger))
             for one in look.sources:
-                _hand_over_files(context, spec, look, one, ledger)
-    starts = dict(starts_of(look.sources))
+                sources[one.name].note_hand_over(one, _work(paths).app_id)
+    starts = {one.name: one.start for one in look.sources}
     if any(starts.values()):
         context.lease.check()
-        write_birth(paths, new_birth(paths, context.spec, starts, settings_at_birth(context.project, spec)))
-
-
-def _hand_over_files(context: RunContext, spec: PipelineSpec, look: _Look, one: HandOver, ledger: Ledger) -> None:
-    source = spec.streams[one.name]
-    if not isinstance(source, FilesSource):
-        return
-    if look.old is not None:
-        ledger.hand_over(one.name, source.start, one.taken, query_id=_work(context.paths).app_id)
-    elif one.scan is not None:
-        note_first_look(ledger, one.name, source, one.scan)
-        ledger.note_start_told([one.name])
+        write_birth(paths, new_birth(paths, spec, starts, settings_at_birth(context.project, spec)))
 
 
 def _hide(context: RunContext, names: Iterable[tuple[Path, Path]]) -> None:

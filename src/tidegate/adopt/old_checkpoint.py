@@ -8,35 +8,18 @@ notes the last one of the query. Of any other writer nobody can tell.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from tidegate import storage
 from tidegate.adopt.found import FoundTable
-from tidegate.adopt.spark_logs import LogEntry, read_log_entries
+from tidegate.adopt.spark_logs import read_log_entries
 from tidegate.errors import DisagreementError, catalogue
+from tidegate.sources.port import ReadBefore, ReadFile
 from tidegate.staging.checkpoint import batch_ids
-from tidegate.staging.topics import Offsets, offsets_from_json
+from tidegate.staging.topics import offsets_from_json
 
 _VERSIONS = ("v1", "v2")
-
-
-@dataclass(frozen=True)
-class OldSource:
-    """A source of the old job, by its place in the query or its name there. Files: every one that it had taken; topics:
-    the next offsets. A source that had nothing yet has neither."""
-
-    name: str
-    files: list[LogEntry] = field(default_factory=list)
-    offsets: Offsets = field(default_factory=dict)
-
-    def describe(self) -> str:
-        """What it read, in a few words."""
-        if self.offsets:
-            return f"source {self.name}: topics {', '.join(sorted({one.topic for one in self.offsets}))}"
-        if self.files:
-            return f"source {self.name}: files such as {self.files[-1].path}"
-        return f"source {self.name}: nothing yet"
 
 
 @dataclass(frozen=True)
@@ -46,7 +29,7 @@ class OldCheckpoint:
     path: Path
     query_id: str
     batch: int
-    sources: list[OldSource]
+    sources: list[ReadBefore]
 
 
 def read_old_checkpoint(path: Path, table: FoundTable) -> OldCheckpoint:
@@ -63,7 +46,7 @@ def read_old_checkpoint(path: Path, table: FoundTable) -> OldCheckpoint:
     if not offsets or offsets[-1] < commits[-1] or offsets[-1] > commits[-1] + 1:
         raise unusable(path, f"its offsets reach batch {offsets[-1] if offsets else 'none'}, its commits {commits[-1]}")
     if any(storage.list_names(one) for one in storage.list_folders(path / "state")):
-        raise catalogue.ADOPT_STATE(where=str(path / "state"), checkpoint=path)
+        raise catalogue.ADOPT_STATE(where=str(path / "state"))
     batch = _last_in_table(path, query_id, offsets[-1], commits[-1], table)
     try:
         sources = [_read_source(path, name, end) for name, end in _read_ends(path, batch)]
@@ -91,7 +74,7 @@ def _last_in_table(path: Path, query_id: str, planned: int, committed: int, tabl
     in_table = table.sink_log.last_batch if table.sink_log is not None else table.txns.get(query_id)
     if in_table is None:
         if planned != committed:
-            raise catalogue.ADOPT_BATCH_UNKNOWN(where=str(path), planned=planned, committed=committed, checkpoint=path)
+            raise catalogue.ADOPT_BATCH_UNKNOWN(where=str(path), planned=planned, committed=committed)
         return committed
     if committed <= in_table <= planned:
         return in_table
@@ -100,9 +83,7 @@ def _last_in_table(path: Path, query_id: str, planned: int, committed: int, tabl
     except (ValueError, FileNotFoundError):
         goes_on = False
     if not goes_on:  # else only batches without data came after it
-        raise catalogue.ADOPT_OTHER_CHECKPOINT(
-            where=str(path), in_table=in_table, committed=committed, planned=planned, checkpoint=path
-        )
+        raise catalogue.ADOPT_OTHER_CHECKPOINT(where=str(path), in_table=in_table, committed=committed, planned=planned)
     return committed
 
 
@@ -125,15 +106,15 @@ def _read_ends(path: Path, batch: int) -> list[tuple[str, object]]:
         raise ValueError(f"{name} cannot be read: {error}") from error
 
 
-def _read_source(path: Path, name: str, end: object) -> OldSource:
+def _read_source(path: Path, name: str, end: object) -> ReadBefore:
     if end is None:
-        return OldSource(name)
+        return ReadBefore(name)
     if isinstance(end, dict) and set(end) == {"logOffset"} and type(end["logOffset"]) is int:
         last = end["logOffset"]
-        entries = list(read_log_entries(path / "sources" / name, f"sources/{name}", last))
-        return OldSource(name, files=entries)
+        entries = read_log_entries(path / "sources" / name, f"sources/{name}", last)
+        return ReadBefore(name, files=[ReadFile(entry.path, entry.time_ms) for entry in entries])
     try:
-        return OldSource(name, offsets=offsets_from_json(end))
+        return ReadBefore(name, offsets=offsets_from_json(end))
     except ValueError:
         shown = json.dumps(end)[:80]
         raise ValueError(f"source {name} ends at {shown}, which is neither of files nor of Kafka topics") from None
