@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 
+from tests.support.outputs import check_output
 from tests.support.plain_jobs import PlainJob
 from tests.support.project import PipelineProject
 from tests.support.readers import canonical, read_agreed, read_with_deltalake, read_with_duckdb
 from tests.support.storage_calls import KilledHere, StorageCalls, kill
 from tidegate.adopt.adoption import adopt_table, look_at_adoption
 from tidegate.backfill.lineage import read_lineage
+from tidegate.cli.main import app
 from tidegate.errors import DisagreementError
 from tidegate.operate.outlook import plan_pipeline
 from tidegate.pipeline import load_pipeline
@@ -191,3 +193,16 @@ def _check_no_run_begins_half_way(case: Case) -> None:
     else:
         assert facts.published is not None
         assert case.pending() == ["c.json", "new.json"]
+
+
+def test_the_command_prints_what_its_schemas_say(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    case = Case(tmp_path)
+    command = ["--project", str(case.made.root), "adopt", "orders", "--table", str(case.table)]
+    command += ["--checkpoint", str(case.job.checkpoint), "--json"]
+    app([*command, "--dry-run"], standalone_mode=False)
+    assert check_output("adopt", capsys.readouterr().out)["rows"] == 3
+    app([*command, "--run-id", "adopt-1"], standalone_mode=False)
+    report = check_output("report", capsys.readouterr().out)
+    assert (report["mode"], report["run_id"], report["quality"]["verdict"]) == ("adopt", "adopt-1", "unchecked")
+    app([*command, "--dry-run"], standalone_mode=False)
+    assert check_output("adopt", capsys.readouterr().out)["adopted"]

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from tests.support.keyed import FakeLease
 from tests.support.project import PipelineProject
+from tidegate.lease import Lease
 from tidegate.pipeline import load_pipeline, read_pipeline
+from tidegate.restart.rebuild import set_tables_aside
 
 SPEC = """version: 1
 name: {name}
@@ -86,3 +90,13 @@ def test_it_may_be_its_own_place_in_the_warehouse(tmp_path: Path) -> None:
     made = write(tmp_path, "data/warehouse/orders")
     assert faults(made) == []
     assert made.project.paths("orders").table == made.project.own_table("orders")
+
+
+def test_a_rebuild_keeps_the_old_table_beside_its_place(tmp_path: Path) -> None:
+    made = write(tmp_path / "project", "../lake/orders")
+    paths = made.project.paths("orders")
+    (paths.table / "_delta_log").mkdir(parents=True)
+    set_tables_aside(paths, cast(Lease, FakeLease()))
+    [kept] = (tmp_path / "lake").iterdir()
+    assert kept.name.startswith(".orders.")
+    assert (kept / "_delta_log").is_dir()
