@@ -992,9 +992,8 @@ FOREIGN_TABLE = Condition(
     "the folder of the table holds parquet files that no run of this pipeline wrote, for example "
     "{first_foreign_file}, and no _delta_log: its readers would see their rows among the new ones",
     next_run=_UNTIL_FIXED,
-    fix="take them over (tidegate adopt {name} --table {quoted_table_folder}), or move them away (mv "
-    "{quoted_table_folder} {quoted_path}), or give the pipeline another name or the project another warehouse; then "
-    "run again",
+    fix="move them away (mv {quoted_table_folder} {quoted_path}), or take them over (tidegate adopt {name} --table "
+    "{quoted_table_folder}), or give the pipeline another name or the project another warehouse; then run again",
 )
 
 FILES_CHANGED = Condition(
