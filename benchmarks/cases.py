@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from benchmarks.adopt_cases import run_adopt
 from benchmarks.cluster_cases import measure_cluster
 from benchmarks.figures import Row, compare_costs
 from benchmarks.fleet_cases import run_fleet_minute, run_fleet_status
@@ -305,4 +306,5 @@ CASES: dict[str, Callable[[Workbench, Size], list[Row]]] = {
     "wide_1000": run_wide_1000,
     "fleet_status": run_fleet_status,
     "fleet_minute": run_fleet_minute,
+    "adopt": run_adopt,
 }

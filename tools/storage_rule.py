@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOMS = (
+    "adopt",
     "audit",
     "delivery",
     "gate",

@@ -276,6 +276,35 @@ class BackfillPlan(TypedDict):
     hindrance: Error | None
 
 
+class AdoptedSource(TypedDict, total=False):
+    """What is known of a source when a table is adopted. Of files: how many count as taken, how many of these are gone,
+    and how many the next run reads; of topics: the offsets at which it goes on."""
+
+    files_taken: int
+    files_gone: int
+    files_waiting: int
+    offsets: dict[str, dict[str, int]]
+
+
+class Adoption(TypedDict):
+    """What ``adopt --dry-run`` found, and what adopting would do."""
+
+    pipeline: str
+    table: str
+    kind: Literal["parquet", "delta"]
+    files: int
+    rows: int
+    bytes: int
+    columns: dict[str, str]
+    partition_by: list[str]
+    query_id: str | None
+    batch: int | None
+    sources: dict[str, AdoptedSource]
+    actions: list[str]
+    notes: list[str]
+    adopted: bool
+
+
 class Held(TypedDict):
     """An increment that waits for a decision."""
 

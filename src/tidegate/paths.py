@@ -247,6 +247,11 @@ class PipelinePaths:
         """What the last publish left, a note numbered by the table's version: table id, query id, batch id."""
         return self.state / "published"
 
+    @property
+    def adoption(self) -> Path:
+        """The adoption of a table that was begun and is not finished."""
+        return self.state / "adoption.json"
+
     def removed(self, target: str) -> Path:
         """Up to which version the files are removed that versions of the ``table`` or ``quarantine`` replaced."""
         return self.state / "removed" / f"{target}.json"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from tidegate.errors import UsageError, catalogue
-from tidegate.project import Project
+from tidegate.project import Project, check_table_path
 from tidegate.spec.checks import check_pipeline
 from tidegate.spec.document import Document, KeyPath, parse_document
 from tidegate.spec.faults import NOT_SUPPORTED_YET, Fault, SpecError, name_nearest
@@ -62,6 +62,11 @@ def read_pipeline(project: Project, name: str) -> tuple[PipelineSpec | None, lis
         return None, [fault]
     document = parse_document(data, file)
     spec = check_document(document, name)
+    if spec is not None and spec.table.path is not None:
+        for finding in check_table_path(project, spec, list_pipelines(project)):
+            fault = finding.to_fault(document, "BAD_SPEC")
+            if fault.key not in {one.key for one in document.faults}:
+                document.faults.append(fault)
     if spec is not None and "keep_versions" not in spec.maintenance.model_fields_set:
         spec = spec.model_copy(update={"maintenance": project.spec.maintenance})
     return spec, document.faults

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from tidegate.spec.findings import Finding
 from tidegate.spec.kafka_options import check_client_options
 from tidegate.spec.master import parse_master
 from tidegate.spec.model_faults import build_model
-from tidegate.spec.models import ProjectSpec
+from tidegate.spec.models import NAME_PATTERN, PipelineSpec, ProjectSpec
 from tidegate.spec.packages import check_packages
 from tidegate.spec.paths import describe_unusable_path, is_uri
 from tidegate.spec.spark_conf import check_spark_conf
@@ -25,6 +26,7 @@ PROJECT_FILE = "tidegate.yaml"
 _SHORTEST_LEASE_SECONDS = 5
 _LONGEST_POOL_NAME = 256
 _BAD = "BAD_PROJECT"
+_MAY_NAME_TABLE = re.compile(rb"table['\"]?\s*:[\s\S]*?path")
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,29 @@ class Project:
         """Folder of the jars of ``spark.packages``."""
         return self.root / ".tools" / "packages"
 
+    def own_table(self, name: str) -> Path:
+        """The place of a pipeline's table in the warehouse, whatever its spec says."""
+        return self.warehouse / name
+
+    def table_at(self, path: str) -> Path:
+        """The folder that ``table.path`` of a spec means."""
+        return Path(os.path.normpath(self.root / path))
+
+    def _named_table(self, name: str) -> Path | None:
+        """The folder that the spec of pipeline ``name`` names, None for its own place in the warehouse."""
+        if re.fullmatch(NAME_PATTERN, name) is None:
+            return None
+        try:
+            data = (self.jobs / name / "pipeline.yaml").read_bytes()
+        except OSError:
+            return None
+        if _MAY_NAME_TABLE.search(data) is None:  # most do not: spares reading the file twice
+            return None
+        document = parse_document(data, "pipeline.yaml").data
+        table = document.get("table") if isinstance(document, dict) else None
+        path = table.get("path") if isinstance(table, dict) else None
+        return self.table_at(path) if isinstance(path, str) and path.strip() else None
+
     def suite_path(self, name: str) -> Path:
         """The Great Expectations suite of pipeline ``name``; it need not exist."""
         return self.root / "expectations" / f"{name}.yaml"
@@ -69,11 +94,11 @@ class Project:
         return replace(self, spec=self.spec.model_copy(update={"spark": spark}))
 
     def paths(self, name: str) -> PipelinePaths:
-        """Every path of pipeline ``name``."""
+        """Every path of pipeline ``name``; its table's folder is where its spec says, if that can be read."""
         return PipelinePaths(
             name=name,
             job=self.jobs / name,
-            table=self.warehouse / name,
+            table=self.own_table(name) if (named := self._named_table(name)) is None else named,
             quarantine=self.quarantine / name,
             state=self.state / name,
         )
@@ -157,6 +182,38 @@ def _find_faults(document: Document, root: Path, spec: ProjectSpec) -> list[Find
         found.append(Finding(("kafka", "bootstrap_servers"), "the list of brokers is empty", "write host:port"))
     found += check_packages(("spark", "packages"), spec.spark.packages)
     return [*found, *check_spark_conf(("spark", "conf"), spec.spark.conf), *check_client_options(spec.kafka.options)]
+
+
+def check_table_path(project: Project, spec: PipelineSpec, names: Sequence[str]) -> list[Finding]:
+    """What is wrong with ``table.path`` of a spec; ``names`` are the project's pipelines.
+
+    A table has a folder of its own: whoever reads it would read other things that lie there as rows.
+    """
+    here, value = ("table", "path"), spec.table.path or ""
+    if is_uri(value):
+        message = f"{value!r} is a URI; only folders of the local file system are supported"
+        return [Finding(here, message, "write a path", STORAGE_NOT_SUPPORTED)]
+    if unusable := describe_unusable_path(value):
+        return [Finding(here, f"the path {unusable}", "use a plain name")]
+    path = project.table_at(value)
+    others = {f"the table of pipeline {name}": project.paths(name).table for name in names if name != spec.name}
+    others |= {"state": project.state, "quarantine": project.quarantine, "jobs": project.jobs}
+    for name, source in spec.file_sources.items():
+        top = re.split(r"[*?\[{]", source.path.removeprefix("file://"))[0]
+        others[f"the path of source {name}"] = project.root / top
+    # In the warehouse, but not all of it.
+    within = {"the project": project.root, "the warehouse": project.warehouse}
+    found = [
+        f"{path} and {what} ({other}) lie in one another"
+        for what, other in ((what, Path(os.path.normpath(other))) for what, other in others.items())
+        if path.is_relative_to(other) or other.is_relative_to(path)
+    ]
+    found += [
+        f"{path} holds {what} ({other})"
+        for what, other in ((what, Path(os.path.normpath(other))) for what, other in within.items())
+        if other.is_relative_to(path)
+    ]
+    return [Finding(here, message, "name the folder of this table alone") for message in found[:1]]
 
 
 def _check_apart(folders: dict[str, Path]) -> list[Finding]:

@@ -96,6 +96,7 @@ class _Bench:
         document = yaml.safe_load(project.paths(name).spec.read_text(encoding="utf-8"))
         document["sources"] = {source: self._source(source, one) for source, one in document["sources"].items()}
         document.pop("sinks", None)
+        (document.get("table") or {}).pop("path", None)  # rows of a test go to the copy's own warehouse
         (root / "jobs" / name / "pipeline.yaml").write_text(json.dumps(document), encoding="utf-8")
         for source in spec.sources:
             (root / "inbox" / source).mkdir(parents=True)

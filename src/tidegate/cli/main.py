@@ -598,6 +598,33 @@ def acknowledge(
 
 
 @app.command(rich_help_panel=REPAIR)
+def adopt(
+    name: Name,
+    table: Annotated[Path, typer.Option("--table", help="The folder of the table that is there.")],
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option("--checkpoint", help="The checkpoint of the plain Spark job that wrote it: what it has read."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what is found and what would be done; change nothing.")
+    ] = False,
+    run_id: Annotated[str | None, typer.Option("--run-id", help="A name for it (default: one is made).")] = None,
+    json_: Json = False,
+) -> None:
+    """Take over a parquet or Delta table where it lies, and the checkpoint of the plain Spark job that wrote it."""
+    from tidegate.adopt.adoption import adopt_table, look_at_adoption
+    from tidegate.cli.show import show_adoption
+    from tidegate.reports.run_ids import new_run_id
+
+    project = _project()
+    if dry_run:
+        _print(look_at_adoption(project, name, table, checkpoint), json_, show_adoption)
+        return
+    own = run_id or new_run_id("adopt")
+    _step(lambda: adopt_table(project, name, own, table, checkpoint), project, name, own, json_)
+
+
+@app.command(rich_help_panel=REPAIR)
 def repair(
     name: Name,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the choices and change nothing.")] = False,

@@ -15,6 +15,7 @@ from pydantic.json_schema import JsonSchemaValue
 from tidegate.outputs import (
     AcceptedLoss,
     Acknowledged,
+    Adoption,
     BackfillPlan,
     BeforeStart,
     CatalogEntry,
@@ -44,8 +45,8 @@ OUTPUTS: dict[str, tuple[type, str]] = {
     "error": (Failed, "any command with --json that fails"),
     "report": (
         RunReport,
-        "run, ingest, audit, publish, deliver, release, discard, reread, backfill, refresh, rollback; stream prints "
-        "one a line",
+        "run, ingest, audit, publish, deliver, release, discard, reread, backfill, refresh, rollback, adopt; stream "
+        "prints one a line",
     ),
     "reports": (list[RunReport], "run of several pipelines"),
     "plan": (Plan, "plan"),
@@ -58,6 +59,7 @@ OUTPUTS: dict[str, tuple[type, str]] = {
     "try": (Trial, "try"),
     "repair": (Repair, "repair, reset"),
     "backfill": (BackfillPlan, "backfill --dry-run, refresh --dry-run"),
+    "adopt": (Adoption, "adopt --dry-run"),
     "reread": (Reread, "reread --dry-run"),
     "rollback": (Rollback, "rollback --dry-run"),
     "acknowledge": (Acknowledged, "acknowledge"),

@@ -12,6 +12,7 @@ from tidegate.cli.log_text import fold_log
 from tidegate.errors import TidegateError
 from tidegate.outputs import (
     Acknowledged,
+    Adoption,
     BackfillPlan,
     CatalogEntry,
     Error,
@@ -438,6 +439,20 @@ def show_rollback(value: Rollback) -> None:
     if (error := value["hindrance"]) is not None:
         print(f"  in the way: {error['code']}: {error['message']}")
         print(f"    fix: {error['fix']}")
+
+
+def show_adoption(value: Adoption) -> None:
+    """What there is to adopt, and what adopting would do."""
+    size = f"{count_of(value['files'], 'file')}, {count_of(value['rows'], 'row')}, {count_of(value['bytes'], 'byte')}"
+    print(f"{value['pipeline']}: {value['kind']} table {value['table']}: {size}")
+    for name, kind in value["columns"].items():
+        print(f"  column {name} {kind}{'  (folders)' if name in value['partition_by'] else ''}")
+    if value["query_id"] is not None:
+        print(f"  checkpoint: query {value['query_id']}, in the table up to batch {value['batch']}")
+    for line in value["actions"]:
+        print(f"  would: {line}")
+    for note in value["notes"]:
+        print(f"  note: {note}")
 
 
 def show_reread(value: Reread) -> None:

@@ -992,8 +992,8 @@ FOREIGN_TABLE = Condition(
     "the folder of the table holds parquet files that no run of this pipeline wrote, for example "
     "{first_foreign_file}, and no _delta_log: its readers would see their rows among the new ones",
     next_run=_UNTIL_FIXED,
-    fix="move them away (mv {quoted_table_folder} {quoted_path}), or give the pipeline another name or the project "
-    "another warehouse; then run again",
+    fix="move them away (mv {quoted_table_folder} {quoted_path}), or take them over (tidegate adopt {name} --table "
+    "{quoted_table_folder}), or give the pipeline another name or the project another warehouse; then run again",
 )
 
 FILES_CHANGED = Condition(
@@ -2192,6 +2192,136 @@ BACKFILL_HELD = Condition(
     next_run="is not affected: live runs go on, and the partition stays as it is",
     fix="correct data or suite and run the backfill again; or `tidegate release {name} {run_id} --reason ...` swaps it "
     "in as it was built, `tidegate discard {name} {run_id} --reason ...` drops it",
+)
+
+# Adopting a table and a checkpoint that exist
+
+_ADOPT_NOTHING = "is not changed by this; nothing was adopted, and nothing was changed"
+
+ADOPT_TABLE_NOT_NAMED = Condition(
+    "ADOPT_TABLE_NOT_NAMED",
+    UsageError,
+    "the table of pipeline {name} is {own}, and --table is {given}: a table is adopted where it lies, and its spec "
+    "says where that is",
+    next_run=_ADOPT_NOTHING,
+    fix="write into {spec}: `table: {{path: {line}}}` (beside the keys that table has), or give --table {quoted_own}",
+)
+
+ADOPT_NOT_A_TABLE = Condition(
+    "ADOPT_NOT_A_TABLE",
+    UsageError,
+    "{table} is no table: {why}",
+    next_run=_ADOPT_NOTHING,
+    fix="give the folder in which the parquet files, or their column=value folders, or _delta_log lie",
+)
+
+ADOPT_NOT_NEW = Condition(
+    "ADOPT_NOT_NEW",
+    UsageError,
+    "pipeline {name} has a life of its own already: {what}; a table and a checkpoint are only taken over by a new one",
+    next_run=_ADOPT_NOTHING,
+    fix="give the pipeline that takes over another name, or move the folder {state} and its table away first",
+)
+
+ADOPT_FILES_DO_NOT_FIT = Condition(
+    "ADOPT_FILES_DO_NOT_FIT",
+    DisagreementError,
+    "the files are not one table that the spec fits: {faults}",
+    next_run=_ADOPT_NOTHING,
+    fix="correct the spec, or rewrite or move away the files named; then adopt again",
+)
+
+ADOPT_SINK_LOG = Condition(
+    "ADOPT_SINK_LOG",
+    DisagreementError,
+    "the list of committed files that Spark's file sink keeps in the table cannot be used: {why}",
+    next_run=_ADOPT_NOTHING,
+    fix="restore the folder {folder}, or move the table back to where it was written; where every parquet file in the "
+    "table counts, and only then, rename {folder} to ._spark_metadata.before and adopt without it",
+)
+
+ADOPT_LOG_NOT_TAKEN_OVER = Condition(
+    "ADOPT_LOG_NOT_TAKEN_OVER",
+    DisagreementError,
+    "the table has a Delta log that tidegate cannot go on with: {why}",
+    next_run=_ADOPT_NOTHING,
+    fix="drop the feature with the program that made the table; or begin a new log: vacuum {table} with that program "
+    "down to 0 hours, so that only files that count are left, rename _delta_log to ._delta_log.before, and adopt the "
+    "table as plain parquet (not with deletion vectors or column mapping: rewrite its rows first)",
+)
+
+ADOPT_CHECKPOINT = Condition(
+    "ADOPT_CHECKPOINT",
+    DisagreementError,
+    "the checkpoint cannot be taken over: {why}",
+    next_run=_ADOPT_NOTHING,
+    fix="give the folder that the old job has as checkpointLocation; where it is lost, adopt without --checkpoint and "
+    "say in the spec where each source starts",
+)
+
+ADOPT_STATE = Condition(
+    "ADOPT_STATE",
+    DisagreementError,
+    "the query of this checkpoint keeps state (windows, deduplication, joins), which only Spark's own plan of that "
+    "query can read: tidegate cannot go on with it",
+    next_run=_ADOPT_NOTHING,
+    fix="let the old job read all that it still has to, so that its windows are closed and in the table; then adopt "
+    "without --checkpoint, with `start: now` or a time stamp (topics: starting_offsets) in the spec",
+)
+
+ADOPT_BATCH_UNKNOWN = Condition(
+    "ADOPT_BATCH_UNKNOWN",
+    DisagreementError,
+    "the old job was stopped within batch {planned} (the last one that it finished is {committed}), and the table does "
+    "not say whether the rows of that batch are in it: only Spark's file sink and Delta's note their batches there",
+    next_run=_ADOPT_NOTHING,
+    fix="start the old job once more and stop it when it has finished its batch (`trigger(availableNow=True)` does); "
+    "then adopt again",
+)
+
+ADOPT_OTHER_CHECKPOINT = Condition(
+    "ADOPT_OTHER_CHECKPOINT",
+    DisagreementError,
+    "the table holds batches up to {in_table}, and the checkpoint finished {committed} and planned {planned}: they are "
+    "not of one job, or one of them is an older copy",
+    next_run=_ADOPT_NOTHING,
+    fix="give the checkpoint of the job that wrote the table as it is now, or restore both from the same time",
+)
+
+ADOPT_SOURCES = Condition(
+    "ADOPT_SOURCES",
+    DisagreementError,
+    "it cannot be told which source of the old job is which of the spec. The checkpoint has: {old}. The spec has: "
+    "{new}",
+    next_run=_ADOPT_NOTHING,
+    fix="give each source of the spec the path or the topics of the one it takes over, and no further source; more are "
+    "added after the first run",
+)
+
+ADOPT_NO_START = Condition(
+    "ADOPT_NO_START",
+    UsageError,
+    "without --checkpoint nobody knows what of the sources is in the table already, and the spec does not say where "
+    "they start: the first run would read everything, and rows would be there twice",
+    next_run=_ADOPT_NOTHING,
+    fix="give --checkpoint, or write {keys}: `start: now` or a time stamp, `starting_offsets: latest` or offsets; "
+    "`start: all` or `starting_offsets: earliest` in so many words when nothing of what lies there is in the table",
+)
+
+ADOPT_COMPLETE = Condition(
+    "ADOPT_COMPLETE",
+    UsageError,
+    "with output_mode: complete each run replaces the whole table, so that nothing of an adopted one would stay",
+    next_run=_ADOPT_NOTHING,
+    fix="use append or update, or begin without the old table: tidegate run {name}",
+)
+
+ADOPTION_UNFINISHED = Condition(
+    "ADOPTION_UNFINISHED",
+    DisagreementError,
+    "the adoption of a table that was begun at {begun_at} is not finished",
+    next_run="fails again until it is; nothing was read",
+    fix="{command}, which finishes it",
 )
 
 # Faults of files

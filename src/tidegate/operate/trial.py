@@ -117,6 +117,7 @@ def _copy(project: Project, spec: PipelineSpec, root: Path, rows: int, looked: d
     for source, keys in _sample(project, spec, root, rows, looked).items():
         document["sources"][source] |= keys
     document.pop("sinks", None)
+    (document.get("table") or {}).pop("path", None)  # what is tried is written to the copy's own warehouse
     (root / "jobs" / name / "pipeline.yaml").write_text(json.dumps(document), encoding="utf-8")
     return load_project(root)
 

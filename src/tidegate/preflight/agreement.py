@@ -8,6 +8,7 @@ remember having written, a restored table misses what the checkpoint calls done.
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 
 from tidegate.errors import DisagreementError, catalogue
 from tidegate.preflight.divergence import find_divergence
@@ -31,8 +32,17 @@ def check_agreement(facts: Facts, name: str) -> None:
 
 def check_table(facts: Facts, name: str) -> None:
     """Raise DisagreementError when the table is not the one of the last publish, or is ahead of the state folder."""
+    if facts.adopting is not None:
+        raise adoption_unfinished(facts.adopting, name)
     _check_table(facts, name)
     _check_state(facts, name)
+
+
+def adoption_unfinished(begun: Mapping[str, object], name: str) -> DisagreementError:
+    """The error for whatever is not the adoption that was begun."""
+    words = ["tidegate", "adopt", name, "--table", str(begun["table"])]
+    words += [] if begun["checkpoint"] is None else ["--checkpoint", str(begun["checkpoint"])]
+    return catalogue.ADOPTION_UNFINISHED(where=f"pipeline {name}", begun_at=begun["at"], command=shlex.join(words))
 
 
 def _check_table(facts: Facts, name: str) -> None:
@@ -209,6 +219,7 @@ def _changed_kinds(birth: Birth, now: Fingerprint) -> list[str]:
 def _foreign(facts: Facts, name: str) -> DisagreementError:
     return catalogue.FOREIGN_TABLE(
         where=facts.table_folder,
+        name=name,
         first_foreign_file=facts.foreign_files[0],
         quoted_table_folder=shlex.quote(facts.table_folder),
         quoted_path=shlex.quote(facts.table_folder + ".before"),

@@ -51,6 +51,8 @@ class Facts:
     None when the ledger cannot be asked, or need not be."""
     files: CheckpointFiles = field(default_factory=CheckpointFiles)
     seal: Seal = field(default_factory=Seal)
+    adopting: Mapping[str, object] | None = None
+    """The adoption of a table that was begun and is not finished."""
     retired: Mapping[str, int] = field(default_factory=dict)
     """Queries that are over, with the last batch of each that counts: later ones came late, and are never published."""
     taken_back: Mapping[str, int] = field(default_factory=dict)
@@ -159,6 +161,7 @@ def gather_facts(paths: PipelinePaths, spec: PipelineSpec, *, at_a_glance: bool 
         table_folder=str(paths.table),
         foreign_files=[] if table is not None else _find_foreign(paths),
         keeps_state=read_open_state(paths, checkpoint.query_id) is not None,
+        adopting=storage.read_json(paths.adoption),
         retired=retired,
         taken_back=read_taken_back(paths) if retired else {},
     )

@@ -63,7 +63,7 @@ from tidegate.table.publish.replace import bring_back, list_set_aside
 from tidegate.table.upsert.folded import remove_folded
 from tidegate.words import count_of
 
-_NOT_BY_A_CHECKPOINT = ("PARTITION_BY_CHANGED", "FOREIGN_TABLE")
+_NOT_BY_A_CHECKPOINT = ("PARTITION_BY_CHANGED", "FOREIGN_TABLE", "ADOPTION_UNFINISHED")
 """What a new checkpoint does not change: the error itself says what does."""
 _NAMED_AT_MOST = 20
 _TABLE_CODES = ("TABLE_GONE", "TABLE_REPLACED", "TABLE_BEHIND", "TABLE_BEHIND_INTENT")

@@ -8,13 +8,13 @@ What a method does by default is right for a kind that has nothing to do there.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, NotRequired, TypedDict
 
 from tidegate.errors import SourceLostError
-from tidegate.outputs import SourceReport, TriedLook
+from tidegate.outputs import AdoptedSource, SourceReport, TriedLook
 from tidegate.paths import PipelinePaths
 from tidegate.project import Project
 from tidegate.staging.birth import Start
@@ -101,6 +101,52 @@ class Arrival:
         return None
 
 
+@dataclass(frozen=True)
+class ReadFile:
+    """A file that another job has read: its path on the local file system, and when it was last changed then, in
+    milliseconds since 1970 UTC (0: unknown)."""
+
+    path: str
+    time_ms: int
+
+
+@dataclass(frozen=True)
+class ReadBefore:
+    """What another job has read of a source, which it calls ``name``: every file, or the next offsets of topics. A
+    source that had nothing yet has neither."""
+
+    name: str
+    files: Sequence[ReadFile] = ()
+    offsets: Offsets = field(default_factory=dict)
+
+    def describe(self) -> str:
+        """What it read, in a few words."""
+        if self.offsets:
+            return f"source {self.name}: topics {', '.join(sorted({one.topic for one in self.offsets}))}"
+        if self.files:
+            return f"source {self.name}: files such as {self.files[-1].path}"
+        return f"source {self.name}: nothing yet"
+
+
+@dataclass(frozen=True)
+class HandOver:
+    """How a source goes on for a table that was there before it. ``start`` is the birth record's, ``told`` what
+    ``adopt`` shows, ``notes`` what a person should know."""
+
+    name: str
+    start: Start = field(default_factory=lambda: Start())
+    told: AdoptedSource = field(default_factory=lambda: AdoptedSource())
+    notes: Sequence[str] = ()
+
+
+def unsure(name: str, start: object) -> str:
+    """What to know of a source that begins for a table that was there before, without a checkpoint."""
+    return (
+        f"source {name} starts at {start}, as the spec says: without a checkpoint nobody can tell what of it is in the "
+        "table, and a record that is there is not found out again"
+    )
+
+
 class Pinned(TypedDict):
     """A static source at one version, as it is stored: the files that were copied, or offsets of topics."""
 
@@ -156,6 +202,8 @@ class Source(ABC):
     """Whether the birth record has to say where it starts."""
     is_replayable: ClassVar[bool] = True
     """Whether what runs have taken can be read again."""
+    start_key: ClassVar[str | None] = None
+    """The key of a spec that says where it starts."""
 
     def __init__(self, project: Project, paths: PipelinePaths, name: str) -> None:
         self.project, self.paths, self.name = project, paths, name
@@ -195,6 +243,27 @@ class Source(ABC):
     def start_at(self, ends: Offsets, before: Start | None) -> Start:
         """Where it starts when the table's log ends at ``ends``; ``before`` is the start that led there."""
         return {}
+
+    def describe(self) -> str:
+        """What it reads, in a few words."""
+        return f"{self.name}: what it receives"
+
+    def may_continue(self, read: ReadBefore) -> bool:
+        """Whether this may be the source of which another job has read that."""
+        return False
+
+    def go_on_from(self, read: ReadBefore) -> HandOver:
+        """How it goes on behind what another job has read; asked after :meth:`may_continue`. Changes nothing."""
+        return HandOver(self.name)
+
+    def begin_beside(self) -> HandOver:
+        """How it begins, by the spec, for a table that was there before. Changes nothing."""
+        return HandOver(self.name)
+
+    def note_hand_over(self, plan: HandOver, query_id: str) -> None:
+        """Note what ``plan``, of this source, says was read, as batch 0 of ``query_id``; the birth record is the
+        caller's. May be repeated."""
+        return
 
     def sample(self, folder: Path, rows: int) -> tuple[dict[str, object], TriedLook | None]:
         """For ``try``: the keys of a spec that reads about ``rows`` of its newest records, perhaps copied into

@@ -65,6 +65,8 @@ _BY_MODEL = {
     },
     "ConsoleSink": {"type": "The type of sink."},
     "TableSpec": {
+        "path": "The folder of the table, where it is not the pipeline's own in the warehouse; relative to "
+        "tidegate.yaml. For a table that was there before the pipeline: see `tidegate adopt`.",
         "partition_by": "Columns that become folders of the table.",
         "keys": "With output_mode update: the key that a changed row replaces.",
     },
@@ -91,7 +93,7 @@ _BY_MODEL = {
         "watermark_policy": "With watermarks on several sources: min waits for the slowest, max follows the fastest.",
         "close_windows": "Close open windows without waiting for newer data: at_end of each run, or when no new "
         "record has arrived for this long.",
-        "table": "How the table is laid out.",
+        "table": "Where the table lies, and how it is laid out.",
         "quality": "What a failed gate means.",
         "sinks": "Further sinks, fed in order with what was published.",
         "maintenance": "What is cleaned up, and when.",

@@ -138,8 +138,9 @@ SourceSpec = Annotated[FilesSource | KafkaSource | RateSource | SocketSource, Fi
 
 
 class TableSpec(Strict):
-    """How the table is laid out."""
+    """Where the table lies, and how it is laid out. ``path`` is None for its own place in the warehouse."""
 
+    path: str | None = None
     partition_by: list[str] = []
     keys: list[str] = []
 

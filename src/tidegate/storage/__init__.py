@@ -14,7 +14,7 @@ here                                            on an object store
 ``is_same``                                     compare the ETags
 ``remove``, ``remove_tree``                     DELETE
 ``sync_file``, ``sync_folder`` and others       nothing: what was acknowledged is durable
-``address``                                     the URI
+``address``, ``real_path``                      the URI
 ==============================================  =======================================================
 
 When a call returns, this is on disk, so that a record that says "done" can never outlive the thing it speaks of:
@@ -59,6 +59,7 @@ from tidegate.storage.reading import (
     list_tree,
     read,
     read_with_stat,
+    real_path,
     stat,
 )
 from tidegate.storage.syncing import sync_file, sync_files, sync_folder, sync_names_above, sync_names_in
@@ -104,6 +105,7 @@ __all__ = [
     "read_json",
     "read_note",
     "read_with_stat",
+    "real_path",
     "remove",
     "remove_copies",
     "remove_empty_folder",

@@ -81,6 +81,11 @@ def has_name(folder: Path, fits: Callable[[str], bool]) -> bool:
         return False
 
 
+def real_path(path: Path) -> str:
+    """The name of ``path`` behind symbolic links; on an object store its own."""
+    return os.path.realpath(path)
+
+
 def list_folder(folder: Path, pattern: str = "[!.]*") -> list[Path]:
     """What is right in a folder and has a name that fits the pattern (of ``fnmatch``), sorted; [] when it is not there.
     Hidden names are left out unless the pattern asks for them."""

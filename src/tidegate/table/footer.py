@@ -34,10 +34,10 @@ def read_footer(path: Path) -> Footer | None:
         metadata = pq.read_metadata(storage.address(path))
     except pa.ArrowException:
         return None
-    return Footer(metadata.num_rows, {"nullCount": _count_nulls(metadata)})
+    return Footer(metadata.num_rows, {"nullCount": count_nulls(metadata)})
 
 
-def _count_nulls(metadata: FileMetaData) -> dict[str, int]:
+def count_nulls(metadata: FileMetaData) -> dict[str, int]:
     """Nulls per top-level plain column, of those whose every row group counts them."""
     counts: dict[str, int] = {}
     unsure: set[str] = set()

@@ -80,7 +80,7 @@ def normalise_schema(schema_json: str, *, of_table: bool = False) -> str:
     ``of_table``: it is not that of rows, but of a table that is there, which another program made or changed.
     """
     faults: list[str] = []
-    fields = _normalise_fields(_fields_of(schema_json), "", faults)
+    fields = _normalise_fields(fields_of(schema_json), "", faults)
     if not fields:
         faults.append("it has no column at all")
     seen: dict[str, str] = {}
@@ -96,7 +96,8 @@ def normalise_schema(schema_json: str, *, of_table: bool = False) -> str:
     return json.dumps({"type": "struct", "fields": fields}, ensure_ascii=False)
 
 
-def _fields_of(schema_json: str) -> list[Field]:
+def fields_of(schema_json: str) -> list[Field]:
+    """The fields of a schema in JSON."""
     return cast(StructType, json.loads(schema_json))["fields"]
 
 
@@ -158,8 +159,8 @@ def check_schema_change(table_schema_json: str, new_schema_json: str) -> list[Fi
     A new column is added (null in the older rows). A column that went away, or came back with another type or in
     another case, raises UsageError SCHEMA_CHANGE, which lists every difference.
     """
-    new = {field["name"]: field for field in _fields_of(normalise_schema(new_schema_json))}
-    table = {field["name"]: field for field in _fields_of(normalise_schema(table_schema_json, of_table=True))}
+    new = {field["name"]: field for field in fields_of(normalise_schema(new_schema_json))}
+    table = {field["name"]: field for field in fields_of(normalise_schema(table_schema_json, of_table=True))}
     lower = {name.lower(): name for name in table}
     faults = []
     added = []
@@ -190,7 +191,7 @@ def check_partition_columns(partition_by: list[str], schema_json: str, table_par
     ``table_partition_by`` is None when the table does not exist yet. Types that no table holds are refused as well
     (:func:`normalise_schema`), so that one call before ingest tells whether rows can be published at all.
     """
-    types = {field["name"].lower(): field["type"] for field in _fields_of(normalise_schema(schema_json))}
+    types = {field["name"].lower(): field["type"] for field in fields_of(normalise_schema(schema_json))}
     faults = []
     for name in (column.lower() for column in partition_by):
         if name not in types:

@@ -108,8 +108,9 @@ def test_a_table_that_is_there_before_the_first_run(tmp_path: Path, monkeypatch:
         f"{month}/part-0.parquet, and no _delta_log: its readers would see their rows among the new ones\n"
         f"  where: {bench.paths.table}\n"
         "  next run: fails again until this is fixed; nothing was read or written\n"
-        f"  fix: move them away (mv {bench.paths.table} {bench.paths.table}.before), or give the pipeline another "
-        "name or the project another warehouse; then run again"
+        f"  fix: move them away (mv {bench.paths.table} {bench.paths.table}.before), or take them over (tidegate "
+        f"adopt clicks --table {bench.paths.table}), or give the pipeline another name or the project another "
+        "warehouse; then run again"
     )
     with pytest.raises(DisagreementError, match="FOREIGN_TABLE"):
         repair_pipeline(bench.project, NAME, dry_run=False)

@@ -5,7 +5,7 @@ intake (:mod:`tidegate.sources.files.intake`) without being known. A row's way::
 
     linked ──mark_staged──> staged (query id, batch id) ──mark_published──> published ──forget_links──> link removed
        ^─────────────────────── untake (repair) ────────────────────────────────┘
-     relink
+     relink                                    hand_over (adopt) ──> published, without a link
 
 A file that was there before the source's ``start`` gets a row of its own state, and never a link.
 
@@ -411,6 +411,34 @@ class Ledger(LedgerFile):
             self._db.execute(
                 "INSERT INTO starts (source, start, at, files, bytes, told) VALUES (?, ?, ?, ?, ?, ?)",
                 (source, start, at, len(files), sum(file.size for file in files), not files),
+            )
+
+    def hand_over(self, source: str, start: str, files: Sequence[NewFile], *, query_id: str) -> None:
+        """Take over what another job has read of a source: ``files`` were read and are in the table, as batch 0 of
+        ``query_id``. Those of size 0 are gone. One transaction; may be repeated with more files.
+
+        It takes the place of a first look: what is there and not among ``files`` is new.
+        """
+        at = now_text()
+        with self._writing():
+            (last,) = self._db.execute(
+                "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'files'"
+            ).fetchone()
+            self._db.executemany(
+                "INSERT OR IGNORE INTO files (source, path, size, mtime_ns, link, has_link, state, query_id, batch_id, "
+                f"taken_at, vanished, until, ctime_ns, mark_size, mark) "
+                f"VALUES (?, ?, ?, ?, ?, 0, {_PUBLISHED}, ?, 0, ?, ?, ?, ?, ?, ?)",
+                (
+                    (
+                        *(source, os.fsencode(file.path), file.size, file.mtime_ns, _link_name(file, number)),
+                        *(query_id, at, file.size == 0, file.until, file.ctime_ns, *(file.mark or (None, None))),
+                    )
+                    for number, file in enumerate(files, start=last + 1)
+                ),
+            )
+            self._db.execute(
+                "INSERT OR IGNORE INTO starts (source, start, at, files, bytes, told) VALUES (?, ?, ?, 0, 0, 1)",
+                (source, start, at),
             )
 
     def note_start_told(self, sources: Iterable[str]) -> None:

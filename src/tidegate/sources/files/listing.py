@@ -39,6 +39,11 @@ def find_roots(top: str, follow_links: Sequence[str] = ()) -> tuple[str, ...]:
     return tuple(os.path.realpath(folder) for folder in (_split(top)[0], *follow_links))
 
 
+def base_of(top: str) -> str:
+    """The folder in or below which all of source ``top`` stands, under the name that it is given."""
+    return _split(top)[0]
+
+
 def is_inside(path: str, roots: Sequence[str]) -> bool:
     """Whether ``path``, a real one, is one of the folders ``roots`` or below it."""
     return any(path == root or path.startswith(root.rstrip("/") + "/") for root in roots)

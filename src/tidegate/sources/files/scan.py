@@ -31,7 +31,7 @@ from tidegate.sources.files.ledger import (
     piece_path,
     shown_path,
 )
-from tidegate.sources.files.listing import Listing, find_roots, list_source
+from tidegate.sources.files.listing import Listing, base_of, find_roots, list_source
 from tidegate.sources.files.partition_values import fits_value
 from tidegate.sources.files.pieces import GREW, Changed, Piece, compare, first_piece, known_state, next_piece
 from tidegate.spec.ddl import is_infer, parse_ddl
@@ -379,6 +379,11 @@ def note_first_look(ledger: Ledger, source_name: str, spec: FilesSource, scan: F
 def source_roots(project: Project, spec: FilesSource) -> tuple[str, ...]:
     """The folders below which the files of a source may lie, wherever links lead; real paths."""
     return find_roots(*_top_and_links(project, spec))
+
+
+def source_base(project: Project, spec: FilesSource) -> str:
+    """The folder of a source, or the part of its pattern before the first wildcard; absolute, links as they are."""
+    return base_of(_top_and_links(project, spec)[0])
 
 
 def _top_and_links(project: Project, spec: FilesSource) -> tuple[str, list[str]]:

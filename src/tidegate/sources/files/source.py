@@ -8,15 +8,17 @@ import time
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from typing import ClassVar
 
-from tidegate.outputs import SourceReport, TriedLook
+from tidegate.outputs import AdoptedSource, SourceReport, TriedLook
 from tidegate.paths import PipelinePaths
 from tidegate.project import Project
 from tidegate.sources.files.content import is_compressed
 from tidegate.sources.files.ledger import Ledger, open_ledger
-from tidegate.sources.files.scan import FilesScan, scan_files, source_roots
+from tidegate.sources.files.scan import FilesScan, note_first_look, scan_files, source_roots
 from tidegate.sources.files.starts import summarise_start
-from tidegate.sources.port import Arrival, SoFar, Source
+from tidegate.sources.files.take_over import FilesHandOver, TakenNames, plan_taken
+from tidegate.sources.port import Arrival, HandOver, ReadBefore, SoFar, Source, unsure
 from tidegate.spec.as_read import is_to_infer
 from tidegate.spec.encodings import is_wide
 from tidegate.spec.models import LINE_FORMATS, FilesSource
@@ -39,6 +41,8 @@ class FilesArrival(Arrival):
 
 class FilesStream(Source):
     """A folder, or the files that match a pattern. ``ledger`` is open while it is looked at, settled or sampled."""
+
+    start_key: ClassVar[str | None] = "start"
 
     def __init__(
         self, project: Project, paths: PipelinePaths, name: str, spec: FilesSource, ledger: Ledger | None
@@ -77,6 +81,45 @@ class FilesStream(Source):
         until = log_entry(read_offsets(checkpoint, batch_id).get(self.name))
         taken = files_between(checkpoint, self.name, after, until)
         return Taken([link_of(path, self.paths.intake(self.name)) for path in taken])
+
+    def describe(self) -> str:
+        """Its path."""
+        return f"{self.name}: {self.spec.path}"
+
+    def may_continue(self, read: ReadBefore) -> bool:
+        """Whether all files are of this source's folder."""
+        names = TakenNames(self.project, self.spec)
+        return not read.offsets and all(names.knows(file.path) for file in read.files)
+
+    def go_on_from(self, read: ReadBefore) -> FilesHandOver:
+        """With the files that are not among those; what of them is here is noted as it is now."""
+        # As a first look would take them that passes over all: with the marks by which lines are found that are
+        # appended later.
+        scan = self._look_afresh("now")
+        return plan_taken(self.name, TakenNames(self.project, self.spec), read, scan, self.spec.start)
+
+    def begin_beside(self) -> FilesHandOver:
+        """By a first look, now."""
+        scan = self._look_afresh(self.spec.start)
+        waiting = len(scan.new) + len(scan.settling)
+        told: AdoptedSource = {"files_taken": len(scan.before_start), "files_gone": 0, "files_waiting": waiting}
+        return FilesHandOver(self.name, told=told, notes=[unsure(self.name, self.spec.start)], scan=scan)
+
+    def note_hand_over(self, plan: HandOver, query_id: str) -> None:
+        """In the ledger."""
+        assert isinstance(plan, FilesHandOver), "a plan of this source"
+        if plan.scan is None:
+            self.ledger.hand_over(self.name, self.spec.start, plan.taken, query_id=query_id)
+        else:
+            note_first_look(self.ledger, self.name, self.spec, plan.scan)
+            self.ledger.note_start_told([self.name])
+
+    def _look_afresh(self, start: str) -> FilesScan:
+        """What a first look finds that starts there, whatever the ledger knows."""
+        never_run = replace(self.paths, state=self.paths.state / "never")
+        with open_ledger(never_run, read_only=True) as nothing:
+            spec = self.spec.model_copy(update={"start": start})
+            return scan_files(self.project, self.paths, self.name, spec, nothing, time.time())
 
     def sample(self, folder: Path, rows: int) -> tuple[dict[str, object], TriedLook | None]:
         """A folder with the newest files, up to ``rows`` lines of those that have lines, and what the source has."""

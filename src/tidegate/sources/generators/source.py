@@ -12,9 +12,10 @@ from tidegate.project import Project
 from tidegate.sources.files.ledger import Ledger
 from tidegate.sources.files.scan import EMPTY_SCAN, FilesScan
 from tidegate.sources.files.source import FilesArrival, FilesStream
+from tidegate.sources.files.take_over import FilesHandOver
 from tidegate.sources.generators.socket_listener import Listeners
 from tidegate.sources.generators.spool import describe_not_replayable, receive, remove_spooled
-from tidegate.sources.port import SoFar
+from tidegate.sources.port import ReadBefore, SoFar
 from tidegate.spec.as_read import SpooledSource
 
 RECEIVES_FIRST = "the next run first receives"
@@ -25,6 +26,7 @@ class ReceivedStream(FilesStream):
 
     listens = True
     is_replayable = False
+    start_key = None
     spec: SpooledSource
 
     def __init__(
@@ -58,6 +60,14 @@ class ReceivedStream(FilesStream):
         """That the next run receives first: nothing was asked of the source."""
         coming = f"{RECEIVES_FIRST} what source {self.name} has; nothing was asked of it now"
         return [describe_not_replayable(self.name, self.spec), coming]
+
+    def may_continue(self, read: ReadBefore) -> bool:
+        """Never: what such a source had sent cannot be asked for again, and begins with the first run."""
+        return False
+
+    def begin_beside(self) -> FilesHandOver:
+        """With what it sends from the first run on."""
+        return FilesHandOver(self.name)
 
     def settle(self, links: Iterable[str]) -> None:
         """Remove the files whose rows are published."""

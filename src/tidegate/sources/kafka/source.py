@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,7 +23,18 @@ from tidegate.sources.kafka.offsets import (
     resolve_birth,
     settings_of,
 )
-from tidegate.sources.port import Arrival, Broker, Loss, Pinned, SoFar, Source, StaticSource
+from tidegate.sources.port import (
+    Arrival,
+    Broker,
+    HandOver,
+    Loss,
+    Pinned,
+    ReadBefore,
+    SoFar,
+    Source,
+    StaticSource,
+    unsure,
+)
 from tidegate.spec.models import KafkaSource
 from tidegate.staging.birth import Start
 from tidegate.staging.checkpoint import read_offsets, read_start, topic_offsets
@@ -134,6 +146,7 @@ class KafkaStream(Source):
     """The topics of one source. ``brokers`` opens a connection, by default one for each question."""
 
     keeps_start = True
+    start_key = "starting_offsets"
 
     def __init__(
         self, project: Project, paths: PipelinePaths, name: str, spec: KafkaSource, brokers: OpenBrokers | None = None
@@ -186,6 +199,34 @@ class KafkaStream(Source):
         """The offsets of ``ends``, of the topics by their ids in ``before``."""
         birth = KafkaBirth.from_dict(before) if before else KafkaBirth({}, {})
         return replace(birth, offsets=ends).to_dict()
+
+    def describe(self) -> str:
+        """Its topics."""
+        return f"{self.name}: topics {self.spec.topic_pattern or ', '.join(self.spec.topics or self.spec.assign or ())}"
+
+    def may_continue(self, read: ReadBefore) -> bool:
+        """Whether the topics are those of this source."""
+        topics = {one.topic for one in read.offsets}
+        if read.files or not topics:
+            return not read.files
+        if self.spec.topic_pattern is not None:
+            return all(re.fullmatch(self.spec.topic_pattern, topic) for topic in topics)
+        if self.spec.assign is not None:
+            return all(one.partition in self.spec.assign.get(one.topic, ()) for one in read.offsets)
+        return topics == set(self.spec.topics or ())
+
+    def go_on_from(self, read: ReadBefore) -> HandOver:
+        """At the offsets, of the topics that are there now; a partition that is not among them from its beginning."""
+        everything = self.spec.model_copy(update={"starting_offsets": "earliest"})
+        now = resolve_birth(self._kafka, everything, self._brokers).to_dict()
+        return HandOver(self.name, self.start_at(read.offsets, now), {"offsets": offsets_to_json(read.offsets)})
+
+    def begin_beside(self) -> HandOver:
+        """Where ``starting_offsets`` says, at this moment."""
+        start = self.resolve_start()
+        return HandOver(
+            self.name, start, {"offsets": start["offsets"]}, [unsure(self.name, self.spec.starting_offsets)]
+        )
 
     def sample(self, folder: Path, rows: int) -> tuple[dict[str, object], TriedLook | None]:
         """Offsets about ``rows`` records before the end, divided among the partitions."""

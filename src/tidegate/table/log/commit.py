@@ -244,12 +244,18 @@ def retire_in_log(table_path: Path, query_id: str, *, last_batch: int) -> None:
     raise _commit_failed(table_path, "other writers were faster in 5 attempts")
 
 
-def _check_writable(table_path: Path, table: Snapshot) -> None:
+def why_not_writable(table: Snapshot) -> str | None:
+    """What the table asks of writers that is not known here; None when nothing is."""
     asked = set(table.protocol.get("writerFeatures") or ())
-    if int(table.protocol["minWriterVersion"]) not in (1, 2, 7) or not asked <= _WRITER_FEATURES:
-        raise _commit_failed(
-            table_path, f"the table asks writers for {', '.join(sorted(asked)) or 'more than is here'}"
-        )
+    if int(table.protocol["minWriterVersion"]) in (1, 2, 7) and asked <= _WRITER_FEATURES:
+        return None
+    return f"the table asks writers for {', '.join(sorted(asked)) or 'more than is here'}"
+
+
+def _check_writable(table_path: Path, table: Snapshot) -> None:
+    why = why_not_writable(table)
+    if why is not None:
+        raise _commit_failed(table_path, why)
 
 
 def _commit_failed(table_path: Path, why: str) -> TryAgainError:
