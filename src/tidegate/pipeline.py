@@ -62,8 +62,8 @@ def read_pipeline(project: Project, name: str) -> tuple[PipelineSpec | None, lis
         return None, [fault]
     document = parse_document(data, file)
     spec = check_document(document, name)
-    if spec is not None and "keep_versions" not in spec.maintenance.model_fields_set:
-        spec = spec.model_copy(update={"maintenance": project.spec.maintenance})
+    if spec is not None:
+        spec = spec.model_copy(update={"maintenance": spec.maintenance.over(project.spec.maintenance)})
     return spec, document.faults
 
 
