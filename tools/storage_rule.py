@@ -15,6 +15,7 @@ ROOMS = (
     "gate",
     "ingest",
     "lease.py",
+    "maintain",
     "operate",
     "paths.py",
     "preflight",

@@ -22,6 +22,7 @@ from tidegate.outputs import (
     Fault,
     Finding,
     Logs,
+    Maintenance,
     OpenState,
     Plan,
     QuarantineCount,
@@ -43,7 +44,8 @@ OUTPUTS: dict[str, tuple[type, str]] = {
     "error": (Failed, "any command with --json that fails"),
     "report": (
         RunReport,
-        "run, ingest, audit, publish, deliver, release, discard, reread, backfill, refresh; stream prints one a line",
+        "run, ingest, audit, publish, deliver, release, discard, reread, backfill, refresh, maintain; stream prints one a "
+        "line",
     ),
     "reports": (list[RunReport], "run of several pipelines"),
     "plan": (Plan, "plan"),
@@ -57,6 +59,7 @@ OUTPUTS: dict[str, tuple[type, str]] = {
     "repair": (Repair, "repair"),
     "backfill": (BackfillPlan, "backfill --dry-run, refresh --dry-run"),
     "reread": (Reread, "reread --dry-run"),
+    "maintain": (Maintenance, "maintain --dry-run"),
     "acknowledge": (Acknowledged, "acknowledge"),
     "quarantine-list": (list[QuarantineCount], "quarantine list"),
     "quarantine-show": (list[QuarantinedRecord], "quarantine show"),
