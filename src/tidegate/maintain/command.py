@@ -23,6 +23,7 @@ from tidegate.reports.run_ids import new_run_id
 from tidegate.run.rework import end_with_nothing, is_over, open_rework
 from tidegate.storage import stat
 from tidegate.table.log.compaction import compact_log, versions_since_compaction
+from tidegate.table.log.snapshot import remember_snapshots
 from tidegate.table.log.state import read_table_state
 from tidegate.words import count_of
 
@@ -37,7 +38,7 @@ def maintain_pipeline(project: Project, name: str, run_id: str | None = None) ->
     rest. Raises UsageError NO_DATE_PARTITION, DisagreementError when the table is not the one of the last publish,
     TryAgainError LEASE_HELD, and what a publish raises.
     """
-    with open_rework(project, name, run_id or new_run_id(KIND), KIND) as context:
+    with remember_snapshots(), open_rework(project, name, run_id or new_run_id(KIND), KIND) as context:
         if not is_over(context):
             began = time.monotonic()
             assert context.facts is not None

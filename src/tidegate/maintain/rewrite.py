@@ -73,15 +73,15 @@ def rewrite_bin(one: Bin, table_path: Path, new_paths: Iterator[Path], state: Pa
     files = choose_alike(one, table_path) if len(one.files) <= _ASKED_FIRST else one.files
     chosen = {file.path for file in files}
     done = Rewritten(left=[file for file in one.files if file.path not in chosen])
-    for file, source in _read_ahead(files, table_path):
-        if source.rows != file.rows:
-            done.left.append(file)
+    for some in _read_ahead(files, table_path):
+        if some.schema is None:
+            done.left += some.files
             continue
-        group = _group_of(groups, source.schema, new_paths, layout)
-        group.replaced.append(file)
-        for table in source.tables:
+        group = _group_of(groups, some.schema, new_paths, layout)
+        group.replaced += some.files
+        for table in some.tables:
             group.add(table)
-        group.end_of_file(file.size_bytes)
+        group.end_of_files(sum(file.size_bytes for file in some.files))
     for group in groups:
         group.close()
         if len(group.paths) >= len(group.replaced):  # as many files as before: nothing is won
@@ -113,11 +113,12 @@ def choose_alike(one: Bin, table_path: Path) -> list[DataFile]:
     return [file for _, files in alike if len(files) > 1 for file in files]
 
 
-class _Source(NamedTuple):
-    """A file that is read: what its footer says, and its rows."""
+class _Alike(NamedTuple):
+    """Files of one schema that follow each other, and their rows; without a schema, files whose footer says other rows
+    than the log does."""
 
-    rows: int
-    schema: pa.Schema
+    files: list[DataFile]
+    schema: pa.Schema | None
     tables: Iterable[pa.Table]
 
 
@@ -143,8 +144,8 @@ class _Group:
         if self._held_bytes >= HELD_BYTES and not self.order:
             self._flush()
 
-    def end_of_file(self, size_bytes: int) -> None:
-        """A file of so many bytes was taken in; with an order all rows are written when that is enough."""
+    def end_of_files(self, size_bytes: int) -> None:
+        """Files of so many bytes were taken in; with an order all rows are written when that is enough."""
         self._source_bytes += size_bytes
         if self._source_bytes >= self.full_bytes and self.order:
             self._flush()
@@ -196,23 +197,23 @@ def _staged(path: Path, state: Path, one: Bin) -> StagedFile:
     return StagedFile(str(path.relative_to(state)), rows, size, dict(one.place), storage.digest(path))
 
 
-def _read_ahead(files: Sequence[DataFile], table_path: Path) -> Iterator[tuple[DataFile, _Source]]:
-    """Each file with its rows: as one table of a small file, row group by row group of a larger one."""
+def _read_ahead(files: Sequence[DataFile], table_path: Path) -> Iterator[_Alike]:
+    """The files with their rows: small ones together, a large one row group by row group."""
     chunks = deque(_divide(files))
     with ThreadPoolExecutor(_READERS, thread_name_prefix="read") as pool:
-        waiting: deque[tuple[Sequence[DataFile], Future[list[pa.Table]]]] = deque()
+        waiting: deque[tuple[Sequence[DataFile], Future[list[_Alike]]]] = deque()
         while chunks or waiting:
             while chunks and len(waiting) <= _READERS:
                 chunk = chunks.popleft()
                 waiting.append((chunk, pool.submit(_read_small, chunk, table_path)))
             chunk, future = waiting.popleft()
-            tables = future.result()
-            if not tables:
+            found = future.result()
+            yield from found
+            if not found:
                 with _open(table_path, chunk[0]) as parquet:
                     groups = map(parquet.read_row_group, range(parquet.num_row_groups))
-                    yield chunk[0], _Source(parquet.metadata.num_rows, parquet.schema_arrow, groups)
-            for file, table in zip(chunk, tables, strict=False):
-                yield file, _Source(table.num_rows, table.schema, [table])
+                    fits = parquet.metadata.num_rows == chunk[0].rows
+                    yield _Alike([chunk[0]], parquet.schema_arrow if fits else None, groups if fits else ())
 
 
 def _divide(files: Sequence[DataFile]) -> Iterator[Sequence[DataFile]]:
@@ -227,17 +228,27 @@ def _divide(files: Sequence[DataFile]) -> Iterator[Sequence[DataFile]]:
         yield files[begin:]
 
 
-def _read_small(files: Sequence[DataFile], table_path: Path) -> list[pa.Table]:
-    """The rows of each file; [] for a large one, which is read row group by row group elsewhere."""
+def _read_small(files: Sequence[DataFile], table_path: Path) -> list[_Alike]:
+    """The rows of small files; [] for a large one, which is read row group by row group elsewhere."""
     if files[0].size_bytes > _CHUNK_BYTES:
         return []
-    tables = []
+    runs: list[tuple[list[DataFile], pa.Schema | None, list[pa.Table]]] = []
     for file in files:
         with _gone_is_named(table_path, file):
             data = storage.read(table_path / file.path)
         # A buffer: of a name, pyarrow asks each time what kind of place it is in, which costs more than a small file.
-        tables.append(pq.ParquetFile(pa.py_buffer(data)).read(use_threads=False))
-    return tables
+        table = pq.ParquetFile(pa.py_buffer(data)).read(use_threads=False)
+        if table.num_rows != file.rows:
+            runs.append(([file], None, []))
+        elif runs and runs[-1][1] is not None and runs[-1][1].equals(table.schema, check_metadata=True):
+            runs[-1][0].append(file)
+            runs[-1][2].append(table)
+        else:
+            runs.append(([file], table.schema, [table]))
+    return [
+        _Alike(run, schema, [pa.concat_tables(tables).combine_chunks()] if tables else ())
+        for run, schema, tables in runs
+    ]
 
 
 def _open(table_path: Path, file: DataFile) -> pq.ParquetFile:

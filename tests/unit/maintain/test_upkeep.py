@@ -51,7 +51,9 @@ def days_of(kept: Kept) -> list[int | None]:
     """How many days ago the partitions of the table are, for every reader."""
     today = datetime.now(UTC).date()
     found = {row["day"] for row in read_agreed(kept.paths.table)}
-    return sorted(((today - day).days if isinstance(day, date) else None for day in found), key=lambda n: -1 if n is None else n)
+    return sorted(
+        ((today - day).days if isinstance(day, date) else None for day in found), key=lambda n: -1 if n is None else n
+    )
 
 
 def test_a_partition_goes_when_its_day_ended_so_long_ago() -> None:
