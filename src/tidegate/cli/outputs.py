@@ -44,8 +44,8 @@ OUTPUTS: dict[str, tuple[type, str]] = {
     "error": (Failed, "any command with --json that fails"),
     "report": (
         RunReport,
-        "run, ingest, audit, publish, deliver, release, discard, reread, backfill, refresh, maintain; stream prints one a "
-        "line",
+        "run, ingest, audit, publish, deliver, release, discard, reread, backfill, refresh, maintain; stream "
+        "prints one a line",
     ),
     "reports": (list[RunReport], "run of several pipelines"),
     "plan": (Plan, "plan"),
