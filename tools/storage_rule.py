@@ -42,6 +42,7 @@ EXCEPTIONS = {
     "ingest/input_states.py:_state_of": "an input, with the time of change that only a file system has",
     "ingest/progress_log.py:ProgressLog._append": "lines appended for a person to watch, never relied on",
     "ingest/user_modules.py": "modules of the user's project, packed into Spark's own folder of temporary files",
+    "maintain/rewrite.py:_read_small": "is given bytes",
     "operate/acknowledge.py": "inputs of the user",
     "operate/doctor.py": "asks about the machine: Java, rights, devices, room",
     "operate/trial.py": "a project of its own in a folder of temporary files, made from the user's",

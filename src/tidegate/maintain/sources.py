@@ -14,7 +14,6 @@ from tidegate.project import Project
 from tidegate.sources.files.consumed import Consumed, clear_consumed, find_consumed
 from tidegate.sources.files.ledger import open_ledger
 from tidegate.sources.files.scan import source_roots
-from tidegate.spec.as_read import SpooledSource
 from tidegate.spec.models import FilesSource, PipelineSpec
 from tidegate.table.log.files import list_versions
 from tidegate.table.log.state import read_commit_metadata
@@ -36,12 +35,13 @@ def find_chores(project: Project, paths: PipelinePaths, spec: PipelineSpec, now:
     another pipeline: it may need the files still. ``now`` is in seconds since the epoch.
     """
     chores = SourceChores()
-    if spec.maintenance.source == "keep" or not paths.ledger.exists():
+    if spec.maintenance.source == "keep":
         return chores
     recent = find_recent_batches(paths, since_ms=int((now - spec.maintenance.keep_versions) * 1000))
     with open_ledger(paths, read_only=True) as ledger:
+        named = load_pipeline(project, spec.name).file_streams
         for name, source in spec.file_streams.items():
-            if isinstance(source, SpooledSource):  # what was received of a socket
+            if name not in named:  # what was received, as a run reads it
                 continue
             if (why := _why_left(project, spec, name, source)) is not None:
                 chores.notes.append(f"source {name}: its files are left alone, because {why}")
@@ -110,6 +110,6 @@ def _other_sources(project: Project, spec: PipelineSpec, name: str) -> Iterator[
         except TidegateError:
             yield f"pipeline {pipeline}", None
             continue
-        for source_name, source in theirs.sources.items():
-            if isinstance(source, FilesSource) and (pipeline, source_name) != (spec.name, name):
+        for source_name, source in theirs.file_sources.items():
+            if (pipeline, source_name) != (spec.name, name):
                 yield f"source {source_name} of pipeline {pipeline}", source
