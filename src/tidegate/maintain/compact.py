@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from tidegate import storage
 from tidegate.maintain.bins import choose_part, find_small
 from tidegate.maintain.commits import Change, new_folder, publish_change
+from tidegate.maintain.waiting import find_waiting, leave_waiting
 from tidegate.recovery.context import RunContext
 from tidegate.staging.manifest import StagedFile
 from tidegate.table.log.state import DataFile
@@ -22,7 +23,12 @@ def compact_table(context: RunContext) -> list[DataFile]:
     :func:`tidegate.gate.increment.publish_plan` and :func:`tidegate.maintain.rewrite.rewrite_bin` do.
     """
     left: dict[str, DataFile] = {}
-    while publish_change(context, lambda work, files: _rewrite_part(context, work, files, left)) is not None:
+    waiting = find_waiting(context.paths)
+
+    def make(work: Rework, files: Sequence[DataFile]) -> Change | None:
+        return _rewrite_part(context, work, leave_waiting(files, waiting), left)
+
+    while publish_change(context, make) is not None:
         pass
     return list(left.values())
 

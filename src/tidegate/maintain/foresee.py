@@ -13,6 +13,7 @@ from tidegate.maintain.command import LOG_VERSIONS_AT_LEAST
 from tidegate.maintain.litter import find_litter
 from tidegate.maintain.retention import find_date_column, find_expired
 from tidegate.maintain.sources import find_chores
+from tidegate.maintain.waiting import find_waiting, leave_waiting
 from tidegate.outputs import Maintenance, MaintenanceItem, MaintenanceWork
 from tidegate.paths import PipelinePaths
 from tidegate.pipeline import load_pipeline
@@ -62,7 +63,7 @@ def foresee_maintenance(project: Project, name: str) -> Maintenance:
 
 def _foresee_table(paths: PipelinePaths, spec: PipelineSpec, table: TableState) -> list[MaintenanceItem]:
     settings = spec.maintenance
-    files = list_data_files(paths.table)
+    files = leave_waiting(list_data_files(paths.table), find_waiting(paths))
     column = find_date_column(spec.name, table, settings)
     expired: Sequence[DataFile] = ()
     if column is not None:

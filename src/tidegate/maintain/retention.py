@@ -8,6 +8,7 @@ from datetime import UTC, date, datetime, timedelta
 
 from tidegate.errors import catalogue
 from tidegate.maintain.commits import Change, publish_change
+from tidegate.maintain.waiting import find_waiting, leave_waiting
 from tidegate.recovery.context import RunContext
 from tidegate.spec.models import MaintenanceSpec
 from tidegate.table.log.state import DataFile, TableState
@@ -23,9 +24,10 @@ def expire_partitions(context: RunContext, table: TableState, now: datetime) -> 
     if column is None:
         return False
     age = context.spec.maintenance.expire.partitions or 0.0
+    waiting = find_waiting(context.paths)
 
     def make(_work: object, files: Sequence[DataFile]) -> Change | None:
-        old = find_expired(files, column, age, now)
+        old = find_expired(leave_waiting(files, waiting), column, age, now)
         return Change("expire", old) if old else None
 
     return publish_change(context, make) is not None

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from tidegate.errors import TidegateError
 from tidegate.lease import Lease
+from tidegate.maintain.waiting import needs_source
 from tidegate.paths import PipelinePaths
 from tidegate.pipeline import list_pipelines, load_pipeline
 from tidegate.project import Project
@@ -36,6 +37,9 @@ def find_chores(project: Project, paths: PipelinePaths, spec: PipelineSpec, now:
     """
     chores = SourceChores()
     if spec.maintenance.source == "keep":
+        return chores
+    if needs_source(paths):
+        chores.notes.append("files of the sources are left alone: a backfill is under way or held, and may need them")
         return chores
     recent = find_recent_batches(paths, since_ms=int((now - spec.maintenance.keep_versions) * 1000))
     with open_ledger(paths, read_only=True) as ledger:

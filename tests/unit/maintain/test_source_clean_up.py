@@ -257,6 +257,16 @@ def test_a_folder_that_is_gone_is_named_and_everything_else_goes_on(inbox: Inbox
     assert chores.notes == ["source trades: SOURCE_MISSING, so its files are left alone"]
 
 
+def test_while_a_backfill_is_under_way_files_stay(inbox: Inbox) -> None:
+    fill(inbox)
+    (inbox.root / "tidegate.yaml").write_text("maintenance: {source: archive, keep_versions: 0}\n")
+    write_pipeline(inbox.root, "orders", "type: files, path: inbox")
+    project = load_project(inbox.root)
+    (inbox.paths.backfills / "one").mkdir(parents=True)
+    chores = find_chores(project, inbox.paths, load_pipeline(project, "orders"), time.time())
+    assert not chores.consumed and "a backfill is under way or held" in chores.notes[0]
+
+
 def test_the_command_archives_and_says_so(inbox: Inbox) -> None:
     from tidegate.maintain.command import maintain_pipeline
     from tidegate.maintain.foresee import foresee_maintenance

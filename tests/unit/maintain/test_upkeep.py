@@ -134,6 +134,30 @@ def test_older_versions_can_be_read_as_long_as_the_spec_says(tmp_path: Path) -> 
     assert report["notes"][0].startswith("vacuumed: 12 replaced files of the table (")
 
 
+def test_partitions_of_a_held_backfill_stay_as_they_are(tmp_path: Path) -> None:
+    """Released, it takes out the very files that it was built for."""
+    from tidegate.backfill.held import keep_held, list_held
+    from tidegate.backfill.span import Interval
+    from tidegate.table.publish.intent import FileToRemove, PublishIntent
+
+    kept = by_day(tmp_path, maintenance={"expire": {"partitions": "2 days"}, "source": "keep"})
+    today = datetime.now(UTC).date()
+    held_days = {str(today), str(today - timedelta(days=4))}
+    there = [file for file in kept.files if file.partition["day"] in held_days]
+    remove = [FileToRemove(file.path, file.rows, file.size_bytes, file.partition) for file in there]
+    intent = PublishIntent("orders", "B1", "table", "{}", ["day"], "backfill-1", 0, -1, files_to_remove=remove)
+    keep_held(kept.paths, intent, Interval({"day": sorted(held_days)}))
+    assert [one.run_id for one in list_held(kept.paths)] == ["B1"] and len(there) == 4
+    foreseen = kept.foresee()
+    assert (foreseen["compact", "table"]["files"], foreseen["expire", "table"]["files"]) == (6, 2)
+    kept.maintain()
+    assert [file for file in kept.files if file.partition["day"] in held_days] == there
+    assert days_of(kept) == [None, 0, 1, 2, 4]
+    storage.remove_tree(kept.paths.backfills / "backfill-1")
+    kept.maintain("M2")
+    assert days_of(kept) == [None, 0, 1, 2] and len(kept.files) == 4
+
+
 def test_a_long_log_is_compacted(tmp_path: Path) -> None:
     kept = Kept(tmp_path)
     for n in range(12):
