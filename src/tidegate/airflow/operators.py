@@ -216,8 +216,6 @@ class MaintainOperator(BaseOperator):
             run_id = f"maintain__{context['run_id']}"[:RUN_ID_AT_MOST]
             report = maintain_pipeline(open_project(self.project_root), self.pipeline, run_id)
         self.log.info("%s", describe_report(report))
-        for note in report["notes"]:
-            self.log.info("%s", note)
         return report
 
     def on_kill(self) -> None:

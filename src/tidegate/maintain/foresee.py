@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from tidegate import storage
 from tidegate.errors import TidegateError
+from tidegate.lease import read_lease
 from tidegate.maintain.bins import find_small, place_of
 from tidegate.maintain.command import LOG_VERSIONS_AT_LEAST
 from tidegate.maintain.litter import find_litter
@@ -54,6 +55,9 @@ def foresee_maintenance(project: Project, name: str) -> Maintenance:
     chores = find_chores(project, paths, spec, time.time())
     items += [_item("source", source, len(one.files), one.bytes) for source, one in chores.consumed.items()]
     notes = list(chores.notes)
+    lease = read_lease(paths)
+    if lease is not None and lease.state in ("held", "parked"):
+        notes.append(f"run {lease.holder.run_id} is at work: what it stages and publishes changes these figures")
     if pending_intents(paths):
         notes.append("a publish was begun and not finished: it is finished first, and changes these figures")
     found = [item for item in items if item["files"]]

@@ -92,8 +92,11 @@ def _find_reports(paths: PipelinePaths, facts: Facts, before: datetime, run_id: 
     The newest report stays, and the newest of a run that went well: ``status`` says by them how a pipeline is doing.
     """
     reports = storage.list_folder(paths.runs, "[!.]*.json")
-    times = {path: storage.stat(path).modified_ns for path in reports}
-    newest = sorted(reports, key=lambda path: times[path], reverse=True)
+    times: dict[Path, int] = {}
+    for path in reports:
+        with contextlib.suppress(FileNotFoundError):  # a dry run looks on while others are at work
+            times[path] = storage.stat(path).modified_ns
+    newest = sorted(times, key=lambda path: times[path], reverse=True)
     outcomes: dict[Path, str | None] = {}
     kept = set(newest[:1])
     for path in newest:

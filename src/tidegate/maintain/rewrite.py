@@ -34,7 +34,9 @@ _READERS = 2
 _ASKED_FIRST = 100
 """Of so few files the footers are asked first, so that none is written for nothing. Of more it is taken for granted
 that each goes with some other one, and looked at when they are read."""
-_CHUNK_BYTES = 8 << 20
+_AHEAD = 8
+"""Chunks that are read ahead, so that the readers have work while a row group is written."""
+_CHUNK_BYTES = 4 << 20
 _CHUNK_FILES = 100
 _SORTED_GROUP_ROWS = 128 * 1024
 """Rows of a row group in a sorted file: what a reader can skip."""
@@ -203,7 +205,7 @@ def _read_ahead(files: Sequence[DataFile], table_path: Path) -> Iterator[_Alike]
     with ThreadPoolExecutor(_READERS, thread_name_prefix="read") as pool:
         waiting: deque[tuple[Sequence[DataFile], Future[list[_Alike]]]] = deque()
         while chunks or waiting:
-            while chunks and len(waiting) <= _READERS:
+            while chunks and len(waiting) < _AHEAD:
                 chunk = chunks.popleft()
                 waiting.append((chunk, pool.submit(_read_small, chunk, table_path)))
             chunk, future = waiting.popleft()

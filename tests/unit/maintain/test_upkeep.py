@@ -17,6 +17,7 @@ from tests.support.staged import QUERY, Stager
 from tests.support.storage_calls import KilledHere, StorageCalls, kill
 from tidegate import storage
 from tidegate.errors import DisagreementError, UsageError
+from tidegate.lease import acquire
 from tidegate.maintain.command import maintain_pipeline
 from tidegate.maintain.foresee import foresee_maintenance
 from tidegate.maintain.litter import find_litter, remove_litter
@@ -187,6 +188,14 @@ def test_a_dry_run_changes_nothing_and_counts_what_is_done(tmp_path: Path) -> No
     assert "removed: dead staging, 1 file (5 bytes)" in report["notes"]
     assert foreseen["reports", "state"]["files"] >= 1
     assert kept.foresee() == {} or set(kept.foresee()) == {("reports", "state")}
+
+
+def test_a_dry_run_needs_no_lease_and_says_who_is_at_work(tmp_path: Path) -> None:
+    kept = by_day(tmp_path)
+    with acquire(kept.paths, run_id="R9", command="run", expires_after_seconds=60):
+        value = foresee_maintenance(kept.project, "orders")
+    assert value["notes"] == ["run R9 is at work: what it stages and publishes changes these figures"]
+    assert value["items"]
 
 
 def test_what_stands_in_the_way_is_told_by_the_dry_run_and_ends_the_other(tmp_path: Path) -> None:
