@@ -168,7 +168,7 @@ class _Group:
             if self._writer is None:
                 self.paths.append(next(self.new_paths))
                 self._writer = open_writer(self.paths[-1], self.schema)
-            self._writer.write_table(rows.combine_chunks(), row_group_size=_SORTED_GROUP_ROWS if self.order else None)
+            self._writer.write_table(rows, row_group_size=_SORTED_GROUP_ROWS if self.order else None)
         except OSError as error:
             if storage.is_disk_full(error):
                 raise storage.disk_full(self.paths[-1]) from error
