@@ -13,6 +13,7 @@ from benchmarks.adopt_cases import run_adopt
 from benchmarks.cluster_cases import measure_cluster
 from benchmarks.figures import Row, compare_costs
 from benchmarks.fleet_cases import run_fleet_minute, run_fleet_status
+from benchmarks.maintain_cases import run_compaction, run_maintained_reads
 from benchmarks.meter import Cost
 from benchmarks.streaming_cases import run_keys, run_million_keys, run_windowed
 from benchmarks.wide_cases import run_wide_50, run_wide_300, run_wide_1000, run_wide_doubles
@@ -307,4 +308,6 @@ CASES: dict[str, Callable[[Workbench, Size], list[Row]]] = {
     "fleet_status": run_fleet_status,
     "fleet_minute": run_fleet_minute,
     "adopt": run_adopt,
+    "compaction": run_compaction,
+    "maintained_reads": run_maintained_reads,
 }

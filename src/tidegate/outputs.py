@@ -569,6 +569,32 @@ class Rollback(TypedDict):
     hindrance: Error | None
 
 
+MaintenanceWork = Literal[
+    "expire", "compact", "replaced", "log", "staging", "reports", "backups", "checkpoints", "source"
+]
+
+
+class MaintenanceItem(TypedDict):
+    """One thing that ``maintain`` would do: ``of`` is ``table``, ``quarantine``, ``state`` or a source; of a log
+    ``files`` are its commits."""
+
+    work: MaintenanceWork
+    of: str
+    files: int
+    bytes: int
+    rows: int
+    partitions: int
+
+
+class Maintenance(TypedDict):
+    """What ``maintain`` would do; ``hindrance`` is what is in the way."""
+
+    pipeline: str
+    items: list[MaintenanceItem]
+    notes: list[str]
+    hindrance: Error | None
+
+
 class Acknowledged(TypedDict):
     """The changed files that were acknowledged."""
 

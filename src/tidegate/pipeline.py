@@ -67,8 +67,8 @@ def read_pipeline(project: Project, name: str) -> tuple[PipelineSpec | None, lis
             fault = finding.to_fault(document, "BAD_SPEC")
             if fault.key not in {one.key for one in document.faults}:
                 document.faults.append(fault)
-    if spec is not None and "keep_versions" not in spec.maintenance.model_fields_set:
-        spec = spec.model_copy(update={"maintenance": project.spec.maintenance})
+    if spec is not None:
+        spec = spec.model_copy(update={"maintenance": spec.maintenance.over(project.spec.maintenance)})
     return spec, document.faults
 
 

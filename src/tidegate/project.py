@@ -15,6 +15,7 @@ from tidegate.spec.environment import fill_from_environment
 from tidegate.spec.faults import STORAGE_NOT_SUPPORTED, SpecError
 from tidegate.spec.findings import Finding
 from tidegate.spec.kafka_options import check_client_options
+from tidegate.spec.maintenance_checks import check_settings
 from tidegate.spec.master import parse_master
 from tidegate.spec.model_faults import build_model
 from tidegate.spec.models import NAME_PATTERN, PipelineSpec, ProjectSpec
@@ -180,6 +181,7 @@ def _find_faults(document: Document, root: Path, spec: ProjectSpec) -> list[Find
         found.append(Finding(path, f"{document.show(path)} cannot be the name of a pool", fix))
     if not spec.kafka.bootstrap_servers.strip():
         found.append(Finding(("kafka", "bootstrap_servers"), "the list of brokers is empty", "write host:port"))
+    found += check_settings(spec.maintenance)
     found += check_packages(("spark", "packages"), spec.spark.packages)
     return [*found, *check_spark_conf(("spark", "conf"), spec.spark.conf), *check_client_options(spec.kafka.options)]
 

@@ -143,6 +143,11 @@ def write_live_project(root: Path) -> None:
     _write_project(root, _SETTINGS)
     for name, schedule in (("trickle", '"* * * * *"'), ("slow", "null"), ("strict", "null"), ("quiet", "null")):
         _write_pipeline(root, name, schedule)
+    with (root / "jobs" / "quiet" / "pipeline.yaml").open("a") as file:
+        file.write('maintenance: {schedule: "0 0 1 1 *"}\n')  # another one than the project's: a DAG of its own
+    (root / "dags" / "tidegate_maintenance.py").write_text(
+        "from tidegate.airflow import build_maintenance_dag\n\ndag = build_maintenance_dag()\n"
+    )
     _write_daily(root)
     _write_pipeline(root, "fed", "null")
     with (root / "jobs" / "fed" / "pipeline.yaml").open("a") as file:

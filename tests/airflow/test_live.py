@@ -131,6 +131,24 @@ def test_nothing_new_is_skipped_in_seconds_without_a_driver(live: Live) -> None:
     assert live.client.fetch_task("quiet", run_id, "ingest")["duration"] < 10
 
 
+def test_maintenance_runs_as_a_dag_of_its_own(live: Live) -> None:
+    dag_id = "tidegate_maintenance.quiet"
+    live.client.wait_for_dags([dag_id, "tidegate_maintenance"])
+    live.client.unpause(dag_id)
+    dead = live.root / "data" / "state" / "quiet" / "staging" / "a query" / "000000000000" / "a token"
+    dead.mkdir(parents=True)
+    (dead / "rows.parquet").write_bytes(b"12345")
+    for outcome, note in (("published", "removed: dead staging, 1 file (5 bytes)"), ("nothing_new", "nothing to do")):
+        run = live.run(dag_id)
+        assert run["state"] == "success"
+        report = live.client.fetch_xcom(dag_id, run["dag_run_id"], "quiet")
+        assert (report["mode"], report["outcome"], report["notes"]) == ("maintain", outcome, [note])
+        assert report["run_id"] == f"maintain__{run['dag_run_id']}"
+        assert note in live.client.fetch_log(dag_id, run["dag_run_id"], "quiet")
+        assert live.client.fetch_task(dag_id, run["dag_run_id"], "quiet")["pool"] == "default_pool"
+    assert not dead.exists()
+
+
 def test_airflows_own_backfill_rebuilds_days(live: Live) -> None:
     """A run of a backfill rebuilds the day of its date, or is skipped where the table has nothing of it; a form's days
     are rebuilt by a manual run."""

@@ -226,3 +226,43 @@ def test_two_hundred_pipelines_parse_in_two_seconds(project: Path) -> None:
     assert set(found["dags"]) == set(names)
     assert found["heavy"] == []
     assert found["seconds"] < MOST_CPU_SECONDS_FOR_200
+
+
+MAINTENANCE = "from tidegate.airflow import build_maintenance_dag\n\ndag = build_maintenance_dag()\n"
+
+
+def test_maintenance_is_a_dag_of_its_own_with_a_task_for_each_pipeline(tmp_path: Path) -> None:
+    (tmp_path / "tidegate.yaml").write_text('version: 1\nmaintenance: {schedule: "30 3 * * *"}\n')
+    for name in ("one", "two", "apart", "by_hand", "broken"):
+        write_pipeline(tmp_path, name)
+    for name, more in (
+        ("two", "maintenance: {keep_versions: 0}\n"),
+        ("apart", 'maintenance: {schedule: "0 * * * *"}\n'),
+        ("by_hand", "maintenance: {schedule: null}\n"),
+        ("broken", "nonsense: 1\n"),
+    ):
+        with open(tmp_path / "jobs" / name / "pipeline.yaml", "a") as spec:
+            spec.write(more)
+    (tmp_path / "dags" / "tidegate_maintenance.py").write_text(MAINTENANCE)
+    answer = read_dags(tmp_path / "dags")
+    assert [Path(path).name for path in answer["errors"]] == ["broken.py"] and not answer["heavy"]
+    found = {name: dag for name, dag in answer["dags"].items() if name.startswith("tidegate_maintenance")}
+    assert {name: sorted(dag["tasks"]) for name, dag in found.items()} == {
+        "tidegate_maintenance": ["one", "two"],
+        "tidegate_maintenance.apart": ["apart"],
+    }
+    dag = found["tidegate_maintenance"]
+    assert (dag["schedule"], dag["catchup"], dag["max_active_runs"]) == ("30 3 * * *", False, 1)
+    assert found["tidegate_maintenance.apart"]["schedule"] == "0 * * * *"
+    assert dag["tags"] == ["maintenance", "tidegate"]
+    task = dag["tasks"]["two"]
+    assert (task["type"], task["retries"], task["max_active_tis_per_dag"]) == ("MaintainOperator", 12, 1)
+    assert (task["pool"], task["template_fields"], task["project_root"]) == ("default_pool", [], str(tmp_path))
+
+
+def test_without_a_schedule_maintenance_is_started_by_hand(tmp_path: Path) -> None:
+    (tmp_path / "tidegate.yaml").write_text("version: 1\n")
+    write_pipeline(tmp_path, "one")
+    (tmp_path / "dags" / "tidegate_maintenance.py").write_text(MAINTENANCE)
+    dags = read_dags(tmp_path / "dags")["dags"]
+    assert dags["tidegate_maintenance"]["schedule"] is None and list(dags["tidegate_maintenance"]["tasks"]) == ["one"]

@@ -91,6 +91,12 @@ OUTPUTS = {
     "pool log": Output("docs/how-to/airflow.md", "Tasks using", _HERE, end="pool"),
     "to_json": Output("docs/how-to/feed-further-sinks.md", '{"start":"2026', _HERE, end="}"),
     "volume": Output("docs/how-to/from-laptop-to-team.md", "volumes:", _HERE),
+    "maintain --dry-run": Output(
+        "docs/how-to/maintain.md", "orders: a maintenance would", "tests/unit/maintain/test_maintain_page.py"
+    ),
+    "maintain": Output(
+        "docs/how-to/maintain.md", "orders  run maintain__", "tests/unit/maintain/test_maintain_page.py"
+    ),
     "database": Output("docs/how-to/from-laptop-to-team.md", "x-database:", _HERE),
 }
 NOT_COMPARED = {

@@ -34,6 +34,7 @@ _SECTIONS = {
     "ProjectKafkaSpec": "kafka",
     "LeaseSpec": "lease",
     "MaintenanceSpec": "maintenance",
+    "ExpireSpec": "maintenance.expire",
     "AirflowSpec": "airflow",
 }
 _VARIABLES = {tuple(map(str, path)): variable for variable, path in list_variables().items()}

@@ -9,16 +9,27 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tidegate.airflow.dag import build_dag, table_asset
-    from tidegate.airflow.operators import AuditOperator, IngestOperator, PublishOperator
+    from tidegate.airflow.maintenance import build_maintenance_dag
+    from tidegate.airflow.operators import AuditOperator, IngestOperator, MaintainOperator, PublishOperator
 
-__all__ = ["AuditOperator", "IngestOperator", "PublishOperator", "build_dag", "table_asset"]
+__all__ = [
+    "AuditOperator",
+    "IngestOperator",
+    "MaintainOperator",
+    "PublishOperator",
+    "build_dag",
+    "build_maintenance_dag",
+    "table_asset",
+]
 
 _HOMES = {
     "build_dag": "tidegate.airflow.dag",
+    "build_maintenance_dag": "tidegate.airflow.maintenance",
     "table_asset": "tidegate.airflow.dag",
     "IngestOperator": "tidegate.airflow.operators",
     "AuditOperator": "tidegate.airflow.operators",
     "PublishOperator": "tidegate.airflow.operators",
+    "MaintainOperator": "tidegate.airflow.operators",
 }
 
 

@@ -18,6 +18,7 @@ from tidegate.airflow.retries import as_final
 from tidegate.airflow.supervision import bind_to_supervisor, stop_python_step
 from tidegate.driver.progress import describe_report
 from tidegate.errors import TidegateError
+from tidegate.reports.run_ids import RUN_ID_AT_MOST
 
 if TYPE_CHECKING:
     from airflow.sdk import Asset, Context
@@ -193,6 +194,33 @@ class DeliverOperator(DriverOperator):
             report = deliver_run(project, self.pipeline, context["run_id"], submit=driver.run)
         self.log.info("%s", describe_report(report))
         return report
+
+
+class MaintainOperator(BaseOperator):
+    """``tidegate maintain`` of one pipeline. It starts no Spark driver, and so needs no slot of the project's pool."""
+
+    ui_color = "#e6e6e6"
+
+    def __init__(self, *, pipeline: str, project_root: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.pipeline = pipeline
+        self.project_root = project_root
+
+    def execute(self, context: Context) -> RunReport:
+        """Do the work; returns its report. Raises TryAgainError LEASE_HELD while a run is at work."""
+        bind_to_supervisor()
+        from tidegate.maintain.command import maintain_pipeline
+
+        with explain_errors(self.log):
+            # Runs of two DAGs may have the same id, and a report belongs to one piece of work.
+            run_id = f"maintain__{context['run_id']}"[:RUN_ID_AT_MOST]
+            report = maintain_pipeline(open_project(self.project_root), self.pipeline, run_id)
+        self.log.info("%s", describe_report(report))
+        return report
+
+    def on_kill(self) -> None:
+        """Stop at once; the next run finishes a version that was begun."""
+        stop_python_step()
 
 
 @contextlib.contextmanager

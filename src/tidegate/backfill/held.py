@@ -25,6 +25,8 @@ from tidegate.table.publish.intent import PublishIntent, intent_from_json
 from tidegate.table.publish.rework import Rework
 from tidegate.words import count_of, is_wordless
 
+_FILE = "held.json"
+
 KINDS = ("backfill", "refresh")
 """The work that can be held."""
 
@@ -33,6 +35,12 @@ def keep_held(paths: PipelinePaths, intent: PublishIntent, interval: Interval) -
     """Keep what a held interval would publish."""
     value = {"within": interval.within, "intent": asdict(intent)}
     storage.replace(_place(paths, intent.app_id), storage.dump_json(value))
+
+
+def list_held(paths: PipelinePaths) -> list[PublishIntent]:
+    """What waits for a decision, as it would be published."""
+    found = [storage.read_json(folder / _FILE) for folder in storage.list_folders(paths.backfills)]
+    return [intent_from_json(held["intent"]) for held in found if held is not None]
 
 
 def is_held_backfill(project: Project, name: str, run_id: str) -> bool:
@@ -101,4 +109,4 @@ def _check_unchanged(context: RunContext, interval: Interval, intent: PublishInt
 
 
 def _place(paths: PipelinePaths, app_id: str) -> Any:
-    return paths.backfills / app_id / "held.json"
+    return paths.backfills / app_id / _FILE

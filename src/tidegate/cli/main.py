@@ -765,6 +765,35 @@ def reset(
     _print(value, json_, show_repair)
 
 
+@app.command(rich_help_panel=REPAIR)
+def maintain(
+    name: Name,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would be done, and change nothing.")] = False,
+    run_id: Annotated[
+        str | None,
+        typer.Option("--run-id", help="A name for this work. Safe to repeat: a second one with this id does nothing."),
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """Put small files together, remove what nothing needs any more, and what is older than `maintenance:` keeps."""
+    from tidegate.reports.run_ids import new_run_id
+
+    project = _project()
+    if dry_run:
+        from tidegate.cli.show import show_maintenance
+        from tidegate.maintain.foresee import foresee_maintenance
+
+        value = foresee_maintenance(project, name)
+        _print(value, json_, show_maintenance)
+        if value["hindrance"] is not None:
+            raise typer.Exit(value["hindrance"]["exit_code"])
+        return
+    from tidegate.maintain.command import maintain_pipeline
+
+    chosen = new_run_id("maintain") if run_id is None else run_id
+    _step(lambda: maintain_pipeline(project, name, chosen), project, name, chosen, json_)
+
+
 @app.command(rich_help_panel=STEPS)
 def ingest(
     name: Name,

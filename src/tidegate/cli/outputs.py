@@ -23,6 +23,7 @@ from tidegate.outputs import (
     Fault,
     Finding,
     Logs,
+    Maintenance,
     OpenState,
     Plan,
     QuarantineCount,
@@ -45,8 +46,8 @@ OUTPUTS: dict[str, tuple[type, str]] = {
     "error": (Failed, "any command with --json that fails"),
     "report": (
         RunReport,
-        "run, ingest, audit, publish, deliver, release, discard, reread, backfill, refresh, rollback, adopt; stream "
-        "prints one a line",
+        "run, ingest, audit, publish, deliver, release, discard, reread, backfill, refresh, rollback, adopt, maintain; "
+        "stream prints one a line",
     ),
     "reports": (list[RunReport], "run of several pipelines"),
     "plan": (Plan, "plan"),
@@ -62,6 +63,7 @@ OUTPUTS: dict[str, tuple[type, str]] = {
     "adopt": (Adoption, "adopt --dry-run"),
     "reread": (Reread, "reread --dry-run"),
     "rollback": (Rollback, "rollback --dry-run"),
+    "maintain": (Maintenance, "maintain --dry-run"),
     "acknowledge": (Acknowledged, "acknowledge"),
     "quarantine-list": (list[QuarantineCount], "quarantine list"),
     "quarantine-show": (list[QuarantinedRecord], "quarantine show"),

@@ -20,6 +20,7 @@ from tidegate.outputs import (
     Finding,
     KafkaBacklog,
     Logs,
+    Maintenance,
     OpenState,
     Plan,
     Quality,
@@ -73,7 +74,7 @@ def show_report(report: RunReport) -> None:
         print(f"  source {name}: {_source_line(source)}")
         for line in _source_notes(source):
             print(f"    {line}")
-    if report["outcome"] != "nothing_new" and "rolled_back_to" not in report["table"]:
+    if report["outcome"] != "nothing_new" and report["mode"] not in ("maintain", "rollback"):
         # What entered the transform is the difference of the two before it, or the run has failed.
         told = [key for key in ROW_KEYS if key != "entered" and (rows[key] or key not in _RARE)]
         counts = "  ".join(f"{key} {rows[key]:,}" for key in told)
@@ -101,10 +102,7 @@ def _show_table(report: RunReport) -> None:
     """The version that a run made, what a rollback took out, and what a backfill has put in the place of what."""
     table = report["table"]
     if table.get("version") is not None:
-        print(
-            f"  table: {table['path']}  version {table['version']}  "
-            f"+{count_of(table['rows_added'], 'row')} in {count_of(table['files_added'], 'file')}"
-        )
+        print(f"  table: {table['path']}  version {table['version']}  {_changed_line(report)}")
     if "rolled_back_to" in table:
         print(
             f"  rolled back to version {table['rolled_back_to']}: "
@@ -117,12 +115,49 @@ def _show_table(report: RunReport) -> None:
         )
 
 
+def _changed_line(report: RunReport) -> str:
+    table = report["table"]
+    if report["mode"] != "maintain":
+        return f"+{count_of(table['rows_added'], 'row')} in {count_of(table['files_added'], 'file')}"
+    rows = f"  -{count_of(table['rows_removed'], 'row')}" if table["rows_removed"] else ""
+    return f"+{count_of(table['files_added'], 'file')}  -{count_of(table['files_removed'], 'file')}{rows}"
+
+
 def _state_line(state: OpenState) -> str:
     windows = state["open_windows"]
     line = f"{count_of(state['rows'], 'row')}, {count_of(state['memory_bytes'], 'byte')}"
     if not windows:
         return line
     return f"{line}, {count_of(len(windows), 'window')} open from {windows[0][0]} to {windows[-1][1]}"
+
+
+_MAINTENANCE = {
+    "expire": "partitions leave the table",
+    "compact": "small files are put together",
+    "replaced": "replaced files go",
+    "log": "commits of the log get a compaction file",
+    "staging": "dead staging goes",
+    "reports": "old reports, progress and driver logs go",
+    "backups": "old backups of repairs go",
+    "checkpoints": "checkpoints of queries that are over go",
+    "source": "files that were read are archived or deleted",
+}
+
+
+def show_maintenance(value: Maintenance) -> None:
+    """What a maintenance would do."""
+    print(f"{value['pipeline']}: {'a maintenance would do this' if value['items'] else 'nothing to do'}")
+    for item in value["items"]:
+        parts = [count_of(item["files"], "file")]
+        parts += [count_of(item["bytes"], "byte")] if item["bytes"] else []
+        parts += [count_of(item["rows"], "row")] if item["rows"] else []
+        parts += [f"in {count_of(item['partitions'], 'partition')}"] if item["partitions"] else []
+        print(f"  {item['of']}: {_MAINTENANCE[item['work']]}: {', '.join(parts)}")
+    for note in value["notes"]:
+        print(f"  note: {note}")
+    if (error := value["hindrance"]) is not None:
+        print(f"  refused: {error['code']}: {error['message']}")
+        print(f"    fix: {error['fix']}")
 
 
 def show_sinks(sinks: Sequence[Sink]) -> None:

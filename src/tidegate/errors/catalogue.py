@@ -1984,6 +1984,25 @@ RESET_STATE = Condition(
     "the old one is kept as a backup",
 )
 
+# Maintenance
+
+COMPACTION_LOST_ROWS = Condition(
+    "COMPACTION_LOST_ROWS",
+    DefectError,
+    "small files with {before:,} rows were put together into files with {written:,}",
+    next_run="is not affected: the table is as it was, and what was written is removed",
+    fix="report this; until then, maintenance: {{compact_below: 0}} leaves files as they are",
+)
+
+NO_DATE_PARTITION = Condition(
+    "NO_DATE_PARTITION",
+    UsageError,
+    "maintenance.expire.partitions needs a partition column of type DATE, and the table is partitioned by {columns}",
+    next_run="is not affected; nothing was changed",
+    fix="remove the key from pipeline.yaml, or have the transform make a DATE column and partition by it "
+    "(tidegate repair {name} --rebuild then makes a new table)",
+)
+
 # The run
 
 RUN_STOPPED = Condition(

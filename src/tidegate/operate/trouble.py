@@ -57,7 +57,12 @@ def find_behind(row: Status, now: datetime) -> str | None:
     something waits; None when it is on time, was never run, or has no schedule."""
     if row["schedule"] is None or not row["runs"] or not row["pending"]:
         return None
-    ended = [run["ended_at"] for run in row["runs"] if run["outcome"] in FINAL_OUTCOMES and run["ended_at"]]
+    ended = [
+        run["ended_at"]
+        for run in row["runs"]
+        # Maintenance takes in nothing.
+        if run["outcome"] in FINAL_OUTCOMES and run["ended_at"] and run["mode"] != "maintain"
+    ]
     # With no success among the runs that are shown, there was none since the oldest of them began.
     since = max(ended) if ended else min(run["started_at"] for run in row["runs"])
     success = datetime.fromisoformat(since)

@@ -285,15 +285,21 @@ def sweep_attempts(paths: PipelinePaths, facts: Facts, lease: Lease) -> None:
     if not queries:
         return
     batches = [batch for query in queries for batch in storage.list_folders(query)]
-    attempts = [attempt for batch in batches for attempt in storage.list_folder(batch, "*")]
+    dead = find_dead_attempts(paths, facts)
     lease.check()
+    for attempt in dead:
+        storage.remove_tree(attempt)
+    for folder in [*batches, *queries]:
+        storage.remove_empty_folder(folder)
+
+
+def find_dead_attempts(paths: PipelinePaths, facts: Facts) -> list[Path]:
+    """The attempt folders that :func:`sweep_attempts` removes."""
+    batches = [batch for query in storage.list_folders(paths.staging) for batch in storage.list_folders(query)]
+    attempts = [attempt for batch in batches for attempt in storage.list_folder(batch, "*")]
     manifests = [manifest for found in facts.manifests.values() for manifest in found]
     named = {paths.attempts(m.query_id, m.batch_id) / m.attempt for m in manifests}
     named |= {paths.state / folder for folder in list_merge_folders(paths)}
     for intent in pending_intents(paths):
         named |= {paths.state / Path(*Path(file.source).parts[:4]) for file in intent.files_to_add}
-    for attempt in attempts:
-        if attempt not in named:
-            storage.remove_tree(attempt)
-    for folder in [*batches, *queries]:
-        storage.remove_empty_folder(folder)
+    return [attempt for attempt in attempts if attempt not in named]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from tidegate import storage
@@ -12,11 +13,23 @@ from tidegate.sink.progress import last_fed
 from tidegate.spec.models import PipelineSpec
 from tidegate.table.log.compaction import compact_log, is_compaction_due
 from tidegate.table.log.state import TableState, read_table_state
-from tidegate.table.publish.intent import pending_intents
-from tidegate.table.publish.vacuum import remove_replaced
+from tidegate.table.publish.intent import Target, pending_intents
+from tidegate.table.publish.vacuum import find_replaced
 
 _NOTE_EVERY = 100
 """Versions: reading so many commits again costs less than noting each, which has to reach the disk."""
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """Files that newer versions replaced long enough ago, of the ``target`` table: ``done`` is the version up to which
+    that is all."""
+
+    target: Target
+    table_id: str
+    before: int
+    done: int
+    files: list[Path]
 
 
 def tend_tables(paths: PipelinePaths, spec: PipelineSpec, lease: Lease, table: TableState | None) -> None:
@@ -24,34 +37,50 @@ def tend_tables(paths: PipelinePaths, spec: PipelineSpec, lease: Lease, table: T
 
     Bounded work, after each publish; ``table`` is the pipeline's table as it is now.
     """
-    for target, path in (("table", paths.table), ("quarantine", paths.quarantine)):
+    for target, path in tables_of(paths):
         if is_compaction_due(path):
             compact_log(path, lease.check)
         state = table if target == "table" else read_table_state(path)
         if state is not None:
-            up_to = _fed_up_to(paths, spec, state) if target == "table" else state.version
-            _make_room(paths, path, paths.removed(target), state.table_id, up_to, spec.maintenance.keep_versions, lease)
+            remove_files(paths, find_replaced_files(paths, spec, target, state), lease)
 
 
-def _make_room(
-    paths: PipelinePaths, table_path: Path, note: Path, table_id: str, up_to: int, keep_seconds: float, lease: Lease
-) -> None:
-    before = _read_note(note, table_id)
+def tables_of(paths: PipelinePaths) -> tuple[tuple[Target, Path], ...]:
+    """The pipeline's two tables."""
+    return (("table", paths.table), ("quarantine", paths.quarantine))
+
+
+def find_replaced_files(
+    paths: PipelinePaths, spec: PipelineSpec, target: Target, state: TableState, *, after: int | None = None
+) -> Replaced:
+    """The files of a table that nothing needs any more, as far as the log was not looked through before (or ``after``
+    a version): of a bounded number of versions, none that a sink, a begun publish or ``keep_versions`` needs."""
+    table_path = paths.table if target == "table" else paths.quarantine
+    up_to = _fed_up_to(paths, spec, state) if target == "table" else state.version
+    before = _read_note(paths.removed(target), state.table_id) if after is None else after
     if before > up_to:  # an older copy of the table was put back, and its versions' numbers are given again
         before = -1
     begun = [intent for intent in pending_intents(paths) if intent.table_path(paths) == table_path]
     needed = {file.path for intent in begun for file in intent.files_to_add}
     needed |= {file.path for intent in begun for file in intent.files_to_remove}
-    done, removed = remove_replaced(
+    done, files = find_replaced(
         table_path,
         after=before,
         up_to=up_to,
-        before_ms=int((time.time() - keep_seconds) * 1000),
+        before_ms=int((time.time() - spec.maintenance.keep_versions) * 1000),
         needed=needed,
-        check_lease=lease.check,
     )
-    if removed or done - before >= _NOTE_EVERY:
-        storage.replace(note, storage.dump_json({"table_id": table_id, "version": done}))
+    return Replaced(target, state.table_id, before, done, files)
+
+
+def remove_files(paths: PipelinePaths, replaced: Replaced, lease: Lease) -> None:
+    """Remove what :func:`find_replaced_files` found. Safe to be killed anywhere: what is gone is passed over."""
+    lease.check()
+    for path in replaced.files:
+        storage.remove(path)
+    if replaced.files or replaced.done - replaced.before >= _NOTE_EVERY:
+        note = {"table_id": replaced.table_id, "version": replaced.done}
+        storage.replace(paths.removed(replaced.target), storage.dump_json(note))
 
 
 def _read_note(path: Path, table_id: str) -> int:

@@ -31,6 +31,7 @@ _PROJECT_FILES = {
     "project/tidegate.yaml.tmpl": PROJECT_FILE,
     "project/gitignore.tmpl": ".gitignore",
     "project/README.md.tmpl": "README.md",
+    "project/dags/tidegate_maintenance.py.tmpl": "dags/tidegate_maintenance.py",
     "project/plugins/tidegate_plugin.py.tmpl": "plugins/tidegate_plugin.py",
     "project/tests/test_pipelines.py.tmpl": "tests/test_pipelines.py",
 }

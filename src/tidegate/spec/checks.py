@@ -10,6 +10,7 @@ from tidegate.spec.cron import describe_unusable_schedule
 from tidegate.spec.ddl import PARTITION_TYPES, is_infer
 from tidegate.spec.faults import name_nearest, show_value
 from tidegate.spec.findings import Finding
+from tidegate.spec.maintenance_checks import check_maintenance
 from tidegate.spec.models import PipelineSpec
 from tidegate.spec.sink_checks import check_sinks
 from tidegate.spec.source_checks import check_source, list_columns
@@ -36,6 +37,7 @@ def check_pipeline(spec: PipelineSpec) -> list[Finding]:
     found += _check_streams(spec)
     found += _check_tags(spec)
     found += _check_table(spec)
+    found += check_maintenance(spec)
     found += check_sinks(spec)
     found += check_spark_conf(("spark", "conf"), spec.spark.conf)
     return found
@@ -75,6 +77,7 @@ def _check_tags(spec: PipelineSpec) -> list[Finding]:
 def _check_table(spec: PipelineSpec) -> list[Finding]:
     found = _check_names(("table", "partition_by"), spec.table.partition_by)
     found += _check_names(("table", "keys"), spec.table.keys)
+    found += _check_cluster_by(spec)
     if spec.table.keys and spec.output_mode != "update":
         message = f"keys are for output_mode: update, and this is {spec.output_mode}"
         found.append(Finding(("table", "keys"), message, "remove it"))
@@ -87,7 +90,32 @@ def _check_table(spec: PipelineSpec) -> list[Finding]:
     if columns is None:
         return found
     kinds = {column.name: column.type for column in columns}
-    return found + _check_partition_columns(spec.table.partition_by, kinds) + _check_keys(spec.table.keys, kinds)
+    found += _check_partition_columns(spec.table.partition_by, kinds) + _check_keys(spec.table.keys, kinds)
+    return found + _check_sortable(spec.table.cluster_by, kinds)
+
+
+def _check_cluster_by(spec: PipelineSpec) -> list[Finding]:
+    here = ("table", "cluster_by")
+    folders = {name.lower() for name in spec.table.partition_by}
+    return _check_names(here, spec.table.cluster_by) + [
+        Finding(here, f"the column {name} is in partition_by: all rows of a file have the same value", "remove it")
+        for name in spec.table.cluster_by
+        if name.lower() in folders
+    ]
+
+
+def _check_sortable(names: list[str], kinds: dict[str, str]) -> list[Finding]:
+    here = ("table", "cluster_by")
+    spelt = {column.lower(): column for column in kinds}
+    found = []
+    for name in names:
+        column = spelt.get(name.lower())
+        if column is None:
+            found.append(_no_such_column(here, name, kinds))
+        elif kinds[column].startswith(("array<", "map<", "struct<")):
+            message = f"the column {name} is {kinds[column]}: such values have no order"
+            found.append(Finding(here, message, "name a column of a plain type"))
+    return found
 
 
 def _check_names(here: tuple[str, ...], names: list[str]) -> list[Finding]:

@@ -69,6 +69,8 @@ _BY_MODEL = {
         "tidegate.yaml. For a table that was there before the pipeline: see `tidegate adopt`.",
         "partition_by": "Columns that become folders of the table.",
         "keys": "With output_mode update: the key that a changed row replaces.",
+        "cluster_by": "Columns that `tidegate maintain` sorts rows by where it puts small files together, so that "
+        "readers skip what a filter on them rules out.",
     },
     "QualitySpec": {
         "on_critical": "hold: later runs wait for a person's decision; continue: this increment waits alone.",
@@ -130,8 +132,22 @@ _BY_MODEL = {
         "slots": "The slots of that pool when it is created; an existing pool keeps its slots.",
     },
     "MaintenanceSpec": {
+        "schedule": "When `tidegate maintain` runs, as a DAG of its own: cron with five fields, or null for by hand "
+        "only. In pipeline.yaml, null leaves the pipeline out of the project's.",
         "keep_versions": "How long files are kept after a newer version of the table replaced them, and so how far "
         "back the table can be read. 0 seconds: until the next publish.",
+        "compact_below": "Files of the table that are smaller are put together, those of each partition by "
+        "themselves: a size like `32 MiB`. 0: none are.",
+        "expire": "After how long things go.",
+        "source": "Files of the source that were read, whose records are published, and that have not changed since, "
+        "once keep_versions have passed. keep: they stay; archive: they move into the hidden folder .tidegate-archive "
+        "in the source's folder; delete: they are removed.",
+    },
+    "ExpireSpec": {
+        "reports": "How long the reports of runs are kept, and what else tells of them: progress, logs of drivers, "
+        "what repairs took out of use, checkpoints of queries that are over.",
+        "partitions": "Partitions of the table whose date is older leave it. null: none do. It needs a DATE column in "
+        "table.partition_by.",
     },
     "LeaseSpec": {"expires_after": "How long a lease holder without a heartbeat is assumed to be alive."},
 }

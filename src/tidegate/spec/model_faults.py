@@ -173,8 +173,8 @@ def _note(document: Document, root: type[BaseModel], path: KeyPath, detail: Any,
         fix = "use 3 to 63 lower-case letters, digits and _, a letter first"
         document.add_fault(path, f"{shown} is not allowed", fix, code)
     elif kind == "value_error":
-        reason = str(detail["ctx"]["error"]).rpartition("; ")[2]
-        document.add_fault(path, f"{shown} is not a duration", reason, code)
+        what, _, reason = str(detail["ctx"]["error"]).rpartition("; ")
+        document.add_fault(path, f"{shown} is not a {'size' if what.endswith(' size') else 'duration'}", reason, code)
     else:
         document.add_fault(path, f"{shown} is not valid here", _wanted(detail, holder, path, value), code)
 

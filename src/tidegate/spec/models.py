@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, TypeVar, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -29,6 +29,37 @@ def parse_duration(value: object) -> float:
 
 Seconds = Annotated[
     float, BeforeValidator(parse_duration, json_schema_input_type=Annotated[str, Field(pattern=_DURATION.pattern)])
+]
+
+
+_BYTE_UNITS = {"B": 1, "kB": 1000, "MB": 1000**2, "GB": 1000**3, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+_BYTES = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(B|kB|MB|GB|KiB|MiB|GiB)\s*$")
+
+
+def _parse_age(value: object) -> float:
+    """Seconds from ``"7 days"``, or from a bare 0."""
+    is_zero = value == "0" or (value == 0 and not isinstance(value, bool))
+    return 0.0 if is_zero else parse_duration(value)
+
+
+def _parse_bytes(value: object) -> int:
+    """Bytes from ``"32 MiB"``, or from a bare 0. Raises ValueError with the form that is wanted."""
+    if value == "0" or (value == 0 and not isinstance(value, bool)):
+        return 0
+    match = _BYTES.match(value) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError(f'{value!r} is not a size; write it like "32 MiB"')
+    return int(float(match.group(1)) * _BYTE_UNITS[match.group(2)])
+
+
+Age = Annotated[
+    float,
+    BeforeValidator(_parse_age, json_schema_input_type=Annotated[str, Field(pattern=_DURATION.pattern)] | Literal[0]),
+]
+"""Seconds after which something goes; 0 is allowed, with or without a unit."""
+Bytes = Annotated[
+    int,
+    BeforeValidator(_parse_bytes, json_schema_input_type=Annotated[str, Field(pattern=_BYTES.pattern)] | Literal[0]),
 ]
 
 
@@ -143,6 +174,7 @@ class TableSpec(Strict):
     path: str | None = None
     partition_by: list[str] = []
     keys: list[str] = []
+    cluster_by: list[str] = []
 
 
 class QualitySpec(Strict):
@@ -213,10 +245,34 @@ class ConsoleSink(Strict):
 SinkSpec = Annotated[KafkaSink | ForeachBatchSink | ForeachSink | ConsoleSink, Field(discriminator="type")]
 
 
-class MaintenanceSpec(Strict):
-    """What is cleaned up, and when."""
+class ExpireSpec(Strict):
+    """After how long things go."""
 
-    keep_versions: Seconds = 7 * 86400.0
+    reports: Age = 90 * 86400.0
+    partitions: Age | None = None
+
+
+class MaintenanceSpec(Strict):
+    """What is cleaned up, and when. Of a pipeline's spec the fields that are set are those that its own file sets."""
+
+    schedule: str | None = None
+    keep_versions: Age = 7 * 86400.0
+    compact_below: Bytes = 32 << 20
+    expire: ExpireSpec = ExpireSpec()
+    source: Literal["keep", "archive", "delete"] = "keep"
+
+    def over(self, project: MaintenanceSpec) -> MaintenanceSpec:
+        """What a pipeline says, key by key over what its project says."""
+        return _over(self, project, expire=_over(self.expire, project.expire))
+
+
+_S = TypeVar("_S", bound=Strict)
+
+
+def _over(own: _S, base: _S, **values: object) -> _S:
+    chosen = {name: getattr(own if name in own.model_fields_set else base, name) for name in type(own).model_fields}
+    made = type(own).model_construct(_fields_set=set(own.model_fields_set), **{**chosen, **values})
+    return cast(_S, made)
 
 
 class SparkSpec(Strict):

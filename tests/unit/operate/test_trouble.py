@@ -28,7 +28,8 @@ def run_at(started: str, ended: str | None, outcome: str | None = "published") -
     error = {"code": "INGEST_FAILED"} if outcome == "failed" else None
     day = "2026-03-02T"
     ended_at = None if ended is None else f"{day}{ended}:00+00:00"
-    return {"started_at": f"{day}{started}:00+00:00", "ended_at": ended_at, "outcome": outcome, "error": error}
+    times = {"started_at": f"{day}{started}:00+00:00", "ended_at": ended_at}
+    return {**times, "mode": "incremental", "outcome": outcome, "error": error}
 
 
 @pytest.mark.parametrize(
@@ -50,6 +51,8 @@ def run_at(started: str, ended: str | None, outcome: str | None = "published") -
 def test_behind_its_schedule(schedule: str | None, runs: list[Any], pending: bool, since: str | None) -> None:
     expected = None if since is None else f"2026-03-02T{since}:00+00:00"
     assert find_behind(make_row(schedule=schedule, runs=runs, pending=pending), NOW) == expected
+    maintained = [{**run, "mode": "maintain"} for run in runs]  # takes in nothing, so it is no success
+    assert since is None or find_behind(make_row(schedule=schedule, runs=maintained, pending=pending), NOW) is not None
 
 
 def test_rows_by_trouble_and_their_sum() -> None:

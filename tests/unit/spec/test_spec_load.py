@@ -98,6 +98,53 @@ def test_what_is_kept_is_the_pipelines_own_word_or_the_projects(tmp_path):
     assert load_pipeline(project, "orders").maintenance.keep_versions == 0
 
 
+def test_maintenance_is_the_pipelines_word_key_by_key_over_the_projects(tmp_path):
+    said = {"keep_versions": 0, "compact_below": "8 MiB", "expire": {"reports": "9 days"}, "schedule": "0 3 * * *"}
+    project = Project(root=tmp_path, spec=ProjectSpec.model_validate({"maintenance": said}))
+    dated = GOOD.replace("name STRING", "day DATE") + "table: {partition_by: [day]}\n"
+    write(tmp_path, dated + "maintenance: {schedule: null, expire: {partitions: 30 days}}\n")
+    own = load_pipeline(project, "orders").maintenance
+    assert (own.schedule, own.keep_versions, own.compact_below, own.source) == (None, 0, 8 << 20, "keep")
+    assert (own.expire.reports, own.expire.partitions) == (9 * 86_400, 30 * 86_400)
+    assert own.model_fields_set == {"schedule", "expire"} and own.expire.model_fields_set == {"partitions"}
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        ("{schedule: hourly}", "is not a cron schedule"),
+        ("{compact_below: 32}", "32 is not a size"),
+        ("{compact_below: 2 GiB}", "files of 2,147,483,648 bytes are not small"),
+        ("{keep_versions: 7}", "7 is not a duration"),
+        ("{source: move}", "'move' is not allowed"),
+        ("{expire: {report: 1 day}}", "unknown key 'report'"),
+        ("{expire: {partitions: 1 day}}", "the table has no partitions"),
+        ("{expire: {partitions: 1 day}}\ntable: {partition_by: [id]}", "no column of table.partition_by is a DATE"),
+    ],
+)
+def test_faults_of_maintenance(tmp_path, written, message):
+    assert message in one_fault(tmp_path, GOOD + f"maintenance: {written}\n")
+
+
+def test_source_clean_up_is_for_files_to_which_nothing_is_appended(tmp_path):
+    told = one_fault(tmp_path, GOOD_KAFKA + "maintenance: {source: delete}\n")
+    assert "delete is for files, and no source that streams is files" in told
+    told = one_fault(tmp_path, GOOD + "    on_change: reread_tail\nmaintenance: {source: archive}\n")
+    assert "archive and sources.orders.on_change: reread_tail do not go together" in told
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("{cluster_by: [nope]}", "there is no column 'nope'"),
+        ("{cluster_by: [id, ID]}", "is named more than once"),
+        ("{partition_by: [id], cluster_by: [id]}", "the column id is in partition_by"),
+    ],
+)
+def test_faults_of_cluster_by(tmp_path, table, message):
+    assert message in one_fault(tmp_path, GOOD + f"table: {table}\n")
+
+
 def test_anchors_and_merges(tmp_path):
     text = GOOD.replace("  orders:\n", "  orders: &base\n").replace("format: json", "format: &f json")
     assert load(tmp_path, text).sources["orders"].path == "data/inbox/orders"  # type: ignore[union-attr]

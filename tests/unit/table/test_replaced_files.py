@@ -26,7 +26,7 @@ from tidegate.table.log.files import LOG_FOLDER, commit_name
 from tidegate.table.log.state import DataFile, list_data_files, read_table_state
 from tidegate.table.publish.delivery import list_deliveries
 from tidegate.table.publish.replace import bring_back, hidden_name
-from tidegate.table.publish.vacuum import remove_replaced
+from tidegate.table.publish.vacuum import find_replaced
 
 CONSOLE = {"type": "console"}
 
@@ -125,10 +125,7 @@ def test_files_that_are_hidden_without_the_logs_word_stay(tmp_path: Path) -> Non
     path = log / commit_name(2)
     removes = [{"remove": {"path": name, "deletionTimestamp": 1}} for name in ("../../outside.parquet", str(outside))]
     path.write_text(path.read_text() + "\n" + "\n".join(map(json.dumps, removes)))
-    done, removed = remove_replaced(
-        keyed.paths.table, after=-1, up_to=2, before_ms=2**60, needed=(), check_lease=lambda: None
-    )
-    assert (done, removed) == (2, 0)
+    assert find_replaced(keyed.paths.table, after=-1, up_to=2, before_ms=2**60, needed=()) == (2, [])
     assert outside.exists()
 
 
@@ -137,10 +134,7 @@ def test_files_in_use_and_files_of_a_begun_publish_stay(tmp_path: Path) -> None:
     update(keyed, 0)
     update(keyed, 1)
     (kept,) = [name for name in parquet(keyed.paths.table) if name.startswith(".")]
-    done, removed = remove_replaced(
-        keyed.paths.table, after=-1, up_to=2, before_ms=2**60, needed={kept}, check_lease=lambda: None
-    )
-    assert (done, removed) == (2, 0)
+    assert find_replaced(keyed.paths.table, after=-1, up_to=2, before_ms=2**60, needed={kept}) == (2, [])
     assert len(parquet(keyed.paths.table)) == 2
 
 
@@ -203,10 +197,9 @@ def test_a_file_that_was_brought_back_stays(tmp_path: Path) -> None:
     bring_back(keyed.paths.table, app_id="repair", check_lease=lambda: None)
     (delivery,) = list_deliveries(keyed.paths.table, -1, 2)
     assert [len(read_rows(keyed, one)) for one in delivery.files] == [1]  # what a sink has not received yet can be read
-    done, removed = remove_replaced(
-        keyed.paths.table, after=-1, up_to=2, before_ms=2**60, needed=(), check_lease=lambda: None
-    )
-    assert (done, removed) == (2, 1)
+    done, found = find_replaced(keyed.paths.table, after=-1, up_to=2, before_ms=2**60, needed=())
+    assert (done, found) == (2, [keyed.paths.table / hidden])
+    found[0].unlink()
     assert len(parquet(keyed.paths.table)) == len(read_agreed(keyed.paths.table)) == 1
 
 

@@ -15,6 +15,9 @@ from dataclasses import dataclass, field
 
 IN_PROGRESS_SUFFIXES = (".tmp", ".part", ".partial", ".inprogress", ".crdownload", "._copying_")
 
+ARCHIVE_FOLDER = ".tidegate-archive"
+"""In the folder of a source: files that were read, and that ``tidegate maintain`` has moved there."""
+
 _WILD = re.compile(r"[*?\[]")
 _PARTITION_FOLDER = re.compile(r"^[^.=][^=]*=")
 
@@ -211,7 +214,7 @@ def _scan(
                 return
             seen.add((here.st_dev, here.st_ino))
         with os.scandir(folder) as entries:
-            yield from list(entries)
+            yield from [entry for entry in entries if entry.name != ARCHIVE_FOLDER]
     except OSError as error:
         if is_top:
             raise

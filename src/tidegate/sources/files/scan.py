@@ -114,7 +114,7 @@ def scan_files(
     SOURCE_NOT_LOCAL for a URI.
     """
     root = os.path.abspath(project.root)
-    listing = _list(project, paths, source_name, spec)
+    listing = list_files(project, paths, source_name, spec)
     began = ledger.start_of(source_name)
     starts_ns = start_ns(spec.start) if began is None else None
     if starts_ns is not None and listing.unlisted:
@@ -311,7 +311,7 @@ def list_static(
     Raises what :func:`scan_files` does, and SourceLostError STATIC_EMPTY when there is no file with anything in it: a
     join with nothing would drop or blank every row in silence.
     """
-    listing = _list(project, paths, source_name, spec)
+    listing = list_files(project, paths, source_name, spec)
     prefix = os.path.abspath(project.root).rstrip("/") + "/"
     entries = sorted(
         FileEntry(
@@ -394,7 +394,8 @@ def _top_and_links(project: Project, spec: FilesSource) -> tuple[str, list[str]]
     return top, links
 
 
-def _list(project: Project, paths: PipelinePaths, source_name: str, spec: FilesSource) -> Listing:
+def list_files(project: Project, paths: PipelinePaths, source_name: str, spec: FilesSource) -> Listing:
+    """What is in the folder of a source. Raises what :func:`scan_files` does."""
     where = f"{paths.spec}: sources.{source_name}.path"
     path = spec.path.removeprefix("file://")
     if "://" in path:

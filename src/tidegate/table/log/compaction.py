@@ -53,6 +53,13 @@ def is_compaction_due(table_path: Path) -> bool:
     return versions[-1] - last >= max(VERSIONS_AT_LEAST, size // BYTES_PER_VERSION)
 
 
+def versions_since_compaction(table_path: Path) -> int:
+    """How many versions have come since the log was last compacted."""
+    names = list_names(table_path)
+    versions = versions_of(names)
+    return versions[-1] - max(compactions_of(names), default=-1) if versions else 0
+
+
 def compact_log(table_path: Path, check_lease: Callable[[], None]) -> int:
     """Write a compaction file of all versions and remove those it makes needless; the version it ends with.
 

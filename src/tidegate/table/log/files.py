@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+from collections.abc import Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from typing import cast
 
@@ -74,10 +77,33 @@ def parse_line(line: bytes) -> Action:
     return cast(Action, action)
 
 
+_memory: ContextVar[dict[Path, tuple[storage.Stat, list[Action]]] | None] = ContextVar("_memory", default=None)
+_REMEMBERED = 8
+
+
+@contextlib.contextmanager
+def remember_commits() -> Iterator[None]:
+    """Until the block ends the last commits that were read are not parsed again, as long as their files are as they
+    were: for work that makes versions of very many files, which are asked for again and again."""
+    token = _memory.set({})
+    try:
+        yield
+    finally:
+        _memory.reset(token)
+
+
 def read_actions(table_path: Path, version: int) -> list[Action]:
     """The actions of one version. Raises FileNotFoundError, or ValueError for a torn file."""
-    data = storage.read(table_path / LOG_FOLDER / commit_name(version))
-    return [parse_line(line) for line in split_lines(data)]
+    path, memory = table_path / LOG_FOLDER / commit_name(version), _memory.get()
+    if memory is None:
+        return list(map(parse_line, split_lines(storage.read(path))))
+    data, found = storage.read_with_stat(path)
+    known = memory.pop(path, None)
+    actions = known[1] if known is not None and known[0] == found else list(map(parse_line, split_lines(data)))
+    memory[path] = (found, actions)
+    for old in list(memory)[:-_REMEMBERED]:
+        del memory[old]
+    return actions
 
 
 def torn_versions(table_path: Path) -> list[int]:

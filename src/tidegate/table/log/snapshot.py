@@ -6,8 +6,10 @@ Read here and not by deltalake, which opens every commit file twice, with or wit
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
@@ -24,6 +26,7 @@ from tidegate.table.log.files import (
     list_names,
     parse_line,
     read_actions,
+    remember_commits,
     split_lines,
     versions_of,
 )
@@ -78,6 +81,12 @@ class Snapshot:
         if "sidecar" in action:
             raise ValueError("a checkpoint has files beside it")
 
+    def copy(self) -> Snapshot:
+        """Another one that says the same, and does not change with this one."""
+        copied = Snapshot(self.version, self.protocol, self.metadata, dict(self.txns), dict(self.domains))
+        copied.added, copied.removed = dict(self.added), dict(self.removed)
+        return copied
+
     def actions(self, removed_since_ms: int) -> Iterator[Action]:
         """All that there is to say, without files that were removed before a moment."""
         yield {"protocol": self.protocol}
@@ -120,10 +129,61 @@ def data_file(add: AddFile) -> DataFile:
     )
 
 
+_Stamp = tuple[int, int]
+_memory: ContextVar[dict[Path, tuple[dict[int, _Stamp], Snapshot]] | None] = ContextVar("_memory", default=None)
+
+
+@contextlib.contextmanager
+def remember_snapshots() -> Iterator[None]:
+    """Until the block ends, reading a table's newest version again parses only the commits that came since.
+
+    For work that makes versions of very many files: a log is read some ten times for each. Commits are never changed;
+    where one has another size or time than it had, all is read again.
+    """
+    token = _memory.set({})
+    try:
+        with remember_commits():
+            yield
+    finally:
+        _memory.reset(token)
+
+
 def read_snapshot(table_path: Path, version: int | None = None) -> Snapshot:
     """The table at a version, without one at its newest. Raises FileNotFoundError when there is no log, ValueError when
     it cannot be read whole: a torn or missing commit that no compaction holds, or something that is not known here.
     """
+    memory = _memory.get()
+    if memory is None or version is not None:
+        return _read_snapshot(table_path, version)
+    try:
+        stamps = _stamps_of(table_path)
+        known, before = memory.get(table_path, ({}, None))
+        if before is None or any(stamps.get(number) != stamp for number, stamp in known.items()):
+            snapshot = _read_snapshot(table_path)
+        else:
+            snapshot = before.copy()
+            for number in sorted(stamps.keys() - known.keys()):
+                if number != snapshot.version + 1:
+                    raise ValueError(f"{commit_name(number)} does not follow")
+                _apply_commit(snapshot, table_path, number)
+                snapshot.version = number
+            _check_known(snapshot)
+    except (OSError, ValueError):
+        memory.pop(table_path, None)
+        return _read_snapshot(table_path)
+    memory[table_path] = (stamps, snapshot.copy())
+    return snapshot
+
+
+def _stamps_of(table_path: Path) -> dict[int, _Stamp]:
+    found = {}
+    for number in versions_of(list_names(table_path)):
+        there = storage.stat(table_path / LOG_FOLDER / commit_name(number))
+        found[number] = (there.size_bytes, there.modified_ns)
+    return found
+
+
+def _read_snapshot(table_path: Path, version: int | None = None) -> Snapshot:
     names = list_names(table_path)
     versions = versions_of(names)
     if not versions and not checkpoints_of(names):

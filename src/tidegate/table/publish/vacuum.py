@@ -6,7 +6,7 @@ not listed, and a name that looks like a replaced file's means nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote
 
@@ -18,20 +18,15 @@ VERSIONS_AT_ONCE = 1000
 """How many versions one call goes through at most; the next one goes on."""
 
 
-def remove_replaced(
-    table_path: Path,
-    *,
-    after: int,
-    up_to: int,
-    before_ms: int,
-    needed: Collection[str],
-    check_lease: Callable[[], None],
-) -> tuple[int, int]:
-    """Remove the files that versions above ``after`` and up to ``up_to`` took out of the table before a moment.
+def find_replaced(
+    table_path: Path, *, after: int, up_to: int, before_ms: int, needed: Collection[str]
+) -> tuple[int, list[Path]]:
+    """The files that versions above ``after`` and up to ``up_to`` took out of the table before a moment, and that are
+    still there.
 
-    Older versions of the table that had them cannot be read any more. Files that are in the table now and those in
-    ``needed`` (paths relative to the table) stay. Gives the version up to which all is done, the next ``after``, and
-    how many files went. Safe to be killed anywhere: what is gone already is passed over.
+    Without them the older versions of the table that had them cannot be read any more. Files that are in the table now
+    and those in ``needed`` (paths relative to the table) are left out. Gives the version up to which this is all, the
+    next ``after``, and the files.
     """
     done = after
     gone: set[str] = set()
@@ -47,13 +42,7 @@ def remove_replaced(
     gone -= set(needed)
     if gone:
         gone -= {file.path for file in list_data_files(table_path)}
-    check_lease()
-    count = 0
-    for path in sorted(gone):
-        if _is_inside(path) and storage.exists(table_path / path):
-            storage.remove(table_path / path)
-            count += 1
-    return done, count
+    return done, [table_path / path for path in sorted(gone) if _is_inside(path) and storage.exists(table_path / path)]
 
 
 def _is_inside(path: str) -> bool:

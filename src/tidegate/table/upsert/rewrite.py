@@ -10,31 +10,36 @@ import pyarrow.parquet as pq
 
 from tidegate import storage
 
-_HELD_BYTES = 64 << 20
+HELD_BYTES = 64 << 20
 """So much is gathered for one row group: what stays of many small ones would else be as many smaller ones."""
 
 
 def copy_rows(sources: Sequence[tuple[Path, pa.ChunkedArray]], target: Path) -> None:
     """Write the rows of ``sources`` (files of one schema, each with a boolean per row: whether it stays) to ``target``,
-    durably.
-
-    The copy has the schema that Spark gave the files, its remarks for Spark's own reader included, and none of Arrow's:
-    every reader takes old and rewritten files for one table.
-    """
+    durably."""
     storage.make_folder(target.parent)
     schema = pq.read_schema(storage.address(sources[0][0]))
-    with pq.ParquetWriter(storage.address(target), schema, store_schema=False, store_decimal_as_integer=True) as writer:
+    with open_writer(target, schema) as writer:
         held: list[pa.Table] = []
         size = 0
         for kept in _kept_groups(sources):
             held.append(kept)
             size += kept.nbytes
-            if size >= _HELD_BYTES:
+            if size >= HELD_BYTES:
                 writer.write_table(pa.concat_tables(held))
                 held, size = [], 0
         if held:
             writer.write_table(pa.concat_tables(held))
     storage.sync_file(target)
+
+
+def open_writer(target: Path, schema: pa.Schema) -> pq.ParquetWriter:
+    """A writer of a file of the table's.
+
+    It has the schema that Spark gave the files, its remarks for Spark's own reader included, and none of Arrow's: every
+    reader takes old and rewritten files for one table.
+    """
+    return pq.ParquetWriter(storage.address(target), schema, store_schema=False, store_decimal_as_integer=True)
 
 
 def _kept_groups(sources: Sequence[tuple[Path, pa.ChunkedArray]]) -> Iterator[pa.Table]:

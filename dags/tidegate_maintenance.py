@@ -1,0 +1,3 @@
+from tidegate.airflow import build_maintenance_dag
+
+dag = build_maintenance_dag()

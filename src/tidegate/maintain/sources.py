@@ -1,0 +1,119 @@
+"""Source clean-up: which files of a pipeline's sources were read and are needed by nobody any more."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tidegate.errors import TidegateError
+from tidegate.lease import Lease
+from tidegate.maintain.waiting import needs_source
+from tidegate.paths import PipelinePaths
+from tidegate.pipeline import list_pipelines, load_pipeline
+from tidegate.project import Project
+from tidegate.sources.files.consumed import Consumed, clear_consumed, find_consumed
+from tidegate.sources.files.ledger import open_ledger
+from tidegate.sources.files.scan import source_roots
+from tidegate.spec.models import FilesSource, PipelineSpec
+from tidegate.table.log.files import list_versions
+from tidegate.table.log.state import read_commit_metadata
+from tidegate.words import count_of
+
+
+@dataclass
+class SourceChores:
+    """What can go of each source, and why of others nothing does."""
+
+    consumed: dict[str, Consumed] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def find_chores(project: Project, paths: PipelinePaths, spec: PipelineSpec, now: float) -> SourceChores:
+    """The files that ``maintenance.source`` moves or removes. Nothing is changed.
+
+    Left alone are sources that lines may be appended to, and folders that another source reads as well, be it of
+    another pipeline: it may need the files still. ``now`` is in seconds since the epoch.
+    """
+    chores = SourceChores()
+    if spec.maintenance.source == "keep":
+        return chores
+    if needs_source(paths):
+        chores.notes.append("files of the sources are left alone: a backfill is under way or held, and may need them")
+        return chores
+    recent = find_recent_batches(paths, since_ms=int((now - spec.maintenance.keep_versions) * 1000))
+    with open_ledger(paths, read_only=True) as ledger:
+        named = load_pipeline(project, spec.name).file_streams
+        for name, source in spec.file_streams.items():
+            if name not in named:  # what was received, as a run reads it
+                continue
+            if (why := _why_left(project, spec, name, source)) is not None:
+                chores.notes.append(f"source {name}: its files are left alone, because {why}")
+                continue
+            try:
+                chores.consumed[name] = find_consumed(project, paths, name, source, ledger, recent)
+            except TidegateError as error:
+                chores.notes.append(f"source {name}: {error.code}, so its files are left alone")
+    return chores
+
+
+def clear_sources(paths: PipelinePaths, spec: PipelineSpec, lease: Lease, chores: SourceChores) -> list[str]:
+    """Carry out what :func:`find_chores` found; a line on each source, on what was done and what could not be."""
+    how = spec.maintenance.source
+    told: list[str] = []
+    todo = {name: consumed for name, consumed in chores.consumed.items() if consumed.files}
+    if not todo or how == "keep":
+        return told
+    with open_ledger(paths, lease=lease) as ledger:
+        for name, consumed in todo.items():
+            done, faults = clear_consumed(ledger, name, consumed, how, lease.check)
+            if done:
+                size = count_of(sum(file.size for file in done), "byte")
+                word = "archived" if how == "archive" else "deleted"
+                told.append(f"source {name}: {word} {count_of(len(done), 'file')} that were read ({size})")
+            chores.notes += [f"source {name}: {fault}" for fault in list(faults)[:5]]
+    return told
+
+
+def find_recent_batches(paths: PipelinePaths, *, since_ms: int) -> dict[str, int]:
+    """{query id: its first batch} of the versions of the table made since a moment: rolling back to one of them may
+    need the files that later ones read."""
+    recent: dict[str, int] = {}
+    for version in reversed(list_versions(paths.table)):
+        try:
+            info = read_commit_metadata(paths.table, version)
+        except ValueError:  # torn, and held by a compaction file
+            continue
+        if int(info.get("timestamp") or 0) < since_ms:
+            break
+        query_id, after = info.get("tidegate.query_id"), info.get("tidegate.app_version_before")
+        if query_id is not None and after is not None:
+            recent[query_id] = min(int(after) + 1, recent.get(query_id, 2**63))
+    return recent
+
+
+def _why_left(project: Project, spec: PipelineSpec, name: str, source: FilesSource) -> str | None:
+    """Why no file of a source may go; None for no reason."""
+    if source.on_change == "reread_tail":
+        return "on_change: reread_tail reads what is appended to them"
+    top = source_roots(project, source)[0]
+    for who, other in _other_sources(project, spec, name):
+        if other is None:
+            return f"{who} cannot be read, and may read the same folder"
+        theirs = source_roots(project, other)[0]
+        if os.path.commonpath([top, theirs]) in (top, theirs):
+            return f"{who} reads the same folder"
+    return None
+
+
+def _other_sources(project: Project, spec: PipelineSpec, name: str) -> Iterator[tuple[str, FilesSource | None]]:
+    """Every other source of files in the project; None for a pipeline whose spec cannot be read."""
+    for pipeline in list_pipelines(project):
+        try:
+            theirs = spec if pipeline == spec.name else load_pipeline(project, pipeline)
+        except TidegateError:
+            yield f"pipeline {pipeline}", None
+            continue
+        for source_name, source in theirs.file_sources.items():
+            if (pipeline, source_name) != (spec.name, name):
+                yield f"source {source_name} of pipeline {pipeline}", source
