@@ -326,6 +326,7 @@ class Ahead(TypedDict):
     errors: list[Error]
     changed: list[ChangedFile]
     held: Held | None
+    waiting: list[Held]
     decided: list[Decided]
     owed_batches: int
     in_flight_batch: int | None
@@ -381,6 +382,7 @@ class Status(TypedDict):
     backlog: dict[str, FilesBacklog | KafkaBacklog] | None
     backlog_unknown: Error | None
     held: Held | None
+    waiting: list[Held]
     errors: list[Error]
     trouble: list[Trouble]
     decided: list[Decided]
