@@ -1586,6 +1586,14 @@ INCREMENT_WAITS = Condition(
     "{pipeline} --run-id {run_id}",
 )
 
+DECISION_FORM_REFUSED = Condition(
+    "DECISION_FORM_REFUSED",
+    UsageError,
+    "the answer is refused: {fault}",
+    next_run="is not affected; nothing was decided, and Airflow asks again",
+    fix="answer the Required Action with one of its choices and a reason in one line",
+)
+
 WAITING_NOT_READ_AGAIN = Condition(
     "WAITING_NOT_READ_AGAIN",
     UsageError,

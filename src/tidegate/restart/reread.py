@@ -48,8 +48,9 @@ _ALLOWED = ("SPEC_CHANGED",)
 """Disagreements that reading again settles: the correction itself."""
 
 
-def record_reread(context: RunContext, verdict: StoredVerdict, reason: str) -> None:
-    """Write the decision down. Nothing is decided when what would be read again is not all there.
+def record_reread(context: RunContext, verdict: StoredVerdict, reason: str, who: str | None = None) -> None:
+    """Write the decision down. Nothing is decided when what would be read again is not all there. ``who`` is by default
+    the person at this terminal.
 
     Raises UsageError STATE_NEEDED, SourceLostError REREAD_LOST, DisagreementError, TryAgainError BROKER_AWAY.
     """
@@ -58,9 +59,8 @@ def record_reread(context: RunContext, verdict: StoredVerdict, reason: str) -> N
     _check_possible(context.project, context.spec, context.paths, context.facts, verdict.run_id)
     context.lease.check()
     judged, folds = sorted(verdict.batches), list(verdict.folds)
-    save_decision(
-        context.paths, Decision(verdict.run_id, "reread", name_person(), reason.strip(), now_text(), judged, folds)
-    )
+    who = who or name_person()
+    save_decision(context.paths, Decision(verdict.run_id, "reread", who, reason.strip(), now_text(), judged, folds))
 
 
 def refuse_waiting(paths: PipelinePaths, name: str, run_id: str) -> None:

@@ -306,6 +306,23 @@ def decide(
         return context.report.to_json()
 
 
+def decide_reread(project: Project, name: str, run_id: str, *, reason: str, who: str) -> None:
+    """Record that a held increment is read again, without a driver: the next run of the pipeline does it first.
+
+    Raises as :func:`reread_run`.
+    """
+    _need_reason(reason)
+    with open_run(project, name, run_id, "reread", note_failure=False) as context:
+        facts = recover_run(context)
+        refuse_waiting(context.paths, name, run_id)
+        record_reread(context, find_decidable(context, facts), reason, who)
+        report = load_report(context.paths, run_id)
+        if report is not None:  # it stays what it is, a run that is held, and says who decided what
+            report.decision = {"decision": "reread", "who": who, "reason": reason.strip(), "at": now_text()}
+            context.report = report
+            context.save()
+
+
 def reread_run(project: Project, name: str, run_id: str, *, reason: str, submit: Submit) -> outputs.RunReport:
     """``tidegate reread``: a held increment is dropped, read again from the source, judged and published by the run
     that it was held under, with schema, suite and transform as they are now. Returns its report.
