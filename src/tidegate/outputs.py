@@ -541,7 +541,8 @@ class Trial(TypedDict):
 
 
 class QuarantineCount(TypedDict):
-    """Quarantined records, by run, source, reason and cause, with one of them."""
+    """Quarantined records, by run, source, reason and cause, with one of them. ``held``: the increment is, and they are
+    not in the quarantine table before somebody decides."""
 
     run_id: str | None
     source: str | None
@@ -551,6 +552,7 @@ class QuarantineCount(TypedDict):
     first_at: str
     last_at: str
     example: str | None
+    held: bool
 
 
 class QuarantinedRecord(TypedDict):
@@ -564,3 +566,4 @@ class QuarantinedRecord(TypedDict):
     reason: str
     detail: str | None
     quarantined_at: str
+    held: bool

@@ -15,10 +15,12 @@ from tests.support.held import BAD, GOOD, NAME, Held, Leases, commands
 from tests.support.readers import read_agreed
 from tests.support.storage_calls import KilledHere, StorageCalls, kill
 from tidegate.errors import DisagreementError, HeldError, TidegateError, TryAgainError, UsageError
+from tidegate.operate.held_records import find_held_records
 from tidegate.operate.outlook import plan_pipeline
 from tidegate.operate.status import project_status
 from tidegate.operate.trouble import needs_a_person
 from tidegate.pipeline import load_pipeline
+from tidegate.quarantine.read import QuarantineFilter, list_quarantine, show_quarantine
 from tidegate.reports.report import load_report
 from tidegate.reports.verdicts import Ruling
 from tidegate.reports.waiting import list_waiting, load_waiting
@@ -121,6 +123,25 @@ def test_a_decision_later_on(stage: Stage, decision: Ruling, outcome: str, rows:
     assert other.value.code == "DECIDED_ALREADY"
     held.run("R3", LATER)
     assert exactly(held) == sorted([*rows, 8, 9])
+
+
+@pytest.mark.parametrize("on_critical", ["hold", "continue"])
+def test_what_a_held_increment_would_set_aside_can_be_looked_at_before_the_decision(
+    tmp_path: Path, on_critical: str
+) -> None:
+    held = Held(tmp_path / "held", on_critical=on_critical, aside=2)
+    with commands(lambda: held):
+        go_on(held, "R1", BAD)
+        assert held.quarantined() == [], "nothing is in the table before somebody decides"
+        files = find_held_records(held.paths)
+        (cause,) = list_quarantine(held.paths.quarantine, staged=files)
+        assert (cause["run_id"], cause["records"], cause["held"], cause["example"]) == ("R1", 2, True, "0.0")
+        shown = show_quarantine(held.paths.quarantine, QuarantineFilter(run_id="R1"), 20, files)
+        assert sorted(str(one["raw"]) for one in shown) == ASIDE_OF_BAD and all(one["held"] for one in shown)
+        held.decide("discard")
+        assert held.quarantined() == ASIDE_OF_BAD and find_held_records(held.paths) == []
+        (cause,) = list_quarantine(held.paths.quarantine)
+        assert (cause["records"], cause["held"]) == (2, False)
 
 
 def test_two_that_wait_are_decided_in_the_other_order(stage: Stage) -> None:
