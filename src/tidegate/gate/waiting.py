@@ -17,7 +17,7 @@ from tidegate.recovery.context import RunContext
 from tidegate.recovery.quarantine import carry_out_plan, plan_waiting
 from tidegate.reports.report import count_rows
 from tidegate.reports.verdicts import Decision, StoredVerdict
-from tidegate.reports.waiting import RELEASE, WaitingIncrement, load_waiting, save_waiting
+from tidegate.reports.waiting import RELEASE, WAITED, WaitingIncrement, load_waiting, save_waiting
 from tidegate.staging.digest import check_whole
 from tidegate.table.log.state import read_table_state
 from tidegate.table.publish.fit import check_rows_fit
@@ -91,6 +91,7 @@ def publish_waiting(context: RunContext, waiting: WaitingIncrement, decision: De
         REWORK: RELEASE,
         "tidegate.outcome": "discarded" if discard else "published",
         "tidegate.rows": json.dumps(rows | {"published": 0 if discard else rows["staged"]}),
+        WAITED: json.dumps([list(one) for one in waiting.spans]),
         "tidegate.verdict": str(waiting.verdict.quality.get("verdict")),
     }
     if decision is not None:

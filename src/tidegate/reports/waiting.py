@@ -23,6 +23,9 @@ from tidegate.table.publish.rework import Rework
 RELEASE = "release"
 """The kind of work that ends the waiting, whatever was decided."""
 
+WAITED = "tidegate.waited"
+"""In the commit of a decision: the batches that it is on, [query id, first, last] for each query."""
+
 
 @dataclass(frozen=True)
 class WaitingIncrement:
@@ -43,6 +46,14 @@ class WaitingIncrement:
         decides what."""
         query_id, batch_id = self.manifests[-1].key
         return Rework(self.manifests[-1].pipeline, RELEASE, f"{self.run_id} {query_id} {batch_id}").app_id
+
+    @property
+    def spans(self) -> list[tuple[str, int, int]]:
+        """(query id, first batch, last batch) for each query."""
+        batches: dict[str, list[int]] = {}
+        for query_id, batch_id in (one.key for one in self.manifests):
+            batches.setdefault(query_id, []).append(batch_id)
+        return [(query_id, min(some), max(some)) for query_id, some in batches.items()]
 
     @property
     def attempts(self) -> set[str]:

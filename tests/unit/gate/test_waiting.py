@@ -7,14 +7,18 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.support.held import BAD, GOOD, NAME, Held, Leases, commands
 from tests.support.readers import read_agreed
+from tests.support.staged import QUERY
 from tests.support.storage_calls import KilledHere, StorageCalls, kill
+from tidegate.backfill.lineage import read_lineage
 from tidegate.errors import DisagreementError, HeldError, TidegateError, TryAgainError, UsageError
+from tidegate.gate import increment
 from tidegate.operate.held_records import find_held_records
 from tidegate.operate.outlook import plan_pipeline
 from tidegate.operate.status import project_status
@@ -24,6 +28,7 @@ from tidegate.quarantine.read import QuarantineFilter, list_quarantine, show_qua
 from tidegate.reports.report import load_report
 from tidegate.reports.verdicts import Ruling
 from tidegate.reports.waiting import list_waiting, load_waiting
+from tidegate.restart import repair
 from tidegate.restart.reread import look_at_reread
 from tidegate.run import steps
 from tidegate.table.log.state import open_table
@@ -224,6 +229,24 @@ def test_it_is_not_read_again(stage: Stage) -> None:
     assert [one.run_id for one in list_waiting(held.paths)] == ["R1"]
 
 
+def test_a_backfill_leaves_out_what_waits_and_knows_what_was_released(stage: Stage) -> None:
+    held = stage.held
+
+    def look() -> list[tuple[int, bool, int]]:
+        found = read_lineage(held.paths.table, open_table(held.paths.table).version())
+        assert found.unknown == [] and found.foreign == frozenset()
+        rows = [sum(sum(parts.values()) for parts in one.given.values()) for one in found.increments]
+        return [(one.last, one.is_left_out, n) for one, n in zip(found.increments, rows, strict=True)]
+
+    go_on(held, "R1", BAD)
+    held.run("R2", GOOD)
+    go_on(held, "R3", WORSE)
+    assert look() == [(0, True, 0), (1, False, 4), (2, True, 0)]
+    held.decide("release", "R1")
+    held.decide("discard", "R3")
+    assert look() == [(0, False, 3), (1, False, 4), (2, True, 0)]
+
+
 @pytest.mark.parametrize("mode", ["update", "complete"])
 def test_a_table_whose_rows_replace_others_cannot_go_on(tmp_path: Path, mode: str) -> None:
     held = Held(tmp_path, mode=mode, on_critical="continue")
@@ -264,6 +287,60 @@ def test_a_damaged_file_is_found_before_anything_is_written(stage: Stage) -> Non
     path.write_bytes(whole)
     held.decide("release")
     assert exactly(held) == [1, 2, 3, 4, 5, 6, 7]
+
+
+@pytest.mark.parametrize(("settled", "stays"), [(2, True), (0, True), (-1, False)])
+def test_a_repair_leaves_what_waits_alone_unless_its_records_are_read_again(
+    stage: Stage, settled: int, *, stays: bool
+) -> None:
+    held = stage.held
+    go_on(held, "R1", BAD)
+    (waiting,) = list_waiting(held.paths)
+    other = held.paths.attempts(QUERY, 1) / "a1" / "rows.parquet"
+    other.parent.mkdir(parents=True)
+    other.touch()
+    folder = held.paths.set_aside / "now"
+    plan: Any = SimpleNamespace(settled={QUERY: settled})
+    repair._move_staging(held.paths, plan, folder, stage.leases.acquire(held.paths))  # type: ignore[arg-type]
+    assert not other.exists() and (folder / "staging" / QUERY / f"{1:012d}" / "a1" / "rows.parquet").exists()
+    places = [held.paths.state / attempt for attempt in waiting.attempts]
+    assert all(place.exists() == stays for place in places)
+    assert (load_waiting(held.paths, "R1") is not None) == stays
+    assert stays or (folder / "waiting-R1.json").exists()
+    if stays:
+        held.decide("release")
+        assert exactly(held) == [1, 2, 3]
+
+
+def test_an_increment_of_two_queries_waits_and_is_released_whole(stage: Stage) -> None:
+    """As after an accepted loss: one commit for each passes it, and a kill in between."""
+    held = stage.held
+    held.stage(BAD, run_id="R1")
+    first = held.paths.manifest(QUERY, 0)
+    old = held.paths.manifest("0ld", 0)
+    old.parent.mkdir()
+    old.write_text(first.read_text().replace(f'"query_id": "{QUERY}"', '"query_id": "0ld"'))
+    first.unlink()
+    real, done = increment.finish_intent, []
+
+    def finish_one(*args: Any, **more: Any) -> Any:
+        if done:
+            kill("second commit")
+        done.append(real(*args, **more))
+        return done[0]
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KilledHere):
+        patch.setattr(increment, "finish_intent", finish_one)
+        held.run("R1", WORSE)
+    assert list_waiting(held.paths) == []
+    held.run("R2", GOOD)
+    (waiting,) = list_waiting(held.paths)
+    assert [one.query_id for one in waiting.manifests] == ["0ld", QUERY]
+    assert exactly(held) == [4, 5, 6, 7] and held.quarantined() == ["2.0", "2.1"]
+    report = held.decide("release", "R1")
+    assert report["rows"]["published"] == 5
+    assert exactly(held) == [1, 2, 3, 4, 5, 6, 7, 20, 21]
+    assert held.quarantined() == [f"{batch}.{n}" for batch in range(3) for n in range(2)]
 
 
 def check_all_is_true(held: Held, decision: str, said: str) -> None:
