@@ -79,7 +79,7 @@ def ingest_run(
 
 
 def audit_run(project: Project, name: str, run_id: str) -> outputs.RunReport:
-    """The audit step: quarantine is published, Great Expectations judges.
+    """The audit step: Great Expectations judges what is staged, or again what waits alone.
 
     Raises HeldError when a critical rule fails.
     """
