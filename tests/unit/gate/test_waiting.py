@@ -24,6 +24,7 @@ from tidegate.gate import increment
 from tidegate.operate.held_records import find_held_records
 from tidegate.operate.outlook import plan_pipeline
 from tidegate.operate.status import project_status
+from tidegate.operate.stream import stream_pipeline
 from tidegate.operate.trouble import needs_a_person
 from tidegate.pipeline import load_pipeline
 from tidegate.quarantine.read import QuarantineFilter, list_quarantine, show_quarantine
@@ -218,6 +219,30 @@ def test_the_suite_changed_again_before_the_publish(stage: Stage) -> None:
     with pytest.raises(TryAgainError, match="NOT_AUDITED"):
         steps.publish_run(held.project, NAME, "R1")
     assert exactly(held) == []
+
+
+def test_a_stream_goes_on_past_it(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    held, told, complained = stage.held, [], []
+    arriving = [[BAD], [GOOD]]
+
+    def tick(seconds: float) -> None:
+        if not arriving:
+            raise TryAgainError("STOPPED", "stopped")
+        held.arriving = arriving.pop(0)
+
+    monkeypatch.setattr("tidegate.operate.stream.time.sleep", tick)
+    monkeypatch.setattr("tidegate.operate.stream.run_pipeline", steps.run_pipeline)
+    tick(0)
+    stream_pipeline(
+        held.project,
+        NAME,
+        every_seconds=None,
+        submit=lambda plan: 0,
+        tell=lambda report: told.append(report["outcome"]),
+        complain=lambda error: complained.append(error.code),
+    )
+    assert (told, complained) == (["published"], ["INCREMENT_WAITS"])
+    assert exactly(held) == [4, 5, 6, 7]
 
 
 def test_it_is_not_read_again(stage: Stage) -> None:
