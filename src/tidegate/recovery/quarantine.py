@@ -6,16 +6,23 @@ that is held has none of its records in quarantine, and a process killed in betw
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 
-from tidegate.errors import catalogue
+from tidegate import storage
+from tidegate.errors import DisagreementError, catalogue
 from tidegate.lease import Lease
 from tidegate.paths import PipelinePaths
+from tidegate.preflight.facts import Facts
 from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
-from tidegate.staging.manifest import BatchManifest
+from tidegate.reports.waiting import list_waiting
+from tidegate.staging.digest import describe_damage
+from tidegate.staging.manifest import BatchManifest, StagedFile, manifest_to_json
 from tidegate.table.log.state import read_table_state
-from tidegate.table.publish.intent import PublishIntent, write_intent
+from tidegate.table.publish.intent import PublishIntent, intent_path, pending_intents, write_intent
 from tidegate.table.publish.plan import name_files, plan_publish
 from tidegate.table.publish.publish import finish_intent
 
@@ -53,6 +60,51 @@ def publish_quarantine(paths: PipelinePaths, settled: Sequence[BatchManifest], l
             custom_metadata=extra,
         )
         carry_out_plan(paths, intent, lease)
+
+
+def send_quarantine(
+    paths: PipelinePaths, facts: Facts, settled: Mapping[str, int], aside: Path, lease: Lease
+) -> list[str]:
+    """Before a repair clears staging: publish the quarantined records of batches that the table's log holds.
+
+    Files that are damaged, or gone for good (the quarantine folder was deleted while a publish moved them there), are
+    taken out of their manifests, so that they hinder no later run; the manifests as they were are kept in ``aside``, and
+    the files are returned.
+    """
+    waiting = {manifest.key for one in list_waiting(paths) for manifest in one.manifests}
+    batches = [one for found in facts.manifests.values() for one in found]
+    batches = [one for one in batches if one.batch_id <= settled.get(one.query_id, -1) and one.key not in waiting]
+    for intent in pending_intents(paths):
+        if intent.target == "quarantine" and intent.app_version <= settled.get(intent.app_id, -1):
+            with contextlib.suppress(DisagreementError):  # of files that are gone: found below
+                finish_intent(paths, intent, is_current=lease.is_current)
+    gone: list[str] = []
+    for number, manifest in enumerate(batches):
+        if manifest not in find_unsent(paths, [manifest]):
+            continue
+        lost = [file for file in manifest.quarantine_files if not _is_whole(paths, file)]
+        if not lost:
+            continue
+        lease.check()
+        storage.replace(aside / f"{manifest.query_id}-{manifest.batch_id}.json", manifest_to_json(manifest))
+        batches[number] = replace(manifest, quarantine_files=[f for f in manifest.quarantine_files if f not in lost])
+        path = paths.manifest(manifest.query_id, manifest.batch_id)
+        lease.check()
+        storage.replace(path, manifest_to_json(batches[number]))
+        gone += [file.path for file in lost]
+    for intent in pending_intents(paths):
+        if any(file.source in gone for file in intent.files_to_add):
+            lease.check()
+            storage.remove(intent_path(paths, intent))
+    publish_quarantine(paths, batches, lease)
+    return gone
+
+
+def _is_whole(paths: PipelinePaths, file: StagedFile) -> bool:
+    try:
+        return describe_damage(paths.state / file.path, file.size_bytes, file.sha256) is None
+    except FileNotFoundError:
+        return False
 
 
 def publish_quarantine_of(

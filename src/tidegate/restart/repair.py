@@ -31,6 +31,7 @@ from tidegate.preflight.pinned import settings_at_birth
 from tidegate.project import Project
 from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
 from tidegate.recovery.context import RunContext
+from tidegate.recovery.quarantine import send_quarantine
 from tidegate.recovery.recover import last_taken, recover
 from tidegate.recovery.staged_files import check_staged
 from tidegate.reports.report import new_report
@@ -254,18 +255,23 @@ def list_files_to_read_again(paths: PipelinePaths, spec: PipelineSpec) -> list[L
 def _carry_out(
     project: Project, spec: PipelineSpec, paths: PipelinePaths, lease: Lease, plan: _Plan
 ) -> tuple[PipelinePaths, list[str]]:
-    """Do it; the paths of the new query, and the files that are gone and cannot be read again.
+    """Do it; the paths of the new query, and the files that are gone and cannot be read again, those of quarantined
+    records among them.
 
     The query is ended first, so that nothing of it can come late any more, and the new birth comes last but for the
     note: until then the disagreement is still found. The lease is looked at before each step: a repair that slept
     while another one did the same must not undo what was read since.
     """
+    aside = paths.set_aside / datetime.now(UTC).strftime("%Y%m%dT%H%M%S%fZ")
+    gone: list[str] = []
+    if not plan.rebuild:
+        gone = send_quarantine(paths, plan.facts, plan.settled, aside, lease)
     for query_id in sorted(_queries_to_end(paths, plan.facts)):
         retire_query(paths, query_id, lease=lease, in_flight=None, keep_staged=False)
     if plan.rebuild:
         set_tables_aside(paths, lease)
     lease.check()
-    folder = paths.set_aside / datetime.now(UTC).strftime("%Y%m%dT%H%M%S%fZ")
+    folder = aside
     storage.make_folder(folder)
     for intent in pending_intents(paths):
         _move(intent_path(paths, intent), folder / intent_path(paths, intent).name, lease)
@@ -292,7 +298,7 @@ def _carry_out(
     lease.check()
     # Last: as long as the old note stands, a table that disagrees with it is found.
     _note_table(begun, spec, read_table_state(paths.table))
-    return begun, lost
+    return begun, lost + gone
 
 
 def _move_staging(paths: PipelinePaths, plan: _Plan, folder: Path, lease: Lease) -> None:
