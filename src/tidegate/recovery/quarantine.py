@@ -68,7 +68,7 @@ def send_quarantine(
     """Before a repair clears staging: publish the quarantined records of batches that the table's log holds.
 
     Files that are damaged, or gone for good (the quarantine folder was deleted while a publish moved them there), are
-    taken out of their manifests, so that they hinder no later run; the manifests as they were are kept in ``aside``, and
+    taken out of their manifests, so that they hinder no later run. The manifests as they were are kept in ``aside``;
     the files are returned.
     """
     waiting = {manifest.key for one in list_waiting(paths) for manifest in one.manifests}
