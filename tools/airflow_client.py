@@ -161,6 +161,16 @@ class AirflowClient:
         answer = self.call("GET", path, ok=(200, 404), params={"deserialize": "false", "stringify": "false"})
         return answer.get("value") if answer else None
 
+    def list_required_actions(self, dag_id: str, run_id: str) -> list[dict[str, Any]]:
+        """What a run asks of people and nobody has answered yet."""
+        path = f"dags/{dag_id}/dagRuns/{_segment(run_id)}/hitlDetails"
+        return list(self.call("GET", path, params={"response_received": "false"})["hitl_details"])
+
+    def answer(self, dag_id: str, run_id: str, task_id: str, option: str, fields: dict[str, Any]) -> None:
+        """Answer a required action, as its page does."""
+        path = f"dags/{dag_id}/dagRuns/{_segment(run_id)}/taskInstances/{task_id}/-1/hitlDetails"
+        self.call("PATCH", path, json={"chosen_options": [option], "params_input": fields})
+
     def list_asset_events(self, dag_id: str | None = None) -> list[dict[str, Any]]:
         """Asset events, oldest first, with ``uri``, ``extra`` and the run they came from."""
         params: dict[str, Any] = {"limit": 1000, "order_by": "timestamp"}

@@ -367,6 +367,7 @@ class Ahead(TypedDict):
     errors: list[Error]
     changed: list[ChangedFile]
     held: Held | None
+    waiting: list[Held]
     decided: list[Decided]
     owed_batches: int
     in_flight_batch: int | None
@@ -422,6 +423,7 @@ class Status(TypedDict):
     backlog: dict[str, FilesBacklog | KafkaBacklog] | None
     backlog_unknown: Error | None
     held: Held | None
+    waiting: list[Held]
     errors: list[Error]
     trouble: list[Trouble]
     decided: list[Decided]
@@ -642,7 +644,8 @@ class Trial(TypedDict):
 
 
 class QuarantineCount(TypedDict):
-    """Quarantined records, by run, source, reason and cause, with one of them."""
+    """Quarantined records, by run, source, reason and cause, with one of them. ``held``: the increment is, and they are
+    not in the quarantine table before somebody decides."""
 
     run_id: str | None
     source: str | None
@@ -652,6 +655,7 @@ class QuarantineCount(TypedDict):
     first_at: str
     last_at: str
     example: str | None
+    held: bool
 
 
 class QuarantinedRecord(TypedDict):
@@ -665,3 +669,4 @@ class QuarantinedRecord(TypedDict):
     reason: str
     detail: str | None
     quarantined_at: str
+    held: bool

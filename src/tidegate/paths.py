@@ -159,6 +159,15 @@ class PipelinePaths:
         return self.state / "rollback.json"
 
     @property
+    def waiting(self) -> Path:
+        """Held increments that later ones have passed, until a person decides on them."""
+        return self.state / "waiting"
+
+    def waiting_increment(self, run_id: str) -> Path:
+        """The increment of a run that waits alone: its verdict and its manifests."""
+        return self.waiting / f"{encode_run_id(run_id)}.json"
+
+    @property
     def intents(self) -> Path:
         """Publishes that were begun and must be finished first."""
         return self.state / "intents"

@@ -8,10 +8,9 @@ from tidegate.errors import UsageError, catalogue
 from tidegate.project import Project, check_table_path
 from tidegate.spec.checks import check_pipeline
 from tidegate.spec.document import Document, KeyPath, parse_document
-from tidegate.spec.faults import NOT_SUPPORTED_YET, Fault, SpecError, name_nearest
+from tidegate.spec.faults import Fault, SpecError, name_nearest
 from tidegate.spec.model_faults import STAND_IN_SOURCE, build_model
 from tidegate.spec.models import NAME_PATTERN, PipelineSpec
-from tidegate.spec.supported import list_unsupported
 
 _NAME = re.compile(NAME_PATTERN.removeprefix("^").removesuffix("$"))
 
@@ -36,7 +35,7 @@ def list_pipelines(project: Project) -> list[str]:
 def load_pipeline(project: Project, name: str) -> PipelineSpec:
     """The spec of pipeline ``name``.
 
-    Raises UsageError: BAD_NAME, NO_SUCH_PIPELINE, or a :class:`SpecError` (BAD_SPEC, NOT_SUPPORTED_YET) with every
+    Raises UsageError: BAD_NAME, NO_SUCH_PIPELINE, or a :class:`SpecError` (BAD_SPEC) with every
     fault of the file. Reads one file, starts nothing, imports no Spark.
     """
     spec, faults = read_pipeline(project, name)
@@ -83,7 +82,6 @@ def check_document(document: Document, name: str) -> PipelineSpec | None:
         )
     noted = {fault.key for fault in document.faults}
     findings = [(finding, "BAD_SPEC") for finding in check_pipeline(spec)]
-    findings += [(finding, NOT_SUPPORTED_YET) for finding in list_unsupported(spec)]
     for finding, code in findings:
         if STAND_IN_SOURCE in finding.path and ("sources", STAND_IN_SOURCE) not in document.lines:
             continue

@@ -153,6 +153,9 @@ def write_live_project(root: Path) -> None:
     with (root / "jobs" / "fed" / "pipeline.yaml").open("a") as file:
         file.write('sinks: [{type: foreach_batch, function: "sinks.py:write"}]\n')
     (root / "jobs" / "fed" / "sinks.py").write_text(_SINK)
+    _write_pipeline(root, "patient", "null")
+    with (root / "jobs" / "patient" / "pipeline.yaml").open("a") as file:
+        file.write("quality: {on_critical: continue}\n")
     for name in CROWD:
         _write_pipeline(root, name, "null")
     for name in ("slow", *CROWD):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from tidegate.lease import acquire
 from tidegate.process.tree import ProcessMark, list_tree
 from tidegate.project import load_project
 from tidegate.run.steps import decide
+from tidegate.table.log.state import open_table
 from tools.airflow_client import AirflowClient
 from tools.airflow_local import start_airflow
 from tools.console import ToolError
@@ -94,7 +96,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     )
     try:
         client = airflow.client
-        dag_ids = ["daily", "quiet", "fed", "slow", "strict", "nowhere", "follower", *CROWD]
+        dag_ids = ["daily", "quiet", "fed", "slow", "strict", "patient", "nowhere", "follower", *CROWD]
         client.wait_for_dags([*dag_ids, "trickle"])
         for dag_id in dag_ids:
             client.unpause(dag_id)
@@ -262,32 +264,117 @@ def test_a_busy_pipeline_is_tried_again(live: Live) -> None:
     assert live.read_ids("quiet") == [10]
 
 
-def test_a_held_increment_fails_the_audit_once_and_says_what_to_do(live: Live) -> None:
-    drop_rows(live.root, "strict", "bad", [(1, 1.0), (2, -5.0)])
-    run = live.run("strict")
-    run_id = run["dag_run_id"]
-    assert run["state"] == "failed"
-    assert live.states("strict", run_id) == {"ingest": "success", "audit": "failed", "publish": "upstream_failed"}
-    assert live.client.fetch_task("strict", run_id, "audit")["try_number"] == 1
+def hold(live: Live, dag_id: str, name: str, rows: list[tuple[int | None, float]]) -> tuple[str, dict[str, Any]]:
+    """A run whose audit waits for a person; its id and the required action."""
+    drop_rows(live.root, dag_id, name, rows)
+    run_id = live.client.trigger(dag_id)
+    wait_for_state(live, dag_id, run_id, "audit", {"awaiting_input", "deferred", "failed", "success"})
+    assert live.states(dag_id, run_id)["audit"] in ("awaiting_input", "deferred")
+    [action] = live.client.list_required_actions(dag_id, run_id)
+    return run_id, action
+
+
+def answer(live: Live, dag_id: str, run_id: str, task_id: str, option: str, fields: dict[str, Any]) -> None:
+    """As a person does it, who has to read first: an answer within a second of the question can be faster than what the
+    executor tells the scheduler of the task, which then asks again."""
+    time.sleep(3)
+    live.client.answer(dag_id, run_id, task_id, option, fields)
+
+
+def read_commits(live: Live, name: str) -> list[dict[str, Any]]:
+    """The table's commits, oldest first."""
+    history: list[dict[str, Any]] = open_table(live.root / "data" / "warehouse" / name).history()
+    return history[::-1]
+
+
+def test_a_held_increment_asks_a_person_and_the_answer_publishes_it(live: Live) -> None:
+    run_id, action = hold(live, "strict", "bad", [(1, 1.0), (2, -5.0)])
+    assert action["subject"] == f"strict: run {run_id} is held"
+    assert action["options"] == ["Release", "Discard", "Read again"] and "price_not_negative" in action["body"]
     log = live.client.fetch_log("strict", run_id, "audit")
     for part in ("price_not_negative", f"tidegate release strict {run_id}", f"tidegate discard strict {run_id}"):
         assert part in log
     assert not list((live.root / "data" / "warehouse").glob("strict/*.parquet"))
     assert not live.client.list_asset_events("strict")
+    pid = live.client.fetch_task("strict", run_id, "audit")["pid"]
+    wait_for(lambda: not read_command(pid))  # nothing runs while a person thinks
 
-    # A person decides on the command line; clearing the run's tasks then sends the event, and publishes nothing twice.
-    decide(
-        load_project(live.root, {SECRET_VARIABLE: CANARY}),
-        "strict",
-        run_id,
-        decision="release",
-        reason="a refund, agreed",
-    )
-    live.client.clear_tasks("strict", run_id, ["audit", "publish"])
+    # What the form would refuse does not decide anything, and is asked for again.
+    answer(live, "strict", run_id, "audit", "Release", {"reason": "two\nlines"})
+    wait_for(lambda: "holds line breaks" in live.client.fetch_log("strict", run_id, "audit"))
+    wait_for_state(live, "strict", run_id, "audit", {"awaiting_input", "deferred"})
+    assert live.client.list_required_actions("strict", run_id)
+
+    attack = f"$(touch {live.root / 'canary'}) <script>alert(1)</script> a refund, agreed"
+    answer(live, "strict", run_id, "audit", "Release", {"reason": attack})
     assert live.client.wait_for_dag_run("strict", run_id)["state"] == "success"
-    assert live.read_ids("strict") == [1, 2]
+    assert set(live.states("strict", run_id).values()) == {"success"}
+    assert live.client.fetch_task("strict", run_id, "audit")["try_number"] == 1
+    assert live.read_ids("strict") == [1, 2] and not (live.root / "canary").exists()
     [event] = live.client.list_asset_events("strict")
-    assert event["extra"]["outcome"] == "published" and event["extra"]["decision"]["reason"] == "a refund, agreed"
+    ruling = event["extra"]["decision"]
+    assert event["extra"]["outcome"] == "published"
+    assert (ruling["decision"], ruling["who"], ruling["reason"]) == ("release", f"{live.client.user} (Airflow)", attack)
+    assert json.loads(read_commits(live, "strict")[-1]["tidegate.decision"]) == ruling
+
+
+def test_a_discarded_increment_ends_the_run_as_discarded(live: Live) -> None:
+    before = live.read_ids("strict")
+    run_id, _ = hold(live, "strict", "worse", [(3, -1.0)])
+    answer(live, "strict", run_id, "audit", "Discard", {"reason": "a test feed"})
+    assert live.client.wait_for_dag_run("strict", run_id)["state"] == "success"
+    assert live.states("strict", run_id) == {"ingest": "success", "audit": "success", "publish": "skipped"}
+    report = live.client.fetch_xcom("strict", run_id, "publish")
+    assert (report["outcome"], report["decision"]["reason"]) == ("discarded", "a test feed")
+    assert live.read_ids("strict") == before and len(live.client.list_asset_events("strict")) == 1
+
+
+def test_a_decision_in_the_terminal_counts_and_the_one_who_answers_later_is_told(live: Live) -> None:
+    before = live.read_ids("strict")
+    run_id, _ = hold(live, "strict", "late", [(4, -1.0)])
+    project = load_project(live.root, {SECRET_VARIABLE: CANARY})
+    decide(project, "strict", run_id, decision="release", reason="known", who="somebody")
+    answer(live, "strict", run_id, "audit", "Discard", {"reason": "not known"})
+    assert live.client.wait_for_dag_run("strict", run_id)["state"] == "success"
+    assert "somebody already decided to release it" in live.client.fetch_log("strict", run_id, "audit")
+    assert live.read_ids("strict") == [*before, 4]
+    assert live.client.fetch_xcom("strict", run_id, "publish")["decision"]["who"] == "somebody"
+
+
+def test_read_again_is_done_by_the_next_run_first(live: Live) -> None:
+    before = live.read_ids("strict")
+    run_id, _ = hold(live, "strict", "again", [(5, -1.0)])
+    suite = live.root / "expectations" / "strict.yaml"
+    text = suite.read_text()
+    suite.write_text(text.replace("min_value: 0", "min_value: -10"))
+    try:
+        answer(live, "strict", run_id, "audit", "Read again", {"reason": "prices may be negative"})
+        assert live.client.wait_for_dag_run("strict", run_id)["state"] == "success"
+        assert live.states("strict", run_id) == {"ingest": "success", "audit": "skipped", "publish": "skipped"}
+        assert live.run("strict")["state"] == "success"
+    finally:
+        suite.write_text(text)
+    assert live.read_ids("strict") == [*before, 5]
+
+
+def test_where_later_runs_go_on_one_that_waits_keeps_none_of_them_away(live: Live) -> None:
+    run_id, action = hold(live, "patient", "bad", [(1, -1.0)])
+    assert action["options"] == ["Release", "Discard"] and "Later runs go on" in action["body"]
+    for number in (2, 3):
+        drop_rows(live.root, "patient", f"good{number}", [(number, 1.0)])
+        assert live.run("patient")["state"] == "success"
+    second, _ = hold(live, "patient", "worse", [(4, -1.0)])
+    assert live.read_ids("patient") == [2, 3]
+    answer(live, "patient", second, "audit", "Discard", {"reason": "wrong"})
+    answer(live, "patient", run_id, "audit", "Release", {"reason": "right after all"})
+    for one in (run_id, second):
+        assert live.client.wait_for_dag_run("patient", one)["state"] == "success"
+    assert live.read_ids("patient") == [1, 2, 3]
+    assert [one["tidegate.outcome"] for one in read_commits(live, "patient")] == [
+        *("waiting", "published", "published", "waiting"),
+        *sorted(one["tidegate.outcome"] for one in read_commits(live, "patient")[4:]),
+    ]
+    assert live.client.fetch_xcom("patient", run_id, "publish")["decision"]["reason"] == "right after all"
 
 
 def test_mark_failed_ends_the_driver(live: Live) -> None:
@@ -378,6 +465,14 @@ def wait_for_run(live: Live, dag_id: str, index: int, timeout_seconds: float = 2
             return live.client.wait_for_dag_run(dag_id, runs[index]["dag_run_id"], timeout_seconds)
         time.sleep(0.5)
     raise AssertionError(f"{dag_id} has no run number {index} after {timeout_seconds} s")
+
+
+def wait_for(found: Callable[[], bool], seconds: float = 60) -> None:
+    """Until something is so."""
+    until = time.monotonic() + seconds
+    while not found():
+        assert time.monotonic() < until
+        time.sleep(0.5)
 
 
 def wait_for_state(live: Live, dag_id: str, run_id: str, task_id: str, states: set[str]) -> None:

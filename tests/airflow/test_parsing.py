@@ -130,6 +130,14 @@ def test_the_spec_decides_what_the_dag_looks_like(project: Path) -> None:
     assert tasks["publish"]["outlets"] == [["trades", "trades"]]
 
 
+def test_where_later_runs_go_on_those_that_wait_for_a_person_leave_room_for_them(project: Path) -> None:
+    write_pipeline(project, "trades", SPEC.format(name="trades") + "quality: {on_critical: continue}\n")
+    dag = read_dags(project / "dags")["dags"]["trades"]
+    assert dag["max_active_runs"] == 16
+    limits = {name: task["max_active_tis_per_dag"] for name, task in dag["tasks"].items()}
+    assert limits == {"ingest": 1, "audit": 16, "publish": 1}
+
+
 def test_drivers_have_a_pool_of_their_own_unless_somebody_says_otherwise(project: Path) -> None:
     def find_pools() -> dict[str, str]:
         tasks = read_dags(project / "dags")["dags"]["trades"]["tasks"]

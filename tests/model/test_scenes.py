@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from tests.model.fake_kafka import FakeBrokers
 from tests.model.fake_spark import Driver
 from tests.model.machine import ROOM
 from tests.model.processes import Process, Stop, current
-from tests.model.world import Shape, World
+from tests.model.world import Shape, World, read_log
 from tidegate.errors import DisagreementError, HeldError, TryAgainError
 
 
@@ -207,16 +208,23 @@ def test_a_sleeper_takes_no_later_manifest_away(world: World, by: str) -> None:
 
 
 def test_the_quarantine_folder_was_deleted_while_a_publish_was_under_way(world: World) -> None:
-    """Its records are neither staged nor quarantined: refused, and the named command reads them again."""
+    """Its records are neither staged nor quarantined: refused, and the named command goes on without them, with the
+    rows in the table once, and says which files are gone."""
     world.offer(0, ["good", "malformed"])
-    world.kill(world.run("r1", stop=Stop("verdicts/")))
+    world.kill(world.run("r1", stop=Stop("data/quarantine/orders/_delta_log")))
+    assert sum(read_log(world.paths.table).values()) == 1
     shutil.rmtree(world.paths.quarantine)
     refused = world.run("r2").error
     assert isinstance(refused, DisagreementError) and refused.code == "STAGED_FILES_LOST"
     assert refused.fix is not None and "tidegate repair orders" in refused.fix
     assert world.repair().error is None
     assert world.run("r3").error is None
-    world.check_all()
+    assert sum(read_log(world.paths.table).values()) == 1
+    (kept,) = [path for path in world.paths.set_aside.rglob("*-0.json") if "quarantine_files" in path.read_text()]
+    assert json.loads(kept.read_text())["quarantined"] == 1
+    world.offer(0, ["malformed"])
+    assert world.run("r4").error is None
+    assert sum(read_log(world.paths.quarantine).values()) == 1
 
 
 @pytest.mark.parametrize("fate", ["killed", "frozen"])

@@ -24,13 +24,13 @@ POINTS = {
     "manifest": "data/state/orders/manifests/*/*1.json",
     "second manifest": "data/state/orders/manifests/*/*2.json",
     "driver's answer": "data/state/orders/orders/second/result.json",
-    "quarantine intent": "data/state/orders/intents/quarantine-*",
-    "quarantine commit": "data/quarantine/orders/_delta_log/*1.json",
     "verdict": "data/state/orders/verdicts/second.json",
     "intent": "data/state/orders/intents/table-*",
     "first move": "data/warehouse/orders/day=*/part-*-00000001-*.parquet",
     "last move": "data/warehouse/orders/day=*/part-*-00000002-*.parquet",
     "log commit": "data/warehouse/orders/_delta_log/*1.json",
+    "quarantine intent": "data/state/orders/intents/quarantine-*",
+    "quarantine commit": "data/quarantine/orders/_delta_log/*1.json",
 }
 
 # The same of what Spark writes: each is there for long enough to be seen.

@@ -28,7 +28,7 @@ def test_a_corrected_type(spark: SparkSession, tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": ["a"] * 200, "n": [1.5] * 200}), folder / "1.parquet")
     with pytest.raises(HeldError):
         flow.run("first")
-    assert flow.quarantined() == {"malformed": [None]}
+    assert flow.quarantined() == {}, "nobody has decided yet"
     (folder / "1.parquet").unlink()
 
     flow.write("jobs/flow/pipeline.yaml", f"version: 1\nname: flow\nschedule: null\n{right}")

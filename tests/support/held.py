@@ -5,24 +5,28 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
+from tests.support.readers import read_agreed
 from tests.support.staged import QUERY, Stager
+from tidegate import storage
 from tidegate.audit.engine import RuleResult
 from tidegate.errors import HeldError, TryAgainError
 from tidegate.paths import PipelinePaths
 from tidegate.preflight.facts import gather_facts
 from tidegate.project import Project, load_project
+from tidegate.quarantine.rows import write_quarantine_rows
 from tidegate.recovery.context import RunContext
 from tidegate.reports.report import load_report
 from tidegate.reports.verdicts import Ruling
 from tidegate.run import steps
-from tidegate.staging.manifest import write_manifest
+from tidegate.staging.manifest import BatchManifest, SourceRange, StagedFile, write_manifest
 from tidegate.table.log.state import open_table, read_table_state
 
 NAME = "orders"
@@ -79,12 +83,16 @@ class Held:
     root: Path
     mode: str = "append"
     next_batch: int = 0
+    on_critical: str = "hold"
+    aside: int = 0
+    """How many quarantined records each batch brings."""
     arriving: list[list[dict[str, Any]]] = field(default_factory=list)
     drained: list[list[int]] = field(default_factory=list)
     """What was pending when a run began to read."""
 
     def __post_init__(self) -> None:
         spec = _SPEC + ("" if self.mode == "append" else f"output_mode: {self.mode}\ntable: {{keys: [n]}}\n")
+        spec += "" if self.on_critical == "hold" else f"quality: {{on_critical: {self.on_critical}}}\n"
         for path, text in (
             ("tidegate.yaml", "version: 1\n"),
             (f"jobs/{NAME}/pipeline.yaml", spec),
@@ -104,16 +112,38 @@ class Held:
     def copy(self, root: Path) -> Held:
         """The same project elsewhere."""
         shutil.copytree(self.root, root)
-        return Held(root, self.mode, self.next_batch)
+        return Held(root, self.mode, self.next_batch, self.on_critical, self.aside)
 
     def stage(self, *batches: list[dict[str, Any]], run_id: str | None = None) -> None:
         """Batches as a driver leaves them."""
         for rows in batches:
             manifest = Stager(self.paths, COLUMNS, []).stage(self.next_batch, rows)
+            if self.aside:
+                manifest = self._set_aside(manifest, run_id or manifest.run_id)
             if run_id is not None:
                 manifest = type(manifest)(**{**vars(manifest), "run_id": run_id})
             write_manifest(self.paths.manifest(QUERY, self.next_batch), manifest)
             self.next_batch += 1
+
+    def _set_aside(self, manifest: BatchManifest, run_id: str) -> BatchManifest:
+        """The manifest with quarantined records: raw texts that name batch and number."""
+        folder = self.paths.attempts(QUERY, manifest.batch_id) / manifest.attempt / "quarantine"
+        folder.mkdir(parents=True)
+        path = folder / "part-00000.parquet"
+        raw = [f"{manifest.batch_id}.{n}" for n in range(self.aside)]
+        common = {"pipeline": NAME, "run_id": run_id, "source": "orders", "reason": "malformed", "detail": "not JSON"}
+        write_quarantine_rows(path, [{**common, "raw": one, "quarantined_at": datetime.now(UTC)} for one in raw])
+        name = str(path.relative_to(self.paths.state))
+        file = StagedFile(name, self.aside, path.stat().st_size, sha256=storage.digest(path))
+        source = SourceRange(rows=manifest.staged + self.aside, malformed=self.aside)
+        return replace(manifest, quarantine_files=[file], quarantined=self.aside, sources={"orders": source})
+
+    def quarantined(self) -> list[str]:
+        """The raw text of every record in the quarantine table, as plain and Delta readers see them."""
+        if read_table_state(self.paths.quarantine) is None:
+            assert not list(self.paths.quarantine.glob("*.parquet"))
+            return []
+        return sorted(row["raw"] for row in read_agreed(self.paths.quarantine))
 
     def drain(self, context: RunContext, submit: object, accept_loss: str | None) -> None:
         """Stands for the driver: what arrives is staged."""

@@ -82,6 +82,7 @@ OUTPUTS = {
     "settings": Output("docs/how-to/settings.md", "TIDEGATE__WAREHOUSE=", _HERE),
     "whole files": Output("docs/how-to/quality.md", "2 files are in quarantine whole", _HERE),
     "three causes": Output("docs/how-to/quality.md", "101 of 103 records", "tests/unit/gate/test_mostly_wrong.py"),
+    "waits alone": Output("docs/how-to/quality.md", "waits alone since", "tests/unit/gate/test_waiting.py"),
     "share": Output("docs/how-to/quality.md", "share = dropped", _HERE),
     "shares": Output("docs/how-to/quality.md", "| one row of each record", _HERE, end="\n\n"),
     "rollback": Output("docs/how-to/recover.md", "orders: back from version", "tests/model/test_rollback.py"),

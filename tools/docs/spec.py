@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from tidegate.audit.gx_types import EXPECTATION_TYPES, QUARANTINE_TYPES, UNUSABLE_TYPES
-from tidegate.spec import reader_options, supported, trial_options
+from tidegate.spec import reader_options, trial_options
 from tidegate.spec.environment import PREFIX, list_variables
 from tidegate.spec.json_schema import build_schemas
 from tidegate.spec.kafka_options import CLIENT_SETTINGS
 from tidegate.spec.source_checks import KAFKA_METADATA
 from tools.docs.markdown import MADE, code, table
-from tools.docs.source_text import Renderer
 
 _SECTIONS = {
     "FilesSource": "sources.NAME, type: files",
@@ -66,9 +63,6 @@ def render_spec() -> str:
         "Its rows have columns of different names, in any case, with types; names that begin with\n"
         "`_tidegate` are tidegate's own. What `values` means for each type: [values.md](values.md).\n",
         *_model(schemas["pipeline.schema.json"]),
-        "## Not supported yet\n",
-        "These are part of the syntax and refused by this version (`NOT_SUPPORTED_YET`).\n",
-        table(["key", "what", "instead"], _unsupported()),
         "## Reader options\n",
         "`options` of a source takes Spark's own reader options, by allow-list: Spark ignores in silence what it does "
         "not know.\n",
@@ -167,20 +161,6 @@ def _type(part: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
         return "mapping"
     words = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false"}
     return words.get(str(kind), str(kind))
-
-
-def _unsupported() -> list[list[str]]:
-    """What :mod:`tidegate.spec.supported` refuses, read from its calls of ``refuse``."""
-    tree = ast.parse(Path(supported.__file__).read_text(encoding="utf-8"))
-    texts = Renderer({})
-    rows = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "refuse":
-            path, what, fix = node.args
-            keys = [one.value for one in getattr(path, "elts", ()) if isinstance(one, ast.Constant)]
-            before = "sources.NAME." if any(isinstance(one, ast.Starred) for one in getattr(path, "elts", ())) else ""
-            rows.append([code(before + ".".join(map(str, keys))), texts.render(what), texts.render(fix)])
-    return sorted(rows)
 
 
 def _options() -> list[list[str]]:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 # forever. A first load that takes longer goes on with the retry from what was staged.
 EXECUTION_TIMEOUT = timedelta(days=1)
 # Airflow wants a start; with catchup off its value does not matter, as long as it is past and stays the same.
+# With on_critical: continue a run that is held stays active until somebody decides, and later ones go on beside it.
+WAITING_AT_MOST = 16
 START_DATE = datetime(2024, 1, 1, tzinfo=UTC)
 
 
@@ -43,6 +45,7 @@ def build_dag(
     root = find_project(caller, project_dir)
     project = load_project(root)
     spec = load_pipeline(project, name)
+    goes_on = spec.quality.on_critical == "continue"
     with DAG(
         dag_id=name,
         description=spec.description or None,
@@ -50,7 +53,7 @@ def build_dag(
         schedule=spec.schedule,
         start_date=START_DATE,
         catchup=False,
-        max_active_runs=1,
+        max_active_runs=WAITING_AT_MOST if goes_on else 1,
         tags=sorted({*spec.tags, "tidegate"}),
         params={key: Param(**kwargs) for key, kwargs in describe_form().items()},
         render_template_as_native_obj=False,
@@ -63,12 +66,14 @@ def build_dag(
             "max_active_tis_per_dag": 1,
         },
     ) as dag:
-        what = {"pipeline": name, "project_root": str(root)}
+        what: dict[str, Any] = {"pipeline": name, "project_root": str(root), "takes_turns": goes_on}
         starts_driver: dict[str, Any] = {"conn_id": project.spec.spark.connection, **what}
         if project.spec.airflow.pool is not None and "pool" not in (default_args or {}):
             starts_driver["pool"] = project.spec.airflow.pool
         ingest = IngestOperator(task_id="ingest", cron=spec.schedule, **starts_driver)
-        audit = AuditOperator(task_id="audit", **what)
+        # An audit that waits for a person counts as active: where later runs go on it must not keep theirs away.
+        waiting: dict[str, Any] = {"max_active_tis_per_dag": WAITING_AT_MOST} if goes_on else {}
+        audit = AuditOperator(task_id="audit", **what, **waiting)
         publish = PublishOperator(task_id="publish", asset=table_asset(name), **what)
         ingest >> audit >> publish
         if spec.sinks:
@@ -90,7 +95,7 @@ def describe_pipeline(spec: PipelineSpec) -> str:
         f"{spec.description}\n\n**Sources**\n\n{sources}\n\n"
         f"{f'**Further sinks** {sinks}' if sinks else ''}\n\n"
         f"**Table** `{spec.name}`: other DAGs follow it with `schedule=[Asset({spec.name!r})]`.\n\n"
-        f"**When a run is held**: `tidegate status {spec.name}`, then "
+        f"**When a run is held**: answer its Required Action here; or `tidegate status {spec.name}`, then "
         f"`tidegate release {spec.name} RUN_ID --reason ...`, `tidegate discard {spec.name} RUN_ID --reason ...`, or "
         f"after a correction `tidegate reread {spec.name} RUN_ID --reason ...`.\n"
     )

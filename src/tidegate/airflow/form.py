@@ -1,4 +1,4 @@
-"""What a person, or another program, may say when triggering a run: the form's fields, and the check in the task.
+"""What a person, or another program, may say in a form of Airflow: when triggering a run, and when deciding on one.
 
 Airflow checks ``dag_run.conf`` against the form's JSON Schema only for keys that the form has, and only when the
 trigger comes through it. So the task looks again, and trusts nothing: known keys only, one line of printable text,
@@ -12,12 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tidegate.errors import UsageError, catalogue
-from tidegate.words import count_of
+from tidegate.words import count_of, is_wordless
 
 ACCEPT_LOSS_MAX_LENGTH = 500
 ACCEPT_LOSS_PATTERN = r"^[^\x00-\x1f\x7f]+$"
 """One line; the task's own check is stricter (``str.isprintable``, not blank)."""
 
+REASON_MAX_LENGTH = ACCEPT_LOSS_MAX_LENGTH
+REASON_PATTERN = ACCEPT_LOSS_PATTERN
 ACCEPT_LOSS = "accept_loss"
 BACKFILL_FROM, BACKFILL_TO = "backfill_from", "backfill_to"
 KNOWN_KEYS = (ACCEPT_LOSS, BACKFILL_FROM, BACKFILL_TO)
@@ -96,15 +98,32 @@ def check_accept_loss(value: object) -> str | None:
     """The reason, trimmed, or None. Raises :class:`UsageError` when it is not one line of printable text."""
     if value is None:
         return None
+    fault = _find_fault(value)
+    if fault is not None:
+        empty = ": a loss is accepted with a reason" if fault == "is empty" else ""
+        raise _refuse(f"{ACCEPT_LOSS} {fault}{empty}")
+    return str(value).strip()
+
+
+def check_reason(value: object) -> str:
+    """The reason of a decision, trimmed. Raises :class:`UsageError` when it is not one line of printable text."""
+    fault = "is missing" if value is None else _find_fault(value)
+    if fault is None and is_wordless(str(value)):
+        fault = "has no letter and no digit"
+    if fault is not None:
+        raise catalogue.DECISION_FORM_REFUSED(where="answer to the Required Action", fault=f"the reason {fault}")
+    return str(value).strip()
+
+
+def _find_fault(value: object) -> str | None:
+    """What keeps a text from being one line of printable text; never the text itself."""
     if not isinstance(value, str):
-        raise _refuse(f"{ACCEPT_LOSS} is a {type(value).__name__}, not text")
+        return f"is a {type(value).__name__}, not text"
     if len(value) > ACCEPT_LOSS_MAX_LENGTH:
-        raise _refuse(f"{ACCEPT_LOSS} has {len(value)} characters, {ACCEPT_LOSS_MAX_LENGTH} are allowed")
+        return f"has {len(value)} characters, {ACCEPT_LOSS_MAX_LENGTH} are allowed"
     if not value.isprintable():
-        raise _refuse(f"{ACCEPT_LOSS} holds line breaks, control or invisible characters")
-    if not value.strip():
-        raise _refuse(f"{ACCEPT_LOSS} is empty: a loss is accepted with a reason")
-    return value.strip()
+        return "holds line breaks, control or invisible characters"
+    return None if value.strip() else "is empty"
 
 
 def _quote(key: object) -> str:

@@ -13,11 +13,12 @@ from airflow.providers.common.compat.sdk import AirflowSkipException
 from airflow.sdk import BaseOperator
 
 from tidegate.airflow.backfills import days_of, is_backfill
+from tidegate.airflow.decision import ASKED, Answer, ask, in_turn, read_answer
 from tidegate.airflow.form import read_form
-from tidegate.airflow.retries import as_final
+from tidegate.airflow.retries import as_final, as_turn
 from tidegate.airflow.supervision import bind_to_supervisor, stop_python_step
 from tidegate.driver.progress import describe_report
-from tidegate.errors import TidegateError
+from tidegate.errors import HeldError, SourceLostError, TidegateError, UsageError
 from tidegate.reports.run_ids import RUN_ID_AT_MOST
 
 if TYPE_CHECKING:
@@ -32,15 +33,17 @@ class DriverOperator(SparkSubmitOperator):
     """A step that may start a Spark driver, through the project's connection.
 
     ``pipeline`` and ``project_root`` (an absolute path) say which; ``conn_id`` names the Spark connection.
+    ``takes_turns``: several runs of the DAG are active, and each waits until the lease is free.
     """
 
     # Nothing here is a template: text from a trigger form must not be rendered into a command.
     template_fields: Sequence[str] = ()
 
-    def __init__(self, *, pipeline: str, project_root: str, **kwargs: Any) -> None:
+    def __init__(self, *, pipeline: str, project_root: str, takes_turns: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.pipeline = pipeline
         self.project_root = project_root
+        self.takes_turns = takes_turns
         self._driver: DriverHook | None = None
 
     def make_driver(self) -> DriverHook:
@@ -76,7 +79,7 @@ class IngestOperator(DriverOperator):
         bind_to_supervisor()
         from tidegate.run.steps import ingest_run
 
-        with explain_errors(self.log):
+        with explain_errors(self.log, takes_turns=self.takes_turns):
             form = read_form(context["params"], context["dag_run"].conf)
             if form.backfill is not None or is_backfill(context["dag_run"]):
                 return self._rebuild(context, form.backfill)
@@ -116,22 +119,73 @@ class IngestOperator(DriverOperator):
 
 
 class AuditOperator(BaseOperator):
-    """Check the increment that the run staged. A held increment fails the task for good, with what to do."""
+    """Check the increment that the run staged. When it is held the task asks a person (a Required Action) and waits
+    for the answer without a process; the answer is carried out by this task.
+    """
 
     ui_color = "#fff3c4"
 
-    def __init__(self, *, pipeline: str, project_root: str, **kwargs: Any) -> None:
+    def __init__(self, *, pipeline: str, project_root: str, takes_turns: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.pipeline = pipeline
         self.project_root = project_root
+        self.takes_turns = takes_turns
 
     def execute(self, context: Context) -> RunReport:
-        """Run the step; returns the run report with the verdict. Raises HeldError and the step's other errors."""
+        """Run the step; returns the run report with the verdict. Raises the step's errors; what is held under another
+        run is one of them."""
         bind_to_supervisor()
         from tidegate.run.steps import audit_run
 
+        with explain_errors(self.log, takes_turns=self.takes_turns):
+            try:
+                report = audit_run(open_project(self.project_root), self.pipeline, context["run_id"])
+            except HeldError as held:
+                if held.code not in ASKED:
+                    raise
+                for line in str(held).splitlines():
+                    self.log.warning("%s", line)
+                ask(self, context, self.pipeline, held, "execute_decision")
+                raise
+        return self._tell(report)
+
+    def execute_decision(self, context: Context, event: dict[str, Any]) -> RunReport:
+        """Carry out what a person answered; an answer that cannot be taken is asked for again.
+
+        Of two decisions the first counts: what was decided in a terminal meanwhile stays, and is what this run ends
+        with.
+        """
+        bind_to_supervisor()
         with explain_errors(self.log):
-            report = audit_run(open_project(self.project_root), self.pipeline, context["run_id"])
+            try:
+                answer = read_answer(event)
+                if (report := self._carry_out(answer, context["run_id"])) is not None:
+                    return self._tell(report)
+            except (UsageError, SourceLostError) as error:
+                for line in str(error).splitlines():
+                    self.log.error("%s", line)
+                return self.execute(context)
+        raise AirflowSkipException(
+            f"{answer.who} decided that run {context['run_id']} is read again; the next run of {self.pipeline} does "
+            "that first"
+        )
+
+    def _carry_out(self, answer: Answer, run_id: str) -> RunReport | None:
+        """Do what was decided; the finished report, or None when the next run does it."""
+        from tidegate.run.steps import decide, decide_reread
+
+        project, why, who = open_project(self.project_root), answer.reason, answer.who
+        if answer.decision == "reread":
+            in_turn(lambda: decide_reread(project, self.pipeline, run_id, reason=why, who=who), self.log.info)
+            return None
+        ruling = answer.decision
+        report = in_turn(
+            lambda: decide(project, self.pipeline, run_id, decision=ruling, reason=why, who=who), self.log.info
+        )
+        self.log.info("%s decided to %s it: %s", who, ruling, why)
+        return report
+
+    def _tell(self, report: RunReport) -> RunReport:
         self.log.info("%s", describe_report(report))
         for warning in report["quality"].get("warnings") or ():
             self.log.warning("%s", warning)
@@ -147,8 +201,11 @@ class PublishOperator(BaseOperator):
 
     ui_color = "#d9f2d9"
 
-    def __init__(self, *, pipeline: str, project_root: str, asset: Asset, **kwargs: Any) -> None:
+    def __init__(
+        self, *, pipeline: str, project_root: str, asset: Asset, takes_turns: bool = False, **kwargs: Any
+    ) -> None:
         super().__init__(outlets=[asset], **kwargs)
+        self.takes_turns = takes_turns
         self.pipeline = pipeline
         self.project_root = project_root
         self.asset = asset
@@ -158,7 +215,7 @@ class PublishOperator(BaseOperator):
         bind_to_supervisor()
         from tidegate.run.steps import publish_run
 
-        with explain_errors(self.log):
+        with explain_errors(self.log, takes_turns=self.takes_turns):
             report = publish_run(open_project(self.project_root), self.pipeline, context["run_id"])
         self.log.info("%s", describe_report(report))
         if report["outcome"] != "published":
@@ -188,7 +245,7 @@ class DeliverOperator(DriverOperator):
         bind_to_supervisor()
         from tidegate.run.steps import deliver_run
 
-        with explain_errors(self.log):
+        with explain_errors(self.log, takes_turns=self.takes_turns):
             driver = self.make_driver()
             project = open_project(self.project_root).on_master(driver.master)
             report = deliver_run(project, self.pipeline, context["run_id"], submit=driver.run)
@@ -224,8 +281,11 @@ class MaintainOperator(BaseOperator):
 
 
 @contextlib.contextmanager
-def explain_errors(log: Logger) -> Iterator[None]:
-    """Put what happened, where, and what to do into the task log, as lines that can be read without the traceback."""
+def explain_errors(log: Logger, *, takes_turns: bool = False) -> Iterator[None]:
+    """Put what happened, where, and what to do into the task log, as lines that can be read without the traceback.
+
+    ``takes_turns``: while another run has the lease the task is put off, which costs it none of its retries.
+    """
     from tidegate.extras import explain_missing
     from tidegate.storage import name_cause
 
@@ -238,6 +298,9 @@ def explain_errors(log: Logger) -> Iterator[None]:
             known = explain_missing(error) or name_cause(error, "the project")
         if known is None:
             raise
+        if takes_turns and known.code == "LEASE_HELD":
+            log.info("%s", known.message)
+            raise as_turn() from error
         for line in str(known).splitlines():
             log.error("%s", line)
         final = as_final(known)

@@ -7,7 +7,7 @@ grows: it is set to let it grow, which doubles it.
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from typing import Any
 
@@ -16,6 +16,8 @@ from tidegate.errors import TidegateError, TryAgainError
 RETRIES = 2
 RETRY_DELAY = timedelta(seconds=30)
 LONGEST_RETRY_DELAY = timedelta(minutes=10)
+TURN = timedelta(seconds=15)
+"""How long a task is put off that waits for its turn."""
 
 try:
     from airflow.sdk import ExceptionRetryPolicy, RetryAction, RetryRule
@@ -54,3 +56,10 @@ def as_final(error: TidegateError) -> Exception:
     from airflow.providers.common.compat.sdk import AirflowFailException
 
     return AirflowFailException(str(error))
+
+
+def as_turn() -> Exception:
+    """What puts a task off for a moment, without a slot and without a retry."""
+    from airflow.sdk.exceptions import AirflowRescheduleException
+
+    return AirflowRescheduleException(datetime.now(UTC) + TURN)

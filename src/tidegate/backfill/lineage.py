@@ -7,11 +7,13 @@ for files that were compacted or replaced since.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
+from tidegate.reports.waiting import WAITED
 from tidegate.staging.topics import Positions, positions_from_json
 from tidegate.table.log.actions import Action, AddFile, CommitInfo
 from tidegate.table.log.files import list_versions, read_actions
@@ -28,8 +30,8 @@ class Increment:
     """One publish of a run: the batches of a query from ``first`` to ``last``.
 
     ``given`` has the rows of each batch by partition; ``rows`` are the counts of the report; ``ends`` is where sources
-    of topics stood after it. ``is_left_out``: a person discarded it, or a rollback took its rows out of the table and
-    its records stay taken.
+    of topics stood after it. ``is_left_out``: a person discarded it, it waits alone for a decision, or a rollback took
+    its rows out of the table and its records stay taken.
     """
 
     version: int
@@ -75,6 +77,7 @@ def read_lineage(table_path: Path, version: int) -> Lineage:
     left_out: dict[int, frozenset[int]] = {-1: frozenset()}
     found: dict[int, Increment] = {}
     foreign: dict[int, set[Partition]] = {}
+    released: dict[int, list[Increment]] = {}
     unknown = []
     head = -1
     for number in range(version + 1):
@@ -93,13 +96,17 @@ def read_lineage(table_path: Path, version: int) -> Lineage:
             left_out[number] = left_out[head] if again else taken - set(_line(parent, head))
         elif (increment := _increment(number, info, actions)) is not None:
             found[number] = increment
+        elif WAITED in info and info.get("tidegate.outcome") == "published":
+            released[number] = [_of_batches(number, span, info, actions) for span in json.loads(info[WAITED])]
         elif REWORK not in info:
             foreign[number] = {
                 _partition_of(one["add"]) for one in actions if "add" in one and one["add"].get("dataChange", True)
             }
     line, out = set(_line(parent, head)), left_out[version]
     strange = frozenset().union(*(foreign.get(number, set()) for number in line))
-    told = [replace(one, is_left_out=True) if number in out else one for number, one in found.items()]
+    late = {(one.query_id, one.last): one for number in line for one in released.get(number, ())}
+    told = [_with_release(one, late.get((one.query_id, one.last))) for one in found.values()]
+    told = [replace(one, is_left_out=True) if one.version in out else one for one in told]
     return Lineage([one for one in told if one.version in line | out], unknown, strange)
 
 
@@ -110,9 +117,23 @@ def _line(parent: Mapping[int, int], head: int) -> Iterator[int]:
         head = parent[head]
 
 
+def _with_release(increment: Increment, released: Increment | None) -> Increment:
+    """An increment that waited alone, as it is since it was released: its rows came with that version."""
+    if released is None:
+        return increment
+    return replace(increment, is_left_out=False, rows=released.rows, given=released.given)
+
+
+def _of_batches(version: int, span: Sequence[Any], info: CommitInfo, actions: list[Action]) -> Increment:
+    query_id, first, last = str(span[0]), int(span[1]), int(span[2])
+    increment = Increment(version, query_id, first, last, False, json.loads(info.get("tidegate.rows", "{}")), {})
+    _count_given(increment, actions)
+    return increment
+
+
 def _increment(version: int, info: CommitInfo, actions: list[Action]) -> Increment | None:
     outcome, query_id = info.get("tidegate.outcome"), info.get("tidegate.query_id")
-    if query_id is None or REWORK in info or outcome not in ("published", "discarded"):
+    if query_id is None or REWORK in info or outcome not in ("published", "discarded", "waiting"):
         return None
     first, last = json.loads(info["tidegate.batches"])
     increment = Increment(
@@ -120,10 +141,15 @@ def _increment(version: int, info: CommitInfo, actions: list[Action]) -> Increme
         query_id=str(query_id),
         first=min(int(first), int(info.get("tidegate.app_version_before", first - 1)) + 1),
         last=int(last),
-        is_left_out=outcome == "discarded",
+        is_left_out=outcome != "published",
         rows=json.loads(info.get("tidegate.rows", "{}")),
         ends=positions_from_json(json.loads(info.get("tidegate.positions", "{}"))),
     )
+    _count_given(increment, actions)
+    return increment
+
+
+def _count_given(increment: Increment, actions: list[Action]) -> None:
     for action in actions:
         if "add" not in action:
             continue
@@ -135,7 +161,6 @@ def _increment(version: int, info: CommitInfo, actions: list[Action]) -> Increme
         rows = int(json.loads(add.get("stats") or "{}").get("numRecords", 0))
         of_batch = increment.given.setdefault(named[1], {})
         of_batch[partition] = of_batch.get(partition, 0) + rows
-    return increment
 
 
 def _partition_of(add: AddFile) -> Partition:

@@ -847,11 +847,13 @@ def deliver(
 def quarantine_list(name: Name, json_: Json = False) -> None:
     """How many records were quarantined, by run, reason and cause, with an example of each."""
     from tidegate.cli.show import show_causes
+    from tidegate.operate.held_records import find_held_records
     from tidegate.quarantine.read import list_quarantine
 
     project = _project()
     _refuse_unknown(project, name)
-    _print(list_quarantine(project.paths(name).quarantine), json_, show_causes)
+    paths = project.paths(name)
+    _print(list_quarantine(paths.quarantine, staged=find_held_records(paths)), json_, show_causes)
 
 
 @quarantine_app.command("show")
@@ -864,12 +866,14 @@ def quarantine_show(
 ) -> None:
     """The records themselves, newest first."""
     from tidegate.cli.show import show_records
+    from tidegate.operate.held_records import find_held_records
     from tidegate.quarantine.read import QuarantineFilter, show_quarantine
 
     project = _project()
     _refuse_unknown(project, name)
     wanted = QuarantineFilter(run_id=run_id, reason=reason)
-    _print(show_quarantine(project.paths(name).quarantine, wanted, limit), json_, show_records)
+    paths = project.paths(name)
+    _print(show_quarantine(paths.quarantine, wanted, limit, find_held_records(paths)), json_, show_records)
 
 
 def _refuse_unknown(project: Project, name: str) -> None:

@@ -537,7 +537,8 @@ def show_causes(rows: Sequence[QuarantineCount]) -> None:
     for row in rows:
         print(f"{row['records']:,} {row['reason']}: {row['detail'] or ''}".rstrip(": "))
         times = f"{row['first_at'][:19]} to {row['last_at'][:19]}"
-        print(f"  run {row['run_id']}, source {row['source'] or 'unknown'}, {times}")
+        held = ", held" if row["held"] else ""
+        print(f"  run {row['run_id']}{held}, source {row['source'] or 'unknown'}, {times}")
         if row["example"] is not None:
             is_seen = any(char.isprintable() and not char.isspace() for char in row["example"])
             print(f"  like: {row['example'] if is_seen else repr(row['example'])}")
@@ -555,7 +556,8 @@ def show_records(records: Sequence[QuarantinedRecord]) -> None:
         print(f"{record['reason']}: {record['detail'] or ''}")
         print(f"  from: {record['source'] or 'unknown source'} {position or ''}")
         print(f"  raw:  {record['raw']}")
-        print(f"  run:  {record['run_id']} at {record['quarantined_at']}")
+        held = ", held: not in the quarantine table yet" if record["held"] else ""
+        print(f"  run:  {record['run_id']} at {record['quarantined_at']}{held}")
 
 
 def show_acknowledged(value: Acknowledged) -> None:

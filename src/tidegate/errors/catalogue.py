@@ -1586,6 +1586,37 @@ EARLIER_INCREMENT_HELD = Condition(
     fix=_DECIDE,
 )
 
+# Held increments that wait alone (on_critical: continue), and decisions taken in Airflow
+
+INCREMENT_WAITS = Condition(
+    "INCREMENT_WAITS",
+    HeldError,
+    "the gate holds this increment, and it waits alone (on_critical: continue): {reasons}",
+    next_run="goes on with what comes after it; this increment waits for the decision",
+    fix='tidegate release {pipeline} {run_id} --reason "..."   or   tidegate discard {pipeline} {run_id} --reason '
+    '"..."   or, after a correction of its suite:   tidegate audit {pipeline} --run-id {run_id}, then tidegate publish '
+    "{pipeline} --run-id {run_id}",
+)
+
+DECISION_FORM_REFUSED = Condition(
+    "DECISION_FORM_REFUSED",
+    UsageError,
+    "the answer is refused: {fault}",
+    next_run="is not affected; nothing was decided, and Airflow asks again",
+    fix="answer the Required Action with one of its choices and a reason in one line",
+)
+
+WAITING_NOT_READ_AGAIN = Condition(
+    "WAITING_NOT_READ_AGAIN",
+    UsageError,
+    "run {run_id} of {name} waits alone, and later runs have gone on: its query does not go back to read its records "
+    "again",
+    next_run="is not affected; the increment waits as before",
+    fix='tidegate release {name} {quoted} --reason "..."   or   tidegate discard {name} {quoted} --reason "..."   or, '
+    "after a correction of its suite:   tidegate audit {name} --run-id {quoted}, then tidegate publish {name} --run-id "
+    "{quoted}",
+)
+
 GX_DROPPED_RULES = Condition(
     "GX_DROPPED_RULES",
     DefectError,
@@ -2354,7 +2385,6 @@ FILE_FAULTS = {
     "BAD_SINK": "a file that a sink names does not fit (it is missing, is not Python, or lacks the function or class), "
     "or the rows lack a column that a sink takes, or have it in another type; "
     "every fault is listed with its line",
-    "NOT_SUPPORTED_YET": "the spec is sound, but asks for something this version does not do; see spec.md",
     "LITERAL_SECRET": "`validate` alone: a secret is written out in `tidegate.yaml`, or is in a `pipeline.yaml`, "
     "where the environment is not filled in; write it in `tidegate.yaml` as `${VAR}`",
     "STORAGE_NOT_SUPPORTED": "a path is a URI; only folders of the local file system are supported",

@@ -6,6 +6,7 @@ from tidegate import outputs
 from tidegate.errors import TryAgainError, UsageError, catalogue
 from tidegate.gate.increment import publish_increment
 from tidegate.gate.merging import load_judged
+from tidegate.gate.waiting import publish_waiting
 from tidegate.paths import PipelinePaths
 from tidegate.preflight.agreement import check_agreement, check_table
 from tidegate.preflight.facts import Facts
@@ -22,6 +23,7 @@ from tidegate.reports.verdicts import (
     load_verdict,
     save_decision,
 )
+from tidegate.reports.waiting import WaitingIncrement
 from tidegate.words import count_of
 
 
@@ -107,8 +109,19 @@ def not_held(name: str, run_id: str, report: RunReport | None) -> UsageError:
     )
 
 
-def record(context: RunContext, verdict: StoredVerdict, ruling: Ruling, reason: str) -> None:
-    """Write the decision down: from here on it is carried out, whatever happens to this process.
+def decide_waiting(
+    context: RunContext, waiting: WaitingIncrement, ruling: Ruling, reason: str, who: str | None = None
+) -> None:
+    """Decide on an increment that waits alone. Its publish is the record: once that is planned, it is carried out,
+    whatever happens to this process. Raises as :func:`tidegate.gate.waiting.publish_waiting`."""
+    judged = sorted(waiting.verdict.batches)
+    decision = Decision(waiting.run_id, ruling, who or name_person(), reason.strip(), now_text(), judged)
+    publish_waiting(context, waiting, decision)
+
+
+def record(context: RunContext, verdict: StoredVerdict, ruling: Ruling, reason: str, who: str | None = None) -> None:
+    """Write the decision down: from here on it is carried out, whatever happens to this process. ``who`` is by default
+    the person at this terminal.
 
     Raises DisagreementError, or TryAgainError NOT_AUDITED, when it could not be.
     """
@@ -120,5 +133,6 @@ def record(context: RunContext, verdict: StoredVerdict, ruling: Ruling, reason: 
             if batches:
                 load_judged(context, batches, verdict, decided=True)
     context.lease.check()
-    who, judged, folds = name_person(), sorted(verdict.batches), list(verdict.folds)
-    save_decision(context.paths, Decision(verdict.run_id, ruling, who, reason.strip(), now_text(), judged, folds))
+    judged, folds = sorted(verdict.batches), list(verdict.folds)
+    decision = Decision(verdict.run_id, ruling, who or name_person(), reason.strip(), now_text(), judged, folds)
+    save_decision(context.paths, decision)

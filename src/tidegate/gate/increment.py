@@ -1,6 +1,4 @@
-"""The gate: quarantine is published, Great Expectations judges the staged increment, and what passed goes into the
-table.
-"""
+"""The gate: Great Expectations judges the staged increment, and what passed goes into the table."""
 
 from __future__ import annotations
 
@@ -19,7 +17,6 @@ from tidegate.gate.merging import load_judged, plan_merge
 from tidegate.paths import PipelinePaths
 from tidegate.preflight.facts import Facts
 from tidegate.process.machine import now_text
-from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
 from tidegate.recovery.context import RunContext
 from tidegate.recovery.finish import tell_rework
 from tidegate.reports.report import count_rows
@@ -37,7 +34,7 @@ from tidegate.spec.models import QualitySpec
 from tidegate.staging.digest import check_whole
 from tidegate.staging.manifest import BatchManifest, batch_keys, end_positions
 from tidegate.staging.topics import positions_to_json
-from tidegate.table.log.state import list_data_files, read_table_state
+from tidegate.table.log.state import list_data_files
 from tidegate.table.publish.intent import PublishIntent, write_intent
 from tidegate.table.publish.plan import parse_file_name, plan_publish
 from tidegate.table.publish.publish import CommitResult, finish_intent
@@ -54,7 +51,6 @@ def audit_increment(context: RunContext, facts: Facts) -> StoredVerdict:
     context.lease.check()
     folded = fold_owed(context.paths, owed, context.spec)
     folds = [each.token for each in folded or ()]
-    publish_quarantine(context, owed)
     suite = load_suite(context.project, context.name)
     rules = digest_rules(suite, context.spec.quality)
     known = load_verdict(context.paths, context.report.run_id)
@@ -126,43 +122,21 @@ def _judge(
     return judge_files(suite, [(context.paths.state / file.path, file.partition) for file in visible], types)
 
 
-def publish_quarantine(context: RunContext, owed: Sequence[BatchManifest]) -> None:
-    """Add the quarantined records of the unpublished batches to the quarantine table, also when the increment is then
-    held."""
-    for query_id in dict.fromkeys(manifest.query_id for manifest in owed):
-        batches = [manifest for manifest in owed if manifest.query_id == query_id]
-        state = read_table_state(context.paths.quarantine, (query_id,))
-        before = -1 if state is None else state.txns.get(query_id, -1)
-        late = [manifest for manifest in batches if manifest.batch_id > before]
-        if not any(manifest.quarantine_files for manifest in late):
-            continue
-        extra = {
-            "tidegate.query_id": query_id,
-            "tidegate.batches": json.dumps([late[0].batch_id, late[-1].batch_id]),
-        }
-        plan = partial(
-            plan_publish,
-            batches,
-            run_id=context.report.run_id,
-            target="quarantine",
-            partition_by=[],
-            app_version_before=before,
-            schema_json=QUARANTINE_SCHEMA_JSON,
-            custom_metadata=extra,
-        )
-        publish_plan(context, plan)
-
-
 def find_most_frequent(paths: PipelinePaths, owed: Sequence[BatchManifest]) -> str:
-    """What most of the records that these batches quarantined are malformed, late or rejected for: up to three causes,
-    each with its count; "" when there are none. Their files are in the quarantine table."""
+    """What most of the records that these batches set aside are malformed, late or rejected for: up to three causes,
+    each with its count; "" when there are none. Their files are staged, or in the quarantine table when an earlier
+    version of tidegate audited them."""
     from tidegate.quarantine.read import count_details
 
-    batches = {(manifest.query_id[:8], manifest.batch_id) for manifest in owed if manifest.quarantine_files}
-    if not batches:
+    staged = [paths.state / file.path for one in owed for file in one.quarantine_files]
+    if not staged:
         return ""
-    files = [paths.quarantine / file.path for file in list_data_files(paths.quarantine)]
-    counts = count_details([file for file in files if parse_file_name(file.name) in batches and storage.exists(file)])
+    files = [path for path in staged if storage.exists(path)]
+    if len(files) < len(staged):
+        batches = {(manifest.query_id[:8], manifest.batch_id) for manifest in owed if manifest.quarantine_files}
+        there = [paths.quarantine / file.path for file in list_data_files(paths.quarantine)]
+        files += [path for path in there if parse_file_name(path.name) in batches and storage.exists(path)]
+    counts = count_details(files)
     if not counts:
         return ""
     told = []
@@ -175,18 +149,25 @@ def find_most_frequent(paths: PipelinePaths, owed: Sequence[BatchManifest]) -> s
 
 
 def publish_increment(
-    context: RunContext, facts: Facts, verdict: StoredVerdict, decision: Decision | None = None
+    context: RunContext,
+    facts: Facts,
+    verdict: StoredVerdict,
+    decision: Decision | None = None,
+    *,
+    waits: bool = False,
 ) -> None:
     """Commit the unpublished batches that the verdict is on, one version per query (two only after an accepted loss).
 
-    A discarded increment is a version without files: the log moves on past it, and says so. Raises HeldError or
-    TryAgainError DECISION_PENDING when another verdict on one of these batches failed.
+    A discarded increment is a version without files: the log moves on past it, and says so; so is one that ``waits``
+    for a decision while later ones go on. Raises HeldError or TryAgainError DECISION_PENDING when another verdict on
+    one of these batches failed.
     """
     increment = verdict.choose(facts.owed)
     if not verdict.comes_next(facts.owed):
         raise not_audited(context.name, verdict.run_id)
-    _refuse_others(context, facts, verdict, decision)
-    discard = decision is not None and decision.decision == "discard"
+    _refuse_others(context, facts, verdict, decision, waits=waits)
+    discard = waits or (decision is not None and decision.decision == "discard")
+    outcome = "waiting" if waits else "discarded" if discard else "published"
     for query_id in dict.fromkeys(manifest.query_id for manifest in increment):
         batches = [manifest for manifest in increment if manifest.query_id == query_id]
         folded = None if discard else load_judged(context, batches, verdict, decided=decision is not None)
@@ -194,7 +175,7 @@ def publish_increment(
         published = 0 if discard else staged if folded is None else folded.rows
         superseded = 0 if folded is None else sum(folded.superseded.values())
         extra = {
-            "tidegate.outcome": "discarded" if discard else "published",
+            "tidegate.outcome": outcome,
             "tidegate.rows": json.dumps(count_rows(increment) | {"published": published, "superseded": superseded}),
             "tidegate.query_id": query_id,
             "tidegate.batches": json.dumps([batches[0].batch_id, batches[-1].batch_id]),
@@ -228,7 +209,9 @@ def publish_increment(
         publish_plan(context, plan)
 
 
-def _refuse_others(context: RunContext, facts: Facts, verdict: StoredVerdict, decision: Decision | None) -> None:
+def _refuse_others(
+    context: RunContext, facts: Facts, verdict: StoredVerdict, decision: Decision | None, *, waits: bool
+) -> None:
     """What failed under another run waits for a person, or for what the person decided to be carried out.
 
     A run that slept over its audit leaves a verdict beside its successor's, on the same batches or on fewer. What a
@@ -242,6 +225,8 @@ def _refuse_others(context: RunContext, facts: Facts, verdict: StoredVerdict, de
         theirs = load_decision(context.paths, other)
         if decision is not None and (theirs is None or theirs.at >= decision.at):
             continue
+        if theirs is None and waits:
+            continue  # its other batches wait under that run
         if theirs is None:
             raise held_error(context.name, other, earlier=True)
         raise catalogue.DECISION_PENDING(

@@ -15,6 +15,7 @@ from tidegate.preflight.facts import Facts, gather_facts
 from tidegate.preflight.pending import Pending, find_pending
 from tidegate.project import Project
 from tidegate.reports.verdicts import Decision, find_hold, list_decided, list_rereads
+from tidegate.reports.waiting import WaitingIncrement, list_undecided
 from tidegate.restart.losses import find_losses, loss_error
 from tidegate.restart.reread import find_hindrance
 from tidegate.restart.rollback import describe_rollback, load_rollback
@@ -56,6 +57,7 @@ def look_ahead(project: Project, spec: PipelineSpec, facts: Facts, connections: 
     paths = project.paths(name).pinned()
     rereads, rollback = list_rereads(paths), load_rollback(paths)
     hold = find_hold(paths, facts.owed)
+    waiting = list_undecided(paths)
     decided = _list_decided(paths, facts, rereads)
     sinks = describe_sinks(paths, spec) if spec.sinks else []
     behind = describe_behind(sinks)
@@ -67,6 +69,7 @@ def look_ahead(project: Project, spec: PipelineSpec, facts: Facts, connections: 
         coming = _look_at_sources(project, paths, spec, facts, connections or Connections())
     notes = [
         *([] if hold is None else [f"held: run {hold.run_id}: {'; '.join(hold.reasons)}"]),
+        *(_describe_waiting(one) for one in waiting),
         *(_describe_decided(one) for one in decided),
         *([] if rollback is None else [describe_rollback(rollback)]),
         *_describe_begun(paths, spec, facts),
@@ -91,6 +94,7 @@ def look_ahead(project: Project, spec: PipelineSpec, facts: Facts, connections: 
         "errors": [error.to_dict() for error in errors],
         "changed": coming.changed,
         "held": None if hold is None else {"run_id": hold.run_id, "reasons": hold.reasons},
+        "waiting": [{"run_id": one.run_id, "reasons": one.verdict.reasons} for one in waiting],
         "decided": decided,
         "owed_batches": len(facts.owed),
         "in_flight_batch": facts.in_flight,
@@ -131,6 +135,12 @@ def _list_decided(paths: PipelinePaths, facts: Facts, rereads: Sequence[Decision
         if verdict.choose(facts.owed) and ruling.decision != "reread"
     ]
     return decided + [{"run_id": ruling.run_id, **ruling.to_report()} for ruling in rereads]
+
+
+def _describe_waiting(waiting: WaitingIncrement) -> str:
+    rows = count_of(sum(manifest.staged for manifest in waiting.manifests), "row")
+    reasons = "; ".join(waiting.verdict.reasons) or "its audit passes now; publish adds it to the table"
+    return f"waits alone since {waiting.since}: run {waiting.run_id}, {rows}: {reasons}"
 
 
 def _describe_decided(decided: Decided) -> str:

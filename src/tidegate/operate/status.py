@@ -80,6 +80,7 @@ def _read_row(project: Project, name: str, runs: int, *, at_a_glance: bool) -> _
         "backlog": None,
         "backlog_unknown": None,
         "held": None,
+        "waiting": [],
         "errors": [],
         "trouble": [],
         "decided": [],
@@ -137,6 +138,7 @@ def _look_at_sources(project: Project, rows: Sequence[_Row]) -> None:
 def _tell_ahead(value: Status, plan: Ahead, sinks: Sequence[SinkState]) -> None:
     value["sinks"] = [sink.to_json() for sink in sinks]
     value["held"] = plan["held"]
+    value["waiting"] = plan["waiting"]
     value["decided"] = plan["decided"]
     value["pending"] = plan["pending"]
     value["errors"] += plan["errors"]

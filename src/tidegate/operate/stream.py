@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from tidegate import storage
 from tidegate.driver.submit import SubmitPlan
-from tidegate.errors import TryAgainError
+from tidegate.errors import HeldError, TidegateError, TryAgainError
 from tidegate.outputs import RunReport
 from tidegate.project import Project
 from tidegate.reports.run_ids import new_run_id
@@ -31,13 +31,14 @@ def stream_pipeline(
     every_seconds: float | None,
     submit: Callable[[SubmitPlan], int],
     tell: Callable[[RunReport], None],
-    complain: Callable[[TryAgainError], None],
+    complain: Callable[[TidegateError], None],
 ) -> None:
     """Run the pipeline again and again, ``every_seconds`` from start to start (None: as fast as it can), until stopped.
 
     ``tell`` gets the report of each run that did something, ``complain`` what may be over by the next run (a broker
-    away, a lease held). Any other error ends the stream and is raised, a held increment too. Returns when it is stopped
-    (TryAgainError STOPPED out of a signal handler) between two runs; in the middle of a run that error is raised.
+    away, a lease held), and of an increment that waits alone. Any other error ends the stream and is raised, that of a
+    held increment which later runs do not pass too. Returns when it is stopped (TryAgainError STOPPED out of a signal
+    handler) between two runs; in the middle of a run that error is raised.
     """
     with Listeners() as listeners:
         while True:
@@ -54,6 +55,11 @@ def stream_pipeline(
             except TryAgainError as error:
                 if error.code == "STOPPED":
                     raise
+                complain(error)
+            except HeldError as error:
+                if error.code != "INCREMENT_WAITS":
+                    raise
+                idle = False
                 complain(error)
             pause = IDLE_SECONDS * idle if every_seconds is None else every_seconds - (time.monotonic() - began)
             try:

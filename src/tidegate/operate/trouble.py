@@ -34,6 +34,8 @@ def find_trouble(row: Status, now: datetime | None = None) -> list[Trouble]:
     last = row["runs"][0] if row["runs"] else None
     if row["held"] is not None:
         tell("held", f"run {row['held']['run_id']} is held")
+    for waits in row["waiting"]:
+        tell("held", f"run {waits['run_id']} waits for a decision; later runs go on")
     if last is not None and last["outcome"] == "failed" and last["error"] is not None:
         tell("failed", f"its last run failed ({last['error']['code']})")
     for error in row["errors"]:

@@ -21,6 +21,7 @@ from tidegate.quarantine.schema import TIME_COLUMN
 from tidegate.table.log.state import has_log, list_data_files
 
 _NUMBER = "number"
+_HELD = "held"
 _EXAMPLE_AT_MOST = 200
 """Characters of a record that are shown as an example."""
 _RECORDS_AT_ONCE = 256
@@ -39,16 +40,18 @@ class QuarantineFilter:
     until: str | None = None
 
 
-def list_quarantine(table_path: Path, wanted: QuarantineFilter | None = None) -> list[QuarantineCount]:
+def list_quarantine(
+    table_path: Path, wanted: QuarantineFilter | None = None, staged: Sequence[Path] = ()
+) -> list[QuarantineCount]:
     """Counts per run, source, reason and cause, newest first, and the most frequent cause first.
 
-    The cause is the ``detail``, the example the raw text of one of its records. An empty list when nothing was ever
-    quarantined.
+    The cause is the ``detail``, the example the raw text of one of its records. ``staged`` are files of increments that
+    are held, which the table does not have yet: theirs are marked. An empty list when nothing was ever quarantined.
     """
-    keys = ["run_id", "source", "reason", "detail"]
+    keys = ["run_id", "source", "reason", "detail", _HELD]
     counted = None
     sums = [("records", "sum"), ("first_at", "min"), ("last_at", "max"), ("file", "first"), (_NUMBER, "first")]
-    for batch, file in _find(table_path, wanted):
+    for batch, file in _find(table_path, wanted, staged):
         one = batch.append_column("records", pa.array([1] * len(batch), pa.int64()))
         one = one.append_column("first_at", batch[TIME_COLUMN]).append_column("last_at", batch[TIME_COLUMN])
         one = one.append_column("file", pa.array([file] * len(batch), pa.string()))
@@ -75,6 +78,7 @@ def list_quarantine(table_path: Path, wanted: QuarantineFilter | None = None) ->
             "first_at": row["first_at"].isoformat(),
             "last_at": row["last_at"].isoformat(),
             "example": examples[place],
+            "held": row[_HELD],
         }
         for row, place in zip(rows, places, strict=True)
     ]
@@ -97,25 +101,27 @@ def count_details(files: Sequence[Path]) -> list[tuple[tuple[str, str], int]]:
 
 
 def show_quarantine(
-    table_path: Path, wanted: QuarantineFilter | None = None, limit: int = 20
+    table_path: Path, wanted: QuarantineFilter | None = None, limit: int = 20, staged: Sequence[Path] = ()
 ) -> list[QuarantinedRecord]:
-    """The newest ``limit`` records as JSON values, with ``position`` as a JSON object; empty when there is no table.
+    """The newest ``limit`` records as JSON values, with ``position`` as a JSON object; empty when there are none.
+    ``staged`` is as for :func:`list_quarantine`.
 
     Holds that many records and a piece of the table at a time: the newest are found by their times, and these alone are
     read whole.
     """
     newest = None
-    for batch, file in _find(table_path, wanted):
+    for batch, file in _find(table_path, wanted, staged):
         one = batch.append_column("file", pa.array([file] * len(batch), pa.string()))
         both = one if newest is None else pa.concat_tables([newest, one])
         order = pc.sort_indices(both, sort_keys=[(TIME_COLUMN, "descending"), ("run_id", "ascending")])
         newest = both.take(order[:limit])
     places = [] if newest is None else [(row["file"], row[_NUMBER]) for row in newest.to_pylist()]
     rows = {place: row for file in dict.fromkeys(file for file, _ in places) for place, row in _take(file, places)}
-    return [_to_record(rows[place]) for place in places]
+    held = {storage.address(path) for path in staged}
+    return [_to_record(rows[place], held=place[0] in held) for place in places]
 
 
-def _to_record(row: Mapping[str, Any]) -> QuarantinedRecord:
+def _to_record(row: Mapping[str, Any], *, held: bool) -> QuarantinedRecord:
     return {
         "pipeline": row["pipeline"],
         "run_id": row["run_id"],
@@ -125,14 +131,13 @@ def _to_record(row: Mapping[str, Any]) -> QuarantinedRecord:
         "reason": row["reason"],
         "detail": row["detail"],
         "quarantined_at": row["quarantined_at"].isoformat(),
+        "held": held,
     }
 
 
-def _find(table_path: Path, wanted: QuarantineFilter | None) -> Iterator[tuple[pa.Table, str]]:
-    """(what records are found by, file) piece by piece: the wanted records' run_id, source, reason, detail, time, and
-    number in their file, as a pyarrow table."""
-    if not has_log(table_path):
-        return
+def _find(table_path: Path, wanted: QuarantineFilter | None, staged: Sequence[Path]) -> Iterator[tuple[pa.Table, str]]:
+    """(what records are found by, file) piece by piece: the wanted records' run_id, source, reason, detail, time,
+    number in their file, and whether that is one of ``staged``, as a pyarrow table."""
     wanted = wanted or QuarantineFilter()
     tests = [pc.field(name) == value for name in ("run_id", "source", "reason") if (value := getattr(wanted, name))]
     kind = pa.timestamp("us", tz="UTC")
@@ -140,14 +145,18 @@ def _find(table_path: Path, wanted: QuarantineFilter | None) -> Iterator[tuple[p
         tests.append(pc.field(TIME_COLUMN) >= pa.scalar(_parse_time(wanted.since), kind))
     if wanted.until:
         tests.append(pc.field(TIME_COLUMN) < pa.scalar(_parse_time(wanted.until), kind))
-    for file in list_data_files(table_path):
-        path = storage.address(table_path / file.path)
+    files = [table_path / file.path for file in list_data_files(table_path)] if has_log(table_path) else []
+    for path, held in [
+        *((storage.address(one), False) for one in files),
+        *((storage.address(one), True) for one in staged),
+    ]:
         number = 0
         for batch in _read_pieces(path, ["run_id", "source", "reason", "detail", TIME_COLUMN]):
             numbers = pa.array(range(number, number + len(batch)), pa.int64())
             number += len(batch)
             found = pa.Table.from_batches([batch]).append_column(_NUMBER, numbers)
             found = found.set_column(4, TIME_COLUMN, found[TIME_COLUMN].cast(kind))
+            found = found.append_column(_HELD, pa.array([held] * len(batch), pa.bool_()))
             for test in tests:
                 found = found.filter(test)
             if found.num_rows:

@@ -36,7 +36,7 @@ class Merged(TypedDict):
 class Commit:
     """One version of the table: the batches of ``query_id`` from behind ``after`` up to ``last``.
 
-    ``outcome`` is ``published`` or ``discarded``; a commit that says something else settled nothing.
+    ``outcome`` is ``published``, ``discarded`` or ``waiting``; a commit that says something else settled nothing.
     """
 
     version: int

@@ -20,6 +20,7 @@ from tidegate.reports.report import (
     unjudged,
 )
 from tidegate.reports.verdicts import StoredVerdict, are_settled, list_verdicts, load_decision
+from tidegate.reports.waiting import waiting_error
 from tidegate.staging.manifest import BatchManifest
 from tidegate.table.publish.intent import PublishIntent
 from tidegate.table.publish.publish import CommitResult
@@ -44,12 +45,17 @@ def finish_reports(
     for increment in increments:
         own = next((verdict for verdict in verdicts if verdict.run_id == increment.run_id), None)
         is_whole = own is None or are_settled(own.batches, facts.settled_up_to)
-        if not is_whole or increment.outcome not in ("published", "discarded", None):
+        if not is_whole or increment.outcome not in ("published", "discarded", "waiting", None):
             kept += increment.manifests
             continue
         judged = [v for v in verdicts if v.choose(increment.manifests) and are_settled(v.batches, facts.settled_up_to)]
         ended += _finish(paths, increment, own, {verdict.run_id: verdict for verdict in judged})
     return [manifest for manifest in settled if manifest not in kept], ended
+
+
+def finish_increment(paths: PipelinePaths, increment: Increment, own: StoredVerdict) -> list[RunReport]:
+    """The final reports of an increment that had waited alone; may be repeated. ``own`` is the verdict on it."""
+    return _finish(paths, increment, own, {})
 
 
 def tell_rework(paths: PipelinePaths, intent: PublishIntent, result: CommitResult) -> None:
@@ -68,8 +74,8 @@ def _finish(
 ) -> list[RunReport]:
     """The reports of the run that published (or left out) an increment, of those that staged it and of those that only
     judged it."""
-    if not increment.manifests:
-        return []
+    if not increment.manifests or (increment.outcome == "waiting" and own is None):
+        return []  # the latter: a process that slept has written a manifest again
     ended = []
     outcome, decision = _ask_commit(paths, increment, own)
     for run_id in dict.fromkeys([increment.run_id, *judged, *(manifest.run_id for manifest in increment.manifests)]):
@@ -83,8 +89,9 @@ def _finish(
         elif not whole:
             mine = [manifest for manifest in mine if manifest.run_id == run_id]
         fill_from_manifests(report, mine)
-        report.outcome = outcome
-        report.error = None
+        waits = outcome == "waiting" and own is not None
+        report.outcome = "held" if waits else outcome
+        report.error = waiting_error(paths.name, own).to_dict() if waits and own is not None else None
         report.ended_at = now_text()
         report.quality = own.quality if own is not None else unjudged(increment.verdict)
         report.decision = decision or (report.decision if report.mode == "reread" else None)

@@ -6,7 +6,7 @@ process killed between any two writes is completed by the next one with the same
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +19,9 @@ from tidegate.preflight.facts import Facts, gather_facts, is_in_ledger
 from tidegate.project import Project
 from tidegate.recovery.finish import finish_reports, tell_rework
 from tidegate.recovery.late_intents import drop_late_intents
+from tidegate.recovery.quarantine import publish_quarantine
 from tidegate.recovery.upkeep import tend_tables
+from tidegate.recovery.waiting import end_waiting, keep_waiting, name_kept
 from tidegate.reports.report import RunReport
 from tidegate.reports.verdicts import forget_settled
 from tidegate.sources.files.intake import remove_links
@@ -89,7 +91,10 @@ def _recover(
     if any(changed):
         facts = gather_facts(paths, spec)
     sync_owed(paths, spec, facts, lease)
-    return settle(project, paths, spec, lease, facts, finished)
+    facts = settle(project, paths, spec, lease, facts, finished)
+    if end_waiting(paths, lease, finished):
+        tend_tables(paths, spec, lease, facts.table)
+    return facts
 
 
 def _heal_checkpoint(paths: PipelinePaths, facts: Facts, lease: Lease) -> bool:
@@ -194,6 +199,9 @@ def settle(
         forget_settled(paths, facts.settled_up_to)
         return facts
     sync_ledger(paths, spec, settled, lease)
+    passed = keep_waiting(paths, facts, settled, lease)
+    publish_quarantine(paths, [manifest for manifest in settled if manifest.key not in passed], lease)
+    lease.check()
     settled, ended = finish_reports(paths, facts, settled)
     if finished is not None:
         finished += ended
@@ -210,13 +218,22 @@ def settle(
             remove_links(paths, links, ledger)
     for query_id in {manifest.query_id for manifest in settled}:
         remove_folded(paths, query_id, facts.settled_up_to(query_id))
+    kept = name_kept(paths)
     for manifest in settled:
-        storage.remove_tree(paths.attempts(manifest.query_id, manifest.batch_id))
+        remove_attempts(paths, manifest, kept)
         storage.remove(paths.manifest(manifest.query_id, manifest.batch_id))
     forget_settled(paths, facts.settled_up_to)
     _remove_empty(paths, {manifest.query_id for manifest in settled})
     tend_tables(paths, spec, lease, facts.table)
     return gather_facts(paths, spec)
+
+
+def remove_attempts(paths: PipelinePaths, manifest: BatchManifest, kept: Collection[str]) -> None:
+    """Remove the attempts of a batch that was dealt with, except those that an increment needs which waits alone."""
+    for attempt in storage.list_folder(paths.attempts(manifest.query_id, manifest.batch_id), "*"):
+        if str(attempt.relative_to(paths.state)) not in kept:
+            storage.remove_tree(attempt)
+    storage.remove_empty_folder(paths.attempts(manifest.query_id, manifest.batch_id))
 
 
 def _readable_no_more(facts: Facts, query_id: str) -> int:
@@ -299,7 +316,7 @@ def find_dead_attempts(paths: PipelinePaths, facts: Facts) -> list[Path]:
     attempts = [attempt for batch in batches for attempt in storage.list_folder(batch, "*")]
     manifests = [manifest for found in facts.manifests.values() for manifest in found]
     named = {paths.attempts(m.query_id, m.batch_id) / m.attempt for m in manifests}
-    named |= {paths.state / folder for folder in list_merge_folders(paths)}
+    named |= {paths.state / folder for folder in (*list_merge_folders(paths), *name_kept(paths))}
     for intent in pending_intents(paths):
         named |= {paths.state / Path(*Path(file.source).parts[:4]) for file in intent.files_to_add}
     return [attempt for attempt in attempts if attempt not in named]

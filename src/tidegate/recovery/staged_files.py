@@ -12,6 +12,7 @@ from pathlib import Path
 from tidegate.errors import catalogue
 from tidegate.paths import PipelinePaths
 from tidegate.preflight.facts import Facts
+from tidegate.recovery.quarantine import find_unsent
 from tidegate.staging.digest import damaged, describe_damage
 from tidegate.staging.manifest import StagedFile
 from tidegate.table.log.state import read_table_state
@@ -37,6 +38,10 @@ def check_staged(paths: PipelinePaths, facts: Facts, name: str) -> None:
         files += manifest.files
         if quarantine is None or manifest.batch_id > quarantine.txns.get(manifest.query_id, -1):
             files += manifest.quarantine_files
+    found = [manifest for manifests in facts.manifests.values() for manifest in manifests]
+    settled = [manifest for manifest in found if manifest.batch_id <= facts.settled_up_to(manifest.query_id)]
+    for manifest in find_unsent(paths, settled):  # the table has its rows, quarantine not yet its records
+        files += manifest.quarantine_files
     for file in files:
         _check(file, [paths.state / file.path, moved.get(file.path, paths.state / file.path)], name)
 

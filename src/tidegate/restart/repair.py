@@ -31,11 +31,13 @@ from tidegate.preflight.pinned import settings_at_birth
 from tidegate.project import Project
 from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
 from tidegate.recovery.context import RunContext
+from tidegate.recovery.quarantine import send_quarantine
 from tidegate.recovery.recover import last_taken, recover
 from tidegate.recovery.staged_files import check_staged
 from tidegate.reports.report import new_report
 from tidegate.reports.run_ids import new_run_id
 from tidegate.reports.verdicts import list_rereads
+from tidegate.reports.waiting import list_waiting
 from tidegate.restart.rebirth import begin_anew, pin_paths, retire_query
 from tidegate.restart.rebuild import (
     needs_rebuild,
@@ -277,12 +279,17 @@ def list_files_to_read_again(paths: PipelinePaths, spec: PipelineSpec) -> list[L
 def _carry_out(
     project: Project, spec: PipelineSpec, paths: PipelinePaths, lease: Lease, plan: RepairPlan
 ) -> tuple[PipelinePaths, list[str]]:
-    """Do it; the paths of the new query, and the files that are gone and cannot be read again.
+    """Do it; the paths of the new query, and the files that are gone and cannot be read again, those of quarantined
+    records among them.
 
     The query is ended first, so that nothing of it can come late any more, and the new birth comes last but for the
     note: until then the disagreement is still found. The lease is looked at before each step: a repair that slept
     while another one did the same must not undo what was read since.
     """
+    aside = paths.set_aside / datetime.now(UTC).strftime("%Y%m%dT%H%M%S%fZ")
+    gone: list[str] = []
+    if not plan.rebuild:
+        gone = send_quarantine(paths, plan.facts, plan.settled, aside, lease)
     for query_id in sorted(_queries_to_end(paths, plan.facts)):
         retire_query(paths, query_id, lease=lease, in_flight=None, keep_staged=False)
     if plan.rebuild:
@@ -290,13 +297,12 @@ def _carry_out(
     lease.check()
     for query_id in sorted(plan.rolled_back):
         record_taken_back(paths, query_id, plan.settled[query_id])
-    folder = paths.set_aside / datetime.now(UTC).strftime("%Y%m%dT%H%M%S%fZ")
+    folder = aside
     storage.make_folder(folder)
     for intent in pending_intents(paths):
         _move(intent_path(paths, intent), folder / intent_path(paths, intent).name, lease)
     # Before orphans are looked for: a process that is asleep over a move finds its source gone, or is found.
-    for query in storage.list_folders(paths.staging):
-        _move(query, folder / "staging" / query.name, lease)
+    _move_staging(paths, plan, folder, lease)
     if not plan.rebuild:
         _clear_tables(paths, lease, plan, folder)
     lost = _put_back(project, spec, paths, plan.settled, lease) if plan.has_files else []
@@ -320,7 +326,28 @@ def _carry_out(
     lease.check()
     # Last: as long as the old note stands, a table that disagrees with it is found.
     _note_table(begun, spec, read_table_state(paths.table))
-    return begun, lost
+    return begun, lost + gone
+
+
+def _move_staging(paths: PipelinePaths, plan: RepairPlan, folder: Path, lease: Lease) -> None:
+    """Back up what is staged, but for increments that wait alone and whose records are not read again. The others that
+    wait are backed up with it: nobody may publish them beside what is read again."""
+    kept = set()
+    for one in list_waiting(paths):
+        if all(manifest.batch_id <= plan.settled.get(manifest.query_id, -1) for manifest in one.manifests):
+            kept |= {paths.state / attempt for attempt in one.attempts}
+        else:
+            path = paths.waiting_increment(one.run_id)
+            _move(path, folder / f"waiting-{path.name}", lease)
+    for query in storage.list_folders(paths.staging):
+        if not any(attempt.is_relative_to(query) for attempt in kept):
+            _move(query, folder / "staging" / query.name, lease)
+            continue
+        for batch in storage.list_folders(query):
+            for attempt in storage.list_folders(batch):
+                if attempt not in kept:
+                    _move(attempt, folder / "staging" / query.name / batch.name / attempt.name, lease)
+            storage.remove_empty_folder(batch)
 
 
 def _clear_tables(paths: PipelinePaths, lease: Lease, plan: RepairPlan, folder: Path) -> None:
@@ -412,8 +439,9 @@ def list_choices(code: str, name: str) -> list[str]:
 
 
 def known_queries(paths: PipelinePaths, facts: Facts) -> set[str]:
-    """Every query that ledger, manifests, birth, notes or quarantine know."""
+    """Every query that ledger, manifests, birth, notes, quarantine or increments that wait alone know."""
     queries = _queries_to_end(paths, facts)
+    queries |= {manifest.query_id for one in list_waiting(paths) for manifest in one.manifests}
     if storage.exists(paths.ledger):
         with open_ledger(paths, read_only=True, create=True) as ledger:
             queries |= set(ledger.query_ids())

@@ -32,6 +32,7 @@ from tidegate.reports.verdicts import (
     quote_word,
     save_decision,
 )
+from tidegate.reports.waiting import load_waiting
 from tidegate.restart.rebuild import needs_rebuild
 from tidegate.restart.repair import find_disagreement, list_files_to_read_again, read_again
 from tidegate.restart.starts import starts_of_sources
@@ -47,8 +48,9 @@ _ALLOWED = ("SPEC_CHANGED",)
 """Disagreements that reading again settles: the correction itself."""
 
 
-def record_reread(context: RunContext, verdict: StoredVerdict, reason: str) -> None:
-    """Write the decision down. Nothing is decided when what would be read again is not all there.
+def record_reread(context: RunContext, verdict: StoredVerdict, reason: str, who: str | None = None) -> None:
+    """Write the decision down. Nothing is decided when what would be read again is not all there. ``who`` is by default
+    the person at this terminal.
 
     Raises UsageError STATE_NEEDED, SourceLostError REREAD_LOST, DisagreementError, TryAgainError BROKER_AWAY.
     """
@@ -57,9 +59,16 @@ def record_reread(context: RunContext, verdict: StoredVerdict, reason: str) -> N
     _check_possible(context.project, context.spec, context.paths, context.facts, verdict.run_id)
     context.lease.check()
     judged, folds = sorted(verdict.batches), list(verdict.folds)
-    save_decision(
-        context.paths, Decision(verdict.run_id, "reread", name_person(), reason.strip(), now_text(), judged, folds)
-    )
+    who = who or name_person()
+    save_decision(context.paths, Decision(verdict.run_id, "reread", who, reason.strip(), now_text(), judged, folds))
+
+
+def refuse_waiting(paths: PipelinePaths, name: str, run_id: str) -> None:
+    """Raise UsageError WAITING_NOT_READ_AGAIN for an increment that later runs have passed."""
+    if load_waiting(paths, run_id) is not None:
+        raise catalogue.WAITING_NOT_READ_AGAIN(
+            where=f"pipeline {name}", run_id=run_id, name=name, quoted=quote_word(run_id)
+        )
 
 
 def carry_out_rereads(context: RunContext, facts: Facts) -> bool:
@@ -149,6 +158,7 @@ def look_at_reread(project: Project, name: str, run_id: str) -> Reread:
     paths = project.paths(name).pinned()
     spec = as_read(load_pipeline(project, name), paths)
     facts = gather_facts(paths, spec)
+    refuse_waiting(paths, name, run_id)
     verdict = find_held(paths, facts, name, run_id)
     hindrance: TidegateError | None = None
     try:

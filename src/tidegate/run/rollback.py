@@ -11,6 +11,7 @@ from tidegate.project import Project
 from tidegate.recovery.context import RunContext
 from tidegate.reports.report import FINAL_OUTCOMES, load_report
 from tidegate.reports.verdicts import find_hold, quote_word
+from tidegate.reports.waiting import list_waiting
 from tidegate.restart.rollback import KIND, Then, describe_rollback, load_rollback, record_rollback
 from tidegate.restart.versions import (
     Look,
@@ -140,10 +141,11 @@ def _describe_hindrance(choice: outputs.RollbackChoice) -> str:
 
 def _find_held(paths: PipelinePaths, facts: Facts, name: str) -> HeldError | None:
     hold = find_hold(paths, facts.owed)
-    if hold is None:
+    held = [hold.run_id] if hold is not None else [one.verdict.run_id for one in list_waiting(paths)]
+    if not held:
         return None
-    where = f"run {hold.run_id} of pipeline {name}"
-    return catalogue.ROLLBACK_HELD(where=where, name=name, run_id=quote_word(hold.run_id))
+    where = f"run {held[0]} of pipeline {name}"
+    return catalogue.ROLLBACK_HELD(where=where, name=name, run_id=quote_word(held[0]))
 
 
 def _list_notes(paths: PipelinePaths, spec: PipelineSpec, look: Look) -> list[str]:

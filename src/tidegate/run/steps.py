@@ -11,8 +11,9 @@ import time
 
 from tidegate import outputs
 from tidegate.errors import catalogue
-from tidegate.gate.decisions import check_decided, find_decidable, record
+from tidegate.gate.decisions import check_decided, decide_waiting, find_decidable, record
 from tidegate.gate.increment import audit_increment, check_rules, publish_increment
+from tidegate.gate.waiting import audit_waiting, find_waiting, may_wait, publish_waiting, set_waiting
 from tidegate.preflight.agreement import check_agreement
 from tidegate.preflight.facts import Facts
 from tidegate.process.machine import now_text
@@ -26,8 +27,9 @@ from tidegate.reports.report import (
 )
 from tidegate.reports.run_ids import check_run_id
 from tidegate.reports.verdicts import Ruling, find_hold, held_error, load_verdict, not_audited
+from tidegate.reports.waiting import WaitingIncrement, waiting_error
 from tidegate.restart.losses import check_reason
-from tidegate.restart.reread import record_reread
+from tidegate.restart.reread import record_reread, refuse_waiting
 from tidegate.run.deliver import feed_sinks, report_sinks, sinks_error
 from tidegate.run.drain import drain_sources
 from tidegate.run.opening import open_run, recover_run
@@ -77,7 +79,7 @@ def ingest_run(
 
 
 def audit_run(project: Project, name: str, run_id: str) -> outputs.RunReport:
-    """The audit step: quarantine is published, Great Expectations judges.
+    """The audit step: Great Expectations judges what is staged, or again what waits alone.
 
     Raises HeldError when a critical rule fails.
     """
@@ -120,9 +122,7 @@ def _ingest(context: RunContext, submit: Submit, accept_loss: str | None) -> Non
         return
     check_agreement(facts, context.name)
     _feed_sinks(context, submit)  # what an earlier run left; a sink that fails must not keep the table waiting
-    hold = find_hold(context.paths, facts.owed)
-    if hold is not None:
-        raise held_error(context.name, hold, earlier=hold.run_id != context.report.run_id)
+    _pass_over_holds(context)
     drain_sources(context, submit, accept_loss)
     assert context.facts is not None
     owed = context.facts.owed
@@ -141,23 +141,63 @@ def _ingest(context: RunContext, submit: Submit, accept_loss: str | None) -> Non
     context.save()
 
 
+def _pass_over_holds(context: RunContext, *, own: bool = True) -> None:
+    """Set waiting what is held, where later runs go on. Raises HeldError where they do not, and when what is held is
+    this run's (``own`` is off for the step that judges it)."""
+    run_id = context.report.run_id
+    waiting = find_waiting(context)
+    if waiting is not None:
+        raise waiting_error(context.name, waiting.verdict)
+    assert context.facts is not None
+    hold = find_hold(context.paths, context.facts.owed)
+    while hold is not None and (own or hold.run_id != run_id):
+        if not may_wait(context, context.facts, hold):
+            raise held_error(context.name, hold, earlier=hold.run_id != run_id)
+        set_waiting(context, context.facts, hold)
+        recover_run(context)
+        if hold.run_id == run_id:
+            raise waiting_error(context.name, hold)
+        hold = find_hold(context.paths, context.facts.owed)
+
+
 def audit_step(context: RunContext) -> None:
     """Judge what is staged. Raises HeldError when it does not pass."""
     began = time.monotonic()
-    facts = recover_run(context)
+    recover_run(context)
     if context.report.outcome in FINAL_OUTCOMES:
         return
+    if (waiting := find_waiting(context)) is not None:
+        _judge_again(context, waiting, began)
+        return
+    _pass_over_holds(context, own=False)
+    facts = context.facts
+    assert facts is not None
     _need_owed(context, facts)
-    hold = find_hold(context.paths, facts.owed)
-    if hold is not None and hold.run_id != context.report.run_id:
-        raise held_error(context.name, hold, earlier=True)
     fill_from_manifests(context.report, facts.owed)
     verdict = audit_increment(context, facts)
     context.report.quality = verdict.quality
     _timed(context, "audit", began)
     context.save()
-    if not verdict.passed:
+    if verdict.passed:
+        return
+    if not may_wait(context, facts, verdict):
         raise held_error(context.name, verdict, earlier=False)
+    set_waiting(context, facts, verdict)
+    recover_run(context)
+    raise waiting_error(context.name, verdict)
+
+
+def _judge_again(context: RunContext, waiting: WaitingIncrement, began: float) -> None:
+    """The audit of an increment that waits alone: the same rows, the suite as it stands."""
+    assert context.facts is not None
+    check_agreement(context.facts, context.name)
+    waiting = audit_waiting(context, waiting)
+    fill_from_manifests(context.report, waiting.manifests)
+    context.report.quality = waiting.verdict.quality
+    _timed(context, "audit", began)
+    context.save()
+    if not waiting.verdict.passed:
+        raise waiting_error(context.name, waiting.verdict)
 
 
 def publish_step(context: RunContext) -> None:
@@ -165,6 +205,14 @@ def publish_step(context: RunContext) -> None:
     began = time.monotonic()
     facts = recover_run(context)
     if context.report.outcome in FINAL_OUTCOMES:
+        return
+    if (waiting := find_waiting(context)) is not None:
+        if not waiting.verdict.passed:
+            raise waiting_error(context.name, waiting.verdict)
+        check_rules(context, waiting.verdict)
+        publish_waiting(context, waiting, None)
+        recover_run(context)
+        _tell_published(context, began)
         return
     _need_owed(context, facts)
     check_agreement(facts, context.name)
@@ -222,11 +270,19 @@ def _need_reason(reason: str) -> None:
 
 
 def decide(
-    project: Project, name: str, run_id: str, *, decision: Ruling, reason: str, submit: Submit | None = None
+    project: Project,
+    name: str,
+    run_id: str,
+    *,
+    decision: Ruling,
+    reason: str,
+    who: str | None = None,
+    submit: Submit | None = None,
 ) -> outputs.RunReport:
     """``release`` or ``discard`` a held increment: recorded with who and why, then carried out at once.
 
-    Without ``submit`` further sinks are fed by the next run. Deciding the same again changes nothing.
+    Without ``submit`` further sinks are fed by the next run; ``who`` is by default the person at this terminal.
+    Deciding the same again changes nothing.
 
     Raises UsageError NOT_HELD when nothing is held under this run id or DECIDED_ALREADY, TryAgainError LEASE_HELD.
     """
@@ -236,7 +292,11 @@ def decide(
         facts = recover_run(context)
         decided_before = context.report.outcome in FINAL_OUTCOMES
         if not decided_before:
-            record(context, find_decidable(context, facts), decision, reason)
+            waiting = find_waiting(context)
+            if waiting is not None:
+                decide_waiting(context, waiting, decision, reason, who)
+            else:
+                record(context, find_decidable(context, facts), decision, reason, who)
             recover_run(context)
         check_decided(context, decision)
         if not decided_before:
@@ -244,6 +304,23 @@ def decide(
         if submit is not None:
             _deliver(context, submit)
         return context.report.to_json()
+
+
+def decide_reread(project: Project, name: str, run_id: str, *, reason: str, who: str) -> None:
+    """Record that a held increment is read again, without a driver: the next run of the pipeline does it first.
+
+    Raises as :func:`reread_run`.
+    """
+    _need_reason(reason)
+    with open_run(project, name, run_id, "reread", note_failure=False) as context:
+        facts = recover_run(context)
+        refuse_waiting(context.paths, name, run_id)
+        record_reread(context, find_decidable(context, facts), reason, who)
+        report = load_report(context.paths, run_id)
+        if report is not None:  # it stays what it is, a run that is held, and says who decided what
+            report.decision = {"decision": "reread", "who": who, "reason": reason.strip(), "at": now_text()}
+            context.report = report
+            context.save()
 
 
 def reread_run(project: Project, name: str, run_id: str, *, reason: str, submit: Submit) -> outputs.RunReport:
@@ -259,6 +336,7 @@ def reread_run(project: Project, name: str, run_id: str, *, reason: str, submit:
         decided = context.report.decision["decision"] if context.report.decision is not None else None
         has_begun = decided == "reread" and load_verdict(context.paths, run_id) is None
         if not has_begun:
+            refuse_waiting(context.paths, name, run_id)
             record_reread(context, find_decidable(context, facts), reason)
             recover_run(context)
             if context.report.outcome in FINAL_OUTCOMES:  # another person was faster

@@ -38,6 +38,12 @@ def check_pipeline(spec: PipelineSpec) -> list[Finding]:
     found += _check_tags(spec)
     found += _check_table(spec)
     found += check_maintenance(spec)
+    if spec.quality.on_critical == "continue" and spec.output_mode != "append":
+        message = (
+            f"later increments cannot pass a held one in output_mode: {spec.output_mode}: rows replace those of the "
+            "increments before, so the order counts"
+        )
+        found.append(Finding(("quality", "on_critical"), message, "write hold, which is the default"))
     found += check_sinks(spec)
     found += check_spark_conf(("spark", "conf"), spec.spark.conf)
     return found

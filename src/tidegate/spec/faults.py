@@ -11,7 +11,6 @@ from tidegate.errors import UsageError
 from tidegate.spec.secrets import sounds_secret
 from tidegate.words import count_of
 
-NOT_SUPPORTED_YET = "NOT_SUPPORTED_YET"
 STORAGE_NOT_SUPPORTED = "STORAGE_NOT_SUPPORTED"
 
 
@@ -56,7 +55,7 @@ class SpecError(UsageError):
     def __init__(self, faults: Iterable[Fault], *, fix: str) -> None:
         self.faults = tuple(sorted(faults, key=lambda fault: (fault.file, fault.line or 0)))
         codes = {fault.code for fault in self.faults}
-        plain = codes - {NOT_SUPPORTED_YET, STORAGE_NOT_SUPPORTED} or codes
+        plain = codes - {STORAGE_NOT_SUPPORTED} or codes
         code = plain.pop() if len(plain) == 1 else "BAD_SPEC"
         files = sorted({fault.file for fault in self.faults})
         count = count_of(len(self.faults), "fault")

@@ -73,7 +73,8 @@ _BY_MODEL = {
         "readers skip what a filter on them rules out.",
     },
     "QualitySpec": {
-        "on_critical": "hold: later runs wait for a person's decision; continue: this increment waits alone.",
+        "on_critical": "hold: later runs wait for a person's decision; continue (output_mode: append): this increment "
+        "waits alone, later ones go on.",
         "max_quarantine_share": "A larger share in quarantine is a critical failure of its own (0 to 1). Default: more "
         "than half malformed or rejected of at least 100 records.",
     },

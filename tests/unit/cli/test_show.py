@@ -23,6 +23,7 @@ def _row(detail: str | None, example: str | None) -> dict[str, Any]:
         "first_at": at,
         "last_at": at,
         "example": example,
+        "held": False,
     }
 
 

@@ -21,6 +21,7 @@ from tidegate.preflight.agreement import check_agreement
 from tidegate.preflight.facts import gather_facts
 from tidegate.project import Project, load_project
 from tidegate.quarantine.rows import write_quarantine_rows
+from tidegate.recovery.quarantine import publish_quarantine
 from tidegate.restart.repair import find_disagreement, repair_pipeline
 from tidegate.run.opening import recover_run
 from tidegate.sources.files.ledger import NewFile, open_ledger
@@ -200,12 +201,12 @@ def test_repair_reads_a_damaged_batch_again(tmp_path: Path, which: str, damage: 
 
 
 def test_records_that_reached_quarantine_are_not_missed(tmp_path: Path) -> None:
-    """They were published before the rows are judged; then they are staged no more."""
+    """As an earlier version of tidegate leaves them, which published them before it judged the rows."""
     project, manifest = make_project(tmp_path)
     paths = project.paths(NAME)
     context = Keyed(tmp_path).context("r")
     context.paths = paths
-    increment.publish_quarantine(context, [manifest])
+    publish_quarantine(paths, [manifest], context.lease)
     assert not (paths.state / manifest.quarantine_files[0].path).exists()
     assert repair_pipeline(project, NAME, dry_run=True)["code"] is None
 

@@ -14,7 +14,6 @@ from tidegate.pipeline import check_name, list_pipelines, load_pipeline, read_pi
 from tidegate.project import Project
 from tidegate.spec.faults import SpecError, name_nearest, show_value
 from tidegate.spec.models import CloseWhen, FilesSource, KafkaSource, PipelineSpec, ProjectSpec
-from tidegate.spec.supported import list_unsupported
 
 GOOD = """\
 version: 1
@@ -464,7 +463,7 @@ JOINED = "transform: transform.py\n"
 )
 def test_queries_with_state_and_several_sources_load(tmp_path, text):
     assert faults_of(tmp_path, text) == []
-    assert list_unsupported(load(tmp_path, text)) == []
+    assert load(tmp_path, text)
 
 
 def test_what_streams_is_told_from_what_is_read_whole(tmp_path):
@@ -548,27 +547,11 @@ def test_a_watermark_of_a_static_source_is_none_of_the_query(tmp_path):
     assert keys == {"sources.more.watermark", "watermark_policy"}
 
 
-@pytest.mark.parametrize(
-    ("text", "keys"),
-    [
-        (GOOD + "quality: {on_critical: continue}\n", ["quality.on_critical"]),
-        (GOOD + WATERMARK + MORE + JOINED + "quality: {on_critical: continue}\n", ["quality.on_critical"]),
-    ],
-)
-def test_what_is_not_supported_yet(tmp_path, text, keys):
-    with pytest.raises(SpecError) as caught:
-        load(tmp_path, text)
-    assert caught.value.code == "NOT_SUPPORTED_YET"
-    assert [fault.key for fault in caught.value.faults] == keys
-    assert all(fault.line for fault in caught.value.faults)
-
-
-def test_what_is_not_supported_yet_is_found_in_a_model_too(tmp_path):
-    spec = load(tmp_path, GOOD)
-    assert list_unsupported(spec) == []
-    quality = spec.quality.model_copy(update={"on_critical": "continue"})
-    (finding,) = list_unsupported(spec.model_copy(update={"quality": quality}))
-    assert (finding.message, finding.fix) == ("on_critical: continue is not supported yet", "use hold")
+def test_later_increments_pass_a_held_one_only_where_their_order_does_not_count(tmp_path):
+    assert load(tmp_path, GOOD + "quality: {on_critical: continue}\n").quality.on_critical == "continue"
+    text = GOOD + "quality: {on_critical: continue}\noutput_mode: update\ntable: {keys: [a]}\n"
+    (fault,) = [one for one in faults_of(tmp_path, text) if "on_critical" in one]
+    assert "in output_mode: update: rows replace those of the increments before, so the order counts" in fault
 
 
 def test_trigger_once_is_supported_but_without_limits(tmp_path):

@@ -11,7 +11,6 @@ from tidegate.spec.as_read import SpooledSource, read_spec
 from tidegate.spec.checks import check_pipeline
 from tidegate.spec.models import PipelineSpec, RateSource, SocketSource
 from tidegate.spec.source_checks import list_columns
-from tidegate.spec.supported import list_unsupported
 from tidegate.spec.trial_options import RateOptions, SocketOptions, rate_options, socket_options
 
 
@@ -79,7 +78,6 @@ def test_good_options() -> None:
 def test_a_run_reads_them_as_files_with_the_same_columns(source: dict[str, Any]) -> None:
     spec = _spec(source)
     assert check_pipeline(spec) == []
-    assert list_unsupported(spec) == []
     (read,) = read_spec(spec, lambda name: Path("/state/spool") / name, {}).sources.values()
     assert isinstance(read, SpooledSource)
     assert (read.path, read.origin) == ("/state/spool/one", spec.sources["one"])

@@ -1,0 +1,133 @@
+"""A held increment in Airflow: the ``audit`` task asks a person (a Required Action), and carries out the answer.
+
+While it waits no process runs and no worker slot is taken. From Airflow 3.3 on the API server resumes the task with the
+answer; before, a trigger does, so a triggerer must run. What a person types is checked here again: Airflow checks an
+answer against the form only where it is given in the form.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tidegate.airflow.form import REASON_MAX_LENGTH, REASON_PATTERN, check_reason
+from tidegate.errors import HeldError, TryAgainError, catalogue
+from tidegate.reports.verdicts import Ruling
+
+if TYPE_CHECKING:
+    from airflow.sdk import BaseOperator, Context
+
+REASON = "reason"
+OPTIONS: dict[str, Ruling] = {"Release": "release", "Discard": "discard", "Read again": "reread"}
+"""What a person can choose, and the decision that it is."""
+ASKED = ("INCREMENT_HELD", "INCREMENT_WAITS")
+"""The errors of an increment of the run itself, on which a person can decide."""
+_WHO_AT_MOST = 200
+_TRY_EVERY_SECONDS = 5.0
+_PATIENCE_SECONDS = 3600.0
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a person decided, and why."""
+
+    decision: Ruling
+    reason: str
+    who: str
+
+
+def ask(operator: BaseOperator, context: Context, pipeline: str, held: HeldError, method_name: str) -> None:
+    """Put the decision to a person, and end this process: the task goes on with ``method_name`` and the answer.
+
+    Never returns: raises what Airflow takes for a task that waits.
+    """
+    from airflow.sdk import Param
+    from airflow.sdk.execution_time.hitl import upsert_hitl_detail
+
+    ti_id = context["ti"].id
+    options = [one for one in OPTIONS if OPTIONS[one] != "reread" or held.code != "INCREMENT_WAITS"]
+    form = Param(
+        "",
+        type="string",
+        minLength=1,
+        maxLength=REASON_MAX_LENGTH,
+        pattern=REASON_PATTERN,
+        title="Reason",
+        description="Why; it is recorded with your name in the run report and in the commit of the table.",
+    )
+    params = {REASON: form.serialize()}
+    upsert_hitl_detail(
+        ti_id=ti_id,
+        options=options,
+        subject=f"{pipeline}: run {context['run_id']} is held",
+        body=describe(held, options),
+        multiple=False,
+        params=params,
+    )
+    try:
+        from airflow.sdk.exceptions import TaskAwaitingInput
+    except ImportError:
+        from airflow.providers.standard.triggers.hitl import HITLTrigger
+
+        operator.log.info("a trigger looks for the answer: without a triggerer (airflow triggerer) nothing goes on")
+        trigger = HITLTrigger(ti_id=ti_id, options=options, params=params, timeout_datetime=None)
+        operator.defer(trigger=trigger, method_name=method_name)
+    else:
+        raise TaskAwaitingInput(method_name=method_name)
+
+
+def describe(held: HeldError, options: list[str]) -> str:
+    """The text of the Required Action (Markdown): why it is held, and what each choice does."""
+    what = {
+        "Release": "publish its rows as they are",
+        "Discard": "leave its rows out of the table for good",
+        "Read again": "after a correction of schema, transform or rules: the next run of this DAG reads these records "
+        "again, before anything else",
+    }
+    later = (
+        "Later runs go on meanwhile."
+        if held.code == "INCREMENT_WAITS"
+        else "Later runs of this DAG wait for the decision."
+    )
+    quoted = "\n".join(f"    {line}" for line in str(held.message).splitlines())  # a block of code: data may be in it
+    choices = "\n".join(f"- **{one}**: {what[one]}" for one in options)
+    return f"{quoted}\n\n{choices}\n\n{later} The same can be decided in a terminal; the first decision counts."
+
+
+def read_answer(event: Mapping[str, Any]) -> Answer:
+    """The answer that Airflow hands over. Raises UsageError DECISION_FORM_REFUSED when it is none of the choices, or
+    has no reason of one printable line."""
+    chosen = event.get("chosen_options") or []
+    if len(chosen) != 1 or chosen[0] not in OPTIONS:
+        raise catalogue.DECISION_FORM_REFUSED(where="answer to the Required Action", fault="it is none of the choices")
+    given = (event.get("params_input") or {}).get(REASON)
+    if isinstance(given, Mapping):  # as a form field is kept
+        given = given.get("value")
+    return Answer(OPTIONS[chosen[0]], check_reason(given), name_responder(event.get("responded_by_user")))
+
+
+def name_responder(user: object) -> str:
+    """Who answered, as records have it: one printable line."""
+    name = user.get("name") or user.get("id") if isinstance(user, Mapping) else getattr(user, "name", None)
+    text = str(name or "unknown")[:_WHO_AT_MOST]
+    return f"{text if text.isprintable() else ascii(text)} (Airflow)"
+
+
+def in_turn(work: Callable[[], _T], tell: Callable[[str], object]) -> _T:
+    """``work``, tried again while another run has the lease: the answer of a person must not be lost over it."""
+    until = time.monotonic() + _PATIENCE_SECONDS
+    told = False
+    while True:
+        try:
+            return work()
+        except TryAgainError as error:
+            if error.code != "LEASE_HELD" or time.monotonic() > until:
+                raise
+            if not told:
+                tell(f"the decision waits for its turn: {error.message}")
+            told = True
+            time.sleep(_TRY_EVERY_SECONDS)

@@ -1,0 +1,101 @@
+"""Increments that wait alone: how one begins to wait, and how its end is completed.
+
+Everything is told by the table's log. A commit that says ``waiting`` moved on past the batches: then what a decision
+needs is written down, before their manifests go. A commit under the increment's own id is the decision: then its
+quarantined records and reports follow, and what was kept goes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from tidegate import storage
+from tidegate.lease import Lease
+from tidegate.paths import PipelinePaths
+from tidegate.preflight.facts import Facts
+from tidegate.process.machine import now_text
+from tidegate.recovery.commits import Commit, Increment, find_increments
+from tidegate.recovery.finish import finish_increment
+from tidegate.recovery.quarantine import find_unsent, publish_quarantine_of
+from tidegate.reports.report import RunReport
+from tidegate.reports.verdicts import are_settled, list_verdicts
+from tidegate.reports.waiting import WaitingIncrement, find_decided, list_waiting, load_waiting, save_waiting
+from tidegate.staging.manifest import BatchKey, BatchManifest, batch_keys
+from tidegate.table.log.state import find_commit, read_commit_metadata
+
+
+def keep_waiting(paths: PipelinePaths, facts: Facts, settled: Sequence[BatchManifest], lease: Lease) -> set[BatchKey]:
+    """Write down what a decision needs, of each increment that the log has passed; the batches of all that were passed.
+
+    An increment of two queries is passed by two commits, and is written down when both are there.
+    """
+    failed = [verdict for verdict in list_verdicts(paths) if not verdict.passed and verdict.choose(settled)]
+    passed = {manifest.key for one in list_waiting(paths) for manifest in one.manifests}
+    if not failed and not find_unsent(paths, settled):
+        return passed
+    newest = {manifest.query_id: facts.settled_up_to(manifest.query_id) for manifest in settled}
+    for increment in find_increments(paths, settled, newest):
+        if increment.outcome != "waiting":
+            continue
+        passed |= {manifest.key for manifest in increment.manifests}
+        verdict = next((one for one in failed if one.run_id == increment.run_id), None)
+        if verdict is None or not are_settled(verdict.batches, facts.settled_up_to):
+            continue
+        # A process that was killed over clearing away has written all of them down, and left some.
+        known = load_waiting(paths, verdict.run_id)
+        if known is None or not {one.key for one in increment.manifests} <= set(batch_keys(known.manifests)):
+            lease.check()
+            save_waiting(paths, WaitingIncrement(verdict, list(increment.manifests), now_text()))
+    return passed
+
+
+def name_kept(paths: PipelinePaths) -> set[str]:
+    """The attempt folders, relative to the state folder, that belong to increments that wait."""
+    return {attempt for one in list_waiting(paths) for attempt in one.attempts}
+
+
+def end_waiting(paths: PipelinePaths, lease: Lease, finished: list[RunReport] | None = None) -> bool:
+    """Complete each decision that the table's log holds: quarantine, reports, then what was kept. May be repeated.
+
+    Returns whether there was one; the reports that were given their end are added to ``finished``.
+    """
+    waiting = list_waiting(paths)
+    decided = find_decided(paths, waiting)
+    for one in waiting:
+        if one.app_id not in decided:
+            continue
+        lease.check()
+        publish_quarantine_of(paths, one.manifests, lease, app_id=one.app_id, run_id=one.run_id)
+        ended = finish_increment(paths, Increment(one.run_id, _find_decision(paths, one), one.manifests), one.verdict)
+        if finished is not None:
+            finished += ended
+        lease.check()
+        for attempt in sorted(one.attempts):
+            storage.remove_tree(paths.state / attempt)
+            storage.remove_empty_folder((paths.state / attempt).parent)
+            storage.remove_empty_folder((paths.state / attempt).parent.parent)
+        lease.check()
+        storage.remove(paths.waiting_increment(one.run_id))  # last: everything above is found by it
+    return bool(decided)
+
+
+def _find_decision(paths: PipelinePaths, waiting: WaitingIncrement) -> list[Commit]:
+    version = find_commit(paths.table, waiting.app_id, 0)
+    if version is None:
+        return []
+    info = read_commit_metadata(paths.table, version)
+    decision = info.get("tidegate.decision")
+    query_id, last = waiting.manifests[-1].key
+    return [
+        Commit(
+            version,
+            waiting.run_id,
+            str(info.get("tidegate.outcome")),
+            query_id,
+            -1,
+            last,
+            json.loads(decision) if decision else None,
+            info.get("tidegate.verdict"),
+        )
+    ]
