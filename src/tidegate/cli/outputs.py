@@ -27,6 +27,7 @@ from tidegate.outputs import (
     QuarantineCount,
     QuarantinedRecord,
     Repair,
+    ReplayPlan,
     Reread,
     Rewritten,
     RunReport,
@@ -43,7 +44,8 @@ OUTPUTS: dict[str, tuple[type, str]] = {
     "error": (Failed, "any command with --json that fails"),
     "report": (
         RunReport,
-        "run, ingest, audit, publish, deliver, release, discard, reread, backfill, refresh; stream prints one a line",
+        "run, ingest, audit, publish, deliver, release, discard, reread, backfill, refresh, quarantine replay; "
+        "stream prints one a line",
     ),
     "reports": (list[RunReport], "run of several pipelines"),
     "plan": (Plan, "plan"),
@@ -56,6 +58,7 @@ OUTPUTS: dict[str, tuple[type, str]] = {
     "try": (Trial, "try"),
     "repair": (Repair, "repair"),
     "backfill": (BackfillPlan, "backfill --dry-run, refresh --dry-run"),
+    "quarantine-replay": (ReplayPlan, "quarantine replay --dry-run"),
     "reread": (Reread, "reread --dry-run"),
     "acknowledge": (Acknowledged, "acknowledge"),
     "quarantine-list": (list[QuarantineCount], "quarantine list"),

@@ -25,6 +25,7 @@ from tidegate.outputs import (
     QuarantineCount,
     QuarantinedRecord,
     Repair,
+    ReplayPlan,
     Reread,
     RowKey,
     RunReport,
@@ -434,6 +435,24 @@ def show_reread(value: Reread) -> None:
     print(f"    fix: {hindrance['fix']}")
 
 
+def show_replay(value: ReplayPlan) -> None:
+    """What a replay would put through, and what stays."""
+    edited = f", {value['edited']:,} of them edited" if value["edited"] else ""
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in value["reasons"].items())
+    print(f"{value['pipeline']}: {count_of(value['records'], 'record')}{f' ({reasons})' if reasons else ''}{edited}")
+    for one in value["stay"]:
+        print(f"  {count_of(one['records'], 'record')} would stay: {one['why']}")
+    hindrance = value["hindrance"]
+    if hindrance is not None:
+        print(f"  cannot be done: {hindrance['message']}")
+        if hindrance["fix"]:
+            print(f"    fix: {hindrance['fix']}")
+    elif value["records"]:
+        print("  would: put these through as one version of the table, after the gate has passed them")
+    else:
+        print("  nothing to replay")
+
+
 def show_table(rows: Sequence[Mapping[str, object]]) -> None:
     """Rows in columns. No line is broken or cut, however narrow the terminal is: run ids are there to be copied."""
     if not rows:
@@ -474,6 +493,7 @@ def show_records(records: Sequence[QuarantinedRecord]) -> None:
         print(f"  from: {record['source'] or 'unknown source'} {position or ''}")
         print(f"  raw:  {record['raw']}")
         print(f"  run:  {record['run_id']} at {record['quarantined_at']}")
+        print(f"  id:   {record['id']}")
 
 
 def show_acknowledged(value: Acknowledged) -> None:

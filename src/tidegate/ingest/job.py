@@ -34,6 +34,7 @@ from tidegate.session.executors import ComputedTwice, Executors
 from tidegate.sources.files.unreadable import is_set_aside, set_aside, set_aside_unreadable, why_kept_back
 from tidegate.sources.kafka.topics import watch_topics
 from tidegate.sources.registry import open_sources
+from tidegate.spec.as_read import as_texts
 from tidegate.spec.models import SELF_DESCRIBING_FORMATS, FilesSource, PipelineSpec
 from tidegate.staging.birth import as_read, keep_state
 from tidegate.staging.checkpoint import plan_closing_batch, read_checkpoint, read_watermark
@@ -78,6 +79,8 @@ def drain_order(order_path: Path) -> int:
 
 def _ingest(project: Project, paths: PipelinePaths, order: IngestOrder) -> dict[str, object]:
     spec = as_read(load_pipeline(project, order.pipeline), paths)
+    if order.of_texts:
+        spec = as_texts(spec)
     started = time.monotonic()
     emit("start", pipeline=spec.name, run_id=order.run_id)
     spark = SparkSession.builder.appName(f"tidegate {spec.name}").getOrCreate()
