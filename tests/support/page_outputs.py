@@ -78,6 +78,7 @@ OUTPUTS = {
     ),
     "settings": Output("docs/how-to/settings.md", "TIDEGATE__WAREHOUSE=", _HERE),
     "whole files": Output("docs/how-to/quality.md", "2 files are in quarantine whole", _HERE),
+    "replay --dry-run": Output("docs/how-to/quality.md", "orders: 383 records", "tests/unit/replay/test_replay.py"),
     "three causes": Output("docs/how-to/quality.md", "101 of 103 records", "tests/unit/gate/test_mostly_wrong.py"),
     "share": Output("docs/how-to/quality.md", "share = dropped", _HERE),
     "shares": Output("docs/how-to/quality.md", "| one row of each record", _HERE, end="\n\n"),

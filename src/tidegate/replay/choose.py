@@ -71,7 +71,7 @@ class Choice:
 
     def describe_refused(self) -> list[str]:
         """A sentence for each reason why records stay in quarantine."""
-        return [f"{count_of(count, 'record')} of them stay: {why}" for why, count in self.refused.most_common()]
+        return [f"{count_of(count, 'record')} stay in quarantine: {why}" for why, count in self.refused.most_common()]
 
 
 def check_pipeline(facts: Facts, spec: PipelineSpec) -> None:

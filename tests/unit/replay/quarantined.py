@@ -44,6 +44,8 @@ class Quarantined(Held):
     too_small: int = 0
     copies: int = 1
     """Rows that the transform makes of a record."""
+    detail: str = "torn"
+    """What is said of malformed records."""
     drives: int = 0
     offset: int = 0
 
@@ -94,7 +96,7 @@ class Quarantined(Held):
                     "position": place,
                     "raw": raw,
                     "reason": reason,
-                    "detail": "torn" if reason == "malformed" else f"breaks {reason}",
+                    "detail": self.detail if reason == "malformed" else f"breaks {reason}",
                     "quarantined_at": NOON + timedelta(minutes=self.offset),
                 }
                 for (raw, reason), place in zip(aside, where, strict=True)

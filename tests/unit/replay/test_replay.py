@@ -9,9 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.held import NAME
+from tests.support.page_outputs import shown
 from tests.support.storage_calls import KilledHere, StorageCalls, kill
 from tests.unit.replay.quarantined import Quarantined, at_work, text
+from tidegate.cli.show import show_replay
 from tidegate.errors import HeldError, TryAgainError, UsageError
+from tidegate.replay.choose import Selection
+from tidegate.replay.command import look_at_replay
 from tidegate.reports.report import load_report
 
 BAD = "{torn"
@@ -110,6 +115,26 @@ def test_a_row_of_a_run_that_made_several_of_a_record(tmp_path: Path) -> None:
         ):
             made.replay()
     assert made.aside() == Counter([D]) and made.rows() == [1, 2]
+
+
+def test_what_the_page_shows_of_a_dry_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = Quarantined(tmp_path / "project")
+    torn = [(f"{{torn {number}", "malformed") for number in range(380)]
+    with at_work(made):
+        made.bring("R1", range(400), torn)
+        made.bring("R2", [], [(text(-n, -n), "positive") for n in (1, 2, 3)])
+        made.detail = "value of 9 bytes; the limit is 5 bytes, and only the topic has all of it; raw has its first 2"
+        made.bring("R3", range(400, 500), [(f"{number}", "malformed") for number in range(17)])
+        before = made.aside()
+        plan = look_at_replay(made.project, NAME, Selection())
+        show_replay(plan)
+        assert capsys.readouterr().out == shown("replay --dry-run") + "\n"
+        assert made.aside() == before and not made.paths.replays.exists() and made.drives == 0
+        report = made.replay()
+    assert report["notes"] == [
+        "17 records stay in quarantine: they are too large, and quarantine has their beginning alone"
+    ]
+    assert report["rows"]["read"] == 383 and report["quality"]["verdict"] == "passed"
 
 
 def settle(made: Quarantined) -> None:
