@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.support.project import in_session
@@ -16,8 +19,12 @@ from tidegate.backfill.span import Wanted
 from tidegate.errors import UsageError
 from tidegate.quarantine.filters import QuarantineFilter
 from tidegate.quarantine.read import show_quarantine
+from tidegate.reading.kafka import shape_records
+from tidegate.reading.texts import read_texts
 from tidegate.replay.choose import Selection
 from tidegate.replay.command import look_at_replay, replay_records
+from tidegate.spec.as_read import PLACE_COLUMN, TEXT_COLUMN
+from tidegate.spec.models import KafkaSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -145,9 +152,9 @@ def test_texts_of_every_kind_come_in_as_they_came(tmp_path: Path, spark: SparkSe
     assert (plan["records"], plan["sources"], plan["hindrance"]) == (1, {"lines": 1}, None)
     assert [one["records"] for one in plan["stay"]] == [1] and "with a header" in plan["stay"][0]["why"]
     ids = {one["raw"]: one["id"] for one in records(flow)}
-    report = replay(flow, edits={ids["x,two"]: '22,"t""w,o"', ids["y,four"]: "44,four"})
+    report = replay(flow, edits={ids["x,two"]: '22,"tw,o"', ids["y,four"]: "44,four"})
     assert report["rows"]["published"] == 2
-    flow.expect("id note", [(1, "one"), (22, 't"w,o'), (3, "three"), (44, "four")])
+    flow.expect("id note", [(1, "one"), (22, "tw,o"), (3, "three"), (44, "four")])
     assert {(id_, str(day)) for id_, day in flow.rows("id", "day")} == {
         (1, "2026-01-03"),
         (22, "2026-01-03"),
@@ -199,3 +206,47 @@ def test_more_records_than_metrics_carry(tmp_path: Path, spark: SparkSession, mo
     report = replay(flow)
     assert (report["rows"]["malformed"], report["rows"]["published"]) == (40, 0)
     assert sorted((one["raw"], str(one["position"])) for one in records(flow)) == before
+
+
+def test_a_row_of_several_is_not_put_through(tmp_path: Path, spark: SparkSession) -> None:
+    """Also where a filter leaves as many rows as there were records, so that no count tells."""
+    spec = "sources:\n" + source("events", "id INT, ns ARRAY<INT>")
+    transform = """def transform(events):
+    return events.select("id", F.explode("ns").alias("n")).where("n <> 0")
+"""
+    flow = make_streaming(tmp_path, spark, spec, transform)
+    flow.write("expectations/flow.yaml", POSITIVE)
+    flow.offer("events", {"id": 1, "ns": [1, -2]}, {"id": 2, "ns": [0]}, {"id": 3, "ns": "x"})
+    report = flow.run()
+    assert report["rows"]["transformed"] == report["rows"]["entered"] == 2
+    before = records(flow)
+    with pytest.raises(UsageError, match="REPLAY_SEVERAL_ROWS"):
+        replay(flow)
+    assert records(flow) == before
+    ids = {one["reason"]: one["id"] for one in before}
+    replay(flow, "malformed", {ids["malformed"]: json.dumps({"id": 3, "ns": [3, 3]})})
+    flow.expect("id n", [(1, 1), (3, 3), (3, 3)])
+
+
+def test_values_of_topics_are_parsed_as_they_were(tmp_path: Path, spark: SparkSession) -> None:
+    """By the columns that the stream of the topic has: all formats, without a broker."""
+    texts = ['{"id": 1, "note": "a\\nb"}', '{"id": "x"}', "2,two", "x,two", "a\nline", "AP8="]
+    table = pa.table({TEXT_COLUMN: texts, PLACE_COLUMN: [f"place {number}" for number in range(len(texts))]})
+    pq.write_table(table, tmp_path / "0.parquet")
+    columns = "id INT, note STRING"
+    for format_, schema in (("json", columns), ("csv", columns), ("text", None), ("raw", None)):
+        keys = {"type": "kafka", "topics": ["t"], "format": format_, "schema": schema}
+        origin = KafkaSource.model_validate(keys)
+        values = [(base64.b64decode(text) if format_ == "raw" and text == "AP8=" else text.encode(),) for text in texts]
+        rows = spark.createDataFrame(
+            [(*value, "t", 0, n) for n, value in enumerate(values)],
+            "value BINARY, topic STRING, partition INT, offset BIGINT",
+        )
+        expected = [row.asDict() for row in shape_records(rows, origin).orderBy("_position").collect()]
+        texts_of = read_texts(spark, tmp_path, ["0.parquet"], origin, []).orderBy("_position")
+        found = [row.asDict() for row in texts_of.collect()]
+        assert [one["_position"] for one in found] == [f"place {number}" for number in range(len(texts))]
+        some = range(len(texts)) if format_ != "raw" else [5]
+        for number in some:
+            there, here = expected[number], found[number]
+            assert {**here, "_position": there["_position"]} == there, (format_, number)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import SparkSession
 
 from tidegate.catalyst.fingerprint import describe_state
+from tidegate.catalyst.operations import makes_several
 from tidegate.catalyst.state import set_state_conf
 from tidegate.driver.failures import RowFailed, executors_lost, is_read_fault, is_row_fault
 from tidegate.driver.order import IngestOrder, emit, read_order, write_result
@@ -112,6 +113,8 @@ def _drain_into_staging(
         return prepare_query(spark, project, spec, reader.streams() | statics, order.run_id, *table, within=within)
 
     prepared = prepare()
+    if order.one_row_each and makes_several(prepared.out):
+        raise catalogue.REPLAY_EXPLODES(where=f"pipeline {spec.name}", name=spec.name)
     check_token(paths, order.token)
     keep_state(paths, spec, describe_state(prepared.out), spark.version)
     if prepared.keeps_state:

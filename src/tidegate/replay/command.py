@@ -119,6 +119,7 @@ def _read(
         table_partition_by=facts.table.partition_columns,
         beside=folder,
         of_texts=True,
+        one_row_each=choice.has_rejected,
     )
     run_driver(beside, order, Load(texts.bytes, sum(map(len, texts.links.values()))), submit)
     manifests = [one for found in read_all_manifests(side.manifests).values() for one in found]
