@@ -2147,7 +2147,7 @@ REPLAY_SEVERAL_ROWS = Condition(
 REPLAY_EXPLODES = Condition(
     "REPLAY_SEVERAL_ROWS",
     UsageError,
-    "the transform makes several rows of one record (explode, or a sliding window), and of some of these a rule rejected "
+    "the transform makes several rows of one record (explode, a sliding window), and of some of these a rule rejected "
     "one row: their other rows may be in the table, and would be there twice",
     next_run="is not affected; they stay in quarantine",
     fix="`tidegate quarantine replay {name} --reason malformed` puts through those that gave no row",

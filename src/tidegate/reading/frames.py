@@ -117,7 +117,7 @@ class TextFrames(Frames):
         self._spark, self._name, self._origin = spark, name, spec.origin
         self._folder, self._partition_columns = folder, partition_columns
 
-    def stream(self, start: Start, *, unlimited: bool) -> DataFrame:
+    def stream(self, start: Start, *, unlimited: bool, is_bounded: bool = False) -> DataFrame:
         """All files, as one batch or several."""
         return stream_texts(self._spark, self._folder, self._origin, self._partition_columns, name=self._name)
 
