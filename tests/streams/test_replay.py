@@ -20,7 +20,7 @@ from tidegate.errors import UsageError
 from tidegate.quarantine.filters import QuarantineFilter
 from tidegate.quarantine.read import show_quarantine
 from tidegate.reading.kafka import shape_records
-from tidegate.reading.texts import read_texts
+from tidegate.reading.texts import parse_topic_texts, read_texts
 from tidegate.replay.choose import Selection
 from tidegate.replay.command import look_at_replay, replay_records
 from tidegate.spec.as_read import PLACE_COLUMN, TEXT_COLUMN
@@ -243,7 +243,7 @@ def test_values_of_topics_are_parsed_as_they_were(tmp_path: Path, spark: SparkSe
             "value BINARY, topic STRING, partition INT, offset BIGINT",
         )
         expected = [row.asDict() for row in shape_records(rows, origin).orderBy("_position").collect()]
-        texts_of = read_texts(spark, tmp_path, ["0.parquet"], origin, []).orderBy("_position")
+        texts_of = parse_topic_texts(read_texts(spark, tmp_path, ["0.parquet"], []), origin).orderBy("_position")
         found = [row.asDict() for row in texts_of.collect()]
         assert [one["_position"] for one in found] == [f"place {number}" for number in range(len(texts))]
         some = range(len(texts)) if format_ != "raw" else [5]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate.project import Project
 from tidegate.reading.files import read_links, stream_files
 from tidegate.reading.kafka import empty_records, empty_stream, read_kafka, read_range, shape_records
-from tidegate.reading.texts import read_texts, stream_texts
+from tidegate.reading.texts import columns_in_folders, parse_file_texts, parse_topic_texts, read_texts, stream_texts
 from tidegate.sources.kafka.offsets import KafkaBirth
 from tidegate.sources.port import Pinned
 from tidegate.spec.as_read import KeptSource, SpooledSource, TextsSource
@@ -115,15 +115,20 @@ class TextFrames(Frames):
         self, spark: SparkSession, name: str, spec: TextsSource, folder: Path, partition_columns: Sequence[str]
     ) -> None:
         self._spark, self._name, self._origin = spark, name, spec.origin
-        self._folder, self._partition_columns = folder, partition_columns
+        self._folder, self._in_folders = folder, columns_in_folders(spec.origin, partition_columns)
 
     def stream(self, start: Start, *, unlimited: bool, is_bounded: bool = False) -> DataFrame:
         """All files, as one batch or several."""
-        return stream_texts(self._spark, self._folder, self._origin, self._partition_columns, name=self._name)
+        return self._parse(stream_texts(self._spark, self._folder, self._in_folders, name=self._name))
 
     def taken(self, taken: Taken) -> DataFrame:
         """Some of the files."""
-        return read_texts(self._spark, self._folder, taken.links, self._origin, self._partition_columns)
+        return self._parse(read_texts(self._spark, self._folder, taken.links, self._in_folders))
+
+    def _parse(self, texts: DataFrame) -> DataFrame:
+        if isinstance(self._origin, KafkaSource):
+            return parse_topic_texts(texts, self._origin)
+        return parse_file_texts(texts, self._origin, self._in_folders)
 
     def pinned(self, version: Pinned) -> DataFrame:
         """A stream is never static."""

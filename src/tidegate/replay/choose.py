@@ -20,7 +20,7 @@ from tidegate.quarantine.filters import WITHOUT_RULE, QuarantineFilter, unknown_
 from tidegate.replay.possible import why_not, why_not_batches
 from tidegate.restart.rebuild import needs_rebuild
 from tidegate.sources.files.ledger import Ledger, open_ledger, shown_path
-from tidegate.spec.models import FilesSource, PipelineSpec
+from tidegate.spec.models import PipelineSpec
 from tidegate.table.log.state import list_data_files
 from tidegate.words import count_of
 
@@ -176,7 +176,7 @@ class _Place:
     def _folder_of(self, row: Mapping[str, Any]) -> str | None:
         """The ``k=v`` folders of the record's file, "" without; None where the file is not known."""
         source = self._spec.streams[str(row["source"])]
-        if not isinstance(source, FilesSource) or self._ledger is None:
+        if not source.takes_files or self._ledger is None:
             return ""
         try:
             path = shown_path(str(json.loads(row["position"])["file"]))

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tidegate.backfill.lineage import Increment
 from tidegate.quarantine.filters import WITHOUT_RULE
-from tidegate.spec.models import LINE_FORMATS, FilesSource, KafkaSource, PipelineSpec
-from tidegate.spec.reader_options import is_csv_by_line
+from tidegate.spec.models import PipelineSpec
+from tidegate.spec.record_texts import why_no_text
 
 _NO_TEXT = "they have no text: a file that was set aside as a whole, or an empty value"
 
@@ -26,32 +24,9 @@ def why_not(row: Mapping[str, Any], spec: PipelineSpec, edited: str | None) -> s
     stream = spec.record_streams.get(str(source))
     if stream is None:
         return f"the pipeline has no source {source} any more"
-    if row["raw"] is None and (edited is None or isinstance(stream, FilesSource)):
+    if row["raw"] is None and (edited is None or stream.takes_files):
         return _NO_TEXT
-    why = _why_not_files(stream, edited) if isinstance(stream, FilesSource) else _why_not_topics(stream, edited)
-    return why or _why_other_text(row, edited)
-
-
-def _why_not_files(stream: FilesSource, edited: str | None) -> str | None:
-    if stream.format not in LINE_FORMATS:
-        return f"records of {stream.format} files have no text of their own"
-    if stream.format == "csv" and not is_csv_by_line(stream) and edited is None:
-        return (
-            "of csv files with a header, or with records over several lines, quarantine has each row as it most likely "
-            "was written: give its line, columns in the schema's order, with --file"
-        )
-    return None
-
-
-def _why_not_topics(stream: KafkaSource, edited: str | None) -> str | None:
-    if stream.metadata:
-        return "their keys, times and headers are not in quarantine, and the transform is given them (metadata: true)"
-    if stream.format == "raw" and edited is not None:
-        try:
-            base64.b64decode(edited, validate=True)
-        except (binascii.Error, ValueError):
-            return "values of format raw are in base64 here, and the edited text is not"
-    return None
+    return why_no_text(stream, edited) or _why_other_text(row, edited)
 
 
 def _why_other_text(row: Mapping[str, Any], edited: str | None) -> str | None:
