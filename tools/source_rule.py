@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-KINDS = {"FilesSource", "KafkaSource", "KeptSource", "RateSource", "SocketSource", "SpooledSource"}
+KINDS = {"FilesSource", "KafkaSource", "KeptSource", "RateSource", "SocketSource", "SpooledSource", "TextsSource"}
 PORTS = {"FilesArrival", "FilesStream", "KafkaArrival", "KafkaStream", "ReceivedStream", "StaticFiles", "StaticTopics"}
 MAY = ("spec/", "sources/", "reading/frames.py")
 

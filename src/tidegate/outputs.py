@@ -643,6 +643,26 @@ class Trial(TypedDict):
     set_aside: list[TriedRecord]
 
 
+class RecordsThatStay(TypedDict):
+    """Records that a replay cannot put through."""
+
+    why: str
+    records: int
+
+
+class ReplayPlan(TypedDict):
+    """What a replay would put through: ``records``, by source and by the reason that they are in quarantine for; how
+    many of them are ``edited``; which of the selection ``stay``."""
+
+    pipeline: str
+    records: int
+    sources: dict[str, int]
+    reasons: dict[str, int]
+    edited: int
+    stay: list[RecordsThatStay]
+    hindrance: Error | None
+
+
 class QuarantineCount(TypedDict):
     """Quarantined records, by run, source, reason and cause, with one of them. ``held``: the increment is, and they are
     not in the quarantine table before somebody decides."""
@@ -659,8 +679,9 @@ class QuarantineCount(TypedDict):
 
 
 class QuarantinedRecord(TypedDict):
-    """One quarantined record."""
+    """One quarantined record. ``id`` names it as long as it is in quarantine; null while it is ``held``."""
 
+    id: str | None
     pipeline: str
     run_id: str
     source: str | None

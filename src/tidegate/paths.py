@@ -188,6 +188,11 @@ class PipelinePaths:
         return self.state / "backfills"
 
     @property
+    def replays(self) -> Path:
+        """The state of replays of quarantined records: a folder for each, and one in it for each try."""
+        return self.state / "replays"
+
+    @property
     def runs(self) -> Path:
         """Folder of the run reports."""
         return self.state / "runs"

@@ -136,7 +136,8 @@ class _Bench:
         return Delivery(published, report, self._quarantined(run_id))
 
     def _quarantined(self, run_id: str) -> list[QuarantinedRecord]:
-        from tidegate.quarantine.read import QuarantineFilter, show_quarantine
+        from tidegate.quarantine.filters import QuarantineFilter
+        from tidegate.quarantine.read import show_quarantine
 
         return list(show_quarantine(self.paths.quarantine, QuarantineFilter(run_id=run_id), sys.maxsize))
 

@@ -81,6 +81,7 @@ OUTPUTS = {
     ),
     "settings": Output("docs/how-to/settings.md", "TIDEGATE__WAREHOUSE=", _HERE),
     "whole files": Output("docs/how-to/quality.md", "2 files are in quarantine whole", _HERE),
+    "replay --dry-run": Output("docs/how-to/quality.md", "orders: 383 records", "tests/unit/replay/test_replay.py"),
     "three causes": Output("docs/how-to/quality.md", "101 of 103 records", "tests/unit/gate/test_mostly_wrong.py"),
     "waits alone": Output("docs/how-to/quality.md", "waits alone since", "tests/unit/gate/test_waiting.py"),
     "share": Output("docs/how-to/quality.md", "share = dropped", _HERE),

@@ -20,7 +20,7 @@ REPORT = {
     "pipeline": "the pipeline's name",
     "run_id": "the run: `--run-id`, Airflow's run id, or one that tidegate made",
     "mode": "`incremental`; `reread` when a held increment was read again under its run id; else the command: "
-    "`backfill`, `refresh`, `rollback`",
+    "`backfill`, `refresh`, `rollback`, `replay` (of quarantine)",
     "outcome": "`published`, `nothing_new`, `held`, `discarded` or `failed`; null while the steps go on, and when the "
     "run died between them",
     "started_at": "ISO time stamp, UTC",

@@ -8,11 +8,11 @@ that a transform which now moves rows from one partition to another is noticed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tidegate import storage
-from tidegate.backfill.lineage import Increment, Lineage, Partition
+from tidegate.backfill.lineage import Increment, Lineage, Partition, Replay
 from tidegate.backfill.span import Interval
 from tidegate.hive_names import unescape_name
 from tidegate.paths import PipelinePaths
@@ -31,6 +31,7 @@ class Choice:
 
     ``outside``: how many rows the same records gave to partitions that are not rebuilt. ``by_folder``: whether files
     were chosen by the folder that they are in. ``left_out``: records of increments that a person discarded.
+    ``replays``: those that have put through quarantined records of what is read.
     """
 
     files: dict[str, list[LedgerRow]] = field(default_factory=dict)
@@ -39,6 +40,7 @@ class Choice:
     by_folder: bool = False
     increments: list[Increment] = field(default_factory=list)
     left_out: int = 0
+    replays: list[Replay] = field(default_factory=list)
 
     @property
     def bytes(self) -> int:
@@ -57,9 +59,8 @@ def choose(paths: PipelinePaths, spec: PipelineSpec, lineage: Lineage, interval:
     taken = _taken_rows(paths, spec, with_unreadable=is_whole)
     folders = _folder_columns(lineage, taken, interval)
     wanted, choice = set[_Batch](), Choice(by_folder=bool(folders))
-    for increment in lineage.increments:
-        every = range(increment.first, increment.last + 1)
-        batches = list(every) if is_whole else _batches_for(increment, interval)
+    picked, choice.replays = _pick(lineage, interval, is_whole=is_whole)
+    for increment, batches in zip(lineage.increments, picked, strict=True):
         if not batches:
             continue
         if increment.is_left_out:
@@ -68,9 +69,9 @@ def choose(paths: PipelinePaths, spec: PipelineSpec, lineage: Lineage, interval:
         choice.increments.append(increment)
         wanted |= {(increment.query_id, batch) for batch in batches}
         for batch in () if folders else batches:
-            for partition, rows in increment.given.get(batch, {}).items():
-                if not interval.holds(dict(partition)):
-                    choice.outside[partition] = choice.outside.get(partition, 0) + rows
+            _count_outside(choice, increment.given.get(batch, {}), interval)
+    for replay in () if folders else choice.replays:
+        _count_outside(choice, replay.given, interval)
     for row in taken:
         of = (str(row.query_id), int(row.batch_id or 0))
         if of in wanted and _is_in_folder(row, folders, interval):
@@ -79,6 +80,40 @@ def choose(paths: PipelinePaths, spec: PipelineSpec, lineage: Lineage, interval:
     if topics:
         choice.ranges = _ranges(paths, lineage, choice.increments, topics)
     return choice
+
+
+def _count_outside(choice: Choice, given: Mapping[Partition, int], interval: Interval) -> None:
+    for partition, rows in given.items():
+        if not interval.holds(dict(partition)):
+            choice.outside[partition] = choice.outside.get(partition, 0) + rows
+
+
+def _pick(lineage: Lineage, interval: Interval, *, is_whole: bool) -> tuple[list[list[int]], list[Replay]]:
+    """(the batches of each publish that may have records of the interval, the replays of their records). Of which batch
+    a replay's rows are nobody knows: with one of its batches come the others."""
+    picked = [
+        list(range(one.first, one.last + 1)) if is_whole else _batches_for(one, interval) for one in lineage.increments
+    ]
+    replays, rest = list[Replay](), list(lineage.replays)
+    while True:
+        met = {
+            (one.query_id[:8], batch)
+            for one, batches in zip(lineage.increments, picked, strict=True)
+            for batch in batches
+        }
+        found = [
+            one for one in rest if one.batches & met or any(interval.holds(dict(partition)) for partition in one.given)
+        ]
+        if not found:
+            return picked, replays
+        rest = [one for one in rest if one not in found]
+        replays += found
+        more = frozenset().union(*(one.batches for one in found))
+        for place, increment in enumerate(lineage.increments):
+            every = range(increment.first, increment.last + 1)
+            own = {batch for batch in every if (increment.query_id[:8], batch) in more}
+            if own:
+                picked[place] = list(every) if increment.ends else sorted({*picked[place], *own})
 
 
 def _batches_for(increment: Increment, interval: Interval) -> list[int]:
@@ -121,6 +156,16 @@ def _folder_columns(lineage: Lineage, rows: Sequence[LedgerRow], interval: Inter
                 in_table = {dict(partition).get(column) or "" for partition in given}
                 if not in_table <= read.get((increment.query_id, batch), {}).get(column, set()) - {""}:
                     same.discard(column)
+    for replay in lineage.replays:
+        for column in list(same):
+            in_table = {dict(partition).get(column) or "" for partition in replay.given}
+            of_batches = (
+                folders.get(column, set())
+                for (query, batch), folders in read.items()
+                if (query[:8], batch) in replay.batches
+            )
+            if not in_table <= set().union(*of_batches) - {""}:
+                same.discard(column)
     return same if read else set()
 
 

@@ -127,6 +127,8 @@ def _find_hindrance(
     where = f"pipeline {spec.name}"
     if any(interval.holds(dict(partition)) for partition in ground.lineage.foreign):
         return catalogue.BACKFILL_FOREIGN_ROWS(where=where, label=interval.label, possible=_POSSIBLE)
+    if (told := _describe_replays(ground.lineage, choice)) is not None:
+        return catalogue.BACKFILL_REPLAYED(where=where, label=interval.label, replays=told, possible=_POSSIBLE)
     rows = [row for some in choice.files.values() for row in some]
     lost = find_differences(project, paths, spec.file_streams, rows)
     lost += [
@@ -143,6 +145,18 @@ def _find_hindrance(
         count = count_of(left_out.unplaced, "row")
         return catalogue.BACKFILL_UNPLACED(where=where, count=count, label=interval.label, name=spec.name)
     return None
+
+
+def _describe_replays(lineage: Lineage, choice: Choice) -> str | None:
+    """The replays of what is read whose rows reading it again does not give; None when there is none."""
+    readable = {batch for batch, one in lineage.by_batch.items() if not one.is_left_out}
+    told = []
+    for replay in choice.replays:
+        if replay.edited:
+            told.append(f"{replay.run_id} ({count_of(replay.edited, 'record')} edited by hand)")
+        elif not replay.batches <= readable:
+            told.append(f"{replay.run_id} (records of an increment that was discarded, or is not in the log)")
+    return "; ".join(told[:_NAMED_AT_MOST]) or None
 
 
 def _missing_offsets(

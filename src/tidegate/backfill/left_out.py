@@ -15,10 +15,10 @@ from typing import Any
 
 from tidegate import storage
 from tidegate.backfill.choose import Choice
+from tidegate.backfill.lineage import read_origins
 from tidegate.sources.files.ledger import shown_path
 from tidegate.staging.topics import OffsetRanges, TopicPartition
 from tidegate.table.log.state import list_data_files
-from tidegate.table.publish.plan import parse_file_name
 
 _RECORDS_AT_ONCE = 4096
 _COLUMNS = ["source", "position", "raw"]
@@ -70,8 +70,10 @@ def _find(quarantine: Path, choice: Choice, found: LeftOut) -> Iterator[list[dic
         for row in rows:
             links.setdefault((source, shown_path(row.path)), []).append(row.link.rsplit("/", 1)[-1])
     batches = {(one.query_id[:8], batch) for one in choice.increments for batch in range(one.first, one.last + 1)}
-    for file in list_data_files(quarantine):
-        is_ours = parse_file_name(Path(file.path).name) in batches
+    files = list_data_files(quarantine)
+    origins = read_origins(quarantine, [file.path for file in files])
+    for file in files:
+        is_ours = not batches.isdisjoint(origins.get(file.path, ()))
         with pq.ParquetFile(storage.address(quarantine / file.path)) as parquet:
             for piece in parquet.iter_batches(_RECORDS_AT_ONCE, columns=_COLUMNS, use_threads=False):
                 keys: list[dict[str, str]] = []

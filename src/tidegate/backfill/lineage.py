@@ -7,7 +7,7 @@ for files that were compacted or replaced since.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,17 @@ from tidegate.table.publish.rework import REWORK
 
 Partition = tuple[tuple[str, str | None], ...]
 """(column, value) of each partition column, values as the log has them."""
+
+Batch = tuple[str, int]
+"""(first eight characters of the query id, batch id), as the names of published files tell it."""
+
+REPLAYED = "tidegate.replayed"
+"""In a replay's commit: the batches, as a JSON list, whose quarantined records it put through."""
+EDITED = "tidegate.edited"
+"""In a replay's commit: how many of these a person had edited."""
+ORIGINS = "tidegate.origins"
+"""In a commit of the quarantine table that no batch made: JSON [[[file, ...], [batch, ...]], ...], of which batches the
+records in its files are."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +61,18 @@ class Increment:
 
 
 @dataclass(frozen=True)
+class Replay:
+    """Quarantined records of some ``batches`` that were put through, and what they ``gave``, rows by partition. Which
+    batch gave which rows nobody knows, so they are one: who reads one of them again reads all."""
+
+    run_id: str
+    batches: frozenset[Batch]
+    given: dict[Partition, int]
+    edited: int
+    """How many of the records a person had edited: the source does not have them so."""
+
+
+@dataclass(frozen=True)
 class Lineage:
     """The publishes that the table's rows are of, oldest first.
 
@@ -60,6 +83,13 @@ class Lineage:
     increments: list[Increment]
     unknown: list[int]
     foreign: frozenset[Partition] = frozenset()
+    replays: list[Replay] = field(default_factory=list)
+
+    @property
+    def by_batch(self) -> dict[Batch, Increment]:
+        """The publish of each batch."""
+        found = self.increments
+        return {(one.query_id[:8], batch): one for one in found for batch in range(one.first, one.last + 1)}
 
     def find(self, query_id: str | None, batch_id: int | None) -> Increment | None:
         """The publish of a batch."""
@@ -78,6 +108,7 @@ def read_lineage(table_path: Path, version: int) -> Lineage:
     found: dict[int, Increment] = {}
     foreign: dict[int, set[Partition]] = {}
     released: dict[int, list[Increment]] = {}
+    replays: dict[int, Replay] = {}
     unknown = []
     head = -1
     for number in range(version + 1):
@@ -98,6 +129,8 @@ def read_lineage(table_path: Path, version: int) -> Lineage:
             found[number] = increment
         elif WAITED in info and info.get("tidegate.outcome") == "published":
             released[number] = [_of_batches(number, span, info, actions) for span in json.loads(info[WAITED])]
+        elif REPLAYED in info:
+            replays[number] = _replay(info, actions)
         elif REWORK not in info:
             foreign[number] = {
                 _partition_of(one["add"]) for one in actions if "add" in one and one["add"].get("dataChange", True)
@@ -107,7 +140,8 @@ def read_lineage(table_path: Path, version: int) -> Lineage:
     late = {(one.query_id, one.last): one for number in line for one in released.get(number, ())}
     told = [_with_release(one, late.get((one.query_id, one.last))) for one in found.values()]
     told = [replace(one, is_left_out=True) if one.version in out else one for one in told]
-    return Lineage([one for one in told if one.version in line | out], unknown, strange)
+    kept = [one for one in told if one.version in line | out]
+    return Lineage(kept, unknown, strange, [one for number, one in replays.items() if number in line])
 
 
 def _line(parent: Mapping[int, int], head: int) -> Iterator[int]:
@@ -129,6 +163,48 @@ def _of_batches(version: int, span: Sequence[Any], info: CommitInfo, actions: li
     increment = Increment(version, query_id, first, last, False, json.loads(info.get("tidegate.rows", "{}")), {})
     _count_given(increment, actions)
     return increment
+
+
+def read_origins(quarantine: Path, files: Sequence[str]) -> dict[str, frozenset[Batch]]:
+    """The batches whose records are in each of ``files`` of the quarantine table: by a file's name, or for one that a
+    replay or a backfill made by what its commit says."""
+    named = {path: parse_file_name(Path(path).name) for path in files}
+    found = {path: frozenset([batch]) for path, batch in named.items() if batch is not None}
+    exact: dict[str, frozenset[Batch]] = {}
+    for number in list_versions(quarantine):
+        try:
+            actions = read_actions(quarantine, number)
+        except (FileNotFoundError, ValueError):
+            continue
+        info: CommitInfo = next((one["commitInfo"] for one in actions if "commitInfo" in one), {})
+        for paths, batches in json.loads(info.get(ORIGINS, "[]")):
+            of_work = {
+                parse_file_name(Path(path).name) for path in paths
+            }  # a file may get another name, of the same work
+            found |= {
+                path: _batches(batches) for path, work in named.items() if path in paths or work in of_work - {None}
+            }
+            exact |= {path: _batches(batches) for path in paths if path in named}
+    return found | exact
+
+
+def tell_origins(files: Iterable[tuple[Sequence[str], Iterable[Batch]]]) -> str:
+    """:data:`ORIGINS` of (files, the batches whose records they have)."""
+    return json.dumps([[list(paths), sorted(set(batches))] for paths, batches in files])
+
+
+def _replay(info: CommitInfo, actions: list[Action]) -> Replay:
+    given: dict[Partition, int] = {}
+    for action in actions:
+        if "add" in action:
+            partition = _partition_of(action["add"])
+            given[partition] = given.get(partition, 0) + _rows_of(action["add"])
+    batches = _batches(json.loads(info[REPLAYED]))
+    return Replay(str(info.get("tidegate.run_id")), batches, given, int(info.get(EDITED, 0)))
+
+
+def _batches(value: Sequence[tuple[str, int]]) -> frozenset[Batch]:
+    return frozenset((str(query), int(batch)) for query, batch in value)
 
 
 def _increment(version: int, info: CommitInfo, actions: list[Action]) -> Increment | None:
@@ -158,9 +234,12 @@ def _count_given(increment: Increment, actions: list[Action]) -> None:
         if named is None or named[0] != increment.query_id[:8]:
             continue
         partition = _partition_of(add)
-        rows = int(json.loads(add.get("stats") or "{}").get("numRecords", 0))
         of_batch = increment.given.setdefault(named[1], {})
-        of_batch[partition] = of_batch.get(partition, 0) + rows
+        of_batch[partition] = of_batch.get(partition, 0) + _rows_of(add)
+
+
+def _rows_of(add: AddFile) -> int:
+    return int(json.loads(add.get("stats") or "{}").get("numRecords", 0))
 
 
 def _partition_of(add: AddFile) -> Partition:

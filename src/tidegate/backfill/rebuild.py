@@ -20,7 +20,7 @@ from tidegate.backfill.choose import Choice
 from tidegate.backfill.examine import Finding, Ground, describe_partition, starts_of_topics, within_text
 from tidegate.backfill.held import keep_held
 from tidegate.backfill.left_out import find_left_out
-from tidegate.backfill.lineage import Partition, reworked_files
+from tidegate.backfill.lineage import ORIGINS, Partition, reworked_files, tell_origins
 from tidegate.backfill.span import Interval
 from tidegate.driver.order import Bounds, IngestOrder
 from tidegate.errors import catalogue
@@ -300,7 +300,7 @@ def _plan_quarantine(
     if not built.quarantine and not old:
         return None
     state = read_table_state(path, (work.app_id,))
-    return plan_rework(
+    plan = plan_rework(
         work,
         target="quarantine",
         table=state,
@@ -312,6 +312,9 @@ def _plan_quarantine(
         schema_json=QUARANTINE_SCHEMA_JSON,
         before=-1 if state is None else state.txns.get(work.app_id, -1),
     )
+    read = [(one.query_id[:8], batch) for one in finding.choice.increments for batch in range(one.first, one.last + 1)]
+    plan.custom_metadata[ORIGINS] = tell_origins([([file.path for file in plan.files_to_add], read)])
+    return plan
 
 
 def _quarantined_before(path: Path, choice: Choice) -> list[DataFile]:

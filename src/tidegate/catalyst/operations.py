@@ -112,6 +112,11 @@ def keeps_state(frame: DataFrame) -> bool:
     return any(is_stateful(node) for node in walk(analysed_plan(frame)))
 
 
+def makes_several(frame: DataFrame) -> bool:
+    """Whether a plan makes several rows of one (``explode``, a sliding window), whatever a filter leaves of them."""
+    return any(kind_of(node) in ("Generate", "Expand") for node in walk(analysed_plan(frame)))
+
+
 def is_stateful(node: JavaObject) -> bool:
     """Whether a node of a plan keeps state over batches."""
     kind = kind_of(node)

@@ -18,12 +18,14 @@ import typer
 from tidegate import __version__
 from tidegate.cli.grouped import DECIDE, LOOK, REPAIR, START, STEPS, GroupedCommands
 from tidegate.errors import TidegateError, TryAgainError, catalogue
+from tidegate.words import count_of
 
 if TYPE_CHECKING:
     from tidegate.driver.progress import Event
     from tidegate.driver.submit import SubmitPlan
     from tidegate.outputs import BackfillPlan, RunReport
     from tidegate.project import Project
+    from tidegate.quarantine.filters import QuarantineFilter
 
 app = typer.Typer(
     name="tidegate",
@@ -34,7 +36,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-quarantine_app = typer.Typer(help="Look at quarantined records: list, show.", no_args_is_help=True)
+quarantine_app = typer.Typer(
+    help="Quarantined records: list, show, export, and replay, which puts them through again.", no_args_is_help=True
+)
 
 _BY_WEIGHT = (0, 75, 64, 65, 66, 78, 70)
 """Exit codes from the one that needs nobody to the one that needs us."""
@@ -78,6 +82,17 @@ Then = Literal["reread", "leave-out"]
 AcceptLoss = Annotated[
     str | None,
     typer.Option("--accept-loss", help="After exit 66: go on without what was lost; the reason is recorded."),
+]
+OfReason = Annotated[str | None, typer.Option("--reason", help="Only this reason: malformed, late, or a rule.")]
+OfRule = Annotated[str | None, typer.Option("--rule", help="Only rows that break this rule, alone or among others.")]
+OfRun = Annotated[str | None, typer.Option("--run-id", help="Only records of this run.")]
+Where = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--where",
+        metavar="COLUMN=TEXT",
+        help="Only where the column is TEXT, or with COLUMN~TEXT contains it; repeatable.",
+    ),
 ]
 Reason = Annotated[str, typer.Option("--reason", help="Why; it is recorded with who decided.")]
 
@@ -844,43 +859,132 @@ def deliver(
 
 
 @quarantine_app.command("list")
-def quarantine_list(name: Name, json_: Json = False) -> None:
+def quarantine_list(
+    name: Name,
+    reason: OfReason = None,
+    rule: OfRule = None,
+    of_run: OfRun = None,
+    where: Where = None,
+    json_: Json = False,
+) -> None:
     """How many records were quarantined, by run, reason and cause, with an example of each."""
     from tidegate.cli.show import show_causes
     from tidegate.operate.held_records import find_held_records
     from tidegate.quarantine.read import list_quarantine
 
     project = _project()
-    _refuse_unknown(project, name)
-    paths = project.paths(name)
-    _print(list_quarantine(paths.quarantine, staged=find_held_records(paths)), json_, show_causes)
+    wanted, paths = _filter(project, name, reason, rule, of_run, where), project.paths(name)
+    found = list_quarantine(paths.quarantine, wanted, find_held_records(paths))
+    _refuse_misspelt(project, name, wanted, found)
+    _print(found, json_, show_causes)
 
 
 @quarantine_app.command("show")
 def quarantine_show(
     name: Name,
-    reason: Annotated[str | None, typer.Option(help="Only this reason.")] = None,
-    run_id: Annotated[str | None, typer.Option("--run-id", help="Only this run.")] = None,
+    reason: OfReason = None,
+    rule: OfRule = None,
+    of_run: OfRun = None,
+    where: Where = None,
     limit: Annotated[int, typer.Option(min=1, help="How many at most, newest first.")] = 20,
     json_: Json = False,
 ) -> None:
     """The records themselves, newest first."""
     from tidegate.cli.show import show_records
     from tidegate.operate.held_records import find_held_records
-    from tidegate.quarantine.read import QuarantineFilter, show_quarantine
+    from tidegate.quarantine.read import show_quarantine
 
     project = _project()
-    _refuse_unknown(project, name)
-    wanted = QuarantineFilter(run_id=run_id, reason=reason)
-    paths = project.paths(name)
-    _print(show_quarantine(paths.quarantine, wanted, limit, find_held_records(paths)), json_, show_records)
+    wanted, paths = _filter(project, name, reason, rule, of_run, where), project.paths(name)
+    found = show_quarantine(paths.quarantine, wanted, limit, find_held_records(paths))
+    _refuse_misspelt(project, name, wanted, found)
+    _print(found, json_, show_records)
 
 
-def _refuse_unknown(project: Project, name: str) -> None:
-    """Raise UsageError when there is no such pipeline, or its spec cannot be read."""
+@quarantine_app.command("export")
+def quarantine_export(
+    name: Name,
+    to: Annotated[
+        Path | None, typer.Option("--to", help="A file that is not there yet (default: stdout).", show_default=False)
+    ] = None,
+    reason: OfReason = None,
+    rule: OfRule = None,
+    of_run: OfRun = None,
+    where: Where = None,
+) -> None:
+    """The records as JSON lines, each with its id: to be edited, and given to replay --file."""
+    from tidegate.quarantine.export import export_quarantine
+
+    project = _project()
+    wanted = _filter(project, name, reason, rule, of_run, where)
+    count = export_quarantine(project.paths(name).quarantine, wanted, to, sys.stdout)
+    _refuse_misspelt(project, name, wanted, count)
+    print(f"exported {count_of(count, 'record')}{f' to {to}' if to else ''}", file=sys.stderr)
+
+
+@quarantine_app.command("replay")
+def quarantine_replay(
+    name: Name,
+    reason: OfReason = None,
+    rule: OfRule = None,
+    of_run: OfRun = None,
+    where: Where = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", help="Edited records: JSON lines with the id and the raw text of each.", dir_okay=False),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be put through, and what stays and why.")
+    ] = False,
+    as_: Annotated[
+        str | None, typer.Option("--as", metavar="RUN_ID", help="A name for this replay. Safe to repeat.")
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """Put quarantined records through again (default: all), with schema, suite and transform as they are now."""
+    from tidegate.replay.choose import Selection
+    from tidegate.replay.command import look_at_replay, replay_records
+    from tidegate.replay.edits import read_edits
+    from tidegate.reports.run_ids import new_run_id
+
+    project = _project()
+    selection = Selection(_filter(project, name, reason, rule, of_run, where))
+    if file is not None:
+        options = {"--reason": reason, "--rule": rule, "--run-id": of_run, "--where": where}
+        if given := [option for option, value in options.items() if value]:
+            raise catalogue.REPLAY_ARGUMENTS(where=f"pipeline {name}", given=", ".join(given))
+        selection = Selection(edits=read_edits(file))
+    if dry_run:
+        from tidegate.cli.show import show_replay
+
+        value = look_at_replay(project, name, selection)
+        _print(value, json_, show_replay)
+        if value["hindrance"] is not None:
+            raise typer.Exit(value["hindrance"]["exit_code"])
+        return
+    chosen = new_run_id("replay") if as_ is None else as_
+    submit = partial(_submit, then_audit=project.suite_path(name).exists())
+    _step(lambda: replay_records(project, name, chosen, selection, submit=submit), project, name, chosen, json_)
+
+
+def _filter(
+    project: Project, name: str, reason: str | None, rule: str | None, run_id: str | None, where: list[str] | None
+) -> QuarantineFilter:
+    """What the options of a pipeline's quarantine mean. Raises UsageError when there is no such pipeline, or its spec
+    cannot be read, and QUARANTINE_WHERE."""
     from tidegate.pipeline import load_pipeline
+    from tidegate.quarantine.filters import QuarantineFilter, parse_where
 
     load_pipeline(project, name)
+    return QuarantineFilter(run_id=run_id, reason=reason, rule=rule, where=parse_where(where or ()))
+
+
+def _refuse_misspelt(project: Project, name: str, wanted: QuarantineFilter, found: object) -> None:
+    """Raise UsageError QUARANTINE_UNKNOWN where nothing was found, because the reason, or the rule, is none."""
+    from tidegate.replay.choose import check_names
+
+    if not found:
+        check_names(project, project.paths(name), name, wanted)
 
 
 if __name__ == "__main__":

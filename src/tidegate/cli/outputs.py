@@ -29,6 +29,7 @@ from tidegate.outputs import (
     QuarantineCount,
     QuarantinedRecord,
     Repair,
+    ReplayPlan,
     Reread,
     Rewritten,
     Rollback,
@@ -46,7 +47,8 @@ OUTPUTS: dict[str, tuple[type, str]] = {
     "error": (Failed, "any command with --json that fails"),
     "report": (
         RunReport,
-        "run, ingest, audit, publish, deliver, release, discard, reread, backfill, refresh, rollback, adopt, maintain; "
+        "run, ingest, audit, publish, deliver, release, discard, reread, backfill, refresh, rollback, adopt, maintain, "
+        "quarantine replay; "
         "stream prints one a line",
     ),
     "reports": (list[RunReport], "run of several pipelines"),
@@ -61,6 +63,7 @@ OUTPUTS: dict[str, tuple[type, str]] = {
     "repair": (Repair, "repair, reset"),
     "backfill": (BackfillPlan, "backfill --dry-run, refresh --dry-run"),
     "adopt": (Adoption, "adopt --dry-run"),
+    "quarantine-replay": (ReplayPlan, "quarantine replay --dry-run"),
     "reread": (Reread, "reread --dry-run"),
     "rollback": (Rollback, "rollback --dry-run"),
     "maintain": (Maintenance, "maintain --dry-run"),

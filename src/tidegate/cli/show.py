@@ -27,6 +27,7 @@ from tidegate.outputs import (
     QuarantineCount,
     QuarantinedRecord,
     Repair,
+    ReplayPlan,
     Reread,
     Rollback,
     RowKey,
@@ -516,6 +517,24 @@ def show_reread(value: Reread) -> None:
     print(f"    fix: {hindrance['fix']}")
 
 
+def show_replay(value: ReplayPlan) -> None:
+    """What a replay would put through, and what stays."""
+    edited = f", {value['edited']:,} of them edited" if value["edited"] else ""
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in value["reasons"].items())
+    print(f"{value['pipeline']}: {count_of(value['records'], 'record')}{f' ({reasons})' if reasons else ''}{edited}")
+    for one in value["stay"]:
+        print(f"  {count_of(one['records'], 'record')} would stay: {one['why']}")
+    hindrance = value["hindrance"]
+    if hindrance is not None:
+        print(f"  cannot be done: {hindrance['message']}")
+        if hindrance["fix"]:
+            print(f"    fix: {hindrance['fix']}")
+    elif value["records"]:
+        print("  would: put these through as one version of the table, after the gate has passed them")
+    else:
+        print("  nothing to replay")
+
+
 def show_table(rows: Sequence[Mapping[str, object]]) -> None:
     """Rows in columns. No line is broken or cut, however narrow the terminal is: run ids are there to be copied."""
     if not rows:
@@ -558,6 +577,8 @@ def show_records(records: Sequence[QuarantinedRecord]) -> None:
         print(f"  raw:  {record['raw']}")
         held = ", held: not in the quarantine table yet" if record["held"] else ""
         print(f"  run:  {record['run_id']} at {record['quarantined_at']}{held}")
+        if record["id"] is not None:
+            print(f"  id:   {record['id']}")
 
 
 def show_acknowledged(value: Acknowledged) -> None:

@@ -55,6 +55,10 @@ class IngestOrder:
     """The folder below the state folder of a job beside the pipeline's runs."""
     bounds: Bounds | None = None
     """What such a job is limited to."""
+    of_texts: bool = False
+    """Whether such a job is given the texts of its records, with their places (``links``), and reads no source."""
+    one_row_each: bool = False
+    """Whether none of them may become several rows: some of the rows may be in the table."""
 
     def original(self, link: str) -> str:
         """The user's file behind an intake link; the link itself when it does not belong to a pending file."""

@@ -2374,6 +2374,120 @@ ADOPTION_UNFINISHED = Condition(
     fix="{command}, which finishes it",
 )
 
+# Quarantined records: chosen, exported, put through again
+
+QUARANTINE_WHERE = Condition(
+    "QUARANTINE_WHERE",
+    UsageError,
+    "`{given}` is no condition on a quarantined record{hint}",
+    next_run="is not affected",
+    fix="write COLUMN=TEXT (the value is TEXT) or COLUMN~TEXT (it contains TEXT), repeated for several that must all "
+    "hold; columns: {columns}",
+)
+
+QUARANTINE_UNKNOWN = Condition(
+    "QUARANTINE_UNKNOWN",
+    UsageError,
+    "no record in quarantine has the {kind} {given}, and the suite knows none of that name{hint}",
+    next_run="is not affected; nothing was changed",
+    fix="choose one of: {known}",
+)
+
+EXPORT_EXISTS = Condition(
+    "EXPORT_EXISTS",
+    UsageError,
+    "{path} is there already, and an export overwrites nothing",
+    next_run="is not affected",
+    fix="name another file, or remove this one",
+)
+
+REPLAY_FILE = Condition(
+    "REPLAY_FILE",
+    UsageError,
+    "the file of edited records cannot be used: {fault}",
+    next_run="is not affected; nothing was changed",
+    fix="one JSON object a line, with `id` as `tidegate quarantine export` and `show --json` print it, and `raw`, the "
+    "record as it should have come; other keys are passed over",
+)
+
+REPLAY_NOT_THERE = Condition(
+    "REPLAY_NOT_THERE",
+    UsageError,
+    "{count} of the file are not in quarantine: {ids}",
+    next_run="is not affected; nothing was changed",
+    fix="take these lines out: an id is gone once its record was replayed; `tidegate quarantine export {name}` has "
+    "what is there now",
+)
+
+REPLAY_ARGUMENTS = Condition(
+    "REPLAY_ARGUMENTS",
+    UsageError,
+    "--file names the records itself, so {given} cannot be given beside it",
+    next_run="is not affected; nothing was changed",
+    fix="give one of them",
+)
+
+REPLAY_NOT_APPEND = Condition(
+    "REPLAY_NOT_APPEND",
+    UsageError,
+    "a quarantined record cannot be put through alone: {why}",
+    next_run="is not affected; nothing was changed",
+    fix="offer the corrected records to the source once more, as new ones; or `tidegate repair {name} --rebuild` "
+    "builds table and quarantine anew (`--dry-run` shows what that reads)",
+)
+
+REPLAY_REFUSED = Condition(
+    "REPLAY_REFUSED",
+    UsageError,
+    "none of the {count} that were chosen can be put through: {reasons}",
+    next_run="is not affected; they stay in quarantine",
+    fix="`tidegate quarantine export {name} --to FILE` writes them; where a text helps, correct it there and "
+    "`tidegate quarantine replay {name} --file FILE`, else offer them to the source once more, as new ones",
+)
+
+REPLAY_SEVERAL_ROWS = Condition(
+    "REPLAY_SEVERAL_ROWS",
+    UsageError,
+    "the transform makes {transformed} of {entered}, and among these are some of which a rule rejected one row: their "
+    "other rows are in the table, and would be there twice",
+    next_run="is not affected; they stay in quarantine",
+    fix="`tidegate quarantine replay {name} --reason malformed` puts through those that gave no row",
+)
+
+REPLAY_EXPLODES = Condition(
+    "REPLAY_SEVERAL_ROWS",
+    UsageError,
+    "the transform makes several rows of one record (explode, a sliding window), and of some of these a rule rejected "
+    "one row: their other rows may be in the table, and would be there twice",
+    next_run="is not affected; they stay in quarantine",
+    fix="`tidegate quarantine replay {name} --reason malformed` puts through those that gave no row",
+)
+
+REPLAY_OTHER_RECORDS = Condition(
+    "REPLAY_OTHER_RECORDS",
+    DefectError,
+    "of {offered} that were to be put through, {read} were read",
+    next_run="is not affected; they stay in quarantine",
+    fix="please report this, with the log that `tidegate logs {name} {run_id}` prints",
+)
+
+REPLAY_HELD = Condition(
+    "REPLAY_HELD",
+    HeldError,
+    "the replayed records did not pass the gate: {reasons}",
+    next_run="is not affected: live runs go on; the records stay in quarantine",
+    fix="correct the records (`tidegate quarantine replay {name} --file FILE`) or the suite, and replay again; a "
+    "selection (--reason, --rule, --run-id, --where) leaves the others out",
+)
+
+BACKFILL_REPLAYED = Condition(
+    "BACKFILL_REPLAYED",
+    UsageError,
+    "{label} would read records again that a replay has put through and that the source cannot give so: {replays}",
+    next_run="is not affected; nothing was read or written",
+    fix="choose other partitions: {possible}",
+)
+
 # Faults of files
 
 FILE_FAULTS = {

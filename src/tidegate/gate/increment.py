@@ -76,12 +76,15 @@ def audit_increment(context: RunContext, facts: Facts) -> StoredVerdict:
     return stored
 
 
-def judge_beside(context: RunContext, staged: Sequence[BatchManifest]) -> StoredVerdict:
-    """The verdict on what a job beside the runs has staged, by the same suite and limits; it is not stored."""
+def judge_beside(context: RunContext, staged: Sequence[BatchManifest], *, counts_aside: bool = True) -> StoredVerdict:
+    """The verdict on what a job beside the runs has staged, by the same suite and limits; it is not stored.
+
+    ``counts_aside``: whether what it set aside counts; not where all of it was in quarantine before.
+    """
     suite = load_suite(context.project, context.name)
     results = _judge(context, suite, staged, None) if suite is not None else []
     whole = WholeFiles.of(file for one in staged for source in one.sources.values() for file in source.whole_files)
-    aside = SetAside.of(count_rows(staged))
+    aside = SetAside.of(count_rows(staged if counts_aside else []))
     verdict = decide_verdict(suite, results, aside, context.spec.quality, "", whole)
     return StoredVerdict(
         run_id=context.report.run_id,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import SparkSession
 
 from tidegate.catalyst.fingerprint import describe_state
+from tidegate.catalyst.operations import makes_several
 from tidegate.catalyst.state import set_state_conf
 from tidegate.driver.failures import RowFailed, executors_lost, is_read_fault, is_row_fault
 from tidegate.driver.order import IngestOrder, emit, read_order, write_result
@@ -34,6 +35,7 @@ from tidegate.session.executors import ComputedTwice, Executors
 from tidegate.sources.files.unreadable import is_set_aside, set_aside, set_aside_unreadable, why_kept_back
 from tidegate.sources.kafka.topics import watch_topics
 from tidegate.sources.registry import open_sources
+from tidegate.spec.as_read import as_texts
 from tidegate.spec.models import SELF_DESCRIBING_FORMATS, FilesSource, PipelineSpec
 from tidegate.staging.birth import as_read, keep_state
 from tidegate.staging.checkpoint import plan_closing_batch, read_checkpoint, read_watermark
@@ -78,6 +80,8 @@ def drain_order(order_path: Path) -> int:
 
 def _ingest(project: Project, paths: PipelinePaths, order: IngestOrder) -> dict[str, object]:
     spec = as_read(load_pipeline(project, order.pipeline), paths)
+    if order.of_texts:
+        spec = as_texts(spec)
     started = time.monotonic()
     emit("start", pipeline=spec.name, run_id=order.run_id)
     spark = SparkSession.builder.appName(f"tidegate {spec.name}").getOrCreate()
@@ -109,6 +113,8 @@ def _drain_into_staging(
         return prepare_query(spark, project, spec, reader.streams() | statics, order.run_id, *table, within=within)
 
     prepared = prepare()
+    if order.one_row_each and makes_several(prepared.out):
+        raise catalogue.REPLAY_EXPLODES(where=f"pipeline {spec.name}", name=spec.name)
     check_token(paths, order.token)
     keep_state(paths, spec, describe_state(prepared.out), spark.version)
     if prepared.keeps_state:

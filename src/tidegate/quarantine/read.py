@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from tidegate import storage
-from tidegate.errors import catalogue
 from tidegate.outputs import QuarantineCount, QuarantinedRecord
+from tidegate.quarantine.filters import QuarantineFilter
+from tidegate.quarantine.records import as_table, read_pieces, walk_quarantine
 from tidegate.quarantine.schema import TIME_COLUMN
 from tidegate.table.log.state import has_log, list_data_files
 
@@ -24,20 +23,8 @@ _NUMBER = "number"
 _HELD = "held"
 _EXAMPLE_AT_MOST = 200
 """Characters of a record that are shown as an example."""
-_RECORDS_AT_ONCE = 256
 _DETAILS_AT_ONCE = 1 << 14
-_BUFFER_BYTES = 1 << 20
-
-
-@dataclass(frozen=True)
-class QuarantineFilter:
-    """Which records are meant; None lets all pass. Times are ISO texts, ``until`` exclusive."""
-
-    run_id: str | None = None
-    source: str | None = None
-    reason: str | None = None
-    since: str | None = None
-    until: str | None = None
+_FOUND_BY = ["run_id", "source", "reason", "detail", TIME_COLUMN]
 
 
 def list_quarantine(
@@ -88,7 +75,7 @@ def count_details(files: Sequence[Path]) -> list[tuple[tuple[str, str], int]]:
     """((reason, detail), how many records) of the data files ``files``, the most frequent first."""
     found = None
     for file in files:
-        for batch in _read_pieces(storage.address(file), ["reason", "detail"], _DETAILS_AT_ONCE):
+        for batch in read_pieces(storage.address(file), ["reason", "detail"], _DETAILS_AT_ONCE):
             ones = pa.array([1] * len(batch), pa.int64())
             # Files differ in which columns may be null, so the fields are made again.
             one = pa.table({"reason": batch["reason"], "detail": batch["detail"], "records": ones})
@@ -104,7 +91,7 @@ def show_quarantine(
     table_path: Path, wanted: QuarantineFilter | None = None, limit: int = 20, staged: Sequence[Path] = ()
 ) -> list[QuarantinedRecord]:
     """The newest ``limit`` records as JSON values, with ``position`` as a JSON object; empty when there are none.
-    ``staged`` is as for :func:`list_quarantine`.
+    ``staged`` is as for :func:`list_quarantine`; what is not in the table yet has no id.
 
     Holds that many records and a piece of the table at a time: the newest are found by their times, and these alone are
     read whole.
@@ -116,13 +103,28 @@ def show_quarantine(
         order = pc.sort_indices(both, sort_keys=[(TIME_COLUMN, "descending"), ("run_id", "ascending")])
         newest = both.take(order[:limit])
     places = [] if newest is None else [(row["file"], row[_NUMBER]) for row in newest.to_pylist()]
-    rows = {place: row for file in dict.fromkeys(file for file, _ in places) for place, row in _take(file, places)}
-    held = {storage.address(path) for path in staged}
-    return [_to_record(rows[place], held=place[0] in held) for place in places]
+    times = set() if newest is None else set(newest[TIME_COLUMN].to_pylist())
+    rows = dict(_with_ids(table_path, wanted, set(places), times))
+    for file in {file for file, _ in places} & {storage.address(path) for path in staged}:
+        rows |= {place: to_record(None, row, held=True) for place, row in _take(file, places)}
+    return [rows[place] for place in places]
 
 
-def _to_record(row: Mapping[str, Any], *, held: bool) -> QuarantinedRecord:
+def _with_ids(
+    table_path: Path, wanted: QuarantineFilter | None, places: set[tuple[str, int]], times: set[datetime]
+) -> Iterator[tuple[tuple[str, int], QuarantinedRecord]]:
+    """The records at ``places``, whose times these are: an id tells equal records apart, and they are of one time."""
+    at_once = QuarantineFilter() if wanted is None else wanted
+    for found in walk_quarantine(table_path, at_once, times):
+        place = (storage.address(table_path / found.file), found.number)
+        if place in places:
+            yield place, to_record(found.id, found.row)
+
+
+def to_record(id_: str | None, row: Mapping[str, Any], *, held: bool = False) -> QuarantinedRecord:
+    """A record as it is printed."""
     return {
+        "id": id_,
         "pipeline": row["pipeline"],
         "run_id": row["run_id"],
         "source": row["source"],
@@ -139,53 +141,34 @@ def _find(table_path: Path, wanted: QuarantineFilter | None, staged: Sequence[Pa
     """(what records are found by, file) piece by piece: the wanted records' run_id, source, reason, detail, time,
     number in their file, and whether that is one of ``staged``, as a pyarrow table."""
     wanted = wanted or QuarantineFilter()
-    tests = [pc.field(name) == value for name in ("run_id", "source", "reason") if (value := getattr(wanted, name))]
-    kind = pa.timestamp("us", tz="UTC")
-    if wanted.since:
-        tests.append(pc.field(TIME_COLUMN) >= pa.scalar(_parse_time(wanted.since), kind))
-    if wanted.until:
-        tests.append(pc.field(TIME_COLUMN) < pa.scalar(_parse_time(wanted.until), kind))
+    tests, columns = wanted.tests(), sorted(wanted.columns)
     files = [table_path / file.path for file in list_data_files(table_path)] if has_log(table_path) else []
     for path, held in [
         *((storage.address(one), False) for one in files),
         *((storage.address(one), True) for one in staged),
     ]:
         number = 0
-        for batch in _read_pieces(path, ["run_id", "source", "reason", "detail", TIME_COLUMN]):
+        for batch in read_pieces(path, columns):
             numbers = pa.array(range(number, number + len(batch)), pa.int64())
             number += len(batch)
-            found = pa.Table.from_batches([batch]).append_column(_NUMBER, numbers)
-            found = found.set_column(4, TIME_COLUMN, found[TIME_COLUMN].cast(kind))
+            found = as_table(batch).append_column(_NUMBER, numbers)
             found = found.append_column(_HELD, pa.array([held] * len(batch), pa.bool_()))
             for test in tests:
                 found = found.filter(test)
             if found.num_rows:
-                yield found, path
+                yield found.select([*_FOUND_BY, _NUMBER, _HELD]), path
 
 
 def _take(file: str, places: Sequence[tuple[str, int]]) -> Iterator[tuple[tuple[str, int], dict[str, Any]]]:
     """The records at those of ``places`` (file, number) that are in ``file``."""
     numbers = sorted(number for one, number in places if one == file)
     start = 0
-    for batch in _read_pieces(file, None):
+    for batch in read_pieces(file, None):
         held = [number for number in numbers if start <= number < start + len(batch)]
         if held:
             rows = batch.take([number - start for number in held]).to_pylist()
             yield from (((file, number), row) for number, row in zip(held, rows, strict=True))
         start += len(batch)
-
-
-def _read_pieces(file: str, columns: list[str] | None, at_once: int = _RECORDS_AT_ONCE) -> Iterator[pa.RecordBatch]:
-    with pq.ParquetFile(file, buffer_size=_BUFFER_BYTES) as parquet:
-        yield from parquet.iter_batches(at_once, columns=columns, use_threads=False)
-
-
-def _parse_time(text: str) -> datetime:
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise catalogue.BAD_TIME(time=text) from error
-    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def _parse_position(text: str | None) -> object:

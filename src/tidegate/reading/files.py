@@ -26,7 +26,7 @@ from tidegate.spec.ddl import Column, parse_ddl, quote_column
 from tidegate.spec.ddl_tree import read_type
 from tidegate.spec.encodings import encoding_of, is_wide
 from tidegate.spec.models import FilesSource
-from tidegate.spec.reader_options import has_documents, is_read_whole, parser_options
+from tidegate.spec.reader_options import has_documents, is_csv_by_line, is_read_whole, parser_options
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -196,14 +196,6 @@ def _written_anew(spec: FilesSource, in_files: Sequence[Column]) -> SparkColumn:
     )
 
 
-def is_csv_by_line(spec: FilesSource) -> bool:
-    """Whether a csv source is read as lines, so that the line is at hand as it came. A header, records over several
-    lines and other encodings than UTF-8 are left to Spark's own reader of csv files."""
-    options = parser_options(spec)
-    is_plain = options.get("header", "false") == "false" and options.get("multiLine", "false") == "false"
-    return spec.format == "csv" and is_plain and options.get("encoding", "UTF-8").upper() in ("UTF-8", "UTF8")
-
-
 def _read_lines(
     reader: DataFrameReader,
     path: str | list[str],
@@ -212,7 +204,6 @@ def _read_lines(
     partition_columns: Sequence[str],
     options: Mapping[str, str],
 ) -> DataFrame:
-    of_parser = {key: value for key, value in options.items() if key not in (*_OF_TEXT, *_OF_CSV_FILES)}
     in_folders = [column for column in columns if column.name in partition_columns]
     in_files = [column for column in columns if column.name not in partition_columns]
     frame = _read_texts(reader, path, spec, in_folders)
@@ -222,18 +213,32 @@ def _read_lines(
         frame = frame.where(F.trim("_raw") != "")
     if comment := options.get("comment") if spec.format == "csv" else None:
         frame = frame.where(~F.col("_raw").startswith(comment))
-    declared = ", ".join(f"{quote_column(c.name)} {c.type}{'' if c.nullable else ' NOT NULL'}" for c in in_files)
     if spec.format == "xml":
         frame = split_xml(frame, "_raw", in_files, options)
-        of_values = {key: value for key, value in of_parser.items() if key not in OF_XML}
-        policy = spec.unknown_fields
+        of_values = {key: value for key, value in _of_parser(options).items() if key not in OF_XML}
+        policy, declared = spec.unknown_fields, _declare(in_files)
         parsed = parse_text(frame, VALUES, "json", declared, of_values, policy, spec.values, undecoded=UNDECODED)
         unknown = f"concat(coalesce(_unknown, array()), {OUTSIDE})"
         return parsed.withColumn("_unknown", F.expr(f"CASE WHEN size({OUTSIDE}) > 0 THEN {unknown} ELSE _unknown END"))
-    undecoded = UNDECODED if encoding_of(spec) != "UTF-8" else None
-    return parse_text(
-        frame, "_raw", spec.format, declared, of_parser, spec.unknown_fields, spec.values, undecoded=undecoded
-    )
+    return parse_records(frame, spec, in_files, undecoded=UNDECODED if encoding_of(spec) != "UTF-8" else None)
+
+
+def parse_records(
+    frame: DataFrame, spec: FilesSource, in_files: Sequence[Column], *, undecoded: str | None = None
+) -> DataFrame:
+    """``frame`` with the columns ``in_files`` of the texts in ``_raw``, each a record of a json, csv or text source,
+    and what is wrong with it. The column ``undecoded`` says why a text is none, where there is one."""
+    options = _of_parser(parser_options(spec))
+    declared, policy = _declare(in_files), spec.unknown_fields
+    return parse_text(frame, "_raw", spec.format, declared, options, policy, spec.values, undecoded=undecoded)
+
+
+def _of_parser(options: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in options.items() if key not in (*_OF_TEXT, *_OF_CSV_FILES)}
+
+
+def _declare(columns: Sequence[Column]) -> str:
+    return ", ".join(f"{quote_column(c.name)} {c.type}{'' if c.nullable else ' NOT NULL'}" for c in columns)
 
 
 def _read_texts(

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from tidegate.project import Project
 from tidegate.reading.files import read_links, stream_files
 from tidegate.reading.kafka import empty_records, empty_stream, read_kafka, read_range, shape_records
+from tidegate.reading.texts import columns_in_folders, parse_file_texts, parse_topic_texts, read_texts, stream_texts
 from tidegate.sources.kafka.offsets import KafkaBirth
 from tidegate.sources.port import Pinned
-from tidegate.spec.as_read import KeptSource, SpooledSource
+from tidegate.spec.as_read import KeptSource, SpooledSource, TextsSource
 from tidegate.spec.models import FilesSource, KafkaSource, ProjectKafkaSpec, SourceSpec
 from tidegate.staging.birth import Start
 from tidegate.staging.manifest import Taken
@@ -107,6 +108,41 @@ class KafkaFrames(Frames):
         return shape_records(empty_records(self._spark), self._spec)
 
 
+class TextFrames(Frames):
+    """Texts that are at hand, in the files of ``folder``, parsed as the records of the stream that they are of."""
+
+    def __init__(
+        self, spark: SparkSession, name: str, spec: TextsSource, folder: Path, partition_columns: Sequence[str]
+    ) -> None:
+        self._spark, self._name, self._origin = spark, name, spec.origin
+        self._folder, self._in_folders = folder, columns_in_folders(spec.origin, partition_columns)
+
+    def stream(self, start: Start, *, unlimited: bool, is_bounded: bool = False) -> DataFrame:
+        """All files, as one batch or several."""
+        return self._parse(stream_texts(self._spark, self._folder, self._in_folders, name=self._name))
+
+    def taken(self, taken: Taken) -> DataFrame:
+        """Some of the files."""
+        return self._parse(read_texts(self._spark, self._folder, taken.links, self._in_folders))
+
+    def _parse(self, texts: DataFrame) -> DataFrame:
+        if isinstance(self._origin, KafkaSource):
+            return parse_topic_texts(texts, self._origin)
+        return parse_file_texts(texts, self._origin, self._in_folders)
+
+    def pinned(self, version: Pinned) -> DataFrame:
+        """A stream is never static."""
+        raise NotImplementedError
+
+    def empty_stream(self) -> DataFrame:
+        """The stream of a folder that has nothing."""
+        return self.stream({}, unlimited=False)
+
+    def empty(self) -> DataFrame:
+        """No text."""
+        return self.taken(Taken())
+
+
 _Open = Callable[["SparkSession", Project, str, Any, Path, Sequence[str]], Frames]
 
 
@@ -122,11 +158,18 @@ def _open_kafka(
     return KafkaFrames(spark, name, spec, project.spec.kafka)
 
 
+def _open_texts(
+    spark: SparkSession, project: Project, name: str, spec: TextsSource, folder: Path, columns: Sequence[str]
+) -> Frames:
+    return TextFrames(spark, name, spec, folder, columns)
+
+
 KINDS: Mapping[type, _Open] = {
     FilesSource: _open_files,
     KeptSource: _open_files,
     SpooledSource: _open_files,
     KafkaSource: _open_kafka,
+    TextsSource: _open_texts,
 }
 """How each kind is read, by its model in a spec as a run reads it."""
 

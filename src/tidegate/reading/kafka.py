@@ -154,9 +154,7 @@ def shape_records(frame: DataFrame, spec: KafkaSource) -> DataFrame:
             F.lit(None).cast("array<string>").alias("_unknown"),
         )
     text = frame.select(F.col("value").cast("string").alias("_raw"), position, *metadata, _TOO_LARGE)
-    schema = spec.schema_ or "value STRING"
-    policy = spec.unknown_fields if spec.format == "json" else "report"
-    parsed = parse_text(text, "_raw", spec.format, schema, parser_options(spec), policy, spec.values)
+    parsed = parse_values(text, spec)
     first: list[Column] = [
         F.col(quote_column(name)) for name in parsed.columns if not _is_framework(name, spec.metadata)
     ]
@@ -170,6 +168,13 @@ def shape_records(frame: DataFrame, spec: KafkaSource) -> DataFrame:
         F.coalesce(F.col(_TOO_LARGE), F.col("_detail")).alias("_detail"),
         F.when(~too_large, F.col("_unknown")).alias("_unknown"),
     )
+
+
+def parse_values(frame: DataFrame, spec: KafkaSource) -> DataFrame:
+    """``frame`` with the columns of the texts in ``_raw``, each the value of a record, and what is wrong with it."""
+    policy = spec.unknown_fields if spec.format == "json" else "report"
+    schema = spec.schema_ or "value STRING"
+    return parse_text(frame, "_raw", spec.format, schema, parser_options(spec), policy, spec.values)
 
 
 def _cut(frame: DataFrame, spec: KafkaSource) -> DataFrame:

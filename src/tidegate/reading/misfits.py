@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.quarantine.schema import CapturedRecord
 from tidegate.reading.records import corrupt_tokens, does_not_fit, does_not_fit_inside
+from tidegate.spec.as_read import origin_of
 from tidegate.spec.ddl import Column, parse_ddl
 from tidegate.spec.ddl_tree import Node, read_type
 from tidegate.spec.models import PipelineSpec
@@ -50,8 +51,9 @@ def name_misfits(spark: SparkSession, spec: PipelineSpec, records: list[Captured
     """The malformed ``records`` with the path of each value that does not fit, where
     ``detail`` names a nested column alone."""
     told = list(records)
-    for name, source in spec.record_streams.items():
-        if source.format == "json" and source.schema_:
+    for name, stream in spec.streams.items():
+        source = origin_of(stream)
+        if source is not None and source.format == "json" and source.schema_:
             nested = [column for column in parse_ddl(source.schema_) if column.type.endswith(">")]
             of_source = [number for number, record in enumerate(told) if record["source"] == name]
             details = [(str(told[number]["raw"]), str(told[number]["detail"])) for number in of_source]

@@ -67,6 +67,7 @@ def recover(
 def _heal_logs(paths: PipelinePaths, lease: Lease) -> bool:
     """Move away torn versions that an intent writes again; whether there was one."""
     intents = pending_intents(paths)
+    intents += [intent.companion for intent in intents if intent.companion is not None]
     healed = False
     for path in (paths.table, paths.quarantine):
         begun = [intent for intent in intents if intent.table_path(paths) == path]

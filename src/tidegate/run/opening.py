@@ -135,13 +135,21 @@ def _note_failure(context: RunContext, error: BaseException) -> None:
         return
     known = error if isinstance(error, TidegateError) else _as_known(error, context.name)
     report = context.report
-    if report.outcome in FINAL_OUTCOMES:
+    if report.outcome in FINAL_OUTCOMES or _is_stored_final(context):
         return
     report.outcome = "held" if isinstance(error, HeldError) else "failed"
     report.error = known.to_dict()
     report.ended_at = now_text()
     with contextlib.suppress(TidegateError, OSError):
         save_report(context.paths, report)
+
+
+def _is_stored_final(context: RunContext) -> bool:
+    """Whether the publish of this work stored its report, and the process was stopped before it knew."""
+    with contextlib.suppress(TidegateError, OSError):
+        stored = load_report(context.paths, context.report.run_id)
+        return stored is not None and stored.outcome in FINAL_OUTCOMES
+    return False
 
 
 def _name_cause(error: BaseException, lease: Lease, paths: PipelinePaths) -> BaseException:

@@ -18,7 +18,7 @@ from tidegate.sources.kafka.brokers import OpenBrokers
 from tidegate.sources.kafka.source import KafkaStream, StaticTopics, find_broker
 from tidegate.sources.kafka.survey import survey_brokers
 from tidegate.sources.port import Arrival, Broker, Source, StaticSource
-from tidegate.spec.as_read import KeptSource, SpooledSource
+from tidegate.spec.as_read import KeptSource, SpooledSource, TextsSource
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
 from tidegate.staging.birth import Start
 
@@ -41,6 +41,7 @@ KINDS: Mapping[type, _Open] = {
     FilesSource: lambda place, spec, held: FilesStream(*place, spec, held.ledger),
     KeptSource: lambda place, spec, held: FilesStream(*place, spec, held.ledger),
     SpooledSource: lambda place, spec, held: ReceivedStream(*place, spec, held.ledger, held.listeners),
+    TextsSource: lambda place, spec, held: FilesStream(*place, spec, None),
     KafkaSource: lambda place, spec, held: KafkaStream(*place, spec, held.brokers),
 }
 """How each kind is opened, by its model in a spec as a run reads it (:func:`tidegate.spec.as_read.read_spec`)."""

@@ -9,9 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import cast
 
 from tidegate.spec.ddl import is_infer, parse_ddl, show_ddl
-from tidegate.spec.models import FilesSource, PipelineSpec, RateSource, SocketSource, SourceSpec
+from tidegate.spec.models import (
+    BaseSource,
+    FilesSource,
+    KafkaSource,
+    PipelineSpec,
+    RateSource,
+    SocketSource,
+    SourceSpec,
+)
 from tidegate.spec.trial_options import gives_timestamp, rate_options
 
 
@@ -42,6 +51,38 @@ class KeptSource(FilesSource):
     def identity(self) -> dict[str, object]:
         """That of its files, and the columns: other ones are a change of the spec."""
         return {**super().identity(), "schema": show_ddl(parse_ddl(self.schema_ or "value STRING"))}
+
+
+TEXT_COLUMN, PLACE_COLUMN = "_tidegate_text", "_tidegate_place"
+"""The columns of files of texts: the record as it came, or as a person has written it anew; its position as JSON."""
+
+
+class TextsSource(BaseSource):
+    """Records of a stream as texts that are at hand, with their places, in parquet files: what a job beside the runs is
+    given of quarantine. ``origin`` is the stream as runs read it, which says how a text becomes columns."""
+
+    origin: FilesSource | KafkaSource
+    event_time: str | None = None
+    watermark: float | None = None
+
+    def identity(self) -> dict[str, object]:
+        """That of the stream."""
+        return self.origin.identity()
+
+
+def as_texts(spec: PipelineSpec) -> PipelineSpec:
+    """``spec``, which is as a run reads it, with every stream as texts that are at hand."""
+    sources = dict(spec.sources)
+    for name, source in spec.record_streams.items():
+        texts = TextsSource.model_construct(origin=source, event_time=source.event_time, watermark=source.watermark)
+        sources[name] = cast(SourceSpec, texts)  # as the others of this module, a stream that no spec names
+    return spec.model_copy(update={"sources": sources})
+
+
+def origin_of(source: BaseSource) -> FilesSource | KafkaSource | None:
+    """The source that says how records become columns: ``source`` itself, or the stream that its texts are of."""
+    found = source.origin if isinstance(source, TextsSource) else source
+    return found if isinstance(found, FilesSource | KafkaSource) else None
 
 
 def read_spec(spec: PipelineSpec, spool: Callable[[str], Path], kept: Mapping[str, str]) -> PipelineSpec:

@@ -4,70 +4,21 @@ from __future__ import annotations
 
 import json
 import secrets
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
 from tests.support.readers import read_agreed
 from tests.support.staged import QUERY, make_paths
+from tests.unit.quarantine.tables import NOON, publish, record
 from tidegate.errors import UsageError
 from tidegate.paths import PipelinePaths
-from tidegate.quarantine.read import QuarantineFilter, list_quarantine, show_quarantine
+from tidegate.quarantine.filters import QuarantineFilter
+from tidegate.quarantine.read import list_quarantine, show_quarantine
 from tidegate.quarantine.rows import write_quarantine_rows
-from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
-from tidegate.staging.manifest import BatchManifest, StagedFile
 from tidegate.table.log.state import read_table_state
-from tidegate.table.publish.plan import plan_publish
-from tidegate.table.publish.publish import finish_intent, write_intent
-
-NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
-
-
-def record(number: int, reason: str = "malformed", run_id: str = "run-1", **more: Any) -> dict[str, Any]:
-    return {
-        "pipeline": "orders",
-        "run_id": run_id,
-        "source": "trades",
-        "position": json.dumps({"file": "in/x.json", "line": number}),
-        "raw": f"line {number}",
-        "reason": reason,
-        "detail": "torn",
-        "quarantined_at": NOON + timedelta(minutes=number),
-        **more,
-    }
-
-
-def publish(paths: PipelinePaths, batch_id: int, rows: list[dict[str, Any]]) -> None:
-    path = paths.staging / QUERY / str(batch_id) / "a1" / "quarantine" / "captured.parquet"
-    count = write_quarantine_rows(path, rows)
-    staged = StagedFile(str(path.relative_to(paths.state)), count, path.stat().st_size)
-    manifest = BatchManifest(
-        pipeline="orders",
-        run_id="run",
-        query_id=QUERY,
-        batch_id=batch_id,
-        attempt="a1",
-        sources={},
-        transformed=0,
-        rejected=0,
-        staged=0,
-        files=[],
-        quarantine_files=[staged],
-        quarantined=count,
-        schema_json="{}",
-    )
-    intent = plan_publish(
-        [manifest],
-        run_id="run",
-        target="quarantine",
-        partition_by=[],
-        app_version_before=batch_id - 1,
-        schema_json=QUARANTINE_SCHEMA_JSON,
-    )
-    finish_intent(paths, write_intent(paths, intent), is_current=lambda: True)
 
 
 @pytest.fixture

@@ -43,17 +43,27 @@ def is_outdated(paths: PipelinePaths, intent: PublishIntent, table_path: Path) -
     lie elsewhere, or its copies are not whole, or were swept away before it was written down (by a process that was
     frozen until then).
 
-    A plan whose first step was done must be finished as it is.
+    A plan whose first step was done must be finished as it is; that of its companion is the first.
     """
     if intent.table_files is None:
         return False
     staged = all(_is_ready(paths.state / file.source, file) for file in intent.files_to_add)
     if staged and digest_files(list_data_files(table_path)) == intent.table_files:
         return False
+    first = intent.companion
+    if first is not None and _is_begun(first, first.table_path(paths)):
+        return False
+    return not _is_begun(intent, table_path)
+
+
+def _is_begun(intent: PublishIntent, table_path: Path) -> bool:
+    """Whether a step of it was done: the log calls a file by its hidden name, a file is in, or all is done."""
     mark = set_aside_mark(intent.app_id)
-    state = read_table_state(table_path, (mark,))
-    begun = state is not None and state.txns.get(mark) == intent.app_version
-    return not begun and not any(storage.exists(table_path / file.path) for file in intent.files_to_add)
+    state = read_table_state(table_path, (mark, intent.app_id))
+    txns = {} if state is None else state.txns
+    if txns.get(mark) == intent.app_version or txns.get(intent.app_id, -1) >= intent.app_version:
+        return True
+    return any(storage.exists(table_path / file.path) for file in intent.files_to_add)
 
 
 def _is_ready(path: Path, file: FileToAdd) -> bool:

@@ -19,7 +19,7 @@ from tidegate.staging.digest import damaged
 from tidegate.staging.retired import read_retired
 from tidegate.table.log.commit import AlreadyCommittedError, commit_files, sync_log
 from tidegate.table.log.retire import RetiredError, retired_mark
-from tidegate.table.log.state import TableState, find_commit, read_table_state
+from tidegate.table.log.state import DataFile, TableState, find_commit, read_table_state
 from tidegate.table.publish.fit import check_files, check_fit, is_outdated, refuse_unknown_files
 from tidegate.table.publish.intent import (
     FileToAdd,
@@ -93,24 +93,12 @@ def finish_intent(
         try:
             check_fit(paths, intent, table_path, state)
             data_files = check_files(paths, intent, table_path)
-            if intent.companion is not None:
-                finish_intent(paths, intent.companion, is_current=is_current)
-            aside = set_aside(intent, table_path, is_current)
-            _move_files(paths, intent, table_path, is_current, is_new=state is None)
-            check_lease(is_current, intent)
-            version = commit_files(
-                table_path,
-                schema_json=intent.schema_json,
-                partition_by=intent.partition_by,
-                add=data_files,
-                remove=aside,
-                app_id=intent.app_id,
-                app_version=intent.app_version,
-                app_version_before=intent.app_version_before,
-                custom_metadata=_commit_metadata(intent),
-                rearranges=intent.rearranges,
-            )
-            done = _result(intent, version, already=False)
+            first = intent.companion
+            if first is not None and finish_intent(paths, first, is_current=is_current).outdated:
+                done = _OUTDATED
+            else:
+                version = _publish(paths, intent, table_path, data_files, is_current, is_new=state is None)
+                done = _result(intent, version, already=False)
         except RetiredError:
             done = _OVERTAKEN
         except (AlreadyCommittedError, DisagreementError, FileNotFoundError) as error:
@@ -123,6 +111,33 @@ def finish_intent(
         tell(intent, done)
     storage.remove(intent_path(paths, intent))
     return done
+
+
+def _publish(
+    paths: PipelinePaths,
+    intent: PublishIntent,
+    table_path: Path,
+    data_files: list[DataFile],
+    is_current: Callable[[], bool],
+    *,
+    is_new: bool,
+) -> int:
+    """Old files out of sight, new ones in, the commit: its version."""
+    aside = set_aside(intent, table_path, is_current)
+    _move_files(paths, intent, table_path, is_current, is_new=is_new)
+    check_lease(is_current, intent)
+    return commit_files(
+        table_path,
+        schema_json=intent.schema_json,
+        partition_by=intent.partition_by,
+        add=data_files,
+        remove=aside,
+        app_id=intent.app_id,
+        app_version=intent.app_version,
+        app_version_before=intent.app_version_before,
+        custom_metadata=_commit_metadata(intent),
+        rearranges=intent.rearranges,
+    )
 
 
 def _is_void(paths: PipelinePaths, intent: PublishIntent, state: TableState | None) -> bool:

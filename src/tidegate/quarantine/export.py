@@ -1,0 +1,46 @@
+"""Quarantined records as JSON lines, to be looked at elsewhere, or edited and put through again."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TextIO
+
+from tidegate.errors import catalogue
+from tidegate.quarantine.filters import QuarantineFilter
+
+
+def export_quarantine(table_path: Path, wanted: QuarantineFilter, to: Path | None, stdout: TextIO) -> int:
+    """Write the records, a JSON object a line with the keys of ``quarantine show --json``, to the new file ``to``, or
+    to ``stdout``; how many there are. Holds some hundreds of them at a time.
+
+    The file has its name once it is whole. Raises UsageError EXPORT_EXISTS.
+    """
+    if to is None:
+        return _write(table_path, wanted, stdout)
+    if os.path.lexists(to):
+        raise catalogue.EXPORT_EXISTS(path=to)
+    part = to.with_name(f".{to.name}.{os.getpid()}.part")
+    try:
+        with part.open("x", encoding="utf-8") as stream:
+            count = _write(table_path, wanted, stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.link(part, to)
+    except FileExistsError as error:
+        raise catalogue.EXPORT_EXISTS(path=to) from error
+    finally:
+        part.unlink(missing_ok=True)
+    return count
+
+
+def _write(table_path: Path, wanted: QuarantineFilter, stream: TextIO) -> int:
+    from tidegate.quarantine.read import to_record
+    from tidegate.quarantine.records import walk_quarantine
+
+    count = 0
+    for found in walk_quarantine(table_path, wanted):
+        count += 1
+        stream.write(json.dumps(to_record(found.id, found.row), ensure_ascii=False) + "\n")
+    return count

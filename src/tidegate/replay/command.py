@@ -1,0 +1,170 @@
+"""``tidegate quarantine replay``: quarantined records put through once more, with schema, transform and suite as they
+are now, judged by the same gate, and taken out of quarantine in the step that publishes them.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tidegate import outputs, storage
+from tidegate.driver.order import IngestOrder
+from tidegate.errors import TidegateError, catalogue
+from tidegate.gate.increment import judge_beside
+from tidegate.pipeline import load_pipeline
+from tidegate.preflight.agreement import check_agreement
+from tidegate.preflight.facts import gather_facts
+from tidegate.preflight.pinned import settings_at_birth
+from tidegate.project import Project
+from tidegate.recovery.context import RunContext, Submit
+from tidegate.replay.choose import Choice, Selection, check_pipeline, choose
+from tidegate.replay.publish import publish_replay
+from tidegate.run.drain import Load, run_driver
+from tidegate.run.rework import end_with_nothing, is_over, open_rework
+from tidegate.run.statics import pin_statics
+from tidegate.run.steps import deliver_run
+from tidegate.spec.as_read import as_texts
+from tidegate.staging.birth import as_read, new_birth, read_birth, write_birth
+from tidegate.staging.checkpoint import read_checkpoint
+from tidegate.staging.manifest import BatchManifest, read_all_manifests
+from tidegate.table.publish.rework import Rework
+from tidegate.words import count_of
+
+if TYPE_CHECKING:
+    from tidegate.replay.texts import TextFiles
+
+
+def replay_records(
+    project: Project, name: str, run_id: str, selection: Selection, *, submit: Submit
+) -> outputs.RunReport:
+    """Put the selected records through; the report. A retry with the same run id changes nothing.
+
+    Raises UsageError REPLAY_NOT_APPEND, REPLAY_REFUSED, REPLAY_NOT_THERE, REPLAY_SEVERAL_ROWS or QUARANTINE_UNKNOWN,
+    HeldError REPLAY_HELD, and what the ingest of a run raises: in each case nothing has changed.
+    """
+    with open_rework(project, name, run_id, "replay") as context:
+        if not is_over(context):
+            _replay(context, selection, submit)
+        has_sinks = bool(context.spec.sinks) and context.report.outcome == "published"
+    if has_sinks:
+        return deliver_run(project, name, run_id, submit=submit)
+    return context.report.to_json()
+
+
+def _replay(context: RunContext, selection: Selection, submit: Submit) -> None:
+    from tidegate.replay.texts import TextFiles
+
+    paths, facts = context.paths, context.facts
+    assert facts is not None
+    check_agreement(facts, context.name)
+    check_pipeline(facts, context.spec)
+    work = Rework(context.name, "replay", context.report.run_id)
+    folder = f"replays/{work.app_id}/{secrets.token_hex(4)}"
+    context.lease.check()
+    storage.remove_tree(paths.replays)  # what was begun is finished by now
+    beside = replace(context, paths=paths.beside(folder), spec=as_texts(context.spec), facts=None)
+    texts = TextFiles(beside.paths)
+    choice = choose(context.project, paths, context.spec, facts, selection, texts.take)
+    texts.flush()
+    if not choice.records:
+        _end_without(context, choice)
+        return
+    manifests = _read(context, beside, choice, texts, folder, submit)
+    verdict = judge_beside(beside, manifests, counts_aside=False)
+    context.report.quality = verdict.quality
+    if not verdict.passed:
+        where = f"run {context.report.run_id} of pipeline {context.name}"
+        raise catalogue.REPLAY_HELD(where=where, reasons="; ".join(verdict.reasons), name=context.name)
+    publish_replay(context, choice, manifests, verdict, folder)
+    context.lease.check()
+    storage.remove_tree(paths.replays)
+
+
+def _end_without(context: RunContext, choice: Choice) -> None:
+    """Nothing can be put through: an error where something was meant."""
+    storage.remove_tree(context.paths.replays)
+    if not choice.refused:
+        end_with_nothing(context, "there is no such record in quarantine: nothing to replay")
+        return
+    raise _refusal(context.name, choice)
+
+
+def _refusal(name: str, choice: Choice) -> TidegateError:
+    told = "; ".join(f"{count:,}: {why}" for why, count in choice.refused.most_common())
+    count = count_of(choice.refused.total(), "record")
+    return catalogue.REPLAY_REFUSED(where=f"pipeline {name}", count=count, reasons=told, name=name)
+
+
+def _read(
+    context: RunContext, beside: RunContext, choice: Choice, texts: TextFiles, folder: str, submit: Submit
+) -> list[BatchManifest]:
+    """Have Spark put the texts through into the job's own staging; the batches."""
+    project, spec, side, facts = context.project, context.spec, beside.paths, context.facts
+    assert facts is not None and facts.table is not None, "a record without a publish is refused"
+    for name in spec.streams:
+        storage.make_folder(side.intake(name))
+    write_birth(side, new_birth(side, spec, {name: {} for name in spec.streams}, settings_at_birth(project, spec)))
+    beside.facts = gather_facts(side, beside.spec)
+    order = IngestOrder(
+        project_root=str(project.root),
+        pipeline=spec.name,
+        run_id=beside.report.run_id,
+        token=beside.lease.token,
+        master=project.spec.spark.master,
+        links=texts.links,
+        partition_columns=texts.partition_columns,
+        statics=pin_statics(project, side, spec, read_checkpoint(side.checkpoint), beside.lease),
+        table_schema_json=facts.table.schema_json,
+        table_partition_by=facts.table.partition_columns,
+        beside=folder,
+        of_texts=True,
+        one_row_each=choice.has_rejected,
+    )
+    run_driver(beside, order, Load(texts.bytes, sum(map(len, texts.links.values()))), submit)
+    manifests = [one for found in read_all_manifests(side.manifests).values() for one in found]
+    _check_read(context, beside, choice, manifests)
+    return manifests
+
+
+def _check_read(context: RunContext, beside: RunContext, choice: Choice, manifests: list[BatchManifest]) -> None:
+    where, name = f"pipeline {context.name}", context.name
+    birth = read_birth(beside.paths)
+    if birth is not None and birth.keeps_state:
+        raise catalogue.REPLAY_NOT_APPEND(where=where, why="the transform as it is now keeps state", name=name)
+    read = sum(one.read for one in manifests)
+    if read != choice.records:
+        offered = count_of(choice.records, "record")
+        run_id = context.report.run_id
+        raise catalogue.REPLAY_OTHER_RECORDS(where=where, offered=offered, read=read, name=name, run_id=run_id)
+    entered, transformed = sum(one.entered for one in manifests), sum(one.transformed for one in manifests)
+    if choice.has_rejected and transformed > entered:
+        told = count_of(transformed, "row"), count_of(entered, "record")
+        raise catalogue.REPLAY_SEVERAL_ROWS(where=where, transformed=told[0], entered=told[1], name=name)
+
+
+def look_at_replay(project: Project, name: str, selection: Selection) -> outputs.ReplayPlan:
+    """``--dry-run``: what would be put through, and what stays and why. No JVM; raises UsageError as the replay does,
+    for a selection that names what is not there."""
+    paths = project.paths(name).pinned()
+    spec = as_read(load_pipeline(project, name), paths)
+    facts = gather_facts(paths, spec)
+    hindrance: TidegateError | None = None
+    choice = Choice()
+    try:
+        check_agreement(facts, name)
+        check_pipeline(facts, spec)
+        choice = choose(project, paths, spec, facts, selection, lambda *_: None)
+        if not choice.records and choice.refused:
+            hindrance = _refusal(name, choice)
+    except TidegateError as error:
+        hindrance = error
+    return {
+        "pipeline": name,
+        "records": choice.records,
+        "sources": dict(sorted(choice.sources.items())),
+        "reasons": dict(choice.reasons.most_common()),
+        "edited": choice.edited,
+        "stay": [{"why": why, "records": count} for why, count in choice.refused.most_common()],
+        "hindrance": None if hindrance is None else hindrance.to_dict(),
+    }
