@@ -173,7 +173,7 @@ def _time_reads(table: Path) -> dict[str, float]:
     from tidegate.table.log.state import read_log
 
     def plain() -> None:
-        query = "SELECT count(*), sum(id), max(city), sum(amount), max(at), max(comment), max(day)"
+        query = 'SELECT count(*), sum(id), max(city), sum(amount), max("at"), max(comment), max(day)'
         with duckdb.connect() as connection:
             connection.execute(f"{query} FROM read_parquet('{table}/**/*.parquet', union_by_name = true)").fetchall()
 
