@@ -202,7 +202,8 @@ def others_replay(made: Quarantined) -> None:
 
 
 def others_quarantine(made: Quarantined) -> None:
-    made.bring("R9", [9], [("{more", "malformed")])
+    """The table has the files that it had: of a plan that comes late, the part for quarantine alone does not fit."""
+    made.bring("R9", [], [("{more", "malformed")])
 
 
 @pytest.mark.parametrize("meanwhile", [others_replay, others_quarantine])
@@ -224,7 +225,7 @@ def test_frozen_at_every_storage_call(
             copy.replay("the rest")
             if meanwhile is others_replay:
                 others_run(copy)
-        assert copy.rows() == [1, 2, 3, 9, 11, 12, 14], point
+        assert copy.rows() == sorted([1, 2, 3, 11, 12, 14, *([9] if meanwhile is others_replay else [])]), point
         expected = Counter([BAD, C, *(["{more"] if meanwhile is others_quarantine else [])])
         assert copy.aside() == expected, point
         shutil.rmtree(copy.root)
