@@ -61,8 +61,7 @@ def _replay(context: RunContext, selection: Selection, submit: Submit) -> None:
     check_pipeline(facts, context.spec)
     work = Rework(context.name, "replay", context.report.run_id)
     folder = f"replays/{work.app_id}/{secrets.token_hex(4)}"
-    context.lease.check()
-    storage.remove_tree(paths.replays)  # what was begun is finished by now
+    _clear(context)  # what was begun is finished by now
     beside = replace(context, paths=paths.beside(folder), spec=as_texts(context.spec), facts=None)
     texts = TextFiles(beside.paths)
     choice = choose(context.project, paths, context.spec, facts, selection, texts.take)
@@ -77,13 +76,24 @@ def _replay(context: RunContext, selection: Selection, submit: Submit) -> None:
         where = f"run {context.report.run_id} of pipeline {context.name}"
         raise catalogue.REPLAY_HELD(where=where, reasons="; ".join(verdict.reasons), name=context.name)
     publish_replay(context, choice, manifests, verdict, folder)
+    _clear(context)
+
+
+def _clear(context: RunContext) -> None:
+    """Remove what tries of replays have left. It is listed before the lease is looked at: whoever slept until another
+    process was at a replay leaves that alone, for every try has a name of its own."""
+    works = storage.list_folders(context.paths.replays)
+    tries = [one for work in works for one in storage.list_folders(work)]
     context.lease.check()
-    storage.remove_tree(paths.replays)
+    for one in tries:
+        storage.remove_tree(one)
+    for folder in (*works, context.paths.replays):
+        storage.remove_empty_folder(folder)
 
 
 def _end_without(context: RunContext, choice: Choice) -> None:
     """Nothing can be put through: an error where something was meant."""
-    storage.remove_tree(context.paths.replays)
+    _clear(context)
     if not choice.refused:
         end_with_nothing(context, "there is no such record in quarantine: nothing to replay")
         return
