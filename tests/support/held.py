@@ -84,7 +84,7 @@ class Held:
     mode: str = "append"
     next_batch: int = 0
     on_critical: str = "hold"
-    aside: int = 0
+    malformed: int = 0
     """How many quarantined records each batch brings."""
     arriving: list[list[dict[str, Any]]] = field(default_factory=list)
     drained: list[list[int]] = field(default_factory=list)
@@ -112,13 +112,13 @@ class Held:
     def copy(self, root: Path) -> Held:
         """The same project elsewhere."""
         shutil.copytree(self.root, root)
-        return Held(root, self.mode, self.next_batch, self.on_critical, self.aside)
+        return Held(root, self.mode, self.next_batch, self.on_critical, self.malformed)
 
     def stage(self, *batches: list[dict[str, Any]], run_id: str | None = None) -> None:
         """Batches as a driver leaves them."""
         for rows in batches:
             manifest = Stager(self.paths, COLUMNS, []).stage(self.next_batch, rows)
-            if self.aside:
+            if self.malformed:
                 manifest = self._set_aside(manifest, run_id or manifest.run_id)
             if run_id is not None:
                 manifest = type(manifest)(**{**vars(manifest), "run_id": run_id})
@@ -130,13 +130,13 @@ class Held:
         folder = self.paths.attempts(QUERY, manifest.batch_id) / manifest.attempt / "quarantine"
         folder.mkdir(parents=True)
         path = folder / "part-00000.parquet"
-        raw = [f"{manifest.batch_id}.{n}" for n in range(self.aside)]
+        raw = [f"{manifest.batch_id}.{n}" for n in range(self.malformed)]
         common = {"pipeline": NAME, "run_id": run_id, "source": "orders", "reason": "malformed", "detail": "not JSON"}
         write_quarantine_rows(path, [{**common, "raw": one, "quarantined_at": datetime.now(UTC)} for one in raw])
         name = str(path.relative_to(self.paths.state))
-        file = StagedFile(name, self.aside, path.stat().st_size, sha256=storage.digest(path))
-        source = SourceRange(rows=manifest.staged + self.aside, malformed=self.aside)
-        return replace(manifest, quarantine_files=[file], quarantined=self.aside, sources={"orders": source})
+        file = StagedFile(name, self.malformed, path.stat().st_size, sha256=storage.digest(path))
+        source = SourceRange(rows=manifest.staged + self.malformed, malformed=self.malformed)
+        return replace(manifest, quarantine_files=[file], quarantined=self.malformed, sources={"orders": source})
 
     def quarantined(self) -> list[str]:
         """The raw text of every record in the quarantine table, as plain and Delta readers see them."""

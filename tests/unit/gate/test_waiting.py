@@ -52,7 +52,7 @@ class Stage:
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[Stage]:
-    stage = Stage(Held(tmp_path / "held", on_critical="continue", aside=2))
+    stage = Stage(Held(tmp_path / "held", on_critical="continue", malformed=2))
     with commands(lambda: stage.held) as leases:
         stage.leases = leases
         yield stage
@@ -138,7 +138,7 @@ def test_a_decision_later_on(stage: Stage, decision: Ruling, outcome: str, rows:
 def test_what_a_held_increment_would_set_aside_can_be_looked_at_before_the_decision(
     tmp_path: Path, on_critical: str
 ) -> None:
-    held = Held(tmp_path / "held", on_critical=on_critical, aside=2)
+    held = Held(tmp_path / "held", on_critical=on_critical, malformed=2)
     with commands(lambda: held):
         go_on(held, "R1", BAD)
         assert held.quarantined() == [], "nothing is in the table before somebody decides"
@@ -285,7 +285,7 @@ def test_a_table_whose_rows_replace_others_cannot_go_on(tmp_path: Path, mode: st
 def test_what_was_held_goes_to_wait_when_the_spec_says_so_and_stays_waiting_when_it_says_hold_again(
     tmp_path: Path,
 ) -> None:
-    held = Held(tmp_path / "held", aside=2)
+    held = Held(tmp_path / "held", malformed=2)
     with commands(lambda: held):
         held.hold("R1")
         Held(held.root, on_critical="continue")
@@ -385,7 +385,7 @@ def check_all_is_true(held: Held, decision: str, said: str) -> None:
 def test_killed_anywhere_while_it_goes_to_wait(stage: Stage, tmp_path: Path) -> None:
     points: list[str] = []
     for at in range(1, 200):
-        held = stage.held = Held(tmp_path / str(at), on_critical="continue", aside=2)
+        held = stage.held = Held(tmp_path / str(at), on_critical="continue", malformed=2)
         held.stage(BAD, run_id="R1")
         with pytest.MonkeyPatch.context() as patch:
             calls = StorageCalls(patch, at, kill)
@@ -411,7 +411,7 @@ def test_killed_anywhere_while_it_goes_to_wait_and_the_next_run_is_another(stage
     """Killed before its verdict was on disk it is judged with what comes next, and waits with it."""
     apart = 0
     for at in range(1, 200):
-        held = stage.held = Held(tmp_path / str(at), on_critical="continue", aside=2)
+        held = stage.held = Held(tmp_path / str(at), on_critical="continue", malformed=2)
         held.stage(BAD, run_id="R1")
         with pytest.MonkeyPatch.context() as patch:
             calls = StorageCalls(patch, at, kill)
@@ -517,7 +517,7 @@ def freeze_and_thaw(held: Held, at: int, decision: Ruling, meanwhile: Callable[[
 
 def test_a_run_frozen_anywhere_while_it_goes_to_wait(stage: Stage, tmp_path: Path) -> None:
     for at in range(1, 200):
-        held = stage.held = Held(tmp_path / str(at), on_critical="continue", aside=2)
+        held = stage.held = Held(tmp_path / str(at), on_critical="continue", malformed=2)
         held.stage(BAD, run_id="R1")
         ended = freeze_run(held, at)
         said = f"frozen at {at}: {ended}"
