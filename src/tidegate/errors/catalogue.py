@@ -1951,6 +1951,16 @@ ROLLBACK_CHOICE = Condition(
     "does",
 )
 
+ROLLBACK_MOVED = Condition(
+    "ROLLBACK_MOVED",
+    UsageError,
+    "version {version} ({kind} {run_id}) moved records between the table and {other}: with its rows taken back they "
+    "would be in neither place, or in both",
+    next_run="is not affected; nothing was changed",
+    fix="--to-version {version} or a later one; or correct what is wrong: `tidegate refresh {name}` builds table and "
+    "quarantine anew",
+)
+
 ROLLBACK_HELD = Condition(
     "ROLLBACK_HELD",
     HeldError,

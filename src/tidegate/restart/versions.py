@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from tidegate import outputs
 from tidegate.errors import TidegateError, UsageError, catalogue
@@ -27,6 +28,8 @@ from tidegate.sources.registry import open_sources
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import Start
 from tidegate.table.log.actions import CommitInfo
+from tidegate.table.log.files import list_versions
+from tidegate.table.log.state import read_commit_metadata
 from tidegate.table.log.taken import settled_batches, walk_back
 from tidegate.table.publish.restore import Restore, nearest_restorable, plan_restore
 from tidegate.table.publish.rework import REWORK
@@ -136,6 +139,34 @@ def _describe(version: int, info: CommitInfo) -> Between | None:
     first, last = json.loads(info["tidegate.batches"])
     batches = (str(info["tidegate.query_id"]), int(first), int(last))
     return Between(version, "run", run_id, outcome, int(rows.get("read", 0)), int(rows.get("published", 0)), batches)
+
+
+def find_moved_records(paths: PipelinePaths, look: Look) -> UsageError | None:
+    """Why the versions in between cannot be gone back over: work beside the runs has taken records out of quarantine,
+    or put some there, or published what had waited for a decision; None where nothing of it has."""
+    work = [one for one in look.between if one.kind != "run"]
+    in_quarantine = _list_work(paths.quarantine) if work else set()
+    for one in work:
+        if one.kind == "release" or (one.kind, one.run_id) in in_quarantine:
+            return catalogue.ROLLBACK_MOVED(
+                where=f"pipeline {paths.name}",
+                version=one.version,
+                kind=one.kind,
+                run_id=one.run_id,
+                other="an increment that waited" if one.kind == "release" else "quarantine",
+                name=paths.name,
+            )
+    return None
+
+
+def _list_work(table_path: Path) -> set[tuple[str, str]]:
+    """(kind, run id) of the work beside the runs that a table's log speaks of."""
+    found = set()
+    for version in list_versions(table_path):
+        info = read_commit_metadata(table_path, version)
+        if REWORK in info:
+            found.add((str(info[REWORK]), str(info.get("tidegate.run_id"))))
+    return found
 
 
 def list_choices(

@@ -17,6 +17,7 @@ from tidegate.restart.versions import (
     Look,
     describe_records,
     find_leave_out_hindrance,
+    find_moved_records,
     find_reread_hindrance,
     list_choices,
     look_back,
@@ -40,7 +41,7 @@ def look_at_rollback(project: Project, name: str, version: int) -> outputs.Rollb
     spec = as_read(load_pipeline(project, name), paths)
     facts = gather_facts(paths, spec)
     look = look_back(paths, facts, version)
-    held = _find_held(paths, facts, name)
+    held = _find_held(paths, facts, name) or find_moved_records(paths, look)
     restore = look.restore
     return {
         "pipeline": name,
@@ -109,9 +110,9 @@ def _check(
     look = look_back(paths, facts, version)
     if look.changes_nothing(then):
         return None
-    held = _find_held(paths, facts, spec.name)
-    if held is not None:
-        raise held
+    in_the_way = _find_held(paths, facts, spec.name) or find_moved_records(paths, look)
+    if in_the_way is not None:
+        raise in_the_way
     if then is None and look.increments:
         raise _ask_for_choice(list_choices(project, spec, paths, facts, look), spec.name, look)
     hindrance: TidegateError | None = None

@@ -34,6 +34,7 @@ from tidegate.reports.waiting import list_waiting, load_waiting
 from tidegate.restart import repair
 from tidegate.restart.reread import look_at_reread
 from tidegate.run import steps
+from tidegate.run.rollback import roll_back
 from tidegate.table.log.state import open_table
 
 LATER = [{"id": n, "n": n} for n in (8, 9)]
@@ -561,3 +562,18 @@ def freeze_run(held: Held, at: int) -> str:
     thaw.set()
     thread.join(60)
     return ended[0] if froze else "never"
+
+
+def test_a_rollback_does_not_go_back_over_a_release(stage: Stage) -> None:
+    """The increment does not wait any more: its records would be in no place. One that waits is decided on first."""
+    held = stage.held
+    held.run("R0", GOOD)
+    go_on(held, "R1", BAD)
+    held.run("R2", GOOD)
+    with pytest.raises(HeldError) as waits:
+        roll_back(held.project, NAME, 0, "leave-out", "back")
+    assert waits.value.code == "ROLLBACK_HELD"
+    held.decide("release", "R1")
+    with pytest.raises(UsageError) as refused:
+        roll_back(held.project, NAME, 0, "leave-out", "back")
+    assert refused.value.code == "ROLLBACK_MOVED"

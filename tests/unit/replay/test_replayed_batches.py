@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
+from tests.support.held import NAME
 from tests.support.staged import QUERY
 from tests.unit.replay.quarantined import Quarantined, at_work, text
 from tidegate.backfill.choose import Choice, _pick
 from tidegate.backfill.examine import _describe_replays
 from tidegate.backfill.lineage import Increment, Lineage, Replay, read_lineage, read_origins
 from tidegate.backfill.span import Interval
+from tidegate.errors import UsageError
+from tidegate.run.rollback import look_at_rollback, roll_back
 from tidegate.table.log.state import list_data_files, read_table_state
 
 DAY = {n: (("day", f"2026-01-0{n}"),) for n in (1, 2, 3)}
@@ -78,3 +83,19 @@ def test_replays_tell_the_batches_that_records_were_of(tmp_path: Path) -> None:
     assert made.rows() == [1, 2, 8, 9, 70] and made.aside() == Counter([bad])
     files = [file.path for file in list_data_files(paths.quarantine)]
     assert read_origins(paths.quarantine, files) == {files[0]: frozenset({(q, 0), (q, 1)})}
+
+
+def test_a_rollback_does_not_go_back_over_a_replay(tmp_path: Path) -> None:
+    """Its rows would be taken out of the table, and their records would not be in quarantine any more."""
+    made = Quarantined(tmp_path / "project")
+    with at_work(made):
+        made.bring("R1", [1], [(text(7, 7), "malformed")])
+        made.replay("first")
+        before = made.rows()
+        for then in ("reread", "leave-out"):
+            with pytest.raises(UsageError) as refused:
+                roll_back(made.project, NAME, 0, then, "back")
+            assert refused.value.code == "ROLLBACK_MOVED" and "replay first" in refused.value.message
+        looked = look_at_rollback(made.project, NAME, 0)
+        assert looked["hindrance"] is not None and looked["hindrance"]["code"] == "ROLLBACK_MOVED"
+    assert made.rows() == before

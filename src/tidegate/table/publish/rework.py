@@ -96,22 +96,19 @@ def plan_rework(
         report=report,
         companion=companion,
     )
+    told = _figures(intent) | {DELIVERED: json.dumps([file.path for file in delivered])}
+    intent.custom_metadata.update({**(metadata or {}), REWORK: work.kind, "tidegate.outcome": outcome, **told})
+    return intent
+
+
+def _figures(intent: PublishIntent) -> dict[str, str]:
     figures = {
         "files_added": len(intent.files_to_add),
         "files_removed": len(intent.files_to_remove),
         "rows_added": intent.rows_added,
         "rows_removed": intent.rows_removed,
     }
-    intent.custom_metadata.update(
-        {
-            **(metadata or {}),
-            REWORK: work.kind,
-            "tidegate.outcome": outcome,
-            "tidegate.figures": json.dumps(figures),
-            DELIVERED: json.dumps([file.path for file in delivered]),
-        }
-    )
-    return intent
+    return {"tidegate.figures": json.dumps(figures)}
 
 
 def _name(
