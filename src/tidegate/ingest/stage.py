@@ -308,7 +308,11 @@ class BatchStager:
     def _ranges(self, batch_id: int) -> Ranges:
         """What this batch takes from each source, by the checkpoint."""
         starts = json.loads(storage.read(self.paths.birth))["sources"]
-        ranges: Ranges = {name: one.range_of(batch_id, starts.get(name, {})) for name, one in self.sources.items()}
+        try:
+            ranges: Ranges = {name: one.range_of(batch_id, starts.get(name, {})) for name, one in self.sources.items()}
+        except ValueError as torn:  # changed from outside since the run looked at it
+            name = self.spec.name
+            raise catalogue.CHECKPOINT_TORN(where=f"pipeline {name}", name=name, faults=str(torn)) from torn
         self.current = ranges
         return ranges
 
