@@ -159,6 +159,7 @@ class _Query:
             keeps_state=False,
             topics=watch_topics(self.driver.project, self.paths, self.driver.spec),
             sources=open_sources(self.driver.project, self.paths, self.driver.spec),
+            partitioned={"rule": "by the last digit of the id"},
         )
 
     def drain(self) -> dict[str, Any]:

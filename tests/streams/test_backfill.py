@@ -125,7 +125,7 @@ def test_rows_that_move_to_another_day(spark: SparkSession, tmp_path: Path) -> N
     at = version(flow)
     with pytest.raises(UsageError) as refused:
         backfill(flow, "2026-01-01", "2026-01-01")
-    assert refused.value.code == "BACKFILL_SPILLS" and "day=2026-01-04: 1 row more" in refused.value.message
+    assert refused.value.code == "BACKFILL_SPILLS" and "day=2026-01-04" in refused.value.message
     assert version(flow) == at
     report = backfill(flow, "2026-01-01", "2026-01-06", "all")
     assert report["rows"]["published"] == 3 and report["rebuilt"] == ["day=2026-01-01..2026-01-06"]

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tidegate import storage
-from tidegate.backfill.lineage import Increment, Lineage, Partition, Replay
+from tidegate.backfill.lineage import Increment, Lineage, Partition, Rebuilt, Replay
 from tidegate.backfill.span import Interval
 from tidegate.hive_names import unescape_name
 from tidegate.paths import PipelinePaths
 from tidegate.sources.files.intake import record_path
 from tidegate.sources.files.ledger import LedgerRow, open_ledger
-from tidegate.spec.models import PipelineSpec
+from tidegate.spec.models import SELF_DESCRIBING_FORMATS, PipelineSpec
 from tidegate.staging.birth import read_births
 from tidegate.staging.topics import OffsetRange, OffsetRanges, Offsets, offsets_from_json
 
@@ -40,6 +40,11 @@ class Choice:
     by_folder: bool = False
     increments: list[Increment] = field(default_factory=list)
     left_out: int = 0
+    rules: set[str] = field(default_factory=set)
+    """In which ways the partitions of the rows were found that the records have in the table now; "" for one that
+    nobody can tell."""
+    strange: list[str] = field(default_factory=list)
+    """Sources that the records were of and the spec does not have."""
     replays: list[Replay] = field(default_factory=list)
 
     @property
@@ -56,10 +61,10 @@ class Choice:
 def choose(paths: PipelinePaths, spec: PipelineSpec, lineage: Lineage, interval: Interval) -> Choice:
     """What ``interval`` is rebuilt from. Costs no JVM; reads the ledger, the births and what the log says."""
     is_whole = not interval.within
-    taken = _taken_rows(paths, spec, with_unreadable=is_whole)
-    folders = _folder_columns(lineage, taken, interval)
-    wanted, choice = set[_Batch](), Choice(by_folder=bool(folders))
+    taken = _taken_rows(paths, spec, is_whole=is_whole)
+    choice = Choice()
     picked, choice.replays = _pick(lineage, interval, is_whole=is_whole)
+    wanted: set[_Batch] = set()
     for increment, batches in zip(lineage.increments, picked, strict=True):
         if not batches:
             continue
@@ -68,18 +73,46 @@ def choose(paths: PipelinePaths, spec: PipelineSpec, lineage: Lineage, interval:
             continue
         choice.increments.append(increment)
         wanted |= {(increment.query_id, batch) for batch in batches}
-        for batch in () if folders else batches:
-            _count_outside(choice, increment.given.get(batch, {}), interval)
-    for replay in () if folders else choice.replays:
+        for batch in batches:
+            _count_given(choice, lineage, increment, batch, interval)
+    for replay in choice.replays:
+        choice.rules.add(replay.partitioned.get("rule", ""))
         _count_outside(choice, replay.given, interval)
-    for row in taken:
-        of = (str(row.query_id), int(row.batch_id or 0))
-        if of in wanted and _is_in_folder(row, folders, interval):
+    own = [row for row in taken if (str(row.query_id), int(row.batch_id or 0)) in wanted]
+    choice.strange = sorted({row.source for row in own} - spec.streams.keys())
+    choice.strange += sorted({name for one in choice.increments for name in one.ends} - spec.streams.keys())
+    folders = _folder_columns(spec, choice, own, interval)
+    choice.by_folder = bool(folders)
+    if folders:
+        choice.outside.clear()  # files of other folders are not read
+    for row in own:
+        if _is_in_folder(row, folders, interval):
             choice.files.setdefault(row.source, []).append(row)
     topics = [name for name, source in spec.streams.items() if not source.takes_files]
     if topics:
         choice.ranges = _ranges(paths, lineage, choice.increments, topics)
     return choice
+
+
+def _count_given(choice: Choice, lineage: Lineage, increment: Increment, batch: int, interval: Interval) -> None:
+    """Where the rows of a batch are, and by which rule: that of its run, or of what has rebuilt the partition since."""
+    key = (increment.query_id[:8], batch)
+    later = [one for one in lineage.rebuilt if key in one.batches]
+    given = increment.given.get(batch, {})
+    _count_outside(choice, given, interval)
+    for partition in given:
+        last = next((one for one in reversed(later) if one.holds(partition)), None)
+        choice.rules.add((increment if last is None else last).partitioned.get("rule", ""))
+    for one in later:
+        if _differs(one, increment):  # its rows of the batch may lie in any partition that it rebuilt
+            choice.rules.add(one.partitioned.get("rule", ""))
+            if any(set(one.within.get(column, ())) - set(values) for column, values in interval.within.items()):
+                choice.outside.setdefault((("rebuilt by", str(one.version)),), 0)
+
+
+def _differs(rebuilt: Rebuilt, increment: Increment) -> bool:
+    rule = rebuilt.partitioned.get("rule")
+    return rule is None or rule != increment.partitioned.get("rule")
 
 
 def _count_outside(choice: Choice, given: Mapping[Partition, int], interval: Interval) -> None:
@@ -92,7 +125,8 @@ def _pick(lineage: Lineage, interval: Interval, *, is_whole: bool) -> tuple[list
     """(the batches of each publish that may have records of the interval, the replays of their records). Of which batch
     a replay's rows are nobody knows: with one of its batches come the others."""
     picked = [
-        list(range(one.first, one.last + 1)) if is_whole else _batches_for(one, interval) for one in lineage.increments
+        list(range(one.first, one.last + 1)) if is_whole else _batches_for(one, lineage, interval)
+        for one in lineage.increments
     ]
     replays, rest = list[Replay](), list(lineage.replays)
     while True:
@@ -116,57 +150,58 @@ def _pick(lineage: Lineage, interval: Interval, *, is_whole: bool) -> tuple[list
                 picked[place] = list(every) if increment.ends else sorted({*picked[place], *own})
 
 
-def _batches_for(increment: Increment, interval: Interval) -> list[int]:
-    """The batches that may have records of the interval: those that gave it rows; where records came to no row, all,
-    for a changed transform may make rows of them. Of a run that reads topics all: its report has one range."""
+def _batches_for(increment: Increment, lineage: Lineage, interval: Interval) -> list[int]:
+    """The batches that may have records of the interval: those that gave it rows, or may have since they were read
+    again by another rule; where records came to no row, all, for a changed transform may make rows of them. Of a run
+    that reads topics all: its report has one range."""
     every = list(range(increment.first, increment.last + 1))
     if increment.has_filtered or increment.is_left_out:
         return every
-    giving = [
+    giving = {
         batch for batch, given in increment.given.items() if any(interval.holds(dict(partition)) for partition in given)
-    ]
+    }
+    for rebuilt in lineage.rebuilt:
+        if _differs(rebuilt, increment) and _overlaps(rebuilt, interval):
+            giving |= {batch for batch in every if (increment.query_id[:8], batch) in rebuilt.batches}
     return every if giving and increment.ends else sorted(giving)
 
 
-def _taken_rows(paths: PipelinePaths, spec: PipelineSpec, *, with_unreadable: bool) -> list[LedgerRow]:
-    """Files that are in the table by now, with or without those that are in quarantine as wholes."""
-    if not spec.file_streams:
+def _overlaps(rebuilt: Rebuilt, interval: Interval) -> bool:
+    both = rebuilt.within.keys() & interval.within.keys()
+    return all(set(rebuilt.within[column]) & set(interval.within[column]) for column in both)
+
+
+def _taken_rows(paths: PipelinePaths, spec: PipelineSpec, *, is_whole: bool) -> list[LedgerRow]:
+    """Files that are in the table by now, also of sources that the spec does not have any more. Those of which no row
+    could be read stay in quarantine, unless the whole table is rebuilt."""
+    if not storage.exists(paths.ledger):
         return []
     with open_ledger(paths, read_only=True) as ledger:
         rows = ledger.rows(state="published")
-    rows = [row for row in rows if row.source in spec.streams]
-    if with_unreadable:
-        return rows
-    return [row for row in rows if not storage.exists(record_path(paths.unreadable, row.link))]
+    return [row for row in rows if is_whole or not (_gives_no_row(spec, row) and _is_kept_whole(paths, row))]
 
 
-def _folder_columns(lineage: Lineage, rows: Sequence[LedgerRow], interval: Interval) -> set[str]:
-    """The columns of the interval that are folders of the source too, with the same values: every batch has given rows
-    to partitions of the folders alone that it read."""
-    read: dict[_Batch, dict[str, set[str]]] = {}
-    for row in rows:
-        of_batch = read.setdefault((str(row.query_id), int(row.batch_id or 0)), {})
-        folders = folder_values(row.link)
+def _is_kept_whole(paths: PipelinePaths, row: LedgerRow) -> bool:
+    return storage.exists(record_path(paths.unreadable, row.link))
+
+
+def _gives_no_row(spec: PipelineSpec, row: LedgerRow) -> bool:
+    """Whether a file of this source that is in quarantine as a whole gave no row at all."""
+    source = spec.file_streams.get(row.source)
+    return source is not None and source.format in SELF_DESCRIBING_FORMATS
+
+
+def _folder_columns(spec: PipelineSpec, choice: Choice, rows: Sequence[LedgerRow], interval: Interval) -> set[str]:
+    """The columns of the interval by which files can be chosen: the partition is the source's own column, by the plan
+    of each run, by the one rule of all that has read its records since, and every file has it in its folders."""
+    found = set[str]()
+    if len(spec.streams) == 1 and not choice.replays and len(choice.rules) == 1 and "" not in choice.rules:
+        source = next(iter(spec.streams))
         for column in interval.within:
-            of_batch.setdefault(column, set()).add(folders.get(column.lower(), ""))
-    same = set(interval.within)
-    for increment in lineage.increments:
-        for batch, given in increment.given.items():
-            for column in list(same):
-                in_table = {dict(partition).get(column) or "" for partition in given}
-                if not in_table <= read.get((increment.query_id, batch), {}).get(column, set()) - {""}:
-                    same.discard(column)
-    for replay in lineage.replays:
-        for column in list(same):
-            in_table = {dict(partition).get(column) or "" for partition in replay.given}
-            of_batches = (
-                folders.get(column, set())
-                for (query, batch), folders in read.items()
-                if (query[:8], batch) in replay.batches
-            )
-            if not in_table <= set().union(*of_batches) - {""}:
-                same.discard(column)
-    return same if read else set()
+            is_own = all(one.partitioned.get(column) == f"{source}.{column}" for one in choice.increments)
+            if is_own and all(column.lower() in folder_values(row.link) for row in rows):
+                found.add(column)
+    return found
 
 
 def folder_values(link: str) -> dict[str, str]:

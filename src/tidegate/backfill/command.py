@@ -42,6 +42,9 @@ def backfill_table(project: Project, name: str, run_id: str, wanted: Wanted, *, 
             assert context.facts is not None
             ground = survey(project, context.paths, context.spec, context.facts, wanted)
             todo = [one for one in ground.span.intervals if one.label not in context.report.rebuilt]
+            if not todo:  # fewer are asked for than under the same run id before
+                _end(context)
+                break
             rest = replace(ground, span=Span(todo))
             if is_first:
                 check_possible(examine(project, context.paths, context.spec, rest))
@@ -112,13 +115,19 @@ def _pass_over(context: RunContext, finding: Finding, *, is_last: bool) -> None:
     report = context.report
     report.rebuilt = [*report.rebuilt, finding.interval.label]
     report.add_note(f"{finding.interval.label}: no record that was read is of it")
-    if not is_last:
-        context.save()
-    elif report.table:
-        report.outcome, report.ended_at = "published", now_text()
-        context.save()
+    if is_last:
+        _end(context)
     else:
+        context.save()
+
+
+def _end(context: RunContext) -> None:
+    """Nothing is left to do."""
+    if not context.report.table:
         end_with_nothing(context, "there was nothing to rebuild")
+        return
+    context.report.outcome, context.report.ended_at = "published", now_text()
+    context.save()
 
 
 def look_at_backfill(project: Project, name: str, wanted: Wanted | None) -> outputs.BackfillPlan:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tidegate.backfill.choose import Choice, choose
-from tidegate.backfill.left_out import LeftOut, find_left_out
+from tidegate.backfill.left_out import LeftOut, find_left_out, quarantined_before
 from tidegate.backfill.lineage import Lineage, read_lineage
 from tidegate.backfill.span import Interval, Span, Wanted, find_span
 from tidegate.errors import TidegateError, catalogue
@@ -109,7 +109,10 @@ _POSSIBLE = "(see below)"
 
 def _examine(project: Project, paths: PipelinePaths, spec: PipelineSpec, ground: Ground, interval: Interval) -> Finding:
     choice = choose(paths, spec, ground.lineage, interval)
-    left_out = find_left_out(paths.quarantine, choice) if interval.within else LeftOut()
+    if interval.within:
+        left_out = find_left_out(paths.quarantine, choice)
+    else:
+        left_out = LeftOut(unplaced=quarantined_before(paths.quarantine, choice)[1])
     replaced = [file for file in ground.files if interval.holds(file.partition)]
     error = _find_hindrance(project, paths, spec, ground, interval, choice, left_out)
     return Finding(interval, choice, left_out, replaced, error)
@@ -136,6 +139,7 @@ def _find_hindrance(
         for row in rows
         if interval.within and unreadable_record(paths.unreadable, row.link) is not None
     ]
+    lost += [f"source {name} is not in the spec any more" for name in choice.strange]
     lost += _missing_offsets(project, paths, spec, ground.lineage, choice)
     if lost:
         more = f"; and {len(lost) - _NAMED_AT_MOST} more" if len(lost) > _NAMED_AT_MOST else ""
@@ -144,6 +148,9 @@ def _find_hindrance(
     if left_out.unplaced:
         count = count_of(left_out.unplaced, "row")
         return catalogue.BACKFILL_UNPLACED(where=where, count=count, label=interval.label, name=spec.name)
+    if left_out.rejected and any(one.gives_several for one in choice.increments):
+        count = count_of(left_out.rejected, "row")
+        return catalogue.BACKFILL_SEVERAL_ROWS(where=where, count=count, label=interval.label, name=spec.name)
     return None
 
 

@@ -98,11 +98,13 @@ def _carry_out(context: RunContext, held: dict[str, Any], ruling: outputs.Ruling
 def _check_unchanged(context: RunContext, interval: Interval, intent: PublishIntent, files: list[DataFile]) -> None:
     now = {file.path for file in files if interval.holds(file.partition)}
     then = {file.path for file in intent.files_to_remove}
-    if now != then:
+    aside = intent.companion.table_files if intent.companion is not None else None
+    has_other_quarantine = aside is not None and aside != digest_files(list_data_files(context.paths.quarantine))
+    if now != then or has_other_quarantine:
         raise catalogue.BACKFILL_OUTDATED(
             where=f"run {intent.run_id} of pipeline {context.name}",
             label=interval.label,
-            changed=count_of(len(now ^ then), "file"),
+            changed=count_of(len(now ^ then), "file") if now != then else "quarantined records",
             name=context.name,
             run_id=intent.run_id,
         )

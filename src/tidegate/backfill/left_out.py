@@ -18,10 +18,10 @@ from tidegate.backfill.choose import Choice
 from tidegate.backfill.lineage import read_origins
 from tidegate.sources.files.ledger import shown_path
 from tidegate.staging.topics import OffsetRanges, TopicPartition
-from tidegate.table.log.state import list_data_files
+from tidegate.table.log.state import DataFile, list_data_files
 
 _RECORDS_AT_ONCE = 4096
-_COLUMNS = ["source", "position", "raw"]
+_COLUMNS = ["source", "position", "raw", "reason"]
 
 
 @dataclass
@@ -31,6 +31,8 @@ class LeftOut:
 
     records: dict[str, int] = field(default_factory=dict)
     unplaced: int = 0
+    rejected: int = 0
+    """Of these records, rows that a rule rejected: another row of the same record may be in the table."""
 
     @property
     def total(self) -> int:
@@ -62,6 +64,22 @@ def find_left_out(quarantine: Path, choice: Choice, target: Path | None = None) 
     return found
 
 
+def quarantined_before(quarantine: Path, choice: Choice) -> tuple[list[DataFile], int]:
+    """(the files of quarantine with records of what is read, how many rows are in files of which that cannot be told or
+    is true in part). Where the whole table is rebuilt, the former leave."""
+    batches = {(one.query_id[:8], batch) for one in choice.increments for batch in range(one.first, one.last + 1)}
+    files = list_data_files(quarantine)
+    origins = read_origins(quarantine, [file.path for file in files])
+    whole, mixed = [], 0
+    for file in files:
+        of = origins.get(file.path, frozenset())
+        if of and of <= batches:
+            whole.append(file)
+        elif not of or of & batches:
+            mixed += file.rows
+    return whole, mixed
+
+
 def _find(quarantine: Path, choice: Choice, found: LeftOut) -> Iterator[list[dict[str, str]]]:
     import pyarrow.parquet as pq
 
@@ -82,6 +100,7 @@ def _find(quarantine: Path, choice: Choice, found: LeftOut) -> Iterator[list[dic
                     if places is None:
                         found.unplaced += is_ours
                     elif places:
+                        found.rejected += record["reason"] not in ("malformed", "late")
                         name = str(record["source"])
                         found.records[name] = found.records.get(name, 0) + 1
                         keys += [{"source": name, "position": one, "digest": digest} for one, digest in places]

@@ -31,6 +31,8 @@ REPLAYED = "tidegate.replayed"
 """In a replay's commit: the batches, as a JSON list, whose quarantined records it put through."""
 EDITED = "tidegate.edited"
 """In a replay's commit: how many of these a person had edited."""
+WITHIN, READ_AGAIN = "tidegate.partitions", "tidegate.read_again"
+"""In a commit of a backfill or a refresh: the partitions that it rebuilt, and the batches that it read."""
 ORIGINS = "tidegate.origins"
 """In a commit of the quarantine table that no batch made: JSON [[[file, ...], [batch, ...]], ...], of which batches the
 records in its files are."""
@@ -53,10 +55,19 @@ class Increment:
     rows: Mapping[str, int]
     ends: Positions
     given: dict[int, dict[Partition, int]] = field(default_factory=dict)
+    partitioned: Mapping[str, str] = field(default_factory=dict)
+    """How a row's partition was found (:attr:`tidegate.staging.manifest.BatchManifest.partitioned`)."""
+
+    @property
+    def gives_several(self) -> bool:
+        """Whether one of its records may have given several rows."""
+        return "several" in self.partitioned or self.rows.get("transformed", 0) > self.rows.get("entered", 0)
 
     @property
     def has_filtered(self) -> bool:
         """Whether records of it came to no row, or to several: a changed transform may make rows of them."""
+        if "several" in self.partitioned:
+            return True
         return self.rows.get("entered", -1) != self.rows.get("transformed", -2)
 
 
@@ -70,6 +81,23 @@ class Replay:
     given: dict[Partition, int]
     edited: int
     """How many of the records a person had edited: the source does not have them so."""
+    partitioned: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Rebuilt:
+    """A backfill of some partitions, or (``within`` {}) a refresh: it read ``batches`` again, and found the partitions
+    of their rows as ``partitioned`` says."""
+
+    version: int
+    within: Mapping[str, Sequence[str]]
+    batches: frozenset[Batch]
+    partitioned: Mapping[str, str]
+
+    def holds(self, partition: Partition) -> bool:
+        """Whether the rows of a partition are of it."""
+        told = dict(partition)
+        return all(told.get(column) in values for column, values in self.within.items())
 
 
 @dataclass(frozen=True)
@@ -84,20 +112,13 @@ class Lineage:
     unknown: list[int]
     foreign: frozenset[Partition] = frozenset()
     replays: list[Replay] = field(default_factory=list)
+    rebuilt: list[Rebuilt] = field(default_factory=list)
 
     @property
     def by_batch(self) -> dict[Batch, Increment]:
         """The publish of each batch."""
         found = self.increments
         return {(one.query_id[:8], batch): one for one in found for batch in range(one.first, one.last + 1)}
-
-    def find(self, query_id: str | None, batch_id: int | None) -> Increment | None:
-        """The publish of a batch."""
-        if query_id is None or batch_id is None:
-            return None
-        return next(
-            (one for one in self.increments if one.query_id == query_id and one.first <= batch_id <= one.last), None
-        )
 
 
 def read_lineage(table_path: Path, version: int) -> Lineage:
@@ -109,6 +130,7 @@ def read_lineage(table_path: Path, version: int) -> Lineage:
     foreign: dict[int, set[Partition]] = {}
     released: dict[int, list[Increment]] = {}
     replays: dict[int, Replay] = {}
+    rebuilt: dict[int, Rebuilt] = {}
     unknown = []
     head = -1
     for number in range(version + 1):
@@ -131,6 +153,9 @@ def read_lineage(table_path: Path, version: int) -> Lineage:
             released[number] = [_of_batches(number, span, info, actions) for span in json.loads(info[WAITED])]
         elif REPLAYED in info:
             replays[number] = _replay(info, actions)
+        elif READ_AGAIN in info:
+            within, batches = json.loads(info[WITHIN]), _batches(json.loads(info[READ_AGAIN]))
+            rebuilt[number] = Rebuilt(number, within, batches, _rule_of(info))
         elif REWORK not in info:
             foreign[number] = {
                 _partition_of(one["add"]) for one in actions if "add" in one and one["add"].get("dataChange", True)
@@ -141,7 +166,12 @@ def read_lineage(table_path: Path, version: int) -> Lineage:
     told = [_with_release(one, late.get((one.query_id, one.last))) for one in found.values()]
     told = [replace(one, is_left_out=True) if one.version in out else one for one in told]
     kept = [one for one in told if one.version in line | out]
-    return Lineage(kept, unknown, strange, [one for number, one in replays.items() if number in line])
+    put_through = [one for number, one in replays.items() if number in line]
+    return Lineage(kept, unknown, strange, put_through, [one for number, one in rebuilt.items() if number in line])
+
+
+def _rule_of(info: CommitInfo) -> dict[str, str]:
+    return dict(json.loads(info.get("tidegate.partitioned", "{}")))
 
 
 def _line(parent: Mapping[int, int], head: int) -> Iterator[int]:
@@ -155,12 +185,14 @@ def _with_release(increment: Increment, released: Increment | None) -> Increment
     """An increment that waited alone, as it is since it was released: its rows came with that version."""
     if released is None:
         return increment
-    return replace(increment, is_left_out=False, rows=released.rows, given=released.given)
+    rule = released.partitioned
+    return replace(increment, is_left_out=False, rows=released.rows, given=released.given, partitioned=rule)
 
 
 def _of_batches(version: int, span: Sequence[Any], info: CommitInfo, actions: list[Action]) -> Increment:
     query_id, first, last = str(span[0]), int(span[1]), int(span[2])
-    increment = Increment(version, query_id, first, last, False, json.loads(info.get("tidegate.rows", "{}")), {})
+    rows, rule = json.loads(info.get("tidegate.rows", "{}")), _rule_of(info)
+    increment = Increment(version, query_id, first, last, False, rows, {}, partitioned=rule)
     _count_given(increment, actions)
     return increment
 
@@ -200,7 +232,7 @@ def _replay(info: CommitInfo, actions: list[Action]) -> Replay:
             partition = _partition_of(action["add"])
             given[partition] = given.get(partition, 0) + _rows_of(action["add"])
     batches = _batches(json.loads(info[REPLAYED]))
-    return Replay(str(info.get("tidegate.run_id")), batches, given, int(info.get(EDITED, 0)))
+    return Replay(str(info.get("tidegate.run_id")), batches, given, int(info.get(EDITED, 0)), _rule_of(info))
 
 
 def _batches(value: Sequence[tuple[str, int]]) -> frozenset[Batch]:
@@ -220,6 +252,7 @@ def _increment(version: int, info: CommitInfo, actions: list[Action]) -> Increme
         is_left_out=outcome != "published",
         rows=json.loads(info.get("tidegate.rows", "{}")),
         ends=positions_from_json(json.loads(info.get("tidegate.positions", "{}"))),
+        partitioned=_rule_of(info),
     )
     _count_given(increment, actions)
     return increment
@@ -244,13 +277,3 @@ def _rows_of(add: AddFile) -> int:
 
 def _partition_of(add: AddFile) -> Partition:
     return tuple(sorted(add.get("partitionValues", {}).items()))
-
-
-def reworked_files(table_path: Path) -> set[str]:
-    """The files that work beside the runs has added to a table, by the names that they had then."""
-    found: set[str] = set()
-    for version in list_versions(table_path):
-        actions = read_actions(table_path, version)
-        if any(REWORK in one.get("commitInfo", {}) for one in actions):
-            found |= {unquote(one["add"]["path"]) for one in actions if "add" in one}
-    return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,8 +19,8 @@ from tidegate import storage
 from tidegate.backfill.choose import Choice
 from tidegate.backfill.examine import Finding, Ground, describe_partition, starts_of_topics, within_text
 from tidegate.backfill.held import keep_held
-from tidegate.backfill.left_out import find_left_out
-from tidegate.backfill.lineage import ORIGINS, Partition, reworked_files, tell_origins
+from tidegate.backfill.left_out import find_left_out, quarantined_before
+from tidegate.backfill.lineage import ORIGINS, READ_AGAIN, WITHIN, Partition, tell_origins
 from tidegate.backfill.span import Interval
 from tidegate.driver.order import Bounds, IngestOrder
 from tidegate.errors import catalogue
@@ -40,11 +40,10 @@ from tidegate.sources.files.intake import restore_links
 from tidegate.sources.files.ledger import open_ledger, shown_path
 from tidegate.staging.birth import Start, new_birth, write_birth
 from tidegate.staging.checkpoint import hadoop_checksum, moved_end, read_checkpoint
-from tidegate.staging.manifest import BatchManifest, StagedFile, files_within, read_all_manifests
+from tidegate.staging.manifest import BatchManifest, StagedFile, files_within, joined_rule, read_all_manifests
 from tidegate.staging.topics import join_ranges, offsets_from_json, ranges_to_json
-from tidegate.table.log.state import DataFile, list_data_files, read_table_state
+from tidegate.table.log.state import digest_files, list_data_files, read_table_state
 from tidegate.table.publish.intent import PublishIntent
-from tidegate.table.publish.plan import parse_file_name
 from tidegate.table.publish.rework import Rework, plan_rework
 from tidegate.words import count_of
 
@@ -54,11 +53,11 @@ _COUNTS: tuple[Literal["rows", "malformed", "files", "bytes"], ...] = ("rows", "
 
 
 class Spilled(Exception):
-    """The transform now makes more rows of other partitions of these records than it did: {partition: how many}."""
+    """Rows of the same records are, or would be, in partitions that are not rebuilt, and may have moved."""
 
-    def __init__(self, gains: Mapping[Partition, int]) -> None:
-        super().__init__(str(gains))
-        self.gains = dict(gains)
+    def __init__(self, others: Collection[Partition]) -> None:
+        super().__init__(str(others))
+        self.others = sorted(others, key=str)
 
 
 @dataclass(frozen=True)
@@ -80,9 +79,10 @@ def rebuild_interval(context: RunContext, ground: Ground, finding: Finding, *, i
     paths = context.paths
     work = Rework(context.name, context.report.mode, context.report.run_id)
     folder = f"backfills/{work.app_id}/{secrets.token_hex(4)}"
-    context.lease.check()
-    storage.remove_tree(paths.backfills / work.app_id)
+    _clear_tries(context, work)
     side = paths.beside(folder)
+    storage.make_folder(side.state)
+    storage.sync_names_above([side.state], paths.state)
     beside = replace(context, paths=side, facts=None)
     manifests: list[BatchManifest] = []
     if not finding.choice.is_empty:
@@ -94,9 +94,27 @@ def rebuild_interval(context: RunContext, ground: Ground, finding: Finding, *, i
         report = _report_after(context.report, context.paths.table, finding, built, is_last=is_last)
         keep_held(paths, _plan_swap(context, ground, finding, built, report), finding.interval)
         _hold(context, finding.interval, built)
+    _keep_whole_files(paths, side)
     _swap(context, ground, finding, built, is_last=is_last)
+    _clear_tries(context, work)
+
+
+def _clear_tries(context: RunContext, work: Rework) -> None:
+    """Remove what earlier tries of this work have left: those that are there before the lease is looked at, so that a
+    process that slept removes nothing of its successor's."""
+    root = context.paths.backfills / work.app_id
+    found = storage.list_folder(root, "*")
     context.lease.check()
-    storage.remove_tree(paths.backfills / work.app_id)
+    for one in found:
+        storage.remove_tree(one) if one.is_dir() else storage.remove(one)
+    storage.remove_empty_folder(root)
+
+
+def _keep_whole_files(paths: PipelinePaths, side: PipelinePaths) -> None:
+    """Files that went to quarantine as wholes are kept where those of runs are."""
+    for path in storage.list_folder(side.unreadable, "*"):
+        if not storage.exists(paths.unreadable / path.name):
+            storage.move(path, paths.unreadable / path.name)
 
 
 def _read(
@@ -193,37 +211,47 @@ def _new_query_id() -> str:
 
 
 def _check_read(context: RunContext, finding: Finding, manifests: Sequence[BatchManifest]) -> None:
-    """Whether what was read allows the swap: no quarantined record among it, no row that moved, none that is malformed
-    by now and may be of another partition."""
+    """Whether what was read allows the swap: no quarantined record among it, no row that may have moved, none that is
+    malformed by now and may be of another partition."""
     label, name, where = finding.interval.label, context.name, f"pipeline {context.name}"
     met = sum(source.left_out for one in manifests for source in one.sources.values())
     if met != finding.left_out.total:
         expected = count_of(finding.left_out.total, "record")
         raise catalogue.BACKFILL_OTHER_TEXTS(where=where, expected=expected, label=label, found=met, name=name)
-    outside: dict[Partition, int] = {}
+    if finding.left_out.rejected and any("several" in one.partitioned for one in manifests):
+        count = count_of(finding.left_out.rejected, "row")
+        raise catalogue.BACKFILL_SEVERAL_ROWS(where=where, count=count, label=label, name=name)
+    others = _check_moves(finding, manifests)
+    malformed = sum(one.malformed for one in manifests)
+    if malformed and others:
+        count, example = count_of(malformed, "record"), describe_partition(next(iter(others)))
+        raise catalogue.BACKFILL_MALFORMED(where=where, count=count, example=f"with rows of {example}", name=name)
+
+
+def _check_moves(finding: Finding, manifests: Sequence[BatchManifest]) -> set[Partition]:
+    """The other partitions in which these records have rows. Raises :class:`Spilled` where there are some, and not
+    every row was given to its partition by one and the same rule: then a row may be of another one by now."""
+    choice = finding.choice
+    others = set(choice.outside)
     for manifest in manifests:
         for file in manifest.files:
             if not finding.interval.holds(file.partition):
-                partition = tuple(sorted((column, value or None) for column, value in file.partition.items()))
-                outside[partition] = outside.get(partition, 0) + file.rows
-    before = finding.choice.outside
-    gains = {one: rows - before.get(one, 0) for one, rows in outside.items() if rows > before.get(one, 0)}
-    if gains:
-        raise Spilled(gains)
-    malformed = sum(one.malformed for one in manifests)
-    if malformed and before:
-        example = next(iter(describe_partition(one) for one in before))
-        count = count_of(malformed, "record")
-        raise catalogue.BACKFILL_MALFORMED(
-            where=where, count=count, example=f"rows of {example} are of the same files", name=name
-        )
+                others.add(tuple(sorted((column, value or None) for column, value in file.partition.items())))
+    rules = choice.rules | {one.partitioned.get("rule", "") for one in manifests}
+    own = {column for one in manifests for column in finding.interval.within if column in one.partitioned}
+    by_folder_no_more = choice.by_folder and bool(manifests) and own != set(finding.interval.within)
+    if (others and (len(rules) > 1 or "" in rules)) or by_folder_no_more:
+        raise Spilled(others or {(("other folders", None),)})
+    return others
 
 
 def spill_error(name: str, spilled: Spilled) -> Exception:
-    """The error for rows that move out of all that was asked for."""
-    told = [f"{describe_partition(one)}: {count_of(rows, 'row')} more" for one, rows in spilled.gains.items()]
-    more = f"; and {len(told) - _NAMED_AT_MOST} more partitions" if len(told) > _NAMED_AT_MOST else ""
-    return catalogue.BACKFILL_SPILLS(where=f"pipeline {name}", gains="; ".join(told[:_NAMED_AT_MOST]) + more, name=name)
+    """The error for rows that may move out of all that was asked for."""
+    told = [describe_partition(one) for one in spilled.others]
+    more = f" and {len(told) - _NAMED_AT_MOST} more" if len(told) > _NAMED_AT_MOST else ""
+    return catalogue.BACKFILL_SPILLS(
+        where=f"pipeline {name}", others=", ".join(told[:_NAMED_AT_MOST]) + more, name=name
+    )
 
 
 def _judge(beside: RunContext, interval: Interval, manifests: Sequence[BatchManifest], folder: str) -> Built:
@@ -265,27 +293,36 @@ def _plan_swap(context: RunContext, ground: Ground, finding: Finding, built: Bui
     paths, name, run_id = context.paths, context.name, context.report.run_id
     kind = context.report.mode
     app_id = Rework(name, kind, run_id).app_id
-    state = read_table_state(paths.table, (app_id,))
+    state, aside = (read_table_state(path, (app_id,)) for path in (paths.table, paths.quarantine))
     assert state is not None
-    work = Rework(name, kind, run_id, part=state.txns.get(app_id, -1) + 1)
+    before = state.txns.get(app_id, -1)
+    # Past what either log has: a try that was stopped between the two is not taken for this one.
+    done = max(before, -1 if aside is None else aside.txns.get(app_id, -1))
+    work = Rework(name, kind, run_id, part=done + 1)
+    files = list_data_files(paths.table)
+    if digest_files(files) != digest_files(ground.files):
+        raise catalogue.BACKFILL_TABLE_CHANGED(where=f"pipeline {name}", label=finding.interval.label)
     token = secrets.token_hex(6)
     schema = built.manifests[-1].schema_json if built.files else None
     return plan_rework(
         work,
         target="table",
         table=state,
-        table_files=list_data_files(paths.table),
+        table_files=files,
         token=token,
         new=built.files,
         remove=finding.replaced,
         outcome="published",
         metadata={
-            "tidegate.partitions": within_text(finding.interval),
+            WITHIN: within_text(finding.interval),
+            READ_AGAIN: json.dumps(sorted(_batches_read(finding.choice))),
+            "tidegate.partitioned": json.dumps(joined_rule(built.manifests)),
             "tidegate.rows": json.dumps(report.rows),
             "tidegate.verdict": str(built.verdict.quality.get("verdict")),
         },
         report=report.to_json(),  # type: ignore[arg-type]
         schema_json=schema,
+        before=before,
         companion=_plan_quarantine(context, finding, work, built, token),
     )
 
@@ -296,7 +333,7 @@ def _plan_quarantine(
     """What goes into quarantine with the swap. Where the whole table is rebuilt, what its records had there before
     leaves."""
     path = context.paths.quarantine
-    old = [] if finding.interval.within else _quarantined_before(path, finding.choice)
+    old = [] if finding.interval.within else quarantined_before(path, finding.choice)[0]
     if not built.quarantine and not old:
         return None
     state = read_table_state(path, (work.app_id,))
@@ -312,20 +349,13 @@ def _plan_quarantine(
         schema_json=QUARANTINE_SCHEMA_JSON,
         before=-1 if state is None else state.txns.get(work.app_id, -1),
     )
-    read = [(one.query_id[:8], batch) for one in finding.choice.increments for batch in range(one.first, one.last + 1)]
-    plan.custom_metadata[ORIGINS] = tell_origins([([file.path for file in plan.files_to_add], read)])
+    made = [file.path for file in plan.files_to_add]
+    plan.custom_metadata[ORIGINS] = tell_origins([(made, _batches_read(finding.choice))])
     return plan
 
 
-def _quarantined_before(path: Path, choice: Choice) -> list[DataFile]:
-    """The files of quarantine with records of runs that are read again, or that earlier work has put there."""
-    batches = {(one.query_id[:8], batch) for one in choice.increments for batch in range(one.first, one.last + 1)}
-    reworked = reworked_files(path)
-    return [
-        file
-        for file in list_data_files(path)
-        if parse_file_name(Path(file.path).name) in batches or file.path in reworked
-    ]
+def _batches_read(choice: Choice) -> set[tuple[str, int]]:
+    return {(one.query_id[:8], batch) for one in choice.increments for batch in range(one.first, one.last + 1)}
 
 
 def _report_after(before: RunReport, path: Path, finding: Finding, built: Built, *, is_last: bool) -> RunReport:

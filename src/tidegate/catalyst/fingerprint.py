@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
 from tidegate.catalyst.operations import is_stateful
@@ -21,6 +21,13 @@ if TYPE_CHECKING:
 
 _ATTRIBUTE = re.compile(r"([^\s,()\[\]]+)#(\d+)L?(?:-T\d+ms)?")
 _DEPTH_AT_MOST = 20
+_PYTHON = re.compile(r"\)#\d")
+"""A function with a result of its own: a user's code, of which the text has the name alone."""
+_CHANGES = re.compile(
+    r"\b(rand|randn|random|randstr|uniform|uuid|shuffle|now|curdate|localtimestamp|monotonically_increasing_id"
+    r"|spark_partition_id|input_file\w*|current_\w+|session_\w+|user)\(",
+    re.IGNORECASE,
+)
 _FIELDS_IN_A_TEXT = "spark.sql.debug.maxToStringFields"
 
 
@@ -35,6 +42,39 @@ def describe_state(out: DataFrame) -> list[KeptState]:
                     _collect(child, definitions)
                 found.append(_describe(node, definitions))
     return found
+
+
+def describe_columns(out: DataFrame, names: Collection[str]) -> dict[str, str]:
+    """What each of these columns of ``out`` is made of, down to the sources (``events.at``). One of which this cannot
+    be told is left out: made by Python code, of random numbers, of the time of the run."""
+    found, definitions, wanted = {}, dict[str, str](), {name.lower() for name in names}
+    with _whole_texts(out.sparkSession):
+        top = analysed_plan(out)
+        _collect(top, definitions)
+        for attribute in items(top.output()):
+            if str(attribute.name()).lower() in wanted:
+                text = _resolve_all(str(attribute.toString()), definitions)
+                if text is not None and not _CHANGES.search(text):
+                    found[str(attribute.name())] = text
+    return found
+
+
+def _resolve_all(text: str, definitions: dict[str, str], depth: int = 0) -> str | None:
+    """The text over the sources' columns alone; None where a column is not made in a way that can be read."""
+    if depth > _DEPTH_AT_MOST or _PYTHON.search(text):
+        return None
+    parts = []
+    at = 0
+    for match in _ATTRIBUTE.finditer(text):
+        made = definitions.get(match[2])
+        if made is None or f"#{match[2]}" in made:
+            return None
+        inner = _resolve_all(made, definitions, depth + 1) if "#" in made else made
+        if inner is None:
+            return None
+        parts += [text[at : match.start()], f"({inner})" if "#" in made else inner]
+        at = match.end()
+    return "".join([*parts, text[at:]])
 
 
 @contextlib.contextmanager

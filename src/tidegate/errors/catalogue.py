@@ -2221,10 +2221,28 @@ BACKFILL_OTHER_TEXTS = Condition(
 BACKFILL_SPILLS = Condition(
     "BACKFILL_SPILLS",
     UsageError,
-    "the transform as it is now makes more rows of these records in partitions that are not rebuilt than it did: "
-    "{gains}; rows that moved there would be lost",
+    "rows of the same records are, or would be, in partitions that are not rebuilt ({others}), and the transform does "
+    "not find the partition of a row in the way it did then, or in one that can be compared (Python code, the time of "
+    "the run): rows could be lost, or be there twice",
     next_run="is not affected; the table stays as it is",
     fix="rebuild these partitions together, a range that holds all of them; or `tidegate repair {name} --rebuild`",
+)
+
+BACKFILL_SEVERAL_ROWS = Condition(
+    "BACKFILL_SEVERAL_ROWS",
+    UsageError,
+    "the transform may make several rows of a record, and a rule has rejected {count} of what {label} reads: other "
+    "rows of the same records may be in the table, and nobody can tell which",
+    next_run="is not affected; the table stays as it is",
+    fix="`tidegate refresh {name}` rebuilds the whole table and its quarantine",
+)
+
+BACKFILL_TABLE_CHANGED = Condition(
+    "BACKFILL_TABLE_CHANGED",
+    TryAgainError,
+    "another program changed the files of the table while {label} was built",
+    next_run="is not affected; the table stays as it is",
+    fix="run the backfill again; only tidegate may write to the table while it is at work",
 )
 
 BACKFILL_MALFORMED = Condition(

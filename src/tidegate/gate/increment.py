@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from tidegate import storage
@@ -32,7 +33,7 @@ from tidegate.reports.verdicts import (
 )
 from tidegate.spec.models import QualitySpec
 from tidegate.staging.digest import check_whole
-from tidegate.staging.manifest import BatchManifest, batch_keys, end_positions
+from tidegate.staging.manifest import BatchManifest, batch_keys, end_positions, joined_rule
 from tidegate.staging.topics import positions_to_json
 from tidegate.table.log.state import list_data_files
 from tidegate.table.publish.intent import PublishIntent, write_intent
@@ -184,6 +185,7 @@ def publish_increment(
             "tidegate.batches": json.dumps([batches[0].batch_id, batches[-1].batch_id]),
             "tidegate.positions": json.dumps(positions_to_json(end_positions(batches))),
             "tidegate.verdict": str(verdict.quality.get("verdict")),
+            "tidegate.partitioned": json.dumps(joined_rule(batches)),
         }
         if decision is not None:
             extra["tidegate.decision"] = json.dumps(decision.to_report(), ensure_ascii=False)
@@ -247,6 +249,8 @@ def publish_plan(context: RunContext, make_plan: Callable[[], PublishIntent]) ->
     for _ in range(_PLANS_AT_MOST):
         context.lease.check()
         intent = make_plan()
+        if intent.report is not None:
+            intent = replace(intent, writer=context.lease.number)
         context.lease.check()
         in_force = write_intent(context.paths, intent)
         result = finish_intent(

@@ -19,6 +19,7 @@ from tidegate.reports.report import count_rows
 from tidegate.reports.verdicts import Decision, StoredVerdict
 from tidegate.reports.waiting import RELEASE, WAITED, WaitingIncrement, load_waiting, save_waiting
 from tidegate.staging.digest import check_whole
+from tidegate.staging.manifest import joined_rule
 from tidegate.table.log.state import read_table_state
 from tidegate.table.publish.fit import check_rows_fit
 from tidegate.table.publish.rework import REWORK
@@ -91,6 +92,7 @@ def publish_waiting(context: RunContext, waiting: WaitingIncrement, decision: De
         REWORK: RELEASE,
         "tidegate.outcome": "discarded" if discard else "published",
         "tidegate.rows": json.dumps(rows | {"published": 0 if discard else rows["staged"]}),
+        "tidegate.partitioned": json.dumps(joined_rule(manifests)),
         WAITED: json.dumps([list(one) for one in waiting.spans]),
         "tidegate.verdict": str(waiting.verdict.quality.get("verdict")),
     }

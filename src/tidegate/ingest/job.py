@@ -133,6 +133,7 @@ def _drain_into_staging(
         keeps_state=prepared.keeps_state,
         topics=watch_topics(project, paths, spec),
         sources=open_sources(project, paths, spec),
+        partitioned=prepared.partitioned,
         unknown_columns=_look_at_footers(paths, order, spec),
     )
     _drain(spark, prepared.rows, stager, reader.failing, prepare)

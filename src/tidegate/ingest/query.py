@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+import json
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,14 +12,16 @@ from typing import TYPE_CHECKING
 from tidegate.audit.row_rules import RowRule, row_rules
 from tidegate.audit.suite import SuiteSpec, check_columns, load_suite
 from tidegate.catalyst.carry import PROVENANCE
-from tidegate.catalyst.operations import keeps_state
+from tidegate.catalyst.fingerprint import describe_columns
+from tidegate.catalyst.operations import keeps_state, makes_several
 from tidegate.catalyst.plans import analysed_plan, nodes_of, read_once
 from tidegate.catalyst.state import observe_open
 from tidegate.errors import catalogue
 from tidegate.ingest import plan
 from tidegate.ingest.plan import Within
 from tidegate.project import Project
-from tidegate.spec.models import PipelineSpec, is_static
+from tidegate.spec.ddl import parse_ddl
+from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec, is_static
 from tidegate.table.schema import check_partition_columns, check_schema_change
 from tidegate.table.sinks_fit import check_sinks_fit
 
@@ -40,6 +44,8 @@ class PreparedQuery:
     """Whether batches depend on earlier ones, so that a batch that is run again must be computed again."""
     out: DataFrame
     """The rows as they leave the transform."""
+    partitioned: dict[str, str]
+    """How a row's partition is found (:attr:`tidegate.staging.manifest.BatchManifest.partitioned`)."""
 
 
 def prepare_query(
@@ -93,7 +99,35 @@ def prepare_query(
         keeps_provenance=PROVENANCE in out.columns or not rules,
         keeps_state=has_state,
         out=out,
+        partitioned={} if has_state else _describe_partitions(project, spec, out),
     )
+
+
+def _describe_partitions(project: Project, spec: PipelineSpec, out: DataFrame) -> dict[str, str]:
+    """How the partition of a row is found. Two runs with one rule give a record's rows to the same partitions, whatever
+    else of the transform was changed."""
+    columns = spec.table.partition_by
+    if not columns:
+        return {}
+    made = describe_columns(out, columns)
+    several = {"several": "yes"} if makes_several(out) else {}
+    if len(made) < len(columns) or any(f"{name}." in text for name in spec.statics for text in made.values()):
+        return several
+    parsed = {name: _describe_values(name, source, made.values()) for name, source in spec.record_streams.items()}
+    conf = {**project.spec.spark.conf, **spec.spark.conf}
+    rule = json.dumps([made, parsed, conf], sort_keys=True, default=str)
+    own = {column: text for column, text in made.items() if text in {f"{name}.{column}" for name in spec.streams}}
+    return {**several, **own, "rule": hashlib.sha256(rule.encode("utf-8", "surrogatepass")).hexdigest()}
+
+
+def _describe_values(name: str, source: FilesSource | KafkaSource, texts: Collection[str]) -> list[object]:
+    """What decides which values a record has in the columns that these texts speak of; where columns go by their place,
+    all of the schema does."""
+    schema = source.schema_ or ""
+    if source.format != "csv":
+        columns = parse_ddl(schema) if schema else []
+        schema = ", ".join(f"{one.name} {one.type}" for one in columns if any(f"{name}.{one.name}" in t for t in texts))
+    return [source.format, schema, source.options, source.values]
 
 
 def _good_records(spec: PipelineSpec, name: str, parsed: DataFrame, *, with_provenance: bool) -> DataFrame:

@@ -93,6 +93,7 @@ class BatchStager:
     keeps_state: bool
     topics: TopicWatch
     sources: Mapping[str, Source]
+    partitioned: Mapping[str, str] = field(default_factory=dict)
     unknown_columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Columns that the schema lacks, by link, of files whose columns their footers tell."""
     started_at: float = field(default_factory=time.monotonic)
@@ -228,6 +229,7 @@ class BatchStager:
             state=state.operators if state is not None else [],
             dropped_updates=state.dropped if state is not None else 0,
             staged_at=datetime.now(UTC).isoformat(),
+            partitioned=dict(self.partitioned),
         )
         return manifest, metrics
 

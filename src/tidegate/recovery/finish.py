@@ -63,7 +63,9 @@ def tell_rework(paths: PipelinePaths, intent: PublishIntent, result: CommitResul
     overtaken or outdated did nothing, and has none."""
     if intent.report is None or result.overtaken or result.outdated:
         return
-    report = RunReport.from_json(intent.report)
+    report, stored = RunReport.from_json(intent.report), load_report(paths, intent.run_id)
+    if stored is not None and (stored.outcome in FINAL_OUTCOMES or len(stored.rebuilt) > len(report.rebuilt)):
+        return  # a plan that came late: the work has gone on under the same run id
     report.table = {**report.table, "version": result.version}
     report.ended_at = report.ended_at or now_text()
     save_report(paths, report)

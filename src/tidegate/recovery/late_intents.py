@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tidegate import storage
+from tidegate.lease import Lease
 from tidegate.paths import PipelinePaths
 from tidegate.reports.verdicts import list_verdicts
+from tidegate.table.log.state import read_table_state
 from tidegate.table.publish.intent import PublishIntent, intent_path
 from tidegate.table.publish.replace import hidden_name
 
@@ -35,6 +37,31 @@ def drop_late_intents(
         else:
             in_force.append(intent)
     return in_force
+
+
+def drop_late_work(paths: PipelinePaths, intents: Sequence[PublishIntent], lease: Lease) -> list[PublishIntent]:
+    """Without plans of work beside the runs that a process wrote down long after it had lost the lease, and of which
+    nothing was begun. Whoever takes a lease finishes what its predecessor began, so what an older holder has left came
+    late: people, and other work, have gone by what they saw without it. The work can be started again.
+    """
+    in_force = []
+    for intent in intents:
+        if 0 < intent.writer < lease.number - 1 and not _has_begun(paths, intent):
+            lease.check()
+            storage.remove(intent_path(paths, intent))
+        else:
+            in_force.append(intent)
+    return in_force
+
+
+def _has_begun(paths: PipelinePaths, intent: PublishIntent) -> bool:
+    """Whether a step of it, or of its companion, was done."""
+    both = [intent] if intent.companion is None else [intent, intent.companion]
+    for one in both:
+        state = read_table_state(one.table_path(paths), (one.app_id,))
+        if (state is not None and state.txns.get(one.app_id, -1) >= one.app_version) or _is_begun(paths, one):
+            return True
+    return False
 
 
 def _is_begun(paths: PipelinePaths, intent: PublishIntent) -> bool:

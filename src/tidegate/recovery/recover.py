@@ -18,7 +18,7 @@ from tidegate.preflight.agreement import refuse_another_table
 from tidegate.preflight.facts import Facts, gather_facts, is_in_ledger
 from tidegate.project import Project
 from tidegate.recovery.finish import finish_reports, tell_rework
-from tidegate.recovery.late_intents import drop_late_intents
+from tidegate.recovery.late_intents import drop_late_intents, drop_late_work
 from tidegate.recovery.quarantine import publish_quarantine
 from tidegate.recovery.upkeep import tend_tables
 from tidegate.recovery.waiting import end_waiting, keep_waiting, name_kept
@@ -82,6 +82,7 @@ def _recover(
         for table_path in (paths.table, paths.quarantine):
             drop_late_commits(table_path, retired, paths.set_aside / f"late-{table_path.parent.name}", lease.check)
     intents = drop_late_intents(paths, pending_intents(paths), lease.check)
+    intents = drop_late_work(paths, intents, lease)
     before, table = read_published(paths), read_table_state(paths.table) if intents else None
     if before is not None and table is not None:
         refuse_another_table(table, before, paths.name)

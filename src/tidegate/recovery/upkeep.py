@@ -60,7 +60,9 @@ def find_replaced_files(
     before = _read_note(paths.removed(target), state.table_id) if after is None else after
     if before > up_to:  # an older copy of the table was put back, and its versions' numbers are given again
         before = -1
-    begun = [intent for intent in pending_intents(paths) if intent.table_path(paths) == table_path]
+    pending = pending_intents(paths)
+    pending += [intent.companion for intent in pending if intent.companion is not None]
+    begun = [intent for intent in pending if intent.table_path(paths) == table_path]
     needed = {file.path for intent in begun for file in intent.files_to_add}
     needed |= {file.path for intent in begun for file in intent.files_to_remove}
     done, files = find_replaced(

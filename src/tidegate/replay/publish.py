@@ -21,7 +21,7 @@ from tidegate.recovery.context import RunContext
 from tidegate.replay.choose import Choice
 from tidegate.reports.report import RunReport, check_balance, fill_from_manifests
 from tidegate.reports.verdicts import StoredVerdict
-from tidegate.staging.manifest import BatchManifest, StagedFile
+from tidegate.staging.manifest import BatchManifest, StagedFile, joined_rule
 from tidegate.table.log.state import DataFile, list_data_files, read_table_state
 from tidegate.table.publish.intent import PublishIntent
 from tidegate.table.publish.rework import Rework, plan_rework
@@ -57,6 +57,7 @@ def _plan(
         metadata={
             REPLAYED: json.dumps(sorted(choice.batches)),
             EDITED: str(choice.edited),
+            "tidegate.partitioned": json.dumps(joined_rule(manifests)),
             "tidegate.rows": json.dumps(report.rows),
             "tidegate.verdict": str(report.quality.get("verdict")),
         },

@@ -147,6 +147,9 @@ class BatchManifest:
     dropped_updates: int = 0
     """What Spark says it dropped as late: state updates, not records."""
     staged_at: str = ""
+    partitioned: dict[str, str] = field(default_factory=dict)
+    """How a row's partition was found: ``rule``, a digest; of a column that is a source's own, ``<source>.<column>``;
+    ``several`` where a record may give several rows. {} where nobody can tell."""
 
     @property
     def key(self) -> BatchKey:
@@ -187,6 +190,12 @@ class BatchManifest:
         told = any(source.late or source.partly_late for source in self.sources.values())
         blind = any(source.late_untold for source in self.sources.values())
         return self.dropped_updates if blind or not told else 0
+
+
+def joined_rule(manifests: Sequence[BatchManifest]) -> dict[str, str]:
+    """How all of these batches found the partition of a row; {} where they differ, or nobody can tell."""
+    rules = [manifest.partitioned for manifest in manifests]
+    return dict(rules[0]) if rules and all(rule == rules[0] for rule in rules) else {}
 
 
 def files_within(files: Sequence[StagedFile], within: Mapping[str, Sequence[str]]) -> list[StagedFile]:

@@ -73,6 +73,8 @@ class PublishIntent:
     companion: PublishIntent | None = None
     """What goes into quarantine in the same step: done first, and by the same file, so that never one is without the
     other."""
+    writer: int = 0
+    """The number of the lease under which it was written down; 0 for one that is not looked at."""
     nonce: str = field(default_factory=lambda: secrets.token_hex(4))
     """A part of the file's name: who drops a plan never drops another one of the same increment."""
 

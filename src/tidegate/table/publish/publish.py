@@ -104,8 +104,10 @@ def finish_intent(
         except (AlreadyCommittedError, DisagreementError, FileNotFoundError) as error:
             # Another process was at it? Its commit explains a file that is neither here nor there (compacted since).
             done = _settled(table_path, intent, read_table_state(table_path, (intent.app_id,)))
+            if done is None and isinstance(error, TidegateError):
+                raise
             if done is None:
-                raise error if isinstance(error, TidegateError) else _files_lost(error, intent) from error
+                raise _files_lost(error, intent) from error
     check_lease(is_current, intent)
     if tell is not None:
         tell(intent, done)
