@@ -159,7 +159,7 @@ class _Query:
             keeps_state=False,
             topics=watch_topics(self.driver.project, self.paths, self.driver.spec),
             sources=open_sources(self.driver.project, self.paths, self.driver.spec),
-            partitioned={"rule": "by the last digit of the id"},
+            partitioned={"rule": f"{day_of.__qualname__} {id(day_of)}"},
         )
 
     def drain(self) -> dict[str, Any]:

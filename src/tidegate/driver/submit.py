@@ -81,6 +81,7 @@ def plan_submit(
         jars=_list_jars(project, needs_kafka=needs_kafka),
         env_vars={
             **pythons,
+            **utf8_locale(),
             "PYSPARK_DRIVER_PYTHON": sys.executable,
             "PYTHONUNBUFFERED": "1",
             **launcher_env(),
@@ -90,6 +91,13 @@ def plan_submit(
         log_path=str(log_path),
         pending_bytes=pending_bytes,
     )
+
+
+def utf8_locale() -> dict[str, str]:
+    """What lets the JVM write file names that are not ASCII where this process's locale does not: Java takes their
+    encoding from it, and with ``LC_ALL=C``, as cron has it, cannot make a folder ``city=Troms\u00f8``."""
+    own = next((os.environ[key] for key in ("LC_ALL", "LC_CTYPE", "LANG") if os.environ.get(key)), "C")
+    return {} if "utf" in own.lower() else {"LC_ALL": "C.UTF-8"}
 
 
 def _list_jars(project: Project, *, needs_kafka: bool) -> list[str]:
