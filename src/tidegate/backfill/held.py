@@ -25,7 +25,8 @@ from tidegate.table.publish.intent import PublishIntent, intent_from_json
 from tidegate.table.publish.rework import Rework
 from tidegate.words import count_of, is_wordless
 
-_FILE = "held.json"
+HELD_FILE = "held.json"
+"""In the folder of a job: it is held."""
 
 KINDS = ("backfill", "refresh")
 """The work that can be held."""
@@ -39,7 +40,7 @@ def keep_held(paths: PipelinePaths, intent: PublishIntent, interval: Interval) -
 
 def list_held(paths: PipelinePaths) -> list[PublishIntent]:
     """What waits for a decision, as it would be published."""
-    found = [storage.read_json(folder / _FILE) for folder in storage.list_folders(paths.backfills)]
+    found = [storage.read_json(folder / HELD_FILE) for folder in storage.list_folders(paths.backfills)]
     return [intent_from_json(held["intent"]) for held in found if held is not None]
 
 
@@ -111,4 +112,4 @@ def _check_unchanged(context: RunContext, interval: Interval, intent: PublishInt
 
 
 def _place(paths: PipelinePaths, app_id: str) -> Any:
-    return paths.backfills / app_id / _FILE
+    return paths.backfills / app_id / HELD_FILE
