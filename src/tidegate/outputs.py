@@ -355,6 +355,14 @@ class LeaseRow(TypedDict):
     expires_in_seconds: float
 
 
+class HeldWork(TypedDict):
+    """A backfill or a refresh that waits for a decision, and holds nothing but itself."""
+
+    kind: str
+    run_id: str
+    partitions: str
+
+
 class Ahead(TypedDict):
     """What the next run would do."""
 
@@ -368,6 +376,7 @@ class Ahead(TypedDict):
     changed: list[ChangedFile]
     held: Held | None
     waiting: list[Held]
+    held_work: list[HeldWork]
     decided: list[Decided]
     owed_batches: int
     in_flight_batch: int | None
@@ -424,6 +433,7 @@ class Status(TypedDict):
     backlog_unknown: Error | None
     held: Held | None
     waiting: list[Held]
+    held_work: list[HeldWork]
     errors: list[Error]
     trouble: list[Trouble]
     decided: list[Decided]

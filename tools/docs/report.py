@@ -20,7 +20,7 @@ REPORT = {
     "pipeline": "the pipeline's name",
     "run_id": "the run: `--run-id`, Airflow's run id, or one that tidegate made",
     "mode": "`incremental`; `reread` when a held increment was read again under its run id; else the command: "
-    "`backfill`, `refresh`, `rollback`, `replay` (of quarantine)",
+    "`adopt`, `backfill`, `maintain`, `refresh`, `rollback`, `replay` (of quarantine)",
     "outcome": "`published`, `nothing_new`, `held`, `discarded` or `failed`; null while the steps go on, and when the "
     "run died between them",
     "started_at": "ISO time stamp, UTC",
@@ -54,7 +54,7 @@ ROWS = {
     "staged": "rows that were written to staging",
     "published": "new rows of the table's commit; 0 for a held or discarded increment",
     "duplicates": "rows that a deduplication dropped, by Spark's count",
-    "superseded": "staged rows that a later batch of the same increment replaced; 0 in append mode",
+    "superseded": "staged rows that a later batch of the same increment replaced; 0 for a run in append mode",
 }
 SOURCE = {
     "rows": "records read from this source",
@@ -96,9 +96,9 @@ TABLE = {
     "path": "folder of the table",
     "version": "the version of the table's log that holds the increment",
     "files_added": "parquet files of the commit, those included that hold what stays of a file that was taken out",
-    "files_removed": "files the commit took out; 0 in append mode",
+    "files_removed": "files the commit took out; 0 for a run in append mode",
     "rows_added": "new rows of the commit",
-    "rows_removed": "rows the commit replaced; 0 in append mode",
+    "rows_removed": "rows the commit replaced; 0 for a run in append mode",
 }
 SINK = {
     "type": "`kafka`, `foreach_batch`, `foreach` or `console`",

@@ -96,6 +96,6 @@ def describe_pipeline(spec: PipelineSpec) -> str:
         f"{f'**Further sinks** {sinks}' if sinks else ''}\n\n"
         f"**Table** `{spec.name}`: other DAGs follow it with `schedule=[Asset({spec.name!r})]`.\n\n"
         f"**When a run is held**: answer its Required Action here; or `tidegate status {spec.name}`, then "
-        f"`tidegate release {spec.name} RUN_ID --reason ...`, `tidegate discard {spec.name} RUN_ID --reason ...`, or "
-        f"after a correction `tidegate reread {spec.name} RUN_ID --reason ...`.\n"
+        f'`tidegate release {spec.name} RUN_ID --reason "..."`, `tidegate discard {spec.name} RUN_ID --reason "..."`, '
+        f'or after a correction `tidegate reread {spec.name} RUN_ID --reason "..."`.\n'
     )

@@ -25,7 +25,8 @@ from tidegate.table.publish.intent import PublishIntent, intent_from_json
 from tidegate.table.publish.rework import Rework
 from tidegate.words import count_of, is_wordless
 
-_FILE = "held.json"
+HELD_FILE = "held.json"
+"""In the folder of a job: it is held."""
 
 KINDS = ("backfill", "refresh")
 """The work that can be held."""
@@ -39,7 +40,7 @@ def keep_held(paths: PipelinePaths, intent: PublishIntent, interval: Interval) -
 
 def list_held(paths: PipelinePaths) -> list[PublishIntent]:
     """What waits for a decision, as it would be published."""
-    found = [storage.read_json(folder / _FILE) for folder in storage.list_folders(paths.backfills)]
+    found = [storage.read_json(folder / HELD_FILE) for folder in storage.list_folders(paths.backfills)]
     return [intent_from_json(held["intent"]) for held in found if held is not None]
 
 
@@ -57,14 +58,16 @@ def _kind_of(project: Project, name: str, run_id: str) -> str | None:
 
 def decide_backfill(project: Project, name: str, run_id: str, *, decision: str, reason: str) -> outputs.RunReport:
     """``release`` or ``discard`` a held backfill; its report. Raises UsageError BACKFILL_OUTDATED when runs have
-    changed the partition since it was built, and REASON_MISSING."""
+    changed the partition since it was built, DECIDED_ALREADY when an earlier command did the opposite, and
+    REASON_MISSING."""
     if is_wordless(reason):
         raise catalogue.DECISION_REASON_MISSING()
     kind = _kind_of(project, name, run_id) or KINDS[0]
     app_id = Rework(name, kind, run_id).app_id
     with open_rework(project, name, run_id, kind, note_failure=False) as context:
         held = storage.read_json(_place(context.paths, app_id))
-        if held is not None and not is_over(context):
+        is_done = is_over(context) or (held is not None and _label_of(held) in context.report.rebuilt)
+        if held is not None and not is_done:
             ruling: outputs.Ruling = {
                 "decision": decision,
                 "who": name_person(),
@@ -74,25 +77,53 @@ def decide_backfill(project: Project, name: str, run_id: str, *, decision: str, 
             _carry_out(context, held, ruling)
         context.lease.check()
         storage.remove_tree(context.paths.backfills / app_id)
+        before = context.report.decision
+        if is_done and before is not None and before["decision"] != decision:
+            raise catalogue.DECIDED_ALREADY(
+                where=f"run {run_id} of pipeline {name}",
+                who=before["who"],
+                decision=before["decision"],
+                at=before["at"],
+                name=name,
+            )
         return context.report.to_json()
 
 
 def _carry_out(context: RunContext, held: dict[str, Any], ruling: outputs.Ruling) -> None:
     intent = intent_from_json(held["intent"])
     assert intent.report is not None
+    is_last = intent.report["outcome"] is not None
     if ruling["decision"] == "discard":
-        context.report.outcome, context.report.ended_at, context.report.error = "discarded", now_text(), None
-        context.report.decision = ruling
-        context.save()
+        _drop(context, held, ruling, is_last=is_last)
     else:
         files = list_data_files(context.paths.table)
         _check_unchanged(context, Interval(held["within"]), intent, files)
         metadata = {**intent.custom_metadata, "tidegate.decision": json.dumps(ruling, ensure_ascii=False)}
         report = {**intent.report, "decision": ruling}
+        if not is_last:
+            more = f"partitions are left: the same command with --run-id {intent.run_id} goes on"
+            report["notes"] = [*report["notes"], more]
         released = replace(intent, table_files=digest_files(files), custom_metadata=metadata, report=report)
         result = publish_plan(context, lambda: released)
         context.report = RunReport.from_json(report)
         context.report.table["version"] = result.version
+
+
+def _drop(context: RunContext, held: dict[str, Any], ruling: outputs.Ruling, *, is_last: bool) -> None:
+    """End the work without the held interval. What it swapped before that stays, and so it has published."""
+    report = context.report
+    report.outcome, report.ended_at, report.error = "discarded", now_text(), None
+    report.decision = ruling
+    if report.table.get("version") is not None:
+        report.outcome = "published"
+        report.add_note(f"{_label_of(held)}: discarded; before it were rebuilt, and stay: {', '.join(report.rebuilt)}")
+    if not is_last:
+        report.add_note(f"what comes behind {_label_of(held)} was not rebuilt: it takes a command with another run id")
+    context.save()
+
+
+def _label_of(held: dict[str, Any]) -> str:
+    return Interval(held["within"]).label
 
 
 def _check_unchanged(context: RunContext, interval: Interval, intent: PublishIntent, files: list[DataFile]) -> None:
@@ -111,4 +142,4 @@ def _check_unchanged(context: RunContext, interval: Interval, intent: PublishInt
 
 
 def _place(paths: PipelinePaths, app_id: str) -> Any:
-    return paths.backfills / app_id / _FILE
+    return paths.backfills / app_id / HELD_FILE

@@ -75,7 +75,8 @@ HeldRun = Annotated[str, typer.Argument(metavar="RUN_ID", help="The held run, as
 WorkId = Annotated[
     str | None,
     typer.Option(
-        "--run-id", help="A name for this piece of work. Safe to repeat: a second one with this id does nothing."
+        "--run-id",
+        help="A name for this piece of work. Safe to repeat: with the same one it goes on, or is done already.",
     ),
 ]
 Then = Literal["reread", "leave-out"]
@@ -623,7 +624,7 @@ def adopt(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what is found and what would be done; change nothing.")
     ] = False,
-    run_id: Annotated[str | None, typer.Option("--run-id", help="A name for it (default: one is made).")] = None,
+    run_id: WorkId = None,
     json_: Json = False,
 ) -> None:
     """Take over a parquet or Delta table where it lies, and the checkpoint of the plain Spark job that wrote it."""
@@ -676,9 +677,7 @@ def backfill(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be read and replaced, and what prevents it.")
     ] = False,
-    run_id: Annotated[
-        str | None, typer.Option("--run-id", help="A name for this backfill; with the same one it goes on.")
-    ] = None,
+    run_id: WorkId = None,
     json_: Json = False,
 ) -> None:
     """Rebuild partitions from the source, with schema, suite and transform as they are now, and swap them in."""
@@ -702,7 +701,7 @@ def refresh(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be read and replaced, and what prevents it.")
     ] = False,
-    run_id: Annotated[str | None, typer.Option("--run-id", help="A name for this refresh.")] = None,
+    run_id: WorkId = None,
     json_: Json = False,
 ) -> None:
     """Rebuild the whole table from all that runs have taken, beside the old one, check it, and swap it in."""
@@ -732,7 +731,11 @@ def rollback(
     to_version: Annotated[int, typer.Option("--to-version", help="The version whose rows the table gets.")],
     then: Annotated[
         Then | None,
-        typer.Option("--then", help="What becomes of the records in between: the next run reads them again, or not."),
+        typer.Option(
+            "--then",
+            metavar="reread|leave-out",
+            help="What becomes of the records in between: the next run reads them again, or not.",
+        ),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would change, and both choices; change nothing.")
@@ -784,10 +787,7 @@ def reset(
 def maintain(
     name: Name,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would be done, and change nothing.")] = False,
-    run_id: Annotated[
-        str | None,
-        typer.Option("--run-id", help="A name for this work. Safe to repeat: a second one with this id does nothing."),
-    ] = None,
+    run_id: WorkId = None,
     json_: Json = False,
 ) -> None:
     """Put small files together, remove what nothing needs any more, and what is older than `maintenance:` keeps."""
@@ -905,7 +905,10 @@ def quarantine_show(
 def quarantine_export(
     name: Name,
     to: Annotated[
-        Path | None, typer.Option("--to", help="A file that is not there yet (default: stdout).", show_default=False)
+        Path | None,
+        typer.Option(
+            "--to", metavar="FILE", help="A file that is not there yet (default: stdout).", show_default=False
+        ),
     ] = None,
     reason: OfReason = None,
     rule: OfRule = None,
@@ -931,7 +934,12 @@ def quarantine_replay(
     where: Where = None,
     file: Annotated[
         Path | None,
-        typer.Option("--file", help="Edited records: JSON lines with the id and the raw text of each.", dir_okay=False),
+        typer.Option(
+            "--file",
+            metavar="FILE",
+            help="Edited records: JSON lines with the id and the raw text of each.",
+            dir_okay=False,
+        ),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be put through, and what stays and why.")

@@ -295,13 +295,6 @@ NO_PROJECT = Condition(
     fix="make a project first: tidegate init DIR; where there is one, go to its folder or use --project DIR",
 )
 
-BAD_TIME = Condition(
-    "BAD_TIME",
-    UsageError,
-    "{time!r} is not a time",
-    fix='write it like "2026-01-31" or "2026-01-31T12:00:00+00:00"',
-)
-
 OTHER_KIND_OF_RUN = Condition(
     "OTHER_KIND_OF_RUN",
     UsageError,
@@ -1966,8 +1959,8 @@ ROLLBACK_HELD = Condition(
     HeldError,
     "an increment waits for a decision, and what becomes of its records is not a rollback's to say",
     next_run="waits for the decision; nothing was changed",
-    fix='decide first: tidegate release {name} {run_id} --reason "...", or tidegate discard {name} {run_id} --reason '
-    '"..."; then roll back',
+    fix='decide first: tidegate release {name} {run_id} --reason "...", tidegate discard {name} {run_id} --reason '
+    '"...", or tidegate reread {name} {run_id} --reason "..."; then roll back',
 )
 
 ROLLBACK_STATE = Condition(
@@ -2124,7 +2117,8 @@ BACKFILL_UNPARTITIONED = Condition(
     UsageError,
     "the table has no partitions, so no part of it can be rebuilt alone",
     next_run="is not affected; nothing was read or written",
-    fix="`tidegate repair {name} --rebuild` builds the whole table anew, with `table: {{partition_by: [...]}}` as well",
+    fix="`tidegate refresh {name}` rebuilds the whole table; to have partitions set `table: {{partition_by: [...]}}` "
+    "and let `tidegate repair {name} --rebuild` build it anew",
 )
 
 BACKFILL_NO_DAYS = Condition(
@@ -2162,7 +2156,7 @@ BACKFILL_NO_TABLE = Condition(
 BACKFILL_NOT_APPEND = Condition(
     "BACKFILL_NOT_APPEND",
     UsageError,
-    "a partition cannot be rebuilt alone: {why}",
+    "a table cannot be rebuilt beside its runs: {why}",
     next_run="is not affected; nothing was read or written",
     fix="`tidegate repair {name} --rebuild` builds the whole table anew (`--dry-run` shows what that reads)",
 )
@@ -2181,7 +2175,7 @@ BACKFILL_FOREIGN_ROWS = Condition(
     "{label} has rows that no run of the pipeline has read (the table was adopted, or another program wrote to it): "
     "they would be lost",
     next_run="is not affected; nothing was read or written",
-    fix="choose other partitions; those that hold rows of runs alone: {possible}",
+    fix="rebuild only what holds rows of runs alone: {possible}",
 )
 
 BACKFILL_LOG_CUT = Condition(
@@ -2203,10 +2197,10 @@ BACKFILL_GONE = Condition(
 BACKFILL_UNPLACED = Condition(
     "BACKFILL_UNPLACED",
     UsageError,
-    "quarantine has {count} of {label} of which nobody can tell the record that they were made of, because the "
-    "transform does not keep it: read again they would be in two places",
+    "quarantine has {count} of {label} whose record is unknown, because the transform does not keep it: read again "
+    "they would be in two places",
     next_run="is not affected; nothing was read or written",
-    fix="`tidegate repair {name} --rebuild` builds table and quarantine anew",
+    fix="`tidegate refresh {name}` rebuilds table and quarantine together",
 )
 
 BACKFILL_OTHER_TEXTS = Condition(
@@ -2215,7 +2209,7 @@ BACKFILL_OTHER_TEXTS = Condition(
     "of {expected} in quarantine that {label} reads over, {found} were met: the schema was changed since, or equal "
     "records of one file fared differently, so nobody can tell which of them are in quarantine",
     next_run="is not affected; the table stays as it is",
-    fix="take the change of the schema back; or `tidegate repair {name} --rebuild` builds table and quarantine anew",
+    fix="take the change of the schema back; or `tidegate refresh {name}` rebuilds table and quarantine together",
 )
 
 BACKFILL_SPILLS = Condition(
@@ -2225,7 +2219,7 @@ BACKFILL_SPILLS = Condition(
     "not find the partition of a row in the way it did then, or in one that can be compared (Python code, the time of "
     "the run): rows could be lost, or be there twice",
     next_run="is not affected; the table stays as it is",
-    fix="rebuild these partitions together, a range that holds all of them; or `tidegate repair {name} --rebuild`",
+    fix="rebuild these partitions together, a range that holds all of them; or `tidegate refresh {name}`",
 )
 
 BACKFILL_SEVERAL_ROWS = Condition(
@@ -2251,25 +2245,26 @@ BACKFILL_MALFORMED = Condition(
     "{count} that were sound when they were first read are malformed now ({example}), and files with rows of other "
     "partitions hold them: nobody can tell which partition they belong to",
     next_run="is not affected; the table stays as it is",
-    fix="correct the schema; or `tidegate repair {name} --rebuild` builds the whole table anew",
+    fix="correct the schema; or `tidegate refresh {name}` rebuilds the whole table",
 )
 
 BACKFILL_OUTDATED = Condition(
     "BACKFILL_OUTDATED",
     UsageError,
-    "{label} was changed by runs since the backfill was built ({changed} differ): as it was built it would take their "
+    "{label} was changed by runs since this was built ({changed} differ): as it was built it would take their "
     "rows out of the table",
-    next_run="is not affected; the partition stays as it is",
-    fix="`tidegate discard {name} {run_id} --reason ...`, and run the backfill again: it takes in what came since",
+    next_run="is not affected; the table stays as it is",
+    fix='`tidegate discard {name} {run_id} --reason "..."`, then rebuild it under another run id: that takes in what '
+    "came since",
 )
 
 BACKFILL_HELD = Condition(
     "BACKFILL_HELD",
     HeldError,
     "{label} did not pass the gate: {reasons}",
-    next_run="is not affected: live runs go on, and the partition stays as it is",
-    fix="correct data or suite and run the backfill again; or `tidegate release {name} {run_id} --reason ...` swaps it "
-    "in as it was built, `tidegate discard {name} {run_id} --reason ...` drops it",
+    next_run="is not affected: live runs go on, and it stays as it is",
+    fix='correct data or suite and rebuild it again; or `tidegate release {name} {run_id} --reason "..."` swaps it in '
+    'as it was built, `tidegate discard {name} {run_id} --reason "..."` drops it',
 )
 
 # Adopting a table and a checkpoint that exist
@@ -2513,7 +2508,7 @@ BACKFILL_REPLAYED = Condition(
     UsageError,
     "{label} would read records again that a replay has put through and that the source cannot give so: {replays}",
     next_run="is not affected; nothing was read or written",
-    fix="choose other partitions: {possible}",
+    fix="rebuild only what no replay has touched: {possible}",
 )
 
 # Faults of files

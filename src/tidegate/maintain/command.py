@@ -69,7 +69,7 @@ def _tend_table(context: RunContext) -> list[str]:
     if expired := done.get("expire"):
         told.append(
             f"expired: {count_of(expired['files_removed'], 'file')} with {count_of(expired['rows_removed'], 'row')}, "
-            f"of partitions older than {settings.expire.partitions or 0:,.0f} seconds, left the table"
+            f"of partitions older than {(settings.expire.partitions or 0) / 86_400:,.4g} days, left the table"
         )
     if compacted := done.get("compact"):
         told.append(

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from tidegate import storage
+from tidegate.backfill.held import HELD_FILE
 from tidegate.paths import PipelinePaths, encode_run_id
 from tidegate.preflight.facts import Facts
 from tidegate.recovery.recover import find_dead_attempts
@@ -50,12 +51,13 @@ class Litter:
 
 
 def find_litter(paths: PipelinePaths, facts: Facts, *, before: datetime, run_id: str | None = None) -> list[Litter]:
-    """Everything that can go: staging that nobody names, and of the rest what is from before a moment.
+    """Everything that can go: staging that nobody names, jobs beside the runs that were stopped, and of the rest what
+    is from before a moment.
 
     ``run_id`` is of the work that asks: what is its own stays. To be called once nothing that was begun is left.
     """
     found = [
-        Litter("staging", find_dead_attempts(paths, facts)),
+        Litter("staging", [*find_dead_attempts(paths, facts), *_find_jobs(paths)]),
         _find_reports(paths, facts, before, run_id),
         Litter("backups", _find_backups(paths, before)),
         Litter("checkpoints", _find_checkpoints(paths, before)),
@@ -84,6 +86,19 @@ def _is_before(path: Path, moment: datetime) -> bool:
         return all(storage.stat(one).modified_ns < limit for one in (path, *storage.list_tree(path)))
     except FileNotFoundError:
         return False
+
+
+def _find_jobs(paths: PipelinePaths) -> list[Path]:
+    """What backfills, refreshes and replays that were stopped have staged: one that goes on begins its part anew. What
+    is held stays, and what is being published."""
+    intents = [one for intent in pending_intents(paths) for one in (intent, intent.companion) if one is not None]
+    named = {paths.state / file.source for intent in intents for file in intent.files_to_add}
+    jobs = [*storage.list_folders(paths.backfills), *storage.list_folders(paths.replays)]
+    return [
+        job
+        for job in jobs
+        if not storage.exists(job / HELD_FILE) and not any(file.is_relative_to(job) for file in named)
+    ]
 
 
 def _find_reports(paths: PipelinePaths, facts: Facts, before: datetime, run_id: str | None) -> Litter:

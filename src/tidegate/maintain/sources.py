@@ -39,7 +39,7 @@ def find_chores(project: Project, paths: PipelinePaths, spec: PipelineSpec, now:
     if spec.maintenance.source == "keep":
         return chores
     if needs_source(paths):
-        chores.notes.append("files of the sources are left alone: a backfill is under way or held, and may need them")
+        chores.notes.append("files of the sources are left alone: a backfill is held, and may need them")
         return chores
     recent = find_recent_batches(paths, since_ms=int((now - spec.maintenance.keep_versions) * 1000))
     with open_ledger(paths, read_only=True) as ledger:

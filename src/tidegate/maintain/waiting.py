@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tidegate import storage
 from tidegate.backfill.held import list_held
 from tidegate.maintain.bins import Place, place_of
 from tidegate.paths import PipelinePaths
@@ -23,5 +22,5 @@ def leave_waiting(files: Sequence[DataFile], waiting: set[Place]) -> list[DataFi
 
 
 def needs_source(paths: PipelinePaths) -> bool:
-    """Whether a backfill is under way or held: it may have to read files of the source again."""
-    return bool(storage.list_folders(paths.backfills))
+    """Whether a backfill or a refresh is held: corrected, it has to read files of the source again."""
+    return bool(list_held(paths))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from tidegate.backfill.held import list_held
 from tidegate.errors import TidegateError
-from tidegate.outputs import Ahead, ChangedFile, Decided, Plan, SourceReport
+from tidegate.outputs import Ahead, ChangedFile, Decided, HeldWork, Plan, SourceReport
 from tidegate.paths import PipelinePaths
 from tidegate.pipeline import load_pipeline
 from tidegate.preflight.agreement import check_agreement, check_table
@@ -14,7 +15,7 @@ from tidegate.preflight.definition import list_changes
 from tidegate.preflight.facts import Facts, gather_facts
 from tidegate.preflight.pending import Pending, find_pending
 from tidegate.project import Project
-from tidegate.reports.verdicts import Decision, find_hold, list_decided, list_rereads
+from tidegate.reports.verdicts import Decision, find_hold, list_decided, list_rereads, quote_word
 from tidegate.reports.waiting import WaitingIncrement, list_undecided
 from tidegate.restart.losses import find_losses, loss_error
 from tidegate.restart.reread import find_hindrance
@@ -57,7 +58,7 @@ def look_ahead(project: Project, spec: PipelineSpec, facts: Facts, connections: 
     paths = project.paths(name).pinned()
     rereads, rollback = list_rereads(paths), load_rollback(paths)
     hold = find_hold(paths, facts.owed)
-    waiting = list_undecided(paths)
+    waiting, held_work = list_undecided(paths), _list_held_work(paths)
     decided = _list_decided(paths, facts, rereads)
     sinks = describe_sinks(paths, spec) if spec.sinks else []
     behind = describe_behind(sinks)
@@ -70,6 +71,7 @@ def look_ahead(project: Project, spec: PipelineSpec, facts: Facts, connections: 
     notes = [
         *([] if hold is None else [f"held: run {hold.run_id}: {'; '.join(hold.reasons)}"]),
         *(_describe_waiting(one) for one in waiting),
+        *(_describe_held_work(name, one) for one in held_work),
         *(_describe_decided(one) for one in decided),
         *([] if rollback is None else [describe_rollback(rollback)]),
         *_describe_begun(paths, spec, facts),
@@ -95,6 +97,7 @@ def look_ahead(project: Project, spec: PipelineSpec, facts: Facts, connections: 
         "changed": coming.changed,
         "held": None if hold is None else {"run_id": hold.run_id, "reasons": hold.reasons},
         "waiting": [{"run_id": one.run_id, "reasons": one.verdict.reasons} for one in waiting],
+        "held_work": held_work,
         "decided": decided,
         "owed_batches": len(facts.owed),
         "in_flight_batch": facts.in_flight,
@@ -141,6 +144,20 @@ def _describe_waiting(waiting: WaitingIncrement) -> str:
     rows = count_of(sum(manifest.staged for manifest in waiting.manifests), "row")
     reasons = "; ".join(waiting.verdict.reasons) or "its audit passes now; publish adds it to the table"
     return f"waits alone since {waiting.since}: run {waiting.run_id}, {rows}: {reasons}"
+
+
+def _list_held_work(paths: PipelinePaths) -> list[HeldWork]:
+    """Backfills and refreshes that wait for a decision; each names what it would have rebuilt last."""
+    reports = [intent.report for intent in list_held(paths) if intent.report is not None]
+    return [{"kind": one["mode"], "run_id": one["run_id"], "partitions": one["rebuilt"][-1]} for one in reports]
+
+
+def _describe_held_work(name: str, work: HeldWork) -> str:
+    run_id = quote_word(work["run_id"])
+    return (
+        f"held: {work['kind']} {work['run_id']}: {work['partitions']}; live runs go on; decide with `tidegate release "
+        f'{name} {run_id} --reason "..."` or `tidegate discard {name} {run_id} --reason "..."`'
+    )
 
 
 def _describe_decided(decided: Decided) -> str:

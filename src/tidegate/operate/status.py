@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from tidegate.errors import TidegateError, catalogue
 from tidegate.lease import LeaseState, read_lease
 from tidegate.operate.outlook import look_ahead
-from tidegate.operate.trouble import find_trouble, rank
-from tidegate.outputs import Ahead, Error, Status
+from tidegate.operate.trouble import LIVE_MODES, find_trouble, rank
+from tidegate.outputs import Ahead, Error, RunReport, Status
 from tidegate.paths import PipelinePaths
 from tidegate.pipeline import check_name, list_pipelines, load_pipeline
 from tidegate.preflight.facts import Facts, gather_facts
@@ -27,6 +27,8 @@ from tidegate.storage import name_cause
 
 _SHOWN_RUNS_OF_ONE = 10
 _SHOWN_RUNS_OF_EACH = 3
+_LOOKED_THROUGH = 100
+"""Reports among which a live run is looked for, when other work is all that is shown."""
 
 
 @dataclass
@@ -39,6 +41,8 @@ class _Row:
     facts: Facts | None = None
     lease: LeaseState | None = None
     fault: Exception | None = None
+    live: list[RunReport] | None = None
+    """Its newest runs that take records in, where other work hides them all; None when the shown ones tell."""
 
 
 def project_status(project: Project, name: str | None, limit: int | None = None) -> list[Status]:
@@ -53,7 +57,7 @@ def project_status(project: Project, name: str | None, limit: int | None = None)
         _look_at_sources(project, [row])
         if row.fault is not None:
             raise name_cause(row.fault, project.root) or row.fault
-        _tell_trouble(row.value)
+        _tell_trouble(row)
         return [row.value]
     shown = limit or _SHOWN_RUNS_OF_EACH
     rows = [_read_row(project, one, shown, at_a_glance=True) for one in list_pipelines(project)]
@@ -63,12 +67,12 @@ def project_status(project: Project, name: str | None, limit: int | None = None)
             row.fault = name_cause(row.fault, project.root) or row.fault
             unknown = row.value["backlog_unknown"] = _to_error(row.name, row.fault)
             row.value["errors"].append(unknown)
-        _tell_trouble(row.value)
+        _tell_trouble(row)
     return sorted((row.value for row in rows), key=rank)
 
 
-def _tell_trouble(value: Status) -> None:
-    value["trouble"] = find_trouble(value)
+def _tell_trouble(row: _Row) -> None:
+    row.value["trouble"] = find_trouble(row.value, live=row.live)
 
 
 def _read_row(project: Project, name: str, runs: int, *, at_a_glance: bool) -> _Row:
@@ -81,6 +85,7 @@ def _read_row(project: Project, name: str, runs: int, *, at_a_glance: bool) -> _
         "backlog_unknown": None,
         "held": None,
         "waiting": [],
+        "held_work": [],
         "errors": [],
         "trouble": [],
         "decided": [],
@@ -97,6 +102,9 @@ def _read_row(project: Project, name: str, runs: int, *, at_a_glance: bool) -> _
         paths = project.paths(check_name(name)).pinned()
         reports, unreadable = read_newest(paths, runs, by_name=at_a_glance)
         value["runs"] = [report.view() for report in reports]
+        if reports and not any(report.mode in LIVE_MODES for report in reports):
+            more = read_newest(paths, _LOOKED_THROUGH)[0]
+            row.live = [report.view() for report in more if report.mode in LIVE_MODES]
         value["notes"] += [f"a run report cannot be read: {path}" for path in unreadable]
         row.lease = read_lease(paths)
         value["lease"] = None if row.lease is None else row.lease.to_json()
@@ -139,6 +147,7 @@ def _tell_ahead(value: Status, plan: Ahead, sinks: Sequence[SinkState]) -> None:
     value["sinks"] = [sink.to_json() for sink in sinks]
     value["held"] = plan["held"]
     value["waiting"] = plan["waiting"]
+    value["held_work"] = plan["held_work"]
     value["decided"] = plan["decided"]
     value["pending"] = plan["pending"]
     value["errors"] += plan["errors"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from tidegate.outputs import Status, Trouble, TroubleKind
+from tidegate.outputs import RunReport, Status, Trouble, TroubleKind
 from tidegate.reports.report import FINAL_OUTCOMES
 from tidegate.spec.cron import find_previous_ticks
 from tidegate.words import count_of
@@ -20,31 +20,37 @@ KINDS: dict[TroubleKind, str] = {
     "changed": "with changed files",
 }
 """Kinds of trouble, the worst first, each with its words in the summary."""
+LIVE_MODES = ("incremental", "reread")
+"""The modes of runs that take records in: a schedule is kept by these, and no other work hides how they ended."""
 _SHORTEST_INTERVAL = timedelta(minutes=1)
 """No schedule ticks more often; croniter is asked only behind it."""
 
 
-def find_trouble(row: Status, now: datetime | None = None) -> list[Trouble]:
-    """Everything in a row that needs a person, the worst first: what ``status --check`` exits with 1 for."""
+def find_trouble(row: Status, now: datetime | None = None, *, live: Sequence[RunReport] | None = None) -> list[Trouble]:
+    """Everything in a row that needs a person, the worst first: what ``status --check`` exits with 1 for.
+
+    ``live`` are its newest runs that take records in, where none is among those that the row shows.
+    """
     found: list[Trouble] = []
 
     def tell(kind: TroubleKind, message: str) -> None:
         found.append({"kind": kind, "message": message})
 
-    last = row["runs"][0] if row["runs"] else None
     if row["held"] is not None:
         tell("held", f"run {row['held']['run_id']} is held")
     for waits in row["waiting"]:
         tell("held", f"run {waits['run_id']} waits for a decision; later runs go on")
-    if last is not None and last["outcome"] == "failed" and last["error"] is not None:
-        tell("failed", f"its last run failed ({last['error']['code']})")
+    for work in row["held_work"]:
+        tell("held", f"{work['kind']} {work['run_id']} is held ({work['partitions']}); live runs go on")
+    for failed in _find_failed(row, _live_of(row) if live is None else live):
+        tell("failed", failed)
     for error in row["errors"]:
         first_line = str(error["message"]).partition("\n")[0]
         if error == row["backlog_unknown"]:
             tell("unknown", f"{error['code']}: {first_line}")
         else:
             tell("refused", f"would refuse: {error['code']}: {first_line}")
-    if (since := find_behind(row, now or datetime.now(UTC))) is not None:
+    if (since := find_behind(row, now or datetime.now(UTC), live=live)) is not None:
         tell("behind", f"behind its schedule {row['schedule']!r}: no successful run since {since}")
     for one in row["decided"]:
         tell("undone", f"the decision to {one['decision']} run {one['run_id']} was not carried out")
@@ -54,19 +60,44 @@ def find_trouble(row: Status, now: datetime | None = None) -> list[Trouble]:
     return sorted(found, key=lambda one: list(KINDS).index(one["kind"]))
 
 
-def find_behind(row: Status, now: datetime) -> str | None:
+def _live_of(row: Status) -> list[RunReport]:
+    return [run for run in row["runs"] if run["mode"] in LIVE_MODES]
+
+
+def _find_failed(row: Status, live: Sequence[RunReport]) -> list[str]:
+    """What failed of the last run, and of the last work of each other kind; what is held is told as that."""
+    told = []
+    for run in [*live[:1], *_other_work(row)]:
+        if run["outcome"] == "failed" and run["error"] is not None:
+            code = run["error"]["code"]
+            is_live = run["mode"] in LIVE_MODES
+            told.append(
+                f"its last run failed ({code})"
+                if is_live
+                else f"its last {run['mode']} failed ({code}): {run['run_id']}"
+            )
+    return told
+
+
+def _other_work(row: Status) -> list[RunReport]:
+    held = {work["run_id"] for work in row["held_work"]}
+    newest: dict[str, RunReport] = {}
+    for run in row["runs"]:
+        if run["mode"] not in LIVE_MODES:
+            newest.setdefault(run["mode"], run)
+    return [run for run in newest.values() if run["run_id"] not in held]
+
+
+def find_behind(row: Status, now: datetime, *, live: Sequence[RunReport] | None = None) -> str | None:
     """Since when a pipeline with a schedule has had no successful run, when that is two intervals or more and
-    something waits; None when it is on time, was never run, or has no schedule."""
+    something waits; None when it is on time, was never run, or has no schedule. ``live`` as in :func:`find_trouble`;
+    other work takes in nothing, so it is no success."""
+    runs = _live_of(row) if live is None else live
     if row["schedule"] is None or not row["runs"] or not row["pending"]:
         return None
-    ended = [
-        run["ended_at"]
-        for run in row["runs"]
-        # Maintenance takes in nothing.
-        if run["outcome"] in FINAL_OUTCOMES and run["ended_at"] and run["mode"] != "maintain"
-    ]
+    ended = [run["ended_at"] for run in runs if run["outcome"] in FINAL_OUTCOMES and run["ended_at"]]
     # With no success among the runs that are shown, there was none since the oldest of them began.
-    since = max(ended) if ended else min(run["started_at"] for run in row["runs"])
+    since = max(ended) if ended else min(run["started_at"] for run in runs or row["runs"])
     success = datetime.fromisoformat(since)
     if now - success < _SHORTEST_INTERVAL * 2:
         return None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidegate.errors import UsageError, catalogue
@@ -15,7 +14,6 @@ from tidegate.spec.faults import name_nearest
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-_TIMES = "us"
 WITHOUT_RULE = ("malformed", "late")
 """Reasons that are no rule's name."""
 _CONDITION = re.compile(r"\s*(?P<column>[A-Za-z_]+)\s*(?P<sign>[=~])(?P<value>.*)", re.DOTALL)
@@ -32,35 +30,26 @@ class Where(NamedTuple):
 
 @dataclass(frozen=True)
 class QuarantineFilter:
-    """Which records are meant; what is None or empty lets all pass. Times are ISO texts, ``until`` exclusive.
+    """Which records are meant; what is None or empty lets all pass.
 
     ``reason`` is the reason as it stands, ``rule`` one of the rules that a row breaks; all of ``where`` must hold.
     """
 
     run_id: str | None = None
-    source: str | None = None
     reason: str | None = None
-    since: str | None = None
-    until: str | None = None
     rule: str | None = None
     where: tuple[Where, ...] = ()
 
     @property
     def columns(self) -> set[str]:
-        """The columns that it looks at."""
+        """The columns that it looks at, and those by which records are counted and put into order."""
         return {"run_id", "source", "reason", "detail", TIME_COLUMN, *(one.column for one in self.where)}
 
     def tests(self) -> list[pc.Expression]:
-        """The conditions, as pyarrow takes them; the time column is a timestamp in microseconds, UTC."""
-        import pyarrow as pa
+        """The conditions, as pyarrow takes them."""
         import pyarrow.compute as pc
 
-        tests = [pc.field(name) == value for name in ("run_id", "source", "reason") if (value := getattr(self, name))]
-        kind = pa.timestamp(_TIMES, tz="UTC")
-        if self.since:
-            tests.append(pc.field(TIME_COLUMN) >= pa.scalar(_parse_time(self.since), kind))
-        if self.until:
-            tests.append(pc.field(TIME_COLUMN) < pa.scalar(_parse_time(self.until), kind))
+        tests = [pc.field(name) == value for name in ("run_id", "reason") if (value := getattr(self, name))]
         if self.rule:
             # The detail of a rejected row is "breaks a, b"; a malformed record's own words may look alike.
             listed = pc.match_substring_regex(pc.field("detail"), rf"^breaks (.*, )?{re.escape(self.rule)}(, |$)")
@@ -99,11 +88,3 @@ def unknown_name(
             told = ", ".join(sorted(names)) or "none"
             return catalogue.QUARANTINE_UNKNOWN(where=f"pipeline {name}", kind=kind, given=given, known=told, hint=hint)
     return None
-
-
-def _parse_time(text: str) -> datetime:
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise catalogue.BAD_TIME(time=text) from error
-    return time if time.tzinfo else time.replace(tzinfo=UTC)

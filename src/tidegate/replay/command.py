@@ -67,7 +67,7 @@ def _replay(context: RunContext, selection: Selection, submit: Submit) -> None:
     choice = choose(context.project, paths, context.spec, facts, selection, texts.take)
     texts.flush()
     if not choice.records:
-        _end_without(context, choice)
+        _end_without(context, choice, selection)
         return
     manifests = _read(context, beside, choice, texts, folder, submit)
     verdict = judge_beside(beside, manifests, counts_aside=False)
@@ -91,10 +91,12 @@ def _clear(context: RunContext) -> None:
         storage.remove_empty_folder(folder)
 
 
-def _end_without(context: RunContext, choice: Choice) -> None:
+def _end_without(context: RunContext, choice: Choice, selection: Selection) -> None:
     """Nothing can be put through: an error where something was meant."""
     _clear(context)
     if not choice.refused:
+        if selection.wanted.run_id:
+            context.report.add_note("--run-id chooses records by the run that quarantined them; --as names this replay")
         end_with_nothing(context, "there is no such record in quarantine: nothing to replay")
         return
     raise _refusal(context.name, choice)

@@ -15,12 +15,15 @@ from tests.support.kept import Kept, list_everything
 from tests.support.staged import QUERY
 from tests.support.storage_calls import KilledHere
 from tests.unit.inbox import SOURCE, Inbox
+from tidegate.backfill.held import keep_held
+from tidegate.backfill.span import Interval
 from tidegate.maintain.sources import find_chores, find_recent_batches
 from tidegate.pipeline import load_pipeline
 from tidegate.project import load_project
 from tidegate.sources.files.consumed import Consumed, clear_consumed, find_consumed
 from tidegate.sources.files.ledger import Acknowledged, open_ledger
 from tidegate.sources.files.listing import ARCHIVE_FOLDER
+from tidegate.table.publish.intent import PublishIntent
 
 
 @pytest.fixture
@@ -257,14 +260,17 @@ def test_a_folder_that_is_gone_is_named_and_everything_else_goes_on(inbox: Inbox
     assert chores.notes == ["source trades: SOURCE_MISSING, so its files are left alone"]
 
 
-def test_while_a_backfill_is_under_way_files_stay(inbox: Inbox) -> None:
+def test_while_a_backfill_is_held_files_stay(inbox: Inbox) -> None:
     fill(inbox)
     (inbox.root / "tidegate.yaml").write_text("maintenance: {source: archive, keep_versions: 0}\n")
     write_pipeline(inbox.root, "orders", "type: files, path: inbox")
     project = load_project(inbox.root)
-    (inbox.paths.backfills / "one").mkdir(parents=True)
+    (inbox.paths.backfills / "stopped").mkdir(parents=True)
+    assert find_chores(project, inbox.paths, load_pipeline(project, "orders"), time.time()).consumed
+    intent = PublishIntent("orders", "B1", "table", "{}", [], "one", 0, -1)
+    keep_held(inbox.paths, intent, Interval({}))
     chores = find_chores(project, inbox.paths, load_pipeline(project, "orders"), time.time())
-    assert not chores.consumed and "a backfill is under way or held" in chores.notes[0]
+    assert not chores.consumed and "a backfill is held" in chores.notes[0]
 
 
 def test_the_command_archives_and_says_so(inbox: Inbox) -> None:

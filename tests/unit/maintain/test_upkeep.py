@@ -28,6 +28,7 @@ from tidegate.reports.report import load_report, new_report, save_report
 from tidegate.staging.birth import Birth
 from tidegate.staging.retired import record_retired
 from tidegate.table.log.state import DataFile, read_table_state
+from tidegate.table.publish.intent import FileToAdd, FileToRemove, PublishIntent, write_intent
 
 NOW = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
 DAY = 86_400.0
@@ -139,7 +140,6 @@ def test_partitions_of_a_held_backfill_stay_as_they_are(tmp_path: Path) -> None:
     """Released, it takes out the very files that it was built for."""
     from tidegate.backfill.held import keep_held, list_held
     from tidegate.backfill.span import Interval
-    from tidegate.table.publish.intent import FileToRemove, PublishIntent
 
     kept = by_day(tmp_path, maintenance={"expire": {"partitions": "2 days"}, "source": "keep"})
     today = datetime.now(UTC).date()
@@ -267,6 +267,29 @@ def test_what_an_open_increment_needs_stays(tmp_path: Path) -> None:
     make_old(kept.paths.staging)
     save_report(kept.paths, ended("newer", "published"))
     assert look(kept.paths) == {}
+
+
+def test_jobs_beside_the_runs_that_were_stopped_go_and_held_ones_stay(tmp_path: Path) -> None:
+    """A killed backfill or replay begins its part anew; what waits for a decision, or is being published, is needed."""
+    paths = Kept(tmp_path).paths
+    for job in ("backfills/killed", "backfills/held", "backfills/begun", "replays/killed", "replays/begun"):
+        storage.replace(paths.state / job / "token" / "staging" / "rows.parquet", b"1")
+    storage.replace(paths.backfills / "held" / "held.json", b"{}")
+    there, aside = (FileToAdd(f"{job}/begun/token/staging/rows.parquet", "x", 1, 1) for job in ("backfills", "replays"))
+    companion = PublishIntent("orders", "B", "quarantine", "{}", [], "begun", 0, -1, files_to_add=[aside])
+    intent = PublishIntent("orders", "B", "table", "{}", [], "begun", 0, -1, files_to_add=[there], companion=companion)
+    assert look(paths) == {
+        "staging": [f"{job}/{name}" for job, name in (("backfills", "begun"), ("backfills", "killed"),
+                                                      ("replays", "begun"), ("replays", "killed"))]
+    }  # fmt: skip
+    write_intent(paths, intent)
+    assert look(paths) == {"staging": ["backfills/killed", "replays/killed"]}
+    facts = gather_facts(paths, Kept(tmp_path).spec)
+    for litter in find_litter(paths, facts, before=datetime.now(UTC)):
+        remove_litter(litter, lambda: None)
+    assert sorted(str(one.relative_to(paths.state)) for one in paths.state.glob("*s/*/token")) == [
+        "backfills/begun/token", "backfills/held/token", "replays/begun/token"
+    ]  # fmt: skip
 
 
 def test_a_held_increment_keeps_its_rows_and_is_released_afterwards(tmp_path: Path) -> None:

@@ -11,16 +11,19 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.unit.settled_projects import make_project, make_settled
+from tidegate.backfill.held import keep_held
+from tidegate.backfill.span import Interval
 from tidegate.cli.main import app
 from tidegate.operate.trouble import find_behind, find_trouble, rank, summarise
 from tidegate.reports.report import new_report, save_report
+from tidegate.table.publish.intent import PublishIntent
 
 NOW = datetime(2026, 3, 2, 12, 5, tzinfo=UTC)
 
 
 def make_row(name: str = "flow", **values: Any) -> dict[str, Any]:
     row: dict[str, Any] = {"pipeline": name, "schedule": None, "pending": True, "held": None, "errors": []}
-    row |= {"waiting": []}
+    row |= {"waiting": [], "held_work": []}
     row |= {"backlog_unknown": None, "decided": [], "changed": [], "runs": [], **values}
     return {**row, "trouble": find_trouble(row, NOW)}
 
@@ -30,7 +33,7 @@ def run_at(started: str, ended: str | None, outcome: str | None = "published") -
     day = "2026-03-02T"
     ended_at = None if ended is None else f"{day}{ended}:00+00:00"
     times = {"started_at": f"{day}{started}:00+00:00", "ended_at": ended_at}
-    return {**times, "mode": "incremental", "outcome": outcome, "error": error}
+    return {**times, "run_id": "R", "mode": "incremental", "outcome": outcome, "error": error}
 
 
 @pytest.mark.parametrize(
@@ -54,6 +57,63 @@ def test_behind_its_schedule(schedule: str | None, runs: list[Any], pending: boo
     assert find_behind(make_row(schedule=schedule, runs=runs, pending=pending), NOW) == expected
     maintained = [{**run, "mode": "maintain"} for run in runs]  # takes in nothing, so it is no success
     assert since is None or find_behind(make_row(schedule=schedule, runs=maintained, pending=pending), NOW) is not None
+
+
+def test_other_work_hides_no_run_and_none_hides_it() -> None:
+    """How a pipeline is doing is told by its runs; work beside them that failed is told as well, unless it is held."""
+    failed = run_at("11:00", "11:01", "failed")
+    beside = {**run_at("12:00", "12:01"), "mode": "maintain", "run_id": "M"}
+    last = {"kind": "failed", "message": "its last run failed (INGEST_FAILED)"}
+    assert make_row(runs=[beside, failed])["trouble"] == [last]
+    refused = {**run_at("12:02", "12:03", "failed"), "mode": "backfill", "run_id": "B"}
+    other = {"kind": "failed", "message": "its last backfill failed (INGEST_FAILED): B"}
+    assert make_row(runs=[refused, beside, failed])["trouble"] == [last, other]
+    assert make_row(runs=[run_at("12:04", "12:05"), refused])["trouble"] == [other]
+    assert make_row(runs=[{**beside, "mode": "backfill"}, refused])["trouble"] == []
+    held = [{"kind": "backfill", "run_id": "B", "partitions": "day=2026-01-02"}]
+    told = {"kind": "held", "message": "backfill B is held (day=2026-01-02); live runs go on"}
+    assert make_row(runs=[refused], held_work=held)["trouble"] == [told]
+    every = {"schedule": "*/10 * * * *", "runs": [beside, refused]}
+    since = find_behind(make_row(**every), NOW, live=[run_at("11:20", "11:21")])
+    assert since == "2026-03-02T11:21:00+00:00"
+    assert find_trouble(make_row(runs=[beside]), NOW, live=[failed]) == [last]
+
+
+def test_a_held_backfill_is_shown_and_needs_a_person(tmp_path: Path) -> None:
+    project = make_project(tmp_path)
+    make_settled(project, "flow")
+    report = new_report("flow", "B1")
+    report.mode, report.rebuilt = "backfill", ["day=2026-01-01", "day=2026-01-02"]
+    intent = PublishIntent("flow", "B1", "table", "{}", ["day"], "app", 0, -1, report=dict(report.to_json()))
+    keep_held(project.paths("flow"), intent, Interval({"day": ["2026-01-02"]}))
+
+    def ask(*command: str, expect: int = 0) -> Any:
+        done = CliRunner().invoke(app, ["--project", str(tmp_path), *command])
+        assert done.exit_code == expect, done
+        return done
+
+    said = "held: backfill B1: day=2026-01-02; live runs go on; decide with `tidegate release flow B1 --reason"
+    assert said in ask("plan", "flow").stdout and said in ask("status").stdout
+    work = [{"kind": "backfill", "run_id": "B1", "partitions": "day=2026-01-02"}]
+    assert json.loads(ask("plan", "flow", "--json").stdout)["held_work"] == work
+    assert json.loads(ask("status", "--json").stdout)[0]["held_work"] == work
+    done = ask("status", "--check", expect=1)
+    assert "flow: backfill B1 is held (day=2026-01-02); live runs go on" in done.stderr
+    assert done.stdout.endswith("1 pipeline: 1 held\n")
+
+
+def test_a_failed_run_is_found_behind_maintenance(tmp_path: Path) -> None:
+    project = make_project(tmp_path)
+    make_settled(project, "flow")
+    for number in range(1, 10):
+        report = new_report("flow", f"manual__2026-02-0{number}T00:00:00_x")
+        report.mode, report.outcome = "maintain", "nothing_new"
+        report.started_at = f"2026-02-0{number}T00:00:00.000+00:00"
+        if number == 1:
+            report.mode, report.outcome, report.error = "incremental", "failed", {"code": "LOST", "message": "m"}
+        save_report(project.paths("flow"), report)
+    done = CliRunner().invoke(app, ["--project", str(tmp_path), "status", "--check"])
+    assert done.exit_code == 1 and "flow: its last run failed (LOST)" in done.stderr
 
 
 def test_rows_by_trouble_and_their_sum() -> None:

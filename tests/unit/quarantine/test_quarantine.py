@@ -13,7 +13,6 @@ import pytest
 from tests.support.readers import read_agreed
 from tests.support.staged import QUERY, make_paths
 from tests.unit.quarantine.tables import NOON, publish, record
-from tidegate.errors import UsageError
 from tidegate.paths import PipelinePaths
 from tidegate.quarantine.filters import QuarantineFilter
 from tidegate.quarantine.read import list_quarantine, show_quarantine
@@ -68,9 +67,6 @@ def test_counts_by_cause_with_an_example_of_each(tmp_path: Path) -> None:
     [
         (QuarantineFilter(run_id="run-2"), ["line 4"]),
         (QuarantineFilter(reason="malformed"), ["line 4", "line 2", "line 1"]),
-        (QuarantineFilter(reason="malformed", source="trades"), ["line 2", "line 1"]),
-        (QuarantineFilter(since="2026-01-31T12:03:00"), ["line 4", "line 3"]),
-        (QuarantineFilter(until="2026-01-31T12:02:00+00:00"), ["line 1"]),
         (QuarantineFilter(reason="no such rule"), []),
     ],
 )
@@ -89,11 +85,6 @@ def test_shown_records_are_json_with_their_position(paths: PipelinePaths) -> Non
 def test_nothing_quarantined_is_nothing_listed(tmp_path: Path) -> None:
     assert list_quarantine(tmp_path / "none") == []
     assert show_quarantine(tmp_path / "none") == []
-
-
-def test_a_time_that_is_none_is_refused(paths: PipelinePaths) -> None:
-    with pytest.raises(UsageError, match="BAD_TIME"):
-        list_quarantine(paths.quarantine, QuarantineFilter(since="yesterday"))
 
 
 def test_raw_bytes_are_kept_readable(tmp_path: Path) -> None:

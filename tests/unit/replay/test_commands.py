@@ -77,6 +77,12 @@ def test_a_reason_that_is_none(made: Quarantined, command: str) -> None:
         assert ask(made, command, NAME, "--reason", "late").exit_code == 0
 
 
+def test_a_run_id_that_met_no_record_is_told_from_the_name_of_the_replay(made: Quarantined) -> None:
+    report = json.loads(ask(made, "replay", NAME, "--run-id", "mine", "--json").stdout)
+    assert report["outcome"] == "nothing_new"
+    assert "--run-id chooses records by the run that quarantined them; --as names this replay" in report["notes"]
+
+
 def test_arguments_that_do_not_go_together(made: Quarantined, tmp_path: Path) -> None:
     file = tmp_path / "records.jsonl"
     file.write_text("")

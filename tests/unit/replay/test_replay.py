@@ -15,6 +15,7 @@ from tests.support.storage_calls import KilledHere, StorageCalls, kill
 from tests.unit.replay.quarantined import Quarantined, at_work, text
 from tidegate.cli.show import show_replay
 from tidegate.errors import HeldError, TryAgainError, UsageError
+from tidegate.quarantine.filters import Where
 from tidegate.replay.choose import Selection
 from tidegate.replay.command import _clear, look_at_replay
 from tidegate.reports.report import load_report
@@ -57,7 +58,7 @@ def test_what_is_put_through_leaves_quarantine_and_what_breaks_again_goes_back_o
 def test_a_replay_of_nothing_says_so(made: Quarantined) -> None:
     with at_work(made):
         made.replay(where=(), reason="positive")
-        report = made.replay("more", source="elsewhere")
+        report = made.replay("more", where=(Where("source", "elsewhere", False),))
     assert report["outcome"] == "nothing_new"
     assert report["notes"] == ["there is no such record in quarantine: nothing to replay"]
     assert made.drives == 1
