@@ -85,8 +85,7 @@ def survey(project: Project, paths: PipelinePaths, spec: PipelineSpec, facts: Fa
 
 def examine(project: Project, paths: PipelinePaths, spec: PipelineSpec, ground: Ground) -> list[Finding]:
     """Every interval of the span."""
-    found = [_examine(project, paths, spec, ground, interval) for interval in ground.span.intervals]
-    return found
+    return [_examine(project, paths, spec, ground, interval) for interval in ground.span.intervals]
 
 
 def check_possible(findings: Sequence[Finding]) -> None:
