@@ -58,6 +58,10 @@ class TakenLease:
     leases: Leases
     token: str
 
+    @property
+    def number(self) -> int:
+        return int(self.token)
+
     def is_current(self) -> bool:
         return str(self.leases.newest) == self.token
 

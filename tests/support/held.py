@@ -62,6 +62,10 @@ class OneLease:
     token: int
     left_by: None = None
 
+    @property
+    def number(self) -> int:
+        return self.token
+
     def is_current(self) -> bool:
         return self.leases.newest == self.token
 

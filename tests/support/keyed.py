@@ -28,6 +28,7 @@ class FakeLease:
 
     holds: Callable[[], bool] = lambda: True
     token: int = 1
+    number: int = 1
 
     def is_current(self) -> bool:
         return self.holds()
