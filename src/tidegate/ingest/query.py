@@ -20,6 +20,7 @@ from tidegate.errors import catalogue
 from tidegate.ingest import plan
 from tidegate.ingest.plan import Within
 from tidegate.project import Project
+from tidegate.spec.as_read import origin_of
 from tidegate.spec.ddl import parse_ddl
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec, is_static
 from tidegate.table.schema import check_partition_columns, check_schema_change
@@ -113,7 +114,8 @@ def _describe_partitions(project: Project, spec: PipelineSpec, out: DataFrame) -
     several = {"several": "yes"} if makes_several(out) else {}
     if len(made) < len(columns) or any(f"{name}." in text for name in spec.statics for text in made.values()):
         return several
-    parsed = {name: _describe_values(name, source, made.values()) for name, source in spec.record_streams.items()}
+    streams = {name: origin_of(source) for name, source in spec.streams.items()}  # a replay's texts are read as theirs
+    parsed = {name: _describe_values(name, one, made.values()) for name, one in streams.items() if one is not None}
     conf = {**project.spec.spark.conf, **spec.spark.conf}
     rule = json.dumps([made, parsed, conf], sort_keys=True, default=str)
     own = {column: text for column, text in made.items() if text in {f"{name}.{column}" for name in spec.streams}}

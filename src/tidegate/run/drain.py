@@ -68,6 +68,7 @@ def drain_sources(context: RunContext, submit: Callable[[SubmitPlan], int], acce
         order = _prepare(context, None, accept_loss)
     if order is not None:
         run_driver(context, *order, submit)
+        note_definition(context.project, context.spec, context.paths, context.report.run_id)
 
 
 def _prepare(context: RunContext, ledger: Ledger | None, accept_loss: str | None) -> tuple[IngestOrder, Load] | None:
@@ -381,7 +382,6 @@ def run_driver(context: RunContext, order: IngestOrder, load: Load, submit: Call
         raise driver_died(context.name, exit_code, log_path)
     if error is not None:
         raise _with_log(explain_end(error, log_path, plan.master, context.name), str(log_path))
-    note_definition(context.project, context.spec, paths, run_id)
     for path in (order_path, result_path, log_path):
         storage.remove(path)
 
