@@ -169,7 +169,7 @@ def test_the_command_the_module_and_the_shell_s_completion(complete: Installed, 
         done = complete.call("tidegate", cwd=demo, _TIDEGATE_COMPLETE="complete_bash", **words)
         return set(done.stdout.split())
 
-    assert finish("tidegate re") == {"release", "reread", "repair"}
+    assert finish("tidegate re") == {"refresh", "release", "repair", "reread", "reset"}
     assert finish("tidegate run ") == {"temperatures"}
 
 

@@ -111,3 +111,22 @@ def test_memory_is_told_by_the_class_of_the_error(spark: SparkSession, tmp_path:
     assert "spark.driver.memory" in str(error.fix)
     raised = told(spark, tmp_path, lambda frame: frame.select(F.raise_error(F.lit("java.lang.OutOfMemoryError"))))
     assert raised.code == "TRANSFORM_FAILED"
+
+
+def test_a_checkpoint_that_somebody_else_writes_meanwhile(spark: SparkSession, tmp_path: Path) -> None:
+    """The commit of the batch is there when the query comes to write it."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.json").write_text('{"a": 1}\n')
+    commits = tmp_path / "checkpoint/commits"
+
+    def commit_first(frame: DataFrame, batch_id: int) -> None:
+        frame.collect()
+        commits.mkdir(exist_ok=True)
+        (commits / str(batch_id)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+
+    frame = spark.readStream.name("offered").schema("a INT").json(str(tmp_path / "in"))
+    writer = frame.writeStream.foreachBatch(commit_first).trigger(availableNow=True)
+    with pytest.raises(Exception) as caught:
+        writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination()
+    error = explain(caught.value, "orders", tmp_path / "jobs", tmp_path / "state")
+    assert (type(error), error.code) == (TryAgainError, "CHECKPOINT_BUSY")

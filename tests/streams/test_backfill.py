@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
 from tests.support.project import in_session
 from tests.support.streaming import Streaming, make_streaming, source
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "id STRING, at TIMESTAMP, n INT"
 SPEC = "table: {partition_by: [day]}\nsources:\n" + source("events", SCHEMA)
+FORGIVING = f"quality: {{max_quarantine_share: 1}}\n{SPEC}"
 AS_IT_WAS = "def transform(events):\n    return events.where('n >= 0').withColumn('day', F.to_date('at'))\n"
 CORRECTED = (
     "def transform(events):\n"
@@ -307,3 +311,74 @@ def test_pipelines_that_cannot_be_rebuilt_in_parts(spark: SparkSession, tmp_path
     with pytest.raises(UsageError) as not_append:
         backfill(kept, "2026-01-01", "2026-01-01")
     assert not_append.value.code == "BACKFILL_NOT_APPEND"
+
+
+def test_rows_of_another_writer_are_not_replaced(spark: SparkSession, tmp_path: Path) -> None:
+    flow = make(tmp_path, spark)
+    flow.offer("events", event("a", 1, 1), event("b", 2, 2))
+    flow.run()
+    table = DeltaTable(str(flow.table))
+    rows = table.to_pyarrow_table().to_pylist()
+    strange = [{**one, "id": "theirs"} for one in rows if one["id"] == "b"]
+    write_deltalake(table, pa.Table.from_pylist(strange, pa.schema(table.schema().to_arrow())), mode="append")
+    with pytest.raises(TidegateError) as foreign:
+        backfill(flow, "2026-01-02", "2026-01-02")
+    assert foreign.value.code == "BACKFILL_FOREIGN_ROWS" and "day=2026-01-02" in foreign.value.message
+    assert backfill(flow, "2026-01-01", "2026-01-01", "possible")["rows"]["published"] == 1
+    flow.expect("id", [("a",), ("b",), ("theirs",)])
+
+
+def test_a_log_that_was_cut_does_not_say_which_run_published_what(spark: SparkSession, tmp_path: Path) -> None:
+    flow = make(tmp_path, spark)
+    for day in (1, 2):
+        flow.offer("events", event("a", day, day))
+        flow.run()
+    DeltaTable(str(flow.table)).create_checkpoint()
+    (flow.table / f"_delta_log/{0:020d}.json").unlink()
+    with pytest.raises(TidegateError) as cut:
+        backfill(flow, "2026-01-01", "2026-01-01")
+    assert cut.value.code == "BACKFILL_LOG_CUT" and " 0" in cut.value.message
+    assert sorted(DeltaTable(str(flow.table)).to_pyarrow_table()["n"].to_pylist()) == [1, 2]
+
+
+def test_what_a_generator_sent_cannot_be_read_again(spark: SparkSession, tmp_path: Path) -> None:
+    flow = make_streaming(tmp_path, spark, "sources:\n  ticks: {type: rate, options: {rowsPerSecond: 5}}\n")
+    flow.run()
+    with pytest.raises(TidegateError) as not_kept:
+        backfill(flow, "2026-01-01", "2026-01-01")
+    assert not_kept.value.code == "BACKFILL_NOT_KEPT" and "ticks" in not_kept.value.message
+
+
+def test_a_rejected_row_of_which_nobody_knows_the_record(spark: SparkSession, tmp_path: Path) -> None:
+    """Python code over whole batches gives rows without their records' places."""
+    unplaced = (
+        "def transform(events):\n"
+        "    dated = events.withColumn('day', F.to_date('at'))\n"
+        "    return dated.mapInPandas(lambda pieces: (one for one in pieces), dated.schema)\n"
+    )
+    flow = make(tmp_path, spark, FORGIVING, unplaced)
+    flow.offer("events", event("a", 1, 1), event("large", 1, 5000))
+    flow.run()
+    at = version(flow)
+    with pytest.raises(TidegateError) as unknown:
+        backfill(flow, "2026-01-01", "2026-01-01")
+    assert unknown.value.code == "BACKFILL_UNPLACED" and "1 row" in unknown.value.message
+    assert version(flow) == at
+
+
+def test_a_quarantined_record_with_another_text_is_not_left_out_unseen(spark: SparkSession, tmp_path: Path) -> None:
+    """Its file is read in another encoding by now: the text is not the one in quarantine."""
+    flow = make(tmp_path, spark, FORGIVING)
+    events = [event("a", 1, 1), event("gr\u00f6\u00dfer", 1, 5000)]
+    flow.write("data/in/events/one.json", "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in events))
+    flow.run()
+    spec = flow.root / "jobs/flow/pipeline.yaml"
+    text = spec.read_text()
+    assert text.count('"format": "json"') == 1
+    spec.write_text(text.replace('"format": "json"', '"format": "json", "options": {"encoding": "ISO-8859-1"}'))
+    at = version(flow)
+    with pytest.raises(TidegateError) as other:
+        backfill(flow, "2026-01-01", "2026-01-01")
+    assert other.value.code == "BACKFILL_OTHER_TEXTS"
+    assert version(flow) == at
+    flow.expect("id", [("a",)])

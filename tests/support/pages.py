@@ -36,6 +36,7 @@ _MASKS = [
         (r"(?<= )[\d,.]+(?= rows? per second)", "PACE"),
         (r"(?<=[(])[\d,.]+(?=/s[)])", "PACE"),
         (r"(?<=seconds: ).*", "DURATIONS"),
+        (r"(?<=  id:   )[0-9a-f]+", "ID"),
         (r"(?<= by )[^\s@]+@[^\s:]+", "PERSON"),
     ]
 ]
