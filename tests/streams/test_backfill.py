@@ -18,6 +18,7 @@ from tests.support.streaming import Streaming, make_streaming, source
 from tidegate.backfill.command import backfill_table, look_at_backfill
 from tidegate.backfill.held import decide_backfill, is_held_backfill
 from tidegate.backfill.span import Wanted
+from tidegate.driver.submit import SubmitPlan
 from tidegate.errors import HeldError, SourceLostError, TidegateError, UsageError
 from tidegate.table.log.state import read_table_state
 
@@ -382,3 +383,38 @@ def test_a_quarantined_record_with_another_text_is_not_left_out_unseen(spark: Sp
     assert other.value.code == "BACKFILL_OTHER_TEXTS"
     assert version(flow) == at
     flow.expect("id", [("a",)])
+
+
+def test_a_rejected_row_of_a_record_with_several(spark: SparkSession, tmp_path: Path) -> None:
+    """The record stays out of what is read, and so would its other rows, which are in the table."""
+    doubled = (
+        "def transform(events):\n"
+        "    both = events.withColumn('n', F.explode(F.array('n', F.lit(5000))))\n"
+        "    return both.withColumn('day', F.to_date('at'))\n"
+    )
+    flow = make(tmp_path, spark, FORGIVING, doubled)
+    flow.offer("events", event("a", 1, 1))
+    flow.run()
+    at = version(flow)
+    with pytest.raises(TidegateError) as several:
+        backfill(flow, "2026-01-01", "2026-01-01")
+    assert several.value.code == "BACKFILL_SEVERAL_ROWS" and version(flow) == at
+    flow.expect("id n", [("a", 1)])
+
+
+def test_a_table_that_another_program_writes_meanwhile(spark: SparkSession, tmp_path: Path) -> None:
+    flow = make(tmp_path, spark)
+    flow.offer("events", event("a", 1, 1))
+    flow.run()
+    change(flow, CORRECTED)
+
+    def meddle(plan: SubmitPlan) -> int:
+        code = in_session(spark)(plan)
+        table = DeltaTable(str(flow.table))
+        write_deltalake(table, table.to_pyarrow_table(), mode="append")
+        return code
+
+    with pytest.raises(TidegateError) as changed:
+        backfill_table(flow.project, "flow", "again", Wanted("2026-01-01", "2026-01-01"), submit=meddle)
+    assert changed.value.code == "BACKFILL_TABLE_CHANGED"
+    flow.expect("id n", [("a", 1), ("a", 1)])
