@@ -38,7 +38,8 @@ class AirflowClient:
     def call(self, method: str, path: str, *, ok: tuple[int, ...] = (200, 201), **request: Any) -> Any:
         """One call of ``/api/v2/<path>``; the decoded body. Raises :class:`ToolError` on a status outside ``ok``.
 
-        A database error is tried again: SQLite, which a local Airflow uses, gives up when two of its processes write.
+        A database that is locked is tried again: SQLite, which a local Airflow uses, gives up when two of its processes
+        write. Airflow has rolled back what it refuses so.
         """
         renewed = False
         for attempt in range(1, _ATTEMPTS + 1):
@@ -47,7 +48,7 @@ class AirflowClient:
             answer = self._session.request(method, f"{self.url}/api/v2/{path}", headers=headers, timeout=60, **request)
             if answer.status_code == 401 and not renewed:
                 renewed, self._token = True, None
-            elif answer.status_code == 500 and "Database error" in answer.text and attempt < _ATTEMPTS:
+            elif _is_locked(answer) and attempt < _ATTEMPTS:
                 time.sleep(attempt)
             else:
                 break
@@ -183,6 +184,12 @@ class AirflowClient:
         path = f"dags/{dag_id}/dagRuns/{_segment(run_id)}/taskInstances/{task_id}/logs/{try_number}"
         content = self.call("GET", path, params={"full_content": "true"})["content"]
         return "\n".join(str(line["event"]) if isinstance(line, dict) else str(line) for line in content)
+
+
+def _is_locked(answer: requests.Response) -> bool:
+    """Whether the database was locked: most calls answer 500 then, those of a backfill 503."""
+    said = {500: "Database error", 503: "Database is locked"}.get(answer.status_code)
+    return said is not None and said in answer.text
 
 
 def _segment(run_id: str) -> str:
