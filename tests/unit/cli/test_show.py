@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tidegate.cli.show import show_causes, show_report
+from tidegate.cli.show_quarantine import show_causes
+from tidegate.cli.show_runs import show_report
 from tidegate.driver.progress import describe_event
 from tidegate.reports.report import new_report
 from tidegate.words import count_of

@@ -13,7 +13,8 @@ from tests.support.held import NAME, Held, commands
 from tests.support.page_outputs import shown
 from tests.unit.staged_increments import stage
 from tidegate.audit.verdict import SetAside, WholeFiles, decide_verdict
-from tidegate.cli.show import show_report, show_status
+from tidegate.cli.show_runs import show_report
+from tidegate.cli.show_status import show_status
 from tidegate.driver.progress import describe_report
 from tidegate.errors import HeldError
 from tidegate.operate.outlook import plan_pipeline

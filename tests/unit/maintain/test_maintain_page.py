@@ -11,7 +11,7 @@ import pytest
 from tests.support.kept import Kept
 from tests.support.page_outputs import shown
 from tidegate import storage
-from tidegate.cli.show import show_maintenance, show_report
+from tidegate.cli.show_runs import show_maintenance, show_report
 from tidegate.maintain import bins
 from tidegate.maintain.foresee import foresee_maintenance
 

@@ -11,7 +11,8 @@ import pytest
 
 from tests.support.fake_kafka import NAME, FakeBroker, FakeSpark, make_project
 from tests.support.staged import make_schema
-from tidegate.cli.show import show_repair, show_status
+from tidegate.cli.show_repairs import show_repair
+from tidegate.cli.show_status import show_status
 from tidegate.errors import DisagreementError, TidegateError, UsageError
 from tidegate.lease import acquire, read_lease
 from tidegate.operate.outlook import plan_pipeline

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.cli.show import show_trial
+from tidegate.cli.show_runs import show_trial
 from tidegate.errors import TryAgainError
 from tidegate.operate.trial import try_pipeline
 from tidegate.project import Project, load_project

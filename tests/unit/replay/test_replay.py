@@ -13,7 +13,7 @@ from tests.support.held import NAME
 from tests.support.page_outputs import shown
 from tests.support.storage_calls import KilledHere, StorageCalls, kill
 from tests.unit.replay.quarantined import Quarantined, at_work, text
-from tidegate.cli.show import show_replay
+from tidegate.cli.show_repairs import show_replay
 from tidegate.errors import HeldError, TryAgainError, UsageError
 from tidegate.quarantine.filters import Where
 from tidegate.replay.choose import Selection

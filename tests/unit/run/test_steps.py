@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.held import GOOD, Held, commands
 from tests.support.storage_calls import KilledHere, kill
-from tidegate.cli.show import show_report
+from tidegate.cli.show_runs import show_report
 from tidegate.driver.progress import describe_report
 from tidegate.driver.submit import SubmitPlan
 from tidegate.errors import SourceLostError, TryAgainError, UsageError

@@ -1,0 +1,87 @@
+"""Commands for what waits for a person: held increments, files that changed."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from tidegate.cli.app import (
+    HeldRun,
+    Json,
+    Name,
+    Reason,
+    app,
+    open_project,
+    print_foreseen,
+    print_report,
+    print_value,
+    run_step,
+    submit,
+    submit_before_audit,
+)
+from tidegate.cli.grouped import DECIDE
+
+
+@app.command(rich_help_panel=DECIDE)
+def release(name: Name, run_id: HeldRun, reason: Reason, json_: Json = False) -> None:
+    """Publish a held increment anyway."""
+    _decide(name, run_id, "release", reason, json_)
+
+
+@app.command(rich_help_panel=DECIDE)
+def discard(name: Name, run_id: HeldRun, reason: Reason, json_: Json = False) -> None:
+    """Leave a held increment out of the table for good."""
+    _decide(name, run_id, "discard", reason, json_)
+
+
+def _decide(name: str, run_id: str, decision: Literal["release", "discard"], reason: str, as_json: bool) -> None:
+    from tidegate.backfill.held import decide_backfill, is_held_backfill
+    from tidegate.run.steps import decide
+
+    project = open_project()
+    if is_held_backfill(project, name, run_id):
+        report = decide_backfill(project, name, run_id, decision=decision, reason=reason)
+    else:
+        report = decide(project, name, run_id, decision=decision, reason=reason, submit=submit)
+    print_report(report, as_json)
+
+
+@app.command(rich_help_panel=DECIDE)
+def reread(
+    name: Name,
+    run_id: HeldRun,
+    reason: Reason = "",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be read again and what prevents it; decide nothing.")
+    ] = False,
+    json_: Json = False,
+) -> None:
+    """Read a held increment again from the source, with schema, suite and transform as they are now, and go on."""
+    from tidegate.run.steps import reread_run
+
+    project = open_project()
+    if dry_run:
+        from tidegate.cli.show_repairs import show_reread
+        from tidegate.restart.reread import look_at_reread
+
+        print_foreseen(look_at_reread(project, name, run_id), json_, show_reread)
+        return
+    submit = submit_before_audit(project, name)
+    run_step(lambda: reread_run(project, name, run_id, reason=reason, submit=submit), project, name, run_id, json_)
+
+
+@app.command(rich_help_panel=DECIDE)
+def acknowledge(
+    name: Name,
+    files: Annotated[
+        list[str] | None, typer.Argument(metavar="FILE", help="Files, as status names them (default: all).")
+    ] = None,
+    reason: Reason = "",
+    json_: Json = False,
+) -> None:
+    """Confirm that you know which files changed after they were read. Their new content stays unread."""
+    from tidegate.cli.show_status import show_acknowledged
+    from tidegate.operate.acknowledge import acknowledge_changes
+
+    print_value(acknowledge_changes(open_project(), name, files or (), reason=reason), json_, show_acknowledged)

@@ -1,0 +1,104 @@
+"""Lines that several results have in common."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from tidegate.outputs import (
+    OpenState,
+    SourceReport,
+)
+from tidegate.staging.manifest import UNKNOWN_NAMES_AT_MOST
+from tidegate.words import count_of
+
+_OPTIONS_FOR = {
+    "not a DATE": "options: {dateFormat: dd/MM/yyyy}, in the form that they have",
+    "not a TIMESTAMP": "options: {timestampFormat: dd/MM/yyyy HH:mm}, in the form that they have",
+    "not valid UTF-8": "options: {encoding: ...}, such as UTF-16 or windows-1252",
+}
+"""What a source may lack where its records are malformed for this."""
+
+
+def state_line(state: OpenState) -> str:
+    windows = state["open_windows"]
+    line = f"{count_of(state['rows'], 'row')}, {count_of(state['memory_bytes'], 'byte')}"
+    if not windows:
+        return line
+    return f"{line}, {count_of(len(windows), 'window')} open from {windows[0][0]} to {windows[-1][1]}"
+
+
+def source_line(source: SourceReport) -> str:
+    parts = [count_of(source.get("rows", 0), "row")]
+    if "files" in source:
+        parts.append(count_of(source["files"], "file"))
+    if source.get("bytes"):
+        parts.append(count_of(source["bytes"], "byte"))
+    if source.get("offsets"):
+        spans = [
+            f"{topic}[{partition}] {span[0]}..{span[1]}"
+            for topic, partitions in source["offsets"].items()
+            for partition, span in partitions.items()
+            if span[0] != span[1]
+        ]
+        parts.append(", ".join(spans))
+    return ", ".join(part for part in parts if part)
+
+
+def source_notes(source: SourceReport) -> list[str]:
+    notes = []
+    if source.get("schema"):
+        kept = "not known yet: the first run infers them" if source["schema"] == "infer" else source["schema"]
+        notes.append(f"columns: {kept}")
+    if unknown := source.get("unknown_fields"):
+        named = [f"{field} (seen in {place})" if place else field for field, place in unknown.items()]
+        is_cut = len(named) >= UNKNOWN_NAMES_AT_MOST
+        notes.append(first_of("fields the schema does not have", named, "at least " if is_cut else ""))
+    if before := source.get("before_start"):
+        size = f"{count_of(before['files'], 'file')}, {count_of(before['bytes'], 'byte')}"
+        what = f"there before the start ({before['start']}), not read: {size}"
+        first = ", ".join(before.get("paths", ())[:5])
+        notes.append(f"{what}, first {first}" if first else what)
+    changed = [
+        f"{one['path']} ({one['how']}, {count_of(one['unread_bytes'], 'byte')})" for one in source.get("changed", ())
+    ]
+    for what, files in (
+        ("left alone", [f"{one['path']} ({one['why']})" for one in source.get("skipped", ())]),
+        ("still settling", [f"{one['path']} ({one['why']})" for one in source.get("settling", ())]),
+        ("changed after it was read; not read again", changed),
+        ("vanished after it was taken", source.get("vanished", [])),
+        ("gone before it was read", source.get("lost", [])),
+    ):
+        if files:
+            notes.append(first_of(what, files))
+    return notes
+
+
+def first_of(what: str, named: Sequence[str], least: str = "") -> str:
+    more = f" and {least}{len(named) - 5} more" if len(named) > 5 else ""
+    return f"{what}: {', '.join(named[:5])}{more}"
+
+
+def show_options(detail: str | None) -> None:
+    """The options of the source by which records that are malformed for ``detail`` may be read as they are."""
+    for fault, options in _OPTIONS_FOR.items():
+        if fault in (detail or ""):
+            print(f"  if they are right as they are: {options} (docs/how-to/your-own-data.md)")
+
+
+def cell(value: object) -> str | None:
+    return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def show_table(rows: Sequence[Mapping[str, object]]) -> None:
+    """Rows in columns. No line is broken or cut, however narrow the terminal is: run ids are there to be copied."""
+    if not rows:
+        print("nothing")
+        return
+    lines = [list(rows[0])]
+    for row in rows:
+        texts = {name: "" if value is None else str(value) for name, value in row.items()}
+        lines.append([text[:19] if name.endswith("_at") else text for name, text in texts.items()])
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())

@@ -1,0 +1,175 @@
+"""``tidegate quarantine``: list, show, export, and replay, which puts records through again."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tidegate.cli.app import (
+    Json,
+    Name,
+    name_work,
+    open_project,
+    print_foreseen,
+    print_value,
+    run_step,
+    submit_before_audit,
+)
+from tidegate.errors import catalogue
+from tidegate.words import count_of
+
+if TYPE_CHECKING:
+    from tidegate.project import Project
+    from tidegate.quarantine.filters import QuarantineFilter
+
+quarantine_app = typer.Typer(
+    help="Quarantined records: list, show, export, and replay, which puts them through again.", no_args_is_help=True
+)
+
+OfReason = Annotated[str | None, typer.Option("--reason", help="Only this reason: malformed, late, or a rule.")]
+OfRule = Annotated[str | None, typer.Option("--rule", help="Only rows that break this rule, alone or among others.")]
+OfRun = Annotated[str | None, typer.Option("--run-id", help="Only records of this run.")]
+Where = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--where",
+        metavar="COLUMN=TEXT",
+        help="Only where the column is TEXT, or with COLUMN~TEXT contains it; repeatable.",
+    ),
+]
+
+
+@quarantine_app.command("list")
+def quarantine_list(
+    name: Name,
+    reason: OfReason = None,
+    rule: OfRule = None,
+    of_run: OfRun = None,
+    where: Where = None,
+    json_: Json = False,
+) -> None:
+    """How many records were quarantined, by run, reason and cause, with an example of each."""
+    from tidegate.cli.show_quarantine import show_causes
+    from tidegate.operate.held_records import find_held_records
+    from tidegate.quarantine.read import list_quarantine
+
+    project = open_project()
+    wanted, paths = _filter(project, name, reason, rule, of_run, where), project.paths(name)
+    found = list_quarantine(paths.quarantine, wanted, find_held_records(paths))
+    _refuse_misspelt(project, name, wanted, found)
+    print_value(found, json_, show_causes)
+
+
+@quarantine_app.command("show")
+def quarantine_show(
+    name: Name,
+    reason: OfReason = None,
+    rule: OfRule = None,
+    of_run: OfRun = None,
+    where: Where = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many at most, newest first.")] = 20,
+    json_: Json = False,
+) -> None:
+    """The records themselves, newest first."""
+    from tidegate.cli.show_quarantine import show_records
+    from tidegate.operate.held_records import find_held_records
+    from tidegate.quarantine.read import show_quarantine
+
+    project = open_project()
+    wanted, paths = _filter(project, name, reason, rule, of_run, where), project.paths(name)
+    found = show_quarantine(paths.quarantine, wanted, limit, find_held_records(paths))
+    _refuse_misspelt(project, name, wanted, found)
+    print_value(found, json_, show_records)
+
+
+@quarantine_app.command("export")
+def quarantine_export(
+    name: Name,
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            "--to", metavar="FILE", help="A file that is not there yet (default: stdout).", show_default=False
+        ),
+    ] = None,
+    reason: OfReason = None,
+    rule: OfRule = None,
+    of_run: OfRun = None,
+    where: Where = None,
+) -> None:
+    """The records as JSON lines, each with its id: to be edited, and given to replay --file."""
+    from tidegate.quarantine.export import export_quarantine
+
+    project = open_project()
+    wanted = _filter(project, name, reason, rule, of_run, where)
+    count = export_quarantine(project.paths(name).quarantine, wanted, to, sys.stdout)
+    _refuse_misspelt(project, name, wanted, count)
+    print(f"exported {count_of(count, 'record')}{f' to {to}' if to else ''}", file=sys.stderr)
+
+
+@quarantine_app.command("replay")
+def quarantine_replay(
+    name: Name,
+    reason: OfReason = None,
+    rule: OfRule = None,
+    of_run: OfRun = None,
+    where: Where = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            "--file",
+            metavar="FILE",
+            help="Edited records: JSON lines with the id and the raw text of each.",
+            dir_okay=False,
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be put through, and what stays and why.")
+    ] = False,
+    as_: Annotated[
+        str | None, typer.Option("--as", metavar="RUN_ID", help="A name for this replay. Safe to repeat.")
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """Put quarantined records through again (default: all), with schema, suite and transform as they are now."""
+    from tidegate.replay.choose import Selection
+    from tidegate.replay.command import look_at_replay, replay_records
+    from tidegate.replay.edits import read_edits
+
+    project = open_project()
+    selection = Selection(_filter(project, name, reason, rule, of_run, where))
+    if file is not None:
+        options = {"--reason": reason, "--rule": rule, "--run-id": of_run, "--where": where}
+        if given := [option for option, value in options.items() if value]:
+            raise catalogue.REPLAY_ARGUMENTS(where=f"pipeline {name}", given=", ".join(given))
+        selection = Selection(edits=read_edits(file))
+    if dry_run:
+        from tidegate.cli.show_repairs import show_replay
+
+        print_foreseen(look_at_replay(project, name, selection), json_, show_replay)
+        return
+    chosen = name_work("replay", as_)
+    submit = submit_before_audit(project, name)
+    run_step(lambda: replay_records(project, name, chosen, selection, submit=submit), project, name, chosen, json_)
+
+
+def _filter(
+    project: Project, name: str, reason: str | None, rule: str | None, run_id: str | None, where: list[str] | None
+) -> QuarantineFilter:
+    """What the options of a pipeline's quarantine mean. Raises UsageError when there is no such pipeline, or its spec
+    cannot be read, and QUARANTINE_WHERE."""
+    from tidegate.pipeline import load_pipeline
+    from tidegate.quarantine.filters import QuarantineFilter, parse_where
+
+    load_pipeline(project, name)
+    return QuarantineFilter(run_id=run_id, reason=reason, rule=rule, where=parse_where(where or ()))
+
+
+def _refuse_misspelt(project: Project, name: str, wanted: QuarantineFilter, found: object) -> None:
+    """Raise UsageError QUARANTINE_UNKNOWN where nothing was found, because the reason, or the rule, is none."""
+    from tidegate.replay.choose import check_names
+
+    if not found:
+        check_names(project, project.paths(name), name, wanted)

@@ -1,0 +1,206 @@
+"""Commands that repair a table or a pipeline, most with a dry run first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from tidegate.cli.app import (
+    Json,
+    Name,
+    WorkId,
+    app,
+    name_work,
+    open_project,
+    print_foreseen,
+    print_value,
+    run_step,
+    submit_before_audit,
+)
+from tidegate.cli.grouped import REPAIR
+
+Then = Literal["reread", "leave-out"]
+
+
+@app.command(rich_help_panel=REPAIR)
+def adopt(
+    name: Name,
+    table: Annotated[Path, typer.Option("--table", help="The folder of the table that is there.")],
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option("--checkpoint", help="The checkpoint of the plain Spark job that wrote it: what it has read."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what is found and what would be done; change nothing.")
+    ] = False,
+    run_id: WorkId = None,
+    json_: Json = False,
+) -> None:
+    """Take over a parquet or Delta table where it lies, and the checkpoint of the plain Spark job that wrote it."""
+    from tidegate.adopt.adoption import adopt_table, look_at_adoption
+    from tidegate.cli.show_repairs import show_adoption
+
+    project = open_project()
+    if dry_run:
+        print_value(look_at_adoption(project, name, table, checkpoint), json_, show_adoption)
+        return
+    chosen = name_work("adopt", run_id)
+    run_step(lambda: adopt_table(project, name, chosen, table, checkpoint), project, name, chosen, json_)
+
+
+@app.command(rich_help_panel=REPAIR)
+def repair(
+    name: Name,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the choices and change nothing.")] = False,
+    rebuild: Annotated[
+        bool,
+        typer.Option("--rebuild", help="Back up the table and build a new one from everything the sources still have."),
+    ] = False,
+    json_: Json = False,
+) -> None:
+    """Where checkpoint, table and spec disagree: a new checkpoint that starts exactly where the table's log ends."""
+    from tidegate.cli.show_repairs import show_repair
+    from tidegate.restart.repair import repair_pipeline
+
+    print_value(repair_pipeline(open_project(), name, dry_run=dry_run, rebuild=rebuild), json_, show_repair)
+
+
+@app.command(rich_help_panel=REPAIR)
+def backfill(
+    name: Name,
+    from_: Annotated[
+        str | None, typer.Option("--from", metavar="DAY", help="The first day, or a time stamp at which a day begins.")
+    ] = None,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", metavar="DAY", help="The last day, which is included, or a time stamp, which is not."),
+    ] = None,
+    partition: Annotated[
+        list[str] | None,
+        typer.Option("--partition", metavar="COLUMN=VALUE", help="Partitions by name, instead of days; repeatable."),
+    ] = None,
+    zone: Annotated[
+        str | None, typer.Option("--zone", help="The time zone of time stamps without one, and of their days (UTC).")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be read and replaced, and what prevents it.")
+    ] = False,
+    run_id: WorkId = None,
+    json_: Json = False,
+) -> None:
+    """Rebuild partitions from the source, with schema, suite and transform as they are now, and swap them in."""
+    from tidegate.backfill.command import backfill_table, look_at_backfill
+    from tidegate.backfill.span import Wanted
+    from tidegate.cli.show_repairs import show_backfill
+
+    project = open_project()
+    wanted = Wanted(from_, to, tuple(partition or ()), zone)
+    if dry_run:
+        print_foreseen(look_at_backfill(project, name, wanted), json_, show_backfill)
+        return
+    chosen = name_work("backfill", run_id)
+    submit = submit_before_audit(project, name)
+    run_step(lambda: backfill_table(project, name, chosen, wanted, submit=submit), project, name, chosen, json_)
+
+
+@app.command(rich_help_panel=REPAIR)
+def refresh(
+    name: Name,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be read and replaced, and what prevents it.")
+    ] = False,
+    run_id: WorkId = None,
+    json_: Json = False,
+) -> None:
+    """Rebuild the whole table from all that runs have taken, beside the old one, check it, and swap it in."""
+    from tidegate.backfill.command import look_at_backfill, refresh_table
+    from tidegate.cli.show_repairs import show_backfill
+
+    project = open_project()
+    if dry_run:
+        print_foreseen(look_at_backfill(project, name, None), json_, show_backfill)
+        return
+    chosen = name_work("refresh", run_id)
+    submit = submit_before_audit(project, name)
+    run_step(lambda: refresh_table(project, name, chosen, submit=submit), project, name, chosen, json_)
+
+
+@app.command(rich_help_panel=REPAIR)
+def rollback(
+    name: Name,
+    to_version: Annotated[int, typer.Option("--to-version", help="The version whose rows the table gets.")],
+    then: Annotated[
+        Then | None,
+        typer.Option(
+            "--then",
+            metavar="reread|leave-out",
+            help="What becomes of the records in between: the next run reads them again, or not.",
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would change, and both choices; change nothing.")
+    ] = False,
+    run_id: WorkId = None,
+    json_: Json = False,
+) -> None:
+    """Give the table the rows of an earlier version, in one new version."""
+    from tidegate.run.rollback import look_at_rollback, roll_back
+
+    project = open_project()
+    if dry_run:
+        from tidegate.cli.show_repairs import show_rollback
+
+        value = look_at_rollback(project, name, to_version)
+        print_value(value, json_, show_rollback)
+        in_the_way = [value["hindrance"], *(one["hindrance"] for one in value["choices"] if one["then"] == then)]
+        if code := next((error["exit_code"] for error in in_the_way if error is not None), 0):
+            raise typer.Exit(code)
+        return
+    chosen = name_work("rollback", run_id)
+    run_step(lambda: roll_back(project, name, to_version, then, chosen), project, name, chosen, json_)
+
+
+@app.command(rich_help_panel=REPAIR)
+def reset(
+    name: Name,
+    from_beginning: Annotated[
+        bool,
+        typer.Option(
+            "--from-beginning",
+            help="Back up the table and build a new one, and the state, from everything the sources still have.",
+        ),
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and change nothing.")] = False,
+    confirm: Annotated[str | None, typer.Option("--confirm", help="The pipeline's name once more, to do it.")] = None,
+    json_: Json = False,
+) -> None:
+    """Start a pipeline's checkpoint anew: where it stopped, or from the beginning. Shows its plan before it acts."""
+    from tidegate.cli.show_repairs import show_repair
+    from tidegate.restart.reset import reset_pipeline
+
+    value = reset_pipeline(open_project(), name, from_beginning=from_beginning, dry_run=dry_run, confirm=confirm)
+    print_value(value, json_, show_repair)
+
+
+@app.command(rich_help_panel=REPAIR)
+def maintain(
+    name: Name,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would be done, and change nothing.")] = False,
+    run_id: WorkId = None,
+    json_: Json = False,
+) -> None:
+    """Put small files together, remove what nothing needs any more, and what is older than `maintenance:` keeps."""
+
+    project = open_project()
+    if dry_run:
+        from tidegate.cli.show_runs import show_maintenance
+        from tidegate.maintain.foresee import foresee_maintenance
+
+        print_foreseen(foresee_maintenance(project, name), json_, show_maintenance)
+        return
+    from tidegate.maintain.command import maintain_pipeline
+
+    chosen = name_work("maintain", run_id)
+    run_step(lambda: maintain_pipeline(project, name, chosen), project, name, chosen, json_)

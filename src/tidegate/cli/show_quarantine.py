@@ -1,0 +1,43 @@
+"""Quarantined records, as people read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tidegate.cli.lines import show_options
+from tidegate.outputs import (
+    QuarantineCount,
+    QuarantinedRecord,
+)
+
+
+def show_causes(rows: Sequence[QuarantineCount]) -> None:
+    """Counts of quarantined records by cause, an example below each; what is long is not put into columns."""
+    if not rows:
+        print("nothing")
+    for row in rows:
+        print(f"{row['records']:,} {row['reason']}: {row['detail'] or ''}".rstrip(": "))
+        times = f"{row['first_at'][:19]} to {row['last_at'][:19]}"
+        held = ", held" if row["held"] else ""
+        print(f"  run {row['run_id']}{held}, source {row['source'] or 'unknown'}, {times}")
+        if row["example"] is not None:
+            is_seen = any(char.isprintable() and not char.isspace() for char in row["example"])
+            print(f"  like: {row['example'] if is_seen else repr(row['example'])}")
+        show_options(row["detail"])
+
+
+def show_records(records: Sequence[QuarantinedRecord]) -> None:
+    """Quarantined records, one block each: raw lines are long, and columns would break them."""
+    if not records:
+        print("nothing")
+    for record in records:
+        position = record["position"]
+        if isinstance(position, Mapping):
+            position = " ".join(f"{key} {value}" for key, value in position.items())
+        print(f"{record['reason']}: {record['detail'] or ''}")
+        print(f"  from: {record['source'] or 'unknown source'} {position or ''}")
+        print(f"  raw:  {record['raw']}")
+        held = ", held: not in the quarantine table yet" if record["held"] else ""
+        print(f"  run:  {record['run_id']} at {record['quarantined_at']}{held}")
+        if record["id"] is not None:
+            print(f"  id:   {record['id']}")

@@ -1,0 +1,134 @@
+"""What a repair did, or would do, as people read it."""
+
+from __future__ import annotations
+
+from tidegate.cli.lines import source_line
+from tidegate.outputs import (
+    Adoption,
+    BackfillPlan,
+    Repair,
+    ReplayPlan,
+    Reread,
+    Rollback,
+    SourceReport,
+)
+from tidegate.words import count_of
+
+_FILES_AT_MOST = 20
+"""Files that are listed by name."""
+
+
+def show_repair(value: Repair) -> None:
+    """What repair found, and did or would do."""
+    print(f"{value['pipeline']}: {value['found']}")
+    for line in value["choices"]:
+        print(f"  choice: {line}")
+    for line in value["actions"]:
+        print(f"  {'would' if value['dry_run'] else 'did'}: {line}")
+
+
+def show_backfill(value: BackfillPlan) -> None:
+    """What a backfill would read and replace, and what is in the way."""
+    print(f"{value['pipeline']}: {count_of(len(value['intervals']), 'interval')}")
+    for one in value["intervals"]:
+        now = f"{count_of(one['rows_now'], 'row')} in {count_of(one['files_now'], 'file')} now"
+        read = [f"{count_of(one['files'], 'file')} ({count_of(one['bytes'], 'byte')})"] if one["files"] else []
+        read += [count_of(one["offsets"], "offset")] if one["offsets"] else []
+        print(f"  {one['partitions']}: {now}; read again: {', '.join(read) or 'nothing'}")
+        if one["rows_of_others"]:
+            print(f"    these hold {count_of(one['rows_of_others'], 'row')} of other partitions too, which stay")
+        if one["stays_in_quarantine"]:
+            print(f"    {count_of(one['stays_in_quarantine'], 'record')} of these are in quarantine, and stay there")
+        if one["stays_discarded"]:
+            print(f"    {count_of(one['stays_discarded'], 'record')} of discarded increments stay left out")
+    hindrance = value["hindrance"]
+    if hindrance is None:
+        print("  would: rebuild these, each in one version of the table, after the gate has passed it")
+        return
+    print(f"  cannot be done: {hindrance['message']}")
+    if hindrance["fix"]:
+        print(f"    fix: {hindrance['fix']}")
+
+
+def show_rollback(value: Rollback) -> None:
+    """What ``rollback`` would change, and the choices."""
+    print(f"{value['pipeline']}: back from version {value['from_version']} to version {value['to_version']}")
+    print(
+        f"  table: {count_of(value['files_back'], 'file')} ({count_of(value['rows_back'], 'row')}) would come back, "
+        f"{count_of(value['files_leave'], 'file')} ({count_of(value['rows_leave'], 'row')}) would leave"
+    )
+    for one in value["versions"]:
+        told = f"  version {one['version']}: {one['kind']} {one['run_id']}, {one['outcome'].replace('_', ' ')}"
+        print(f"{told}: {count_of(one['records'], 'record')} read, {count_of(one['rows'], 'row')}")
+    for note in value["notes"]:
+        print(f"  note: {note}")
+    for choice in value["choices"]:
+        print(f"  choice: --then {choice['then']}")
+        for line in choice["does"]:
+            print(f"    {line}")
+        if (error := choice["hindrance"]) is not None:
+            print(f"    in the way: {error['code']}: {error['message']}")
+            print(f"      fix: {error['fix']}")
+    if not value["choices"]:
+        print("  no record was read in between: no --then is needed")
+    if (error := value["hindrance"]) is not None:
+        print(f"  in the way: {error['code']}: {error['message']}")
+        print(f"    fix: {error['fix']}")
+
+
+def show_adoption(value: Adoption) -> None:
+    """What there is to adopt, and what adopting would do."""
+    size = f"{count_of(value['files'], 'file')}, {count_of(value['rows'], 'row')}, {count_of(value['bytes'], 'byte')}"
+    print(f"{value['pipeline']}: {value['kind']} table {value['table']}: {size}")
+    for name, kind in value["columns"].items():
+        print(f"  column {name} {kind}{'  (folders)' if name in value['partition_by'] else ''}")
+    if value["query_id"] is not None:
+        print(f"  checkpoint: query {value['query_id']}, in the table up to batch {value['batch']}")
+    for line in value["actions"]:
+        print(f"  would: {line}")
+    for note in value["notes"]:
+        print(f"  note: {note}")
+
+
+def show_reread(value: Reread) -> None:
+    """What ``reread`` would read again, and what is in the way."""
+    print(f"{value['pipeline']}: run {value['run_id']} is held: {'; '.join(value['held'])}")
+    for name, source in value["sources"].items():
+        files = source.get("files")
+        told: SourceReport = {"rows": source["rows"]}
+        if files is not None:
+            told["files"] = len(files)
+        if "offsets" in source:
+            told["offsets"] = source["offsets"]
+        print(f"  source {name}: {source_line(told)}")
+        for file in (files or ())[:_FILES_AT_MOST]:
+            print(f"    {file}")
+        if files is not None and len(files) > _FILES_AT_MOST:
+            print(f"    and {len(files) - _FILES_AT_MOST:,} more")
+    if value["decided"] is not None:
+        decided = value["decided"]
+        print(f"  decided, and not done yet: {decided['who']} decided at {decided['at']} to {decided['decision']} it")
+    hindrance = value["hindrance"]
+    if hindrance is None:
+        print(f"  would: read {count_of(value['rows'], 'record')} again, check them, and publish what passes")
+        return
+    print(f"  in the way: {hindrance['code']}: {hindrance['message']}")
+    print(f"    fix: {hindrance['fix']}")
+
+
+def show_replay(value: ReplayPlan) -> None:
+    """What a replay would put through, and what stays."""
+    edited = f", {value['edited']:,} of them edited" if value["edited"] else ""
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in value["reasons"].items())
+    print(f"{value['pipeline']}: {count_of(value['records'], 'record')}{f' ({reasons})' if reasons else ''}{edited}")
+    for one in value["stay"]:
+        print(f"  {count_of(one['records'], 'record')} would stay: {one['why']}")
+    hindrance = value["hindrance"]
+    if hindrance is not None:
+        print(f"  cannot be done: {hindrance['message']}")
+        if hindrance["fix"]:
+            print(f"    fix: {hindrance['fix']}")
+    elif value["records"]:
+        print("  would: put these through as one version of the table, after the gate has passed them")
+    else:
+        print("  nothing to replay")

@@ -1,0 +1,196 @@
+"""What a run, a try or maintenance did, as people read it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from textwrap import indent
+
+from tidegate.cli.lines import cell, show_options, show_table, source_line, source_notes, state_line
+from tidegate.cli.log_text import fold_log
+from tidegate.errors import TidegateError
+from tidegate.outputs import (
+    Logs,
+    Maintenance,
+    Quality,
+    RowKey,
+    RunReport,
+    Sink,
+    Trial,
+    TriedRecord,
+)
+from tidegate.reports.report import ROW_KEYS
+from tidegate.words import count_of
+
+_EXAMPLE_AT_MOST = 200
+"""Characters of a record that are shown as an example."""
+_WAITING_AT_MOST = 5
+_TRIED_AT_MOST = 20
+"""Rows of a try that are shown."""
+_TRIED: tuple[RowKey, ...] = ("read", "malformed", "late", "transformed", "rejected", "staged")
+"""Counts of a try that are shown."""
+_RARE = ("late", "superseded", "duplicates")
+"""Counts that are shown when they are not 0."""
+_MAINTENANCE = {
+    "expire": "partitions leave the table",
+    "compact": "small files are put together",
+    "replaced": "replaced files go",
+    "log": "commits of the log get a compaction file",
+    "staging": "dead staging goes",
+    "reports": "old reports, progress and driver logs go",
+    "backups": "old backups of repairs go",
+    "checkpoints": "checkpoints of queries that are over go",
+    "source": "files that were read are archived or deleted",
+}
+
+
+def show_report(report: RunReport) -> None:
+    """A run report on stdout."""
+    rows = report["rows"]
+    print(f"{report['pipeline']}  run {report['run_id']}  {report['outcome'] or 'in progress'}")
+    for name, source in report["sources"].items():
+        print(f"  source {name}: {source_line(source)}")
+        for line in source_notes(source):
+            print(f"    {line}")
+    if report["outcome"] != "nothing_new" and report["mode"] not in ("maintain", "rollback"):
+        # What entered the transform is the difference of the two before it, or the run has failed.
+        told = [key for key in ROW_KEYS if key != "entered" and (rows[key] or key not in _RARE)]
+        counts = "  ".join(f"{key} {rows[key]:,}" for key in told)
+        print(f"  rows: {counts}")
+        _show_quality(report["quality"])
+    if report["state"]:
+        print(f"  state: {state_line(report['state'])}, watermark {report['watermark'] or 'none yet'}")
+    _show_table(report)
+    for note in report["notes"]:
+        print(f"  note: {note}")
+    show_sinks(report["sinks"])
+    if report["adopted_runs"]:
+        print(f"  finished what these runs had begun: {', '.join(report['adopted_runs'])}")
+    if report["published_by"]:
+        print(f"  published by run {report['published_by']}")
+    if report["accepted_loss"] is not None:
+        print(f"  accepted loss: {report['accepted_loss']['reason']}")
+    if (decision := report["decision"]) is not None:
+        print(f"  {decision['decision']} by {decision['who']}: {decision['reason']}")
+    if seconds := report["duration_seconds"]:
+        print("  seconds: " + "  ".join(f"{step} {value:.1f}" for step, value in seconds.items()))
+
+
+def _show_table(report: RunReport) -> None:
+    """The version that a run made, what a rollback took out, and what a backfill has put in the place of what."""
+    table = report["table"]
+    if table.get("version") is not None:
+        print(f"  table: {table['path']}  version {table['version']}  {_changed_line(report)}")
+    if "rolled_back_to" in table:
+        print(
+            f"  rolled back to version {table['rolled_back_to']}: "
+            f"-{count_of(table['rows_removed'], 'row')} in {count_of(table['files_removed'], 'file')}"
+        )
+    if report["rebuilt"]:
+        print(
+            f"  rebuilt: {', '.join(report['rebuilt'])}, in the place of "
+            f"{count_of(table.get('rows_removed', 0), 'row')} in {count_of(table.get('files_removed', 0), 'file')}"
+        )
+
+
+def _changed_line(report: RunReport) -> str:
+    table = report["table"]
+    if report["mode"] != "maintain":
+        return f"+{count_of(table['rows_added'], 'row')} in {count_of(table['files_added'], 'file')}"
+    rows = f"  -{count_of(table['rows_removed'], 'row')}" if table["rows_removed"] else ""
+    return f"+{count_of(table['files_added'], 'file')}  -{count_of(table['files_removed'], 'file')}{rows}"
+
+
+def show_maintenance(value: Maintenance) -> None:
+    """What a maintenance would do."""
+    print(f"{value['pipeline']}: {'a maintenance would do this' if value['items'] else 'nothing to do'}")
+    for item in value["items"]:
+        parts = [count_of(item["files"], "file")]
+        parts += [count_of(item["bytes"], "byte")] if item["bytes"] else []
+        parts += [count_of(item["rows"], "row")] if item["rows"] else []
+        parts += [f"in {count_of(item['partitions'], 'partition')}"] if item["partitions"] else []
+        print(f"  {item['of']}: {_MAINTENANCE[item['work']]}: {', '.join(parts)}")
+    for note in value["notes"]:
+        print(f"  note: {note}")
+    if (error := value["hindrance"]) is not None:
+        print(f"  refused: {error['code']}: {error['message']}")
+        print(f"    fix: {error['fix']}")
+
+
+def show_sinks(sinks: Sequence[Sink]) -> None:
+    """How far each sink is."""
+    for sink in sinks:
+        had = "nothing yet" if sink["version"] is None else f"up to version {sink['version']}"
+        behind = "an unknown number of versions" if sink["behind"] is None else count_of(sink["behind"], "version")
+        print(f"  sink {sink['name']}: {had}" + (f", behind: {behind}" if sink["behind"] != 0 else ""))
+        if sink["error"]:
+            print(indent(sink["error"], "    "))
+
+
+def _show_quality(quality: Quality) -> None:
+    results = quality.get("results") or []
+    told = f", {count_of(len(results), 'rule')}" if results else ""
+    print(f"  quality: {quality.get('verdict') or 'not judged yet'}{told}")
+    for result in results:
+        if not result["success"]:
+            count = result["unexpected_count"]
+            observed = "does not hold" if result["observed_value"] is None else f"saw {result['observed_value']}"
+            seen = count_of(count, "row") if count is not None else observed
+            print(f"    {result['severity']}: {result['rule']} ({result['type']}): {seen}")
+    for warning in quality.get("warnings") or ():
+        print(f"    warning: {warning}")
+
+
+def show_logs(value: Logs) -> None:
+    """What is kept of a run's output, oldest first."""
+    print(f"{value['pipeline']}  run {value['run_id']}  {value['outcome'] or 'unfinished'}")
+    print(f"  report: {value['report']}")
+    for event in value["progress"]:
+        rows = event.get("rows", event.get("numInputRows"))
+        told = count_of(rows, "row") if isinstance(rows, int) else f"{rows} rows"
+        when = f"{event['timestamp']} " if event.get("timestamp") else ""
+        print(f"  {when}batch {event.get('batchId')} {event['event']}: {told}")
+    if value["error"]:
+        print(indent(str(TidegateError.from_dict(value["error"])), "  "))
+    for log in value["logs"]:
+        print(f"--- {log['step']}: {log['path']}")
+        text, is_cut = fold_log(log["text"])
+        print(text)
+        if is_cut:
+            print(f"parts were left out; the whole log: {log['path']}")
+    if not value["logs"]:
+        print("no driver log is kept: a driver's log is removed when its step succeeds, or no driver was started")
+
+
+def show_trial(value: Trial) -> None:
+    """What would become of some records."""
+    counts = value["counts"]
+    told = [key for key in _TRIED if counts[key] or key == "read"]
+    print(f"{value['pipeline']}: " + "  ".join(f"{key} {counts[key]:,}" for key in told))
+    show_table([{name: cell(one) for name, one in row.items()} for row in value["rows"][:_TRIED_AT_MOST]])
+    if len(value["rows"]) > _TRIED_AT_MOST:
+        print(f"and {count_of(len(value['rows']) - _TRIED_AT_MOST, 'row')} more (--json has them)")
+    causes: dict[tuple[str, str | None], list[TriedRecord]] = {}
+    for record in value["set_aside"]:
+        causes.setdefault((record["reason"], record["detail"]), []).append(record)
+    for (reason, detail), records in causes.items():
+        print(f"quarantined, {len(records)} as {reason}: {detail or ''}")
+        print(f"  like {records[0]['position']}: {str(records[0]['raw'])[:_EXAMPLE_AT_MOST]}")
+        show_options(detail)
+    _show_quality(value["quality"])
+    if value["held"]:
+        print(f"the gate would hold this: {value['held']}")
+    elif counts["read"]:
+        print("the gate would let this pass")
+    else:
+        print("no record was read, so schema, transform and gate were not tried")
+        for name, source in value["looked"].items():
+            waiting = [*source["settling"], *source["skipped"]]
+            print(
+                f"  source {name}: {count_of(source['files'], 'file')} to read in {source['path']}, "
+                f"{len(source['settling']):,} settling, {len(source['skipped']):,} skipped"
+            )
+            for file in waiting[:_WAITING_AT_MOST]:
+                print(f"    {file['path']}: {file['why']}")
+            if len(waiting) > _WAITING_AT_MOST:
+                print(f"    and {len(waiting) - _WAITING_AT_MOST:,} more (--json has them)")
+    print("nothing was written")

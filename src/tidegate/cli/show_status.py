@@ -1,0 +1,172 @@
+"""What is, and what comes next, as people read it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from textwrap import indent
+from typing import TYPE_CHECKING
+
+from tidegate.cli.lines import show_table, source_line, source_notes, state_line
+from tidegate.cli.show_runs import show_sinks
+from tidegate.errors import TidegateError
+from tidegate.outputs import (
+    Acknowledged,
+    CatalogEntry,
+    Error,
+    FilesBacklog,
+    Finding,
+    KafkaBacklog,
+    Plan,
+    RunReport,
+    SourceReport,
+    State,
+    Status,
+)
+from tidegate.preflight.definition import Change
+from tidegate.reports.report import ENDED_WITHOUT_REPORT
+from tidegate.words import count_of
+
+if TYPE_CHECKING:
+    from tidegate.scaffold.write import Scaffold
+
+
+def show_plan(value: Plan) -> None:
+    """What the next run would read."""
+    print(f"{value['pipeline']}: {value['summary']}")
+    for name, source in value["sources"].items():
+        print(f"  source {name}: {_plan_line(source)}")
+        for line in source_notes(source):
+            print(f"    {line}")
+    if value["changes"]:
+        print(f"  changed since run {value['changes_since']}, the last that read something:")
+    for change in value["changes"]:
+        print(f"    {Change(**change)}")
+    _show_errors(value["errors"])
+    for note in value["notes"]:
+        print(indent(note, "  "))
+
+
+def _show_errors(errors: Sequence[Error]) -> None:
+    for error in errors:
+        print(indent(f"would refuse: {TidegateError.from_dict(error)}", "  "))
+
+
+def _plan_line(source: SourceReport) -> str:
+    if "files" in source:
+        return f"{count_of(source['files'], 'file')}, {count_of(source['bytes'], 'byte')}"
+    return f"{count_of(source['pending_offsets'], 'offset')} " + source_line(source).partition(", ")[2]
+
+
+def show_status(value: Sequence[Status]) -> None:
+    """Every pipeline with what waits, what is wrong, and its last runs."""
+    if not value:
+        print("no pipelines; `tidegate new NAME` writes one")
+    for pipeline in value:
+        table = pipeline["table"]
+        version = f"table version {table['version']}" if table else "no table yet"
+        print(f"{pipeline['pipeline']}: {version}, backlog: {_backlog_text(pipeline)}")
+        for trouble in pipeline["trouble"]:
+            if trouble["kind"] == "behind":
+                print(f"  {trouble['message']}")
+        _show_errors(pipeline["errors"])
+        for note in pipeline["notes"]:
+            print(indent(note, "  "))
+        if (state := pipeline["state"]) is not None:
+            print(f"  state: {state_line(state)}, watermark {pipeline['watermark'] or 'none yet'}")
+        show_sinks(pipeline["sinks"])
+        for run in pipeline["runs"]:
+            _show_run(run)
+
+
+def _backlog_text(pipeline: Status) -> str:
+    if pipeline["backlog"] is None:
+        unknown = pipeline["backlog_unknown"]
+        return f"unknown ({unknown['code']})" if unknown else "unknown"  # what is wrong stands below in full
+    return ", ".join(f"{source} {_backlog_of(one)}" for source, one in pipeline["backlog"].items())
+
+
+def _backlog_of(one: FilesBacklog | KafkaBacklog) -> str:
+    return count_of(one["files"], "file") if "files" in one else count_of(one["offsets"], "offset")
+
+
+def _show_run(run: RunReport) -> None:
+    rows = run["rows"]
+    seconds = run["duration_seconds"].get("ingest") or 0
+    rate = f" ({rows['read'] / seconds:,.1f}/s)" if rows["read"] and seconds else ""
+    aside = rows["malformed"] + rows["late"] + rows["rejected"]
+    print(
+        f"  {run['started_at'][:19]}  {run['outcome'] or 'unfinished':<12} read {rows['read']:,}{rate}  "
+        f"quarantined {aside:,}  published {rows['published']:,}  {run['run_id']}"
+    )
+    for warning in run["quality"].get("warnings") or ():
+        print(f"    warning: {warning}")
+    for note in run["notes"]:
+        if ENDED_WITHOUT_REPORT in note:
+            print(f"    note: {note}")
+    if run["error"]:
+        print(indent(f"{run['error']['code']}: {run['error']['message']}", "    "))
+
+
+def show_catalog(value: Sequence[CatalogEntry]) -> None:
+    """The pipelines, one a line."""
+    if not value:
+        print("no pipelines; `tidegate new NAME` writes one")
+        return
+    rows = [
+        {
+            "pipeline": one["pipeline"],
+            "schedule": one["schedule"] or "(by hand)",
+            "sources": ", ".join(f"{name}: {kind}" for name, kind in one["sources"].items()),
+            "description": one["description"] or "",
+        }
+        if one["error"] is None
+        else {"pipeline": one["pipeline"], "schedule": "", "sources": "", "description": one["error"]["code"]}
+        for one in value
+    ]
+    show_table(rows)
+
+
+def show_findings(value: Sequence[Finding]) -> None:
+    """What was looked at, and for each that is wrong the fix."""
+    width = max(len(one["check"]) for one in value)
+    for one in value:
+        print(f"{'ok   ' if one['ok'] else 'WRONG'}  {one['check'].ljust(width)}  {one['found']}")
+        if one["fix"]:
+            print(f"       {' ' * width}  fix: {one['fix']}")
+    wrong = sum(not one["ok"] for one in value)
+    print(f"{wrong} of {len(value)} wrong" if wrong else f"all {len(value)} right")
+
+
+def show_state(value: State) -> None:
+    """What a query keeps."""
+    print(f"{value['pipeline']}: state after batch {value['batch']}")
+    for store in value["operators"]:
+        print(f"  {store['operator']} ({store['store']}): {count_of(store['count'], 'row')}")
+        for row in store["rows"]:
+            print(f"    {json.dumps(row['key'], ensure_ascii=False)}: {json.dumps(row['value'], ensure_ascii=False)}")
+
+
+def show_acknowledged(value: Acknowledged) -> None:
+    """The changes that were acknowledged."""
+    if not value["acknowledged"]:
+        print(f"{value['pipeline']}: there is nothing to acknowledge")
+    for change in value["acknowledged"]:
+        unread = count_of(change["unread_bytes"], "byte stays", "bytes stay")
+        print(f"acknowledged: {change['path']} {change['how']}, {unread} unread")
+    if value["left"]:
+        print(f"{count_of(value['left'], 'more is open', 'more are open')}")
+
+
+def show_scaffold(written: Scaffold, folder: Path) -> None:
+    """The files that were written, and what to do next."""
+    for path in written:
+        print(f"wrote {folder / path}")
+    if written.columns:
+        print(f"columns{f' (by {written.told_by})' if written.told_by else ''}: {written.columns}")
+    for note in written.notes:
+        print(f"note: {note}")
+    print("next:")
+    for command in written.next_commands:
+        print(f"  {command}")
