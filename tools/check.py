@@ -22,9 +22,9 @@ from tools.console import REPO_ROOT, ToolError, run_main
 from tools.errors_seen import record_to
 
 LANES = {
-    "runs": ("unit", "model", "spark", "e2e"),
+    "runs": ("unit", "spark", "e2e"),
     "services": ("kafka", "airflow", "recovery"),
-    "streams": ("cluster", "streams"),
+    "streams": ("model", "cluster", "streams"),
 }
 """The folders of tests in lanes that run beside each other, each in one process. Three on two cores: tests of services
 and of processes that are killed or frozen wait as much as they work."""
