@@ -100,6 +100,10 @@ class Pipeline(RuleBasedStateMachine):
             return
         try:
             self.world.settle(self.decision)
+            if "maintain" not in self.without:
+                self.world.tend(source="keep" if "source" in self.without else "archive")
+            if "replay" not in self.without:
+                self.world.replay_all()
         finally:
             for line in self.world.log:
                 note(line)

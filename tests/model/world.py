@@ -70,6 +70,7 @@ expectations:
 """
 _BESIDE = ("backfill", "refresh", "replay", "maintain", "rollback")
 """Commands that work beside the runs: what the gate holds of them holds no run."""
+_REPLAY_REFUSALS = ("REPLAY_REFUSED", "REPLAY_HELD")
 _COMMAND = re.compile(r"tidegate (?:run|repair|release|discard|reread)\b[^`;]*?(?=   or|[`;]|$)")
 _REMEDIES_AT_MOST = 8
 
@@ -582,6 +583,25 @@ class World:
         self.check_all()
         reads = self.reads
         assert self.run(self.new_run_id()).error is None and self.reads == reads, "an idle run reads something"
+
+    def tend(self, source: Literal["keep", "archive"]) -> None:
+        """When all is settled, maintenance goes well, and everything is in its place."""
+        settings = MaintenanceSpec(keep_versions=0, source=source)
+        process = self.maintain(self.new_run_id(), settings)
+        assert process.error is None, f"maintenance ended with {process.error!r}"
+        self.check_all()
+
+    def replay_all(self) -> None:
+        """When all is settled, every quarantined record that fits now can be put through, or it is said why not."""
+        before = len(self.in_quarantine())
+        process = self.replay(self.new_run_id(), Selection(), mend=True)
+        error, report = process.error, process.value
+        if error is not None:
+            assert isinstance(error, TidegateError) and error.code in _REPLAY_REFUSALS, f"a replay ended with {error!r}"
+        elif report["outcome"] == "published":
+            rows = report["rows"]
+            assert len(self.in_quarantine()) == before - rows["published"], "other records left quarantine"
+        self.check_all()
 
     def _follow(self, error: BaseException, decision: str) -> None:
         """Do what ``fix`` of the error says."""
