@@ -36,10 +36,11 @@ from tidegate.project import Project
 from tidegate.sources.files.unreadable import is_set_aside, set_aside
 from tidegate.sources.kafka.topics import watch_topics
 from tidegate.sources.registry import open_sources
+from tidegate.spec.as_read import PLACE_COLUMN, TEXT_COLUMN, as_texts
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
 from tidegate.staging.birth import keep_state, read_birth
 
-SCHEMA_JSON = make_schema(id="string", kind="string", day="string")
+SCHEMA_JSON = make_schema(id="string", kind="string", day="date")
 _ARROW = pa.schema([("id", pa.string()), ("kind", pa.string())])
 
 
@@ -109,6 +110,10 @@ class Driver:
     on_read: Callable[[list[Row]], None] = lambda rows: None
     cannot_read: Callable[[str], bool] = lambda text: False
     """Whether a file with this content goes to quarantine whole."""
+    parse: Callable[[Row], Row] = lambda row: row
+    """A record as the schema and the transform of now make a row of it."""
+    read_text: Callable[[str], Row] = lambda text: {"id": text, "kind": "malformed"}
+    """The record that a text in quarantine, or what a person has made of it, is."""
 
     def submit(self, plan: Any) -> int:
         """Carry out the order in ``plan``; the exit code."""
@@ -119,8 +124,9 @@ class Driver:
             paths = paths.beside(order.beside)
         try:
             check_token(paths, order.token)
-            keep_state(paths, self.spec, [], "4.2.0")
-            figures = _Query(self, paths, order).drain()
+            spec = as_texts(self.spec) if order.of_texts else self.spec
+            keep_state(paths, spec, [], "4.2.0")
+            figures = _Query(self, paths, order, spec).drain()
         except Exception as error:
             known = explain(error, order.pipeline, paths.job, paths.state)
             write_result(paths.ingest_result(order.run_id), known)
@@ -136,6 +142,7 @@ class _Query:
     driver: Driver
     paths: PipelinePaths
     order: IngestOrder
+    spec: PipelineSpec
 
     def __post_init__(self) -> None:
         self.checkpoint = self.paths.checkpoint
@@ -148,7 +155,7 @@ class _Query:
         executors: Any = FakeExecutors()
         self.stager = BatchStager(
             spark=spark,
-            spec=self.driver.spec,
+            spec=self.spec,
             paths=self.paths,
             order=self.order,
             executors=executors,
@@ -157,8 +164,8 @@ class _Query:
             look=untouched,
             progress=ProgressLog(self.paths.progress(self.order.run_id)),
             keeps_state=False,
-            topics=watch_topics(self.driver.project, self.paths, self.driver.spec),
-            sources=open_sources(self.driver.project, self.paths, self.driver.spec),
+            topics=watch_topics(self.driver.project, self.paths, self.spec),
+            sources=open_sources(self.driver.project, self.paths, self.spec),
             partitioned={"rule": f"{day_of.__qualname__} {id(day_of)}"},
         )
 
@@ -201,7 +208,7 @@ class _Query:
         return (name, *key) in {(one["source"], one["position"], one["digest"]) for one in listed}
 
     def _quarantine_whole_files(self) -> None:
-        for name, source in self.driver.spec.streams.items():
+        for name, source in self.spec.streams.items():
             owed, intake, folder = self.order.links.get(name, {}), self.paths.intake(name), self.paths.unreadable
             if isinstance(source, FilesSource):
                 whole = [link for link in owed if not is_set_aside(folder, intake, link)]
@@ -217,15 +224,19 @@ class _Query:
     def _compute(self, starts: dict[str, Any], ends: dict[str, Any]) -> list[Row]:
         good: list[Row] = []
         transformed = 0
-        for name, source in self.driver.spec.streams.items():
+        for name, source in self.spec.streams.items():
             is_kafka = isinstance(source, KafkaSource)
-            read = self._read_kafka(name, starts, ends) if is_kafka else self._read_files(name, starts, ends)
-            found = [(*one, self._stays(name, *one)) for one in read]
-            read = [(row, position) for row, position, stays in found if stays is False]
-            self.query.metrics[f"left_out:{name}"] = {"left_out": sum(stays is True for *_, stays in found)}
+            found = self._read_kafka(name, starts, ends) if is_kafka else self._read_files(name, starts, ends)
+            read = [(self.driver.parse(row), position) for row, position in found]
+            told = [(*one, self._stays(name, *one)) for one in read]
+            read = [(row, position) for row, position, stays in told if stays is False]
+            self.query.metrics[f"left_out:{name}"] = {"left_out": sum(stays is True for *_, stays in told)}
             self.driver.on_read([row for row, _ in read])
             bad = [(row, position) for row, position in read if row["kind"] == "malformed"]
-            captured = [{"_position": position, "_raw": row["id"], "_detail": "malformed"} for row, position in bad]
+            captured = [
+                {"_position": position, "_raw": row.get("raw", row["id"]), "_detail": "malformed"}
+                for row, position in bad
+            ]
             good += [row for row, _ in read if row["kind"] != "malformed"]
             self.query.metrics[f"source:{name}"] = {
                 "read": len(read),
@@ -273,7 +284,10 @@ class _Query:
             for line in (self.checkpoint / "sources" / name / str(entry)).read_text().splitlines()[1:]:
                 uri = json.loads(line)["path"]
                 path = Path(uri.removeprefix("file://"))
-                if path.exists():  # Spark passes over a file that is gone
+                if self.order.of_texts:
+                    texts = pq.read_table(path, partitioning=None).to_pylist()
+                    found += [(self.driver.read_text(one[TEXT_COLUMN]), one[PLACE_COLUMN]) for one in texts]
+                elif path.exists():  # Spark passes over a file that is gone
                     rows = [
                         dict(zip(("id", "kind"), text.split(","), strict=True)) for text in path.read_text().split()
                     ]
@@ -301,13 +315,13 @@ class _Query:
         """The ends of the next batch, or None when nothing is new."""
         starts = self._ends(number - 1)
         ends = {}
-        for name, source in self.driver.spec.streams.items():
+        for name, source in self.spec.streams.items():
             plan = self._plan_kafka if isinstance(source, KafkaSource) else self._plan_files
             end = plan(name, starts.get(name))
             if end is not None:
                 ends[name] = end
         births = {name: {self.driver.kafka.topic: self._birth(name).get(self.driver.kafka.topic, {})} for name in ends
-                  if isinstance(self.driver.spec.streams[name], KafkaSource)}  # fmt: skip
+                  if isinstance(self.spec.streams[name], KafkaSource)}  # fmt: skip
         return None if ends == {**births, **starts} else ends
 
     def _ends(self, number: int) -> dict[str, Any]:

@@ -22,6 +22,9 @@ from tests.model.edits import EDITS, edit
 from tests.model.processes import Process, Stop
 from tests.model.unsynced import CUTS, Cut
 from tests.model.world import Shape, World, newest_version
+from tidegate.quarantine.filters import QuarantineFilter
+from tidegate.replay.choose import Selection
+from tidegate.spec.models import ExpireSpec, MaintenanceSpec
 
 ROOM = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gettempdir())
 """In memory where there is such a place: a step costs a hundred storage calls."""
@@ -55,6 +58,8 @@ _RUN = fates(
 _DECISION = fates("decision", "verdicts", "intents", "warehouse", "set_aside", "birth", "retired", at_most=60)
 _BACKFILL = fates("backfills", "intents", "warehouse", "quarantine", "runs/", at_most=150)
 _ROLLBACK = fates("rollback", "intents", "warehouse", "retired", "set_aside", "birth", "published", at_most=90)
+_REPLAY = fates("replays", "intents", "warehouse", "quarantine", "runs/", at_most=120)
+_MAINTAIN = fates("intents", "warehouse", "staging", "removed", "compacted", "ledger", "inbox", at_most=120)
 _REPAIR = fates("set_aside", "birth", "published", "ledger", at_most=50)
 
 
@@ -70,16 +75,24 @@ class Pipeline(RuleBasedStateMachine):
     """Rules that are left out."""
     begun: tuple[str, tuple[int, int]] | None = None
     """The last backfill."""
+    replayed: tuple[str, Selection] | None = None
+    """The last replay."""
     steps_run = 0
     calls_run = 0
 
     @initialize(
-        shape=st.sampled_from(["kafka", "files"]), batch_size=st.sampled_from([1000, 2]), decision=st.booleans()
+        shape=st.sampled_from(["kafka", "files"]),
+        batch_size=st.sampled_from([1000, 2]),
+        decision=st.booleans(),
+        on_critical=st.sampled_from(["hold", "continue"]),
     )
-    def begin(self, shape: Shape, batch_size: int, decision: bool) -> None:
+    def begin(self, shape: Shape, batch_size: int, decision: bool, on_critical: Any) -> None:
+        on_critical = "hold" if "continue" in self.without else on_critical
         self.patch = pytest.MonkeyPatch()
         self.folder = Path(tempfile.mkdtemp(prefix="tidegate-model-", dir=ROOM))
-        self.world = World(self.folder / "project", shape, self.patch, batch_size)
+        self.world = World(self.folder / "project", shape, self.patch, batch_size, on_critical)
+        # So that a log of a few versions is compacted.
+        self.patch.setattr("tidegate.maintain.command.LOG_VERSIONS_AT_LEAST", 3)
         self.decision = "release" if decision else "discard"
 
     def teardown(self) -> None:
@@ -87,6 +100,10 @@ class Pipeline(RuleBasedStateMachine):
             return
         try:
             self.world.settle(self.decision)
+            if "maintain" not in self.without:
+                self.world.tend(source="keep" if "source" in self.without else "archive")
+            if "replay" not in self.without:
+                self.world.replay_all()
         finally:
             for line in self.world.log:
                 note(line)
@@ -119,10 +136,11 @@ class Pipeline(RuleBasedStateMachine):
         self._meet(self.world.run_steps(self.world.new_run_id(), stop=fate and fate[0]), fate)
 
     @allowed("decide", lambda self: self.world.holds)
-    @rule(fate=_DECISION, decision=st.sampled_from(["release", "discard", "reread"]))
-    def decide(self, fate: Fate, decision: str) -> None:
-        """Somebody decides on a held increment."""
-        run_id = sorted(self.world.holds)[0]
+    @rule(fate=_DECISION, decision=st.sampled_from(["release", "discard", "reread"]), which=st.integers(0, 2))
+    def decide(self, fate: Fate, decision: str, which: int) -> None:
+        """Somebody decides on a held increment, or on one of those that wait alone."""
+        held = sorted(self.world.holds)
+        run_id = held[which % len(held)]
         self._meet(self.world.decide(decision, run_id, stop=fate and fate[0]), fate)
 
     @allowed("repair", lambda self: self.world.disagrees)
@@ -140,6 +158,64 @@ class Pipeline(RuleBasedStateMachine):
         run_id, (first, last) = self.begun
         stop = fate and fate[0]
         self._meet(self.world.backfill(run_id, f"2026-01-0{first}", f"2026-01-0{last}", stop=stop), fate)
+
+    @allowed("refresh", lambda self: (self.world.paths.table / "_delta_log").exists())
+    @rule(fate=_BACKFILL)
+    def refresh(self, fate: Fate) -> None:
+        """``tidegate refresh``."""
+        self._meet(self.world.refresh(self.world.new_run_id(), stop=fate and fate[0]), fate)
+
+    @allowed("backfill", lambda self: self.world.held_beside)
+    @rule(fate=_BACKFILL, decision=st.sampled_from(["release", "discard"]))
+    def decide_beside(self, fate: Fate, decision: Any) -> None:
+        """Somebody decides on a backfill or a refresh that is held."""
+        self._meet(self.world.decide_beside(decision, self.world.held_beside[0], stop=fate and fate[0]), fate)
+
+    @allowed("replay", lambda self: self.world.in_quarantine())
+    @rule(
+        fate=_REPLAY,
+        which=st.sampled_from(["all", "all", "of a run", "edited", "edited", "the last once more"]),
+        mend=st.booleans(),
+        data=st.data(),
+    )
+    def replay(self, fate: Fate, which: str, mend: bool, data: Any) -> None:
+        """``tidegate quarantine replay``, perhaps after the schema was corrected, perhaps the one begun before."""
+        if which != "the last once more" or self.replayed is None:
+            self.replayed = (self.world.new_run_id(), self._select(which, data))
+        self._meet(self.world.replay(*self.replayed, mend=mend, stop=fate and fate[0]), fate)
+
+    def _select(self, which: str, data: Any) -> Selection:
+        if which == "of a run":
+            return Selection(QuarantineFilter(run_id=f"r{data.draw(st.integers(1, self.world.runs))}"))
+        if which == "edited":
+            there = sorted((text, id_) for id_, text in self.world.in_quarantine().items())
+            some = data.draw(st.lists(st.sampled_from(there), min_size=1, max_size=3, unique=True))
+            kinds = [data.draw(st.sampled_from(["good", "good", "poor", "malformed"])) for _ in some]
+            return Selection(
+                edits={id_: f"{text.partition(',')[0]},{kind}" for (text, id_), kind in zip(some, kinds, strict=True)}
+            )
+        return Selection()
+
+    @allowed("maintain")
+    @rule(
+        fate=_MAINTAIN,
+        at_once=st.booleans(),
+        compacts=st.booleans(),
+        source=st.sampled_from(["keep", "keep", "archive", "delete"]),
+        retains=st.sampled_from([False, False, True]),
+    )
+    def maintain(self, fate: Fate, at_once: bool, compacts: bool, source: Any, retains: bool) -> None:
+        """``tidegate maintain``: what is replaced, old or consumed goes ``at_once`` or in a week."""
+        old: dict[str, Any] = {"reports": 0 if at_once else "90 days"}
+        if retains and "expire" not in self.without:
+            old["partitions"] = f"{self.world.age_of_first_day()} seconds"
+        settings = MaintenanceSpec(
+            keep_versions=0 if at_once else "7 days",
+            compact_below="32 MiB" if compacts else 0,
+            expire=ExpireSpec(**old),
+            source="keep" if "source" in self.without else source,
+        )
+        self._meet(self.world.maintain(self.world.new_run_id("m"), settings, stop=fate and fate[0]), fate)
 
     @allowed("rollback", lambda self: newest_version(self.world.paths.table) > 0)
     @rule(fate=_ROLLBACK, versions=st.integers(1, 8), then=st.sampled_from(["reread", "leave-out"]))

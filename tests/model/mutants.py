@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[2]
+_BESIDE = ("replay", "refresh", "maintain", "continue")
 _STEPS = re.compile(r"([\d,]+) steps, [\d,]+ storage calls, seeds \d+ to (\d+)")
 
 
@@ -34,14 +35,16 @@ class Change:
 
 @dataclass(frozen=True)
 class Mutant:
-    """``without``: rules of the model that have nothing to do with it, and are left out to be quicker. ``seconds`` of
-    CPU time are spent on looking for it, at most."""
+    """``without``: rules of the model that have nothing to do with it, and are left out to be quicker; those of work
+    beside the runs are too, unless it is about them (``beside``). ``seconds`` of CPU time are spent on looking for it,
+    at most."""
 
     name: str
     changes: tuple[Change, ...]
     without: str = ""
     seconds: float = 300.0
     cut: bool = False
+    beside: bool = False
 
 
 MUTANTS = (
@@ -202,6 +205,37 @@ MUTANTS = (
         "decide,endings,accept,retain,retry,cut",
     ),
     Mutant(
+        "a replayed record stays in quarantine",
+        (
+            Change(
+                "replay/publish.py",
+                "        companion=_plan_quarantine(context, work, choice, manifests, folder, token),\n",
+                "",
+            ),
+        ),
+        "edit,endings,accept,retain,retry,cut,maintain,refresh,backfill,rollback",
+        beside=True,
+    ),
+    Mutant(
+        "a decision on an increment that waits alone has another id each time",
+        (
+            Change(
+                "reports/waiting.py",
+                'f"{self.run_id} {query_id} {batch_id}").app_id',
+                'f"{self.run_id} {id(self)} {batch_id}").app_id',
+            ),
+        ),
+        "edit,endings,accept,retain,retry,cut,maintain,refresh,backfill,rollback,replay",
+        beside=True,
+    ),
+    Mutant(
+        "a compaction goes by files that are not there any more",
+        (Change("maintain/commits.py", "            table_files=files,\n", "            table_files=None,\n"),),
+        "edit,endings,accept,retain,retry,cut,rollback,replay",
+        seconds=900.0,
+        beside=True,
+    ),
+    Mutant(
         "a manifest is on disk before the checkpoint",
         (
             Change(
@@ -246,7 +280,8 @@ def run_mutant(mutant: Mutant, seed: int) -> str | None:
         sources = Path(folder) / "src"
         mutate(mutant, sources)
         command = [sys.executable, "-m", "tests.model.hunt", "--seconds", str(mutant.seconds), "--seed", str(seed)]
-        command += ["--without", mutant.without]
+        beside = () if mutant.beside else _BESIDE
+        command += ["--without", ",".join((mutant.without, *beside))]
         if mutant.cut:
             command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", "tests/model/test_unsynced.py"]
         environment = {**os.environ, "PYTHONPATH": str(sources), "TIDEGATE_SWEEP": "9"}

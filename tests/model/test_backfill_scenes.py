@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.model import fake_spark
-from tests.model.machine import ROOM
 from tests.model.processes import Process, Stop
-from tests.model.world import NAME, Shape, World, read_log
+from tests.model.world import NAME, Make, Shape, World, read_log
 from tidegate.backfill.command import refresh_table
 from tidegate.backfill.held import decide_backfill
 from tidegate.errors import DisagreementError, HeldError, UsageError
@@ -23,7 +19,6 @@ from tidegate.gate import increment
 from tidegate.reports.report import load_report
 
 D1, D2 = "2026-01-01", "2026-01-02"
-Make = Callable[[Shape], World]
 
 
 @pytest.fixture
@@ -33,25 +28,8 @@ def patch() -> Iterator[pytest.MonkeyPatch]:
 
 
 @pytest.fixture
-def make() -> Iterator[Make]:
-    folder = Path(tempfile.mkdtemp(prefix="tidegate-backfill-", dir=ROOM))
-    worlds: list[tuple[World, pytest.MonkeyPatch]] = []
-
-    def end() -> None:
-        while worlds:
-            world, own = worlds.pop()
-            world.end()
-            own.undo()
-
-    def make_world(shape: Shape) -> World:
-        end()
-        own = pytest.MonkeyPatch()
-        worlds.append((World(folder / str(len(list(folder.iterdir()))), shape, own), own))
-        return worlds[-1][0]
-
-    yield make_world
-    end()
-    shutil.rmtree(folder, ignore_errors=True)
+def make(new_world: Make) -> Make:
+    return new_world
 
 
 def done(process: Process) -> Any:

@@ -2,44 +2,28 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator
-from pathlib import Path
-
 import pytest
 
-from tests.model.machine import ROOM
 from tests.model.processes import Stop
-from tests.model.world import NAME, Shape, World, read_log
+from tests.model.world import NAME, Make, Shape, World, read_log
 from tidegate.errors import HeldError, SourceLostError
 from tidegate.operate.status import project_status
 from tidegate.reports.report import load_report
 
-Make = Callable[[Shape], World]
-
 
 @pytest.fixture
-def make() -> Iterator[Make]:
+def make(new_world: Make) -> Make:
     """Makes pipelines in memory, each with a published increment (k0-0, k0-1 or f1-0, f1-1)."""
-    folder = Path(tempfile.mkdtemp(prefix="tidegate-repair-", dir=ROOM))
-    worlds: list[tuple[World, pytest.MonkeyPatch]] = []
 
     def make_world(shape: Shape) -> World:
-        patch = pytest.MonkeyPatch()
-        world = World(folder / str(len(worlds)), shape, patch)
-        worlds.append((world, patch))
+        world = new_world(shape)
         world.offer(0, ["good", "good"])
         world.offer(1, ["good"])
         assert world.run("r1").error is None
         world.runs = 1
         return world
 
-    yield make_world
-    for world, patch in reversed(worlds):  # each patched what the one before it had put in place
-        world.end()
-        patch.undo()
-    shutil.rmtree(folder, ignore_errors=True)
+    return make_world
 
 
 def make_topic_anew(world: World, kinds: list[str]) -> None:

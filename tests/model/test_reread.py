@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.model.fake_kafka import FakeBrokers
-from tests.model.machine import ROOM
 from tests.model.processes import Stop
-from tests.model.world import NAME, WHOLE_FILE, Shape, World, read_log, read_plain
+from tests.model.world import NAME, WHOLE_FILE, Make, Shape, World, read_log, read_plain
 from tidegate.errors import HeldError, SourceLostError, TidegateError, UsageError
 from tidegate.operate.outlook import plan_pipeline
 from tidegate.operate.status import project_status
@@ -26,26 +22,14 @@ from tidegate.restart.reread import look_at_reread
 
 _EVERY = 7
 """Each so many calls the command is stopped; a sweep over seeds stops it at others (tests/model/machine.py)."""
-Make = Callable[[Shape], World]
 
 
 @pytest.fixture
-def make() -> Iterator[Make]:
+def make(new_world: Make) -> Make:
     """Makes pipelines in memory, each with a published increment, and one that is held under r2."""
-    folder = Path(tempfile.mkdtemp(prefix="tidegate-reread-", dir=ROOM))
-    worlds: list[tuple[World, pytest.MonkeyPatch]] = []
-
-    def end() -> None:
-        for world, patch in worlds:
-            world.end()
-            patch.undo()
-        worlds.clear()
 
     def make_world(shape: Shape) -> World:
-        end()
-        patch = pytest.MonkeyPatch()
-        world = World(folder / str(len(list(folder.iterdir()))), shape, patch)
-        worlds.append((world, patch))
+        world = new_world(shape)
         world.offer(0, ["good", "good"])
         assert world.run("r1").error is None
         world.offer(0, ["poor", "malformed"])
@@ -53,9 +37,7 @@ def make() -> Iterator[Make]:
         assert isinstance(world.run("r2").error, HeldError)
         return world
 
-    yield make_world
-    end()
-    shutil.rmtree(folder, ignore_errors=True)
+    return make_world
 
 
 @pytest.mark.parametrize("shape", ["kafka", "files"])

@@ -3,41 +3,25 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.model.machine import ROOM
 from tests.model.processes import Stop
-from tests.model.world import NAME, Shape, World, read_log, read_plain
+from tests.model.world import NAME, Make, Shape, World, read_log, read_plain
 from tidegate.errors import HeldError, UsageError
 from tidegate.restart.reset import reset_pipeline
 
 _EVERY = 5
-Make = Callable[[Shape], World]
 SHAPES = pytest.mark.parametrize("shape", ["kafka", "files"])
 HOW = pytest.mark.parametrize("from_beginning", [False, True])
 
 
 @pytest.fixture
-def make() -> Iterator[Make]:
+def make(new_world: Make) -> Make:
     """Makes pipelines in memory, each with two versions, a malformed record, and a record that waits."""
-    folder = Path(tempfile.mkdtemp(prefix="tidegate-reset-", dir=ROOM))
-    worlds: list[tuple[World, pytest.MonkeyPatch]] = []
-
-    def end() -> None:
-        for world, patch in worlds:
-            world.end()
-            patch.undo()
-        worlds.clear()
 
     def make_world(shape: Shape) -> World:
-        end()
-        patch = pytest.MonkeyPatch()
-        world = World(folder / str(len(list(folder.iterdir()))), shape, patch)
-        worlds.append((world, patch))
+        world = new_world(shape)
         world.offer(0, ["good", "good", "malformed"])
         assert world.run("r1").error is None
         world.offer(1, ["good"])
@@ -46,9 +30,7 @@ def make() -> Iterator[Make]:
         world.runs = 2
         return world
 
-    yield make_world
-    end()
-    shutil.rmtree(folder, ignore_errors=True)
+    return make_world
 
 
 @SHAPES

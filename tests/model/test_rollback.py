@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from tests.model.machine import ROOM
 from tests.model.processes import Stop
-from tests.model.world import NAME, Shape, World, newest_version, read_log, read_plain, read_version
+from tests.model.world import NAME, Make, Shape, World, newest_version, read_log, read_plain, read_version
 from tests.support.outputs import check_output
 from tests.support.page_outputs import shown
 from tidegate.backfill.lineage import read_lineage
@@ -30,38 +28,24 @@ from tidegate.table.log.state import find_commit, read_commit_metadata
 
 _EVERY = 5
 """Each so many calls the command is stopped; a sweep over seeds stops it at others (tests/model/machine.py)."""
-Make = Callable[[Shape], World]
 SHAPES = pytest.mark.parametrize("shape", ["kafka", "files"])
 THEN = pytest.mark.parametrize("then", ["reread", "leave-out"])
 
 
 @pytest.fixture
-def make() -> Iterator[Make]:
+def make(new_world: Make) -> Make:
     """Makes pipelines in memory, each with three versions of two, two and one row, and a malformed record in the
     second."""
-    folder = Path(tempfile.mkdtemp(prefix="tidegate-rollback-", dir=ROOM))
-    worlds: list[tuple[World, pytest.MonkeyPatch]] = []
-
-    def end() -> None:
-        for world, patch in worlds:
-            world.end()
-            patch.undo()
-        worlds.clear()
 
     def make_world(shape: Shape) -> World:
-        end()
-        patch = pytest.MonkeyPatch()
-        world = World(folder / str(len(list(folder.iterdir()))), shape, patch)
-        worlds.append((world, patch))
+        world = new_world(shape)
         for number, kinds in enumerate([["good", "good"], ["good", "good", "malformed"], ["good"]]):
             world.offer(number % 2, kinds)
             assert world.run(f"r{number}").error is None
         world.runs = 3
         return world
 
-    yield make_world
-    end()
-    shutil.rmtree(folder, ignore_errors=True)
+    return make_world
 
 
 def rows(world: World) -> int:

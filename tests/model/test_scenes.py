@@ -270,3 +270,14 @@ def test_quarantined_records_that_somebody_removed_before_the_verdict(world: Wor
     for file in world.paths.quarantine.glob("*.parquet"):
         file.unlink()
     assert world.run("r2").error is None
+
+
+def test_a_run_that_slept_over_naming_its_query_while_the_checkpoint_was_deleted(world: World) -> None:
+    """It names its own query in the place of the one whose records are in the table: these are not read again."""
+    world.run(world.new_run_id())
+    world.offer(0, ["good"])
+    frozen(world, world.run(world.new_run_id(), stop=Stop("birth", nth=3)))
+    assert edit(world, "delete", 0)
+    assert world.run(world.new_run_id()).error is None
+    world.thaw(0)
+    world.settle("discard")

@@ -68,3 +68,20 @@ def test_power_is_cut(folder: Path, shape: Shape, how: Cut, is_first: bool) -> N
             break
     else:
         raise AssertionError(f"a run has more than {_POINTS_AT_MOST} points")
+
+
+@pytest.mark.parametrize("shape", ["kafka", "files"])
+def test_power_is_cut_later_than_the_kill(folder: Path, shape: Shape) -> None:
+    """A run is killed behind making a folder, the next finds it and publishes: its name is on disk by then."""
+    for nth in range(1, 8):
+        with pytest.MonkeyPatch.context() as patch:
+            world = World(folder / str(nth), shape, patch)
+            world.offer(0, ["good", "malformed"])
+            world.disk.sync_all()
+            world.kill(world.run("killed", stop=Stop("mkdir", nth=nth, after=True)))
+            assert world.run("published").error is None
+            world.cut_power("names")
+            for number in range(2):
+                assert world.run(f"after-{number}").error is None, world.log
+            world.check_all()
+            world.end()

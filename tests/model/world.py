@@ -14,6 +14,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,22 +30,30 @@ from tests.model.processes import Process, Stop, patch_storage
 from tests.model.unsynced import Cut, Disk
 from tidegate import storage
 from tidegate.audit.engine import RuleResult
-from tidegate.backfill.command import backfill_table
+from tidegate.backfill.command import backfill_table, refresh_table
+from tidegate.backfill.held import decide_backfill, list_held
 from tidegate.backfill.span import Wanted
 from tidegate.driver.submit import SubmitPlan
 from tidegate.errors import DefectError, DisagreementError, HeldError, SourceLostError, TidegateError, TryAgainError
 from tidegate.gate import increment
 from tidegate.lease import Lease
+from tidegate.maintain.command import maintain_pipeline
+from tidegate.maintain.commits import WORK
 from tidegate.paths import PipelinePaths
 from tidegate.pipeline import load_pipeline
 from tidegate.project import Project, load_project
+from tidegate.quarantine.records import walk_quarantine
+from tidegate.replay.choose import Selection
+from tidegate.replay.command import replay_records
 from tidegate.reports.report import FINAL_OUTCOMES, load_report
+from tidegate.reports.verdicts import Ruling
+from tidegate.reports.waiting import WAITED, list_undecided
 from tidegate.restart.repair import repair_pipeline
 from tidegate.restart.reset import reset_pipeline
 from tidegate.restart.rollback import Then
 from tidegate.run import drain, steps
 from tidegate.run.rollback import roll_back
-from tidegate.spec.models import PipelineSpec
+from tidegate.spec.models import MaintenanceSpec, PipelineSpec
 
 NAME = "orders"
 Shape = Literal["kafka", "files"]
@@ -59,6 +68,9 @@ expectations:
     severity: critical
     meta: {{rule: mostly_good}}
 """
+_BESIDE = ("backfill", "refresh", "replay", "maintain", "rollback")
+"""Commands that work beside the runs: what the gate holds of them holds no run."""
+_REPLAY_REFUSALS = ("REPLAY_REFUSED", "REPLAY_HELD")
 _COMMAND = re.compile(r"tidegate (?:run|repair|release|discard|reread)\b[^`;]*?(?=   or|[`;]|$)")
 _REMEDIES_AT_MOST = 8
 
@@ -79,6 +91,7 @@ class World:
     shape: Shape
     patch: pytest.MonkeyPatch
     batch_size: int = 1000
+    on_critical: Literal["hold", "continue"] = "hold"
     kafka: FakeKafka = field(default_factory=FakeKafka)
     files: int = 0
     broken: int | None = None
@@ -96,6 +109,14 @@ class World:
     discarded: set[str] = field(default_factory=set)
     left_out: set[str] = field(default_factory=set)
     """What a rollback took out of the table, and no run reads again."""
+    mended: set[str] = field(default_factory=set)
+    """Malformed records that the schema, corrected since, fits."""
+    edited: set[str] = field(default_factory=set)
+    """Malformed records that a person has written anew for a replay."""
+    expired: set[str] = field(default_factory=set)
+    """What retention took out of the table."""
+    maintenance: MaintenanceSpec | None = None
+    """What the spec says of it by now."""
     discarded_at: dict[str, int] = field(default_factory=dict)
     """The version that left a discarded record out."""
     sleepers: list[Process] = field(default_factory=list)
@@ -118,14 +139,15 @@ class World:
         (self.root / "tidegate.yaml").write_text("version: 1\n")
         (self.root / "jobs" / NAME / "pipeline.yaml").write_text(
             f"version: 1\nname: {NAME}\nschedule: null\ntable: {{partition_by: [day]}}\n"
-            f"sources:\n{_SOURCES[self.shape]}"
+            f"quality: {{on_critical: {self.on_critical}}}\nsources:\n{_SOURCES[self.shape]}"
         )
         (self.root / "expectations" / f"{NAME}.yaml").write_text(_SUITE)
+        _by_name.clear()
         self._patch_all()
 
     def _patch_all(self) -> None:
         spec, suite = self.spec, gate_suite(self.project)
-        self.patch.setattr("tidegate.run.opening.load_pipeline", lambda project, name: spec)
+        self.patch.setattr("tidegate.run.opening.load_pipeline", lambda project, name: self._spec_now())
         self.patch.setattr("tidegate.restart.repair.load_pipeline", lambda project, name: spec)
         self.patch.setattr("tidegate.audit.suite.load_suite", lambda project, name: suite)
         for module in ("brokers", "offsets", "topics"):
@@ -155,9 +177,29 @@ class World:
     def spec(self) -> PipelineSpec:
         return load_pipeline(self.project, NAME)
 
+    def _spec_now(self) -> PipelineSpec:
+        return self.spec if self.maintenance is None else self.spec.model_copy(update={"maintenance": self.maintenance})
+
     @property
     def paths(self) -> PipelinePaths:
         return self.project.paths(NAME)
+
+    @property
+    def waiting(self) -> list[str]:
+        """The runs whose increments wait alone."""
+        return sorted(one.run_id for one in list_undecided(self.paths))
+
+    @property
+    def held_beside(self) -> list[str]:
+        """The backfills and refreshes that wait for a decision."""
+        return sorted(one.run_id for one in list_held(self.paths))
+
+    def in_quarantine(self) -> dict[str, str]:
+        """{what `quarantine show` calls it: its text} of each quarantined record that has one."""
+        if not (self.paths.quarantine / "_delta_log").exists():
+            return {}
+        found = walk_quarantine(self.paths.quarantine)
+        return {one.id: one.row["raw"] for one in found if one.row["raw"] is not None}
 
     # -- what comes in, what goes out --
 
@@ -231,6 +273,43 @@ class World:
 
         return self._start(f"backfill {run_id}", command, stop)
 
+    def refresh(self, run_id: str, *, stop: Stop | None = None) -> Process:
+        """``tidegate refresh``."""
+        return self._start(
+            f"refresh {run_id}", lambda: refresh_table(self.project, NAME, run_id, submit=self._submit), stop
+        )
+
+    def decide_beside(self, decision: Ruling, run_id: str, *, stop: Stop | None = None) -> Process:
+        """``tidegate release`` or ``discard`` of a backfill or a refresh that is held."""
+        if decision == "release" and run_id in self.judged:
+            self.passed |= self.judged[run_id].ids
+        return self._start(
+            f"backfill {run_id}: {decision}",
+            lambda: decide_backfill(self.project, NAME, run_id, decision=decision, reason="seen"),
+            stop,
+        )
+
+    def replay(self, run_id: str, selection: Selection, *, mend: bool = False, stop: Stop | None = None) -> Process:
+        """``tidegate quarantine replay``; ``mend``: the schema was corrected before, so that all records fit."""
+        if mend:
+            self.mended |= {one for one, kind in self.offered.items() if kind == "malformed"}
+        self.edited |= {_id_of({"raw": text}) for text in (selection.edits or {}).values()}
+
+        def command() -> Any:
+            return replay_records(self.project, NAME, run_id, selection, submit=self._submit)
+
+        return self._start(f"replay {run_id}", command, stop)
+
+    def maintain(self, run_id: str, settings: MaintenanceSpec, *, stop: Stop | None = None) -> Process:
+        """``tidegate maintain``, with these settings, which hold for what comes after it too."""
+        self.maintenance = settings
+        return self._start(f"maintain {run_id}", lambda: maintain_pipeline(self.project, NAME, run_id), stop)
+
+    @staticmethod
+    def age_of_first_day() -> int:
+        """Seconds since the noon behind the first of the two days: of these it alone is older."""
+        return int((datetime.now(UTC) - datetime(2026, 1, 2, 12, tzinfo=UTC)).total_seconds())
+
     def repair(self, *, stop: Stop | None = None) -> Process:
         """``tidegate repair``. What it backs up is judged again."""
 
@@ -285,9 +364,9 @@ class World:
         """A sleeper wakes up. What another run has finished since then it does not touch."""
         process = self.sleepers.pop(number)
         self.log.append(f"thawed: {process.name}")
-        has_lost = self.clean_runs > self._slept_since.pop(id(process)) and process.name.split()[0] not in (
-            "steps",
-            "reread",
+        takes_it_again = ("steps", "reread", "backfill") if self.mended else ("steps", "reread")
+        has_lost = (
+            self.clean_runs > self._slept_since.pop(id(process)) and process.name.split()[0] not in takes_it_again
         )
         is_zombie = has_lost and any("/lease" not in call for call in process.calls)  # it had the lease
         before = self._views()
@@ -301,7 +380,10 @@ class World:
         return [read(table) for table in (self.paths.table, self.paths.quarantine) for read in (read_plain, read_log)]
 
     def retry(self, run_id: str) -> None:
-        """A run that is over is run again."""
+        """A run that is over is run again; one whose report maintenance has removed is a new one."""
+        if load_report(self.paths, run_id) is None:
+            del self.finished[run_id]
+            return
         reads, before = self.reads, self._views()
         process = self.run(run_id)
         assert process.error is None and process.value == self.finished[run_id], f"a retry of {run_id} tells otherwise"
@@ -324,7 +406,7 @@ class World:
             self.log.append(f"{process.name}: {outcome}")
             return
         self.log.append(f"{process.name}: {type(error).__name__} {error}")
-        if isinstance(error, HeldError) and not process.name.startswith("backfill"):
+        if isinstance(error, HeldError) and not process.name.startswith(_BESIDE):
             for run_id, judged in self.judged.items():
                 if f"run {run_id} of" in str(error.where) and run_id not in self.decided and not judged.passed:
                     self.holds[run_id] = judged.ids - self.released - self.discarded
@@ -334,8 +416,26 @@ class World:
         assert not isinstance(error, DefectError), f"{process.name} ended with a defect of ours: {error}"
 
     def _submit(self, plan: Any) -> int:
-        driver = Driver(self.project, self.spec, self.kafka, self.batch_size, self._on_read, self._cannot_read)
+        driver = Driver(
+            self.project,
+            self.spec,
+            self.kafka,
+            self.batch_size,
+            self._on_read,
+            self._cannot_read,
+            self._parse,
+            self._read_text,
+        )
         return driver.submit(plan)
+
+    def _parse(self, row: Row) -> Row:
+        fits = row["kind"] == "malformed" and row["id"] in self.mended
+        return {**row, "kind": "good"} if fits else row
+
+    def _read_text(self, text: str) -> Row:
+        """A record of quarantine: its id, and what a person made of it behind a comma."""
+        id_, _, kind = text.partition(",")
+        return {"id": id_, "kind": kind or self.offered[id_], "raw": text}
 
     def _cannot_read(self, text: str) -> bool:
         return not self.is_readable and self._is_of_broken(text)
@@ -364,12 +464,16 @@ class World:
         words = process.name.split()
         if call == "link" and re.search(r"/_delta_log/\d+\.json$", path):
             self._note_commit(Path(path))
+        if call == "link" and "/intents/" in path:
+            self._note_release(json.loads(Path(path).read_bytes()))
         is_recorded = call == "link" and "decision" in path and words[0] in ("release", "discard", "reread")
         if not is_recorded or not self._waits(words[1]):
             return  # one that slept until there was nothing left to decide on changes nothing
         if words[0] == "reread":
-            self.holds.clear()  # all that is staged is judged again, and what a sleeper says of it then is out of date
-            self.judged.clear()
+            # All that is staged is judged again, and what a sleeper says of it then is out of date.
+            alone = self.waiting
+            self.holds = {run_id: ids for run_id, ids in self.holds.items() if run_id in alone}
+            self.judged = {run_id: one for run_id, one in self.judged.items() if run_id in alone}
         else:
             held = self.judged[words[1]].ids - self.released - self.discarded
             self.decided.add(words[1])
@@ -380,11 +484,35 @@ class World:
                 self.released |= held
                 self.passed |= held
 
+    def _note_release(self, intent: dict[str, Any]) -> None:
+        """A decision on an increment that waits alone is planned: what is released may be seen from now on."""
+        told = intent.get("custom_metadata", {})
+        if WAITED in told and told["tidegate.outcome"] == "published":
+            self.passed |= self.holds.pop(intent["run_id"], self.judged[intent["run_id"]].ids)
+
     def _note_commit(self, commit: Path) -> None:
-        """What a rollback that was committed just now means for the records behind its version."""
+        """What was committed just now means for the records: a decision on an increment that waited alone, retention,
+        a rollback."""
         if commit.parent.parent != self.paths.table:
             return
-        info = next(one["commitInfo"] for one in read_actions(commit) if "commitInfo" in one)
+        actions = read_actions(commit)
+        info = next(one["commitInfo"] for one in actions if "commitInfo" in one)
+        for action in actions:
+            if "add" in action:
+                read_rows(_kept(self.paths.table / unquote(action["add"]["path"])))
+        if info.get(WORK) == "expire":
+            gone = [self.paths.table / unquote(one["remove"]["path"]) for one in actions if "remove" in one]
+            self.expired |= {_id_of(row) for path in gone for row in read_rows(_kept(path))}
+        if WAITED in info:
+            run_id = info["tidegate.run_id"]
+            ids = self.judged[run_id].ids
+            self.decided.add(run_id)
+            self.holds.pop(run_id, None)
+            if info["tidegate.outcome"] == "discarded":
+                self.discarded |= ids
+            else:
+                self.released |= ids
+                self.passed |= ids
         if info.get("tidegate.outcome") == "discarded":
             self.discarded_at |= dict.fromkeys(self.discarded - self.discarded_at.keys(), int(commit.stem))
         if "tidegate.rolled_back_to" not in info:
@@ -433,14 +561,19 @@ class World:
             self.thaw(0)
             self.check()
         clean = 0
-        for _ in range(_REMEDIES_AT_MOST):
+        for _ in range(_REMEDIES_AT_MOST + 2 * len(self.judged)):
             process = self.run(self.new_run_id())
             self.check()
             if process.error is None:
                 clean += 1
-                if process.value["outcome"] == "nothing_new":
+                if process.value["outcome"] == "nothing_new" and not self.waiting:
                     break
-                if clean == 2:
+                if waiting := self.waiting:
+                    process = self.decide(decision, waiting[0])
+                    if process.error is not None:
+                        self._follow(process.error, decision)
+                    self.check()
+                elif clean == 2:
                     self.check_all()
                 continue
             self._follow(process.error, decision)
@@ -450,6 +583,25 @@ class World:
         self.check_all()
         reads = self.reads
         assert self.run(self.new_run_id()).error is None and self.reads == reads, "an idle run reads something"
+
+    def tend(self, source: Literal["keep", "archive"]) -> None:
+        """When all is settled, maintenance goes well, and everything is in its place."""
+        settings = MaintenanceSpec(keep_versions=0, source=source)
+        process = self.maintain(self.new_run_id(), settings)
+        assert process.error is None, f"maintenance ended with {process.error!r}"
+        self.check_all()
+
+    def replay_all(self) -> None:
+        """When all is settled, every quarantined record that fits now can be put through, or it is said why not."""
+        before = len(self.in_quarantine())
+        process = self.replay(self.new_run_id(), Selection(), mend=True)
+        error, report = process.error, process.value
+        if error is not None:
+            assert isinstance(error, TidegateError) and error.code in _REPLAY_REFUSALS, f"a replay ended with {error!r}"
+        elif report["outcome"] == "published":
+            rows = report["rows"]
+            assert len(self.in_quarantine()) == before - rows["published"], "other records left quarantine"
+        self.check_all()
 
     def _follow(self, error: BaseException, decision: str) -> None:
         """Do what ``fix`` of the error says."""
@@ -477,10 +629,14 @@ class World:
         assert aside == read_log(self.paths.quarantine), "readers of quarantine differ"
         for one, kind in self.offered.items():
             place = aside if kind == "malformed" else logged
+            if kind == "malformed" and one in self.mended | self.edited:
+                place = aside + logged
             found = [
                 name
                 for name, is_there in (
-                    ("table or quarantine", place[one]),
+                    ("table or quarantine", place[one] == 1),
+                    ("table or quarantine, and once more there", place[one] > 1),
+                    ("taken out by retention", one in self.expired and not place[one]),
                     ("discarded", one in self.discarded),
                     ("recorded as lost", one in lost),
                     ("left out", one in self.left_out),
@@ -499,11 +655,10 @@ class World:
             if report is None or report.published_by is not None:
                 continue
             if report.outcome == "published":
-                missing = (
-                    judged.ids - self.discarded - self.left_out - set(logged)
-                )  # some may have been discarded under another run
+                # some may have been discarded under another run
+                missing = judged.ids - self.discarded - self.left_out - self.expired - set(logged)
                 assert not missing, f"run {run_id} says published: {sorted(missing)[:5]}"
-            elif report.outcome == "discarded":
+            elif report.outcome == "discarded" and report.mode not in _BESIDE:
                 assert not (judged.ids - self.released) & set(logged), f"run {run_id} says discarded"
 
     def _lost(self) -> set[str]:
@@ -538,6 +693,10 @@ class World:
         self.disk.close()
 
 
+Make = Callable[[Shape], World]
+"""What makes a pipeline for a scene."""
+
+
 class NoThread:
     """A heartbeat that is not needed: time stands still for the process that runs."""
 
@@ -557,17 +716,28 @@ def gate_suite(project: Project) -> Any:
 # -- readers, which know nothing of the program --
 
 _rows: dict[tuple[int, int, int], list[Row]] = {}
+_by_name: dict[str, list[Row]] = {}
+"""The rows of every file of a table that was seen: maintenance removes those that were replaced."""
 
 
 def read_rows(path: Path) -> list[Row]:
     """The rows of a parquet file; those of the files read last are remembered."""
-    found = path.stat()
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return _by_name[_name_of(path)]
     key = (found.st_ino, found.st_size, found.st_mtime_ns)
     if key not in _rows:
         if len(_rows) > 10_000:
             _rows.clear()
         _rows[key] = pq.read_table(path, partitioning=None).to_pylist()
+    _by_name[_name_of(path)] = _rows[key]
     return _rows[key]
+
+
+def _name_of(path: Path) -> str:
+    """The path that a file has, or had before it was replaced."""
+    return str(path.with_name(path.name.removeprefix(".").removesuffix(".replaced")))
 
 
 WHOLE_FILE = "None"
@@ -575,7 +745,7 @@ WHOLE_FILE = "None"
 
 
 def _id_of(row: dict[str, Any]) -> str:
-    return str(row["id"] if "id" in row else row["raw"])
+    return str(row["id"] if "id" in row else str(row["raw"]).partition(",")[0])
 
 
 def read_plain(table: Path) -> Counter[str]:

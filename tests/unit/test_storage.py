@@ -130,10 +130,28 @@ def test_folders_made_for_a_file_are_on_disk(
     synced = Synced(monkeypatch)
     write(tmp_path / "a" / "b" / "file", b"x")
     folders = [path for path in synced.paths if Path(path).is_dir()]
-    assert folders == [str(tmp_path), str(tmp_path / "a"), str(tmp_path / "a" / "b")]
+    assert folders == [str(one) for one in (tmp_path.parent, tmp_path, tmp_path / "a", tmp_path / "a" / "b")]
     synced.paths.clear()
     write(tmp_path / "a" / "b" / "other", b"x")
     assert [path for path in synced.paths if Path(path).is_dir()] == [str(tmp_path / "a" / "b")]
+
+
+def test_the_folder_that_a_folder_is_made_in_is_on_disk_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its maker may have been killed before it synced the one above; one that may not be opened is not ours."""
+    (tmp_path / "a").mkdir()
+    synced = Synced(monkeypatch)
+    storage.make_folder(tmp_path / "a" / "b")
+    assert synced.paths == [str(tmp_path), str(tmp_path / "a")]
+    real = os.open
+
+    def refuse(path: Any, *how: Any) -> int:
+        if Path(path) == tmp_path:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return real(path, *how)
+
+    monkeypatch.setattr(os, "open", refuse)
+    storage.make_folder(tmp_path / "a" / "c")
+    assert synced.paths[-1] == str(tmp_path / "a") and (tmp_path / "a" / "c").is_dir()
 
 
 def test_a_name_that_was_there_is_on_disk_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,7 +188,7 @@ def test_a_moved_file_is_on_disk_under_its_new_name_first(
 
         monkeypatch.setattr(os, "unlink", forget)
     assert storage.move(source, target) is True
-    assert synced.paths[0] == str(tmp_path) and synced.paths[-2:] == [str(target.parent), str(source.parent)]
+    assert synced.paths[1] == str(tmp_path) and synced.paths[-2:] == [str(target.parent), str(source.parent)]
     assert target.read_bytes() == b"bytes" and not source.exists()
     synced.paths.clear()
     assert storage.move(source, target) is False

@@ -36,7 +36,7 @@ def find_chores(project: Project, paths: PipelinePaths, spec: PipelineSpec, now:
     another pipeline: it may need the files still. ``now`` is in seconds since the epoch.
     """
     chores = SourceChores()
-    if spec.maintenance.source == "keep":
+    if spec.maintenance.source == "keep" or not spec.file_streams:  # without files there is no ledger either
         return chores
     if needs_source(paths):
         chores.notes.append("files of the sources are left alone: a backfill is held, and may need them")

@@ -4,6 +4,7 @@ files have the ledger for that."""
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import replace
 
 from tidegate.errors import DisagreementError
@@ -68,12 +69,23 @@ def _begins_where_the_log_ends(paths: PipelinePaths, facts: Facts, birth: Birth)
         check_table(facts, paths.name)
     except DisagreementError:
         return False
-    births = [read_birth(replace(paths, generation=number)) for number in range(paths.pinned().newest_generation() + 1)]
-    replaced = dict(one.replaces for one in births if one is not None and one.replaces is not None)
+    found = [read_birth(replace(paths, generation=number)) for number in range(paths.pinned().newest_generation() + 1)]
+    births = [one for one in found if one is not None]
+    replaced = dict(one.replaces for one in births if one.replaces is not None)
+    earlier = {one.query_id for one in births if one.born_at != birth.born_at} | set(replaced)
+    if not _is_of(earlier, paths):
+        return False  # the birth names another query than the one that read since: a process that slept has named it
     state = read_table_state(paths.table, tuple(sorted(replaced)))
     txns = {} if state is None else state.txns
     # By what births say, not by what is staged: a repair that was killed has had its staging swept.
     return all(txns.get(query, -1) >= last for query, last in replaced.items())
+
+
+def _is_of(queries: Collection[str | None], paths: PipelinePaths) -> bool:
+    """Whether the newest commit of a run, if there is one, was made by one of these queries."""
+    told = (info for _, info in walk_back(paths.table) if "tidegate.query_id" in info and "tidegate.batches" in info)
+    newest = next(told, None)
+    return newest is None or str(newest["tidegate.query_id"]) in queries
 
 
 def _find_reread(paths: PipelinePaths) -> CommitInfo | None:

@@ -18,9 +18,14 @@ def make_folder(path: Path) -> None:
     """Make folder ``path``, with those above it that are missing; their names are on disk when the call returns."""
     if path.is_dir():
         return
-    make_folder(path.parent)
+    parent = path.parent
+    if parent.is_dir():
+        with contextlib.suppress(PermissionError):  # above the folders that are ours
+            sync_folder(parent.parent)  # whoever made the parent may have been killed before that
+    else:
+        make_folder(parent)
     path.mkdir(exist_ok=True)  # somebody else may make it at this moment
-    sync_folder(path.parent)
+    sync_folder(parent)
 
 
 def put_if_absent(path: Path, data: bytes) -> bool:

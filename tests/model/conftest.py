@@ -1,0 +1,37 @@
+"""The set-up that the scenes share: pipelines in memory, one at a time."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.model.machine import ROOM
+from tests.model.world import Make, Shape, World
+
+
+@pytest.fixture
+def new_world() -> Iterator[Make]:
+    """Makes pipelines that nothing has happened to yet; the one before ends when the next is made."""
+    folder = Path(tempfile.mkdtemp(prefix="tidegate-scene-", dir=ROOM))
+    worlds: list[tuple[World, pytest.MonkeyPatch]] = []
+
+    def end() -> None:
+        while worlds:
+            world, patch = worlds.pop()
+            world.end()
+            patch.undo()
+
+    def make_world(shape: Shape) -> World:
+        end()
+        patch = pytest.MonkeyPatch()
+        world = World(folder / str(len(list(folder.iterdir()))), shape, patch)
+        worlds.append((world, patch))
+        return world
+
+    yield make_world
+    end()
+    shutil.rmtree(folder, ignore_errors=True)
