@@ -1,5 +1,5 @@
-"""Partitions of windowed and joined pipelines rebuilt: the rows of closed windows are those of all records that were not
-late, what is open stays with the live runs, and nothing is there twice or missing, for three readers."""
+"""Partitions of windowed and joined pipelines rebuilt: the rows of closed windows are those of all records that were
+not late, what is open stays with the live runs, and nothing is there twice or missing, for three readers."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_sliding_windows_over_midnight_killed_and_begun_again(
         flow.offer("events", *records)
         flow.run()
     assert flow.aside("late") == [runs[2][1]]
-    assert [one["sources"]["events"]["partly_late"] for one in flow.reports][2] == 1
+    assert flow.reports[2]["sources"]["events"]["partly_late"] == 1
     looked = looked_at(flow, 1)
     assert (looked["files"], looked["margin"]["files"], looked["margin"]["is_known"]) == (2, 1, True)
 

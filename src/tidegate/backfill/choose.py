@@ -55,7 +55,7 @@ class Rows:
         if not isinstance(row, dict):
             return True
         told = {column: row[column] for column in self.interval.within if column in self.plain and column in row}
-        return all(value is None or str(value) in self.interval.within[column] for column, value in told.items())
+        return all(value is not None and str(value) in self.interval.within[column] for column, value in told.items())
 
 
 @dataclass

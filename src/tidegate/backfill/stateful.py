@@ -19,7 +19,7 @@ from tidegate.errors import catalogue
 from tidegate.paths import PipelinePaths
 from tidegate.preflight.facts import Facts
 from tidegate.staging.birth import KeptState
-from tidegate.staging.checkpoint import read_batch_watermark
+from tidegate.staging.checkpoint import read_batch_watermark, read_checkpoint
 from tidegate.staging.manifest import SPAN
 
 _JOINS = {"Inner", "LeftOuter", "RightOuter", "FullOuter", "LeftSemi"}
@@ -64,9 +64,11 @@ def closing_watermark(paths: PipelinePaths, lineage: Lineage, name: str) -> int:
         return 0
     last = lineage.increments[-1]
     try:
+        if read_checkpoint(paths.checkpoint).query_id != last.query_id:
+            raise ValueError("it is of another query")
         return read_batch_watermark(paths.checkpoint, last.last)
     except (FileNotFoundError, ValueError) as error:
-        why = f"the checkpoint does not tell the watermark of batch {last.last} ({error})"
+        why = f"the checkpoint does not tell the watermark of batch {last.last}: {error}"
         raise catalogue.BACKFILL_STATE(
             where=f"pipeline {name}", label="no partition", why=why, possible="none", name=name
         ) from error
@@ -77,6 +79,8 @@ def why_not_exact(lineage: Lineage, rejected: int) -> str | None:
     are in quarantine by a rule."""
     if len({one.query_id for one in lineage.increments}) > 1:
         return "its table has rows of more than one query, each with a state of its own"
+    if lineage.replays:
+        return "a replay has put records through that the state has not seen"
     gone = next((one for one in lineage.increments if one.is_left_out), None)
     if gone is not None:
         return (

@@ -23,8 +23,8 @@ _ALONE = {"Aggregate", "Deduplicate"}
 
 
 def describe_span(made: Mapping[str, str], operators: Collection[str], spec: PipelineSpec) -> str | None:
-    """:data:`tidegate.staging.manifest.SPAN` of the columns ``made``, {column: what it is made of}; None where it is not
-    known. ``operators`` keep the query's state."""
+    """:data:`tidegate.staging.manifest.SPAN` of the columns ``made``, {column: what it is made of}; None where it is
+    not known. ``operators`` keep the query's state."""
     if len(spec.streams) != 1 or set(operators) - _ALONE:
         return None
     source = next(iter(spec.streams))

@@ -19,9 +19,9 @@ from tidegate.staging.topics import OffsetRanges, Positions, ranges_from_json, r
 _TOMBSTONE = {"tombstone": True}
 
 SPAN = "span of times"
-"""In :attr:`BatchManifest.partitioned` of a query with state: JSON [column, source, before, after]: the rows of a day of
-the column are of records of the source whose event times are between so many milliseconds before the day's beginning
-and so many after its end."""
+"""In :attr:`BatchManifest.partitioned` of a query with state: JSON [column, source, before, after]: the rows of a day
+of the column are of records of the source whose event times are between so many milliseconds before the day's
+beginning and so many after its end."""
 
 
 class BatchKey(NamedTuple):
