@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from tidegate import storage
 from tidegate.backfill.lineage import Increment, Lineage, Partition, Rebuilt, Replay
 from tidegate.backfill.span import Interval
-from tidegate.backfill.stateful import pick_by_times
+from tidegate.backfill.stateful import of_query, pick_by_times
 from tidegate.hive_names import unescape_name
 from tidegate.paths import PipelinePaths
 from tidegate.sources.files.intake import record_path
@@ -143,15 +143,17 @@ def choose_with_state(
     its windows and joins need. ``plain`` as in :class:`Rows`."""
     choice = Choice(own_rows=Rows(interval, plain))
     by_times = pick_by_times(lineage, interval, margin=True)
-    every = [list(range(one.first, one.last + 1)) for one in lineage.increments]
+    every = [list(range(one.first, one.last + 1)) for one in of_query(lineage)]
     picked = every if by_times is None else by_times
     wanted: set[_Batch] = set()
-    for increment, batches, whole in zip(lineage.increments, picked, every, strict=True):
+    for increment, batches, whole in zip(of_query(lineage), picked, every, strict=True):
         if batches:
             choice.increments.append(increment)
             wanted |= {(increment.query_id, batch) for batch in batches}
         for batch in whole:  # a row came with the batch that closed it, not with one of its records
             _count_given(choice, lineage, increment, batch, interval)
+    if by_times is not None:  # a job by another rule would need records of other times
+        choice.rules |= {one.partitioned.get("rule", "") for one in of_query(lineage)}
     taken = _taken_rows(paths, spec, is_whole=False)
     own = [row for row in taken if (str(row.query_id), int(row.batch_id or 0)) in wanted]
     choice.strange = sorted({row.source for row in own} - spec.streams.keys())
@@ -178,11 +180,11 @@ def _measure(
     if inner is None:
         gave = [
             any(interval.holds(dict(partition)) for given in one.given.values() for partition in given)
-            for one in lineage.increments
+            for one in of_query(lineage)
         ]
-        every = [list(range(one.first, one.last + 1)) for one in lineage.increments]
+        every = [list(range(one.first, one.last + 1)) for one in of_query(lineage)]
         inner = [batches if is_own else [] for batches, is_own in zip(every, gave, strict=True)]
-    pairs = list(zip(lineage.increments, inner, strict=True))
+    pairs = list(zip(of_query(lineage), inner, strict=True))
     core = {(one.query_id, batch) for one, batches in pairs for batch in batches}
     rows = [row for some in choice.files.values() for row in some]
     rows = [row for row in rows if (str(row.query_id), int(row.batch_id or 0)) not in core]

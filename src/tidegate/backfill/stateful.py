@@ -74,14 +74,21 @@ def closing_watermark(paths: PipelinePaths, lineage: Lineage, name: str) -> int:
         ) from error
 
 
+def of_query(lineage: Lineage) -> list[Increment]:
+    """The publishes of the query whose state is kept now."""
+    last = lineage.increments[-1].query_id if lineage.increments else ""
+    return [one for one in lineage.increments if one.query_id == last]
+
+
 def why_not_exact(lineage: Lineage, rejected: int) -> str | None:
     """Why what runs have read does not give what they have published; None where it does. ``rejected`` records of it
     are in quarantine by a rule."""
-    if len({one.query_id for one in lineage.increments}) > 1:
+    own = of_query(lineage)
+    if any(one not in own and not one.is_left_out for one in lineage.increments):
         return "its table has rows of more than one query, each with a state of its own"
     if lineage.replays:
         return "a replay has put records through that the state has not seen"
-    gone = next((one for one in lineage.increments if one.is_left_out), None)
+    gone = next((one for one in own if one.is_left_out), None)
     if gone is not None:
         return (
             f"the rows of batches {gone.first} to {gone.last} were discarded, wait for a decision or were rolled back, "
@@ -91,10 +98,11 @@ def why_not_exact(lineage: Lineage, rejected: int) -> str | None:
 
 
 def pick_by_times(lineage: Lineage, interval: Interval, *, margin: bool) -> list[list[int]] | None:
-    """The batches of each publish with records of the event times that the interval's rows are of (without ``margin``:
+    """The batches of each publish (:func:`of_query`) with records of the event times that the interval's rows are of (without ``margin``:
     of its days alone); None where these are not known of all, and everything has to be read."""
-    known = {one.partitioned.get(SPAN) for one in lineage.increments}
-    rules = {one.partitioned.get("rule") for one in lineage.increments}
+    own = of_query(lineage)
+    known = {one.partitioned.get(SPAN) for one in own}
+    rules = {one.partitioned.get("rule") for one in own}
     rules |= {one.partitioned.get("rule") for one in lineage.rebuilt}
     if len(known) != 1 or len(rules) != 1 or (span := next(iter(known))) is None:
         return None
@@ -108,9 +116,9 @@ def pick_by_times(lineage: Lineage, interval: Interval, *, margin: bool) -> list
     begins = [_milliseconds(day) for day in days]
     ranges = [(at - before * margin, at + _ONE_DAY_MS + after * margin) for at in begins]
     picked = []
-    for one in lineage.increments:
-        own = [batch for batch in range(one.first, one.last + 1) if _may_hold(one, batch, source, ranges)]
-        picked.append(list(range(one.first, one.last + 1)) if own and one.ends else own)
+    for one in own:
+        some = [batch for batch in range(one.first, one.last + 1) if _may_hold(one, batch, source, ranges)]
+        picked.append(list(range(one.first, one.last + 1)) if some and one.ends else some)
     return picked
 
 
