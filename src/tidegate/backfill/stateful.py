@@ -98,8 +98,8 @@ def why_not_exact(lineage: Lineage, rejected: int) -> str | None:
 
 
 def pick_by_times(lineage: Lineage, interval: Interval, *, margin: bool) -> list[list[int]] | None:
-    """The batches of each publish (:func:`of_query`) with records of the event times that the interval's rows are of (without ``margin``:
-    of its days alone); None where these are not known of all, and everything has to be read."""
+    """The batches of each publish (:func:`of_query`) with records of the event times that the interval's rows are of
+    (without ``margin``: of its days alone); None where these are not known of all, and everything has to be read."""
     own = of_query(lineage)
     known = {one.partitioned.get(SPAN) for one in own}
     rules = {one.partitioned.get("rule") for one in own}
