@@ -248,10 +248,21 @@ class RunReport(TypedDict):
     notes: list[str]
 
 
+class BackfillMargin(TypedDict):
+    """What a backfill reads because windows and joins need records of other times. ``is_known``: whether event times
+    have told which; else all that runs have taken is read, and what gave the partitions no row is counted."""
+
+    files: int
+    bytes: int
+    offsets: int
+    is_known: bool
+
+
 class BackfillInterval(TypedDict):
     """Partitions that a backfill would rebuild in one version.
 
-    ``files``, ``bytes`` and ``offsets`` are read; ``by_folder`` tells whether files were chosen by their folder;
+    ``files``, ``bytes`` and ``offsets`` are read, ``margin`` of these (null where no state is kept) for the sake of
+    records of other times; ``by_folder`` tells whether files were chosen by their folder;
     ``rows_of_others`` rows of the same records are in partitions that stay.
     """
 
@@ -261,6 +272,7 @@ class BackfillInterval(TypedDict):
     files: int
     bytes: int
     offsets: int
+    margin: BackfillMargin | None
     by_folder: bool
     rows_of_others: int
     stays_in_quarantine: int

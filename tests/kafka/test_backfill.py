@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,10 +29,9 @@ def record(name: str, day: int, n: int = 1) -> str:
     return json.dumps({"id": name, "at": f"2026-01-{day:02d}T08:00:00Z", "n": n})
 
 
-def make(topics: Topics, spark: SparkSession, root: Path, topic: str) -> Streaming:
-    kafka = json.dumps(
-        {"type": "kafka", "topics": [topic], "format": "json", "schema": "id STRING, at TIMESTAMP, n INT"}
-    )
+def make(topics: Topics, spark: SparkSession, root: Path, topic: str, **more: Any) -> Streaming:
+    schema = "id STRING, at TIMESTAMP, n INT"
+    kafka = json.dumps({"type": "kafka", "topics": [topic], "format": "json", "schema": schema, **more})
     flow = make_streaming(root, spark, f"table: {{partition_by: [day]}}\nsources:\n  events: {kafka}\n", "pass\n")
     flow.write(
         "tidegate.yaml",
@@ -74,6 +74,41 @@ def test_the_offsets_that_runs_have_taken(topics: Topics, spark: SparkSession, t
     change(flow, 3)
     backfill(flow, 1, 3, "all")
     flow.expect("id n", [(one, 3) for one in ("a", "b", "c", "late", "d", "e", "waits")])
+
+
+WINDOWS = (
+    "def transform(events):\n    windows = events.where('n >= {}').groupBy(F.window('at', '6 hours'))\n"
+    "    out = windows.agg(F.sum('n').alias('n'))\n    return out.select('n', F.to_date('window.start').alias('day'))\n"
+)
+
+
+def test_windows_over_a_topic(topics: Topics, spark: SparkSession, tmp_path: Path) -> None:
+    """The runs with records of the day are read as one batch, whatever a run's limit is, and not what came since."""
+    topic = topics.create(partitions=2)
+    more = {"event_time": "at", "watermark": "1 hour", "options": {"maxOffsetsPerTrigger": 2}}
+    flow = make(topics, spark, tmp_path, topic, **more)
+    flow.write("jobs/flow/transform.py", f"from pyspark.sql import functions as F\n\n\n{WINDOWS.format(0)}")
+    topics.send(topic, [record("a", 1), record("b", 1, -2)], partition=0)
+    topics.send(topic, [record("c", 1, 4)], partition=1)
+    flow.run()
+    topics.send(topic, [record("d", 2, 8), record("late", 1, 1000)], partition=0)
+    flow.run()
+    topics.send(topic, [record("e", 3, 16), record("late", 1, 1000)], partition=0)
+    flow.run()
+    topics.send(topic, [record("f", 4, 32)], partition=1)
+    flow.run()
+    late = len(flow.quarantined()["late"])
+    assert late >= 1
+    flow.expect("n day", [(5 + 1000 * (2 - late), date(2026, 1, 1)), (8, date(2026, 1, 2)), (16, date(2026, 1, 3))])
+    topics.send(topic, [record("g", 5, 64)], partition=1)  # the next run's
+    looked = look_at_backfill(flow.project, "flow", Wanted("2026-01-01", "2026-01-01"))
+    assert looked["intervals"][0]["offsets"] == 7 and looked["intervals"][0]["hindrance"] is None
+    flow.write("jobs/flow/transform.py", f"from pyspark.sql import functions as F\n\n\n{WINDOWS.format(-9)}")
+    backfill(flow, 1, 1, "first")
+    first = (3 + 1000 * (2 - late), date(2026, 1, 1))
+    flow.expect("n day", [first, (8, date(2026, 1, 2)), (16, date(2026, 1, 3))])
+    flow.run()
+    flow.expect("n day", [first, *((8 << day, date(2026, 1, day + 2)) for day in range(3))])
 
 
 def test_partitions_without_a_record_and_new_ones(topics: Topics, spark: SparkSession, tmp_path: Path) -> None:

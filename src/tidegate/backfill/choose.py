@@ -8,12 +8,14 @@ that a transform which now moves rows from one partition to another is noticed.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tidegate import storage
 from tidegate.backfill.lineage import Increment, Lineage, Partition, Rebuilt, Replay
 from tidegate.backfill.span import Interval
+from tidegate.backfill.stateful import of_query, pick_by_times
 from tidegate.hive_names import unescape_name
 from tidegate.paths import PipelinePaths
 from tidegate.sources.files.intake import record_path
@@ -23,6 +25,37 @@ from tidegate.staging.birth import read_births
 from tidegate.staging.topics import OffsetRange, OffsetRanges, Offsets, offsets_from_json
 
 _Batch = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Margin:
+    """How much of what is read has no record of the interval's own time. ``is_known``: whether event times have told
+    which batches to read; else all of them are, and those count that gave the interval no row."""
+
+    files: int
+    bytes: int
+    offsets: int
+    is_known: bool
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Tells of a rejected row, as quarantine keeps it, whether it may be of the interval. ``plain``: partition columns
+    whose values are spelled in one way everywhere."""
+
+    interval: Interval
+    plain: frozenset[str]
+
+    def may_hold(self, raw: str | None) -> bool:
+        """Whether the row may be of the interval."""
+        try:
+            row = json.loads(raw or "")
+        except ValueError:
+            return True
+        if not isinstance(row, dict):
+            return True
+        told = {column: row[column] for column in self.interval.within if column in self.plain and column in row}
+        return all(value is not None and str(value) in self.interval.within[column] for column, value in told.items())
 
 
 @dataclass
@@ -46,11 +79,20 @@ class Choice:
     strange: list[str] = field(default_factory=list)
     """Sources that the records were of and the spec does not have."""
     replays: list[Replay] = field(default_factory=list)
+    margin: Margin | None = None
+    """Of a query that keeps state: what is read of other times."""
+    own_rows: Rows | None = None
+    """Of a query that keeps state: which rows without a record, that a rule has rejected, are of the interval."""
 
     @property
     def bytes(self) -> int:
         """How much is read of files."""
         return sum(row.size for rows in self.files.values() for row in rows)
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets are read of topics."""
+        return _count_offsets(self.ranges)
 
     @property
     def is_empty(self) -> bool:
@@ -92,6 +134,67 @@ def choose(paths: PipelinePaths, spec: PipelineSpec, lineage: Lineage, interval:
     if topics:
         choice.ranges = _ranges(paths, lineage, choice.increments, topics)
     return choice
+
+
+def choose_with_state(
+    paths: PipelinePaths, spec: PipelineSpec, lineage: Lineage, interval: Interval, plain: frozenset[str]
+) -> Choice:
+    """What ``interval`` of a query that keeps state is rebuilt from: its own records, and those of other times that
+    its windows and joins need. ``plain`` as in :class:`Rows`."""
+    choice = Choice(own_rows=Rows(interval, plain))
+    by_times = pick_by_times(lineage, interval, margin=True)
+    every = [list(range(one.first, one.last + 1)) for one in of_query(lineage)]
+    picked = every if by_times is None else by_times
+    wanted: set[_Batch] = set()
+    for increment, batches, whole in zip(of_query(lineage), picked, every, strict=True):
+        if batches:
+            choice.increments.append(increment)
+            wanted |= {(increment.query_id, batch) for batch in batches}
+        for batch in whole:  # a row came with the batch that closed it, not with one of its records
+            _count_given(choice, lineage, increment, batch, interval)
+    if by_times is not None:  # a job by another rule would need records of other times
+        choice.rules |= {one.partitioned.get("rule", "") for one in of_query(lineage)}
+    taken = _taken_rows(paths, spec, is_whole=False)
+    own = [row for row in taken if (str(row.query_id), int(row.batch_id or 0)) in wanted]
+    choice.strange = sorted({row.source for row in own} - spec.streams.keys())
+    choice.strange += sorted({name for one in choice.increments for name in one.ends} - spec.streams.keys())
+    for row in own:
+        choice.files.setdefault(row.source, []).append(row)
+    topics = [name for name, source in spec.streams.items() if not source.takes_files]
+    if topics:
+        choice.ranges = _ranges(paths, lineage, choice.increments, topics)
+    choice.margin = _measure(paths, lineage, interval, choice, topics, is_known=by_times is not None)
+    return choice
+
+
+def _measure(
+    paths: PipelinePaths,
+    lineage: Lineage,
+    interval: Interval,
+    choice: Choice,
+    topics: Sequence[str],
+    *,
+    is_known: bool,
+) -> Margin:
+    inner = pick_by_times(lineage, interval, margin=False) if is_known else None
+    if inner is None:
+        gave = [
+            any(interval.holds(dict(partition)) for given in one.given.values() for partition in given)
+            for one in of_query(lineage)
+        ]
+        every = [list(range(one.first, one.last + 1)) for one in of_query(lineage)]
+        inner = [batches if is_own else [] for batches, is_own in zip(every, gave, strict=True)]
+    pairs = list(zip(of_query(lineage), inner, strict=True))
+    core = {(one.query_id, batch) for one, batches in pairs for batch in batches}
+    rows = [row for some in choice.files.values() for row in some]
+    rows = [row for row in rows if (str(row.query_id), int(row.batch_id or 0)) not in core]
+    ranges = _ranges(paths, lineage, [one for one, batches in pairs if batches], topics) if topics else {}
+    offsets = _count_offsets(choice.ranges) - _count_offsets(ranges)
+    return Margin(len(rows), sum(row.size for row in rows), max(offsets, 0), is_known)
+
+
+def _count_offsets(ranges: Mapping[str, Sequence[OffsetRanges]]) -> int:
+    return sum(one.count for some in ranges.values() for found in some for one in found.values())
 
 
 def _count_given(choice: Choice, lineage: Lineage, increment: Increment, batch: int, interval: Interval) -> None:

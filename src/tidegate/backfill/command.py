@@ -85,6 +85,10 @@ def _do_next(context: RunContext, ground: Ground, rest: Ground, submit: Submit) 
     is_last = len(rest.span.intervals) == 1
     one = replace(rest, span=Span(rest.span.intervals[:1]))
     finding = _examine_one(context, one)
+    margin = finding.choice.margin
+    if margin is not None and not margin.is_known and not is_last:  # each day alone would read everything again
+        _do_whole(context, ground, submit)
+        return
     if finding.choice.is_empty and not finding.replaced:
         _pass_over(context, finding, is_last=is_last)
         return
@@ -153,14 +157,17 @@ def look_at_backfill(project: Project, name: str, wanted: Wanted | None) -> outp
 
 
 def _describe(finding: Finding) -> outputs.BackfillInterval:
-    choice = finding.choice
+    choice, margin = finding.choice, finding.choice.margin
     return {
         "partitions": finding.interval.label,
         "files_now": len(finding.replaced),
         "rows_now": sum(file.rows for file in finding.replaced),
         "files": sum(len(rows) for rows in choice.files.values()),
         "bytes": choice.bytes,
-        "offsets": sum(one.count for some in choice.ranges.values() for ranges in some for one in ranges.values()),
+        "offsets": choice.offsets,
+        "margin": None
+        if margin is None
+        else {"files": margin.files, "bytes": margin.bytes, "offsets": margin.offsets, "is_known": margin.is_known},
         "by_folder": choice.by_folder,
         "rows_of_others": sum(choice.outside.values()),
         "stays_in_quarantine": finding.left_out.total,

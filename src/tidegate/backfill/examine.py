@@ -6,10 +6,11 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tidegate.backfill.choose import Choice, choose
+from tidegate.backfill.choose import Choice, choose, choose_with_state
 from tidegate.backfill.left_out import LeftOut, find_left_out, quarantined_before
 from tidegate.backfill.lineage import Lineage, read_lineage
 from tidegate.backfill.span import Interval, Span, Wanted, find_span
+from tidegate.backfill.stateful import check_kept, closing_watermark, why_not_exact
 from tidegate.errors import TidegateError, catalogue
 from tidegate.paths import PipelinePaths
 from tidegate.preflight.agreement import check_agreement
@@ -37,6 +38,8 @@ class Ground:
     files: list[DataFile]
     lineage: Lineage
     span: Span
+    closes_at_ms: int | None = None
+    """Of a query that keeps state: the watermark by which the rows in the table were closed."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,8 @@ class Finding:
     left_out: LeftOut
     replaced: list[DataFile]
     error: TidegateError | None
+    closes_at_ms: int | None = None
+    """As in :class:`Ground`."""
 
 
 def survey(project: Project, paths: PipelinePaths, spec: PipelineSpec, facts: Facts, wanted: Wanted | None) -> Ground:
@@ -63,7 +68,10 @@ def survey(project: Project, paths: PipelinePaths, spec: PipelineSpec, facts: Fa
     if spec.output_mode != "append":
         why = f"with output_mode {spec.output_mode} its rows replace one another, whenever they came"
         raise catalogue.BACKFILL_NOT_APPEND(where=where, why=why, name=name)
-    if needs_rebuild(facts, spec):
+    keeps_state = needs_rebuild(facts, spec)
+    if keeps_state and wanted is not None:
+        check_kept(facts, name)
+    elif keeps_state:
         why = "the query keeps state, so its rows depend on records of other times too"
         raise catalogue.BACKFILL_NOT_APPEND(where=where, why=why, name=name)
     gone = [one for one, source in open_sources(project, paths, spec).items() if not source.is_replayable]
@@ -80,7 +88,7 @@ def survey(project: Project, paths: PipelinePaths, spec: PipelineSpec, facts: Fa
         raise catalogue.BACKFILL_LOG_CUT(
             where=str(paths.table), versions=", ".join(map(str, lineage.unknown[:_NAMED_AT_MOST]))
         )
-    return Ground(table, files, lineage, span)
+    return Ground(table, files, lineage, span, closing_watermark(paths, lineage, name) if keeps_state else None)
 
 
 def examine(project: Project, paths: PipelinePaths, spec: PipelineSpec, ground: Ground) -> list[Finding]:
@@ -107,14 +115,17 @@ _POSSIBLE = "(see below)"
 
 
 def _examine(project: Project, paths: PipelinePaths, spec: PipelineSpec, ground: Ground, interval: Interval) -> Finding:
-    choice = choose(paths, spec, ground.lineage, interval)
+    if ground.closes_at_ms is None:
+        choice = choose(paths, spec, ground.lineage, interval)
+    else:
+        choice = choose_with_state(paths, spec, ground.lineage, interval, plain_columns(ground.table))
     if interval.within:
         left_out = find_left_out(paths.quarantine, choice)
     else:
         left_out = LeftOut(unplaced=quarantined_before(paths.quarantine, choice)[1])
     replaced = [file for file in ground.files if interval.holds(file.partition)]
     error = _find_hindrance(project, paths, spec, ground, interval, choice, left_out)
-    return Finding(interval, choice, left_out, replaced, error)
+    return Finding(interval, choice, left_out, replaced, error, ground.closes_at_ms)
 
 
 def _find_hindrance(
@@ -131,6 +142,8 @@ def _find_hindrance(
         return catalogue.BACKFILL_FOREIGN_ROWS(where=where, label=interval.label, possible=_POSSIBLE)
     if (told := _describe_replays(ground.lineage, choice)) is not None:
         return catalogue.BACKFILL_REPLAYED(where=where, label=interval.label, replays=told, possible=_POSSIBLE)
+    if ground.closes_at_ms is not None and (why := why_not_exact(ground.lineage, left_out.rejected)) is not None:
+        return catalogue.BACKFILL_STATE(where=where, label=interval.label, why=why, possible=_POSSIBLE, name=spec.name)
     rows = [row for some in choice.files.values() for row in some]
     lost = find_differences(project, paths, spec.file_streams, rows)
     lost += [
@@ -151,6 +164,15 @@ def _find_hindrance(
         count = count_of(left_out.rejected, "row")
         return catalogue.BACKFILL_SEVERAL_ROWS(where=where, count=count, label=interval.label, name=spec.name)
     return None
+
+
+def plain_columns(table: TableState) -> frozenset[str]:
+    """Partition columns whose values a quarantined row and a folder's name spell in one way."""
+    types = {field["name"]: field["type"] for field in json.loads(table.schema_json)["fields"]}
+    return frozenset(column for column in table.partition_columns if types.get(column) in _PLAIN)
+
+
+_PLAIN = ("date", "string", "integer", "long", "short", "byte")
 
 
 def _describe_replays(lineage: Lineage, choice: Choice) -> str | None:

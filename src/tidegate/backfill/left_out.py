@@ -97,7 +97,9 @@ def _find(quarantine: Path, choice: Choice, found: LeftOut) -> Iterator[list[dic
                 keys: list[dict[str, str]] = []
                 for record in piece.to_pylist():
                     places = _places(record, links, choice.ranges)
-                    if places is None:
+                    if places is None and choice.own_rows is not None:
+                        found.unplaced += choice.own_rows.may_hold(record["raw"])
+                    elif places is None:
                         found.unplaced += is_ours
                     elif places:
                         found.rejected += record["reason"] not in ("malformed", "late")

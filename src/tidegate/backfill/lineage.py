@@ -57,6 +57,8 @@ class Increment:
     given: dict[int, dict[Partition, int]] = field(default_factory=dict)
     partitioned: Mapping[str, str] = field(default_factory=dict)
     """How a row's partition was found (:attr:`tidegate.staging.manifest.BatchManifest.partitioned`)."""
+    times: Mapping[int, Mapping[str, list[int]]] = field(default_factory=dict)
+    """Smallest and greatest event time by batch and source (:func:`tidegate.staging.manifest.event_times`)."""
 
     @property
     def gives_several(self) -> bool:
@@ -253,6 +255,7 @@ def _increment(version: int, info: CommitInfo, actions: list[Action]) -> Increme
         rows=json.loads(info.get("tidegate.rows", "{}")),
         ends=positions_from_json(json.loads(info.get("tidegate.positions", "{}"))),
         partitioned=_rule_of(info),
+        times={int(batch): one for batch, one in json.loads(info.get("tidegate.event_times", "{}")).items()},
     )
     _count_given(increment, actions)
     return increment

@@ -23,11 +23,11 @@ from tidegate.backfill.left_out import find_left_out, quarantined_before
 from tidegate.backfill.lineage import ORIGINS, READ_AGAIN, WITHIN, Partition, tell_origins
 from tidegate.backfill.span import Interval
 from tidegate.driver.order import Bounds, IngestOrder
-from tidegate.errors import catalogue
+from tidegate.errors import TidegateError, catalogue
 from tidegate.gate.increment import judge_beside, publish_plan
 from tidegate.outputs import SourceReport
 from tidegate.paths import PipelinePaths
-from tidegate.preflight.facts import gather_facts
+from tidegate.preflight.facts import Facts, gather_facts
 from tidegate.preflight.pinned import settings_at_birth
 from tidegate.process.machine import now_text
 from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
@@ -38,9 +38,10 @@ from tidegate.run.drain import Load, run_driver
 from tidegate.run.statics import pin_statics
 from tidegate.sources.files.intake import restore_links
 from tidegate.sources.files.ledger import open_ledger, shown_path
-from tidegate.staging.birth import Start, new_birth, write_birth
+from tidegate.staging.birth import Birth, Start, new_birth, write_birth
 from tidegate.staging.checkpoint import hadoop_checksum, moved_end, read_checkpoint
 from tidegate.staging.manifest import BatchManifest, StagedFile, files_within, joined_rule, read_all_manifests
+from tidegate.staging.open_state import text_of_ms
 from tidegate.staging.topics import join_ranges, offsets_from_json, ranges_to_json
 from tidegate.table.log.state import digest_files, list_data_files, read_table_state
 from tidegate.table.publish.intent import PublishIntent
@@ -128,9 +129,10 @@ def _read(
         find_left_out(side.quarantine, choice, side.state / _LEFT_OUT)
     links = _link_files(beside, choice)
     sources = {name: starts.get(name, {}) for name in spec.streams}
-    write_birth(side, new_birth(side, spec, sources, settings_at_birth(project, spec)))
+    birth = new_birth(side, spec, sources, settings_at_birth(project, spec))
+    write_birth(side, _with_state_of(birth, context.facts) if finding.interval.within else birth)
     all_topics = bool(starts) and starts.keys() == spec.streams.keys()
-    is_planned = all_topics and _plan_batch(context.paths, side, starts, choice)
+    is_planned = all_topics and _plan_batch(context.paths, side, starts, choice, ground.closes_at_ms)
     beside.facts = gather_facts(side, spec)
     order = IngestOrder(
         project_root=str(project.root),
@@ -149,9 +151,25 @@ def _read(
             left_out=_LEFT_OUT if left_out.total else "",
             offsets={name: [ranges_to_json(one) for one in some] for name, some in choice.ranges.items()},
             is_planned=is_planned,
+            closes_at_ms=ground.closes_at_ms,
         ),
     )
-    run_driver(beside, order, Load(choice.bytes, sum(map(len, links.values()))), submit)
+    try:
+        run_driver(beside, order, Load(choice.bytes, sum(map(len, links.values()))), submit)
+    except TidegateError as error:
+        if error.code != "STATE_CHANGED":
+            raise
+        raise catalogue.BACKFILL_STATE_CHANGED(
+            where=f"pipeline {spec.name}", change=error.message, name=spec.name
+        ) from error
+
+
+def _with_state_of(birth: Birth, facts: Facts | None) -> Birth:
+    """``birth`` with the state that runs keep: the job's query has to keep the same."""
+    runs = None if facts is None else facts.birth
+    if runs is None:
+        return birth
+    return replace(birth, state=runs.state, transform=runs.transform, state_spark=runs.state_spark)
 
 
 def _link_files(beside: RunContext, choice: Choice) -> dict[str, dict[str, Any]]:
@@ -186,7 +204,13 @@ def _partition_columns(choice: Choice, streams: Mapping[str, object]) -> dict[st
     return found
 
 
-def _plan_batch(pipeline: PipelinePaths, side: PipelinePaths, starts: Mapping[str, Start], choice: Choice) -> bool:
+def _plan_batch(
+    pipeline: PipelinePaths,
+    side: PipelinePaths,
+    starts: Mapping[str, Start],
+    choice: Choice,
+    closes_at_ms: int | None,
+) -> bool:
     """Plan the job's one batch in its checkpoint, with exactly the offsets that are to be read: a stream of topics has
     no other end than what there is. Whether that could be done: it takes a batch of the pipeline's own for a model."""
     last = read_checkpoint(pipeline.checkpoint).last_offset
@@ -197,7 +221,7 @@ def _plan_batch(pipeline: PipelinePaths, side: PipelinePaths, starts: Mapping[st
         joined = join_ranges(choice.ranges.get(name, []))
         begins = offsets_from_json(start["offsets"])
         ends[name] = {**begins, **{partition: one.end for partition, one in joined.items()}}
-    data = moved_end(pipeline.checkpoint, last, ends)
+    data = moved_end(pipeline.checkpoint, last, ends, watermark_ms=None if closes_at_ms is None else 0)
     storage.replace(side.checkpoint / "metadata", storage.dump_json({"id": _new_query_id()}))
     storage.replace(side.checkpoint / "offsets" / "0", data)
     storage.replace(side.checkpoint / "offsets" / ".0.crc", hadoop_checksum(data))
@@ -221,6 +245,9 @@ def _check_read(context: RunContext, finding: Finding, manifests: Sequence[Batch
     if finding.left_out.rejected and any("several" in one.partitioned for one in manifests):
         count = count_of(finding.left_out.rejected, "row")
         raise catalogue.BACKFILL_SEVERAL_ROWS(where=where, count=count, label=label, name=name)
+    late = sum(one.late + one.dropped_updates for one in manifests)
+    if finding.closes_at_ms is not None and late:
+        raise catalogue.BACKFILL_LATE(where=where, label=label, name=name)
     others = _check_moves(finding, manifests)
     malformed = sum(one.malformed for one in manifests)
     if malformed and others:
@@ -240,7 +267,8 @@ def _check_moves(finding: Finding, manifests: Sequence[BatchManifest]) -> set[Pa
     rules = choice.rules | {one.partitioned.get("rule", "") for one in manifests}
     own = {column for one in manifests for column in finding.interval.within if column in one.partitioned}
     by_folder_no_more = choice.by_folder and bool(manifests) and own != set(finding.interval.within)
-    if (others and (len(rules) > 1 or "" in rules)) or by_folder_no_more:
+    by_times_no_more = choice.margin is not None and choice.margin.is_known and len(rules) > 1
+    if (others and (len(rules) > 1 or "" in rules)) or by_folder_no_more or by_times_no_more:
         raise Spilled(others or {(("other folders", None),)})
     return others
 
@@ -390,6 +418,9 @@ def _report_after(before: RunReport, path: Path, finding: Finding, built: Built,
     if finding.choice.left_out:
         count = count_of(finding.choice.left_out, "record")
         report.add_note(f"{finding.interval.label}: {count} of discarded increments stay left out")
+    if finding.closes_at_ms is not None:
+        until = text_of_ms(finding.closes_at_ms) or "the first watermark"
+        report.add_note(f"{finding.interval.label}: what ends after {until} is still open, and comes with a later run")
     report.outcome = "published" if is_last else None
     report.error = None
     report.ended_at = now_text() if is_last else None

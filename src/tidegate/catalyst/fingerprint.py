@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from tidegate.catalyst.operations import is_stateful
@@ -46,8 +46,9 @@ def describe_state(out: DataFrame) -> list[KeptState]:
 
 def describe_columns(out: DataFrame, names: Collection[str]) -> dict[str, str]:
     """What each of these columns of ``out`` is made of, down to the sources (``events.at``). One of which this cannot
-    be told is left out: made by Python code, of random numbers, of the time of the run."""
-    found, definitions, wanted = {}, dict[str, str](), {name.lower() for name in names}
+    be told is left out: made by Python code, of random numbers, of the time of the run, of an aggregate or of a side of
+    a join that may be missing, which depend on which other records there are."""
+    found, definitions, wanted = {}, _OfOneRecord(), {name.lower() for name in names}
     with _whole_texts(out.sparkSession):
         top = analysed_plan(out)
         _collect(top, definitions)
@@ -57,6 +58,38 @@ def describe_columns(out: DataFrame, names: Collection[str]) -> dict[str, str]:
                 if text is not None and not _CHANGES.search(text):
                     found[str(attribute.name())] = text
     return found
+
+
+class _OfOneRecord(dict[str, str]):
+    """Definitions of columns that each record decides alone."""
+
+    def setdefault(self, key: str, default: str = "") -> str:
+        """A column that an operator passes on is made of what it is made of below."""
+        return default if re.search(rf"#{key}(?!\d)", default) else super().setdefault(key, default)
+
+    def refuse(self, attributes: Iterable[JavaObject]) -> None:
+        """Of these nobody can tell."""
+        for attribute in attributes:
+            super().setdefault(_id(attribute), f"#{_id(attribute)}")
+
+
+def _refuse_of_others(node: JavaObject, kind: str, definitions: _OfOneRecord) -> None:
+    """Refuse the columns of an operator that depend on which other records there are."""
+    if kind == "Aggregate":
+        made = items(node.aggregateExpressions())
+        definitions.refuse(one for one in made if kind_of(one) == "Alias" and _aggregates(one))
+    elif kind == "Deduplicate" and is_stateful(node):
+        keys = {_id(key) for key in items(node.keys())}
+        definitions.refuse(one for one in items(node.output()) if _id(one) not in keys)
+    elif kind == "Join" and is_stateful(node):
+        left, right = children_of(node)
+        missing = {"LeftOuter": [right], "RightOuter": [left], "FullOuter": [left, right]}
+        for side in missing.get(str(node.joinType().toString()), ()):
+            definitions.refuse(items(side.output()))
+
+
+def _aggregates(expression: JavaObject) -> bool:
+    return kind_of(expression) == "AggregateExpression" or any(map(_aggregates, children_of(expression)))
 
 
 def _resolve_all(text: str, definitions: dict[str, str], depth: int = 0) -> str | None:
@@ -119,6 +152,8 @@ def _collect(node: JavaObject, definitions: dict[str, str]) -> None:
             definitions.setdefault(_id(attribute), f"{source}.{attribute.name()}")
         return
     kind = kind_of(node)
+    if isinstance(definitions, _OfOneRecord):
+        _refuse_of_others(node, kind, definitions)
     if kind == "Union":
         _collect_union(node, definitions)
         return
@@ -148,7 +183,16 @@ def _collect_union(node: JavaObject, definitions: dict[str, str]) -> None:
     sides = children_of(node)
     for side in sides:
         _collect(side, definitions)
-    made = [[_resolve(str(column.toString()), definitions) for column in items(side.output())] for side in sides]
+    outputs = [items(side.output()) for side in sides]
+    if isinstance(definitions, _OfOneRecord):
+        for column, *sides_columns in zip(items(node.output()), *outputs, strict=True):
+            found = [_resolve_all(str(one.toString()), definitions) for one in sides_columns]
+            whole = [text for text in found if text is not None]
+            definitions[_id(column)] = (
+                " | ".join(dict.fromkeys(whole)) if len(whole) == len(found) else f"#{_id(column)}"
+            )
+        return
+    made = [[_resolve(str(column.toString()), definitions) for column in side] for side in outputs]
     for column, texts in zip(items(node.output()), zip(*made, strict=True), strict=True):
         definitions[_id(column)] = " | ".join(dict.fromkeys(texts))
 

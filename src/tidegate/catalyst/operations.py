@@ -117,6 +117,18 @@ def makes_several(frame: DataFrame) -> bool:
     return any(kind_of(node) in ("Generate", "Expand") for node in walk(analysed_plan(frame)))
 
 
+def keeps_one_of_equals(frame: DataFrame, hidden: str) -> bool:
+    """Whether of several records of which a deduplication keeps one it does not matter which: they are equal in all
+    columns but ``hidden``."""
+    for node in walk(analysed_plan(frame)):
+        if kind_of(node) != "Deduplicate" or not node.isStreaming():
+            continue
+        keys = {key.exprId().toString() for key in items(node.keys())}
+        if any(one.exprId().toString() not in keys and str(one.name()) != hidden for one in items(node.output())):
+            return False
+    return True
+
+
 def is_stateful(node: JavaObject) -> bool:
     """Whether a node of a plan keeps state over batches."""
     kind = kind_of(node)

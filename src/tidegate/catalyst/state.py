@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -152,6 +153,20 @@ def read_open(metrics: dict[str, dict[str, Any]]) -> tuple[int | None, list[list
     until = max((int(value["until_ms"]) for value in found if value.get("until_ms") is not None), default=None)
     told = [one["item"] for value in found for one in value.get("windows") or [] if one["item"]]
     return until, [[int(moment) for moment in window.split(" ")] for window in told]
+
+
+_CLOSES_ITSELF = "spark.sql.streaming.noDataMicroBatches.enabled"
+
+
+@contextmanager
+def no_closing_of_its_own(spark: SparkSession) -> Iterator[None]:
+    """Within it Spark plans no batch without data: what is closed, and by which watermark, is for the caller to say."""
+    before = spark.conf.get(_CLOSES_ITSELF)
+    spark.conf.set(_CLOSES_ITSELF, "false")
+    try:
+        yield
+    finally:
+        spark.conf.set(_CLOSES_ITSELF, str(before))
 
 
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"

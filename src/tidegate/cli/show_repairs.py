@@ -5,6 +5,7 @@ from __future__ import annotations
 from tidegate.cli.lines import source_line
 from tidegate.outputs import (
     Adoption,
+    BackfillMargin,
     BackfillPlan,
     Repair,
     ReplayPlan,
@@ -27,6 +28,15 @@ def show_repair(value: Repair) -> None:
         print(f"  {'would' if value['dry_run'] else 'did'}: {line}")
 
 
+def _describe_margin(margin: BackfillMargin) -> str:
+    """What is read for the sake of records of other times."""
+    counts = f"{count_of(margin['files'], 'file')} ({count_of(margin['bytes'], 'byte')})"
+    counts += f" and {count_of(margin['offsets'], 'offset')}" if margin["offsets"] else ""
+    if margin["is_known"]:
+        return f"{counts} of these for windows that reach over its ends"
+    return f"all that runs have taken, {counts} of it for joins and windows that may need records of other times"
+
+
 def show_backfill(value: BackfillPlan) -> None:
     """What a backfill would read and replace, and what is in the way."""
     print(f"{value['pipeline']}: {count_of(len(value['intervals']), 'interval')}")
@@ -35,6 +45,8 @@ def show_backfill(value: BackfillPlan) -> None:
         read = [f"{count_of(one['files'], 'file')} ({count_of(one['bytes'], 'byte')})"] if one["files"] else []
         read += [count_of(one["offsets"], "offset")] if one["offsets"] else []
         print(f"  {one['partitions']}: {now}; read again: {', '.join(read) or 'nothing'}")
+        if one["margin"] is not None and read:
+            print(f"    {_describe_margin(one['margin'])}")
         if one["rows_of_others"]:
             print(f"    these hold {count_of(one['rows_of_others'], 'row')} of other partitions too, which stay")
         if one["stays_in_quarantine"]:

@@ -29,6 +29,9 @@ class Bounds:
     """{source of topics: ranges}: records outside of all of them are not read."""
     is_planned: bool = False
     """Whether the one batch of the job is in its checkpoint already, with exactly these offsets."""
+    closes_at_ms: int | None = None
+    """Of a query that keeps state: all is read as one batch, in which nothing is late, and what it opened is closed by
+    exactly this watermark. None: as in a run."""
 
 
 @dataclass(frozen=True)

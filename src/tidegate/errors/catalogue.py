@@ -2161,6 +2161,32 @@ BACKFILL_NOT_APPEND = Condition(
     fix="`tidegate repair {name} --rebuild` builds the whole table anew (`--dry-run` shows what that reads)",
 )
 
+BACKFILL_STATE = Condition(
+    "BACKFILL_STATE",
+    UsageError,
+    "the query keeps state, and {label} cannot be rebuilt exactly: {why}",
+    next_run="is not affected; the table stays as it is",
+    fix="`tidegate refresh {name}` rebuilds the whole table; of the partitions that were asked for these can be "
+    "rebuilt: {possible}",
+)
+
+BACKFILL_STATE_CHANGED = Condition(
+    "BACKFILL_STATE_CHANGED",
+    UsageError,
+    "the part of the query that keeps state was changed, and a run could not go on from what is rebuilt so: {change}",
+    next_run="is refused as well until this is settled; the table stays as it is",
+    fix="take the change back; or `tidegate refresh {name}` rebuilds the whole table with the new definition",
+)
+
+BACKFILL_LATE = Condition(
+    "BACKFILL_LATE",
+    UsageError,
+    "records of {label} are late in any run: their event times are before 1970",
+    next_run="is not affected; the table stays as it is",
+    fix="have the transform, or the schema, leave such records out; or `tidegate refresh {name}` puts them into "
+    "quarantine",
+)
+
 BACKFILL_NOT_KEPT = Condition(
     "BACKFILL_NOT_KEPT",
     SourceLostError,

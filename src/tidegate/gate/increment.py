@@ -33,7 +33,7 @@ from tidegate.reports.verdicts import (
 )
 from tidegate.spec.models import QualitySpec
 from tidegate.staging.digest import check_whole
-from tidegate.staging.manifest import BatchManifest, batch_keys, end_positions, joined_rule
+from tidegate.staging.manifest import BatchManifest, batch_keys, end_positions, event_times, joined_rule
 from tidegate.staging.topics import positions_to_json
 from tidegate.table.log.state import list_data_files
 from tidegate.table.publish.intent import PublishIntent, write_intent
@@ -187,6 +187,8 @@ def publish_increment(
             "tidegate.verdict": str(verdict.quality.get("verdict")),
             "tidegate.partitioned": json.dumps(joined_rule(batches)),
         }
+        if context.spec.watermarks:
+            extra["tidegate.event_times"] = json.dumps(event_times(batches))
         if decision is not None:
             extra["tidegate.decision"] = json.dumps(decision.to_report(), ensure_ascii=False)
         before = facts.settled_up_to(query_id)

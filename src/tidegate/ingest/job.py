@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
+from tidegate.catalyst.carry import PROVENANCE
 from tidegate.catalyst.fingerprint import describe_state
-from tidegate.catalyst.operations import makes_several
-from tidegate.catalyst.state import set_state_conf
+from tidegate.catalyst.operations import keeps_one_of_equals, makes_several
+from tidegate.catalyst.state import no_closing_of_its_own, set_state_conf
 from tidegate.driver.failures import RowFailed, executors_lost, is_read_fault, is_row_fault
 from tidegate.driver.order import IngestOrder, emit, read_order, write_result
 from tidegate.errors import TidegateError, catalogue
@@ -136,11 +137,14 @@ def _drain_into_staging(
         partitioned=prepared.partitioned,
         unknown_columns=_look_at_footers(paths, order, spec),
     )
-    _drain(spark, prepared.rows, stager, reader.failing, prepare)
-    if prepared.keeps_state:
-        if _plan_closing(paths, order, spec):
-            _drain(spark, prepared.rows, stager, reader.failing, prepare)
-        _note_drained(paths, order)
+    with contextlib.nullcontext() if _closes_at(order) is None else no_closing_of_its_own(spark):
+        _drain(spark, prepared.rows, stager, reader.failing, prepare)
+        if prepared.keeps_state:
+            if _plan_closing(paths, order, spec):
+                _drain(spark, prepared.rows, stager, reader.failing, prepare)
+            _note_drained(paths, order)
+    if _closes_at(order) is not None:
+        _check_duplicates(stager, prepared)
     judge_if_large(spark, paths, order, prepared.suite, spec)
     return {
         "batches": stager.batches,
@@ -150,9 +154,27 @@ def _drain_into_staging(
     }
 
 
+def _closes_at(order: IngestOrder) -> int | None:
+    return None if order.bounds is None else order.bounds.closes_at_ms
+
+
+def _check_duplicates(stager: BatchStager, prepared: PreparedQuery) -> None:
+    """Raise UsageError BACKFILL_STATE where runs may have kept another of several records that are not equal."""
+    if stager.duplicates and not keeps_one_of_equals(prepared.out, PROVENANCE):
+        name, count = stager.spec.name, count_of(stager.duplicates, "duplicate")
+        why = f"{count} of what is read may differ from what was kept, which is what came first"
+        raise catalogue.BACKFILL_STATE(
+            where=f"pipeline {name}", label="what was asked for", why=why, possible="none", name=name
+        )
+
+
 def _plan_closing(paths: PipelinePaths, order: IngestOrder, spec: PipelineSpec) -> bool:
     """Plan one more batch, without data, where the watermark is behind what all runs together have seen, or where what
-    is open is to be closed at the end of each run. Spark itself remembers only what it saw since it was started."""
+    is open is to be closed at the end of each run. Spark itself remembers only what it saw since it was started. A job
+    beside the runs closes by the watermark that it is given."""
+    if (closes_at_ms := _closes_at(order)) is not None:
+        check_token(paths, order.token)
+        return plan_closing_batch(paths.checkpoint, closes_at_ms) is not None
     note = read_open_state(paths, read_checkpoint(paths.checkpoint).query_id)
     if note is None or (note.rows == 0 and len(spec.watermarks) < 2):
         return False  # nothing is open; the one source's watermark Spark has moved itself

@@ -121,14 +121,16 @@ def good_records(parsed: DataFrame, source: str, *, with_provenance: bool) -> Da
 
 
 def with_watermark(good: DataFrame, source: str, event_time: str, delay_seconds: float) -> DataFrame:
-    """``good`` under a watermark, with the greatest event time and the count of records as metric ``time:<name>``.
+    """``good`` under a watermark, with the event times' ends and the count of records as metric ``time:<name>``.
 
     The metric also keeps filters of the transform above the watermark: rows that they remove move it nevertheless.
     """
     marked = good.withWatermark(event_time, f"{round(delay_seconds * 1000)} milliseconds")
+    moment = F.unix_millis(F.col(quote_column(event_time)))
     return marked.observe(
         f"time:{source}",
-        F.max(F.unix_millis(F.col(quote_column(event_time)))).alias("max_ms"),
+        F.max(moment).alias("max_ms"),
+        F.min(moment).alias("min_ms"),
         F.count(F.lit(1)).alias("entered"),
     )
 

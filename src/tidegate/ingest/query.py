@@ -12,17 +12,19 @@ from typing import TYPE_CHECKING
 from tidegate.audit.row_rules import RowRule, row_rules
 from tidegate.audit.suite import SuiteSpec, check_columns, load_suite
 from tidegate.catalyst.carry import PROVENANCE
-from tidegate.catalyst.fingerprint import describe_columns
+from tidegate.catalyst.fingerprint import describe_columns, describe_state
 from tidegate.catalyst.operations import keeps_state, makes_several
 from tidegate.catalyst.plans import analysed_plan, nodes_of, read_once
 from tidegate.catalyst.state import observe_open
 from tidegate.errors import catalogue
 from tidegate.ingest import plan
 from tidegate.ingest.plan import Within
+from tidegate.ingest.spans import describe_span
 from tidegate.project import Project
 from tidegate.spec.as_read import origin_of
 from tidegate.spec.ddl import parse_ddl
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec, is_static
+from tidegate.staging.manifest import SPAN
 from tidegate.table.schema import check_partition_columns, check_schema_change
 from tidegate.table.sinks_fit import check_sinks_fit
 
@@ -100,7 +102,7 @@ def prepare_query(
         keeps_provenance=PROVENANCE in out.columns or not rules,
         keeps_state=has_state,
         out=out,
-        partitioned={} if has_state else _describe_partitions(project, spec, out),
+        partitioned=_describe_partitions(project, spec, out),
     )
 
 
@@ -119,7 +121,14 @@ def _describe_partitions(project: Project, spec: PipelineSpec, out: DataFrame) -
     conf = {**project.spec.spark.conf, **spec.spark.conf}
     rule = json.dumps([made, parsed, conf], sort_keys=True, default=str)
     own = {column: text for column, text in made.items() if text in {f"{name}.{column}" for name in spec.streams}}
-    return {**several, **own, "rule": hashlib.sha256(rule.encode("utf-8", "surrogatepass")).hexdigest()}
+    kept = [one["operator"] for one in describe_state(out)]
+    span = describe_span(made, kept, spec) if kept else None
+    return {
+        **several,
+        **own,
+        **({} if span is None else {SPAN: span}),
+        "rule": hashlib.sha256(rule.encode("utf-8", "surrogatepass")).hexdigest(),
+    }
 
 
 def _describe_values(name: str, source: FilesSource | KafkaSource, texts: Collection[str]) -> list[object]:

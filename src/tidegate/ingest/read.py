@@ -34,11 +34,12 @@ class SourceReader:
 
     def streams(self) -> dict[str, DataFrame]:
         """The streams, by source."""
-        birth, unlimited = read_birth(self.paths), self.spec.trigger == "once"
+        birth, bounds = read_birth(self.paths), self.order.bounds
+        unlimited = self.spec.trigger == "once" or (bounds is not None and bounds.closes_at_ms is not None)
         starts = {} if birth is None else birth.sources
         found = {}
         for name in self.spec.streams:
-            is_bounded = self.order.bounds is not None
+            is_bounded = bounds is not None
             frame = self._frames(name).stream(starts.get(name, {}), unlimited=unlimited, is_bounded=is_bounded)
             found[name] = self._checked(name, self._bounded(name, frame))
         return found

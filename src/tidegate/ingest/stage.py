@@ -100,6 +100,8 @@ class BatchStager:
     rows_so_far: int = 0
     links_so_far: int = 0
     batches: int = 0
+    duplicates: int = 0
+    """Rows that a deduplication dropped."""
     failure: BaseException | None = None
     current: Ranges = field(default_factory=dict)
     """What the batch takes that is being staged."""
@@ -154,6 +156,7 @@ class BatchStager:
         self._write_manifest(manifest, manifest_path, ranges, metrics)
         self.batches += 1
         self.rows_so_far += manifest.read
+        self.duplicates += manifest.duplicates
         self.links_so_far += sum(len(r.links) for r in ranges.values())
         self._report_progress(batch_id, manifest)
 
@@ -391,6 +394,7 @@ class BatchStager:
                 unknown_fields=unknown,
                 unknown_records=int(metric.get("with_unknown") or 0),
                 max_event_time_ms=(metrics.get(f"time:{name}") or {}).get("max_ms"),
+                min_event_time_ms=(metrics.get(f"time:{name}") or {}).get("min_ms"),
                 entered=int(metrics[entered_metric(self.spec, name)]["entered"]),
                 whole_files=whole_files,
                 left_out=int((metrics.get(left_out_metric(name)) or {}).get("left_out") or 0),

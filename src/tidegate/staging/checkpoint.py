@@ -210,6 +210,14 @@ def read_watermark(path: Path) -> int:
     return _read_commit(path, last)
 
 
+def read_batch_watermark(path: Path, batch_id: int) -> int:
+    """The watermark that batch ``batch_id`` was planned with, in milliseconds since 1970.
+
+    Raises FileNotFoundError when the checkpoint has no such batch (any more), ValueError when its plan is torn.
+    """
+    return int(_read_offset_file(path, batch_id)[0]["batchWatermarkMs"])
+
+
 def _read_commit(path: Path, batch_id: int) -> int:
     """The watermark after a committed batch, in milliseconds since 1970; 0 for none."""
     version, _, text = storage.read(path / "commits" / str(batch_id)).partition(b"\n")
@@ -245,9 +253,12 @@ def plan_closing_batch(path: Path, watermark_ms: int) -> int | None:
     return last + 1
 
 
-def moved_end(path: Path, batch_id: int, ends: Positions) -> bytes:
-    """The entry of batch ``batch_id`` in the offset log, with other end offsets: {source: end}."""
+def moved_end(path: Path, batch_id: int, ends: Positions, *, watermark_ms: int | None = None) -> bytes:
+    """The entry of batch ``batch_id`` in the offset log, with other end offsets: {source: end}, and another watermark
+    where one is given."""
     lines = storage.read(path / "offsets" / str(batch_id)).decode().split("\n")
+    if watermark_ms is not None:
+        lines[1] = json.dumps(json.loads(lines[1]) | {"batchWatermarkMs": watermark_ms}, separators=(",", ":"))
     offsets: dict[str, End] = {**read_offsets(path, batch_id), **ends}
     values = {
         name: {"logOffset": end} if isinstance(end, int) else offsets_to_json(end)

@@ -18,6 +18,11 @@ from tidegate.staging.topics import OffsetRanges, Positions, ranges_from_json, r
 
 _TOMBSTONE = {"tombstone": True}
 
+SPAN = "span of times"
+"""In :attr:`BatchManifest.partitioned` of a query with state: JSON [column, source, before, after]: the rows of a day
+of the column are of records of the source whose event times are between so many milliseconds before the day's
+beginning and so many after its end."""
+
 
 class BatchKey(NamedTuple):
     """Which batch: the query id of its checkpoint, and its number there. A list of two in files."""
@@ -114,6 +119,8 @@ class SourceRange:
     """Whether late records of this source could not be told apart."""
     max_event_time_ms: int | None = None
     """The greatest event time of the batch, where the source has a watermark."""
+    min_event_time_ms: int | None = None
+    """The smallest one."""
     entered: int | None = None
     """Records counted in front of the transform; None of a batch that an earlier version of tidegate staged."""
     whole_files: list[WholeFile] = field(default_factory=list)
@@ -149,7 +156,8 @@ class BatchManifest:
     staged_at: str = ""
     partitioned: dict[str, str] = field(default_factory=dict)
     """How a row's partition was found: ``rule``, a digest; of a column that is a source's own, ``<source>.<column>``;
-    ``several`` where a record may give several rows. {} where nobody can tell."""
+    ``several`` where a record may give several rows; :data:`SPAN` where a day's rows come from known event times. {}
+    where nobody can tell."""
 
     @property
     def key(self) -> BatchKey:
@@ -196,6 +204,21 @@ def joined_rule(manifests: Sequence[BatchManifest]) -> dict[str, str]:
     """How all of these batches found the partition of a row; {} where they differ, or nobody can tell."""
     rules = [manifest.partitioned for manifest in manifests]
     return dict(rules[0]) if rules and all(rule == rules[0] for rule in rules) else {}
+
+
+def event_times(manifests: Sequence[BatchManifest]) -> dict[int, dict[str, list[int]]]:
+    """{batch: {source: [smallest, greatest event time]}} in milliseconds; a batch of which they are not all known is
+    missing, a source without a record that has one too."""
+    found: dict[int, dict[str, list[int]]] = {}
+    for manifest in manifests:
+        times = {
+            name: [one.min_event_time_ms, one.max_event_time_ms]
+            for name, one in manifest.sources.items()
+            if one.max_event_time_ms is not None
+        }
+        if all(begin is not None for begin, _ in times.values()):
+            found[manifest.batch_id] = {name: [int(begin or 0), int(end or 0)] for name, (begin, end) in times.items()}
+    return found
 
 
 def files_within(files: Sequence[StagedFile], within: Mapping[str, Sequence[str]]) -> list[StagedFile]:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tidegate.cli.show_quarantine import show_causes
+from tidegate.cli.show_repairs import show_backfill
 from tidegate.cli.show_runs import show_report
 from tidegate.driver.progress import describe_event
 from tidegate.reports.report import new_report
@@ -78,3 +79,27 @@ def test_counts_agree_with_their_nouns(capsys: pytest.CaptureFixture[str]) -> No
 def _result(count: int | None) -> dict[str, Any]:
     rule = {"rule": "r", "type": "kind", "severity": "critical", "success": False}
     return {**rule, "unexpected_count": count, "observed_value": None}
+
+
+@pytest.mark.parametrize(
+    ("is_known", "said"),
+    [
+        (True, "1 file (20 bytes) and 3 offsets of these for windows that reach over its ends"),
+        (False, "all that runs have taken, 1 file (20 bytes) and 3 offsets of it for joins and windows that may need"),
+    ],
+)
+def test_a_backfill_says_what_it_reads_of_other_times(
+    capsys: pytest.CaptureFixture[str], is_known: bool, said: str
+) -> None:
+    interval: Any = {
+        "partitions": "day=2026-01-01",
+        "rows_now": 1,
+        "files_now": 1,
+        "files": 2,
+        "bytes": 70,
+        "offsets": 5,
+    }
+    interval |= {"rows_of_others": 0, "stays_in_quarantine": 0, "stays_discarded": 0}
+    interval |= {"margin": {"files": 1, "bytes": 20, "offsets": 3, "is_known": is_known}}
+    show_backfill({"pipeline": "flow", "intervals": [interval], "hindrance": None})
+    assert said in capsys.readouterr().out
