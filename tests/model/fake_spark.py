@@ -38,9 +38,11 @@ from tidegate.sources.kafka.topics import watch_topics
 from tidegate.sources.registry import open_sources
 from tidegate.spec.as_read import PLACE_COLUMN, TEXT_COLUMN, as_texts
 from tidegate.spec.models import FilesSource, KafkaSource, PipelineSpec
-from tidegate.staging.birth import keep_state, read_birth
+from tidegate.staging.birth import KeptState, keep_state, read_birth
 
 SCHEMA_JSON = make_schema(id="string", kind="string", day="date")
+STATE: list[KeptState] = []
+"""The operators of the transform that keep state; a test may say that there are some."""
 _ARROW = pa.schema([("id", pa.string()), ("kind", pa.string())])
 
 
@@ -125,7 +127,7 @@ class Driver:
         try:
             check_token(paths, order.token)
             spec = as_texts(self.spec) if order.of_texts else self.spec
-            keep_state(paths, spec, [], "4.2.0")
+            keep_state(paths, spec, list(STATE), "4.2.0")
             figures = _Query(self, paths, order, spec).drain()
         except Exception as error:
             known = explain(error, order.pipeline, paths.job, paths.state)
@@ -199,8 +201,13 @@ class _Query:
         if position.startswith("{"):
             at = json.loads(position)
             key = (json.dumps(at, separators=(",", ":")), "")
-            some = [one.get(at["topic"], {}).get(str(at["partition"]), [0, 0]) for one in bounds.offsets.get(name, [])]
-            if not any(begin <= at["offset"] < end for begin, end in some):
+
+            def is_in(ranges: list[Any]) -> bool:
+                some = [one.get(at["topic"], {}).get(str(at["partition"]), [0, 0]) for one in ranges]
+                return any(begin <= at["offset"] < end for begin, end in some)
+
+            named = bounds.offsets.get(name)
+            if (named is not None and not is_in(named)) or is_in(bounds.without.get(name, [])):
                 return None
         else:
             key = (position.rpartition("/")[2], hashlib.sha256(row["id"].encode()).hexdigest())

@@ -83,6 +83,8 @@ class Choice:
     """Of a query that keeps state: what is read of other times."""
     own_rows: Rows | None = None
     """Of a query that keeps state: which rows without a record, that a rule has rejected, are of the interval."""
+    passed_over: dict[str, list[OffsetRanges]] = field(default_factory=dict)
+    """Of topics: the offsets of increments that are left out."""
 
     @property
     def bytes(self) -> int:
@@ -108,7 +110,7 @@ def choose(paths: PipelinePaths, spec: PipelineSpec, lineage: Lineage, interval:
     picked, choice.replays = _pick(lineage, interval, is_whole=is_whole)
     wanted: set[_Batch] = set()
     for increment, batches in zip(lineage.increments, picked, strict=True):
-        if not batches:
+        if not batches or increment.is_replaced:
             continue
         if increment.is_left_out:
             choice.left_out += increment.rows.get("read", 0)
@@ -133,6 +135,7 @@ def choose(paths: PipelinePaths, spec: PipelineSpec, lineage: Lineage, interval:
     topics = [name for name, source in spec.streams.items() if not source.takes_files]
     if topics:
         choice.ranges = _ranges(paths, lineage, choice.increments, topics)
+        choice.passed_over = _ranges(paths, lineage, [one for one in lineage.increments if one.is_left_out], topics)
     return choice
 
 

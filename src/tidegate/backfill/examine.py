@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tidegate.backfill.choose import Choice, choose, choose_with_state
+from tidegate.backfill.hand_over import refuse_pending
 from tidegate.backfill.left_out import LeftOut, find_left_out, quarantined_before
 from tidegate.backfill.lineage import Lineage, read_lineage
 from tidegate.backfill.span import Interval, Span, Wanted, find_span
@@ -40,6 +41,8 @@ class Ground:
     span: Span
     closes_at_ms: int | None = None
     """Of a query that keeps state: the watermark by which the rows in the table were closed."""
+    hands_over: bool = False
+    """Whether the query that rebuilds it takes the place of the pipeline's, because its state goes with the rows."""
 
 
 @dataclass(frozen=True)
@@ -65,15 +68,15 @@ def survey(project: Project, paths: PipelinePaths, spec: PipelineSpec, facts: Fa
     if facts.table is None:
         raise catalogue.BACKFILL_NO_TABLE(where=where, name=name)
     check_agreement(facts, name)
-    if spec.output_mode != "append":
+    hands_over = wanted is None and needs_rebuild(facts, spec)
+    if spec.output_mode != "append" and not hands_over:
         why = f"with output_mode {spec.output_mode} its rows replace one another, whenever they came"
         raise catalogue.BACKFILL_NOT_APPEND(where=where, why=why, name=name)
     keeps_state = needs_rebuild(facts, spec)
     if keeps_state and wanted is not None:
         check_kept(facts, name)
-    elif keeps_state:
-        why = "the query keeps state, so its rows depend on records of other times too"
-        raise catalogue.BACKFILL_NOT_APPEND(where=where, why=why, name=name)
+    if hands_over:
+        refuse_pending(paths, facts, name)
     gone = [one for one, source in open_sources(project, paths, spec).items() if not source.is_replayable]
     if gone:
         raise catalogue.BACKFILL_NOT_KEPT(where=where, sources=", ".join(gone))
@@ -88,7 +91,8 @@ def survey(project: Project, paths: PipelinePaths, spec: PipelineSpec, facts: Fa
         raise catalogue.BACKFILL_LOG_CUT(
             where=str(paths.table), versions=", ".join(map(str, lineage.unknown[:_NAMED_AT_MOST]))
         )
-    return Ground(table, files, lineage, span, closing_watermark(paths, lineage, name) if keeps_state else None)
+    closes_at_ms = closing_watermark(paths, lineage, name) if keeps_state and wanted is not None else None
+    return Ground(table, files, lineage, span, closes_at_ms, hands_over)
 
 
 def examine(project: Project, paths: PipelinePaths, spec: PipelineSpec, ground: Ground) -> list[Finding]:

@@ -11,6 +11,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from tidegate import outputs, storage
+from tidegate.backfill.hand_over import is_unchanged
 from tidegate.backfill.span import Interval
 from tidegate.errors import catalogue
 from tidegate.gate.increment import publish_plan
@@ -131,14 +132,24 @@ def _check_unchanged(context: RunContext, interval: Interval, intent: PublishInt
     then = {file.path for file in intent.files_to_remove}
     aside = intent.companion.table_files if intent.companion is not None else None
     has_other_quarantine = aside is not None and aside != digest_files(list_data_files(context.paths.quarantine))
-    if now != then or has_other_quarantine:
+    given, is_behind = intent.hand_over, False
+    if given is not None:
+        assert context.facts is not None
+        is_behind = not is_unchanged(context.paths, context.facts, given)
+    if now != then or has_other_quarantine or is_behind:
         raise catalogue.BACKFILL_OUTDATED(
             where=f"run {intent.run_id} of pipeline {context.name}",
             label=interval.label,
-            changed=count_of(len(now ^ then), "file") if now != then else "quarantined records",
+            changed=_what_changed(len(now ^ then), is_behind=is_behind),
             name=context.name,
             run_id=intent.run_id,
         )
+
+
+def _what_changed(files: int, *, is_behind: bool) -> str:
+    if files:
+        return count_of(files, "file")
+    return "what runs have read and keep as state" if is_behind else "quarantined records"
 
 
 def _place(paths: PipelinePaths, app_id: str) -> Any:

@@ -18,6 +18,7 @@ from tidegate.staging.topics import Positions, positions_from_json
 from tidegate.table.log.actions import Action, AddFile, CommitInfo
 from tidegate.table.log.files import list_versions, read_actions
 from tidegate.table.log.taken import REREAD, ROLLED_BACK_TO, THEN
+from tidegate.table.publish.intent import REPLACES
 from tidegate.table.publish.plan import parse_file_name
 from tidegate.table.publish.rework import REWORK
 
@@ -59,6 +60,8 @@ class Increment:
     """How a row's partition was found (:attr:`tidegate.staging.manifest.BatchManifest.partitioned`)."""
     times: Mapping[int, Mapping[str, list[int]]] = field(default_factory=dict)
     """Smallest and greatest event time by batch and source (:func:`tidegate.staging.manifest.event_times`)."""
+    is_replaced: bool = False
+    """A refresh has read its records again since, as batches of a new query: they count as those."""
 
     @property
     def gives_several(self) -> bool:
@@ -119,7 +122,7 @@ class Lineage:
     @property
     def by_batch(self) -> dict[Batch, Increment]:
         """The publish of each batch."""
-        found = self.increments
+        found = [one for one in self.increments if not one.is_replaced]
         return {(one.query_id[:8], batch): one for one in found for batch in range(one.first, one.last + 1)}
 
 
@@ -133,6 +136,7 @@ def read_lineage(table_path: Path, version: int) -> Lineage:
     released: dict[int, list[Increment]] = {}
     replays: dict[int, Replay] = {}
     rebuilt: dict[int, Rebuilt] = {}
+    begun: list[int] = []
     unknown = []
     head = -1
     for number in range(version + 1):
@@ -151,6 +155,8 @@ def read_lineage(table_path: Path, version: int) -> Lineage:
             left_out[number] = left_out[head] if again else taken - set(_line(parent, head))
         elif (increment := _increment(number, info, actions)) is not None:
             found[number] = increment
+            if REPLACES in info:
+                begun.append(number)
         elif WAITED in info and info.get("tidegate.outcome") == "published":
             released[number] = [_of_batches(number, span, info, actions) for span in json.loads(info[WAITED])]
         elif REPLAYED in info:
@@ -163,13 +169,16 @@ def read_lineage(table_path: Path, version: int) -> Lineage:
                 _partition_of(one["add"]) for one in actions if "add" in one and one["add"].get("dataChange", True)
             }
     line, out = set(_line(parent, head)), left_out[version]
-    strange = frozenset().union(*(foreign.get(number, set()) for number in line))
+    since = max((number for number in begun if number in line), default=-1)
+    new = {number for number in line if number >= since}
+    strange = frozenset().union(*(foreign.get(number, set()) for number in new))
     late = {(one.query_id, one.last): one for number in line for one in released.get(number, ())}
     told = [_with_release(one, late.get((one.query_id, one.last))) for one in found.values()]
     told = [replace(one, is_left_out=True) if one.version in out else one for one in told]
     kept = [one for one in told if one.version in line | out]
-    put_through = [one for number, one in replays.items() if number in line]
-    return Lineage(kept, unknown, strange, put_through, [one for number, one in rebuilt.items() if number in line])
+    kept = [replace(one, is_replaced=one.version < since and not one.is_left_out) for one in kept]
+    put_through = [one for number, one in replays.items() if number in new]
+    return Lineage(kept, unknown, strange, put_through, [one for number, one in rebuilt.items() if number in new])
 
 
 def _rule_of(info: CommitInfo) -> dict[str, str]:

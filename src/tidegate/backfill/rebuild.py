@@ -18,6 +18,7 @@ from typing import Any, Literal
 from tidegate import storage
 from tidegate.backfill.choose import Choice
 from tidegate.backfill.examine import Finding, Ground, describe_partition, starts_of_topics, within_text
+from tidegate.backfill.hand_over import closes_all, make_ready, plan_hand_over, refuse_pending, within_pipeline
 from tidegate.backfill.held import keep_held
 from tidegate.backfill.left_out import find_left_out, quarantined_before
 from tidegate.backfill.lineage import ORIGINS, READ_AGAIN, WITHIN, Partition, tell_origins
@@ -38,14 +39,15 @@ from tidegate.run.drain import Load, run_driver
 from tidegate.run.statics import pin_statics
 from tidegate.sources.files.intake import restore_links
 from tidegate.sources.files.ledger import open_ledger, shown_path
-from tidegate.staging.birth import Birth, Start, new_birth, write_birth
+from tidegate.staging.birth import Birth, Start, new_birth, read_birth, write_birth
 from tidegate.staging.checkpoint import hadoop_checksum, moved_end, read_checkpoint
 from tidegate.staging.manifest import BatchManifest, StagedFile, files_within, joined_rule, read_all_manifests
 from tidegate.staging.open_state import text_of_ms
-from tidegate.staging.topics import join_ranges, offsets_from_json, ranges_to_json
-from tidegate.table.log.state import digest_files, list_data_files, read_table_state
+from tidegate.staging.topics import OffsetRanges, RangesJson, join_ranges, offsets_from_json, ranges_to_json
+from tidegate.table.log.state import DataFile, digest_files, list_data_files, read_table_state
 from tidegate.table.publish.intent import PublishIntent
 from tidegate.table.publish.rework import Rework, plan_rework
+from tidegate.table.upsert.folded import Folded, fold_owed
 from tidegate.words import count_of
 
 _LEFT_OUT = "left_out.parquet"
@@ -69,6 +71,14 @@ class Built:
     files: list[StagedFile]
     quarantine: list[StagedFile]
     verdict: StoredVerdict
+    side: PipelinePaths
+    folded: Folded | None = None
+    """Where rows replace others, what remains of them."""
+
+    @property
+    def published(self) -> list[StagedFile]:
+        """The files with the rows that go into the table."""
+        return self.files if self.folded is None else self.folded.files
 
 
 def rebuild_interval(context: RunContext, ground: Ground, finding: Finding, *, is_last: bool, submit: Submit) -> None:
@@ -88,9 +98,17 @@ def rebuild_interval(context: RunContext, ground: Ground, finding: Finding, *, i
     manifests: list[BatchManifest] = []
     if not finding.choice.is_empty:
         _read(context, beside, ground, finding, folder, submit)
+        if not ground.hands_over and not finding.interval.within and _keeps_state(side):
+            # The transform keeps state by now: what it keeps has to go on with the rows.
+            assert context.facts is not None
+            refuse_pending(context.paths, context.facts, context.name)
+            rebuild_interval(context, replace(ground, hands_over=True), finding, is_last=is_last, submit=submit)
+            return
+        if ground.hands_over:
+            make_ready(beside, folder)
         manifests = [one for found in read_all_manifests(side.manifests).values() for one in found]
         _check_read(context, finding, manifests)
-    built = _judge(beside, finding.interval, manifests, folder)
+    built = _judge(beside, ground, finding.interval, manifests, folder)
     if not built.verdict.passed:
         report = _report_after(context.report, context.paths.table, finding, built, is_last=is_last)
         keep_held(paths, _plan_swap(context, ground, finding, built, report), finding.interval)
@@ -98,6 +116,11 @@ def rebuild_interval(context: RunContext, ground: Ground, finding: Finding, *, i
     _keep_whole_files(paths, side)
     _swap(context, ground, finding, built, is_last=is_last)
     _clear_tries(context, work)
+
+
+def _keeps_state(side: PipelinePaths) -> bool:
+    birth = read_birth(side)
+    return birth is not None and birth.keeps_state
 
 
 def _clear_tries(context: RunContext, work: Rework) -> None:
@@ -131,7 +154,7 @@ def _read(
     sources = {name: starts.get(name, {}) for name in spec.streams}
     birth = new_birth(side, spec, sources, settings_at_birth(project, spec))
     write_birth(side, _with_state_of(birth, context.facts) if finding.interval.within else birth)
-    all_topics = bool(starts) and starts.keys() == spec.streams.keys()
+    all_topics = bool(starts) and starts.keys() == spec.streams.keys() and not ground.hands_over
     is_planned = all_topics and _plan_batch(context.paths, side, starts, choice, ground.closes_at_ms)
     beside.facts = gather_facts(side, spec)
     order = IngestOrder(
@@ -146,10 +169,12 @@ def _read(
         table_schema_json=ground.table.schema_json,
         table_partition_by=ground.table.partition_columns,
         beside=folder,
-        bounds=Bounds(
+        bounds=_bounds_of_drain(context, choice)
+        if ground.hands_over
+        else Bounds(
             within=finding.interval.within,
             left_out=_LEFT_OUT if left_out.total else "",
-            offsets={name: [ranges_to_json(one) for one in some] for name, some in choice.ranges.items()},
+            offsets=_to_json(choice.ranges),
             is_planned=is_planned,
             closes_at_ms=ground.closes_at_ms,
         ),
@@ -170,6 +195,21 @@ def _with_state_of(birth: Birth, facts: Facts | None) -> Birth:
     if runs is None:
         return birth
     return replace(birth, state=runs.state, transform=runs.transform, state_spark=runs.state_spark)
+
+
+def _bounds_of_drain(context: RunContext, choice: Choice) -> Bounds:
+    """Those of a job whose query lives on: of topics it may read further than runs have, but nothing is left behind
+    that its checkpoint would pass over."""
+    assert context.facts is not None
+    return Bounds(
+        within={},
+        without=_to_json(choice.passed_over),
+        closes_all=closes_all(context.paths, context.spec, context.facts),
+    )
+
+
+def _to_json(ranges: Mapping[str, Sequence[OffsetRanges]]) -> dict[str, list[RangesJson]]:
+    return {name: [ranges_to_json(one) for one in some] for name, some in ranges.items()}
 
 
 def _link_files(beside: RunContext, choice: Choice) -> dict[str, dict[str, Any]]:
@@ -282,20 +322,22 @@ def spill_error(name: str, spilled: Spilled) -> Exception:
     )
 
 
-def _judge(beside: RunContext, interval: Interval, manifests: Sequence[BatchManifest], folder: str) -> Built:
-    """The gate's word on the interval's rows."""
+def _judge(
+    beside: RunContext, ground: Ground, interval: Interval, manifests: Sequence[BatchManifest], folder: str
+) -> Built:
+    """The gate's word on the interval's rows; where rows replace others, on those that remain."""
     inside = [replace(one, files=files_within(one.files, interval.within)) for one in manifests]
-    verdict = judge_beside(beside, inside)
+    folds = fold_owed(beside.paths, inside, beside.spec) if ground.hands_over and inside else None
+    verdict = judge_beside(beside, inside, folded=folds)
+    moved, folded = within_pipeline(inside, folds[0] if folds else None, folder)
     return Built(
-        manifests=inside,
-        files=[_above(file, folder) for one in inside for file in one.files],
-        quarantine=[_above(file, folder) for one in inside for file in one.quarantine_files],
+        manifests=moved,
+        files=[file for one in moved for file in one.files],
+        quarantine=[file for one in moved for file in one.quarantine_files],
         verdict=verdict,
+        side=beside.paths,
+        folded=folded,
     )
-
-
-def _above(file: StagedFile, folder: str) -> StagedFile:
-    return replace(file, path=f"{folder}/{file.path}")
 
 
 def _hold(context: RunContext, interval: Interval, built: Built) -> None:
@@ -318,6 +360,8 @@ def _swap(context: RunContext, ground: Ground, finding: Finding, built: Built, *
 
 
 def _plan_swap(context: RunContext, ground: Ground, finding: Finding, built: Built, report: RunReport) -> PublishIntent:
+    if ground.hands_over:
+        return _plan_hand_over(context, ground, finding, built, report)
     paths, name, run_id = context.paths, context.name, context.report.run_id
     kind = context.report.mode
     app_id = Rework(name, kind, run_id).app_id
@@ -327,9 +371,7 @@ def _plan_swap(context: RunContext, ground: Ground, finding: Finding, built: Bui
     # Past what either log has: a try that was stopped between the two is not taken for this one.
     done = max(before, -1 if aside is None else aside.txns.get(app_id, -1))
     work = Rework(name, kind, run_id, part=done + 1)
-    files = list_data_files(paths.table)
-    if digest_files(files) != digest_files(ground.files):
-        raise catalogue.BACKFILL_TABLE_CHANGED(where=f"pipeline {name}", label=finding.interval.label)
+    files = _unchanged_files(context, ground, finding)
     token = secrets.token_hex(6)
     schema = built.manifests[-1].schema_json if built.files else None
     return plan_rework(
@@ -351,15 +393,46 @@ def _plan_swap(context: RunContext, ground: Ground, finding: Finding, built: Bui
         report=report.to_json(),  # type: ignore[arg-type]
         schema_json=schema,
         before=before,
-        companion=_plan_quarantine(context, finding, work, built, token),
+        companion=_plan_quarantine(context, finding, work, built, token, _batches_read(finding.choice)),
+    )
+
+
+def _unchanged_files(context: RunContext, ground: Ground, finding: Finding) -> list[DataFile]:
+    files = list_data_files(context.paths.table)
+    if digest_files(files) != digest_files(ground.files):
+        raise catalogue.BACKFILL_TABLE_CHANGED(where=f"pipeline {context.name}", label=finding.interval.label)
+    return files
+
+
+def _plan_hand_over(
+    context: RunContext, ground: Ground, finding: Finding, built: Built, report: RunReport
+) -> PublishIntent:
+    paths, facts = context.paths, context.facts
+    assert facts is not None
+    work = Rework(context.name, context.report.mode, context.report.run_id)
+    aside = read_table_state(paths.quarantine, (work.app_id,))
+    work = replace(work, part=0 if aside is None else aside.txns.get(work.app_id, -1) + 1)
+    batches = {(one.query_id[:8], one.batch_id) for one in built.manifests}
+    return plan_hand_over(
+        paths,
+        built.side,
+        facts,
+        context.spec,
+        run_id=work.run_id,
+        manifests=built.manifests,
+        folded=built.folded,
+        verdict=built.verdict,
+        table_files=_unchanged_files(context, ground, finding),
+        report=dict(report.to_json()),
+        companion=_plan_quarantine(context, finding, work, built, secrets.token_hex(6), batches),
     )
 
 
 def _plan_quarantine(
-    context: RunContext, finding: Finding, work: Rework, built: Built, token: str
+    context: RunContext, finding: Finding, work: Rework, built: Built, token: str, batches: Collection[tuple[str, int]]
 ) -> PublishIntent | None:
-    """What goes into quarantine with the swap. Where the whole table is rebuilt, what its records had there before
-    leaves."""
+    """What goes into quarantine with the swap; it is of ``batches``. Where the whole table is rebuilt, what its records
+    had there before leaves."""
     path = context.paths.quarantine
     old = [] if finding.interval.within else quarantined_before(path, finding.choice)[0]
     if not built.quarantine and not old:
@@ -378,7 +451,7 @@ def _plan_quarantine(
         before=-1 if state is None else state.txns.get(work.app_id, -1),
     )
     made = [file.path for file in plan.files_to_add]
-    plan.custom_metadata[ORIGINS] = tell_origins([(made, _batches_read(finding.choice))])
+    plan.custom_metadata[ORIGINS] = tell_origins([(made, batches)])
     return plan
 
 
@@ -390,8 +463,9 @@ def _report_after(before: RunReport, path: Path, finding: Finding, built: Built,
     """The report once the interval is swapped: what earlier intervals came to, and this one."""
     part = RunReport(before.pipeline, before.run_id)
     fill_from_manifests(part, built.manifests)
-    staged = sum(file.rows for file in built.files)
-    part.rows |= {"staged": staged, "transformed": part.rows["rejected"] + staged, "published": staged}
+    staged, published = (sum(file.rows for file in files) for files in (built.files, built.published))
+    part.rows |= {"staged": staged, "transformed": part.rows["rejected"] + staged, "published": published}
+    part.rows["superseded"] = staged - published
     check_balance(part.rows, published=True)
     report = RunReport.from_json(before.to_json())
     report.rows = {key: report.rows.get(key, 0) + value for key, value in part.rows.items()}
@@ -405,9 +479,9 @@ def _report_after(before: RunReport, path: Path, finding: Finding, built: Built,
     report.table = {
         "path": str(path),
         "version": None,
-        "files_added": figures.get("files_added", 0) + len(built.files),
+        "files_added": figures.get("files_added", 0) + len(built.published),
         "files_removed": figures.get("files_removed", 0) + len(finding.replaced),
-        "rows_added": figures.get("rows_added", 0) + staged,
+        "rows_added": figures.get("rows_added", 0) + published,
         "rows_removed": figures.get("rows_removed", 0) + sum(file.rows for file in finding.replaced),
     }
     if finding.left_out.total:

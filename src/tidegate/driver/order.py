@@ -27,11 +27,16 @@ class Bounds:
     """A parquet file (source, position, digest) of records that stay where they are, in quarantine; "" for none."""
     offsets: dict[str, list[RangesJson]] = field(default_factory=dict)
     """{source of topics: ranges}: records outside of all of them are not read."""
+    without: dict[str, list[RangesJson]] = field(default_factory=dict)
+    """{source of topics: ranges}: records in one of them are not read."""
     is_planned: bool = False
     """Whether the one batch of the job is in its checkpoint already, with exactly these offsets."""
     closes_at_ms: int | None = None
     """Of a query that keeps state: all is read as one batch, in which nothing is late, and what it opened is closed by
     exactly this watermark. None: as in a run."""
+    closes_all: bool = False
+    """Whether what is open when all is read is closed: the pipeline's own query has closed it, as nothing came for
+    long."""
 
 
 @dataclass(frozen=True)

@@ -1954,6 +1954,16 @@ ROLLBACK_MOVED = Condition(
     "quarantine anew",
 )
 
+ROLLBACK_REFRESHED = Condition(
+    "ROLLBACK_REFRESHED",
+    UsageError,
+    "version {version} (refresh {run_id}) began a new query, and what that keeps as state goes with its rows: with the "
+    "rows of an earlier version the two would not fit",
+    next_run="is not affected; nothing was changed",
+    fix="--to-version {version} or a later one; or correct what is wrong: `tidegate refresh {name}` builds table and "
+    "state anew",
+)
+
 ROLLBACK_HELD = Condition(
     "ROLLBACK_HELD",
     HeldError,
@@ -2185,6 +2195,24 @@ BACKFILL_LATE = Condition(
     next_run="is not affected; the table stays as it is",
     fix="have the transform, or the schema, leave such records out; or `tidegate refresh {name}` puts them into "
     "quarantine",
+)
+
+REFRESH_PENDING = Condition(
+    "REFRESH_PENDING",
+    UsageError,
+    "the query keeps state, and a new one cannot take its place now: {why}",
+    next_run="goes on with it; nothing was read or written",
+    fix="`tidegate run {name}` finishes what was begun, or names the decision that is open; then refresh again",
+)
+
+REFRESH_NOT_IN_TABLE = Condition(
+    "REFRESH_NOT_IN_TABLE",
+    DisagreementError,
+    "the table is a copy from before a refresh that began a new query: which files gave the rows that it holds is no "
+    "longer known",
+    next_run=_UNTIL_FIXED,
+    fix="restore the newest copy of the table; or `tidegate repair {name} --rebuild`: a new table from all that the "
+    "sources still have; the old one is kept as a backup",
 )
 
 BACKFILL_NOT_KEPT = Condition(

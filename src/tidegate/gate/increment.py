@@ -19,7 +19,7 @@ from tidegate.paths import PipelinePaths
 from tidegate.preflight.facts import Facts
 from tidegate.process.machine import now_text
 from tidegate.recovery.context import RunContext
-from tidegate.recovery.finish import tell_rework
+from tidegate.recovery.hand_over import finish_work
 from tidegate.reports.report import count_rows
 from tidegate.reports.verdicts import (
     Decision,
@@ -38,7 +38,7 @@ from tidegate.staging.topics import positions_to_json
 from tidegate.table.log.state import list_data_files
 from tidegate.table.publish.intent import PublishIntent, write_intent
 from tidegate.table.publish.plan import parse_file_name, plan_publish
-from tidegate.table.publish.publish import CommitResult, finish_intent
+from tidegate.table.publish.publish import CommitResult
 from tidegate.table.upsert.folded import Folded, fold_owed
 
 _PLANS_AT_MOST = 3
@@ -77,13 +77,20 @@ def audit_increment(context: RunContext, facts: Facts) -> StoredVerdict:
     return stored
 
 
-def judge_beside(context: RunContext, staged: Sequence[BatchManifest], *, counts_aside: bool = True) -> StoredVerdict:
+def judge_beside(
+    context: RunContext,
+    staged: Sequence[BatchManifest],
+    *,
+    folded: Sequence[Folded] | None = None,
+    counts_aside: bool = True,
+) -> StoredVerdict:
     """The verdict on what a job beside the runs has staged, by the same suite and limits; it is not stored.
 
-    ``counts_aside``: whether what it set aside counts; not where all of it was in quarantine before.
+    ``folded`` is what remains of it, where rows replace others. ``counts_aside``: whether what it set aside counts; not
+    where all of it was in quarantine before.
     """
     suite = load_suite(context.project, context.name)
-    results = _judge(context, suite, staged, None) if suite is not None else []
+    results = _judge(context, suite, staged, folded) if suite is not None else []
     whole = WholeFiles.of(file for one in staged for source in one.sources.values() for file in source.whole_files)
     aside = SetAside.of(count_rows(staged if counts_aside else []))
     verdict = decide_verdict(suite, results, aside, context.spec.quality, "", whole)
@@ -255,12 +262,7 @@ def publish_plan(context: RunContext, make_plan: Callable[[], PublishIntent]) ->
             intent = replace(intent, writer=context.lease.number)
         context.lease.check()
         in_force = write_intent(context.paths, intent)
-        result = finish_intent(
-            context.paths,
-            in_force,
-            is_current=context.lease.is_current,
-            tell=partial(tell_rework, context.paths),
-        )
+        result = finish_work(context.paths, in_force, context.lease)
         if not result.outdated:
             break
     if result.overtaken or result.outdated or result.rows_added != intent.rows_added:

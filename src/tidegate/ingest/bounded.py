@@ -28,6 +28,8 @@ def keep_within(spark: SparkSession, paths: PipelinePaths, name: str, frame: Dat
     records that stay in quarantine."""
     ranges = bounds.offsets.get(name)
     kept = frame if ranges is None else frame.where(_is_in(ranges))
+    if bounds.without.get(name):
+        kept = kept.where(~_is_in(bounds.without[name]))
     if not bounds.left_out:
         return kept
     listed = spark.read.schema("source STRING, position STRING, digest STRING").parquet(

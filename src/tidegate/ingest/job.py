@@ -178,7 +178,7 @@ def _plan_closing(paths: PipelinePaths, order: IngestOrder, spec: PipelineSpec) 
     note = read_open_state(paths, read_checkpoint(paths.checkpoint).query_id)
     if note is None or (note.rows == 0 and len(spec.watermarks) < 2):
         return False  # nothing is open; the one source's watermark Spark has moved itself
-    at_end = spec.close_windows == "at_end"
+    at_end = spec.close_windows == "at_end" or (order.bounds is not None and order.bounds.closes_all)
     watermark_ms = closing_watermark(note, spec.watermarks, spec.watermark_policy, everything=at_end)
     if watermark_ms <= read_watermark(paths.checkpoint):
         return False

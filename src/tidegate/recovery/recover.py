@@ -7,7 +7,6 @@ process killed between any two writes is completed by the next one with the same
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from functools import partial
 from pathlib import Path
 
 from tidegate import storage
@@ -17,7 +16,8 @@ from tidegate.paths import PipelinePaths
 from tidegate.preflight.agreement import refuse_another_table
 from tidegate.preflight.facts import Facts, gather_facts, is_in_ledger
 from tidegate.project import Project
-from tidegate.recovery.finish import finish_reports, tell_rework
+from tidegate.recovery.finish import finish_reports
+from tidegate.recovery.hand_over import finish_work
 from tidegate.recovery.late_intents import drop_late_intents, drop_late_work
 from tidegate.recovery.quarantine import publish_quarantine
 from tidegate.recovery.upkeep import tend_tables
@@ -40,7 +40,6 @@ from tidegate.table.log.retire import drop_late_commits
 from tidegate.table.log.state import TableState, holds_batch, read_table_state
 from tidegate.table.publish.heal import heal_log
 from tidegate.table.publish.intent import pending_intents
-from tidegate.table.publish.publish import finish_intent
 from tidegate.table.upsert.folded import list_merge_folders, remove_folded
 
 
@@ -87,7 +86,9 @@ def _recover(
     if before is not None and table is not None:
         refuse_another_table(table, before, paths.name)
     for intent in intents:
-        finish_intent(paths, intent, is_current=lease.is_current, tell=partial(tell_rework, paths))
+        finish_work(paths, intent, lease)
+    if any(intent.hand_over is not None for intent in intents):  # a refresh that was stopped on its way
+        paths = paths.newest().pinned()
     facts = gather_facts(paths, spec)
     changed = [sweep(paths, facts, lease) for sweep in (sweep_late, _sweep_swept, _heal_checkpoint)]
     if any(changed):

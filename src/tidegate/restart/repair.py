@@ -31,6 +31,7 @@ from tidegate.preflight.pinned import settings_at_birth
 from tidegate.project import Project
 from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
 from tidegate.recovery.context import RunContext
+from tidegate.recovery.hand_over import is_handing_over
 from tidegate.recovery.quarantine import send_quarantine
 from tidegate.recovery.recover import last_taken, recover
 from tidegate.recovery.staged_files import check_staged
@@ -52,7 +53,7 @@ from tidegate.sources.files.ledger import LedgerRow, open_ledger, shown_path
 from tidegate.sources.files.starts import check_starts_known
 from tidegate.sources.files.unreadable import read_whole_again
 from tidegate.spec.models import PipelineSpec
-from tidegate.staging.birth import Start, as_read, new_birth
+from tidegate.staging.birth import Start, as_read, new_birth, read_births
 from tidegate.staging.manifest import BatchManifest
 from tidegate.staging.published import Published, read_published, write_published
 from tidegate.staging.retired import read_taken_back, record_taken_back
@@ -114,7 +115,11 @@ def repair_pipeline(
     expires = project.spec.lease.expires_after
     with acquire(paths, run_id=new_run_id("repair"), command="repair", expires_after_seconds=expires) as lease:
         paths = pin_paths(paths, lease)
+        is_another = is_handing_over(paths)
         _finish_begun(project, spec, paths, lease)
+        if is_another:
+            paths = paths.newest().pinned()
+            spec = as_read(load_pipeline(project, name), paths)
         value, plan = look_at_repair(project, spec, paths, rebuild, dry_run=False, asked=asked)
         if plan is not None:
             _, lost = _carry_out(project, spec, paths, lease, plan)
@@ -212,6 +217,9 @@ def _plan(
         rolled_back = {query for query, last in ({} if state is None else state.txns).items() if settled[query] < last}
     taken_back = [] if rebuild else quarantine_to_take_back(paths, settled)
     orphans = [] if rebuild else [*_list_orphans(paths.table), *_list_orphans(paths.quarantine)]
+    again = files_to_read_again(paths, settled) if has_files else []
+    if not rebuild:
+        _check_refreshes_known(paths, again)
     return RepairPlan(
         found=found,
         rebuild=rebuild,
@@ -219,7 +227,7 @@ def _plan(
         facts=facts,
         settled=settled,
         taken_back=taken_back,
-        again=files_to_read_again(paths, settled) if has_files else [],
+        again=again,
         starts=starts_of_sources(project, spec, paths, facts),
         orphans=len(orphans) + len(taken_back),
         hidden=0 if rebuild else len(list_set_aside(paths.table)),
@@ -233,6 +241,14 @@ def _check_rollbacks_known(paths: PipelinePaths, settled: Mapping[str, int]) -> 
     for query, last in read_taken_back(paths).items():
         if settled.get(query, -1) > last:
             raise catalogue.ROLLBACK_NOT_IN_TABLE(where=f"pipeline {paths.name}, {paths.table}", name=paths.name)
+
+
+def _check_refreshes_known(paths: PipelinePaths, again: Sequence[LedgerRow]) -> None:
+    """Raise DisagreementError REFRESH_NOT_IN_TABLE when the table is a copy from before a refresh that began a new
+    query: the ledger has the files of its rows under that one since, and they would be read once more."""
+    rebuilt = {one.query_id: one.rebuilt_up_to for one in read_births(paths) if one.rebuilt_up_to is not None}
+    if any(int(row.batch_id or 0) <= rebuilt.get(row.query_id, -1) for row in again):
+        raise catalogue.REFRESH_NOT_IN_TABLE(where=f"pipeline {paths.name}, {paths.table}", name=paths.name)
 
 
 def _describe(plan: RepairPlan, differing: Sequence[str]) -> list[str]:

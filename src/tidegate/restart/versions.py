@@ -31,6 +31,7 @@ from tidegate.table.log.actions import CommitInfo
 from tidegate.table.log.files import list_versions
 from tidegate.table.log.state import read_commit_metadata
 from tidegate.table.log.taken import settled_batches, walk_back
+from tidegate.table.publish.intent import REPLACES
 from tidegate.table.publish.restore import Restore, nearest_restorable, plan_restore
 from tidegate.table.publish.rework import REWORK
 from tidegate.words import count_of
@@ -135,18 +136,23 @@ def _describe(version: int, info: CommitInfo) -> Between | None:
         return Between(version, str(info[REWORK]), run_id, outcome, 0, int(figures.get("rows_added", 0)), None)
     if "tidegate.query_id" not in info or "tidegate.batches" not in info:
         return None
+    kind = "refresh" if REPLACES in info else "run"
     rows = json.loads(info.get("tidegate.rows", "{}"))
     first, last = json.loads(info["tidegate.batches"])
     batches = (str(info["tidegate.query_id"]), int(first), int(last))
-    return Between(version, "run", run_id, outcome, int(rows.get("read", 0)), int(rows.get("published", 0)), batches)
+    return Between(version, kind, run_id, outcome, int(rows.get("read", 0)), int(rows.get("published", 0)), batches)
 
 
 def find_moved_records(paths: PipelinePaths, look: Look) -> UsageError | None:
     """Why the versions in between cannot be gone back over: work beside the runs has taken records out of quarantine,
-    or put some there, or published what had waited for a decision; None where nothing of it has."""
+    or put some there, or published what had waited for a decision, or began a new query; None where nothing has."""
     work = [one for one in look.between if one.kind != "run"]
     in_quarantine = _list_work(paths.quarantine) if work else set()
     for one in work:
+        if one.batches is not None:
+            return catalogue.ROLLBACK_REFRESHED(
+                where=f"pipeline {paths.name}", version=one.version, run_id=one.run_id, name=paths.name
+            )
         if one.kind == "release" or (one.kind, one.run_id) in in_quarantine:
             return catalogue.ROLLBACK_MOVED(
                 where=f"pipeline {paths.name}",

@@ -19,6 +19,7 @@ from tidegate.preflight.facts import Facts
 from tidegate.process.machine import now_text
 from tidegate.project import Project
 from tidegate.recovery.context import RunContext
+from tidegate.recovery.hand_over import is_handing_over
 from tidegate.recovery.recover import recover
 from tidegate.reports.report import (
     FINAL_OUTCOMES,
@@ -87,7 +88,12 @@ def recover_run(context: RunContext) -> Facts:
     """Finish what was begun, and carry out what people decided; the facts after it. The report is read again:
     recovery may have finished it. Its notes name the other runs that were finished."""
     finished: list[RunReport] = []
+    is_another = is_handing_over(context.paths)
     context.facts = facts = recover(context.project, context.paths, context.spec, context.lease, finished)
+    if is_another:
+        context.lease.check()
+        context.paths = context.paths.newest().pinned()
+        context.spec = as_read(load_pipeline(context.project, context.name), context.paths)
     while carry_out_rollback(context, facts) or carry_out(context, facts) or carry_out_rereads(context, facts):
         context.facts = facts = recover(context.project, context.paths, context.spec, context.lease, finished)
     notes = context.report.notes

@@ -74,6 +74,9 @@ class Birth:
     """The version of Spark whose words ``state`` is in; "" for one that wrote longer texts in part."""
     replaces: BatchKey | None = None
     """The last batch that counts of the query that this one takes the place of, which is then retired."""
+    rebuilt_up_to: int | None = None
+    """Of a query that a refresh has begun: its last batch of that. Up to there it has read again what earlier queries
+    had read."""
 
     @property
     def keeps_state(self) -> bool:

@@ -312,6 +312,20 @@ def replace_entry(path: Path, batch_id: int, data: bytes) -> None:
     storage.replace(path / "offsets" / str(batch_id), data)
 
 
+def move_intake(path: Path, folder: str) -> None:
+    """Have the lists of files name the pipeline's intake and not that in ``folder`` below its state folder, where a job
+    beside its runs had one: Spark looks at the paths of its last batch with each start. May be repeated."""
+    there, here = f"/{folder}/intake/".encode(), b"/intake/"
+    for source in storage.list_folders(path / "sources"):
+        for log in storage.list_folder(source):
+            data = storage.read(log)
+            if there in data:
+                storage.remove(log.with_name(f".{log.name}.crc"))  # of the old bytes
+                moved = data.replace(there, here)
+                storage.replace(log, moved)
+                storage.replace(log.with_name(f".{log.name}.crc"), hadoop_checksum(moved))
+
+
 def files_between(path: Path, source_name: str, after: int, until: int) -> list[str]:
     """Paths (decoded, of the local file system) that a file source took in log entries ``after`` < n <= ``until``."""
     folder = path / "sources" / source_name

@@ -52,6 +52,14 @@ def note_drained(paths: PipelinePaths, query_id: str, batch_id: int) -> None:
         storage.write_note(paths.open_state / query_id, batch_id, asdict(replace(note, drained_batch=batch_id)))
 
 
+def hand_on_open_state(side: PipelinePaths, paths: PipelinePaths, query_id: str, batch_id: int) -> None:
+    """Give the pipeline the note of a query that a job beside its runs has made, as of its last batch; none is there of
+    a query without state. May be repeated."""
+    note = read_open_state(side, query_id)
+    if note is not None:
+        storage.write_note(paths.open_state / query_id, batch_id, asdict(note))
+
+
 def note_batch(
     paths: PipelinePaths, manifest: BatchManifest, *, open_until_ms: int | None, windows: list[list[int]], now_ms: int
 ) -> OpenState:

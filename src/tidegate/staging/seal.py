@@ -122,6 +122,14 @@ def set_seal(paths: PipelinePaths, checkpoint: CheckpointState, files: Checkpoin
     _write(paths, checkpoint, before, now)
 
 
+def hand_on_seal(side: PipelinePaths, paths: PipelinePaths, query_id: str) -> None:
+    """Give the pipeline the seal of a query that a job beside its runs has made. May be repeated; later ones stand."""
+    seal = read_seal(side, query_id)
+    if seal.files:
+        value = {"files": seal.files, "moved": {}}
+        storage.write_note(paths.seals / query_id, 0, value)
+
+
 def allow_moves(
     paths: PipelinePaths,
     checkpoint: CheckpointState,

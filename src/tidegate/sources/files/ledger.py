@@ -522,6 +522,13 @@ class Ledger(LedgerFile):
             )
         return self.removable_links()
 
+    def hand_on(self, source: str, query_id: str, batch_id: int, links: Sequence[str]) -> None:
+        """What these published links gave is in the table as ``batch_id`` of another query by now, which has read them
+        again."""
+        with self._writing():
+            sql = f"UPDATE files SET query_id = ?, batch_id = ? WHERE source = ? AND link = ? AND state = {_PUBLISHED}"
+            self._db.executemany(sql, ((query_id, batch_id, source, link) for link in links))
+
     def removable_links(self) -> list[tuple[str, str]]:
         """The (source, link) pairs of published files whose link was not removed yet."""
         with self._named_errors():

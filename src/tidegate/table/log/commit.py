@@ -49,12 +49,14 @@ def commit_files(
     app_version_before: int,
     custom_metadata: dict[str, str],
     rearranges: bool = False,
+    retires: tuple[str, int] | None = None,
 ) -> int:
     """Commit files as one version that carries ``txn(app_id, app_version)``; the version's number.
 
     Creates the table with a random id when there is none. New columns of ``schema_json`` are added to the table in a
     version of their own just before (a reader between the two sees them empty). ``rearranges``: the version changes no
-    row, only the files that hold them.
+    row, only the files that hold them. ``retires``: (query id, last batch) of a query that is over with this version,
+    as :func:`retire_in_log` says it.
 
     The snapshot the commit is based on must hold ``app_version_before`` (-1: no txn) for ``app_id``, and each version
     is made by one writer: of all writers of a batch, one succeeds. The others get AlreadyCommittedError: read the log
@@ -63,11 +65,13 @@ def commit_files(
     """
     schema = normalise_schema(schema_json)
     adds = [_add_action(file, data_change=not rearranges) for file in add]
-    txn = _txn_action(app_id, app_version)
+    txn = [_txn_action(app_id, app_version)]
+    if retires is not None:
+        txn.append(_txn_action(retired_mark(retires[0]), retires[1] + 1))
     for _ in range(5):
         if not has_log(table_path):
             check_partition_columns(partition_by, schema, None)
-            version = _create_table(table_path, schema, partition_by, [*adds, txn], custom_metadata)
+            version = _create_table(table_path, schema, partition_by, [*adds, *txn], custom_metadata)
         else:
             table = read_log(table_path)
             refuse_retired(table, app_id, app_version)
@@ -80,7 +84,7 @@ def commit_files(
             removes = [
                 _remove_action(names.get(one.path, quote(one.path)), one, data_change=not rearranges) for one in remove
             ]
-            version = _append(table_path, table, [*adds, *removes, txn], custom_metadata)
+            version = _append(table_path, table, [*adds, *removes, *txn], custom_metadata)
         if version is not None:
             if version == 0:
                 sync_log(table_path, version)

@@ -11,8 +11,13 @@ from typing import Any, Literal
 from tidegate import storage
 from tidegate.errors import catalogue
 from tidegate.paths import PipelinePaths
+from tidegate.staging.manifest import BatchKey, keys_from_json
 
 Target = Literal["table", "quarantine"]
+
+REPLACES = "tidegate.replaces"
+"""In a commit that begins a new query (:class:`HandOver`): JSON [query id, batch], where the one before it ended. It is
+the new query's increment, in the place of all before it that were read again."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,21 @@ class FileToRemove:
     rows: int
     size_bytes: int
     partition: dict[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class HandOver:
+    """The query that takes the place of the pipeline's own with a publish: that of a job beside the runs, which has
+    built the whole table. See :mod:`tidegate.recovery.hand_over`."""
+
+    folder: str
+    """The state folder of the job, relative to the pipeline's: its checkpoint goes on as the new query's."""
+    generation: int
+    """The number that the new query gets."""
+    birth: dict[str, Any]
+    """The birth record of the new query, as it is stored."""
+    replaces: BatchKey
+    """The query that is over then, and its last batch in the table's log."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +93,9 @@ class PublishIntent:
     companion: PublishIntent | None = None
     """What goes into quarantine in the same step: done first, and by the same file, so that never one is without the
     other."""
+    hand_over: HandOver | None = None
+    """The query that lives on after it, where it is not the one that lives now. ``app_id`` and ``app_version`` are of
+    that one then."""
     writer: int = 0
     """The number of the lease under which it was written down; 0 for one that is not looked at."""
     nonce: str = field(default_factory=lambda: secrets.token_hex(4))
@@ -130,7 +153,7 @@ def intent_path(paths: PipelinePaths, intent: PublishIntent) -> Path:
 
 def intent_from_json(value: dict[str, Any]) -> PublishIntent:
     """The intent again of ``dataclasses.asdict``."""
-    companion = value.get("companion")
+    companion, hand_over = value.get("companion"), value.get("hand_over")
     return PublishIntent(
         **{
             "nonce": "",  # written by a version that did not have it
@@ -138,6 +161,9 @@ def intent_from_json(value: dict[str, Any]) -> PublishIntent:
             "files_to_add": [FileToAdd(**file) for file in value["files_to_add"]],
             "files_to_remove": [FileToRemove(**file) for file in value["files_to_remove"]],
             "companion": None if companion is None else intent_from_json(companion),
+            "hand_over": None
+            if hand_over is None
+            else HandOver(**{**hand_over, "replaces": keys_from_json([hand_over["replaces"]])[0]}),
         }
     )
 

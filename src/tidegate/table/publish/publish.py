@@ -139,6 +139,7 @@ def _publish(
         app_version_before=intent.app_version_before,
         custom_metadata=_commit_metadata(intent),
         rearranges=intent.rearranges,
+        retires=None if intent.hand_over is None else intent.hand_over.replaces,
     )
 
 
