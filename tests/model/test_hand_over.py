@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +19,15 @@ import pytest
 from tests.model import fake_spark
 from tests.model.machine import ROOM
 from tests.model.processes import Process, Stop
-from tests.model.world import NAME, Shape, World
-from tidegate.backfill.command import refresh_table
+from tests.model.world import NAME, Shape, World, read_log
+from tidegate.backfill.command import look_at_backfill, refresh_table
 from tidegate.backfill.held import decide_backfill
-from tidegate.errors import TidegateError
+from tidegate.errors import HeldError, TidegateError, UsageError
+from tidegate.gate import increment
 from tidegate.preflight.agreement import check_agreement
 from tidegate.preflight.facts import gather_facts
 from tidegate.reports.report import load_report
-from tidegate.staging.birth import KeptState, read_births
+from tidegate.staging.birth import KeptState, read_birth, read_births
 from tidegate.staging.retired import read_retired
 
 SHAPES: tuple[Shape, ...] = ("files", "kafka")
@@ -133,46 +136,203 @@ def test_again_and_again(make: Make, shape: Shape) -> None:
     assert [birth.replaces is not None for birth in births] == [False, True, True, True]
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("after", [False, True])
-def test_killed_at_every_storage_call(make: Make, shape: Shape, after: bool) -> None:
-    points = 0
-    while True:
-        points += 1
-        world = make(shape)
-        process = refresh(world, stop=Stop(nth=points, after=after))
-        if process.state != "stopped":
-            break
-        world.kill(process)
-        world.check()
-        if points % 2:
-            go_on(world)
-            done(refresh(world))
-        else:
-            assert done(refresh(world))["outcome"] == "published"
+def points_of_finishing(make: Make, shape: Shape) -> list[int]:
+    """The storage calls of a refresh from the one on that writes the intent: each kind of call once. Tests take a part
+    of them, and every call of all in a sweep."""
+    calls = refresh(make(shape)).calls
+    first = next(number for number, call in enumerate(calls) if call.startswith("link data/state/orders/intents"))
+    known = set(calls[:first])
+    found = [number for number, call in enumerate(calls) if number >= first and not (call in known or known.add(call))]
+    assert len(found) > 20
+    return [number + 1 for number in found]
+
+
+def all_points(make: Make, shape: Shape) -> list[int]:
+    return list(range(1, len(refresh(make(shape)).calls) + 1))
+
+
+def kill_at(make: Make, shape: Shape, point: int, *, after: bool, next_is: str) -> None:
+    world = make(shape)
+    process = refresh(world, stop=Stop(nth=point, after=after))
+    world.kill(process)
+    world.check()
+    if next_is == "run":
         go_on(world)
-        told = load_report(world.paths, "fresh")
-        assert told is not None and told.outcome == "published", points
-    assert points > 100
+    assert done(refresh(world))["outcome"] == "published"
+    go_on(world)
+    told = load_report(world.paths, "fresh")
+    assert told is not None and told.outcome == "published"
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_frozen_at_every_storage_call(make: Make, shape: Shape) -> None:
+def freeze_at(make: Make, shape: Shape, point: int, *, other: bool) -> None:
     """Others take the lease, finish what it began, and go on; then it wakes up and changes nothing."""
-    points = 0
-    while True:
-        points += 1
-        world = make(shape)
-        process = refresh(world, stop=Stop(nth=points))
-        if process.state != "stopped":
-            break
-        world.freeze(process)
-        done(world.run(world.new_run_id()))
+    world = make(shape)
+    world.freeze(refresh(world, stop=Stop(nth=point)))
+    done(world.run(world.new_run_id()))
+    world.check_all()
+    if other:
+        done(refresh(world, "other"))
+    world.thaw(0)
+    go_on(world)
+    done(refresh(world, "last"))
+    go_on(world)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_killed_while_it_is_finished(make: Make, shape: Shape) -> None:
+    for number, point in enumerate(points_of_finishing(make, shape)):
+        if number % 4 == 2 * (shape == "files"):
+            kill_at(make, shape, point, after=False, next_is="run" if number % 8 < 4 else "refresh")
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_frozen_while_it_is_finished(make: Make, shape: Shape) -> None:
+    for number, point in enumerate(points_of_finishing(make, shape)):
+        if number % 6 == 3 * (shape == "files"):
+            freeze_at(make, shape, point, other=number % 12 < 6)
+
+
+@pytest.mark.parametrize("next_is", ["run", "refresh"])
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_killed_at_every_storage_call(make: Make, shape: Shape, after: bool, next_is: str) -> None:
+    for point in all_points(make, shape):
+        kill_at(make, shape, point, after=after, next_is=next_is)
+
+
+@pytest.mark.parametrize("other", [True, False])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_frozen_at_every_storage_call(make: Make, shape: Shape, other: bool) -> None:
+    for point in all_points(make, shape):
+        freeze_at(make, shape, point, other=other)
+
+
+@pytest.mark.parametrize("how", ["names", "names and zeros"])
+def test_a_power_cut_while_it_is_finished(make: Make, how: Any) -> None:
+    for point in points_of_finishing(make, "files")[:: 6 if how == "names" else 9]:
+        world = make("files")
+        world.disk.sync_all()
+        world.kill(refresh(world, stop=Stop(nth=point)))
+        world.cut_power(how)
+        go_on(world)
+        done(refresh(world, "again"))
+        go_on(world)
+
+
+def refuse_all(patch: pytest.MonkeyPatch) -> None:
+    judge = increment._judge
+    patch.setattr(increment, "_judge", lambda *a: [replace(one, success=False) for one in judge(*a)])
+
+
+def hold(world: World) -> None:
+    with pytest.MonkeyPatch.context() as inner:
+        refuse_all(inner)
+        assert isinstance(refresh(world).error, HeldError)
+
+
+def test_a_held_one_is_released_as_it_was_built(make: Make) -> None:
+    world = make("files")
+    hold(world)
+    report = done(decide(world, "release"))
+    assert (report["outcome"], report["mode"]) == ("published", "refresh")
+    assert [birth.rebuilt_up_to is not None for birth in read_births(world.paths)] == [False, True]
+    go_on(world)
+
+
+def test_a_held_one_is_not_released_when_runs_have_read_more(make: Make) -> None:
+    """Even where what they read changed no file of the table: the new query would not have it."""
+    world = make("files")
+    hold(world)
+    done(world.run(world.new_run_id()))
+    files = sorted(world.paths.table.rglob("[!.]*.parquet"))
+    assert code_of(decide(world, "release")) == "BACKFILL_OUTDATED"
+    assert sorted(world.paths.table.rglob("[!.]*.parquet")) == files
+    done(decide(world, "discard"))
+    del world.judged["fresh"]  # its rows are those of runs
+    done(refresh(world, "anew"))
+    go_on(world)
+
+
+def test_what_is_held_or_not_published_is_in_the_way(make: Make) -> None:
+    world = make("files")
+    world.kill(world.run("half", stop=Stop("replace data/state/orders/verdicts")))
+    process = refresh(world)
+    assert isinstance(process.error, UsageError) and code_of(process) == "REFRESH_PENDING"
+    assert read_births(world.paths)[-1].rebuilt_up_to is None
+    go_on(world)
+    done(refresh(world, "then"))
+    go_on(world)
+
+
+def test_a_batch_that_was_only_planned_is_read_by_the_next_run(make: Make) -> None:
+    world = make("kafka")
+    world.kill(world.run("half", stop=Stop("manifests")))
+    facts = gather_facts(world.paths, world.spec)
+    assert facts.in_flight is not None and not facts.owed
+    done(refresh(world))
+    go_on(world)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_discarded_records_stay_left_out(make: Make, shape: Shape) -> None:
+    world = make(shape)
+    done(world.run(world.new_run_id()))
+    world.offer(0, ["bad", "bad", "good"])
+    assert isinstance(world.run("held").error, HeldError)
+    done(world.decide("discard", "held"))
+    world.offer(0, ["good"])
+    done(world.run(world.new_run_id()))
+    for number in range(2):
+        report = done(refresh(world, f"fresh {number}"))
+        assert any("3 records of discarded increments stay left out" in note for note in report["notes"])
         world.check_all()
-        if points % 2:
-            done(refresh(world, "other"))
-        world.thaw(0)
+    go_on(world)
+
+
+def test_no_rollback_goes_back_over_it(make: Make) -> None:
+    world = make("files")
+    done(refresh(world))
+    for then in ("reread", "leave-out"):
+        assert code_of(world.rollback(0, then)) == "ROLLBACK_REFRESHED"
+    go_on(world)
+
+
+def test_a_copy_of_the_table_from_before_it_is_not_read_on_from(make: Make) -> None:
+    """The files of its rows count as read by the new query: with a new checkpoint they would be read once more."""
+    world = make("files")
+    before = world.root / "before"
+    shutil.copytree(world.paths.table, before)
+    done(refresh(world))
+    with pytest.MonkeyPatch.context() as inner:
+        inner.setattr("tidegate.restart.repair.needs_rebuild", lambda *_: False)
+        shutil.rmtree(world.paths.table)
+        shutil.copytree(before, world.paths.table)
+        assert code_of(world.repair()) == "REFRESH_NOT_IN_TABLE"
+
+
+def test_a_transform_that_keeps_state_only_now_or_not_any_more(make: Make, keeps_state: None) -> None:
+    world = make("files")
+    done(refresh(world))
+    with pytest.MonkeyPatch.context() as inner:
+        inner.setattr(fake_spark, "STATE", [])
+        assert code_of(world.run(world.new_run_id())) == "STATE_CHANGED"
+        done(refresh(world, "stateless"))
         go_on(world)
-        done(refresh(world, "last"))
+        birth = read_birth(world.paths)
+        assert birth is not None and not birth.keeps_state
+        done(refresh(world, "as ever"))
         go_on(world)
-    assert points > 100
+        assert read_birth(world.paths) == birth
+    done(refresh(world, "stateful"))
+    birth = read_birth(world.paths)
+    assert birth is not None and birth.keeps_state
+    go_on(world)
+
+
+def test_a_dry_run_says_what_is_in_the_way(make: Make) -> None:
+    world = make("files")
+    plan = look_at_backfill(world.project, NAME, None)
+    assert plan["hindrance"] is None and plan["intervals"][0]["files"] == 3
+    assert read_log(world.paths.table) == Counter(
+        one for one, kind in world.offered.items() if one[:2] != "f4" and kind == "good"
+    )

@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.streams.windows import SCHEMA, TIMED, row
+from tests.streams.joins import TIMED as JOIN_TIMED
+from tests.streams.joins import event
+from tests.streams.windows import SCHEMA, TIMED, at, row
 from tests.support.project import in_session
+from tests.support.storage_calls import KilledHere, kill
 from tests.support.streaming import Streaming, make_streaming, source
 from tidegate.backfill.command import look_at_backfill, refresh_table
 from tidegate.backfill.held import decide_backfill
@@ -212,10 +215,81 @@ def test_a_table_whose_rows_replace_others(spark: SparkSession, tmp_path: Path, 
     columns = "start end count sum"
     flow.expect(columns, by_window(offered, lambda n: n < 100).values())
     keep(flow, "n < 50")
-    report = refresh(flow)
-    assert report["outcome"] == "published"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tidegate.recovery.hand_over.write_birth", lambda *a: kill("birth"))
+        with pytest.raises(KilledHere):
+            refresh(flow)
+    flow.run()  # finishes it: the version was committed
     flow.expect(columns, by_window(offered, lambda n: n < 50).values())
+    assert refresh(flow)["outcome"] == "published"
     for number in (8, 16):
         offer(flow, offered, row(f"e{number}", "12:05", number))
         flow.run()
         flow.expect(columns, by_window(offered, lambda n: n < 50).values())
+
+
+CLICKS, VIEWS = "id STRING, dt TIMESTAMP", "id STRING, dt TIMESTAMP, n INT"
+JOINED = "sources:\n" + source("clicks", CLICKS, **JOIN_TIMED) + source("views", VIEWS, **JOIN_TIMED)
+JOIN = """\
+def transform(clicks, views):
+    near = F.expr('c.id = v.id AND c.dt BETWEEN v.dt AND v.dt + INTERVAL 10 MINUTES')
+    out = clicks.alias('c').join(views.alias('v').where("n < 100"), near, 'rightOuter')
+    return out.select('v.id', 'n', F.col('c.dt').alias('at'))
+"""
+
+
+def view(name: str, clock: str, n: int) -> dict[str, Any]:
+    return {**event(name, clock), "n": n}
+
+
+def test_a_join_goes_on_with_what_waits_for_a_partner(spark: SparkSession, tmp_path: Path) -> None:
+    flow = make_streaming(tmp_path, spark, JOINED, JOIN)
+    flow.offer("views", view("a", "12:00", 1), view("b", "12:01", 2), view("c", "12:02", 60))
+    flow.offer("clicks", event("a", "12:05"))
+    flow.run()
+    flow.offer("views", view("d", "13:00", 3), view("e", "13:00", 70))
+    flow.offer("clicks", event("z", "13:00"))
+    flow.run()  # closes what was at noon
+    assert flow.rows("id", "n") == [("a", 1), ("b", 2), ("c", 60)]
+    keep(flow, "n < 50")
+    flow.offer("clicks", event("d", "13:03"))  # arrives before the refresh, and is the next run's
+    assert refresh(flow)["rows"]["read"] == 7
+    flow.expect("id n at", [("a", 1, at("12:05")), ("b", 2, None)])
+    flow.run()  # a view that the refresh has read, a click that it has not
+    flow.expect("id n at", [("a", 1, at("12:05")), ("b", 2, None), ("d", 3, at("13:03"))])
+    flow.offer("views", view("f", "14:30", 4))
+    flow.offer("clicks", event("y", "14:30"))
+    flow.run()
+    flow.expect("id n at", [("a", 1, at("12:05")), ("b", 2, None), ("d", 3, at("13:03"))])
+    flow.offer("views", view("g", "16:00", 5))
+    flow.offer("clicks", event("f", "14:35"), event("x", "16:00"))
+    flow.run()
+    flow.expect("id n at", [("a", 1, at("12:05")), ("b", 2, None), ("d", 3, at("13:03")), ("f", 4, at("14:35"))])
+
+
+def test_late_records_and_batches_by_the_limits_of_the_spec(spark: SparkSession, tmp_path: Path) -> None:
+    """What comes late in the refresh goes to quarantine, as in a run; what is not late this time leaves it."""
+    spec = "sources:\n" + source("trades", SCHEMA, **TIMED, options={"maxFilesPerTrigger": 1})
+    flow, offered = make_streaming(tmp_path, spark, spec, BY_WINDOW.replace("KEPT", "n < 100")), list[dict[str, Any]]()
+    offer(flow, offered, row("a", "12:01", 1))
+    flow.run()
+    offer(flow, offered, row("b", "13:01", 2))
+    offer(flow, offered, row("c", "13:02", 16))
+    flow.run()
+    late = row("late", "12:02", 4)
+    flow.offer("trades", late)
+    flow.run()
+    assert flow.aside("late") == [late]
+    keep(flow, "n < 50")
+    report = refresh(flow)
+    assert report["batches"] >= 3 and report["rows"]["late"] == 1
+    assert flow.aside("late") == [late]
+    flow.expect("start end count sum", closed(offered, lambda n: n < 50))
+    path = flow.root / "jobs/flow/pipeline.yaml"
+    path.write_text(path.read_text().replace('"maxFilesPerTrigger": 1', '"maxFilesPerTrigger": 9'))
+    refresh(flow, "whole")
+    assert not flow.quarantined()
+    flow.expect("start end count sum", closed([*offered, late], lambda n: n < 50))
+    offer(flow, offered, row("d", "15:01", 8))
+    flow.run()
+    flow.expect("start end count sum", closed([*offered, late], lambda n: n < 50))

@@ -33,10 +33,10 @@ KINDS = ("backfill", "refresh")
 """The work that can be held."""
 
 
-def keep_held(paths: PipelinePaths, intent: PublishIntent, interval: Interval) -> None:
-    """Keep what a held interval would publish."""
+def keep_held(paths: PipelinePaths, app_id: str, intent: PublishIntent, interval: Interval) -> None:
+    """Keep what a held interval would publish; ``app_id`` is that of the work."""
     value = {"within": interval.within, "intent": asdict(intent)}
-    storage.replace(_place(paths, intent.app_id), storage.dump_json(value))
+    storage.replace(_place(paths, app_id), storage.dump_json(value))
 
 
 def list_held(paths: PipelinePaths) -> list[PublishIntent]:

@@ -111,7 +111,7 @@ def rebuild_interval(context: RunContext, ground: Ground, finding: Finding, *, i
     built = _judge(beside, ground, finding.interval, manifests, folder)
     if not built.verdict.passed:
         report = _report_after(context.report, context.paths.table, finding, built, is_last=is_last)
-        keep_held(paths, _plan_swap(context, ground, finding, built, report), finding.interval)
+        keep_held(paths, work.app_id, _plan_swap(context, ground, finding, built, report), finding.interval)
         _hold(context, finding.interval, built)
     _keep_whole_files(paths, side)
     _swap(context, ground, finding, built, is_last=is_last)

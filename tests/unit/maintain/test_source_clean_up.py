@@ -268,7 +268,7 @@ def test_while_a_backfill_is_held_files_stay(inbox: Inbox) -> None:
     (inbox.paths.backfills / "stopped").mkdir(parents=True)
     assert find_chores(project, inbox.paths, load_pipeline(project, "orders"), time.time()).consumed
     intent = PublishIntent("orders", "B1", "table", "{}", [], "one", 0, -1)
-    keep_held(inbox.paths, intent, Interval({}))
+    keep_held(inbox.paths, intent.app_id, intent, Interval({}))
     chores = find_chores(project, inbox.paths, load_pipeline(project, "orders"), time.time())
     assert not chores.consumed and "a backfill is held" in chores.notes[0]
 
