@@ -1097,8 +1097,9 @@ STATE_CHANGED = Condition(
     DisagreementError,
     "the transform was changed in a way that makes the state kept so far give wrong results: {change}{spelling_hint}",
     next_run=_UNTIL_FIXED,
-    fix="revert the change, or `tidegate repair {name} --rebuild`: a new table from all that the sources still "
-    "have; `tidegate repair {name} --rebuild --dry-run` shows what that is",
+    fix="revert the change; or `tidegate refresh {name}` builds table and state anew beside the old ones, from all "
+    "that runs have read; or `tidegate repair {name} --rebuild`: a new table from all that the sources still have "
+    "(`--dry-run` of both shows what that is)",
 )
 
 STAGED_FILE_DAMAGED = Condition(
@@ -2168,7 +2169,7 @@ BACKFILL_NOT_APPEND = Condition(
     UsageError,
     "a table cannot be rebuilt beside its runs: {why}",
     next_run="is not affected; nothing was read or written",
-    fix="`tidegate repair {name} --rebuild` builds the whole table anew (`--dry-run` shows what that reads)",
+    fix="`tidegate {way}` builds the whole table anew (`--dry-run` shows what that reads)",
 )
 
 BACKFILL_STATE = Condition(

@@ -220,7 +220,7 @@ def test_an_increment_of_two_queries_is_carried_out_and_reported_whole(stage: St
     first.unlink()
     with pytest.raises(HeldError):
         held.run("R1", [{"id": None, "n": 8}])
-    real, done = increment.finish_intent, []
+    real, done = increment.finish_work, []
 
     def finish_one(*args: Any, **more: Any) -> Any:
         if done:
@@ -229,7 +229,7 @@ def test_an_increment_of_two_queries_is_carried_out_and_reported_whole(stage: St
         return done[0]
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KilledHere):
-        patch.setattr(increment, "finish_intent", finish_one)
+        patch.setattr(increment, "finish_work", finish_one)
         held.decide(decision)
     assert held.rows() == ([1, 2, 3] if decision == "release" else [])
     held.run("R2", GOOD)

@@ -350,7 +350,7 @@ def test_an_increment_of_two_queries_waits_and_is_released_whole(stage: Stage) -
     old.parent.mkdir()
     old.write_text(first.read_text().replace(f'"query_id": "{QUERY}"', '"query_id": "0ld"'))
     first.unlink()
-    real, done = increment.finish_intent, []
+    real, done = increment.finish_work, []
 
     def finish_one(*args: Any, **more: Any) -> Any:
         if done:
@@ -359,7 +359,7 @@ def test_an_increment_of_two_queries_waits_and_is_released_whole(stage: Stage) -
         return done[0]
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KilledHere):
-        patch.setattr(increment, "finish_intent", finish_one)
+        patch.setattr(increment, "finish_work", finish_one)
         held.run("R1", WORSE)
     assert list_waiting(held.paths) == []
     held.run("R2", GOOD)
