@@ -7,17 +7,14 @@ Spark (tests/streams/test_refresh.py).
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.model import fake_spark
-from tests.model.machine import ROOM
 from tests.model.processes import Process, Stop
 from tests.model.world import NAME, Shape, World, read_log
 from tidegate.backfill.command import look_at_backfill, refresh_table
@@ -43,23 +40,11 @@ def keeps_state() -> Iterator[None]:
 
 
 @pytest.fixture
-def make() -> Iterator[Make]:
-    folder = Path(tempfile.mkdtemp(prefix="tidegate-hand-over-", dir=ROOM))
-    worlds: list[tuple[World, pytest.MonkeyPatch]] = []
-
-    def end() -> None:
-        while worlds:
-            world, own = worlds.pop()
-            world.end()
-            own.undo()
-            shutil.rmtree(world.root)
-
+def make(new_world: Callable[[Shape], World]) -> Make:
     def make_world(shape: Shape) -> World:
         """Two runs, with a record that is malformed, and records that no run has read yet."""
-        end()
-        own = pytest.MonkeyPatch()
-        world = World(folder / str(len(list(folder.iterdir()))), shape, own, batch_size=2)
-        worlds.append((world, own))
+        world = new_world(shape)
+        world.batch_size = 2
         world.offer(0, ["good", "good", "malformed"])
         world.offer(1, ["good"])
         done(world.run(world.new_run_id()))
@@ -68,9 +53,7 @@ def make() -> Iterator[Make]:
         world.offer(1, ["good", "malformed"])
         return world
 
-    yield make_world
-    end()
-    shutil.rmtree(folder, ignore_errors=True)
+    return make_world
 
 
 def done(process: Process) -> Any:
@@ -287,6 +270,27 @@ def test_discarded_records_stay_left_out(make: Make, shape: Shape) -> None:
         assert any("3 records of discarded increments stay left out" in note for note in report["notes"])
         world.check_all()
     go_on(world)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_backfill_after_it(make: Make, shape: Shape) -> None:
+    """Of what the new query has passed over, and its ranges go over, nothing is read."""
+    world = make(shape)
+    done(world.run(world.new_run_id()))
+    world.offer(0, ["bad", "bad", "good"])
+    assert isinstance(world.run("held").error, HeldError)
+    done(world.decide("discard", "held"))
+    world.offer(0, ["good", "good"])
+    done(world.run(world.new_run_id()))
+    done(refresh(world))
+    with pytest.MonkeyPatch.context() as inner:
+        inner.setattr(fake_spark, "STATE", [])
+        done(refresh(world, "stateless"))
+        world.check_all()
+        for number, (first, last) in enumerate([("2026-01-01", "2026-01-01"), ("2026-01-01", "2026-01-02")]):
+            done(world.backfill(f"days {number}", first, last))
+            world.check_all()
+        go_on(world)
 
 
 def test_no_rollback_goes_back_over_it(make: Make) -> None:

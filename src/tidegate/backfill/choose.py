@@ -135,7 +135,7 @@ def choose(paths: PipelinePaths, spec: PipelineSpec, lineage: Lineage, interval:
     topics = [name for name, source in spec.streams.items() if not source.takes_files]
     if topics:
         choice.ranges = _ranges(paths, lineage, choice.increments, topics)
-        choice.passed_over = _ranges(paths, lineage, [one for one in lineage.increments if one.is_left_out], topics)
+        choice.passed_over = _passed_over(paths, lineage, topics)
     return choice
 
 
@@ -166,6 +166,7 @@ def choose_with_state(
     topics = [name for name, source in spec.streams.items() if not source.takes_files]
     if topics:
         choice.ranges = _ranges(paths, lineage, choice.increments, topics)
+        choice.passed_over = _passed_over(paths, lineage, topics)
     choice.margin = _measure(paths, lineage, interval, choice, topics, is_known=by_times is not None)
     return choice
 
@@ -323,6 +324,11 @@ def folder_values(link: str) -> dict[str, str]:
 def _is_in_folder(row: LedgerRow, folders: Iterable[str], interval: Interval) -> bool:
     values = folder_values(row.link)
     return all(values.get(column.lower()) in interval.within[column] for column in folders)
+
+
+def _passed_over(paths: PipelinePaths, lineage: Lineage, topics: Sequence[str]) -> dict[str, list[OffsetRanges]]:
+    """Of a query that a refresh has begun the ranges go over these, and it has not read them."""
+    return _ranges(paths, lineage, [one for one in lineage.increments if one.is_left_out], topics)
 
 
 def _ranges(

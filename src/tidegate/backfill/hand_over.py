@@ -22,7 +22,7 @@ from tidegate.reports.verdicts import StoredVerdict
 from tidegate.spec.models import CloseWhen, PipelineSpec
 from tidegate.staging.birth import Birth, read_birth
 from tidegate.staging.checkpoint import move_intake, read_checkpoint
-from tidegate.staging.manifest import BatchKey, BatchManifest, StagedFile, end_positions, joined_rule
+from tidegate.staging.manifest import BatchKey, BatchManifest, StagedFile, end_positions, event_times, joined_rule
 from tidegate.staging.open_state import read_open_state
 from tidegate.staging.seal import Seal, set_seal
 from tidegate.staging.topics import positions_to_json
@@ -122,6 +122,7 @@ def plan_hand_over(
             "tidegate.positions": json.dumps(positions_to_json(end_positions(manifests))),
             "tidegate.verdict": str(verdict.quality.get("verdict")),
             "tidegate.partitioned": json.dumps(joined_rule(manifests)),
+            **({"tidegate.event_times": json.dumps(event_times(manifests))} if spec.watermarks else {}),
             REPLACES: json.dumps([replaced, ends_at]),
         },
     )

@@ -175,6 +175,7 @@ def _read(
             within=finding.interval.within,
             left_out=_LEFT_OUT if left_out.total else "",
             offsets=_to_json(choice.ranges),
+            without=_to_json(choice.passed_over),
             is_planned=is_planned,
             closes_at_ms=ground.closes_at_ms,
         ),

@@ -84,7 +84,7 @@ def why_not_exact(lineage: Lineage, rejected: int) -> str | None:
     """Why what runs have read does not give what they have published; None where it does. ``rejected`` records of it
     are in quarantine by a rule."""
     own = of_query(lineage)
-    if any(one not in own and not one.is_left_out for one in lineage.increments):
+    if any(one not in own and not (one.is_left_out or one.is_replaced) for one in lineage.increments):
         return "its table has rows of more than one query, each with a state of its own"
     if lineage.replays:
         return "a replay has put records through that the state has not seen"
