@@ -89,3 +89,13 @@ def test_other_answers_are_refused(given: dict[str, object]) -> None:
     with pytest.raises(UsageError) as refused:
         read_form({"accept_loss": None, **given}, given)
     assert refused.value.code == "TRIGGER_FORM_REFUSED"
+
+
+@pytest.mark.parametrize(
+    "params", [{"backfill_from": "2026-01-01", "backfill_to": "2026-01-30"}, {"accept_loss": "known"}]
+)
+def test_a_run_of_airflows_own_backfill_takes_no_days_of_the_form(params: dict[str, object]) -> None:
+    """Its dialog shows the form's fields beside the date range: each of thirty runs would rebuild all thirty days."""
+    assert read_form({}, {}, of_backfill=True).backfill is None
+    with pytest.raises(UsageError, match="is for a single run; a run of Airflow's own Backfill rebuilds the days"):
+        read_form(params, params, of_backfill=True)

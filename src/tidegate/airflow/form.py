@@ -51,8 +51,8 @@ def describe_form() -> dict[str, dict[str, object]]:
         },
         BACKFILL_FROM: _describe_day(
             "Backfill from",
-            "The first day to rebuild from the source; this run then reads "
-            "nothing new. For many days use Airflow's Backfill: it makes a run for each.",
+            "Of a single run: the first day to rebuild from the source; it then reads nothing new. Leave it empty in "
+            "Airflow's own Backfill, which has a date range and makes a run for each day: better for many days.",
         ),
         BACKFILL_TO: _describe_day("Backfill to", "The last day to rebuild; it is included."),
     }
@@ -68,8 +68,11 @@ def _describe_day(title: str, description: str) -> dict[str, object]:
     }
 
 
-def read_form(params: Mapping[str, object], conf: Mapping[str, object] | None) -> TriggerForm:
-    """The form's answers, from the merged ``params`` of the task and the raw ``conf`` of the DAG run.
+def read_form(
+    params: Mapping[str, object], conf: Mapping[str, object] | None, *, of_backfill: bool = False
+) -> TriggerForm:
+    """The form's answers, from the merged ``params`` of the task and the raw ``conf`` of the DAG run; ``of_backfill``:
+    Airflow made the run for a backfill, and its days are those of its own interval.
 
     Raises :class:`UsageError` for keys that the form does not have and for values outside its limits; the error names
     the key (shortened) and never repeats a value.
@@ -81,6 +84,9 @@ def read_form(params: Mapping[str, object], conf: Mapping[str, object] | None) -
     accept_loss = check_accept_loss(params.get(ACCEPT_LOSS))
     if backfill is not None and accept_loss is not None:
         raise _refuse(f"{ACCEPT_LOSS} is for a run that reads what is new, and {BACKFILL_FROM} for one that does not")
+    if of_backfill and (backfill is not None or accept_loss is not None):
+        key = BACKFILL_FROM if backfill is not None else ACCEPT_LOSS
+        raise _refuse(f"{key} is for a single run; a run of Airflow's own Backfill rebuilds the days of its own date")
     return TriggerForm(accept_loss, backfill)
 
 

@@ -80,8 +80,9 @@ class IngestOperator(DriverOperator):
         from tidegate.run.steps import ingest_run
 
         with explain_errors(self.log, takes_turns=self.takes_turns):
-            form = read_form(context["params"], context["dag_run"].conf)
-            if form.backfill is not None or is_backfill(context["dag_run"]):
+            of_backfill = is_backfill(context["dag_run"])
+            form = read_form(context["params"], context["dag_run"].conf, of_backfill=of_backfill)
+            if form.backfill is not None or of_backfill:
                 return self._rebuild(context, form.backfill)
             driver = self.make_driver()
             report = ingest_run(
