@@ -87,7 +87,7 @@ def test_who_finishes_a_publish_of_a_killed_run_says_so(
     told = f"finished run R1: published {len(rows)} row{'s' if len(rows) > 1 else ''}"
     with commands(lambda: held):
         with pytest.MonkeyPatch.context() as patch, pytest.raises(KilledHere):
-            patch.setattr("tidegate.gate.increment.finish_intent", lambda *a, **how: kill("the publish"))
+            patch.setattr("tidegate.gate.increment.finish_work", lambda *a, **how: kill("the publish"))
             held.run("R1", rows)
         report = held.run("R2")
         assert (report["outcome"], report["notes"]) == ("nothing_new", [told])
