@@ -40,18 +40,18 @@ CASES = {
     "equal in the key": ("    return l.dropDuplicates(['id', 'at']).withColumn('day', F.to_date('at'))\n", True),
     "equal in another column": ("    return l.dropDuplicates(['id']).withColumn('day', F.to_date('at'))\n", False),
     "both sides of a union": (
-        f"    w = {WINDOW}.select(F.to_date('w.start').alias('day'))\n"
-        "    return w.union(l.select(F.to_date('at').alias('day')))\n",
+        f"    w = {WINDOW}.select(F.to_date('w.start').alias('day'), F.lit(1).alias('n'))\n"
+        "    return w.union(l.select(F.to_date('at').alias('day'), 'n'))\n",
         True,
     ),
     "one side of a union": (
-        f"    w = {WINDOW}.select(F.to_date('last').alias('day'))\n"
-        "    return w.union(l.select(F.to_date('at').alias('day')))\n",
+        f"    w = {WINDOW}.select(F.to_date('last').alias('day'), F.lit(1).alias('n'))\n"
+        "    return w.union(l.select(F.to_date('at').alias('day'), 'n'))\n",
         False,
     ),
     "code in a union": (
         "    own = F.udf(lambda at: at.date(), 'date')\n"
-        "    return l.select(own('at').alias('day')).union(l.select(F.to_date('at').alias('day')))\n",
+        "    return l.select(own('at').alias('day'), 'n').union(l.select(F.to_date('at').alias('day'), 'n'))\n",
         False,
     ),
     "left of a left join": (pairs("left", "at"), True),
