@@ -123,20 +123,34 @@ def choose(paths: PipelinePaths, spec: PipelineSpec, lineage: Lineage, interval:
         choice.rules.add(replay.partitioned.get("rule", ""))
         _count_outside(choice, replay.given, interval)
     own = [row for row in taken if (str(row.query_id), int(row.batch_id or 0)) in wanted]
-    choice.strange = sorted({row.source for row in own} - spec.streams.keys())
-    choice.strange += sorted({name for one in choice.increments for name in one.ends} - spec.streams.keys())
     folders = _folder_columns(spec, choice, own, interval)
     choice.by_folder = bool(folders)
     if folders:
         choice.outside.clear()  # files of other folders are not read
-    for row in own:
-        if _is_in_folder(row, folders, interval):
-            choice.files.setdefault(row.source, []).append(row)
-    topics = [name for name, source in spec.streams.items() if not source.takes_files]
-    if topics:
+    _read_of_sources(choice, paths, spec, lineage, own, [row for row in own if _is_in_folder(row, folders, interval)])
+    return choice
+
+
+def _read_of_sources(
+    choice: Choice,
+    paths: PipelinePaths,
+    spec: PipelineSpec,
+    lineage: Lineage,
+    own: Sequence[LedgerRow],
+    rows: Sequence[LedgerRow],
+) -> None:
+    """Note what is read for ``choice.increments``: their offsets, and these ``rows`` of their ``own`` files."""
+    choice.strange = sorted({row.source for row in own} - spec.streams.keys())
+    choice.strange += sorted({name for one in choice.increments for name in one.ends} - spec.streams.keys())
+    for row in rows:
+        choice.files.setdefault(row.source, []).append(row)
+    if topics := _topics(spec):
         choice.ranges = _ranges(paths, lineage, choice.increments, topics)
         choice.passed_over = _passed_over(paths, lineage, topics)
-    return choice
+
+
+def _topics(spec: PipelineSpec) -> list[str]:
+    return [name for name, source in spec.streams.items() if not source.takes_files]
 
 
 def choose_with_state(
@@ -159,15 +173,8 @@ def choose_with_state(
         choice.rules |= {one.partitioned.get("rule", "") for one in of_query(lineage)}
     taken = _taken_rows(paths, spec, is_whole=False)
     own = [row for row in taken if (str(row.query_id), int(row.batch_id or 0)) in wanted]
-    choice.strange = sorted({row.source for row in own} - spec.streams.keys())
-    choice.strange += sorted({name for one in choice.increments for name in one.ends} - spec.streams.keys())
-    for row in own:
-        choice.files.setdefault(row.source, []).append(row)
-    topics = [name for name, source in spec.streams.items() if not source.takes_files]
-    if topics:
-        choice.ranges = _ranges(paths, lineage, choice.increments, topics)
-        choice.passed_over = _passed_over(paths, lineage, topics)
-    choice.margin = _measure(paths, lineage, interval, choice, topics, is_known=by_times is not None)
+    _read_of_sources(choice, paths, spec, lineage, own, own)
+    choice.margin = _measure(paths, lineage, interval, choice, _topics(spec), is_known=by_times is not None)
     return choice
 
 

@@ -69,9 +69,10 @@ def survey(project: Project, paths: PipelinePaths, spec: PipelineSpec, facts: Fa
         raise catalogue.BACKFILL_NO_TABLE(where=where, name=name)
     check_agreement(facts, name)
     keeps_state = needs_rebuild(facts, spec)
-    hands_over, way = wanted is None and keeps_state, f"refresh {name}" if keeps_state else f"repair {name} --rebuild"
+    hands_over = wanted is None and keeps_state
     if spec.output_mode != "append" and not hands_over:
         why = f"with output_mode {spec.output_mode} its rows replace one another, whenever they came"
+        way = f"refresh {name}" if keeps_state else f"repair {name} --rebuild"
         raise catalogue.BACKFILL_NOT_APPEND(where=where, why=why, way=way)
     if keeps_state and wanted is not None:
         check_kept(facts, name)

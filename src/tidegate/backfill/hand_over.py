@@ -36,15 +36,18 @@ from tidegate.words import count_of
 def refuse_pending(paths: PipelinePaths, facts: Facts, name: str) -> None:
     """Raise UsageError REFRESH_PENDING where it is not settled what becomes of records that a run has read: the new
     query would not know. A batch that was only planned is none of these: its records are the next run's."""
-    why = None
-    if storage.list_folder(paths.waiting, "*.json"):
-        why = "an increment waits alone for a decision"
-    elif facts.owed:
-        why = f"{count_of(len(facts.owed), 'batch', 'batches')} of runs are staged, and not in the table"
-    elif facts.begun_and_staged is not None:
-        why = f"Spark has not committed batch {facts.begun_and_staged}, which is in the table"
-    if why is not None:
+    if (why := _what_is_pending(paths, facts)) is not None:
         raise catalogue.REFRESH_PENDING(where=f"pipeline {name}", why=why, name=name)
+
+
+def _what_is_pending(paths: PipelinePaths, facts: Facts) -> str | None:
+    if storage.list_folder(paths.waiting, "*.json"):
+        return "an increment waits alone for a decision"
+    if facts.owed:
+        return f"{count_of(len(facts.owed), 'batch', 'batches')} of runs are staged, and not in the table"
+    if facts.begun_and_staged is not None:
+        return f"Spark has not committed batch {facts.begun_and_staged}, which is in the table"
+    return None
 
 
 def is_unchanged(paths: PipelinePaths, facts: Facts, given: HandOver) -> bool:
@@ -52,8 +55,7 @@ def is_unchanged(paths: PipelinePaths, facts: Facts, given: HandOver) -> bool:
     read since is missing."""
     pinned, (query_id, last) = paths.pinned(), given.replaces
     is_living = pinned.generation == given.generation - 1 and living_query(facts) == query_id
-    is_settled = not facts.owed and facts.begun_and_staged is None and not storage.list_folder(paths.waiting, "*.json")
-    return is_living and is_settled and facts.settled_up_to(query_id) == last
+    return is_living and _what_is_pending(paths, facts) is None and facts.settled_up_to(query_id) == last
 
 
 def living_query(facts: Facts) -> str:

@@ -6,18 +6,18 @@ mean something else. Filters, and columns that the state does not depend on, may
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from tidegate.catalyst.operations import is_stateful
 from tidegate.catalyst.plans import analysed_plan, children_of, is_metric, items, kind_of, walk
+from tidegate.catalyst.settings import with_settings
 from tidegate.staging.birth import KeptState
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 _ATTRIBUTE = re.compile(r"([^\s,()\[\]]+)#(\d+)L?(?:-T\d+ms)?")
 _DEPTH_AT_MOST = 20
@@ -28,13 +28,14 @@ _CHANGES = re.compile(
     r"|spark_partition_id|input_file\w*|current_\w+|session_\w+|user)\(",
     re.IGNORECASE,
 )
-_FIELDS_IN_A_TEXT = "spark.sql.debug.maxToStringFields"
+_WHOLE_TEXTS = {"spark.sql.debug.maxToStringFields": str(2**31 - 1)}
+"""Spark cuts the text of an expression, and of a type, after 25 fields: the rest would not be compared."""
 
 
 def describe_state(out: DataFrame) -> list[KeptState]:
     """The operators of ``out`` that keep state, from the result down; an empty list for a query without state."""
     found = []
-    with _whole_texts(out.sparkSession):
+    with with_settings(out.sparkSession, _WHOLE_TEXTS):
         for node in walk(analysed_plan(out)):
             if is_stateful(node):
                 definitions: dict[str, str] = {}
@@ -49,7 +50,7 @@ def describe_columns(out: DataFrame, names: Collection[str]) -> dict[str, str]:
     be told is left out: made by Python code, of random numbers, of the time of the run, of an aggregate or of a side of
     a join that may be missing, which depend on which other records there are."""
     found, definitions, wanted = {}, _OfOneRecord(), {name.lower() for name in names}
-    with _whole_texts(out.sparkSession):
+    with with_settings(out.sparkSession, _WHOLE_TEXTS):
         top = analysed_plan(out)
         _collect(top, definitions)
         for attribute in items(top.output()):
@@ -108,17 +109,6 @@ def _resolve_all(text: str, definitions: dict[str, str], depth: int = 0) -> str 
         parts += [text[at : match.start()], f"({inner})" if "#" in made else inner]
         at = match.end()
     return "".join([*parts, text[at:]])
-
-
-@contextlib.contextmanager
-def _whole_texts(session: SparkSession) -> Iterator[None]:
-    """Spark cuts the text of an expression, and of a type, after 25 fields: the rest would not be compared."""
-    before = session.conf.get(_FIELDS_IN_A_TEXT)
-    session.conf.set(_FIELDS_IN_A_TEXT, str(2**31 - 1))
-    try:
-        yield
-    finally:
-        session.conf.set(_FIELDS_IN_A_TEXT, str(before))
 
 
 def _describe(node: JavaObject, definitions: dict[str, str]) -> KeptState:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -155,20 +154,8 @@ def read_open(metrics: dict[str, dict[str, Any]]) -> tuple[int | None, list[list
     return until, [[int(moment) for moment in window.split(" ")] for window in told]
 
 
-_CLOSES_ITSELF = "spark.sql.streaming.noDataMicroBatches.enabled"
-
-
-@contextmanager
-def no_closing_of_its_own(spark: SparkSession) -> Iterator[None]:
-    """Within it Spark plans no batch without data: what is closed, and by which watermark, is for the caller to say."""
-    before = spark.conf.get(_CLOSES_ITSELF)
-    spark.conf.set(_CLOSES_ITSELF, "false")
-    try:
-        yield
-    finally:
-        spark.conf.set(_CLOSES_ITSELF, str(before))
-
-
+NO_CLOSING_OF_ITS_OWN = {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}
+"""Settings with which Spark plans no batch without data: what is closed, and by which watermark, the caller says."""
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 

@@ -22,6 +22,9 @@ from tidegate.cli.app import (
 from tidegate.cli.grouped import REPAIR
 
 Then = Literal["reread", "leave-out"]
+ShowFirst = Annotated[
+    bool, typer.Option("--dry-run", help="Show what would be read and replaced, and what prevents it.")
+]
 
 
 @app.command(rich_help_panel=REPAIR)
@@ -84,9 +87,7 @@ def backfill(
     zone: Annotated[
         str | None, typer.Option("--zone", help="The time zone of time stamps without one, and of their days (UTC).")
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be read and replaced, and what prevents it.")
-    ] = False,
+    dry_run: ShowFirst = False,
     run_id: WorkId = None,
     json_: Json = False,
 ) -> None:
@@ -108,9 +109,7 @@ def backfill(
 @app.command(rich_help_panel=REPAIR)
 def refresh(
     name: Name,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be read and replaced, and what prevents it.")
-    ] = False,
+    dry_run: ShowFirst = False,
     run_id: WorkId = None,
     json_: Json = False,
 ) -> None:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from pyspark.logger import PySparkLogger
 from pyspark.sql import functions as F
 
+from tidegate.catalyst.settings import with_settings
 from tidegate.driver.failures import RowFailed, is_row_fault, name_row_fault
 from tidegate.driver.order import emit
 from tidegate.ingest.batch_checks import Ranges
@@ -44,6 +45,8 @@ _WITHOUT_RECORDS = "it fails without any record of the streams too"
 _ROW = "_tidegate_row"
 _KEY = "_tidegate_key"
 _JOB_GROUP = "tidegate: the failing record"
+_NOT_ADAPTIVE = {"spark.sql.adaptive.enabled": "false"}
+"""Spark computes both sides of a join, also where one of them turns out to be empty."""
 _NAMED_AT_MOST = 3
 
 Part = tuple[str, Taken]
@@ -155,7 +158,7 @@ class _Search:
         spans = self._spans(rows)
         if not spans:
             return
-        with _not_adaptive(self._look.spark):
+        with with_settings(self._look.spark, _NOT_ADAPTIVE):
             if fails(-1, 0):  # no row has such a number
                 raise _NotByRecord
         for at in _failing(0, len(spans), spans_fail):
@@ -238,18 +241,6 @@ def _failing(low: int, high: int, fails: Callable[[int, int], bool], *, seen: bo
             yield from _failing(middle, high, fails, seen=True)
     else:
         yield from _failing(middle, high, fails)
-
-
-@contextlib.contextmanager
-def _not_adaptive(spark: SparkSession) -> Iterator[None]:
-    """Within it, Spark computes both sides of a join, also where one of them turns out to be empty."""
-    name = "spark.sql.adaptive.enabled"
-    before = spark.conf.get(name)
-    spark.conf.set(name, "false")
-    try:
-        yield
-    finally:
-        spark.conf.set(name, str(before))
 
 
 def _describe(finder: PositionFinder, record: FailingRecord, raw: str | None) -> str:

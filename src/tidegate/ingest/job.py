@@ -15,7 +15,8 @@ from pyspark.sql import SparkSession
 from tidegate.catalyst.carry import PROVENANCE
 from tidegate.catalyst.fingerprint import describe_state
 from tidegate.catalyst.operations import keeps_one_of_equals, makes_several
-from tidegate.catalyst.state import no_closing_of_its_own, set_state_conf
+from tidegate.catalyst.settings import with_settings
+from tidegate.catalyst.state import NO_CLOSING_OF_ITS_OWN, set_state_conf
 from tidegate.driver.failures import RowFailed, executors_lost, is_read_fault, is_row_fault
 from tidegate.driver.order import IngestOrder, emit, read_order, write_result
 from tidegate.errors import TidegateError, catalogue
@@ -137,7 +138,7 @@ def _drain_into_staging(
         partitioned=prepared.partitioned,
         unknown_columns=_look_at_footers(paths, order, spec),
     )
-    with contextlib.nullcontext() if _closes_at(order) is None else no_closing_of_its_own(spark):
+    with with_settings(spark, {} if _closes_at(order) is None else NO_CLOSING_OF_ITS_OWN):
         _drain(spark, prepared.rows, stager, reader.failing, prepare)
         if prepared.keeps_state:
             if _plan_closing(paths, order, spec):

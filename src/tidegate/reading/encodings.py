@@ -8,24 +8,23 @@ have: a text that does not become the same bytes again is malformed, and its byt
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from tidegate.catalyst.settings import with_settings
 from tidegate.sources.values.exact_values import literal
 from tidegate.spec.encodings import is_wide, line_pattern, unit_bytes
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 UNDECODED = "_tidegate_undecoded"
 """What is said of a text whose bytes its encoding does not have; null where it has."""
 
 _BYTES, _LITTLE = "_tidegate_bytes", "_tidegate_little"
 # By these decode replaces what an encoding does not have, where it would end the query, and knows Java's encodings.
-_LENIENT = ("spark.sql.legacy.codingErrorAction", "spark.sql.legacy.javaCharsets")
+_LENIENT = {"spark.sql.legacy.codingErrorAction": "true", "spark.sql.legacy.javaCharsets": "true"}
 
 
 def decode_texts(frame: DataFrame, name: str, encoding: str, separator: str | None, *, is_whole: bool) -> DataFrame:
@@ -35,7 +34,7 @@ def decode_texts(frame: DataFrame, name: str, encoding: str, separator: str | No
     in others what it holds stays as it is divided.
     """
     others = [F.col(column) for column in frame.columns if column != name]
-    with _lenient(frame.sparkSession):
+    with with_settings(frame.sparkSession, _LENIENT):
         frame = frame.withColumn(_BYTES, F.col(name).cast("binary"))
         if is_wide(encoding):
             frame = _split_wide(frame, encoding, separator, is_whole=is_whole)
@@ -82,16 +81,3 @@ def _split_wide(frame: DataFrame, encoding: str, separator: str | None, *, is_wh
 
 def _ordered(encoding: str, order: str) -> str:
     return encoding if encoding.endswith(("LE", "BE")) else f"{encoding}{order}"
-
-
-@contextmanager
-def _lenient(spark: SparkSession) -> Iterator[None]:
-    """Within it, expressions are made that decode in this way; they stay so."""
-    before = {key: spark.conf.get(key) for key in _LENIENT}
-    try:
-        for key in _LENIENT:
-            spark.conf.set(key, "true")
-        yield
-    finally:
-        for key, value in before.items():
-            spark.conf.set(key, str(value))
