@@ -1,0 +1,219 @@
+"""What a job beside the runs has built takes the place of what the table has: one version, one intent, one report."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from tidegate.backfill.choose import Choice
+from tidegate.backfill.examine import Finding, Ground, within_text
+from tidegate.backfill.hand_over import plan_hand_over
+from tidegate.backfill.left_out import quarantined_before
+from tidegate.backfill.lineage import ORIGINS, READ_AGAIN, WITHIN, tell_origins
+from tidegate.errors import catalogue
+from tidegate.gate.increment import publish_plan
+from tidegate.outputs import SourceReport
+from tidegate.paths import PipelinePaths
+from tidegate.process.machine import now_text
+from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
+from tidegate.recovery.context import RunContext
+from tidegate.reports.report import RunReport, check_balance, fill_from_manifests
+from tidegate.reports.verdicts import StoredVerdict
+from tidegate.staging.manifest import BatchManifest, StagedFile, joined_rule
+from tidegate.staging.open_state import text_of_ms
+from tidegate.table.log.state import DataFile, digest_files, list_data_files, read_table_state
+from tidegate.table.publish.intent import PublishIntent
+from tidegate.table.publish.rework import Rework, plan_rework
+from tidegate.table.upsert.folded import Folded
+from tidegate.words import count_of
+
+_COUNTS: tuple[Literal["rows", "malformed", "files", "bytes"], ...] = ("rows", "malformed", "files", "bytes")
+
+
+@dataclass(frozen=True)
+class Built:
+    """What a job has staged for an interval; paths of its files are relative to the pipeline's state folder."""
+
+    manifests: list[BatchManifest]
+    files: list[StagedFile]
+    quarantine: list[StagedFile]
+    verdict: StoredVerdict
+    side: PipelinePaths
+    folded: Folded | None = None
+    """Where rows replace others, what remains of them."""
+
+    @property
+    def published(self) -> list[StagedFile]:
+        """The files with the rows that go into the table."""
+        return self.files if self.folded is None else self.folded.files
+
+
+def swap_interval(context: RunContext, ground: Ground, finding: Finding, built: Built, *, is_last: bool) -> None:
+    """Old rows out, new ones in, and what was set aside into quarantine: one version of the table."""
+    report = report_after(context.report, context.paths.table, finding, built, is_last=is_last)
+    publish_plan(context, partial(plan_swap, context, ground, finding, built, report))
+    context.report = report
+    context.report.table["version"] = _version(context)
+
+
+def plan_swap(context: RunContext, ground: Ground, finding: Finding, built: Built, report: RunReport) -> PublishIntent:
+    """The publish of what was built; ``report`` is the one that the interval is done with. Raises TryAgainError
+    BACKFILL_TABLE_CHANGED when another program wrote to the table meanwhile."""
+    if ground.hands_over:
+        return _plan_hand_over(context, ground, finding, built, report)
+    paths, name, run_id = context.paths, context.name, context.report.run_id
+    kind = context.report.mode
+    app_id = Rework(name, kind, run_id).app_id
+    state, aside = (read_table_state(path, (app_id,)) for path in (paths.table, paths.quarantine))
+    assert state is not None
+    before = state.txns.get(app_id, -1)
+    # Past what either log has: a try that was stopped between the two is not taken for this one.
+    done = max(before, -1 if aside is None else aside.txns.get(app_id, -1))
+    work = Rework(name, kind, run_id, part=done + 1)
+    files = _unchanged_files(context, ground, finding)
+    token = secrets.token_hex(6)
+    schema = built.manifests[-1].schema_json if built.files else None
+    return plan_rework(
+        work,
+        target="table",
+        table=state,
+        table_files=files,
+        token=token,
+        new=built.files,
+        remove=finding.replaced,
+        outcome="published",
+        metadata={
+            WITHIN: within_text(finding.interval),
+            READ_AGAIN: json.dumps(sorted(_batches_read(finding.choice))),
+            "tidegate.partitioned": json.dumps(joined_rule(built.manifests)),
+            "tidegate.rows": json.dumps(report.rows),
+            "tidegate.verdict": str(built.verdict.quality.get("verdict")),
+        },
+        report=report.to_json(),  # type: ignore[arg-type]
+        schema_json=schema,
+        before=before,
+        companion=_plan_quarantine(context, finding, work, built, token, _batches_read(finding.choice)),
+    )
+
+
+def _unchanged_files(context: RunContext, ground: Ground, finding: Finding) -> list[DataFile]:
+    files = list_data_files(context.paths.table)
+    if digest_files(files) != digest_files(ground.files):
+        raise catalogue.BACKFILL_TABLE_CHANGED(where=f"pipeline {context.name}", label=finding.interval.label)
+    return files
+
+
+def _plan_hand_over(
+    context: RunContext, ground: Ground, finding: Finding, built: Built, report: RunReport
+) -> PublishIntent:
+    paths, facts = context.paths, context.facts
+    assert facts is not None
+    work = Rework(context.name, context.report.mode, context.report.run_id)
+    aside = read_table_state(paths.quarantine, (work.app_id,))
+    work = replace(work, part=0 if aside is None else aside.txns.get(work.app_id, -1) + 1)
+    batches = {(one.query_id[:8], one.batch_id) for one in built.manifests}
+    return plan_hand_over(
+        paths,
+        built.side,
+        facts,
+        context.spec,
+        run_id=work.run_id,
+        manifests=built.manifests,
+        folded=built.folded,
+        verdict=built.verdict,
+        table_files=_unchanged_files(context, ground, finding),
+        report=dict(report.to_json()),
+        companion=_plan_quarantine(context, finding, work, built, secrets.token_hex(6), batches),
+    )
+
+
+def _plan_quarantine(
+    context: RunContext, finding: Finding, work: Rework, built: Built, token: str, batches: Collection[tuple[str, int]]
+) -> PublishIntent | None:
+    """What goes into quarantine with the swap; it is of ``batches``. Where the whole table is rebuilt, what its records
+    had there before leaves."""
+    path = context.paths.quarantine
+    old = [] if finding.interval.within else quarantined_before(path, finding.choice)[0]
+    if not built.quarantine and not old:
+        return None
+    state = read_table_state(path, (work.app_id,))
+    plan = plan_rework(
+        work,
+        target="quarantine",
+        table=state,
+        table_files=list_data_files(path) if old else None,
+        token=token,
+        new=built.quarantine,
+        remove=old,
+        outcome="published",
+        schema_json=QUARANTINE_SCHEMA_JSON,
+        before=-1 if state is None else state.txns.get(work.app_id, -1),
+    )
+    made = [file.path for file in plan.files_to_add]
+    plan.custom_metadata[ORIGINS] = tell_origins([(made, batches)])
+    return plan
+
+
+def _batches_read(choice: Choice) -> set[tuple[str, int]]:
+    return {(one.query_id[:8], batch) for one in choice.increments for batch in range(one.first, one.last + 1)}
+
+
+def report_after(before: RunReport, path: Path, finding: Finding, built: Built, *, is_last: bool) -> RunReport:
+    """The report once the interval is swapped: what earlier intervals came to, and this one."""
+    part = RunReport(before.pipeline, before.run_id)
+    fill_from_manifests(part, built.manifests)
+    staged, published = (sum(file.rows for file in files) for files in (built.files, built.published))
+    part.rows |= {"staged": staged, "transformed": part.rows["rejected"] + staged, "published": published}
+    part.rows["superseded"] = staged - published
+    check_balance(part.rows, published=True)
+    report = RunReport.from_json(before.to_json())
+    report.rows = {key: report.rows.get(key, 0) + value for key, value in part.rows.items()}
+    for name, source in part.sources.items():
+        known = report.sources.get(name, {})
+        report.sources[name] = _add(known, source)
+    report.batches += part.batches
+    report.quality = built.verdict.quality
+    report.rebuilt = [*report.rebuilt, finding.interval.label]
+    figures = report.table
+    report.table = {
+        "path": str(path),
+        "version": None,
+        "files_added": figures.get("files_added", 0) + len(built.published),
+        "files_removed": figures.get("files_removed", 0) + len(finding.replaced),
+        "rows_added": figures.get("rows_added", 0) + published,
+        "rows_removed": figures.get("rows_removed", 0) + sum(file.rows for file in finding.replaced),
+    }
+    if finding.left_out.total:
+        count = count_of(finding.left_out.total, "record")
+        report.add_note(
+            f"{finding.interval.label}: {count} of what was read again stay in quarantine, until they are replayed"
+        )
+    if finding.choice.left_out:
+        count = count_of(finding.choice.left_out, "record")
+        report.add_note(f"{finding.interval.label}: {count} of discarded increments stay left out")
+    if finding.closes_at_ms is not None:
+        until = text_of_ms(finding.closes_at_ms) or "the first watermark"
+        report.add_note(f"{finding.interval.label}: what ends after {until} is still open, and comes with a later run")
+    report.outcome = "published" if is_last else None
+    report.error = None
+    report.ended_at = now_text() if is_last else None
+    return report
+
+
+def _add(before: SourceReport, now: SourceReport) -> SourceReport:
+    """What both read of one source."""
+    joined: SourceReport = {**before, **now}
+    for key in _COUNTS:
+        if key in now:
+            joined[key] = before.get(key, 0) + now[key]
+    return joined
+
+
+def _version(context: RunContext) -> int | None:
+    state = read_table_state(context.paths.table)
+    return None if state is None else state.version
