@@ -7,7 +7,7 @@ runs have changed the partition since: then only building it again is exact.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from tidegate import outputs, storage
@@ -35,7 +35,7 @@ KINDS = ("backfill", "refresh")
 
 def keep_held(paths: PipelinePaths, app_id: str, intent: PublishIntent, interval: Interval) -> None:
     """Keep what a held interval would publish; ``app_id`` is that of the work."""
-    value = {"within": interval.within, "intent": asdict(intent)}
+    value = {"within": interval.within, "intent": intent}
     storage.replace(_place(paths, app_id), storage.dump_json(value))
 
 

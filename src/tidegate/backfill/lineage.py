@@ -11,12 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 from tidegate.reports.waiting import WAITED
 from tidegate.staging.topics import Positions, positions_from_json
 from tidegate.table.log.actions import Action, AddFile, CommitInfo
-from tidegate.table.log.files import list_versions, read_actions
+from tidegate.table.log.files import list_versions, path_on_disk, read_actions
 from tidegate.table.log.taken import REREAD, ROLLED_BACK_TO, THEN
 from tidegate.table.publish.intent import REPLACES
 from tidegate.table.publish.plan import parse_file_name
@@ -275,7 +274,7 @@ def _count_given(increment: Increment, actions: list[Action]) -> None:
         if "add" not in action:
             continue
         add = action["add"]
-        named = parse_file_name(Path(unquote(add["path"])).name)
+        named = parse_file_name(Path(path_on_disk(add["path"])).name)
         if named is None or named[0] != increment.query_id[:8]:
             continue
         partition = _partition_of(add)

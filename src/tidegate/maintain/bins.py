@@ -10,8 +10,8 @@ from tidegate.table.log.state import DataFile
 Place = tuple[tuple[str, str | None], ...]
 """A partition: its columns, each with the value in Delta's string form."""
 
-PART_FILES = 5_000
-PART_BYTES = 256 << 20
+PART_FILES = 10_000
+PART_BYTES = 512 << 20
 """So much goes into one version at most: what a kill, or a lease that was lost, makes for nothing."""
 
 

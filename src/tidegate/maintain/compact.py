@@ -5,15 +5,20 @@ from __future__ import annotations
 import itertools
 import secrets
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from tidegate import storage
-from tidegate.maintain.bins import choose_part, find_small
+from tidegate.maintain.bins import Bin, choose_part, find_small
 from tidegate.maintain.commits import Change, new_folder, publish_change
 from tidegate.maintain.waiting import find_waiting, leave_waiting
 from tidegate.recovery.context import RunContext
 from tidegate.staging.manifest import StagedFile
 from tidegate.table.log.state import DataFile
 from tidegate.table.publish.rework import Rework
+
+_AT_ONCE = 2
+"""Bins that are rewritten at once: pyarrow encodes a file in one thread."""
 
 
 def compact_table(context: RunContext) -> list[DataFile]:
@@ -36,19 +41,24 @@ def compact_table(context: RunContext) -> list[DataFile]:
 def _rewrite_part(
     context: RunContext, work: Rework, files: Sequence[DataFile], left: dict[str, DataFile]
 ) -> Change | None:
-    from tidegate.maintain.rewrite import Layout, rewrite_bin
+    from tidegate.maintain.rewrite import Layout, Rewritten, rewrite_bin
 
     paths = context.paths
     layout = Layout(context.spec.table.cluster_by, context.spec.maintenance.compact_below)
     while chosen := choose_part(find_small(files, layout.below, left)):
         token = secrets.token_hex(6)
         folder = new_folder(context, work, token)
-        new_paths = (folder / f"{number:05d}.parquet" for number in itertools.count())
+
+        def rewrite(place: int, one: Bin, folder: Path = folder) -> Rewritten:
+            context.lease.check()
+            new_paths = (folder / f"{place:05d}-{number:05d}.parquet" for number in itertools.count())
+            return rewrite_bin(one, paths.table, new_paths, paths.state, layout)
+
         replaced: list[DataFile] = []
         carried: list[StagedFile] = []
-        for one in chosen:
-            context.lease.check()
-            done = rewrite_bin(one, paths.table, new_paths, paths.state, layout)
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="rewrite") as pool:
+            rewritten = list(pool.map(rewrite, itertools.count(), chosen))
+        for done in rewritten:
             replaced += done.replaced
             carried += done.files
             left.update({file.path: file for file in done.left})

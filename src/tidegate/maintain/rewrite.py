@@ -1,6 +1,6 @@
 """Small files read and written as larger ones: file work only, nothing is published.
 
-Two threads read ahead, since opening a file costs more than the rows of a small one. What is in memory is bounded: a
+A thread reads ahead, since opening a file costs more than the rows of a small one. What is in memory is bounded: a
 few chunks that were read, and the rows that are gathered for one row group; with an order, those of one file.
 """
 
@@ -30,12 +30,11 @@ FILE_BYTES = 128 << 20
 _SORTED_BYTES = 64 << 20
 """With an order, files of so many bytes are held in memory, sorted, and become one file."""
 
-_READERS = 2
 _ASKED_FIRST = 100
 """Of so few files the footers are asked first, so that none is written for nothing. Of more it is taken for granted
 that each goes with some other one, and looked at when they are read."""
-_AHEAD = 8
-"""Chunks that are read ahead, so that the readers have work while a row group is written."""
+_AHEAD = 4
+"""Chunks that are read ahead, so that the reader has work while a row group is written."""
 _CHUNK_BYTES = 4 << 20
 _CHUNK_FILES = 100
 _SORTED_GROUP_ROWS = 128 * 1024
@@ -167,7 +166,7 @@ class _Group:
         try:
             if self._writer is None:
                 self.paths.append(next(self.new_paths))
-                self._writer = open_writer(self.paths[-1], self.schema)
+                self._writer = open_writer(self.paths[-1], self.schema, rows)
             self._writer.write_table(rows, row_group_size=_SORTED_GROUP_ROWS if self.order else None)
         except OSError as error:
             if storage.is_disk_full(error):
@@ -202,7 +201,7 @@ def _staged(path: Path, state: Path, one: Bin) -> StagedFile:
 def _read_ahead(files: Sequence[DataFile], table_path: Path) -> Iterator[_Alike]:
     """The files with their rows: small ones together, a large one row group by row group."""
     chunks = deque(_divide(files))
-    with ThreadPoolExecutor(_READERS, thread_name_prefix="read") as pool:
+    with ThreadPoolExecutor(1, thread_name_prefix="read") as pool:
         waiting: deque[tuple[Sequence[DataFile], Future[list[_Alike]]]] = deque()
         while chunks or waiting:
             while chunks and len(waiting) < _AHEAD:

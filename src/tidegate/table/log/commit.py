@@ -13,12 +13,12 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from tidegate import __version__, storage
 from tidegate.errors import TidegateError, TryAgainError, catalogue
 from tidegate.table.log.actions import Action, CommitInfo, Metadata, Protocol
-from tidegate.table.log.files import LOG_FOLDER, commit_name, compacted_name, compactions_of, list_names
+from tidegate.table.log.files import LOG_FOLDER, commit_name, compacted_name, compactions_of, list_names, path_on_disk
 from tidegate.table.log.retire import refuse_retired, retired_mark
 from tidegate.table.log.snapshot import Snapshot
 from tidegate.table.log.state import DataFile, first_line, has_log, read_log
@@ -197,7 +197,7 @@ def _txn_action(app_id: str, app_version: int) -> Action:
 
 def _spelled(table: Snapshot) -> dict[str, str]:
     """{path on disk: path in the log} of the table's files."""
-    return {unquote(path): path for path in table.added}
+    return {path_on_disk(path): path for path in table.added}
 
 
 def set_aside_mark(app_id: str) -> str:

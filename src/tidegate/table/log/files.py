@@ -7,8 +7,10 @@ import json
 import re
 from collections.abc import Iterator
 from contextvars import ContextVar
+from functools import lru_cache
 from pathlib import Path
 from typing import cast
+from urllib.parse import unquote
 
 from tidegate import storage
 from tidegate.table.log.actions import Action
@@ -61,6 +63,12 @@ def checkpoints_of(names: list[str]) -> list[str]:
 def is_log_file(name: str) -> bool:
     """Whether a file says that there is a table: a commit or a checkpoint."""
     return bool(_COMMIT.match(name) or _CHECKPOINT.match(name))
+
+
+@lru_cache(maxsize=1 << 15)
+def path_on_disk(logged: str) -> str:
+    """The path of a data file as the file system spells it: the log percent-encodes once over that."""
+    return unquote(logged)
 
 
 def split_lines(data: bytes) -> list[bytes]:

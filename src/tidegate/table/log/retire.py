@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from pathlib import Path
-from urllib.parse import unquote
 
 from tidegate import storage
 from tidegate.errors import TidegateError
-from tidegate.table.log.files import LOG_FOLDER, commit_name, list_versions, read_actions
+from tidegate.table.log.files import LOG_FOLDER, commit_name, list_versions, path_on_disk, read_actions
 from tidegate.table.log.snapshot import Snapshot
 
 _MARK = "#retired"
@@ -57,7 +56,7 @@ def drop_late_commits(table_path: Path, retired: Collection[str], aside: Path, c
         except (OSError, ValueError):
             return
         writers = {action["txn"]["appId"] for action in actions if "txn" in action}
-        files = [unquote(action["add"]["path"]) for action in actions if "add" in action]
+        files = [path_on_disk(action["add"]["path"]) for action in actions if "add" in action]
         is_known = any(writer.endswith(_MARK) for writer in writers)
         if is_known or not writers & set(retired) or all(storage.exists(table_path / file) for file in files):
             return

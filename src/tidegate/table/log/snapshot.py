@@ -13,7 +13,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
-from urllib.parse import unquote
 
 from tidegate import storage
 from tidegate.table.log.actions import Action, AddFile, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
@@ -25,6 +24,7 @@ from tidegate.table.log.files import (
     compactions_of,
     list_names,
     parse_line,
+    path_on_disk,
     read_actions,
     remember_commits,
     split_lines,
@@ -121,7 +121,7 @@ class Snapshot:
 def data_file(add: AddFile) -> DataFile:
     """The file of an ``add`` action; one row where the log does not tell: not empty, to be safe."""
     return DataFile(
-        path=unquote(add["path"]),  # the log percent-encodes once over the name on disk
+        path=path_on_disk(add["path"]),
         rows=int(json.loads(add.get("stats") or "{}").get("numRecords", 1)),
         size_bytes=int(add["size"]),
         partition=dict(add.get("partitionValues") or {}),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -131,7 +131,7 @@ def write_intent(paths: PipelinePaths, intent: PublishIntent) -> PublishIntent:
     for other in pending_intents(paths):
         if other.intent_id == intent.intent_id:
             return other
-    storage.put_if_absent(intent_path(paths, intent), storage.dump_json(asdict(intent)))
+    storage.put_if_absent(intent_path(paths, intent), storage.dump_json(intent, indent=None))
     return intent
 
 
@@ -152,7 +152,7 @@ def intent_path(paths: PipelinePaths, intent: PublishIntent) -> Path:
 
 
 def intent_from_json(value: dict[str, Any]) -> PublishIntent:
-    """The intent again of ``dataclasses.asdict``."""
+    """The intent again of what :func:`write_intent` wrote."""
     companion, hand_over = value.get("companion"), value.get("hand_over")
     return PublishIntent(
         **{

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path, PurePosixPath
-from urllib.parse import unquote
 
 from tidegate import storage
-from tidegate.table.log.files import read_actions
+from tidegate.table.log.files import path_on_disk, read_actions
 from tidegate.table.log.state import list_data_files
 
 VERSIONS_AT_ONCE = 1000
@@ -37,7 +36,7 @@ def find_replaced(
             removed = []
         if any(int(one.get("deletionTimestamp") or 0) > before_ms for one in removed):
             break
-        gone |= {unquote(one["path"]) for one in removed}
+        gone |= {path_on_disk(one["path"]) for one in removed}
         done = version
     gone -= set(needed)
     if gone:

@@ -13,6 +13,10 @@ from tidegate import storage
 HELD_BYTES = 64 << 20
 """So much is gathered for one row group: what stays of many small ones would else be as many smaller ones."""
 
+_SAMPLE_ROWS = 1 << 16
+_DISTINCT_ROWS = _SAMPLE_ROWS * 9 // 10
+"""Of so many distinct values in a sample, a dictionary would hold nearly one for each row."""
+
 
 def copy_rows(sources: Sequence[tuple[Path, pa.ChunkedArray]], target: Path) -> None:
     """Write the rows of ``sources`` (files of one schema, each with a boolean per row: whether it stays) to ``target``,
@@ -33,13 +37,45 @@ def copy_rows(sources: Sequence[tuple[Path, pa.ChunkedArray]], target: Path) -> 
     storage.sync_file(target)
 
 
-def open_writer(target: Path, schema: pa.Schema) -> pq.ParquetWriter:
-    """A writer of a file of the table's.
+def open_writer(target: Path, schema: pa.Schema, rows: pa.Table | None = None) -> pq.ParquetWriter:
+    """A writer of a file of the table's. By ``rows``, some that it is to get, it is seen which columns a dictionary is
+    of no use to; without them each column begins with one.
 
     It has the schema that Spark gave the files, its remarks for Spark's own reader included, and none of Arrow's: every
     reader takes old and rewritten files for one table.
     """
-    return pq.ParquetWriter(storage.address(target), schema, store_schema=False, store_decimal_as_integer=True)
+    unlike = (
+        [] if rows is None or rows.num_rows < _SAMPLE_ROWS else _columns_without_repeats(rows.slice(0, _SAMPLE_ROWS))
+    )
+    return pq.ParquetWriter(
+        storage.address(target),
+        schema,
+        store_schema=False,
+        store_decimal_as_integer=True,
+        use_dictionary=[path for path in _leaf_paths(schema) if path not in unlike] if unlike else True,
+    )
+
+
+def _columns_without_repeats(rows: pa.Table) -> set[str]:
+    """Columns of plain values of which hardly one comes twice. With so many values in 65,536 rows there are over
+    300,000 in all, if they come in no order: more than parquet's usual dictionary page of 1 MiB can hold, so that the
+    encoder would fill one, throw it away and begin again."""
+    if rows.num_rows < _SAMPLE_ROWS:
+        return set()
+    rows = rows.slice(0, _SAMPLE_ROWS)
+    return {
+        column
+        for column, kind in zip(rows.column_names, rows.schema.types, strict=True)
+        if not pa.types.is_nested(kind) and len(rows[column].unique()) > _DISTINCT_ROWS
+    }
+
+
+def _leaf_paths(schema: pa.Schema) -> list[str]:
+    """The columns of a file with this schema, as parquet names them: ``a.list.element`` for what is in a list."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(schema.empty_table(), sink, store_schema=False)
+    columns = pq.ParquetFile(pa.py_buffer(sink.getvalue())).schema
+    return [columns.column(number).path for number in range(len(columns))]
 
 
 def _kept_groups(sources: Sequence[tuple[Path, pa.ChunkedArray]]) -> Iterator[pa.Table]:
