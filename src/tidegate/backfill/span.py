@@ -111,10 +111,8 @@ def _days(start: str, end: str, zone: str | None) -> tuple[date, date]:
         raise catalogue.BACKFILL_EMPTY_SPAN(start=start, end=end)
     first, behind = begin.date(), until.date()
     if any((one.hour, one.minute, one.second, one.microsecond) != (0, 0, 0, 0) for one in (begin, until)):
-        whole = until.date() - ONE_DAY if until != _midnight(until) else behind - ONE_DAY
-        raise catalogue.BACKFILL_PARTS_OF_DAYS(
-            start=start, end=end, zone=zone or "UTC", first=first, last=max(first, whole + ONE_DAY)
-        )
+        last = behind if until != _midnight(until) else behind - ONE_DAY
+        raise catalogue.BACKFILL_PARTS_OF_DAYS(start=start, end=end, zone=zone or "UTC", first=first, last=last)
     return first, behind - ONE_DAY
 
 
