@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tidegate import storage
-from tidegate.backfill.lineage import Increment, Lineage, Partition, Rebuilt, Replay
+from tidegate.backfill.lineage import Batch, Increment, Lineage, Partition, Rebuilt, Replay
 from tidegate.backfill.span import Interval
 from tidegate.backfill.stateful import of_query, pick_by_times
 from tidegate.hive_names import unescape_name
@@ -22,9 +22,8 @@ from tidegate.sources.files.intake import record_path
 from tidegate.sources.files.ledger import LedgerRow, open_ledger
 from tidegate.spec.models import SELF_DESCRIBING_FORMATS, PipelineSpec
 from tidegate.staging.birth import read_births
+from tidegate.staging.manifest import BatchKey
 from tidegate.staging.topics import OffsetRange, OffsetRanges, Offsets, offsets_from_json
-
-_Batch = tuple[str, int]
 
 
 @dataclass(frozen=True)
@@ -87,6 +86,11 @@ class Choice:
     """Of topics: the offsets of increments that are left out."""
 
     @property
+    def batches(self) -> set[Batch]:
+        """The batches of the runs whose records are read, each run as a whole."""
+        return {one.batch(number) for one in self.increments for number in one.batch_ids}
+
+    @property
     def bytes(self) -> int:
         """How much is read of files."""
         return sum(row.size for rows in self.files.values() for row in rows)
@@ -104,11 +108,11 @@ class Choice:
 
 def choose(paths: PipelinePaths, spec: PipelineSpec, lineage: Lineage, interval: Interval) -> Choice:
     """What ``interval`` is rebuilt from. Costs no JVM; reads the ledger, the births and what the log says."""
-    is_whole = not interval.within
+    is_whole = interval.is_whole_table
     taken = _taken_rows(paths, spec, is_whole=is_whole)
     choice = Choice()
     picked, choice.replays = _pick(lineage, interval, is_whole=is_whole)
-    wanted: set[_Batch] = set()
+    wanted: set[BatchKey] = set()
     for increment, batches in zip(lineage.increments, picked, strict=True):
         if not batches or increment.is_replaced:
             continue
@@ -116,7 +120,7 @@ def choose(paths: PipelinePaths, spec: PipelineSpec, lineage: Lineage, interval:
             choice.left_out += increment.rows.get("read", 0)
             continue
         choice.increments.append(increment)
-        wanted |= {(increment.query_id, batch) for batch in batches}
+        wanted |= {BatchKey(increment.query_id, batch) for batch in batches}
         for batch in batches:
             _count_given(choice, lineage, increment, batch, interval)
     for replay in choice.replays:
@@ -160,13 +164,13 @@ def choose_with_state(
     its windows and joins need. ``plain`` as in :class:`Rows`."""
     choice = Choice(own_rows=Rows(interval, plain))
     by_times = pick_by_times(lineage, interval, margin=True)
-    every = [list(range(one.first, one.last + 1)) for one in of_query(lineage)]
+    every = [one.batch_ids for one in of_query(lineage)]
     picked = every if by_times is None else by_times
-    wanted: set[_Batch] = set()
+    wanted: set[BatchKey] = set()
     for increment, batches, whole in zip(of_query(lineage), picked, every, strict=True):
         if batches:
             choice.increments.append(increment)
-            wanted |= {(increment.query_id, batch) for batch in batches}
+            wanted |= {BatchKey(increment.query_id, batch) for batch in batches}
         for batch in whole:  # a row came with the batch that closed it, not with one of its records
             _count_given(choice, lineage, increment, batch, interval)
     if by_times is not None:  # a job by another rule would need records of other times
@@ -193,7 +197,7 @@ def _measure(
             any(interval.holds(dict(partition)) for given in one.given.values() for partition in given)
             for one in of_query(lineage)
         ]
-        every = [list(range(one.first, one.last + 1)) for one in of_query(lineage)]
+        every = [one.batch_ids for one in of_query(lineage)]
         inner = [batches if is_own else [] for batches, is_own in zip(every, gave, strict=True)]
     pairs = list(zip(of_query(lineage), inner, strict=True))
     core = {(one.query_id, batch) for one, batches in pairs for batch in batches}
@@ -210,7 +214,7 @@ def _count_offsets(ranges: Mapping[str, Sequence[OffsetRanges]]) -> int:
 
 def _count_given(choice: Choice, lineage: Lineage, increment: Increment, batch: int, interval: Interval) -> None:
     """Where the rows of a batch are, and by which rule: that of its run, or of what has rebuilt the partition since."""
-    key = (increment.query_id[:8], batch)
+    key = increment.batch(batch)
     later = [one for one in lineage.rebuilt if key in one.batches]
     given = increment.given.get(batch, {})
     _count_outside(choice, given, interval)
@@ -238,17 +242,10 @@ def _count_outside(choice: Choice, given: Mapping[Partition, int], interval: Int
 def _pick(lineage: Lineage, interval: Interval, *, is_whole: bool) -> tuple[list[list[int]], list[Replay]]:
     """(the batches of each publish that may have records of the interval, the replays of their records). Of which batch
     a replay's rows are nobody knows: with one of its batches come the others."""
-    picked = [
-        list(range(one.first, one.last + 1)) if is_whole else _batches_for(one, lineage, interval)
-        for one in lineage.increments
-    ]
+    picked = [one.batch_ids if is_whole else _batches_for(one, lineage, interval) for one in lineage.increments]
     replays, rest = list[Replay](), list(lineage.replays)
     while True:
-        met = {
-            (one.query_id[:8], batch)
-            for one, batches in zip(lineage.increments, picked, strict=True)
-            for batch in batches
-        }
+        met = {one.batch(batch) for one, batches in zip(lineage.increments, picked, strict=True) for batch in batches}
         found = [
             one for one in rest if one.batches & met or any(interval.holds(dict(partition)) for partition in one.given)
         ]
@@ -258,17 +255,16 @@ def _pick(lineage: Lineage, interval: Interval, *, is_whole: bool) -> tuple[list
         replays += found
         more = frozenset().union(*(one.batches for one in found))
         for place, increment in enumerate(lineage.increments):
-            every = range(increment.first, increment.last + 1)
-            own = {batch for batch in every if (increment.query_id[:8], batch) in more}
+            own = {batch for batch in increment.batch_ids if increment.batch(batch) in more}
             if own:
-                picked[place] = list(every) if increment.ends else sorted({*picked[place], *own})
+                picked[place] = increment.batch_ids if increment.ends else sorted({*picked[place], *own})
 
 
 def _batches_for(increment: Increment, lineage: Lineage, interval: Interval) -> list[int]:
     """The batches that may have records of the interval: those that gave it rows, or may have since they were read
     again by another rule; where records came to no row, all, for a changed transform may make rows of them. Of a run
     that reads topics all: its report has one range."""
-    every = list(range(increment.first, increment.last + 1))
+    every = increment.batch_ids
     if increment.has_filtered or increment.is_left_out:
         return every
     giving = {
@@ -276,7 +272,7 @@ def _batches_for(increment: Increment, lineage: Lineage, interval: Interval) -> 
     }
     for rebuilt in lineage.rebuilt:
         if _differs(rebuilt, increment) and _overlaps(rebuilt, interval):
-            giving |= {batch for batch in every if (increment.query_id[:8], batch) in rebuilt.batches}
+            giving |= {batch for batch in every if increment.batch(batch) in rebuilt.batches}
     return every if giving and increment.ends else sorted(giving)
 
 

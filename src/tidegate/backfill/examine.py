@@ -124,10 +124,10 @@ def _examine(project: Project, paths: PipelinePaths, spec: PipelineSpec, ground:
         choice = choose(paths, spec, ground.lineage, interval)
     else:
         choice = choose_with_state(paths, spec, ground.lineage, interval, plain_columns(ground.table))
-    if interval.within:
-        left_out = find_left_out(paths.quarantine, choice)
-    else:
+    if interval.is_whole_table:
         left_out = LeftOut(unplaced=quarantined_before(paths.quarantine, choice)[1])
+    else:
+        left_out = find_left_out(paths.quarantine, choice)
     replaced = [file for file in ground.files if interval.holds(file.partition)]
     error = _find_hindrance(project, paths, spec, ground, interval, choice, left_out)
     return Finding(interval, choice, left_out, replaced, error, ground.closes_at_ms)
@@ -154,7 +154,7 @@ def _find_hindrance(
     lost += [
         f"{shown_path(row.path)} is in quarantine as a whole, but for rows that could be read"
         for row in rows
-        if interval.within and unreadable_record(paths.unreadable, row.link) is not None
+        if not interval.is_whole_table and unreadable_record(paths.unreadable, row.link) is not None
     ]
     lost += [f"source {name} is not in the spec any more" for name in choice.strange]
     lost += _missing_offsets(project, paths, spec, ground.lineage, choice)

@@ -64,6 +64,15 @@ class Increment:
     """A refresh has read its records again since, as batches of a new query: they count as those."""
 
     @property
+    def batch_ids(self) -> list[int]:
+        """Its batches, by number."""
+        return list(range(self.first, self.last + 1))
+
+    def batch(self, batch_id: int) -> Batch:
+        """One of its batches, as the names of published files tell it."""
+        return self.query_id[:8], batch_id
+
+    @property
     def gives_several(self) -> bool:
         """Whether one of its records may have given several rows."""
         return "several" in self.partitioned or self.rows.get("transformed", 0) > self.rows.get("entered", 0)
@@ -123,7 +132,7 @@ class Lineage:
     def by_batch(self) -> dict[Batch, Increment]:
         """The publish of each batch."""
         found = [one for one in self.increments if not one.is_replaced]
-        return {(one.query_id[:8], batch): one for one in found for batch in range(one.first, one.last + 1)}
+        return {one.batch(number): one for one in found for number in one.batch_ids}
 
 
 def read_lineage(table_path: Path, version: int) -> Lineage:

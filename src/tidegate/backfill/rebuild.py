@@ -70,7 +70,7 @@ def rebuild_interval(context: RunContext, ground: Ground, finding: Finding, *, i
     manifests: list[BatchManifest] = []
     if not finding.choice.is_empty:
         _read(context, beside, ground, finding, folder, submit)
-        if not ground.hands_over and not finding.interval.within and _keeps_state(side):
+        if not ground.hands_over and finding.interval.is_whole_table and _keeps_state(side):
             # The transform keeps state by now: what it keeps has to go on with the rows.
             assert context.facts is not None
             refuse_pending(context.paths, context.facts, context.name)
@@ -125,7 +125,7 @@ def _read(
     links = _link_files(beside, choice)
     sources = {name: starts.get(name, {}) for name in spec.streams}
     birth = new_birth(side, spec, sources, settings_at_birth(project, spec))
-    write_birth(side, _with_state_of(birth, context.facts) if finding.interval.within else birth)
+    write_birth(side, birth if finding.interval.is_whole_table else _with_state_of(birth, context.facts))
     all_topics = bool(starts) and starts.keys() == spec.streams.keys() and not ground.hands_over
     is_planned = all_topics and _plan_batch(context.paths, side, starts, choice, ground.closes_at_ms)
     beside.facts = gather_facts(side, spec)

@@ -24,9 +24,14 @@ class Interval:
     within: dict[str, list[str]]
 
     @property
+    def is_whole_table(self) -> bool:
+        """Whether it is the whole table."""
+        return not self.within
+
+    @property
     def label(self) -> str:
         """As reports name it: ``day=2026-01-01``, with ``..`` between the first and the last of several values."""
-        if not self.within:
+        if self.is_whole_table:
             return "the whole table"
         told = (
             f"{column}={values[0]}" if len(values) == 1 else f"{column}={values[0]}..{values[-1]}"
