@@ -8,6 +8,7 @@ what was newly set aside into quarantine. A job that was stopped before that is 
 from __future__ import annotations
 
 import secrets
+import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -102,7 +103,10 @@ def _clear_tries(context: RunContext, work: Rework) -> None:
     found = storage.list_folder(root, "*")
     context.lease.check()
     for one in found:
-        storage.remove_tree(one) if one.is_dir() else storage.remove(one)
+        if one.is_dir():
+            storage.remove_tree(one)
+        else:
+            storage.remove(one)
     storage.remove_empty_folder(root)
 
 
@@ -235,16 +239,10 @@ def _plan_batch(
         begins = offsets_from_json(start["offsets"])
         ends[name] = {**begins, **{partition: one.end for partition, one in joined.items()}}
     data = moved_end(pipeline.checkpoint, last, ends, watermark_ms=None if closes_at_ms is None else 0)
-    storage.replace(side.checkpoint / "metadata", storage.dump_json({"id": _new_query_id()}))
+    storage.replace(side.checkpoint / "metadata", storage.dump_json({"id": str(uuid.uuid4())}))
     storage.replace(side.checkpoint / "offsets" / "0", data)
     storage.replace(side.checkpoint / "offsets" / ".0.crc", hadoop_checksum(data))
     return True
-
-
-def _new_query_id() -> str:
-    import uuid
-
-    return str(uuid.uuid4())
 
 
 def _check_read(context: RunContext, finding: Finding, manifests: Sequence[BatchManifest]) -> None:
