@@ -97,26 +97,27 @@ def survey(project: Project, paths: PipelinePaths, spec: PipelineSpec, facts: Fa
 
 
 def examine(project: Project, paths: PipelinePaths, spec: PipelineSpec, ground: Ground) -> list[Finding]:
-    """Every interval of the span."""
-    return [_examine(project, paths, spec, ground, interval) for interval in ground.span.intervals]
-
-
-def check_possible(findings: Sequence[Finding]) -> None:
-    """Raise the first hindrance, naming the intervals that have none."""
-    bad = next((one for one in findings if one.error is not None), None)
-    if bad is None or bad.error is None:
-        return
+    """Every interval of the span; the error of one names those that have none."""
+    findings = [_examine(project, paths, spec, ground, interval) for interval in ground.span.intervals]
     possible = [one.interval.label for one in findings if one.error is None]
     shown = ", ".join(possible[:_NAMED_AT_MOST]) + (
         f" and {len(possible) - _NAMED_AT_MOST} more" if len(possible) > _NAMED_AT_MOST else ""
     )
-    if bad.error.fix is not None:
-        bad.error.fix = bad.error.fix.replace(_POSSIBLE, shown or "none")
-    raise bad.error
+    for one in findings:
+        if one.error is not None and one.error.fix is not None:
+            one.error.fix = one.error.fix.replace(_POSSIBLE, shown or "none")
+    return findings
+
+
+def check_possible(findings: Sequence[Finding]) -> None:
+    """Raise the first hindrance, where there is one."""
+    error = next((one.error for one in findings if one.error is not None), None)
+    if error is not None:
+        raise error
 
 
 _POSSIBLE = "(see below)"
-"""In an error of one interval: the others are known only when all were looked at."""
+"""In an error of one interval, until all were looked at: the intervals that can be rebuilt."""
 
 
 def _examine(project: Project, paths: PipelinePaths, spec: PipelineSpec, ground: Ground, interval: Interval) -> Finding:
