@@ -2,8 +2,8 @@
 
 To the partitions of an interval belong the rows that the transform makes of the records that runs have taken. Of which
 runs that may be is found in the table's log (:mod:`tidegate.backfill.lineage`), and of which of their files in the
-folders, where the table's partition is the source's own ``k=v`` folder. What else a run had given rows to is known, so
-that a transform which now moves rows from one partition to another is noticed.
+folders, where the table's partition is the source's own ``k=v`` folder. The other partitions that a run gave rows to
+are known too, so that a transform which now moves rows from one partition to another is noticed.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ class Margin:
 
 @dataclass(frozen=True)
 class Rows:
-    """Tells of a rejected row, as quarantine keeps it, whether it may be of the interval. ``plain``: partition columns
-    whose values are spelled in one way everywhere."""
+    """Tells whether a rejected row, as quarantine keeps it, may belong to the interval. ``plain``: partition columns
+    whose values are written in the same way everywhere."""
 
     interval: Interval
     plain: frozenset[str]
 
     def may_hold(self, raw: str | None) -> bool:
-        """Whether the row may be of the interval."""
+        """Whether the row may belong to the interval."""
         try:
             row = json.loads(raw or "")
         except ValueError:
@@ -73,15 +73,14 @@ class Choice:
     increments: list[Increment] = field(default_factory=list)
     left_out: int = 0
     rules: set[str] = field(default_factory=set)
-    """In which ways the partitions of the rows were found that the records have in the table now; "" for one that
-    nobody can tell."""
+    """The rules by which the partitions of these records' rows in the table were found; "" for an unknown one."""
     strange: list[str] = field(default_factory=list)
     """Sources that the records were of and the spec does not have."""
     replays: list[Replay] = field(default_factory=list)
     margin: Margin | None = None
     """Of a query that keeps state: what is read of other times."""
     own_rows: Rows | None = None
-    """Of a query that keeps state: which rows without a record, that a rule has rejected, are of the interval."""
+    """Of a query that keeps state: tells which rejected rows, whose records nobody knows, belong to the interval."""
     passed_over: dict[str, list[OffsetRanges]] = field(default_factory=dict)
     """Of topics: the offsets of increments that are left out."""
 
@@ -240,8 +239,8 @@ def _count_outside(choice: Choice, given: Mapping[Partition, int], interval: Int
 
 
 def _pick(lineage: Lineage, interval: Interval, *, is_whole: bool) -> tuple[list[list[int]], list[Replay]]:
-    """(the batches of each publish that may have records of the interval, the replays of their records). Of which batch
-    a replay's rows are nobody knows: with one of its batches come the others."""
+    """(the batches of each publish that may have records of the interval, the replays of their records). Nobody knows
+    which batch of a replay gave which of its rows: where one of its batches is read, all are."""
     picked = [one.batch_ids if is_whole else _batches_for(one, lineage, interval) for one in lineage.increments]
     replays, rest = list[Replay](), list(lineage.replays)
     while True:
@@ -261,9 +260,9 @@ def _pick(lineage: Lineage, interval: Interval, *, is_whole: bool) -> tuple[list
 
 
 def _batches_for(increment: Increment, lineage: Lineage, interval: Interval) -> list[int]:
-    """The batches that may have records of the interval: those that gave it rows, or may have since they were read
-    again by another rule; where records came to no row, all, for a changed transform may make rows of them. Of a run
-    that reads topics all: its report has one range."""
+    """The batches that may have records of the interval: those that gave rows to it, and those that were read again
+    since by another rule, which may have. All of them, where some records gave no row (a changed transform may make
+    rows of them), and of a run that reads topics (its report has one range)."""
     every = increment.batch_ids
     if increment.has_filtered or increment.is_left_out:
         return every
@@ -302,8 +301,8 @@ def _gives_no_row(spec: PipelineSpec, row: LedgerRow) -> bool:
 
 
 def _folder_columns(spec: PipelineSpec, choice: Choice, rows: Sequence[LedgerRow], interval: Interval) -> set[str]:
-    """The columns of the interval by which files can be chosen: the partition is the source's own column, by the plan
-    of each run, by the one rule of all that has read its records since, and every file has it in its folders."""
+    """The columns of the interval by which files can be chosen: in every run's plan the column is the source's own, all
+    that has read the records since has found partitions by one rule, and every file has the column in its folders."""
     found = set[str]()
     if len(spec.streams) == 1 and not choice.replays and len(choice.rules) == 1 and "" not in choice.rules:
         source = next(iter(spec.streams))

@@ -26,8 +26,8 @@ _COLUMNS = ["source", "position", "raw", "reason"]
 
 @dataclass
 class LeftOut:
-    """How many quarantined records what is read holds, by source; ``unplaced``: rows of these runs in quarantine of
-    which nobody can tell the record."""
+    """How many of the records that are read again are in quarantine, by source; ``unplaced``: rows of these runs in
+    quarantine whose records nobody knows."""
 
     records: dict[str, int] = field(default_factory=dict)
     unplaced: int = 0
@@ -65,8 +65,8 @@ def find_left_out(quarantine: Path, choice: Choice, target: Path | None = None) 
 
 
 def quarantined_before(quarantine: Path, choice: Choice) -> tuple[list[DataFile], int]:
-    """(the files of quarantine with records of what is read, how many rows are in files of which that cannot be told or
-    is true in part). Where the whole table is rebuilt, the former leave."""
+    """(the files of quarantine whose records are all read again, how many rows are in files of which that is true in
+    part, or cannot be told). Where the whole table is rebuilt, these files leave quarantine."""
     batches = choice.batches
     files = list_data_files(quarantine)
     origins = read_origins(quarantine, [file.path for file in files])

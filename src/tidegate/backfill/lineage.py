@@ -35,8 +35,8 @@ EDITED = "tidegate.edited"
 WITHIN, READ_AGAIN = "tidegate.partitions", "tidegate.read_again"
 """In a commit of a backfill or a refresh: the partitions that it rebuilt, and the batches that it read."""
 ORIGINS = "tidegate.origins"
-"""In a commit of the quarantine table that no batch made: JSON [[[file, ...], [batch, ...]], ...], of which batches the
-records in its files are."""
+"""In a commit of the quarantine table that no batch made: JSON [[[file, ...], [batch, ...]], ...], the batches that the
+records in its files came from."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,8 @@ class Increment:
 
 @dataclass(frozen=True)
 class Replay:
-    """Quarantined records of some ``batches`` that were put through, and what they ``gave``, rows by partition. Which
-    batch gave which rows nobody knows, so they are one: who reads one of them again reads all."""
+    """Quarantined records of some ``batches`` that were put through, and what they ``gave``, rows by partition. Nobody
+    knows which batch gave which rows, so the batches belong together: who reads one of them again reads all."""
 
     run_id: str
     batches: frozenset[Batch]
@@ -136,8 +136,8 @@ class Lineage:
 
 
 def read_lineage(table_path: Path, version: int) -> Lineage:
-    """The publishes up to ``version``, with those that a rollback left out. Those that a rollback took out of the table
-    to have their records read again are not among them: what read them again is."""
+    """The publishes up to ``version``, with those that a rollback left out. Where a rollback took a publish out of the
+    table so that its records are read again, the publish that read them again stands in its place."""
     parent: dict[int, int] = {}
     left_out: dict[int, frozenset[int]] = {-1: frozenset()}
     found: dict[int, Increment] = {}

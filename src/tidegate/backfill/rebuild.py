@@ -1,8 +1,8 @@
 """One interval rebuilt: its records read again beside the runs, judged by the same gate, and swapped in as one version.
 
 The job has a state folder of its own (:meth:`tidegate.paths.PipelinePaths.beside`), so a run does not see what it
-stages. Nothing of it counts before its one intent is written, which takes old rows out of the table, new ones in, and
-what was newly set aside into quarantine. A job that was stopped before that is begun anew.
+stages. Nothing of it counts before its one intent is written: old rows leave the table, new ones come in, and newly
+quarantined records go into quarantine. A job that was stopped before that starts from the beginning again.
 """
 
 from __future__ import annotations
@@ -268,7 +268,7 @@ def _check_read(context: RunContext, finding: Finding, manifests: Sequence[Batch
 
 def _check_moves(finding: Finding, manifests: Sequence[BatchManifest]) -> set[Partition]:
     """The other partitions in which these records have rows. Raises :class:`Spilled` where there are some, and not
-    every row was given to its partition by one and the same rule: then a row may be of another one by now."""
+    every row got its partition by one and the same rule: then a row may belong to another partition by now."""
     choice = finding.choice
     others = set(choice.outside)
     for manifest in manifests:

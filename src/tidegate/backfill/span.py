@@ -84,7 +84,7 @@ def find_span(
     if wanted.partitions:
         if wanted.start is not None or wanted.end is not None:
             raise catalogue.BACKFILL_ARGUMENTS(given="--partition as well as --from or --to")
-        span = Span([_named(wanted.partitions, schema_json, partition_by)])
+        span = Span([_named(wanted.partitions, partition_by)])
     elif wanted.start is None or wanted.end is None:
         given = next((word for word, one in (("--from", wanted.start), ("--to", wanted.end)) if one), "neither")
         raise catalogue.BACKFILL_ARGUMENTS(given=given)
@@ -168,7 +168,7 @@ def _holds_days(column: str, files: Sequence[DataFile]) -> bool:
     return bool(values) and all(value is not None and _DAY.fullmatch(value) for value in values)
 
 
-def _named(partitions: Sequence[str], schema_json: str, partition_by: Sequence[str]) -> Interval:
+def _named(partitions: Sequence[str], partition_by: Sequence[str]) -> Interval:
     """``k=v`` as given: several values of one column are alternatives."""
     spelled = {column.lower(): column for column in partition_by}
     within: dict[str, list[str]] = {}

@@ -53,7 +53,7 @@ class Built:
 
 
 def swap_interval(context: RunContext, ground: Ground, finding: Finding, built: Built, *, is_last: bool) -> None:
-    """Old rows out, new ones in, and what was set aside into quarantine: one version of the table."""
+    """Old rows out, new ones in, newly quarantined records into quarantine: one version of the table."""
     report = report_after(context.report, context.paths.table, finding, built, is_last=is_last)
     publish_plan(context, partial(plan_swap, context, ground, finding, built, report))
     context.report = report
@@ -159,7 +159,7 @@ def _plan_quarantine(
 
 
 def report_after(before: RunReport, path: Path, finding: Finding, built: Built, *, is_last: bool) -> RunReport:
-    """The report once the interval is swapped: what earlier intervals came to, and this one."""
+    """The report once the interval is swapped: the figures of earlier intervals and of this one together."""
     part = RunReport(before.pipeline, before.run_id)
     fill_from_manifests(part, built.manifests)
     staged, published = (sum(file.rows for file in files) for files in (built.files, built.published))

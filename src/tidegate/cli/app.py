@@ -40,7 +40,7 @@ _Foreseen = TypeVar("_Foreseen", bound=Mapping[str, object])
 
 @dataclass
 class CommandLine:
-    """What one command line shares with what prints its end."""
+    """What the commands and the code that prints their errors both know of this command line."""
 
     project: Path | None = None
     printed: bool = False

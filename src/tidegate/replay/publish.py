@@ -1,7 +1,7 @@
 """The one step in which a replayed record leaves quarantine and its rows come into the table.
 
 Its intent has two halves, and whoever finishes it does both: the quarantine table's files are written anew without the
-records that were put through, beside what of them was set aside again, and the rows are added to the table.
+records that were put through, new files hold those that were quarantined again, and the rows are added to the table.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _plan_quarantine(
     folder: str,
     token: str,
 ) -> PublishIntent:
-    """The records that were put through out, those that were set aside again in."""
+    """Out go the records that were put through, in come those that were quarantined again."""
     paths = context.paths
     files = list_data_files(paths.quarantine)
     losing = [file for file in files if file.path in choice.taken]

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from tidegate import storage
 
 HELD_BYTES = 64 << 20
-"""So much is gathered for one row group: what stays of many small ones would else be as many smaller ones."""
+"""So much is gathered for one row group; else what stays of many small row groups would be as many smaller ones."""
 
 
 def copy_rows(sources: Sequence[tuple[Path, pa.ChunkedArray]], target: Path) -> None:
@@ -34,7 +34,7 @@ def copy_rows(sources: Sequence[tuple[Path, pa.ChunkedArray]], target: Path) -> 
 
 
 def open_writer(target: Path, schema: pa.Schema) -> pq.ParquetWriter:
-    """A writer of a file of the table's.
+    """A writer of one of the table's files.
 
     It has the schema that Spark gave the files, its remarks for Spark's own reader included, and none of Arrow's: every
     reader takes old and rewritten files for one table.
