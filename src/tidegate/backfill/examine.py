@@ -17,7 +17,7 @@ from tidegate.paths import PipelinePaths
 from tidegate.preflight.agreement import check_agreement
 from tidegate.preflight.facts import Facts
 from tidegate.project import Project
-from tidegate.restart.rebuild import needs_rebuild
+from tidegate.restart.rebuild import query_keeps_state
 from tidegate.sources.files.differences import find_differences
 from tidegate.sources.files.ledger import shown_path
 from tidegate.sources.files.unreadable import unreadable_record
@@ -68,7 +68,7 @@ def survey(project: Project, paths: PipelinePaths, spec: PipelineSpec, facts: Fa
     if facts.table is None:
         raise catalogue.BACKFILL_NO_TABLE(where=where, name=name)
     check_agreement(facts, name)
-    keeps_state = needs_rebuild(facts, spec)
+    keeps_state = query_keeps_state(facts, spec)
     hands_over = wanted is None and keeps_state
     if spec.output_mode != "append" and not hands_over:
         why = f"with output_mode {spec.output_mode} its rows replace one another, whenever they came"
