@@ -12,8 +12,9 @@ import pytest
 from tests.model import fake_spark
 from tests.model.processes import Process, Stop
 from tests.model.world import NAME, Make, Shape, World, read_log
-from tidegate.backfill.command import refresh_table
+from tidegate.backfill.command import look_at_backfill, refresh_table
 from tidegate.backfill.held import decide_backfill
+from tidegate.backfill.span import Wanted
 from tidegate.errors import DisagreementError, HeldError, UsageError
 from tidegate.gate import increment
 from tidegate.reports.report import load_report
@@ -221,3 +222,14 @@ def test_a_power_cut_during_a_backfill(make: Make, how: Any) -> None:
         done(world.backfill("b", D1, D2))
         world.check_all()
     raise AssertionError("a backfill takes fewer calls")
+
+
+def test_a_dry_run_says_of_each_day_that_cannot_be_rebuilt_which_others_can(make: Make) -> None:
+    world = make("files")
+    world.offer(0, ["good"] * 4)
+    done(world.run("r1"))
+    for file in (world.root / "data" / "inbox").glob("*.csv"):
+        file.unlink()
+    look = world._start("look", lambda: look_at_backfill(world.project, NAME, Wanted(D1, D2)), None)
+    fixes = [one["hindrance"]["fix"] for one in done(look)["intervals"]]
+    assert fixes == ["bring it back; of the partitions that were asked for these can be rebuilt: none"] * 2

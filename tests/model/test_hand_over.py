@@ -308,7 +308,7 @@ def test_a_copy_of_the_table_from_before_it_is_not_read_on_from(make: Make) -> N
     shutil.copytree(world.paths.table, before)
     done(refresh(world))
     with pytest.MonkeyPatch.context() as inner:
-        inner.setattr("tidegate.restart.repair.needs_rebuild", lambda *_: False)
+        inner.setattr("tidegate.restart.repair.query_keeps_state", lambda *_: False)
         shutil.rmtree(world.paths.table)
         shutil.copytree(before, world.paths.table)
         assert code_of(world.repair()) == "REFRESH_NOT_IN_TABLE"

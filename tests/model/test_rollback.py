@@ -396,7 +396,7 @@ def test_the_command_line(make: Make) -> None:
     assert code == 0 and "rolled back to version 0: -3 rows in 3 files" in text and "rows:" not in text
     (world.root / "data" / "inbox" / "2.csv").unlink()
     code, text = tidegate("rollback", NAME, "--to-version", "0", "--then", "reread", "--dry-run")
-    assert code == 66 and "in the way: ROLLBACK_LOST" in text
+    assert code == 66 and "cannot be done: ROLLBACK_LOST" in text
     assert tidegate("reset", NAME)[0] == 64
     code, text = tidegate("reset", NAME, "--dry-run", "--json")
     assert code == 0 and check_output("repair", text)["code"] == "RESET"

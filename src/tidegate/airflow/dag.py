@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 # The lease's heartbeat says that a task is there, not that it makes progress: one that hangs would keep the pipeline
 # forever. A first load that takes longer goes on with the retry from what was staged.
 EXECUTION_TIMEOUT = timedelta(days=1)
-# Airflow wants a start; with catchup off its value does not matter, as long as it is past and stays the same.
 # With on_critical: continue a run that is held stays active until somebody decides, and later ones go on beside it.
 WAITING_AT_MOST = 16
+# Airflow wants a start; with catchup off its value does not matter, as long as it is past and stays the same.
 START_DATE = datetime(2024, 1, 1, tzinfo=UTC)
 
 

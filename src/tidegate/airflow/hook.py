@@ -18,7 +18,7 @@ from airflow.providers.common.compat.sdk import AirflowException
 from tidegate.airflow.connection import load_connection, resolve_master
 from tidegate.driver.progress import describe_event, parse_marker
 from tidegate.driver.submit import find_spark_submit, format_properties
-from tidegate.errors import TryAgainError, catalogue
+from tidegate.errors import catalogue
 from tidegate.process.tree import bind_to_parent, end_tree
 from tidegate.spec.secrets import sounds_secret
 
@@ -94,7 +94,7 @@ class DriverHook(SparkSubmitHook):
         finally:
             self._end_driver()
         if self._killed:
-            raise was_killed()
+            raise catalogue.DRIVER_TASK_KILLED()
         code = self._read_exit_code()
         assert code is not None, "submit() returns only after spark-submit has ended"
         return code
@@ -145,11 +145,6 @@ class DriverHook(SparkSubmitHook):
             else:
                 # The provider looks for ids of cluster mode here, and strips the indentation of tracebacks.
                 self.log.info("%s", line.rstrip())
-
-
-def was_killed() -> TryAgainError:
-    """The error of a task that was stopped."""
-    return catalogue.DRIVER_TASK_KILLED()
 
 
 def driver_environment(env_vars: Mapping[str, str]) -> dict[str, str]:

@@ -38,4 +38,4 @@ def find_served_project() -> Path:
         for candidate in (folder, *folder.parents):
             if (candidate / PROJECT_FILE).is_file():
                 return candidate
-    return find_project(os.path.join(conf.get_mandatory_value("core", "dags_folder"), "-"))
+    return find_project(os.path.join(conf.get_mandatory_value("core", "dags_folder"), "-"))  # the variable, or an error

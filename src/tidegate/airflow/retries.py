@@ -1,8 +1,8 @@
 """Which errors of a task Airflow tries again, and how soon: those that may pass, and not those that need a person.
 
 From Airflow 3.3 on a task has a policy that looks at the error's type. Before, an error that must not be tried again is
-raised as Airflow's own ``AirflowFailException``, with the same text. Airflow 3.1 knows no factor by which the delay
-grows: it is set to let it grow, which doubles it.
+raised as Airflow's own ``AirflowFailException``, with the same text. Airflow 3.1 takes no factor by which the delay
+grows, only a switch, which doubles it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ RETRIES = 2
 RETRY_DELAY = timedelta(seconds=30)
 LONGEST_RETRY_DELAY = timedelta(minutes=10)
 TURN = timedelta(seconds=15)
-"""How long a task is put off that waits for its turn."""
+"""How long a task that waits for its turn is put off."""
 
 try:
     from airflow.sdk import ExceptionRetryPolicy, RetryAction, RetryRule

@@ -2,8 +2,8 @@
 
 To the partitions of an interval belong the rows that the transform makes of the records that runs have taken. Of which
 runs that may be is found in the table's log (:mod:`tidegate.backfill.lineage`), and of which of their files in the
-folders, where the table's partition is the source's own ``k=v`` folder. What else a run had given rows to is known, so
-that a transform which now moves rows from one partition to another is noticed.
+folders, where the table's partition is the source's own ``k=v`` folder. The other partitions that a run gave rows to
+are known too, so that a transform which now moves rows from one partition to another is noticed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tidegate import storage
-from tidegate.backfill.lineage import Increment, Lineage, Partition, Rebuilt, Replay
+from tidegate.backfill.lineage import Batch, Increment, Lineage, Partition, Rebuilt, Replay
 from tidegate.backfill.span import Interval
 from tidegate.backfill.stateful import of_query, pick_by_times
 from tidegate.hive_names import unescape_name
@@ -22,9 +22,8 @@ from tidegate.sources.files.intake import record_path
 from tidegate.sources.files.ledger import LedgerRow, open_ledger
 from tidegate.spec.models import SELF_DESCRIBING_FORMATS, PipelineSpec
 from tidegate.staging.birth import read_births
+from tidegate.staging.manifest import BatchKey
 from tidegate.staging.topics import OffsetRange, OffsetRanges, Offsets, offsets_from_json
-
-_Batch = tuple[str, int]
 
 
 @dataclass(frozen=True)
@@ -40,14 +39,14 @@ class Margin:
 
 @dataclass(frozen=True)
 class Rows:
-    """Tells of a rejected row, as quarantine keeps it, whether it may be of the interval. ``plain``: partition columns
-    whose values are spelled in one way everywhere."""
+    """Tells whether a rejected row, as quarantine keeps it, may belong to the interval. ``plain``: partition columns
+    whose values are written in the same way everywhere."""
 
     interval: Interval
     plain: frozenset[str]
 
     def may_hold(self, raw: str | None) -> bool:
-        """Whether the row may be of the interval."""
+        """Whether the row may belong to the interval."""
         try:
             row = json.loads(raw or "")
         except ValueError:
@@ -74,17 +73,21 @@ class Choice:
     increments: list[Increment] = field(default_factory=list)
     left_out: int = 0
     rules: set[str] = field(default_factory=set)
-    """In which ways the partitions of the rows were found that the records have in the table now; "" for one that
-    nobody can tell."""
+    """The rules by which the partitions of these records' rows in the table were found; "" for an unknown one."""
     strange: list[str] = field(default_factory=list)
     """Sources that the records were of and the spec does not have."""
     replays: list[Replay] = field(default_factory=list)
     margin: Margin | None = None
     """Of a query that keeps state: what is read of other times."""
     own_rows: Rows | None = None
-    """Of a query that keeps state: which rows without a record, that a rule has rejected, are of the interval."""
+    """Of a query that keeps state: tells which rejected rows, whose records nobody knows, belong to the interval."""
     passed_over: dict[str, list[OffsetRanges]] = field(default_factory=dict)
     """Of topics: the offsets of increments that are left out."""
+
+    @property
+    def batches(self) -> set[Batch]:
+        """The batches of the runs whose records are read, each run as a whole."""
+        return {one.batch(number) for one in self.increments for number in one.batch_ids}
 
     @property
     def bytes(self) -> int:
@@ -104,11 +107,11 @@ class Choice:
 
 def choose(paths: PipelinePaths, spec: PipelineSpec, lineage: Lineage, interval: Interval) -> Choice:
     """What ``interval`` is rebuilt from. Costs no JVM; reads the ledger, the births and what the log says."""
-    is_whole = not interval.within
+    is_whole = interval.is_whole_table
     taken = _taken_rows(paths, spec, is_whole=is_whole)
     choice = Choice()
     picked, choice.replays = _pick(lineage, interval, is_whole=is_whole)
-    wanted: set[_Batch] = set()
+    wanted: set[BatchKey] = set()
     for increment, batches in zip(lineage.increments, picked, strict=True):
         if not batches or increment.is_replaced:
             continue
@@ -116,7 +119,7 @@ def choose(paths: PipelinePaths, spec: PipelineSpec, lineage: Lineage, interval:
             choice.left_out += increment.rows.get("read", 0)
             continue
         choice.increments.append(increment)
-        wanted |= {(increment.query_id, batch) for batch in batches}
+        wanted |= {BatchKey(increment.query_id, batch) for batch in batches}
         for batch in batches:
             _count_given(choice, lineage, increment, batch, interval)
     for replay in choice.replays:
@@ -160,13 +163,13 @@ def choose_with_state(
     its windows and joins need. ``plain`` as in :class:`Rows`."""
     choice = Choice(own_rows=Rows(interval, plain))
     by_times = pick_by_times(lineage, interval, margin=True)
-    every = [list(range(one.first, one.last + 1)) for one in of_query(lineage)]
+    every = [one.batch_ids for one in of_query(lineage)]
     picked = every if by_times is None else by_times
-    wanted: set[_Batch] = set()
+    wanted: set[BatchKey] = set()
     for increment, batches, whole in zip(of_query(lineage), picked, every, strict=True):
         if batches:
             choice.increments.append(increment)
-            wanted |= {(increment.query_id, batch) for batch in batches}
+            wanted |= {BatchKey(increment.query_id, batch) for batch in batches}
         for batch in whole:  # a row came with the batch that closed it, not with one of its records
             _count_given(choice, lineage, increment, batch, interval)
     if by_times is not None:  # a job by another rule would need records of other times
@@ -193,7 +196,7 @@ def _measure(
             any(interval.holds(dict(partition)) for given in one.given.values() for partition in given)
             for one in of_query(lineage)
         ]
-        every = [list(range(one.first, one.last + 1)) for one in of_query(lineage)]
+        every = [one.batch_ids for one in of_query(lineage)]
         inner = [batches if is_own else [] for batches, is_own in zip(every, gave, strict=True)]
     pairs = list(zip(of_query(lineage), inner, strict=True))
     core = {(one.query_id, batch) for one, batches in pairs for batch in batches}
@@ -210,7 +213,7 @@ def _count_offsets(ranges: Mapping[str, Sequence[OffsetRanges]]) -> int:
 
 def _count_given(choice: Choice, lineage: Lineage, increment: Increment, batch: int, interval: Interval) -> None:
     """Where the rows of a batch are, and by which rule: that of its run, or of what has rebuilt the partition since."""
-    key = (increment.query_id[:8], batch)
+    key = increment.batch(batch)
     later = [one for one in lineage.rebuilt if key in one.batches]
     given = increment.given.get(batch, {})
     _count_outside(choice, given, interval)
@@ -236,19 +239,12 @@ def _count_outside(choice: Choice, given: Mapping[Partition, int], interval: Int
 
 
 def _pick(lineage: Lineage, interval: Interval, *, is_whole: bool) -> tuple[list[list[int]], list[Replay]]:
-    """(the batches of each publish that may have records of the interval, the replays of their records). Of which batch
-    a replay's rows are nobody knows: with one of its batches come the others."""
-    picked = [
-        list(range(one.first, one.last + 1)) if is_whole else _batches_for(one, lineage, interval)
-        for one in lineage.increments
-    ]
+    """(the batches of each publish that may have records of the interval, the replays of their records). Nobody knows
+    which batch of a replay gave which of its rows: where one of its batches is read, all are."""
+    picked = [one.batch_ids if is_whole else _batches_for(one, lineage, interval) for one in lineage.increments]
     replays, rest = list[Replay](), list(lineage.replays)
     while True:
-        met = {
-            (one.query_id[:8], batch)
-            for one, batches in zip(lineage.increments, picked, strict=True)
-            for batch in batches
-        }
+        met = {one.batch(batch) for one, batches in zip(lineage.increments, picked, strict=True) for batch in batches}
         found = [
             one for one in rest if one.batches & met or any(interval.holds(dict(partition)) for partition in one.given)
         ]
@@ -258,17 +254,16 @@ def _pick(lineage: Lineage, interval: Interval, *, is_whole: bool) -> tuple[list
         replays += found
         more = frozenset().union(*(one.batches for one in found))
         for place, increment in enumerate(lineage.increments):
-            every = range(increment.first, increment.last + 1)
-            own = {batch for batch in every if (increment.query_id[:8], batch) in more}
+            own = {batch for batch in increment.batch_ids if increment.batch(batch) in more}
             if own:
-                picked[place] = list(every) if increment.ends else sorted({*picked[place], *own})
+                picked[place] = increment.batch_ids if increment.ends else sorted({*picked[place], *own})
 
 
 def _batches_for(increment: Increment, lineage: Lineage, interval: Interval) -> list[int]:
-    """The batches that may have records of the interval: those that gave it rows, or may have since they were read
-    again by another rule; where records came to no row, all, for a changed transform may make rows of them. Of a run
-    that reads topics all: its report has one range."""
-    every = list(range(increment.first, increment.last + 1))
+    """The batches that may have records of the interval: those that gave rows to it, and those that were read again
+    since by another rule, which may have. All of them, where some records gave no row (a changed transform may make
+    rows of them), and of a run that reads topics (its report has one range)."""
+    every = increment.batch_ids
     if increment.has_filtered or increment.is_left_out:
         return every
     giving = {
@@ -276,7 +271,7 @@ def _batches_for(increment: Increment, lineage: Lineage, interval: Interval) -> 
     }
     for rebuilt in lineage.rebuilt:
         if _differs(rebuilt, increment) and _overlaps(rebuilt, interval):
-            giving |= {batch for batch in every if (increment.query_id[:8], batch) in rebuilt.batches}
+            giving |= {batch for batch in every if increment.batch(batch) in rebuilt.batches}
     return every if giving and increment.ends else sorted(giving)
 
 
@@ -306,8 +301,8 @@ def _gives_no_row(spec: PipelineSpec, row: LedgerRow) -> bool:
 
 
 def _folder_columns(spec: PipelineSpec, choice: Choice, rows: Sequence[LedgerRow], interval: Interval) -> set[str]:
-    """The columns of the interval by which files can be chosen: the partition is the source's own column, by the plan
-    of each run, by the one rule of all that has read its records since, and every file has it in its folders."""
+    """The columns of the interval by which files can be chosen: in every run's plan the column is the source's own, all
+    that has read the records since has found partitions by one rule, and every file has the column in its folders."""
     found = set[str]()
     if len(spec.streams) == 1 and not choice.replays and len(choice.rules) == 1 and "" not in choice.rules:
         source = next(iter(spec.streams))

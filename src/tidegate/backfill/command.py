@@ -115,10 +115,10 @@ def _examine_one(context: RunContext, ground: Ground) -> Finding:
 
 
 def _pass_over(context: RunContext, finding: Finding, *, is_last: bool) -> None:
-    """Nothing is in the partition, and nothing that was read could be of it."""
+    """The partition is empty, and no record that runs have read can belong to it."""
     report = context.report
     report.rebuilt = [*report.rebuilt, finding.interval.label]
-    report.add_note(f"{finding.interval.label}: no record that was read is of it")
+    report.add_note(f"{finding.interval.label}: no record that runs have read belongs to it")
     if is_last:
         _end(context)
     else:

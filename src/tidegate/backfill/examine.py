@@ -17,7 +17,7 @@ from tidegate.paths import PipelinePaths
 from tidegate.preflight.agreement import check_agreement
 from tidegate.preflight.facts import Facts
 from tidegate.project import Project
-from tidegate.restart.rebuild import needs_rebuild
+from tidegate.restart.rebuild import query_keeps_state
 from tidegate.sources.files.differences import find_differences
 from tidegate.sources.files.ledger import shown_path
 from tidegate.sources.files.unreadable import unreadable_record
@@ -68,7 +68,7 @@ def survey(project: Project, paths: PipelinePaths, spec: PipelineSpec, facts: Fa
     if facts.table is None:
         raise catalogue.BACKFILL_NO_TABLE(where=where, name=name)
     check_agreement(facts, name)
-    keeps_state = needs_rebuild(facts, spec)
+    keeps_state = query_keeps_state(facts, spec)
     hands_over = wanted is None and keeps_state
     if spec.output_mode != "append" and not hands_over:
         why = f"with output_mode {spec.output_mode} its rows replace one another, whenever they came"
@@ -97,26 +97,27 @@ def survey(project: Project, paths: PipelinePaths, spec: PipelineSpec, facts: Fa
 
 
 def examine(project: Project, paths: PipelinePaths, spec: PipelineSpec, ground: Ground) -> list[Finding]:
-    """Every interval of the span."""
-    return [_examine(project, paths, spec, ground, interval) for interval in ground.span.intervals]
-
-
-def check_possible(findings: Sequence[Finding]) -> None:
-    """Raise the first hindrance, naming the intervals that have none."""
-    bad = next((one for one in findings if one.error is not None), None)
-    if bad is None or bad.error is None:
-        return
+    """Every interval of the span; the error of one names those that have none."""
+    findings = [_examine(project, paths, spec, ground, interval) for interval in ground.span.intervals]
     possible = [one.interval.label for one in findings if one.error is None]
     shown = ", ".join(possible[:_NAMED_AT_MOST]) + (
         f" and {len(possible) - _NAMED_AT_MOST} more" if len(possible) > _NAMED_AT_MOST else ""
     )
-    if bad.error.fix is not None:
-        bad.error.fix = bad.error.fix.replace(_POSSIBLE, shown or "none")
-    raise bad.error
+    for one in findings:
+        if one.error is not None and one.error.fix is not None:
+            one.error.fix = one.error.fix.replace(_POSSIBLE, shown or "none")
+    return findings
+
+
+def check_possible(findings: Sequence[Finding]) -> None:
+    """Raise the first hindrance, where there is one."""
+    error = next((one.error for one in findings if one.error is not None), None)
+    if error is not None:
+        raise error
 
 
 _POSSIBLE = "(see below)"
-"""In an error of one interval: the others are known only when all were looked at."""
+"""In an error of one interval, until all were looked at: the intervals that can be rebuilt."""
 
 
 def _examine(project: Project, paths: PipelinePaths, spec: PipelineSpec, ground: Ground, interval: Interval) -> Finding:
@@ -124,10 +125,10 @@ def _examine(project: Project, paths: PipelinePaths, spec: PipelineSpec, ground:
         choice = choose(paths, spec, ground.lineage, interval)
     else:
         choice = choose_with_state(paths, spec, ground.lineage, interval, plain_columns(ground.table))
-    if interval.within:
-        left_out = find_left_out(paths.quarantine, choice)
-    else:
+    if interval.is_whole_table:
         left_out = LeftOut(unplaced=quarantined_before(paths.quarantine, choice)[1])
+    else:
+        left_out = find_left_out(paths.quarantine, choice)
     replaced = [file for file in ground.files if interval.holds(file.partition)]
     error = _find_hindrance(project, paths, spec, ground, interval, choice, left_out)
     return Finding(interval, choice, left_out, replaced, error, ground.closes_at_ms)
@@ -154,7 +155,7 @@ def _find_hindrance(
     lost += [
         f"{shown_path(row.path)} is in quarantine as a whole, but for rows that could be read"
         for row in rows
-        if interval.within and unreadable_record(paths.unreadable, row.link) is not None
+        if not interval.is_whole_table and unreadable_record(paths.unreadable, row.link) is not None
     ]
     lost += [f"source {name} is not in the spec any more" for name in choice.strange]
     lost += _missing_offsets(project, paths, spec, ground.lineage, choice)

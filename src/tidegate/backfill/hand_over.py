@@ -164,8 +164,8 @@ def within_pipeline(
 ) -> tuple[list[BatchManifest], Folded | None]:
     """Manifests, and what remains of them, with their files as the pipeline's state folder has them."""
 
-    def above(files: Sequence[StagedFile]) -> list[StagedFile]:
-        return [replace(file, path=f"{folder}/{file.path}") for file in files]
+    def below(files: Sequence[StagedFile]) -> list[StagedFile]:
+        return [file.below(folder) for file in files]
 
-    moved = [replace(one, files=above(one.files), quarantine_files=above(one.quarantine_files)) for one in manifests]
-    return moved, None if folded is None else replace(folded, files=above(folded.files))
+    moved = [replace(one, files=below(one.files), quarantine_files=below(one.quarantine_files)) for one in manifests]
+    return moved, None if folded is None else replace(folded, files=below(folded.files))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from tidegate import outputs, storage
@@ -152,5 +153,5 @@ def _what_changed(files: int, *, is_behind: bool) -> str:
     return "what runs have read and keep as state" if is_behind else "quarantined records"
 
 
-def _place(paths: PipelinePaths, app_id: str) -> Any:
+def _place(paths: PipelinePaths, app_id: str) -> Path:
     return paths.backfills / app_id / HELD_FILE

@@ -26,8 +26,8 @@ _COLUMNS = ["source", "position", "raw", "reason"]
 
 @dataclass
 class LeftOut:
-    """How many quarantined records what is read holds, by source; ``unplaced``: rows of these runs in quarantine of
-    which nobody can tell the record."""
+    """How many of the records that are read again are in quarantine, by source; ``unplaced``: rows of these runs in
+    quarantine whose records nobody knows."""
 
     records: dict[str, int] = field(default_factory=dict)
     unplaced: int = 0
@@ -65,9 +65,9 @@ def find_left_out(quarantine: Path, choice: Choice, target: Path | None = None) 
 
 
 def quarantined_before(quarantine: Path, choice: Choice) -> tuple[list[DataFile], int]:
-    """(the files of quarantine with records of what is read, how many rows are in files of which that cannot be told or
-    is true in part). Where the whole table is rebuilt, the former leave."""
-    batches = {(one.query_id[:8], batch) for one in choice.increments for batch in range(one.first, one.last + 1)}
+    """(the files of quarantine whose records are all read again, how many rows are in files of which that is true in
+    part, or cannot be told). Where the whole table is rebuilt, these files leave quarantine."""
+    batches = choice.batches
     files = list_data_files(quarantine)
     origins = read_origins(quarantine, [file.path for file in files])
     whole, mixed = [], 0
@@ -87,7 +87,7 @@ def _find(quarantine: Path, choice: Choice, found: LeftOut) -> Iterator[list[dic
     for source, rows in choice.files.items():
         for row in rows:
             links.setdefault((source, shown_path(row.path)), []).append(row.link.rsplit("/", 1)[-1])
-    batches = {(one.query_id[:8], batch) for one in choice.increments for batch in range(one.first, one.last + 1)}
+    batches = choice.batches
     files = list_data_files(quarantine)
     origins = read_origins(quarantine, [file.path for file in files])
     for file in files:

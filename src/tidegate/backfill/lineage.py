@@ -34,8 +34,8 @@ EDITED = "tidegate.edited"
 WITHIN, READ_AGAIN = "tidegate.partitions", "tidegate.read_again"
 """In a commit of a backfill or a refresh: the partitions that it rebuilt, and the batches that it read."""
 ORIGINS = "tidegate.origins"
-"""In a commit of the quarantine table that no batch made: JSON [[[file, ...], [batch, ...]], ...], of which batches the
-records in its files are."""
+"""In a commit of the quarantine table that no batch made: JSON [[[file, ...], [batch, ...]], ...], the batches that the
+records in its files came from."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,15 @@ class Increment:
     """A refresh has read its records again since, as batches of a new query: they count as those."""
 
     @property
+    def batch_ids(self) -> list[int]:
+        """Its batches, by number."""
+        return list(range(self.first, self.last + 1))
+
+    def batch(self, batch_id: int) -> Batch:
+        """One of its batches, as the names of published files tell it."""
+        return self.query_id[:8], batch_id
+
+    @property
     def gives_several(self) -> bool:
         """Whether one of its records may have given several rows."""
         return "several" in self.partitioned or self.rows.get("transformed", 0) > self.rows.get("entered", 0)
@@ -77,8 +86,8 @@ class Increment:
 
 @dataclass(frozen=True)
 class Replay:
-    """Quarantined records of some ``batches`` that were put through, and what they ``gave``, rows by partition. Which
-    batch gave which rows nobody knows, so they are one: who reads one of them again reads all."""
+    """Quarantined records of some ``batches`` that were put through, and what they ``gave``, rows by partition. Nobody
+    knows which batch gave which rows, so the batches belong together: who reads one of them again reads all."""
 
     run_id: str
     batches: frozenset[Batch]
@@ -122,12 +131,12 @@ class Lineage:
     def by_batch(self) -> dict[Batch, Increment]:
         """The publish of each batch."""
         found = [one for one in self.increments if not one.is_replaced]
-        return {(one.query_id[:8], batch): one for one in found for batch in range(one.first, one.last + 1)}
+        return {one.batch(number): one for one in found for number in one.batch_ids}
 
 
 def read_lineage(table_path: Path, version: int) -> Lineage:
-    """The publishes up to ``version``, with those that a rollback left out. Those that a rollback took out of the table
-    to have their records read again are not among them: what read them again is."""
+    """The publishes up to ``version``, with those that a rollback left out. Where a rollback took a publish out of the
+    table so that its records are read again, the publish that read them again stands in its place."""
     parent: dict[int, int] = {}
     left_out: dict[int, frozenset[int]] = {-1: frozenset()}
     found: dict[int, Increment] = {}

@@ -1,13 +1,14 @@
 """One interval rebuilt: its records read again beside the runs, judged by the same gate, and swapped in as one version.
 
 The job has a state folder of its own (:meth:`tidegate.paths.PipelinePaths.beside`), so a run does not see what it
-stages. Nothing of it counts before its one intent is written, which takes old rows out of the table, new ones in, and
-what was newly set aside into quarantine. A job that was stopped before that is begun anew.
+stages. Nothing of it counts before its one intent is written: old rows leave the table, new ones come in, and newly
+quarantined records go into quarantine. A job that was stopped before that starts from the beginning again.
 """
 
 from __future__ import annotations
 
 import secrets
+import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -70,7 +71,7 @@ def rebuild_interval(context: RunContext, ground: Ground, finding: Finding, *, i
     manifests: list[BatchManifest] = []
     if not finding.choice.is_empty:
         _read(context, beside, ground, finding, folder, submit)
-        if not ground.hands_over and not finding.interval.within and _keeps_state(side):
+        if not ground.hands_over and finding.interval.is_whole_table and _keeps_state(side):
             # The transform keeps state by now: what it keeps has to go on with the rows.
             assert context.facts is not None
             refuse_pending(context.paths, context.facts, context.name)
@@ -102,7 +103,10 @@ def _clear_tries(context: RunContext, work: Rework) -> None:
     found = storage.list_folder(root, "*")
     context.lease.check()
     for one in found:
-        storage.remove_tree(one) if one.is_dir() else storage.remove(one)
+        if one.is_dir():
+            storage.remove_tree(one)
+        else:
+            storage.remove(one)
     storage.remove_empty_folder(root)
 
 
@@ -125,7 +129,7 @@ def _read(
     links = _link_files(beside, choice)
     sources = {name: starts.get(name, {}) for name in spec.streams}
     birth = new_birth(side, spec, sources, settings_at_birth(project, spec))
-    write_birth(side, _with_state_of(birth, context.facts) if finding.interval.within else birth)
+    write_birth(side, birth if finding.interval.is_whole_table else _with_state_of(birth, context.facts))
     all_topics = bool(starts) and starts.keys() == spec.streams.keys() and not ground.hands_over
     is_planned = all_topics and _plan_batch(context.paths, side, starts, choice, ground.closes_at_ms)
     beside.facts = gather_facts(side, spec)
@@ -235,16 +239,10 @@ def _plan_batch(
         begins = offsets_from_json(start["offsets"])
         ends[name] = {**begins, **{partition: one.end for partition, one in joined.items()}}
     data = moved_end(pipeline.checkpoint, last, ends, watermark_ms=None if closes_at_ms is None else 0)
-    storage.replace(side.checkpoint / "metadata", storage.dump_json({"id": _new_query_id()}))
+    storage.replace(side.checkpoint / "metadata", storage.dump_json({"id": str(uuid.uuid4())}))
     storage.replace(side.checkpoint / "offsets" / "0", data)
     storage.replace(side.checkpoint / "offsets" / ".0.crc", hadoop_checksum(data))
     return True
-
-
-def _new_query_id() -> str:
-    import uuid
-
-    return str(uuid.uuid4())
 
 
 def _check_read(context: RunContext, finding: Finding, manifests: Sequence[BatchManifest]) -> None:
@@ -270,7 +268,7 @@ def _check_read(context: RunContext, finding: Finding, manifests: Sequence[Batch
 
 def _check_moves(finding: Finding, manifests: Sequence[BatchManifest]) -> set[Partition]:
     """The other partitions in which these records have rows. Raises :class:`Spilled` where there are some, and not
-    every row was given to its partition by one and the same rule: then a row may be of another one by now."""
+    every row got its partition by one and the same rule: then a row may belong to another partition by now."""
     choice = finding.choice
     others = set(choice.outside)
     for manifest in manifests:

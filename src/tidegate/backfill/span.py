@@ -24,9 +24,14 @@ class Interval:
     within: dict[str, list[str]]
 
     @property
+    def is_whole_table(self) -> bool:
+        """Whether it is the whole table."""
+        return not self.within
+
+    @property
     def label(self) -> str:
         """As reports name it: ``day=2026-01-01``, with ``..`` between the first and the last of several values."""
-        if not self.within:
+        if self.is_whole_table:
             return "the whole table"
         told = (
             f"{column}={values[0]}" if len(values) == 1 else f"{column}={values[0]}..{values[-1]}"
@@ -79,7 +84,7 @@ def find_span(
     if wanted.partitions:
         if wanted.start is not None or wanted.end is not None:
             raise catalogue.BACKFILL_ARGUMENTS(given="--partition as well as --from or --to")
-        span = Span([_named(wanted.partitions, schema_json, partition_by)])
+        span = Span([_named(wanted.partitions, partition_by)])
     elif wanted.start is None or wanted.end is None:
         given = next((word for word, one in (("--from", wanted.start), ("--to", wanted.end)) if one), "neither")
         raise catalogue.BACKFILL_ARGUMENTS(given=given)
@@ -111,10 +116,8 @@ def _days(start: str, end: str, zone: str | None) -> tuple[date, date]:
         raise catalogue.BACKFILL_EMPTY_SPAN(start=start, end=end)
     first, behind = begin.date(), until.date()
     if any((one.hour, one.minute, one.second, one.microsecond) != (0, 0, 0, 0) for one in (begin, until)):
-        whole = until.date() - ONE_DAY if until != _midnight(until) else behind - ONE_DAY
-        raise catalogue.BACKFILL_PARTS_OF_DAYS(
-            start=start, end=end, zone=zone or "UTC", first=first, last=max(first, whole + ONE_DAY)
-        )
+        last = behind if until != _midnight(until) else behind - ONE_DAY
+        raise catalogue.BACKFILL_PARTS_OF_DAYS(start=start, end=end, zone=zone or "UTC", first=first, last=last)
     return first, behind - ONE_DAY
 
 
@@ -165,7 +168,7 @@ def _holds_days(column: str, files: Sequence[DataFile]) -> bool:
     return bool(values) and all(value is not None and _DAY.fullmatch(value) for value in values)
 
 
-def _named(partitions: Sequence[str], schema_json: str, partition_by: Sequence[str]) -> Interval:
+def _named(partitions: Sequence[str], partition_by: Sequence[str]) -> Interval:
     """``k=v`` as given: several values of one column are alternatives."""
     spelled = {column.lower(): column for column in partition_by}
     within: dict[str, list[str]] = {}

@@ -117,8 +117,8 @@ def pick_by_times(lineage: Lineage, interval: Interval, *, margin: bool) -> list
     ranges = [(at - before * margin, at + _ONE_DAY_MS + after * margin) for at in begins]
     picked = []
     for one in own:
-        some = [batch for batch in range(one.first, one.last + 1) if _may_hold(one, batch, source, ranges)]
-        picked.append(list(range(one.first, one.last + 1)) if some and one.ends else some)
+        some = [batch for batch in one.batch_ids if _may_hold(one, batch, source, ranges)]
+        picked.append(one.batch_ids if some and one.ends else some)
     return picked
 
 

@@ -10,11 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from tidegate.backfill.choose import Choice
 from tidegate.backfill.examine import Finding, Ground, within_text
 from tidegate.backfill.hand_over import plan_hand_over
 from tidegate.backfill.left_out import quarantined_before
-from tidegate.backfill.lineage import ORIGINS, READ_AGAIN, WITHIN, tell_origins
+from tidegate.backfill.lineage import ORIGINS, READ_AGAIN, WITHIN, Batch, tell_origins
 from tidegate.errors import catalogue
 from tidegate.gate.increment import publish_plan
 from tidegate.outputs import SourceReport
@@ -54,7 +53,7 @@ class Built:
 
 
 def swap_interval(context: RunContext, ground: Ground, finding: Finding, built: Built, *, is_last: bool) -> None:
-    """Old rows out, new ones in, and what was set aside into quarantine: one version of the table."""
+    """Old rows out, new ones in, newly quarantined records into quarantine: one version of the table."""
     report = report_after(context.report, context.paths.table, finding, built, is_last=is_last)
     publish_plan(context, partial(plan_swap, context, ground, finding, built, report))
     context.report = report
@@ -89,7 +88,7 @@ def plan_swap(context: RunContext, ground: Ground, finding: Finding, built: Buil
         outcome="published",
         metadata={
             WITHIN: within_text(finding.interval),
-            READ_AGAIN: json.dumps(sorted(_batches_read(finding.choice))),
+            READ_AGAIN: json.dumps(sorted(finding.choice.batches)),
             "tidegate.partitioned": json.dumps(joined_rule(built.manifests)),
             "tidegate.rows": json.dumps(report.rows),
             "tidegate.verdict": str(built.verdict.quality.get("verdict")),
@@ -97,7 +96,7 @@ def plan_swap(context: RunContext, ground: Ground, finding: Finding, built: Buil
         report=report.to_json(),  # type: ignore[arg-type]
         schema_json=schema,
         before=before,
-        companion=_plan_quarantine(context, finding, work, built, token, _batches_read(finding.choice)),
+        companion=_plan_quarantine(context, finding, work, built, token, finding.choice.batches),
     )
 
 
@@ -133,12 +132,12 @@ def _plan_hand_over(
 
 
 def _plan_quarantine(
-    context: RunContext, finding: Finding, work: Rework, built: Built, token: str, batches: Collection[tuple[str, int]]
+    context: RunContext, finding: Finding, work: Rework, built: Built, token: str, batches: Collection[Batch]
 ) -> PublishIntent | None:
     """What goes into quarantine with the swap; it is of ``batches``. Where the whole table is rebuilt, what its records
     had there before leaves."""
     path = context.paths.quarantine
-    old = [] if finding.interval.within else quarantined_before(path, finding.choice)[0]
+    old = quarantined_before(path, finding.choice)[0] if finding.interval.is_whole_table else []
     if not built.quarantine and not old:
         return None
     state = read_table_state(path, (work.app_id,))
@@ -159,12 +158,8 @@ def _plan_quarantine(
     return plan
 
 
-def _batches_read(choice: Choice) -> set[tuple[str, int]]:
-    return {(one.query_id[:8], batch) for one in choice.increments for batch in range(one.first, one.last + 1)}
-
-
 def report_after(before: RunReport, path: Path, finding: Finding, built: Built, *, is_last: bool) -> RunReport:
-    """The report once the interval is swapped: what earlier intervals came to, and this one."""
+    """The report once the interval is swapped: the figures of earlier intervals and of this one together."""
     part = RunReport(before.pipeline, before.run_id)
     fill_from_manifests(part, built.manifests)
     staged, published = (sum(file.rows for file in files) for files in (built.files, built.published))

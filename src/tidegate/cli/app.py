@@ -40,7 +40,7 @@ _Foreseen = TypeVar("_Foreseen", bound=Mapping[str, object])
 
 @dataclass
 class CommandLine:
-    """What one command line shares with what prints its end."""
+    """What the commands and the code that prints their errors both know of this command line."""
 
     project: Path | None = None
     printed: bool = False
@@ -104,7 +104,8 @@ def open_project() -> Project:
 
 
 def name_work(kind: str, given: str | None) -> str:
-    """The run id of a piece of work: the ``given`` one, an empty one too, which is wrong and not none; or a new one."""
+    """The run id of a run or another piece of work: the one that was ``given``, or a new one. An empty one counts as
+    given: it is refused later."""
     from tidegate.reports.run_ids import new_run_id
 
     return new_run_id(kind) if given is None else given

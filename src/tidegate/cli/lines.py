@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from tidegate.outputs import (
-    OpenState,
-    SourceReport,
-)
+from tidegate.outputs import Error, OpenState, SourceReport
 from tidegate.staging.manifest import UNKNOWN_NAMES_AT_MOST
 from tidegate.words import count_of
 
@@ -77,6 +74,15 @@ def source_notes(source: SourceReport) -> list[str]:
 def first_of(what: str, named: Sequence[str], least: str = "") -> str:
     more = f" and {least}{len(named) - 5} more" if len(named) > 5 else ""
     return f"{what}: {', '.join(named[:5])}{more}"
+
+
+def show_hindrance(error: Error | None, indent: str = "  ") -> None:
+    """What a dry run found in the way of the work, and what to do about it."""
+    if error is None:
+        return
+    print(f"{indent}cannot be done: {error['code']}: {error['message']}")
+    if error["fix"]:
+        print(f"{indent}  fix: {error['fix']}")
 
 
 def show_options(detail: str | None) -> None:

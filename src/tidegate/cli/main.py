@@ -15,7 +15,7 @@ from tidegate.cli import decide, look, repairs, start, steps  # noqa: F401 - eac
 from tidegate.cli.app import app, command_line, dump
 from tidegate.cli.grouped import LOOK
 from tidegate.cli.quarantine import quarantine_app
-from tidegate.errors import TidegateError, TryAgainError, catalogue
+from tidegate.errors import TidegateError, catalogue
 
 __all__ = ["app", "main"]
 
@@ -62,11 +62,8 @@ def _fail(error: TidegateError) -> NoReturn:
 
 
 def _stop(signum: int, frame: FrameType | None) -> None:
-    raise _stopped(signal.Signals(signum).name)
-
-
-def _stopped(how: str) -> TryAgainError:
-    return catalogue.COMMAND_STOPPED(where=f"project {command_line.project or Path.cwd()}", how=how)
+    how = signal.Signals(signum).name
+    raise catalogue.COMMAND_STOPPED(where=f"project {command_line.project or Path.cwd()}", how=how)
 
 
 if __name__ == "__main__":

@@ -191,7 +191,6 @@ def maintain(
     json_: Json = False,
 ) -> None:
     """Put small files together, remove what nothing needs any more, and what is older than `maintenance:` keeps."""
-
     project = open_project()
     if dry_run:
         from tidegate.cli.show_runs import show_maintenance

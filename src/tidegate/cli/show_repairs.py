@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidegate.cli.lines import source_line
+from tidegate.cli.lines import show_hindrance, source_line
 from tidegate.outputs import (
     Adoption,
     BackfillMargin,
@@ -53,13 +53,9 @@ def show_backfill(value: BackfillPlan) -> None:
             print(f"    {count_of(one['stays_in_quarantine'], 'record')} of these are in quarantine, and stay there")
         if one["stays_discarded"]:
             print(f"    {count_of(one['stays_discarded'], 'record')} of discarded increments stay left out")
-    hindrance = value["hindrance"]
-    if hindrance is None:
+    if value["hindrance"] is None:
         print("  would: rebuild these, each in one version of the table, after the gate has passed it")
-        return
-    print(f"  cannot be done: {hindrance['message']}")
-    if hindrance["fix"]:
-        print(f"    fix: {hindrance['fix']}")
+    show_hindrance(value["hindrance"])
 
 
 def show_rollback(value: Rollback) -> None:
@@ -78,14 +74,10 @@ def show_rollback(value: Rollback) -> None:
         print(f"  choice: --then {choice['then']}")
         for line in choice["does"]:
             print(f"    {line}")
-        if (error := choice["hindrance"]) is not None:
-            print(f"    in the way: {error['code']}: {error['message']}")
-            print(f"      fix: {error['fix']}")
+        show_hindrance(choice["hindrance"], "    ")
     if not value["choices"]:
         print("  no record was read in between: no --then is needed")
-    if (error := value["hindrance"]) is not None:
-        print(f"  in the way: {error['code']}: {error['message']}")
-        print(f"    fix: {error['fix']}")
+    show_hindrance(value["hindrance"])
 
 
 def show_adoption(value: Adoption) -> None:
@@ -120,12 +112,9 @@ def show_reread(value: Reread) -> None:
     if value["decided"] is not None:
         decided = value["decided"]
         print(f"  decided, and not done yet: {decided['who']} decided at {decided['at']} to {decided['decision']} it")
-    hindrance = value["hindrance"]
-    if hindrance is None:
+    if value["hindrance"] is None:
         print(f"  would: read {count_of(value['rows'], 'record')} again, check them, and publish what passes")
-        return
-    print(f"  in the way: {hindrance['code']}: {hindrance['message']}")
-    print(f"    fix: {hindrance['fix']}")
+    show_hindrance(value["hindrance"])
 
 
 def show_replay(value: ReplayPlan) -> None:
@@ -135,11 +124,8 @@ def show_replay(value: ReplayPlan) -> None:
     print(f"{value['pipeline']}: {count_of(value['records'], 'record')}{f' ({reasons})' if reasons else ''}{edited}")
     for one in value["stay"]:
         print(f"  {count_of(one['records'], 'record')} would stay: {one['why']}")
-    hindrance = value["hindrance"]
-    if hindrance is not None:
-        print(f"  cannot be done: {hindrance['message']}")
-        if hindrance["fix"]:
-            print(f"    fix: {hindrance['fix']}")
+    if value["hindrance"] is not None:
+        show_hindrance(value["hindrance"])
     elif value["records"]:
         print("  would: put these through as one version of the table, after the gate has passed them")
     else:

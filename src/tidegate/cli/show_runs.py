@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from textwrap import indent
 
-from tidegate.cli.lines import cell, show_options, show_table, source_line, source_notes, state_line
+from tidegate.cli.lines import cell, show_hindrance, show_options, show_table, source_line, source_notes, state_line
 from tidegate.cli.log_text import fold_log
 from tidegate.errors import TidegateError
 from tidegate.outputs import (
@@ -111,9 +111,7 @@ def show_maintenance(value: Maintenance) -> None:
         print(f"  {item['of']}: {_MAINTENANCE[item['work']]}: {', '.join(parts)}")
     for note in value["notes"]:
         print(f"  note: {note}")
-    if (error := value["hindrance"]) is not None:
-        print(f"  refused: {error['code']}: {error['message']}")
-        print(f"    fix: {error['fix']}")
+    show_hindrance(value["hindrance"])
 
 
 def show_sinks(sinks: Sequence[Sink]) -> None:

@@ -15,6 +15,7 @@ from tidegate.cli.app import (
     app,
     complete_name,
     dump,
+    name_work,
     open_project,
     print_value,
     run_step,
@@ -188,10 +189,8 @@ def run(
     json_: Json = False,
 ) -> None:
     """Ingest, audit and publish new data. Of several pipelines the worst outcome is the exit code."""
-    from tidegate.reports.run_ids import new_run_id
-
     project = open_project()
-    chosen = new_run_id() if run_id is None else run_id  # an empty one is wrong, not none
+    chosen = name_work("manual", run_id)
     if len(names) == 1:
         run_step(lambda: _run_one(project, names[0], chosen, accept_loss), project, names[0], chosen, json_)
         return

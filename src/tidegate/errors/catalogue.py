@@ -2306,8 +2306,8 @@ BACKFILL_MALFORMED = Condition(
 BACKFILL_OUTDATED = Condition(
     "BACKFILL_OUTDATED",
     UsageError,
-    "{label} was changed by runs since this was built ({changed} differ): as it was built it would take their "
-    "rows out of the table",
+    "runs have changed {label} since this was built ({changed}): as it was built it would take their rows out of the "
+    "table",
     next_run="is not affected; the table stays as it is",
     fix='`tidegate discard {name} {run_id} --reason "..."`, then rebuild it under another run id: that takes in what '
     "came since",

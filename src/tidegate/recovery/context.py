@@ -10,15 +10,13 @@ from tidegate.lease import Lease
 from tidegate.paths import PipelinePaths
 from tidegate.preflight.facts import Facts
 from tidegate.project import Project
-from tidegate.reports.report import (
-    RunReport,
-    save_report,
-)
+from tidegate.reports.report import RunReport, save_report
 from tidegate.sink.fault import SinkFault
 from tidegate.sources.generators.socket_listener import Listeners
 from tidegate.spec.models import PipelineSpec
 
-Submit = Callable[["SubmitPlan"], int]
+Submit = Callable[[SubmitPlan], int]
+"""Starts a Spark driver; its exit code."""
 
 
 @dataclass
@@ -30,7 +28,7 @@ class RunContext:
     paths: PipelinePaths
     lease: Lease
     report: RunReport
-    facts: Facts | None = field(default=None)
+    facts: Facts | None = None
     sink_faults: dict[str, SinkFault] = field(default_factory=dict)
     """Sinks that failed in this process, by name: they are not tried again until the next one."""
     listeners: Listeners | None = None

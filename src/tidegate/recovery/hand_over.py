@@ -60,7 +60,7 @@ def _hand_over(paths: PipelinePaths, intent: PublishIntent, given: HandOver, lea
         storage.move(side.checkpoint, begun.checkpoint)
     lease.check()
     write_birth(begun, birth_from_json(given.birth))
-    # Of manifests some may be removed already: then each file was given before.
+    # Where some of the manifests are removed already, all files were given before that.
     _give_files(begun, query_id, read_manifests(side.manifests, query_id), lease)
     _note_table(begun, intent, lease)
     lease.check()

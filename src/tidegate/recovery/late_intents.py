@@ -40,9 +40,9 @@ def drop_late_intents(
 
 
 def drop_late_work(paths: PipelinePaths, intents: Sequence[PublishIntent], lease: Lease) -> list[PublishIntent]:
-    """Without plans of work beside the runs that a process wrote down long after it had lost the lease, and of which
-    nothing was begun. Whoever takes a lease finishes what its predecessor began, so what an older holder has left came
-    late: people, and other work, have gone by what they saw without it. The work can be started again.
+    """The intents that are in force. Removed are those of work beside the runs that a process wrote down long after it
+    had lost the lease, and of which nothing was begun. Whoever takes a lease finishes what its predecessor began, so an
+    intent of an older holder came late: people, and other work, have decided without it. The work can be started again.
     """
     in_force = []
     for intent in intents:

@@ -110,8 +110,8 @@ def _is_whole(paths: PipelinePaths, file: StagedFile) -> bool:
 def publish_quarantine_of(
     paths: PipelinePaths, manifests: Sequence[BatchManifest], lease: Lease, *, app_id: str, run_id: str
 ) -> None:
-    """Add the quarantined records of an increment that waited alone: its batches are behind those that the log's entry
-    of their query stands for, so it has an entry of its own."""
+    """Add the quarantined records of an increment that waited alone. The log's entry of their query is at later batches
+    by now, so these have an entry of their own."""
     state = read_table_state(paths.quarantine, (app_id,))
     if not any(one.quarantine_files for one in manifests) or (state is not None and app_id in state.txns):
         return

@@ -214,7 +214,7 @@ def settle(
     if spec.file_streams:
         with open_ledger(paths, lease=lease) as ledger:
             for query_id in {manifest.query_id for manifest in settled}:
-                ledger.mark_published(query_id, _readable_no_more(facts, query_id))
+                ledger.mark_published(query_id, _last_never_read_again(facts, query_id))
             links = ledger.removable_links()
             for name, source in open_sources(project, paths, spec, Connections(ledger=ledger)).items():
                 source.settle([link for one, link in links if one == name])
@@ -239,7 +239,7 @@ def remove_attempts(paths: PipelinePaths, manifest: BatchManifest, kept: Collect
     storage.remove_empty_folder(paths.attempts(manifest.query_id, manifest.batch_id))
 
 
-def _readable_no_more(facts: Facts, query_id: str) -> int:
+def _last_never_read_again(facts: Facts, query_id: str) -> int:
     """The last batch of a query whose files nobody will read again: not one that Spark has to compute again to have
     its state, though the table holds its rows."""
     settled = facts.settled_up_to(query_id)

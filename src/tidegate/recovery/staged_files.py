@@ -1,7 +1,7 @@
 """Whether every staged file that is still to be published is there and is, by its digest, what was written.
 
-A run compares digests where it reads the files anyway: in front of the audit, and when it publishes. ``repair`` looks
-at all of them, so that whatever such a run has refused is found, and read again.
+A run compares digests where it reads the files anyway: before the audit, and when it publishes. ``repair`` looks at all
+files, so that it finds whatever made a run refuse, and has it read again.
 """
 
 from __future__ import annotations

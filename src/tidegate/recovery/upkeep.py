@@ -22,8 +22,8 @@ _NOTE_EVERY = 100
 
 @dataclass(frozen=True)
 class Replaced:
-    """Files that newer versions replaced long enough ago, of the ``target`` table: ``done`` is the version up to which
-    that is all."""
+    """Files of the ``target`` table that newer versions replaced long enough ago: all that the versions after
+    ``before``, up to ``done``, took out."""
 
     target: Target
     table_id: str

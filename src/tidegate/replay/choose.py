@@ -18,7 +18,7 @@ from tidegate.preflight.facts import Facts
 from tidegate.project import Project
 from tidegate.quarantine.filters import WITHOUT_RULE, QuarantineFilter, unknown_name
 from tidegate.replay.possible import why_not, why_not_batches
-from tidegate.restart.rebuild import needs_rebuild
+from tidegate.restart.rebuild import query_keeps_state
 from tidegate.sources.files.ledger import Ledger, open_ledger, shown_path
 from tidegate.spec.models import PipelineSpec
 from tidegate.table.log.state import list_data_files
@@ -78,7 +78,7 @@ def check_pipeline(facts: Facts, spec: PipelineSpec) -> None:
     """Raise UsageError REPLAY_NOT_APPEND where a record alone says nothing of what belongs into the table."""
     if spec.output_mode != "append":
         why = f"with output_mode {spec.output_mode} its rows replace one another, and newer ones may be in the table"
-    elif needs_rebuild(facts, spec):
+    elif query_keeps_state(facts, spec):
         why = "the query keeps state, which has gone on without it"
     else:
         return

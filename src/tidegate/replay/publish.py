@@ -1,7 +1,7 @@
 """The one step in which a replayed record leaves quarantine and its rows come into the table.
 
 Its intent has two halves, and whoever finishes it does both: the quarantine table's files are written anew without the
-records that were put through, beside what of them was set aside again, and the rows are added to the table.
+records that were put through, new files hold those that were quarantined again, and the rows are added to the table.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
 from tidegate import storage
@@ -52,7 +51,7 @@ def _plan(
         table=read_table_state(paths.table, (work.app_id,)),
         table_files=list_data_files(paths.table),
         token=token,
-        new=[_above(file, folder) for one in manifests for file in one.files],
+        new=[file.below(folder) for one in manifests for file in one.files],
         outcome="published",
         metadata={
             REPLAYED: json.dumps(sorted(choice.batches)),
@@ -75,11 +74,11 @@ def _plan_quarantine(
     folder: str,
     token: str,
 ) -> PublishIntent:
-    """The records that were put through out, those that were set aside again in."""
+    """Out go the records that were put through, in come those that were quarantined again."""
     paths = context.paths
     files = list_data_files(paths.quarantine)
     losing = [file for file in files if file.path in choice.taken]
-    new = [_above(file, folder) for one in manifests for file in one.quarantine_files]
+    new = [file.below(folder) for one in manifests for file in one.quarantine_files]
     carried, carried_of = [], []
     for number, file in enumerate(losing):
         if len(choice.taken[file.path]) < file.rows:
@@ -116,10 +115,6 @@ def _copy_rest(context: RunContext, file: DataFile, taken: Sequence[int], target
     storage.sync_names_above([path], context.paths.state)
     size, digest = storage.stat(path).size_bytes, storage.digest(path)
     return StagedFile(f"{target}.parquet", file.rows - len(gone), size, {}, digest)
-
-
-def _above(file: StagedFile, folder: str) -> StagedFile:
-    return replace(file, path=f"{folder}/{file.path}")
 
 
 def _final_report(

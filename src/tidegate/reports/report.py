@@ -6,7 +6,7 @@ import contextlib
 import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, get_args
 
 from tidegate import outputs, storage
 from tidegate.errors import TidegateError, catalogue
@@ -35,18 +35,7 @@ KEPT_REPORTS = 1000
 _PRUNED_AT_ONCE = 100
 _TIMED_RUNS = ("manual__2", "scheduled__2")
 """How run ids of ours and of Airflow begin that go on with the time of the run, in UTC."""
-ROW_KEYS: tuple[RowKey, ...] = (
-    "read",
-    "malformed",
-    "entered",
-    "late",
-    "transformed",
-    "rejected",
-    "staged",
-    "published",
-    "superseded",
-    "duplicates",
-)
+ROW_KEYS: tuple[RowKey, ...] = get_args(RowKey)
 
 
 def unjudged(verdict: VerdictName | None = None) -> Quality:

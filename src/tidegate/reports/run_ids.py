@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import secrets
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from tidegate.errors import catalogue
-
-if TYPE_CHECKING:
-    pass
-
 
 RUN_ID_AT_MOST = 250
 """Characters of a run id: as many as Airflow allows."""

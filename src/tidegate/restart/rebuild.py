@@ -21,7 +21,7 @@ from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import Start
 
 
-def needs_rebuild(facts: Facts, spec: PipelineSpec) -> bool:
+def query_keeps_state(facts: Facts, spec: PipelineSpec) -> bool:
     """Whether the pipeline's query keeps state; without a birth record the spec decides, as far as it can."""
     if facts.birth is not None and facts.birth.state is not None:
         return facts.birth.keeps_state

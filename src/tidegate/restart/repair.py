@@ -41,7 +41,7 @@ from tidegate.reports.verdicts import list_rereads
 from tidegate.reports.waiting import list_waiting
 from tidegate.restart.rebirth import begin_anew, pin_paths, retire_query
 from tidegate.restart.rebuild import (
-    needs_rebuild,
+    query_keeps_state,
     rebuild_choices,
     refuse_new_checkpoint,
     set_tables_aside,
@@ -176,7 +176,7 @@ def look_at_repair(
         if dry_run:
             return value, None
         raise found
-    if needs_rebuild(facts, spec) and found.code != "REBUILD":
+    if query_keeps_state(facts, spec) and found.code != "REBUILD":
         value["choices"] = rebuild_choices(spec.name)
         if not rebuild and dry_run:
             return value, None

@@ -33,7 +33,7 @@ from tidegate.reports.verdicts import (
     save_decision,
 )
 from tidegate.reports.waiting import load_waiting
-from tidegate.restart.rebuild import needs_rebuild
+from tidegate.restart.rebuild import query_keeps_state
 from tidegate.restart.repair import find_disagreement, list_files_to_read_again, read_again
 from tidegate.restart.starts import starts_of_sources
 from tidegate.sources.files.differences import find_differences
@@ -205,7 +205,7 @@ def _check_possible(project: Project, spec: PipelineSpec, paths: PipelinePaths, 
     name, quoted = spec.name, quote_word(run_id)
     _check_agreement(paths, facts, name)
     others = f'tidegate release {name} {quoted} --reason "...", or tidegate discard {name} {quoted} --reason "..."'
-    if facts.table is not None and needs_rebuild(facts, spec):
+    if facts.table is not None and query_keeps_state(facts, spec):
         raise catalogue.STATE_NEEDED(where=f"run {run_id} of pipeline {name}", others=others, name=name)
     gone = [*_missing_files(project, spec, paths), *_missing_offsets(project, spec, paths, facts)]
     if gone:

@@ -13,7 +13,7 @@ from tidegate.pipeline import load_pipeline
 from tidegate.preflight.facts import Facts, gather_facts
 from tidegate.project import Project
 from tidegate.reports.verdicts import find_hold
-from tidegate.restart.rebuild import needs_rebuild
+from tidegate.restart.rebuild import query_keeps_state
 from tidegate.restart.repair import RepairPlan, look_at_repair, repair_pipeline
 from tidegate.sources.registry import open_sources
 from tidegate.spec.models import PipelineSpec
@@ -34,7 +34,7 @@ def reset_pipeline(project: Project, name: str, *, from_beginning: bool, dry_run
     facts = gather_facts(paths, spec)
     if facts.birth is None and not facts.checkpoint.exists and facts.table is None:
         return _nothing(name, dry_run)
-    if not from_beginning and needs_rebuild(facts, spec):
+    if not from_beginning and query_keeps_state(facts, spec):
         raise _lose_state(paths, facts, name)
     value, plan = look_at_repair(project, spec, paths, from_beginning, dry_run=True, asked=catalogue.RESET())
     value["actions"] += _describe_more(project, spec, paths, facts, plan, from_beginning)
@@ -83,7 +83,7 @@ def _describe_more(
         told.append(f"keep the table as it is, at version {facts.table.version}, and what is in quarantine")
     if from_beginning:
         told.append(
-            "build state anew from what is read" if needs_rebuild(facts, spec) else "there is no state to build"
+            "build state anew from what is read" if query_keeps_state(facts, spec) else "there is no state to build"
         )
     if (hold := find_hold(paths, facts.owed)) is not None:
         told.append(f"read again and judge again what is held under run {hold.run_id}")

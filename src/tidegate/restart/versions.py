@@ -13,7 +13,7 @@ from tidegate.paths import PipelinePaths
 from tidegate.preflight.agreement import check_table
 from tidegate.preflight.facts import Facts
 from tidegate.project import Project
-from tidegate.restart.rebuild import needs_rebuild
+from tidegate.restart.rebuild import query_keeps_state
 from tidegate.restart.repair import (
     files_to_read_again,
     find_disagreement,
@@ -243,7 +243,7 @@ def _starts(
 def find_leave_out_hindrance(spec: PipelineSpec, facts: Facts, look: Look) -> UsageError | None:
     """Why the records in between cannot be left out; None when they can. What a query in update or complete mode has
     counted comes back with the next row of the same key."""
-    if look.increments and spec.output_mode != "append" and needs_rebuild(facts, spec):
+    if look.increments and spec.output_mode != "append" and query_keeps_state(facts, spec):
         return catalogue.ROLLBACK_COUNTED(
             where=f"pipeline {spec.name}", name=spec.name, mode=spec.output_mode, records=describe_records(look)
         )
@@ -257,7 +257,7 @@ def find_reread_hindrance(
     if not look.increments:
         return None
     where = f"pipeline {spec.name}"
-    if needs_rebuild(facts, spec):
+    if query_keeps_state(facts, spec):
         others = "" if spec.output_mode != "append" else "`--then leave-out`; or "
         return catalogue.ROLLBACK_STATE(where=where, name=spec.name, records=describe_records(look), others=others)
     found = find_disagreement(paths, facts, spec.name)

@@ -18,6 +18,8 @@ from tidegate.spec.spark_conf import check_spark_conf
 
 _TRANSFORM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.(py|sql)")
 _RESERVED_SOURCES = {"context": "it is the name of the transform's extra argument"}
+_NESTED = ("array<", "map<", "struct<")
+"""How the names of nested types begin."""
 
 
 def check_pipeline(spec: PipelineSpec) -> list[Finding]:
@@ -111,16 +113,22 @@ def _check_cluster_by(spec: PipelineSpec) -> list[Finding]:
 
 
 def _check_sortable(names: list[str], kinds: dict[str, str]) -> list[Finding]:
-    here = ("table", "cluster_by")
+    why, fix = "such values have no order", "name a column of a plain type"
+    return _check_types(("table", "cluster_by"), names, kinds, _NESTED, why, fix)
+
+
+def _check_types(
+    here: tuple[str, ...], names: list[str], kinds: dict[str, str], refused: tuple[str, ...], why: str, fix: str
+) -> list[Finding]:
+    """Whether there are columns of these names, in whatever case, and none is of a type that begins as ``refused``."""
     spelt = {column.lower(): column for column in kinds}
     found = []
     for name in names:
         column = spelt.get(name.lower())
         if column is None:
             found.append(_no_such_column(here, name, kinds))
-        elif kinds[column].startswith(("array<", "map<", "struct<")):
-            message = f"the column {name} is {kinds[column]}: such values have no order"
-            found.append(Finding(here, message, "name a column of a plain type"))
+        elif kinds[column].startswith(refused):
+            found.append(Finding(here, f"the column {name} is {kinds[column]}: {why}", fix))
     return found
 
 
@@ -150,17 +158,9 @@ def _check_partition_columns(names: list[str], kinds: dict[str, str]) -> list[Fi
 
 
 def _check_keys(names: list[str], kinds: dict[str, str]) -> list[Finding]:
-    here = ("table", "keys")
-    spelt = {column.lower(): column for column in kinds}
-    found = []
-    for name in names:
-        column = spelt.get(name.lower())
-        if column is None:
-            found.append(_no_such_column(here, name, kinds))
-        elif kinds[column].startswith(("array<", "map<", "struct<", "float", "double")):
-            message = f"the column {name} is {kinds[column]}: values of this type cannot be compared reliably"
-            found.append(Finding(here, message, "name a text, a whole number, a date or a time, or cast the column"))
-    return found
+    why = "values of this type cannot be compared reliably"
+    fix = "name a text, a whole number, a date or a time, or cast the column"
+    return _check_types(("table", "keys"), names, kinds, (*_NESTED, "float", "double"), why, fix)
 
 
 def _no_such_column(here: tuple[str, ...], name: str, kinds: dict[str, str]) -> Finding:

@@ -90,6 +90,10 @@ class StagedFile:
     partition: dict[str, str | None] = field(default_factory=dict)
     sha256: str = ""
 
+    def below(self, folder: str) -> StagedFile:
+        """The same file, by its path relative to the state folder in which ``folder`` lies."""
+        return replace(self, path=f"{folder}/{self.path}")
+
 
 UNKNOWN_NAMES_AT_MOST = 64
 """Fields that the schema lacks, as many as a manifest and a report name for each source."""

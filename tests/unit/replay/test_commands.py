@@ -103,7 +103,7 @@ def test_a_dry_run_says_what_is_in_the_way(made: Quarantined) -> None:
         done = ask(made, "replay", NAME, "--dry-run")
     assert done.exit_code == 64
     assert "3 records would stay: the pipeline has no source orders any more" in done.output
-    assert "cannot be done: none of the 3 records" in done.output
+    assert "cannot be done: REPLAY_REFUSED: none of the 3 records" in done.output
 
 
 @pytest.mark.parametrize("mode", ["update", "complete"])

@@ -25,6 +25,8 @@ from tidegate.table.log.state import DataFile, first_line, has_log, read_log
 from tidegate.table.schema import check_partition_columns, check_schema_change, normalise_schema
 
 _WRITER_FEATURES = {"appendOnly", "invariants"}
+_ATTEMPTS = 5
+_TOO_SLOW = f"other writers were faster in {_ATTEMPTS} attempts"
 
 
 class AlreadyCommittedError(TidegateError):
@@ -68,7 +70,7 @@ def commit_files(
     txn = [_txn_action(app_id, app_version)]
     if retires is not None:
         txn.append(_txn_action(retired_mark(retires[0]), retires[1] + 1))
-    for _ in range(5):
+    for _ in range(_ATTEMPTS):
         if not has_log(table_path):
             check_partition_columns(partition_by, schema, None)
             version = _create_table(table_path, schema, partition_by, [*adds, *txn], custom_metadata)
@@ -89,7 +91,7 @@ def commit_files(
             if version == 0:
                 sync_log(table_path, version)
             return version
-    raise _commit_failed(table_path, "other writers were faster in 5 attempts")
+    raise _commit_failed(table_path, _TOO_SLOW)
 
 
 def _txn(table: Snapshot, app_id: str) -> int:
@@ -232,7 +234,7 @@ def retire_in_log(table_path: Path, query_id: str, *, last_batch: int) -> None:
     none at all). May be repeated. Raises TryAgainError DISK_FULL or COMMIT_FAILED, DisagreementError
     TABLE_LOG_UNREADABLE.
     """
-    for _ in range(5):
+    for _ in range(_ATTEMPTS):
         if not has_log(table_path):
             return
         table = read_log(table_path)
@@ -245,7 +247,7 @@ def retire_in_log(table_path: Path, query_id: str, *, last_batch: int) -> None:
         if version is not None:
             sync_log(table_path, version)
             return
-    raise _commit_failed(table_path, "other writers were faster in 5 attempts")
+    raise _commit_failed(table_path, _TOO_SLOW)
 
 
 def why_not_writable(table: Snapshot) -> str | None:

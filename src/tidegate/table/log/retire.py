@@ -44,8 +44,8 @@ def refuse_retired(table: Snapshot, query_id: str, batch_id: int) -> None:
 
 
 def drop_late_commits(table_path: Path, retired: Collection[str], aside: Path, check_lease: Callable[[], None]) -> None:
-    """Take the newest commits out of a log that a query over made late: there was no log that could have refused them,
-    because the table was not made yet, or was moved to a backup.
+    """Take commits off the end of a log that a query made after it was over: there was no log then that could have
+    refused them, because the table was not made yet, or had been moved to a backup.
 
     They are known by the files they name, which are not there (whoever ended the query has moved them away), and by the
     log, which does not say that the query is over. Their commit files go to ``aside``.

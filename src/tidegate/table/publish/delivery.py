@@ -16,9 +16,6 @@ from tidegate.table.log.state import DataFile
 from tidegate.table.publish.plan import DELIVERED
 from tidegate.table.publish.replace import hidden_name
 
-_FILES_KEY = DELIVERED
-"""Where a commit adds files that also hold rows which were in the table before, it names those with new rows here."""
-
 
 @dataclass(frozen=True)
 class Delivery:
@@ -58,8 +55,8 @@ def delivered_rows(table_path: Path, version: int) -> Delivery | None:
         return None
     added = [one["add"] for one in actions if "add" in one and one["add"]["dataChange"]]
     files = [data_file(one) for one in added]
-    if _FILES_KEY in info:
-        named = set(json.loads(info[_FILES_KEY]))
+    if DELIVERED in info:  # its other files have rows that were in the table before
+        named = set(json.loads(info[DELIVERED]))
         files = [file for file in files if file.path in named]
     files = [file for file in files if file.rows]
     if not files:

@@ -43,7 +43,7 @@ def is_outdated(paths: PipelinePaths, intent: PublishIntent, table_path: Path) -
     lie elsewhere, or its copies are not whole, or were swept away before it was written down (by a process that was
     frozen until then).
 
-    A plan whose first step was done must be finished as it is; that of its companion is the first.
+    A plan of which a step was done must be finished as it is. The steps of its companion are its first ones.
     """
     if intent.table_files is None:
         return False

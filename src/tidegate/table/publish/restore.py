@@ -1,5 +1,5 @@
-"""Which files bring an earlier version of a table back: what it had under a name that newer versions gave up is kept
-under a hidden one, until the table is vacuumed."""
+"""Which files bring an earlier version of a table back: a file that a newer version replaced is kept under a hidden
+name until the table is vacuumed."""
 
 from __future__ import annotations
 

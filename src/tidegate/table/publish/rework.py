@@ -41,7 +41,7 @@ class Rework:
 
     @property
     def file_prefix(self) -> str:
-        """How the names of its files begin; no query's do, but by a chance of one in four thousand million."""
+        """How the names of its files begin; those of a query's files begin so by a chance of one in four billion."""
         return f"part-{hashlib.sha256(self.app_id.encode()).hexdigest()[:8]}-{self.part:08d}"
 
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from tidegate import storage
 
 HELD_BYTES = 64 << 20
-"""So much is gathered for one row group: what stays of many small ones would else be as many smaller ones."""
+"""So much is gathered for one row group; else what stays of many small row groups would be as many smaller ones."""
 
 _SAMPLE_ROWS = 1 << 16
 _DISTINCT_ROWS = _SAMPLE_ROWS * 9 // 10
@@ -38,8 +38,8 @@ def copy_rows(sources: Sequence[tuple[Path, pa.ChunkedArray]], target: Path) -> 
 
 
 def open_writer(target: Path, schema: pa.Schema, rows: pa.Table | None = None) -> pq.ParquetWriter:
-    """A writer of a file of the table's. By ``rows``, some that it is to get, it is seen which columns a dictionary is
-    of no use to; without them each column begins with one.
+    """A writer of one of the table's files. By ``rows``, some that it is to get, it is seen which columns a dictionary
+    is of no use to; without them each column begins with one.
 
     It has the schema that Spark gave the files, its remarks for Spark's own reader included, and none of Arrow's: every
     reader takes old and rewritten files for one table.

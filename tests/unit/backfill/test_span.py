@@ -1,0 +1,29 @@
+"""Which days a range of time stamps asks for."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tidegate.backfill.span import Wanted, find_span
+from tidegate.errors import UsageError
+
+SCHEMA = json.dumps({"type": "struct", "fields": [{"name": "day", "type": "date", "nullable": True, "metadata": {}}]})
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "days"),
+    [
+        ("2026-01-01T06:00", "2026-01-02T00:00", "--from 2026-01-01 --to 2026-01-01"),
+        ("2026-01-01T06:00", "2026-01-03T00:00", "--from 2026-01-01 --to 2026-01-02"),
+        ("2026-01-01T00:00", "2026-01-02T06:00", "--from 2026-01-01 --to 2026-01-02"),
+        ("2026-01-01T06:00", "2026-01-01T18:00", "--from 2026-01-01 --to 2026-01-01"),
+    ],
+)
+def test_parts_of_days_are_answered_with_the_whole_days_that_they_are_of(start: str, end: str, days: str) -> None:
+    """The end of a range of time stamps is not part of it; the last of two days is."""
+    with pytest.raises(UsageError) as caught:
+        find_span(Wanted(start, end), "orders", schema_json=SCHEMA, partition_by=["day"], files=[])
+    assert caught.value.code == "BACKFILL_PARTS_OF_DAYS"
+    assert caught.value.fix is not None and caught.value.fix.startswith(f"{days} ")
