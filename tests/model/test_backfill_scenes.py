@@ -18,6 +18,7 @@ from tidegate.backfill.span import Wanted
 from tidegate.errors import DisagreementError, HeldError, UsageError
 from tidegate.gate import increment
 from tidegate.reports.report import load_report
+from tidegate.run.steps import audit_run, ingest_run, publish_run, reread_run, run_pipeline
 
 D1, D2 = "2026-01-01", "2026-01-02"
 
@@ -233,3 +234,28 @@ def test_a_dry_run_says_of_each_day_that_cannot_be_rebuilt_which_others_can(make
     look = world._start("look", lambda: look_at_backfill(world.project, NAME, Wanted(D1, D2)), None)
     fixes = [one["hindrance"]["fix"] for one in done(look)["intervals"]]
     assert fixes == ["bring it back; of the partitions that were asked for these can be rebuilt: none"] * 2
+
+
+def test_a_run_under_the_id_of_a_held_backfill_is_refused(make: Make, patch: pytest.MonkeyPatch) -> None:
+    """The run's report would take the place of the backfill's, and the release would find its work done."""
+    world = make("files")
+    world.offer(0, ["good"] * 4)
+    done(world.run("r1"))
+    with pytest.MonkeyPatch.context() as refusing:
+        refuse_all(refusing)
+        assert isinstance(world.backfill("b", D1, D1).error, HeldError)
+    world.offer(0, ["good"] * 2)
+    for step in (ingest_run, run_pipeline):
+        with pytest.raises(UsageError) as error:
+            step(world.project, NAME, "b", submit=world._submit)
+        assert error.value.code == "OTHER_KIND_OF_RUN"
+    for later in (audit_run, publish_run):
+        with pytest.raises(UsageError) as error:
+            later(world.project, NAME, "b")
+        assert error.value.code == "OTHER_KIND_OF_RUN"
+    with pytest.raises(UsageError) as error:
+        reread_run(world.project, NAME, "b", reason="again", submit=world._submit)
+    assert error.value.code == "NOT_HELD" and "released or discarded, not read again" in str(error.value)
+    report = done(world.decide_beside("release", "b"))
+    assert (report["outcome"], report["rebuilt"]) == ("published", [f"day={D1}"])
+    assert done(world.run("r2"))["rows"]["published"] == 2

@@ -19,9 +19,10 @@ from tidegate.gate.increment import publish_plan
 from tidegate.paths import PipelinePaths
 from tidegate.process.machine import name_person, now_text
 from tidegate.project import Project
-from tidegate.recovery.context import RunContext
+from tidegate.recovery.context import RunContext, Submit
 from tidegate.reports.report import RunReport
 from tidegate.run.rework import is_over, open_rework
+from tidegate.run.steps import deliver_run
 from tidegate.table.log.state import DataFile, digest_files, list_data_files
 from tidegate.table.publish.intent import PublishIntent, intent_from_json
 from tidegate.table.publish.rework import Rework
@@ -58,10 +59,14 @@ def _kind_of(project: Project, name: str, run_id: str) -> str | None:
     return next(held, None)
 
 
-def decide_backfill(project: Project, name: str, run_id: str, *, decision: str, reason: str) -> outputs.RunReport:
-    """``release`` or ``discard`` a held backfill; its report. Raises UsageError BACKFILL_OUTDATED when runs have
-    changed the partition since it was built, DECIDED_ALREADY when an earlier command did the opposite, and
-    REASON_MISSING."""
+def decide_backfill(
+    project: Project, name: str, run_id: str, *, decision: str, reason: str, submit: Submit | None = None
+) -> outputs.RunReport:
+    """``release`` or ``discard`` a held backfill; its report. Without ``submit`` further sinks are fed by the next run.
+
+    Raises UsageError BACKFILL_OUTDATED when runs have changed the partition since it was built, DECIDED_ALREADY when an
+    earlier command did the opposite, and REASON_MISSING.
+    """
     if is_wordless(reason):
         raise catalogue.DECISION_REASON_MISSING()
     kind = _kind_of(project, name, run_id) or KINDS[0]
@@ -88,7 +93,10 @@ def decide_backfill(project: Project, name: str, run_id: str, *, decision: str, 
                 at=before["at"],
                 name=name,
             )
-        return context.report.to_json()
+        has_sinks, report = bool(context.spec.sinks), context.report.to_json()
+    if submit is not None and has_sinks and report["outcome"] == "published":
+        return deliver_run(project, name, run_id, submit=submit)
+    return report
 
 
 def _carry_out(context: RunContext, held: dict[str, Any], ruling: outputs.Ruling) -> None:

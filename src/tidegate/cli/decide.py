@@ -41,7 +41,7 @@ def _decide(name: str, run_id: str, decision: Literal["release", "discard"], rea
 
     project = open_project()
     if is_held_backfill(project, name, run_id):
-        report = decide_backfill(project, name, run_id, decision=decision, reason=reason)
+        report = decide_backfill(project, name, run_id, decision=decision, reason=reason, submit=submit)
     else:
         report = decide(project, name, run_id, decision=decision, reason=reason, submit=submit)
     print_report(report, as_json)

@@ -1676,6 +1676,15 @@ NOTHING_HELD = Condition(
     fix="tidegate status {name} shows what is held",
 )
 
+HELD_BESIDE_RUNS = Condition(
+    "NOT_HELD",
+    UsageError,
+    "a held {kind} is not an increment: it can be released or discarded, not read again",
+    next_run="is not affected; nothing was changed",
+    fix="correct data or suite and start the {kind} again with --run-id {run_id}; or `tidegate release {name} {run_id}` "
+    "or `tidegate discard {name} {run_id}`, each with a --reason",
+)
+
 _RUN_OVER = (
     "run {run_id} of {name} is not held but {outcome}: {read} read, {published} published, {quarantined:,} in "
     "quarantine; there is nothing to decide"

@@ -21,6 +21,7 @@ from tidegate.reports.verdicts import (
     list_decided,
     list_rereads,
     load_verdict,
+    quote_word,
     save_decision,
 )
 from tidegate.reports.waiting import WaitingIncrement
@@ -93,6 +94,10 @@ def _decided_already(name: str, run_id: str, before: outputs.Ruling) -> UsageErr
 def not_held(name: str, run_id: str, report: RunReport | None) -> UsageError:
     """The error of a decision on a run whose increment does not wait for one: how the run ended, and what leads to
     having the records of one that is over read again."""
+    if report is not None and report.mode != "incremental" and report.outcome in (None, "held"):
+        return catalogue.HELD_BESIDE_RUNS(
+            where=f"run {run_id} of pipeline {name}", kind=report.mode, name=name, run_id=quote_word(run_id)
+        )
     if report is None or report.outcome in (None, "held"):
         return catalogue.NOTHING_HELD(where=f"pipeline {name}", name=name, run_id=run_id)
     rows = report.rows

@@ -84,6 +84,19 @@ def open_run(
         lease.park(max(expires, _PARK_AT_LEAST_SECONDS))
 
 
+def refuse_other_kind(project: Project, name: str, run_id: str, kind: str, *, also_over: bool = True) -> None:
+    """Raise UsageError OTHER_KIND_OF_RUN when the run id is that of another kind of run: its report is about one thing.
+
+    Without ``also_over`` a run that is over may be of any kind: what comes behind it, such as the later tasks of a DAG
+    run that has backfilled, finds nothing left to do.
+    """
+    check_run_id(run_id)
+    before = load_report(project.paths(name), run_id)
+    if before is None or before.mode == kind or (before.outcome in FINAL_OUTCOMES and not also_over):
+        return
+    raise catalogue.OTHER_KIND_OF_RUN(where=f"pipeline {name}", run_id=run_id, mode=before.mode, kind=kind)
+
+
 def recover_run(context: RunContext) -> Facts:
     """Finish what was begun, and carry out what people decided; the facts after it. The report is read again:
     recovery may have finished it. Its notes name the other runs that were finished."""

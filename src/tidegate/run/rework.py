@@ -5,13 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from tidegate.errors import catalogue
 from tidegate.process.machine import now_text
 from tidegate.project import Project
 from tidegate.recovery.context import RunContext
-from tidegate.reports.report import FINAL_OUTCOMES, load_report
-from tidegate.reports.run_ids import check_run_id
-from tidegate.run.opening import open_run, recover_run
+from tidegate.reports.report import FINAL_OUTCOMES
+from tidegate.run.opening import open_run, recover_run, refuse_other_kind
 
 
 @contextlib.contextmanager
@@ -25,10 +23,7 @@ def open_rework(
     OTHER_KIND_OF_RUN when the run id is that of another kind of run, TryAgainError LEASE_HELD when a run, or other
     work, is going on.
     """
-    check_run_id(run_id)
-    before = load_report(project.paths(name), run_id)
-    if before is not None and before.mode != kind:
-        raise catalogue.OTHER_KIND_OF_RUN(where=f"pipeline {name}", run_id=run_id, mode=before.mode, kind=kind)
+    refuse_other_kind(project, name, run_id, kind)
     with open_run(project, name, run_id, kind, note_failure=note_failure) as context:
         context.report.mode = kind
         recover_run(context)
