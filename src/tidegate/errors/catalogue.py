@@ -1681,7 +1681,7 @@ HELD_BESIDE_RUNS = Condition(
     UsageError,
     "a held {kind} is not an increment: it can be released or discarded, not read again",
     next_run="is not affected; nothing was changed",
-    fix="correct data or suite and start the {kind} again with --run-id {run_id}; or `tidegate release {name} {run_id}` "
+    fix="correct data or suite and start it again with --run-id {run_id}; or `tidegate release {name} {run_id}` "
     "or `tidegate discard {name} {run_id}`, each with a --reason",
 )
 
