@@ -18,8 +18,8 @@ from tidegate.backfill.span import Interval
 from tidegate.backfill.stateful import of_query, pick_by_times
 from tidegate.hive_names import unescape_name
 from tidegate.paths import PipelinePaths
-from tidegate.sources.files.intake import record_path
 from tidegate.sources.files.ledger import LedgerRow, open_ledger
+from tidegate.sources.files.unreadable import is_in_quarantine
 from tidegate.spec.models import SELF_DESCRIBING_FORMATS, PipelineSpec
 from tidegate.staging.birth import read_births
 from tidegate.staging.manifest import BatchKey
@@ -221,10 +221,17 @@ def _count_given(choice: Choice, lineage: Lineage, increment: Increment, batch: 
         last = next((one for one in reversed(later) if one.holds(partition)), None)
         choice.rules.add((increment if last is None else last).partitioned.get("rule", ""))
     for one in later:
-        if _differs(one, increment):  # its rows of the batch may lie in any partition that it rebuilt
+        if _may_give_others(one, increment):  # its rows of the batch may lie in any partition that it rebuilt
             choice.rules.add(one.partitioned.get("rule", ""))
-            if any(set(one.within.get(column, ())) - set(values) for column, values in interval.within.items()):
+            others = (set(one.within.get(column, ())) - set(values) for column, values in interval.within.items())
+            if interval.within and (not one.within or any(others)):
                 choice.outside.setdefault((("rebuilt by", str(one.version)),), 0)
+
+
+def _may_give_others(rebuilt: Rebuilt, increment: Increment) -> bool:
+    """Whether it may have given rows to other partitions than the increment did: by another rule, or, as a refresh, of
+    records that were in quarantine."""
+    return _differs(rebuilt, increment) or (not rebuilt.within and increment.has_quarantined)
 
 
 def _differs(rebuilt: Rebuilt, increment: Increment) -> bool:
@@ -270,7 +277,7 @@ def _batches_for(increment: Increment, lineage: Lineage, interval: Interval) -> 
         batch for batch, given in increment.given.items() if any(interval.holds(dict(partition)) for partition in given)
     }
     for rebuilt in lineage.rebuilt:
-        if _differs(rebuilt, increment) and _overlaps(rebuilt, interval):
+        if _may_give_others(rebuilt, increment) and _overlaps(rebuilt, interval):
             giving |= {batch for batch in every if increment.batch(batch) in rebuilt.batches}
     return every if giving and increment.ends else sorted(giving)
 
@@ -291,7 +298,7 @@ def _taken_rows(paths: PipelinePaths, spec: PipelineSpec, *, is_whole: bool) -> 
 
 
 def _is_kept_whole(paths: PipelinePaths, row: LedgerRow) -> bool:
-    return storage.exists(record_path(paths.unreadable, row.link))
+    return is_in_quarantine(paths.unreadable, row.link)
 
 
 def _gives_no_row(spec: PipelineSpec, row: LedgerRow) -> bool:

@@ -20,7 +20,7 @@ from tidegate.project import Project
 from tidegate.restart.rebuild import query_keeps_state
 from tidegate.sources.files.differences import find_differences
 from tidegate.sources.files.ledger import shown_path
-from tidegate.sources.files.unreadable import unreadable_record
+from tidegate.sources.files.unreadable import is_in_quarantine
 from tidegate.sources.registry import open_sources
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import Start, read_birth
@@ -155,7 +155,7 @@ def _find_hindrance(
     lost += [
         f"{shown_path(row.path)} is in quarantine as a whole, but for rows that could be read"
         for row in rows
-        if not interval.is_whole_table and unreadable_record(paths.unreadable, row.link) is not None
+        if not interval.is_whole_table and is_in_quarantine(paths.unreadable, row.link)
     ]
     lost += [f"source {name} is not in the spec any more" for name in choice.strange]
     lost += _missing_offsets(project, paths, spec, ground.lineage, choice)

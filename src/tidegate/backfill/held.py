@@ -28,23 +28,36 @@ from tidegate.table.publish.intent import PublishIntent, intent_from_json
 from tidegate.table.publish.rework import Rework
 from tidegate.words import count_of, is_wordless
 
-HELD_FILE = "held.json"
-"""In the folder of a job: it is held."""
+_HELD = "held.json"
+"""In the folder of a try: what it would publish is held."""
 
 KINDS = ("backfill", "refresh")
 """The work that can be held."""
 
 
-def keep_held(paths: PipelinePaths, app_id: str, intent: PublishIntent, interval: Interval) -> None:
-    """Keep what a held interval would publish; ``app_id`` is that of the work."""
+def keep_held(side: PipelinePaths, intent: PublishIntent, interval: Interval) -> None:
+    """Keep what a held interval would publish, beside what it was built of: each try has a folder of its own, so a
+    process that slept changes nothing of its successor's."""
     value = {"within": interval.within, "intent": intent}
-    storage.replace(_place(paths, app_id), storage.dump_json(value))
+    storage.replace(side.state / _HELD, storage.dump_json(value))
+
+
+def is_held(folder: Path) -> bool:
+    """Whether what is in the folder of a try waits for a decision."""
+    return storage.exists(folder / _HELD)
 
 
 def list_held(paths: PipelinePaths) -> list[PublishIntent]:
     """What waits for a decision, as it would be published."""
-    found = [storage.read_json(folder / HELD_FILE) for folder in storage.list_folders(paths.backfills)]
+    tries = [one for job in storage.list_folders(paths.backfills) for one in _held_tries(job)]
+    found = [storage.read_json(one / _HELD) for one in tries]
     return [intent_from_json(held["intent"]) for held in found if held is not None]
+
+
+def _held_tries(job: Path) -> list[Path]:
+    """The tries of a job that are held, the newest last: of two, one was decided on or is of a process that slept."""
+    tries = [one for one in storage.list_folders(job) if is_held(one)]
+    return sorted(tries, key=lambda one: storage.stat(one / _HELD).modified_ns)
 
 
 def is_held_backfill(project: Project, name: str, run_id: str) -> bool:
@@ -55,8 +68,7 @@ def is_held_backfill(project: Project, name: str, run_id: str) -> bool:
 def _kind_of(project: Project, name: str, run_id: str) -> str | None:
     """The kind of work that is held under this run id."""
     paths = project.paths(name)
-    held = (kind for kind in KINDS if storage.exists(_place(paths, Rework(name, kind, run_id).app_id)))
-    return next(held, None)
+    return next((kind for kind in KINDS if _held_tries(_job(paths, Rework(name, kind, run_id)))), None)
 
 
 def decide_backfill(
@@ -70,9 +82,10 @@ def decide_backfill(
     if is_wordless(reason):
         raise catalogue.DECISION_REASON_MISSING()
     kind = _kind_of(project, name, run_id) or KINDS[0]
-    app_id = Rework(name, kind, run_id).app_id
     with open_rework(project, name, run_id, kind, note_failure=False) as context:
-        held = storage.read_json(_place(context.paths, app_id))
+        job = _job(context.paths, Rework(name, kind, run_id))
+        tries = _held_tries(job)
+        held = storage.read_json(tries[-1] / _HELD) if tries else None
         is_done = is_over(context) or (held is not None and _label_of(held) in context.report.rebuilt)
         if held is not None and not is_done:
             ruling: outputs.Ruling = {
@@ -83,7 +96,9 @@ def decide_backfill(
             }
             _carry_out(context, held, ruling)
         context.lease.check()
-        storage.remove_tree(context.paths.backfills / app_id)
+        for one in tries:
+            storage.remove_tree(one)
+        storage.remove_empty_folder(job)
         before = context.report.decision
         if is_done and before is not None and before["decision"] != decision:
             raise catalogue.DECIDED_ALREADY(
@@ -161,5 +176,6 @@ def _what_changed(files: int, *, is_behind: bool) -> str:
     return "what runs have read and keep as state" if is_behind else "quarantined records"
 
 
-def _place(paths: PipelinePaths, app_id: str) -> Path:
-    return paths.backfills / app_id / HELD_FILE
+def _job(paths: PipelinePaths, work: Rework) -> Path:
+    """Where the tries of a job are."""
+    return paths.backfills / work.app_id

@@ -77,6 +77,11 @@ class Increment:
         return "several" in self.partitioned or self.rows.get("transformed", 0) > self.rows.get("entered", 0)
 
     @property
+    def has_quarantined(self) -> bool:
+        """Whether records of it went to quarantine: a refresh may have made rows of them since."""
+        return any(self.rows.get(count, 0) for count in ("malformed", "late", "rejected"))
+
+    @property
     def has_filtered(self) -> bool:
         """Whether records of it came to no row, or to several: a changed transform may make rows of them."""
         if "several" in self.partitioned:

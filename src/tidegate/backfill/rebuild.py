@@ -32,6 +32,7 @@ from tidegate.recovery.context import RunContext, Submit
 from tidegate.reports.verdicts import quote_word
 from tidegate.run.drain import Load, run_driver
 from tidegate.run.statics import pin_statics
+from tidegate.sources.files.differences import find_differences
 from tidegate.sources.files.intake import restore_links
 from tidegate.sources.files.ledger import open_ledger, shown_path
 from tidegate.staging.birth import Birth, Start, new_birth, read_birth, write_birth
@@ -80,13 +81,15 @@ def rebuild_interval(context: RunContext, ground: Ground, finding: Finding, *, i
         if ground.hands_over:
             make_ready(beside, folder)
         manifests = [one for found in read_all_manifests(side.manifests).values() for one in found]
+        _check_files(context, beside, finding, manifests)
         _check_read(context, finding, manifests)
     built = _judge(beside, ground, finding.interval, manifests, folder)
     if not built.verdict.passed:
         report = report_after(context.report, context.paths.table, finding, built, is_last=is_last)
-        keep_held(paths, work.app_id, plan_swap(context, ground, finding, built, report), finding.interval)
+        plan = plan_swap(context, ground, finding, built, report)
+        context.lease.check()
+        keep_held(side, plan, finding.interval)
         _hold(context, finding.interval, built)
-    _keep_whole_files(paths, side)
     swap_interval(context, ground, finding, built, is_last=is_last)
     _clear_tries(context, work)
 
@@ -108,13 +111,6 @@ def _clear_tries(context: RunContext, work: Rework) -> None:
         else:
             storage.remove(one)
     storage.remove_empty_folder(root)
-
-
-def _keep_whole_files(paths: PipelinePaths, side: PipelinePaths) -> None:
-    """Files that went to quarantine as wholes are kept where those of runs are."""
-    for path in storage.list_folder(side.unreadable, "*"):
-        if not storage.exists(paths.unreadable / path.name):
-            storage.move(path, paths.unreadable / path.name)
 
 
 def _read(
@@ -243,6 +239,18 @@ def _plan_batch(
     storage.replace(side.checkpoint / "offsets" / "0", data)
     storage.replace(side.checkpoint / "offsets" / ".0.crc", hadoop_checksum(data))
     return True
+
+
+def _check_files(context: RunContext, beside: RunContext, finding: Finding, manifests: Sequence[BatchManifest]) -> None:
+    """Whether the job has read every file that was chosen, and they still hold what runs have taken: it takes a while
+    from the look at them until Spark has read them. Raises SourceLostError BACKFILL_GONE."""
+    chosen = [row for rows in finding.choice.files.values() for row in rows]
+    read = {file["link"] for one in manifests for source in one.sources.values() for file in source.files or ()}
+    lost = [f"{shown_path(row.path)} was not read" for row in chosen if row.link not in read]
+    lost += find_differences(context.project, beside.paths, context.spec.file_streams, chosen)
+    if lost:
+        told, label = "; ".join(lost[:_NAMED_AT_MOST]), finding.interval.label
+        raise catalogue.BACKFILL_GONE(where=f"pipeline {context.name}", label=label, lost=told, possible="none")
 
 
 def _check_read(context: RunContext, finding: Finding, manifests: Sequence[BatchManifest]) -> None:

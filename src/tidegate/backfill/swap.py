@@ -23,10 +23,11 @@ from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
 from tidegate.recovery.context import RunContext
 from tidegate.reports.report import RunReport, check_balance, fill_from_manifests
 from tidegate.reports.verdicts import StoredVerdict
+from tidegate.sources.files.unreadable import is_in_quarantine, unreadable_record
 from tidegate.staging.manifest import BatchManifest, StagedFile, joined_rule
 from tidegate.staging.open_state import text_of_ms
 from tidegate.table.log.state import DataFile, digest_files, list_data_files, read_table_state
-from tidegate.table.publish.intent import PublishIntent
+from tidegate.table.publish.intent import PublishIntent, WholeFiles
 from tidegate.table.publish.rework import Rework, plan_rework
 from tidegate.table.upsert.folded import Folded
 from tidegate.words import count_of
@@ -63,8 +64,20 @@ def swap_interval(context: RunContext, ground: Ground, finding: Finding, built: 
 def plan_swap(context: RunContext, ground: Ground, finding: Finding, built: Built, report: RunReport) -> PublishIntent:
     """The publish of what was built; ``report`` is the one that the interval is done with. Raises TryAgainError
     BACKFILL_TABLE_CHANGED when another program wrote to the table meanwhile."""
-    if ground.hands_over:
-        return _plan_hand_over(context, ground, finding, built, report)
+    plan = _plan_hand_over if ground.hands_over else _plan_rows
+    return replace(plan(context, ground, finding, built, report), whole_files=_find_whole(context, finding, built))
+
+
+def _find_whole(context: RunContext, finding: Finding, built: Built) -> WholeFiles | None:
+    side, folder = built.side, str(built.side.state.relative_to(context.paths.state))
+    links = [row.link for rows in finding.choice.files.values() for row in rows]
+    quarantined = [link for link in links if unreadable_record(side.unreadable, link) is not None]
+    read = set(links).difference(quarantined)
+    read = {link for link in read if is_in_quarantine(context.paths.unreadable, link)}
+    return WholeFiles(folder, quarantined, sorted(read)) if quarantined or read else None
+
+
+def _plan_rows(context: RunContext, ground: Ground, finding: Finding, built: Built, report: RunReport) -> PublishIntent:
     paths, name, run_id = context.paths, context.name, context.report.run_id
     kind = context.report.mode
     app_id = Rework(name, kind, run_id).app_id

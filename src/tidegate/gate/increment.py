@@ -90,7 +90,7 @@ def judge_beside(
     where all of it was in quarantine before.
     """
     suite = load_suite(context.project, context.name)
-    results = _judge(context, suite, staged, folded) if suite is not None else []
+    results = _judge(context, suite, staged, folded) if suite is not None and staged else []
     whole = WholeFiles.of(file for one in staged for source in one.sources.values() for file in source.whole_files)
     aside = SetAside.of(count_rows(staged if counts_aside else []))
     verdict = decide_verdict(suite, results, aside, context.spec.quality, "", whole)

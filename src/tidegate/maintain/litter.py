@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from tidegate import storage
-from tidegate.backfill.held import HELD_FILE
+from tidegate.backfill.held import is_held
 from tidegate.paths import PipelinePaths, encode_run_id
 from tidegate.preflight.facts import Facts
 from tidegate.recovery.recover import find_dead_attempts
@@ -94,11 +94,8 @@ def _find_jobs(paths: PipelinePaths) -> list[Path]:
     intents = [one for intent in pending_intents(paths) for one in (intent, intent.companion) if one is not None]
     named = {paths.state / file.source for intent in intents for file in intent.files_to_add}
     jobs = [*storage.list_folders(paths.backfills), *storage.list_folders(paths.replays)]
-    return [
-        job
-        for job in jobs
-        if not storage.exists(job / HELD_FILE) and not any(file.is_relative_to(job) for file in named)
-    ]
+    tries = [one for job in jobs for one in storage.list_folders(job)]  # each has a name of its own: none comes back
+    return [one for one in tries if not is_held(one) and not any(file.is_relative_to(one) for file in named)]
 
 
 def _find_reports(paths: PipelinePaths, facts: Facts, before: datetime, run_id: str | None) -> Litter:

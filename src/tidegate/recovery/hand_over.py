@@ -19,6 +19,7 @@ from tidegate.lease import Lease
 from tidegate.paths import PipelinePaths
 from tidegate.recovery.finish import tell_rework
 from tidegate.sources.files.ledger import open_ledger
+from tidegate.sources.files.unreadable import note_read, take_over_whole
 from tidegate.staging.birth import birth_from_json, write_birth
 from tidegate.staging.manifest import BatchManifest, read_manifests
 from tidegate.staging.open_state import hand_on_open_state
@@ -34,12 +35,17 @@ from tidegate.table.publish.publish import CommitResult, finish_intent
 
 def finish_work(paths: PipelinePaths, intent: PublishIntent, lease: Lease) -> CommitResult:
     """:func:`tidegate.table.publish.publish.finish_intent`, and what comes between the commit and the end of the intent
-    for work beside the runs: the next query takes over, and the report is stored."""
+    for work beside the runs: whole files in quarantine are kept, the next query takes over, the report is stored."""
     return finish_intent(paths, intent, is_current=lease.is_current, tell=partial(_complete, paths, lease))
 
 
 def _complete(paths: PipelinePaths, lease: Lease, intent: PublishIntent, result: CommitResult) -> None:
-    if intent.hand_over is not None and not (result.overtaken or result.outdated):
+    is_done = not (result.overtaken or result.outdated)
+    if is_done and (whole := intent.whole_files) is not None:
+        other = paths.beside(whole.folder).unreadable
+        take_over_whole(paths.unreadable, other, whole.quarantined, lease.check)
+        note_read(paths.unreadable, whole.read, lease.check)
+    if is_done and intent.hand_over is not None:
         _hand_over(paths, intent, intent.hand_over, lease)
     tell_rework(paths, intent, result)
 

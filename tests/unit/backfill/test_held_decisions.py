@@ -49,7 +49,7 @@ def hold(tmp_path: Path, *, is_last: bool, rebuilt: tuple[str, ...] = ()) -> Kep
         table_files=digest_files(files),
         report=dict(report.to_json()),
     )
-    keep_held(kept.paths, intent.app_id, intent, Interval({"city": ["Oslo"]}))
+    keep_held(kept.paths.beside(f"backfills/{intent.app_id}/token"), intent, Interval({"city": ["Oslo"]}))
     return kept
 
 

@@ -265,10 +265,10 @@ def test_while_a_backfill_is_held_files_stay(inbox: Inbox) -> None:
     (inbox.root / "tidegate.yaml").write_text("maintenance: {source: archive, keep_versions: 0}\n")
     write_pipeline(inbox.root, "orders", "type: files, path: inbox")
     project = load_project(inbox.root)
-    (inbox.paths.backfills / "stopped").mkdir(parents=True)
+    (inbox.paths.backfills / "stopped" / "token").mkdir(parents=True)
     assert find_chores(project, inbox.paths, load_pipeline(project, "orders"), time.time()).consumed
     intent = PublishIntent("orders", "B1", "table", "{}", [], "one", 0, -1)
-    keep_held(inbox.paths, intent.app_id, intent, Interval({}))
+    keep_held(inbox.paths.beside("backfills/one/token"), intent, Interval({}))
     chores = find_chores(project, inbox.paths, load_pipeline(project, "orders"), time.time())
     assert not chores.consumed and "a backfill is held" in chores.notes[0]
 

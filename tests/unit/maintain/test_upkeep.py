@@ -147,7 +147,7 @@ def test_partitions_of_a_held_backfill_stay_as_they_are(tmp_path: Path) -> None:
     there = [file for file in kept.files if file.partition["day"] in held_days]
     remove = [FileToRemove(file.path, file.rows, file.size_bytes, file.partition) for file in there]
     intent = PublishIntent("orders", "B1", "table", "{}", ["day"], "backfill-1", 0, -1, files_to_remove=remove)
-    keep_held(kept.paths, intent.app_id, intent, Interval({"day": sorted(held_days)}))
+    keep_held(kept.paths.beside("backfills/backfill-1/token"), intent, Interval({"day": sorted(held_days)}))
     assert [one.run_id for one in list_held(kept.paths)] == ["B1"] and len(there) == 4
     foreseen = kept.foresee()
     assert (foreseen["compact", "table"]["files"], foreseen["expire", "table"]["files"]) == (6, 2)
@@ -274,16 +274,16 @@ def test_jobs_beside_the_runs_that_were_stopped_go_and_held_ones_stay(tmp_path: 
     paths = Kept(tmp_path).paths
     for job in ("backfills/killed", "backfills/held", "backfills/begun", "replays/killed", "replays/begun"):
         storage.replace(paths.state / job / "token" / "staging" / "rows.parquet", b"1")
-    storage.replace(paths.backfills / "held" / "held.json", b"{}")
+    storage.replace(paths.backfills / "held" / "token" / "held.json", b"{}")
     there, aside = (FileToAdd(f"{job}/begun/token/staging/rows.parquet", "x", 1, 1) for job in ("backfills", "replays"))
     companion = PublishIntent("orders", "B", "quarantine", "{}", [], "begun", 0, -1, files_to_add=[aside])
     intent = PublishIntent("orders", "B", "table", "{}", [], "begun", 0, -1, files_to_add=[there], companion=companion)
     assert look(paths) == {
-        "staging": [f"{job}/{name}" for job, name in (("backfills", "begun"), ("backfills", "killed"),
-                                                      ("replays", "begun"), ("replays", "killed"))]
+        "staging": [f"{job}/{name}/token" for job, name in (("backfills", "begun"), ("backfills", "killed"),
+                                                            ("replays", "begun"), ("replays", "killed"))]
     }  # fmt: skip
     write_intent(paths, intent)
-    assert look(paths) == {"staging": ["backfills/killed", "replays/killed"]}
+    assert look(paths) == {"staging": ["backfills/killed/token", "replays/killed/token"]}
     facts = gather_facts(paths, Kept(tmp_path).spec)
     for litter in find_litter(paths, facts, before=datetime.now(UTC)):
         remove_litter(litter, lambda: None)

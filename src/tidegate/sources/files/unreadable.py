@@ -18,9 +18,9 @@ import re
 import secrets
 import shutil
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired
 
 from tidegate import storage
 from tidegate.paths import PipelinePaths
@@ -65,11 +65,13 @@ _LINK_NAME = re.compile(r"\d{10}-[0-9a-f]{8}[\w.+-]*")
 
 
 class UnreadableFile(LinkedFile):
-    """The record of a file that was quarantined whole; ``kept`` is its name there, None for one that vanished."""
+    """The record of a file that was quarantined whole; ``kept`` is its name there, None for one that vanished.
+    ``is_read``: its rows are in the table since a refresh; what is kept is where they can be read again."""
 
     link: str
     reason: str
     kept: str | None
+    is_read: NotRequired[bool]
 
 
 def set_aside_unreadable(
@@ -140,6 +142,35 @@ def read_whole_again(paths: PipelinePaths, source_name: str, ledger: Ledger) -> 
     for row in found:
         storage.remove(record_path(folder, row.link))
         storage.remove(found[row])
+
+
+def is_in_quarantine(folder: Path, link: str) -> bool:
+    """Whether a file is in quarantine whole, and not read since."""
+    record = unreadable_record(folder, link)
+    return record is not None and not record.get("is_read", False)
+
+
+def take_over_whole(folder: Path, other: Path, links: Iterable[str], check_lease: Callable[[], None]) -> None:
+    """Keep in ``folder`` what a job has quarantined whole, whose own folder is ``other``. May be repeated, also when
+    that is gone."""
+    for link in links:
+        record = unreadable_record(other, link)
+        if record is None:
+            continue
+        check_lease()
+        if record["kept"] and not storage.exists(folder / record["kept"]):
+            storage.make_folder(folder)
+            storage.move(other / record["kept"], folder / record["kept"])
+        storage.replace(record_path(folder, link), storage.dump_json(record))
+
+
+def note_read(folder: Path, links: Iterable[str], check_lease: Callable[[], None]) -> None:
+    """Say of files that were in quarantine whole that their rows are in the table now. May be repeated."""
+    for link in links:
+        record = unreadable_record(folder, link)
+        if record is not None and not record.get("is_read", False):
+            check_lease()
+            storage.replace(record_path(folder, link), storage.dump_json({**record, "is_read": True}))
 
 
 def kept_file(folder: Path, link: str) -> Path | None:

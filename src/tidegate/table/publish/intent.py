@@ -63,6 +63,19 @@ class HandOver:
 
 
 @dataclass(frozen=True)
+class WholeFiles:
+    """Files that a publish takes to quarantine whole, and those that it brings back from there, by their links.
+
+    What is kept of ``quarantined`` ones is in ``folder``, relative to the pipeline's state folder. ``read`` ones were
+    in quarantine whole, and their rows are in the table from now on.
+    """
+
+    folder: str
+    quarantined: list[str] = field(default_factory=list)
+    read: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
 class PublishIntent:
     """One publish, complete: what to move where, and what the commit carries.
 
@@ -96,6 +109,8 @@ class PublishIntent:
     hand_over: HandOver | None = None
     """The query that lives on after it, where it is not the one that lives now. ``app_id`` and ``app_version`` are of
     that one then."""
+    whole_files: WholeFiles | None = None
+    """Of work beside the runs: the files that go to quarantine whole with it, or leave it."""
     writer: int = 0
     """The number of the lease under which it was written down; 0 for one that is not looked at."""
     nonce: str = field(default_factory=lambda: secrets.token_hex(4))
@@ -153,7 +168,7 @@ def intent_path(paths: PipelinePaths, intent: PublishIntent) -> Path:
 
 def intent_from_json(value: dict[str, Any]) -> PublishIntent:
     """The intent again of what :func:`write_intent` wrote."""
-    companion, hand_over = value.get("companion"), value.get("hand_over")
+    companion, hand_over, whole = (value.get(key) for key in ("companion", "hand_over", "whole_files"))
     return PublishIntent(
         **{
             "nonce": "",  # written by a version that did not have it
@@ -161,6 +176,7 @@ def intent_from_json(value: dict[str, Any]) -> PublishIntent:
             "files_to_add": [FileToAdd(**file) for file in value["files_to_add"]],
             "files_to_remove": [FileToRemove(**file) for file in value["files_to_remove"]],
             "companion": None if companion is None else intent_from_json(companion),
+            "whole_files": None if whole is None else WholeFiles(**whole),
             "hand_over": None
             if hand_over is None
             else HandOver(**{**hand_over, "replaces": keys_from_json([hand_over["replaces"]])[0]}),
