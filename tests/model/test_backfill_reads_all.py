@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
-from tests.model.processes import Stop
-from tests.model.test_backfill_scenes import D1, done, refuse_all
+from tests.model import fake_spark
+from tests.model.processes import Process, Stop
+from tests.model.test_backfill_scenes import D1, D2, done, refuse_all
 from tests.model.world import Make, Shape, World, read_log, read_plain
 from tidegate.errors import HeldError, TidegateError
+from tidegate.table.log.state import list_data_files
 
 
 @pytest.fixture
@@ -118,3 +120,42 @@ def test_a_file_that_changes_while_the_driver_starts(make: Make, kind: str, what
     else:
         assert isinstance(process.error, TidegateError) and process.error.code == "BACKFILL_GONE"
     assert read_log(world.paths.table) == Counter(["f1-0", "f2-0"])
+
+
+def test_a_file_that_was_copied_back_is_the_same_and_one_that_grew_is_not(make: Make) -> None:
+    """Its time is another by now; what it holds tells."""
+    world = make("files")
+    world.offer(0, ["good"])
+    done(world.run("r1"))
+    file = world.root / "data" / "inbox" / "1.csv"
+    text = file.read_bytes()
+    file.unlink()
+    for link in (world.paths.state / "intake").rglob("*.csv"):
+        link.unlink()
+    assert code_of(world.backfill("gone", D1, D1)) == "BACKFILL_GONE"
+    file.write_bytes(text)
+    done(world.backfill("b1", D1, D1))
+    done(world.refresh("fresh"))
+    assert read_log(world.paths.table) == Counter(["f1-0"])
+    file.write_bytes(text + text)
+    assert code_of(world.backfill("b2", D1, D1)) == code_of(world.refresh("again")) == "BACKFILL_GONE"
+    assert read_log(world.paths.table) == Counter(["f1-0"])
+
+
+def test_a_day_that_a_backfill_emptied_can_be_rebuilt(make: Make) -> None:
+    world = make("files")
+    world.offer(0, ["good"])
+    world.offer(0, ["good"])
+    done(world.run("r1"))
+    with pytest.MonkeyPatch.context() as inner:
+        inner.setattr(fake_spark, "day_of", lambda row: D2)
+        done(world.backfill("b", D1, D2))
+    assert code_of(world.backfill("none", "2026-02-01", "2026-02-01")) == "BACKFILL_NO_SUCH_PARTITION"
+    assert {file.partition["day"] for file in list_data_files(world.paths.table)} == {D2}
+    assert code_of(world.backfill("b2", D1, D1)) in (None, "BACKFILL_SPILLS")
+    done(world.backfill("b3", D1, D2))
+    assert read_log(world.paths.table) == Counter(["f1-0", "f2-0"])
+
+
+def code_of(process: Process) -> str | None:
+    return process.error.code if isinstance(process.error, TidegateError) else None

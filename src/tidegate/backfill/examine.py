@@ -10,7 +10,7 @@ from tidegate.backfill.choose import Choice, choose, choose_with_state
 from tidegate.backfill.hand_over import refuse_pending
 from tidegate.backfill.left_out import LeftOut, find_left_out, quarantined_before
 from tidegate.backfill.lineage import Lineage, read_lineage
-from tidegate.backfill.span import Interval, Span, Wanted, find_span
+from tidegate.backfill.span import Interval, Span, Wanted, check_known, find_span
 from tidegate.backfill.stateful import check_kept, closing_watermark, why_not_exact
 from tidegate.errors import TidegateError, catalogue
 from tidegate.paths import PipelinePaths
@@ -92,6 +92,10 @@ def survey(project: Project, paths: PipelinePaths, spec: PipelineSpec, facts: Fa
         raise catalogue.BACKFILL_LOG_CUT(
             where=str(paths.table), versions=", ".join(map(str, lineage.unknown[:_NAMED_AT_MOST]))
         )
+    if wanted is not None:
+        there = [file.partition for file in files]
+        there += [dict(one) for increment in lineage.increments for given in increment.given.values() for one in given]
+        check_known(span.whole, there)  # a day that a backfill has emptied is known too
     closes_at_ms = closing_watermark(paths, lineage, name) if keeps_state and wanted is not None else None
     return Ground(table, files, lineage, span, closes_at_ms, hands_over)
 

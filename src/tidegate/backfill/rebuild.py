@@ -34,7 +34,8 @@ from tidegate.run.drain import Load, run_driver
 from tidegate.run.statics import pin_statics
 from tidegate.sources.files.differences import find_differences
 from tidegate.sources.files.intake import restore_links
-from tidegate.sources.files.ledger import open_ledger, shown_path
+from tidegate.sources.files.ledger import LedgerRow, open_ledger, shown_path
+from tidegate.sources.files.unreadable import unreadable_record
 from tidegate.staging.birth import Birth, Start, new_birth, read_birth, write_birth
 from tidegate.staging.checkpoint import hadoop_checksum, moved_end, read_checkpoint
 from tidegate.staging.manifest import BatchManifest, files_within, read_all_manifests
@@ -197,14 +198,28 @@ def _link_files(beside: RunContext, choice: Choice) -> dict[str, dict[str, Any]]
         for name, source in beside.spec.file_streams.items():
             beside.paths.intake(name).mkdir(parents=True, exist_ok=True)
             restored = restore_links(beside.project, beside.paths, name, source, ledger)
-            lost = [shown_path(path) for path in (*restored.lost, *restored.changed)]
+            lost = [f"{shown_path(path)} is gone" for path in restored.lost]
+            # One that was copied back has another time, and may hold the same.
+            changed = [row for row in choice.files.get(name, ()) if row.path in restored.changed]
+            lost += _find_changed(beside, changed)
             if lost:
-                told = ", ".join(lost[:_NAMED_AT_MOST])
+                told = "; ".join(lost[:_NAMED_AT_MOST])
                 raise catalogue.BACKFILL_GONE(
                     where=f"pipeline {beside.name}", label="the interval", lost=told, possible="none"
                 )
             links[name] = {row.link: row.linked_file for row in ledger.rows(name, state="linked")}
     return links
+
+
+def _find_changed(beside: RunContext, rows: Sequence[LedgerRow]) -> list[str]:
+    """Those of ``rows``, files in the job's intake, that hold something else than was read of them, or more."""
+    found = find_differences(beside.project, beside.paths, beside.spec.file_streams, rows)
+    for row in rows:
+        link = beside.paths.intake(row.source) / row.link
+        is_sound = row.until is None and unreadable_record(beside.paths.unreadable, row.link) is None
+        if is_sound and storage.exists(link) and (size := storage.stat(link).size_bytes) > row.size:
+            found.append(f"{shown_path(row.path)} grew after it was read: {row.size:,} bytes then, {size:,} now")
+    return found
 
 
 def _partition_columns(choice: Choice, streams: Mapping[str, object]) -> dict[str, list[str]]:
@@ -247,7 +262,7 @@ def _check_files(context: RunContext, beside: RunContext, finding: Finding, mani
     chosen = [row for rows in finding.choice.files.values() for row in rows]
     read = {file["link"] for one in manifests for source in one.sources.values() for file in source.files or ()}
     lost = [f"{shown_path(row.path)} was not read" for row in chosen if row.link not in read]
-    lost += find_differences(context.project, beside.paths, context.spec.file_streams, chosen)
+    lost += _find_changed(beside, chosen)
     if lost:
         told, label = "; ".join(lost[:_NAMED_AT_MOST]), finding.interval.label
         raise catalogue.BACKFILL_GONE(where=f"pipeline {context.name}", label=label, lost=told, possible="none")

@@ -13,6 +13,7 @@ from tidegate.errors import catalogue
 from tidegate.table.log.state import DataFile
 
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+_HAS_TIME = re.compile(r"[T ]\d")
 ONE_DAY = timedelta(days=1)
 
 
@@ -77,7 +78,7 @@ def find_span(
 
     Dates include the last one; time stamps are half-open and must be the beginnings of days, in UTC or ``zone``. Raises
     UsageError BACKFILL_ARGUMENTS, BACKFILL_TIME, BACKFILL_EMPTY_SPAN, BACKFILL_PARTS_OF_DAYS, BACKFILL_UNPARTITIONED,
-    BACKFILL_NO_DAYS, BACKFILL_PARTITION or BACKFILL_NO_SUCH_PARTITION.
+    BACKFILL_NO_DAYS or BACKFILL_PARTITION.
     """
     if not partition_by:
         raise catalogue.BACKFILL_UNPARTITIONED(where=f"pipeline {name}", name=name)
@@ -93,14 +94,19 @@ def find_span(
         column = _day_column(schema_json, partition_by, files)
         count = (last - first).days + 1
         span = Span([Interval({column: [(first + ONE_DAY * number).isoformat()]}) for number in range(count)])
-    whole = span.whole
-    if not any(whole.holds(file.partition) for file in files):
-        column = next(iter(whole.within))
-        known = sorted({str(file.partition.get(column)) for file in files})
-        raise catalogue.BACKFILL_NO_SUCH_PARTITION(
-            wanted=whole.label, column=column, known=f"{known[0]} to {known[-1]}" if known else "none"
-        )
     return span
+
+
+def check_known(wanted: Interval, partitions: Sequence[dict[str, str | None]]) -> None:
+    """Raise UsageError BACKFILL_NO_SUCH_PARTITION where none of ``partitions``, those that the table has or had, is
+    wanted."""
+    if any(wanted.holds(partition) for partition in partitions):
+        return
+    column = next(iter(wanted.within))
+    known = sorted({str(partition.get(column)) for partition in partitions})
+    raise catalogue.BACKFILL_NO_SUCH_PARTITION(
+        wanted=wanted.label, column=column, known=f"{known[0]} to {known[-1]}" if known else "none"
+    )
 
 
 def _days(start: str, end: str, zone: str | None) -> tuple[date, date]:
@@ -133,6 +139,8 @@ def _parse_day(text: str) -> date:
 
 
 def _parse_time(text: str, zone: tzinfo) -> datetime:
+    if not (_DAY.fullmatch(text) or _HAS_TIME.search(text)):  # 20260131 would be the beginning of that day
+        raise catalogue.BACKFILL_TIME(text=text)
     try:
         at = datetime.fromisoformat(text)
     except ValueError as error:

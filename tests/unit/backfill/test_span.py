@@ -27,3 +27,18 @@ def test_parts_of_days_are_answered_with_the_whole_days_that_they_are_of(start: 
         find_span(Wanted(start, end), "orders", schema_json=SCHEMA, partition_by=["day"], files=[])
     assert caught.value.code == "BACKFILL_PARTS_OF_DAYS"
     assert caught.value.fix is not None and caught.value.fix.startswith(f"{days} ")
+
+
+@pytest.mark.parametrize("day", ["20260101", "2026-W01-1", "2026-001", "01.01.2026", "20260101000000"])
+def test_a_day_in_another_form_is_refused_and_not_taken_for_a_moment(day: str) -> None:
+    """As a time stamp it would be the beginning of the day, and an end that is not part of the range."""
+    for start, end in ((day, "2026-01-03"), ("2026-01-01", day), (day, day)):
+        with pytest.raises(UsageError) as caught:
+            find_span(Wanted(start, end), "orders", schema_json=SCHEMA, partition_by=["day"], files=[])
+        assert caught.value.code == "BACKFILL_TIME"
+
+
+def test_a_day_and_a_moment_may_be_mixed() -> None:
+    wanted = Wanted("2026-01-01", "2026-01-03T00:00")
+    span = find_span(wanted, "orders", schema_json=SCHEMA, partition_by=["day"], files=[])
+    assert [one.label for one in span.intervals] == ["day=2026-01-01", "day=2026-01-02"]
