@@ -136,7 +136,7 @@ _BY_MODEL = {
         "schedule": "When `tidegate maintain` runs, as a DAG of its own: cron with five fields, or null for by hand "
         "only. In pipeline.yaml, null leaves the pipeline out of the project's.",
         "keep_versions": "How long files are kept after a newer version of the table replaced them, and so how far "
-        "back the table can be read. 0 seconds: until the next publish.",
+        "back the table can be rolled. 0 seconds: until the next publish.",
         "compact_below": "Files of the table that are smaller are put together, those of each partition by "
         "themselves: a size like `32 MiB`. 0: none are.",
         "expire": "After how long things go.",
