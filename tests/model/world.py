@@ -368,7 +368,8 @@ class World:
         has_lost = (
             self.clean_runs > self._slept_since.pop(id(process)) and process.name.split()[0] not in takes_it_again
         )
-        is_zombie = has_lost and any("/lease" not in call for call in process.calls)  # it had the lease
+        had_it = any(call.startswith("link") and "/lease/" in call for call in process.calls[:-1])
+        is_zombie = has_lost and had_it
         before = self._views()
         process.thaw(stop)
         self._note(process, stop)
@@ -636,7 +637,8 @@ class World:
                 for name, is_there in (
                     ("table or quarantine", place[one] == 1),
                     ("table or quarantine, and once more there", place[one] > 1),
-                    ("taken out by retention", one in self.expired and not place[one]),
+                    # A rollback over retention leaves out what that has taken too.
+                    ("taken out by retention", one in self.expired - self.left_out and not place[one]),
                     ("discarded", one in self.discarded),
                     ("recorded as lost", one in lost),
                     ("left out", one in self.left_out),
