@@ -233,7 +233,7 @@ def test_a_dry_run_says_of_each_day_that_cannot_be_rebuilt_which_others_can(make
         file.unlink()
     look = world._start("look", lambda: look_at_backfill(world.project, NAME, Wanted(D1, D2)), None)
     fixes = [one["hindrance"]["fix"] for one in done(look)["intervals"]]
-    assert fixes == ["bring it back; of the partitions that were asked for these can be rebuilt: none"] * 2
+    assert fixes == ["bring it back; partitions that can be rebuilt without it: none"] * 2
 
 
 def test_a_run_under_the_id_of_a_held_backfill_is_refused(make: Make, patch: pytest.MonkeyPatch) -> None:

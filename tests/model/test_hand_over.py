@@ -267,7 +267,7 @@ def test_discarded_records_stay_left_out(make: Make, shape: Shape) -> None:
     done(world.run(world.new_run_id()))
     for number in range(2):
         report = done(refresh(world, f"fresh {number}"))
-        assert any("3 records of discarded increments stay left out" in note for note in report["notes"])
+        assert any("3 records of increments that were left out stay out" in note for note in report["notes"])
         world.check_all()
     go_on(world)
 

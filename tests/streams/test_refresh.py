@@ -93,7 +93,7 @@ def test_beside_what_is_held_or_was_discarded(spark: SparkSession, tmp_path: Pat
     flow.expect("id", [("a",)])
     decide(flow.project, "flow", "bad", decision="discard", reason="doubled by the source")
     report = refresh(flow, "again")
-    assert any("2 records of discarded increments" in note for note in report["notes"])
+    assert any("2 records of increments that were left out" in note for note in report["notes"])
     flow.expect("id", [("a",)])
 
 

@@ -203,7 +203,7 @@ def report_after(before: RunReport, path: Path, finding: Finding, built: Built, 
         )
     if finding.choice.left_out:
         count = count_of(finding.choice.left_out, "record")
-        report.add_note(f"{finding.interval.label}: {count} of discarded increments stay left out")
+        report.add_note(f"{finding.interval.label}: {count} of increments that were left out stay out")
     if finding.closes_at_ms is not None:
         until = text_of_ms(finding.closes_at_ms) or "the first watermark"
         report.add_note(f"{finding.interval.label}: what ends after {until} is still open, and comes with a later run")

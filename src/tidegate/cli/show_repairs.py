@@ -52,7 +52,7 @@ def show_backfill(value: BackfillPlan) -> None:
         if one["stays_in_quarantine"]:
             print(f"    {count_of(one['stays_in_quarantine'], 'record')} of these are in quarantine, and stay there")
         if one["stays_discarded"]:
-            print(f"    {count_of(one['stays_discarded'], 'record')} of discarded increments stay left out")
+            print(f"    {count_of(one['stays_discarded'], 'record')} of increments that were left out stay out")
     if value["hindrance"] is None:
         print("  would: rebuild these, each in one version of the table, after the gate has passed it")
     show_hindrance(value["hindrance"])

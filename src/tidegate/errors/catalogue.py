@@ -2186,7 +2186,7 @@ BACKFILL_STATE = Condition(
     UsageError,
     "the query keeps state, and {label} cannot be rebuilt exactly: {why}",
     next_run="is not affected; the table stays as it is",
-    fix="`tidegate refresh {name}` rebuilds the whole table; of the partitions that were asked for these can be "
+    fix="`tidegate refresh {name}` rebuilds the whole table; partitions of those asked for that can be "
     "rebuilt: {possible}",
 )
 
@@ -2255,7 +2255,7 @@ BACKFILL_GONE = Condition(
     SourceLostError,
     "what {label} was made of is not all there any more: {lost}",
     next_run="is not affected; the table stays as it is",
-    fix="bring it back; of the partitions that were asked for these can be rebuilt: {possible}",
+    fix="bring it back; partitions that can be rebuilt without it: {possible}",
 )
 
 BACKFILL_UNPLACED = Condition(

@@ -60,8 +60,8 @@ def _tend_table(context: RunContext) -> list[str]:
     left = compact_table(context) if settings.compact_below else []
     if left:
         context.report.add_note(
-            f"left as they are: {count_of(len(left), 'small file')} with columns that no other one of its partition "
-            f"has, or with other rows than the log tells; the first is {left[0].path}"
+            f"left as they are: {count_of(len(left), 'small file')} whose columns, or their types, no other one of its "
+            f"partition has, or with other rows than the log tells; the first is {left[0].path}"
         )
     done = count_done(paths.table, context.name, context.report.run_id)
     context.report.table = _figures(context, done)
