@@ -45,6 +45,7 @@ EXCEPTIONS = {
     "ingest/progress_log.py:ProgressLog._append": "lines appended for a person to watch, never relied on",
     "ingest/user_modules.py": "modules of the user's project, packed into Spark's own folder of temporary files",
     "maintain/rewrite.py:_read_small": "is given bytes",
+    "table/upsert/rewrite.py:_leaf_paths": "reads what it has written to memory",
     "operate/acknowledge.py": "inputs of the user",
     "operate/doctor.py": "asks about the machine: Java, rights, devices, room",
     "operate/trial.py": "a project of its own in a folder of temporary files, made from the user's",

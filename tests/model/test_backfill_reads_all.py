@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.model import fake_spark
-from tests.model.processes import Process, Stop
-from tests.model.test_backfill_scenes import D1, D2, done, refuse_all
+from tests.model.beside import D1, D2, code_of, done, refuse_all
+from tests.model.processes import Stop
 from tests.model.world import Make, Shape, World, read_log, read_plain
 from tidegate.errors import HeldError, TidegateError
 from tidegate.table.log.state import list_data_files
@@ -155,7 +155,3 @@ def test_a_day_that_a_backfill_emptied_can_be_rebuilt(make: Make) -> None:
     assert code_of(world.backfill("b2", D1, D1)) in (None, "BACKFILL_SPILLS")
     done(world.backfill("b3", D1, D2))
     assert read_log(world.paths.table) == Counter(["f1-0", "f2-0"])
-
-
-def code_of(process: Process) -> str | None:
-    return process.error.code if isinstance(process.error, TidegateError) else None

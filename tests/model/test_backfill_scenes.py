@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.model import fake_spark
+from tests.model.beside import D1, D2, done, refuse_all
 from tests.model.processes import Process, Stop
 from tests.model.world import NAME, Make, Shape, World, read_log
 from tidegate.backfill.command import look_at_backfill, refresh_table
 from tidegate.backfill.held import decide_backfill
 from tidegate.backfill.span import Wanted
 from tidegate.errors import DisagreementError, HeldError, UsageError
-from tidegate.gate import increment
 from tidegate.reports.report import load_report
 from tidegate.run.steps import audit_run, ingest_run, publish_run, reread_run, run_pipeline
-
-D1, D2 = "2026-01-01", "2026-01-02"
 
 
 @pytest.fixture
@@ -32,11 +29,6 @@ def patch() -> Iterator[pytest.MonkeyPatch]:
 @pytest.fixture
 def make(new_world: Make) -> Make:
     return new_world
-
-
-def done(process: Process) -> Any:
-    assert process.error is None, repr(process.error)
-    return process.value
 
 
 def refresh(world: World, run_id: str, stop: Stop | None = None) -> Process:
@@ -62,11 +54,6 @@ def find_malformed(patch: pytest.MonkeyPatch, *bad: str, good: tuple[str, ...] =
         return [({**row, "kind": kind(row)}, position) for row, position in read(self, *ranges)]
 
     patch.setattr(fake_spark._Query, "_read_files", read_anew)
-
-
-def refuse_all(patch: pytest.MonkeyPatch) -> None:
-    judge = increment._judge
-    patch.setattr(increment, "_judge", lambda *a: [replace(one, success=False) for one in judge(*a)])
 
 
 def each_once(world: World) -> None:

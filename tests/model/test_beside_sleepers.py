@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.model.beside import D1, D2, done, refuse_all
 from tests.model.processes import Process, Stop, current
-from tests.model.test_backfill_scenes import D1, D2, done, refuse_all
 from tests.model.world import NAME, Make, World
 from tidegate.backfill.held import decide_backfill
 from tidegate.errors import HeldError

@@ -10,15 +10,18 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
-from tests.streams.test_backfill import backfill
 from tests.support.project import in_session
-from tests.support.streaming import make_streaming, source
+from tests.support.streaming import Streaming, make_streaming, source
 from tidegate.backfill.command import backfill_table, refresh_table
 from tidegate.backfill.span import Wanted
 from tidegate.errors import TidegateError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+def backfill(flow: Streaming, first: str, last: str, run_id: str) -> dict[str, Any]:
+    return dict(backfill_table(flow.project, flow.name, run_id, Wanted(first, last), submit=in_session(flow.spark)))
 
 
 def spec(kind: str) -> str:

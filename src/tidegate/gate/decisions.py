@@ -12,7 +12,7 @@ from tidegate.preflight.agreement import check_agreement, check_table
 from tidegate.preflight.facts import Facts
 from tidegate.process.machine import name_person, now_text
 from tidegate.recovery.context import RunContext
-from tidegate.reports.report import FINAL_OUTCOMES, RunReport, load_report
+from tidegate.reports.report import FINAL_OUTCOMES, LIVE_MODES, RunReport, load_report
 from tidegate.reports.verdicts import (
     Decision,
     Ruling,
@@ -94,7 +94,7 @@ def _decided_already(name: str, run_id: str, before: outputs.Ruling) -> UsageErr
 def not_held(name: str, run_id: str, report: RunReport | None) -> UsageError:
     """The error of a decision on a run whose increment does not wait for one: how the run ended, and what leads to
     having the records of one that is over read again."""
-    if report is not None and report.mode != "incremental" and report.outcome in (None, "held"):
+    if report is not None and report.mode not in LIVE_MODES and report.outcome in (None, "held"):
         return catalogue.HELD_BESIDE_RUNS(
             where=f"run {run_id} of pipeline {name}", kind=report.mode, name=name, run_id=quote_word(run_id)
         )

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from tidegate.errors import TidegateError, catalogue
 from tidegate.lease import LeaseState, read_lease
 from tidegate.operate.outlook import look_ahead
-from tidegate.operate.trouble import LIVE_MODES, find_trouble, rank
+from tidegate.operate.trouble import find_trouble, rank
 from tidegate.outputs import Ahead, Error, RunReport, Status
 from tidegate.paths import PipelinePaths
 from tidegate.pipeline import check_name, list_pipelines, load_pipeline
 from tidegate.preflight.facts import Facts, gather_facts
 from tidegate.project import Project
-from tidegate.reports.report import describe_ended, read_newest
+from tidegate.reports.report import LIVE_MODES, describe_ended, read_newest
 from tidegate.run.deliver import SinkState
 from tidegate.sources.registry import connect
 from tidegate.spec.models import PipelineSpec

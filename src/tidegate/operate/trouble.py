@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from tidegate.outputs import RunReport, Status, Trouble, TroubleKind
-from tidegate.reports.report import FINAL_OUTCOMES
+from tidegate.reports.report import FINAL_OUTCOMES, LIVE_MODES
 from tidegate.spec.cron import find_previous_ticks
 from tidegate.words import count_of
 
@@ -20,8 +20,6 @@ KINDS: dict[TroubleKind, str] = {
     "changed": "with changed files",
 }
 """Kinds of trouble, the worst first, each with its words in the summary."""
-LIVE_MODES = ("incremental", "reread")
-"""The modes of runs that take records in: a schedule is kept by these, and no other work hides how they ended."""
 _SHORTEST_INTERVAL = timedelta(minutes=1)
 """No schedule ticks more often; croniter is asked only behind it."""
 

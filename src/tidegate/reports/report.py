@@ -30,6 +30,8 @@ from tidegate.staging.open_state import text_of_ms
 from tidegate.staging.topics import join_ranges, ranges_to_json
 
 FINAL_OUTCOMES = ("published", "nothing_new", "discarded")
+LIVE_MODES = ("incremental", "reread")
+"""The modes of runs that take records in: a schedule is kept by these, and no other work hides how they ended."""
 ENDED_WITHOUT_REPORT = "ended without a report"
 KEPT_REPORTS = 1000
 _PRUNED_AT_ONCE = 100

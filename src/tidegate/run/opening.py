@@ -23,6 +23,7 @@ from tidegate.recovery.hand_over import is_handing_over
 from tidegate.recovery.recover import recover
 from tidegate.reports.report import (
     FINAL_OUTCOMES,
+    LIVE_MODES,
     RunReport,
     describe_ended,
     load_report,
@@ -84,15 +85,19 @@ def open_run(
         lease.park(max(expires, _PARK_AT_LEAST_SECONDS))
 
 
-def refuse_other_kind(project: Project, name: str, run_id: str, kind: str, *, also_over: bool = True) -> None:
+def refuse_other_kind(
+    project: Project, name: str, run_id: str, kind: str = "incremental", *, also_over: bool = True
+) -> None:
     """Raise UsageError OTHER_KIND_OF_RUN when the run id is that of another kind of run: its report is about one thing.
+    A live run may have been begun by a reread.
 
     Without ``also_over`` a run that is over may be of any kind: what comes behind it, such as the later tasks of a DAG
     run that has backfilled, finds nothing left to do.
     """
     check_run_id(run_id)
     before = load_report(project.paths(name), run_id)
-    if before is None or before.mode == kind or (before.outcome in FINAL_OUTCOMES and not also_over):
+    kinds = LIVE_MODES if kind in LIVE_MODES else (kind,)
+    if before is None or before.mode in kinds or (before.outcome in FINAL_OUTCOMES and not also_over):
         return
     raise catalogue.OTHER_KIND_OF_RUN(where=f"pipeline {name}", run_id=run_id, mode=before.mode, kind=kind)
 

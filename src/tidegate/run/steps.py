@@ -53,7 +53,7 @@ def run_pipeline(
     ``listeners`` are the connections that a caller keeps from run to run.
     """
     check_reason(accept_loss)
-    refuse_other_kind(project, name, run_id, "incremental")
+    refuse_other_kind(project, name, run_id)
     with open_run(project, name, run_id, "run") as context:
         context.listeners = listeners
         if context.report.outcome not in FINAL_OUTCOMES:
@@ -71,7 +71,7 @@ def ingest_run(
 ) -> outputs.RunReport:
     """The ingest step: what is new goes into staging. ``outcome`` is ``nothing_new`` when no later step is needed."""
     check_reason(accept_loss)
-    refuse_other_kind(project, name, run_id, "incremental")
+    refuse_other_kind(project, name, run_id)
     with open_run(project, name, run_id, "ingest", next_step=True) as context:
         if context.report.outcome not in FINAL_OUTCOMES:
             _ingest(context, submit, accept_loss)
@@ -85,7 +85,7 @@ def audit_run(project: Project, name: str, run_id: str) -> outputs.RunReport:
 
     Raises HeldError when a critical rule fails.
     """
-    refuse_other_kind(project, name, run_id, "incremental", also_over=False)
+    refuse_other_kind(project, name, run_id, also_over=False)
     with open_run(project, name, run_id, "audit", next_step=True) as context:
         if context.report.outcome not in FINAL_OUTCOMES:
             audit_step(context)
@@ -94,7 +94,7 @@ def audit_run(project: Project, name: str, run_id: str) -> outputs.RunReport:
 
 def publish_run(project: Project, name: str, run_id: str) -> outputs.RunReport:
     """The publish step: one version of the table. Raises what the audit would, when the audit did not pass."""
-    refuse_other_kind(project, name, run_id, "incremental", also_over=False)
+    refuse_other_kind(project, name, run_id, also_over=False)
     with open_run(project, name, run_id, "publish") as context:
         if context.report.outcome not in FINAL_OUTCOMES:
             publish_step(context)
