@@ -303,6 +303,14 @@ OTHER_KIND_OF_RUN = Condition(
     fix="give another --run-id, or none",
 )
 
+OTHER_ARGUMENTS = Condition(
+    "OTHER_ARGUMENTS",
+    UsageError,
+    "run id {run_id} was given for {before}; now it is {asked}",
+    next_run="is not affected; nothing was read or written",
+    fix="give another run id (--run-id, of a replay --as), or none; what was asked for first goes on with this one",
+)
+
 BAD_RUN_ID = Condition(
     "BAD_RUN_ID",
     UsageError,

@@ -24,7 +24,7 @@ from tidegate.restart.versions import (
 )
 from tidegate.run.deliver import describe_sinks
 from tidegate.run.opening import recover_run
-from tidegate.run.rework import end_with_nothing, is_over, open_rework
+from tidegate.run.rework import describe_options, end_with_nothing, is_over, open_rework
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import as_read
 from tidegate.table.publish.intent import pending_intents
@@ -83,7 +83,7 @@ def roll_back(project: Project, name: str, version: int, then: Then | None, run_
         spec = as_read(load_pipeline(project, name), pinned)
         if not pending_intents(pinned):
             _check(project, spec, pinned, gather_facts(pinned, spec), version, then)
-    with open_rework(project, name, run_id, KIND) as context:
+    with open_rework(project, name, run_id, KIND, asked=describe_options(to_version=version, then=then)) as context:
         if not is_over(context):
             _carry_out(context, version, then)
         return context.report.to_json()
