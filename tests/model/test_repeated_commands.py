@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from tests.model.processes import Process, Stop
-from tests.model.world import NAME, Make, World, read_log
+from tests.model.world import NAME, Make, World, newest_version, read_log
 from tidegate.backfill.command import backfill_table
 from tidegate.backfill.span import Wanted
 from tidegate.errors import SourceLostError, UsageError
 from tidegate.quarantine.filters import QuarantineFilter
 from tidegate.replay.choose import Selection
 from tidegate.reports.report import load_report
+from tidegate.run.rollback import look_at_rollback
 
 D1, D2 = "2026-01-01", "2026-01-02"
 
@@ -123,4 +124,43 @@ def test_a_rollback_with_another_choice_under_the_same_run_id(world: World) -> N
     refused(world.rollback(0, "leave-out", "back"))
     done(world.run("next"))
     assert sum(read_log(world.paths.table).values()) == 5
+    world.settle("discard")
+
+
+def test_what_a_rollback_gave_back_is_not_left_out_by_a_second_one(world: World) -> None:
+    """The next run would read it, whatever the second one says."""
+    by = done(world.rollback(1, "reread", "again"))["table"]["version"]
+    version = newest_version(world.paths.table)
+    for _ in range(2):
+        error = world.rollback(1, "leave-out").error
+        assert isinstance(error, UsageError) and error.code == "ROLLBACK_GIVEN_BACK"
+        assert "1 record of 1 version cannot be left out" in error.message
+        assert f"(version {by}, run again)" in error.message
+    (choice,) = look_at_rollback(world.project, NAME, 1)["choices"]
+    assert choice["then"] == "leave-out" and choice["hindrance"] is not None
+    assert choice["hindrance"]["code"] == "ROLLBACK_GIVEN_BACK"
+    assert done(world.rollback(1, "reread"))["outcome"] == "nothing_new"
+    assert done(world.rollback(1, None))["outcome"] == "nothing_new"
+    assert newest_version(world.paths.table) == version
+    done(world.run("next"))
+    assert done(world.rollback(1, "leave-out"))["table"]["left_out"]["records"] == 1
+    assert done(world.run("later"))["rows"]["read"] == 0
+    assert sum(read_log(world.paths.table).values()) == 4
+    world.settle("discard")
+
+
+def test_what_two_rollbacks_gave_back_is_counted_once(world: World) -> None:
+    done(world.rollback(1, "reread"))
+    error = world.rollback(0, "leave-out").error
+    assert isinstance(error, UsageError) and error.code == "ROLLBACK_GIVEN_BACK"
+    done(world.rollback(0, "reread"))
+    error = world.rollback(0, "leave-out").error
+    assert isinstance(error, UsageError) and "4 records of 2 versions cannot be left out" in error.message
+    done(world.run("next"))
+    done(world.rollback(0, "reread"))
+    error = world.rollback(0, "leave-out").error
+    assert isinstance(error, UsageError) and "4 records of 1 version cannot be left out" in error.message
+    done(world.run("after"))
+    assert sum(read_log(world.paths.table).values()) == 5
+    world.check_all()
     world.settle("discard")

@@ -2010,6 +2010,16 @@ ROLLBACK_COUNTED = Condition(
     fix="`tidegate reset {name} --from-beginning --confirm {name}`: a new table from all that the sources still have",
 )
 
+ROLLBACK_GIVEN_BACK = Condition(
+    "ROLLBACK_GIVEN_BACK",
+    UsageError,
+    "{records} cannot be left out: a rollback (version {by}, run {run_id}) gave them back to be read again, and no run "
+    "has read them yet",
+    next_run="reads them again; nothing was changed",
+    fix="correct the rule, schema or transform before the next run; or let `tidegate run {name}` read them, with what "
+    "is new, and then `tidegate rollback {name} --to-version {version} --then leave-out`, which leaves out all of that",
+)
+
 ROLLBACK_LOST = Condition(
     "ROLLBACK_LOST",
     SourceLostError,

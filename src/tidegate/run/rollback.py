@@ -63,7 +63,7 @@ def look_at_rollback(project: Project, name: str, version: int) -> outputs.Rollb
             }
             for one in look.between
         ],
-        "choices": list_choices(project, spec, paths, facts, look) if look.increments else [],
+        "choices": list_choices(project, spec, paths, facts, look),
         "notes": _list_notes(paths, spec, look),
         "hindrance": None if held is None else held.to_dict(),
     }
