@@ -164,3 +164,15 @@ def test_what_two_rollbacks_gave_back_is_counted_once(world: World) -> None:
     assert sum(read_log(world.paths.table).values()) == 5
     world.check_all()
     world.settle("discard")
+
+
+def test_wrong_use_of_work_beside_the_runs_is_no_failure_of_the_pipeline(world: World) -> None:
+    for process in (
+        world.backfill("b", "2026-02-01", "2026-02-01"),
+        world.replay("again", Selection(edits={"0" * 16: "x"})),
+        world.rollback(99, "reread", "back"),
+    ):
+        assert isinstance(process.error, UsageError), process.error
+    assert [load_report(world.paths, run_id) for run_id in ("b", "again", "back")] == [None] * 3
+    assert done(world.backfill("b", D1, D1))["rebuilt"] == [f"day={D1}"], "the run id is still free"
+    world.settle("discard")

@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Iterator
 
 from tidegate import storage
-from tidegate.errors import HeldError, TidegateError, TryAgainError, catalogue
+from tidegate.errors import HeldError, TidegateError, TryAgainError, UsageError, catalogue
 from tidegate.extras import explain_missing
 from tidegate.gate.decisions import carry_out
 from tidegate.lease import Lease, acquire
@@ -43,11 +43,19 @@ _PARK_AT_LEAST_SECONDS = 60.0
 
 @contextlib.contextmanager
 def open_run(
-    project: Project, name: str, run_id: str, command: str, *, next_step: bool = False, note_failure: bool = True
+    project: Project,
+    name: str,
+    run_id: str,
+    command: str,
+    *,
+    next_step: bool = False,
+    note_failure: bool = True,
+    beside: bool = False,
 ) -> Iterator[RunContext]:
     """The context of a step. Afterwards the report is stored, and the lease released, or parked for the next step.
 
-    ``note_failure`` is off for decisions: a decision that cannot be taken says nothing about the run.
+    ``note_failure`` is off for decisions: a decision that cannot be taken says nothing about the run. ``beside``: it is
+    work beside the runs, and wrong use of it before anything was begun is no failure of the pipeline.
     """
     check_run_id(run_id)
     spec = load_pipeline(project, name)
@@ -67,7 +75,7 @@ def open_run(
         yield context
     except BaseException as error:
         known = _name_cause(error, lease, paths)
-        if note_failure:
+        if note_failure and not (beside and _is_wrong_use(context, known)):
             _note_failure(context, known)
         with contextlib.suppress(TidegateError, OSError):  # what cannot be given back ends with this process
             lease.release()
@@ -146,6 +154,15 @@ def _load_open_report(paths: PipelinePaths, run_id: str) -> RunReport | None:
     if report is not None and report.outcome in ("failed", "held"):
         report.outcome, report.error, report.ended_at = None, None, None
     return report
+
+
+def _is_wrong_use(context: RunContext, error: BaseException) -> bool:
+    """Whether a command was refused before it began: no driver was started, and there is no report of its run id."""
+    return (
+        isinstance(error, UsageError)
+        and not context.drivers
+        and not storage.exists(context.paths.report(context.report.run_id))
+    )
 
 
 def _note_failure(context: RunContext, error: BaseException) -> None:

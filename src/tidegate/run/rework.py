@@ -29,7 +29,7 @@ def open_rework(
     refuse_other_kind(project, name, run_id, kind)
     if (other := _find_other(name, load_report(project.paths(name), run_id), asked)) is not None:
         raise other  # before what was begun for something else is gone on with
-    with open_run(project, name, run_id, kind, note_failure=note_failure) as context:
+    with open_run(project, name, run_id, kind, note_failure=note_failure, beside=True) as context:
         context.report.mode = kind
         recover_run(context)
         other = _find_other(name, context.report, asked)
