@@ -2506,6 +2506,14 @@ EXPORT_EXISTS = Condition(
     fix="name another file, or remove this one",
 )
 
+EXPORT_PLACE = Condition(
+    "EXPORT_PLACE",
+    UsageError,
+    "{path} cannot be written: {why}",
+    next_run="is not affected; nothing was exported",
+    fix="name a file in a folder that is there and takes files of yours, or leave --to out and redirect stdout",
+)
+
 REPLAY_FILE = Condition(
     "REPLAY_FILE",
     UsageError,
