@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from typing import Any
 
@@ -11,7 +12,7 @@ from tests.model.processes import Process, Stop
 from tests.model.world import NAME, Make, World, newest_version, read_log
 from tidegate.backfill.command import backfill_table
 from tidegate.backfill.span import Wanted
-from tidegate.errors import SourceLostError, UsageError
+from tidegate.errors import SourceLostError, TryAgainError, UsageError
 from tidegate.quarantine.filters import QuarantineFilter
 from tidegate.replay.choose import Selection
 from tidegate.reports.report import load_report
@@ -175,4 +176,19 @@ def test_wrong_use_of_work_beside_the_runs_is_no_failure_of_the_pipeline(world: 
         assert isinstance(process.error, UsageError), process.error
     assert [load_report(world.paths, run_id) for run_id in ("b", "again", "back")] == [None] * 3
     assert done(world.backfill("b", D1, D1))["rebuilt"] == [f"day={D1}"], "the run id is still free"
+    world.settle("discard")
+
+
+def test_a_backfill_that_fails_does_not_speak_of_runs(world: World) -> None:
+    def fill(plan: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device", "/d/x")
+
+    wanted = Wanted(D1, D1)
+    process = world._start("b", lambda: backfill_table(world.project, NAME, "b", wanted, submit=fill), None)
+    assert isinstance(process.error, TryAgainError) and process.error.code == "DISK_FULL"
+    assert process.error.fix == "free space (df -h /d), then run the same command again with --run-id b"
+    assert "the same command begins the part that failed anew" in str(process.error.next_run)
+    report = load_report(world.paths, "b")
+    assert report is not None and report.error == process.error.to_dict()
+    assert done(world.backfill("b", D1, D1))["outcome"] == "published"
     world.settle("discard")

@@ -34,6 +34,7 @@ from tidegate.reports.run_ids import check_run_id
 from tidegate.restart.rebirth import pin_paths
 from tidegate.restart.reread import carry_out_rereads
 from tidegate.restart.rollback import carry_out_rollback
+from tidegate.run.told import tell_of_work
 from tidegate.run.turns import note_admitted, note_refused
 from tidegate.staging.birth import as_read
 from tidegate.words import count_of
@@ -75,8 +76,10 @@ def open_run(
         yield context
     except BaseException as error:
         known = _name_cause(error, lease, paths)
+        if beside and isinstance(known, TidegateError):
+            tell_of_work(known, command, name, run_id)
         if note_failure and not (beside and _is_wrong_use(context, known)):
-            _note_failure(context, known)
+            _note_failure(context, known, command if beside else None)
         with contextlib.suppress(TidegateError, OSError):  # what cannot be given back ends with this process
             lease.release()
         if known is error:
@@ -165,12 +168,15 @@ def _is_wrong_use(context: RunContext, error: BaseException) -> bool:
     )
 
 
-def _note_failure(context: RunContext, error: BaseException) -> None:
-    """Write the failure into the run's report, unless the run was finished by another process or lost its lease."""
+def _note_failure(context: RunContext, error: BaseException, work: str | None) -> None:
+    """Write the failure into the run's report, unless the run was finished by another process or lost its lease.
+    ``work`` is the kind of work beside the runs."""
     if not context.lease.is_current():
         return
     known = error if isinstance(error, TidegateError) else _as_known(error, context.name)
     report = context.report
+    if work is not None and known is not error:
+        tell_of_work(known, work, context.name, report.run_id)
     if report.outcome in FINAL_OUTCOMES or _is_stored_final(context):
         return
     report.outcome = "held" if isinstance(error, HeldError) else "failed"
