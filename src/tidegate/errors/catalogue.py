@@ -1991,6 +1991,17 @@ ROLLBACK_HELD = Condition(
     '"...", or tidegate reread {name} {run_id} --reason "..."; then roll back',
 )
 
+ROLLBACK_WAITS = Condition(
+    "ROLLBACK_HELD",
+    HeldError,
+    "run {run_id} waits alone for a decision; what becomes of its records is not a rollback's to say, and once it is "
+    "decided no rollback goes back over the decision",
+    next_run="goes on with what comes after it; nothing was changed",
+    fix="correct what is wrong in another way: `tidegate backfill {name}` rebuilds days, `tidegate refresh {name}` the "
+    'whole table; or tidegate release {name} {quoted} --reason "...", or tidegate discard {name} {quoted} --reason '
+    '"...": then versions from that one on can be gone back to',
+)
+
 ROLLBACK_STATE = Condition(
     "ROLLBACK_STATE",
     UsageError,

@@ -141,12 +141,15 @@ def _describe_hindrance(choice: outputs.RollbackChoice) -> str:
 
 
 def _find_held(paths: PipelinePaths, facts: Facts, name: str) -> HeldError | None:
-    hold = find_hold(paths, facts.owed)
-    held = [hold.run_id] if hold is not None else [one.verdict.run_id for one in list_waiting(paths)]
-    if not held:
-        return None
-    where = f"run {held[0]} of pipeline {name}"
-    return catalogue.ROLLBACK_HELD(where=where, name=name, run_id=quote_word(held[0]))
+    if (hold := find_hold(paths, facts.owed)) is not None:
+        where = f"run {hold.run_id} of pipeline {name}"
+        return catalogue.ROLLBACK_HELD(where=where, name=name, run_id=quote_word(hold.run_id))
+    if waiting := list_waiting(paths):
+        run_id = waiting[0].run_id
+        return catalogue.ROLLBACK_WAITS(
+            where=f"run {run_id} of pipeline {name}", name=name, run_id=run_id, quoted=quote_word(run_id)
+        )
+    return None
 
 
 def _list_notes(paths: PipelinePaths, spec: PipelineSpec, look: Look) -> list[str]:
