@@ -2509,6 +2509,15 @@ QUARANTINE_UNKNOWN = Condition(
     fix="choose one of: {known}",
 )
 
+QUARANTINE_OF_NO_RUN = Condition(
+    "QUARANTINE_UNKNOWN",
+    UsageError,
+    "no record in quarantine is of a run {given}, and there is no report of one{hint}",
+    next_run="is not affected; nothing was changed",
+    fix="`tidegate quarantine list {name}` names the runs that quarantined records, `tidegate status {name}` the "
+    "newest",
+)
+
 EXPORT_EXISTS = Condition(
     "EXPORT_EXISTS",
     UsageError,

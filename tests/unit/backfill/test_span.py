@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -27,3 +28,11 @@ def test_parts_of_days_are_answered_with_the_whole_days_that_they_are_of(start: 
         find_span(Wanted(start, end), "orders", schema_json=SCHEMA, partition_by=["day"], files=[])
     assert caught.value.code == "BACKFILL_PARTS_OF_DAYS"
     assert caught.value.fix is not None and caught.value.fix.startswith(f"{days} ")
+
+
+@pytest.mark.parametrize("wanted", [Wanted("2026-01-01", "2026-01-01"), Wanted(partitions=("day=2026-01-01",))])
+def test_a_misspelt_zone_is_refused_also_where_nothing_needs_it(wanted: Wanted) -> None:
+    with pytest.raises(UsageError) as caught:
+        misspelt = replace(wanted, zone="Europe/Berlni")
+        find_span(misspelt, "orders", schema_json=SCHEMA, partition_by=["day"], files=[])
+    assert caught.value.code == "BACKFILL_ZONE"
