@@ -161,11 +161,11 @@ def _load_open_report(paths: PipelinePaths, run_id: str) -> RunReport | None:
 
 def _is_wrong_use(context: RunContext, error: BaseException) -> bool:
     """Whether a command was refused before it began: no driver was started, and there is no report of its run id."""
-    return (
-        isinstance(error, UsageError)
-        and not context.drivers
-        and not storage.exists(context.paths.report(context.report.run_id))
-    )
+    if not isinstance(error, UsageError) or context.drivers:
+        return False
+    with contextlib.suppress(OSError):
+        return not storage.exists(context.paths.report(context.report.run_id))
+    return False
 
 
 def _note_failure(context: RunContext, error: BaseException, work: str | None) -> None:

@@ -13,6 +13,9 @@ from tidegate.recovery.context import RunContext
 from tidegate.reports.report import FINAL_OUTCOMES, RunReport, load_report
 from tidegate.run.opening import open_run, recover_run, refuse_other_kind
 
+_SCHEDULED = "maintain"
+"""Work that nobody types: refused, it goes on being refused, and the failed report is what tells of it."""
+
 
 @contextlib.contextmanager
 def open_rework(
@@ -29,7 +32,7 @@ def open_rework(
     refuse_other_kind(project, name, run_id, kind)
     if (other := _find_other(name, load_report(project.paths(name), run_id), asked)) is not None:
         raise other  # before what was begun for something else is gone on with
-    with open_run(project, name, run_id, kind, note_failure=note_failure, beside=True) as context:
+    with open_run(project, name, run_id, kind, note_failure=note_failure, beside=kind != _SCHEDULED) as context:
         context.report.mode = kind
         recover_run(context)
         other = _find_other(name, context.report, asked)
