@@ -244,6 +244,7 @@ class RunReport(TypedDict):
     published_by: str | None
     accepted_loss: AcceptedLoss | None
     decision: Ruling | None
+    asked: str | None
     rebuilt: list[str]
     notes: list[str]
 

@@ -7,8 +7,9 @@ import shutil
 import pytest
 
 from tests.model.processes import Stop
-from tests.model.world import NAME, Make, Shape, World, read_log, read_plain
+from tests.model.world import NAME, Make, Shape, World, newest_version, read_log, read_plain
 from tidegate.errors import HeldError, UsageError
+from tidegate.replay.choose import Selection
 from tidegate.restart.reset import reset_pipeline
 
 _EVERY = 5
@@ -126,3 +127,30 @@ def test_killed_anywhere_the_same_command_again_completes_it(make: Make, shape: 
         world.settle("discard")
         assert sum(read_plain(world.paths.table).values()) == 4
     assert stopped > 5
+
+
+@SHAPES
+def test_the_plan_says_which_decisions_are_undone(make: Make, shape: Shape) -> None:
+    world = make(shape)
+
+    def told(from_beginning: bool = True) -> list[str]:
+        plan = reset_pipeline(world.project, NAME, from_beginning=from_beginning, dry_run=True, confirm=None)
+        return [one for one in plan["actions"] if "discarded" in one or "rollback" in one or "edited" in one]
+
+    assert told() == []
+    ((id_, text),) = world.in_quarantine().items()
+    edited = f"{text.partition(',')[0]},good"
+    assert world.replay("edited", Selection(edits={id_: edited})).error is None
+    assert told() == ["read as the source has it what was edited and replayed: 1 record"]
+    world.offer(0, ["poor", "poor"])
+    assert isinstance(world.run("held").error, HeldError)
+    assert world.decide("discard", "held").error is None
+    assert "read again, and judge again, 1 discarded increment (3 records)" in told()
+    world.offer(0, ["good", "good"])
+    assert world.run("wrong").error is None
+    version = world.rollback(newest_version(world.paths.table) - 1, "leave-out").value["table"]["version"]
+    assert "read again, and judge again, 2 records that a rollback left out (2 rows)" in told() and len(told()) == 3
+    assert told(from_beginning=False) == []
+    assert world.rollback(version - 1, "leave-out").error is None, "forward again: nothing is left out"
+    assert len(told()) == 2
+    world.settle("discard")

@@ -410,3 +410,24 @@ def test_what_the_page_shows(make: Make, capsys: pytest.CaptureFixture[str]) -> 
     reset = reset_pipeline(world.project, NAME, from_beginning=False, dry_run=True, confirm=None)
     show_repair(reset)
     assert capsys.readouterr().out.rstrip("\n") == shown("reset")
+
+
+@SHAPES
+@pytest.mark.parametrize("work", ["backfill", "refresh"])
+def test_what_is_said_to_do_beside_an_increment_that_waits_alone_can_be_done(
+    make: Make, shape: Shape, work: str
+) -> None:
+    world = make(shape)
+    world.on_critical = "continue"
+    quality = world.spec.quality.model_copy(update={"on_critical": "continue"})
+    world.__dict__["spec"] = world.spec.model_copy(update={"quality": quality})
+    world.offer(0, ["poor"])
+    assert isinstance(world.run("waits").error, HeldError)
+    world.offer(1, ["good"])
+    assert world.run("later").error is None
+    refused = undone(world.rollback(0, "reread"))
+    assert refused.code == "ROLLBACK_HELD" and f"tidegate {work} {NAME}" in str(refused.fix)
+    done = world.refresh("w") if work == "refresh" else world.backfill("w", "2026-01-01", "2026-01-02")
+    assert done.error is None and done.value["outcome"] == "published"
+    assert world.waiting == ["waits"] and rows(world) == 6
+    world.settle("discard")

@@ -18,7 +18,7 @@ from tidegate.preflight.facts import gather_facts
 from tidegate.process.machine import now_text
 from tidegate.project import Project
 from tidegate.recovery.context import RunContext, Submit
-from tidegate.run.rework import end_with_nothing, is_over, open_rework
+from tidegate.run.rework import describe_options, end_with_nothing, is_over, open_rework
 from tidegate.run.steps import deliver_run
 from tidegate.run.turns import give_way
 from tidegate.staging.birth import as_read
@@ -27,13 +27,16 @@ from tidegate.staging.birth import as_read
 def backfill_table(project: Project, name: str, run_id: str, wanted: Wanted, *, submit: Submit) -> outputs.RunReport:
     """Rebuild the partitions that are ``wanted``; the report. Nothing changes unless all of them can be.
 
-    A retry with the same run id goes on behind the last interval that was swapped. Raises what :func:`survey` does,
-    SourceLostError BACKFILL_GONE, UsageError BACKFILL_SPILLS and others of its kind, HeldError BACKFILL_HELD, and what
-    the ingest of a run raises.
+    A retry with the same run id goes on behind the last interval that was swapped; it must want the same. Raises what
+    :func:`survey` does, SourceLostError BACKFILL_GONE, UsageError BACKFILL_SPILLS and others of its kind, HeldError
+    BACKFILL_HELD, and what the ingest of a run raises.
     """
     is_first, has_sinks, told = True, False, list[str]()
+    asked = describe_options(
+        **{"from": wanted.start, "to": wanted.end}, partition=sorted(wanted.partitions), zone=wanted.zone
+    )
     while True:
-        with open_rework(project, name, run_id, "backfill") as context:
+        with open_rework(project, name, run_id, "backfill", asked=asked) as context:
             if is_over(context):
                 break
             has_sinks = bool(context.spec.sinks)
@@ -42,7 +45,7 @@ def backfill_table(project: Project, name: str, run_id: str, wanted: Wanted, *, 
             assert context.facts is not None
             ground = survey(project, context.paths, context.spec, context.facts, wanted)
             todo = [one for one in ground.span.intervals if one.label not in context.report.rebuilt]
-            if not todo:  # fewer are asked for than under the same run id before
+            if not todo:  # begun by an earlier version, which let fewer be asked for under the same run id
                 _end(context)
                 break
             rest = replace(ground, span=Span(todo))

@@ -168,8 +168,9 @@ def _filter(
 
 
 def _refuse_misspelt(project: Project, name: str, wanted: QuarantineFilter, found: object) -> None:
-    """Raise UsageError QUARANTINE_UNKNOWN where nothing was found, because the reason, or the rule, is none."""
-    from tidegate.replay.choose import check_names
+    """Raise UsageError QUARANTINE_UNKNOWN where nothing was found, because the reason, the rule or the run is none."""
+    from tidegate.replay.choose import check_names, check_run
 
     if not found:
         check_names(project, project.paths(name), name, wanted)
+        check_run(project.paths(name), name, wanted)

@@ -75,7 +75,7 @@ def show_rollback(value: Rollback) -> None:
         for line in choice["does"]:
             print(f"    {line}")
         show_hindrance(choice["hindrance"], "    ")
-    if not value["choices"]:
+    if all(choice["then"] != "reread" for choice in value["choices"]):
         print("  no record was read in between: no --then is needed")
     show_hindrance(value["hindrance"])
 

@@ -303,6 +303,14 @@ OTHER_KIND_OF_RUN = Condition(
     fix="give another --run-id, or none",
 )
 
+OTHER_ARGUMENTS = Condition(
+    "OTHER_ARGUMENTS",
+    UsageError,
+    "run id {run_id} was given for {before}; now it is {asked}",
+    next_run="is not affected; nothing was read or written",
+    fix="give another run id (--run-id, of a replay --as), or none; what was asked for first goes on with this one",
+)
+
 BAD_RUN_ID = Condition(
     "BAD_RUN_ID",
     UsageError,
@@ -1983,6 +1991,17 @@ ROLLBACK_HELD = Condition(
     '"...", or tidegate reread {name} {run_id} --reason "..."; then roll back',
 )
 
+ROLLBACK_WAITS = Condition(
+    "ROLLBACK_HELD",
+    HeldError,
+    "run {run_id} waits alone for a decision; what becomes of its records is not a rollback's to say, and once it is "
+    "decided no rollback goes back over the decision",
+    next_run="goes on with what comes after it; nothing was changed",
+    fix="correct what is wrong in another way: `tidegate backfill {name}` rebuilds days, `tidegate refresh {name}` the "
+    'whole table; or tidegate release {name} {quoted} --reason "...", or tidegate discard {name} {quoted} --reason '
+    '"...": then versions from that one on can be gone back to',
+)
+
 ROLLBACK_STATE = Condition(
     "ROLLBACK_STATE",
     UsageError,
@@ -2000,6 +2019,16 @@ ROLLBACK_COUNTED = Condition(
     "come back with the next row of the same key",
     next_run="is not affected; nothing was changed",
     fix="`tidegate reset {name} --from-beginning --confirm {name}`: a new table from all that the sources still have",
+)
+
+ROLLBACK_GIVEN_BACK = Condition(
+    "ROLLBACK_GIVEN_BACK",
+    UsageError,
+    "{records} cannot be left out: a rollback (version {by}, run {run_id}) gave them back to be read again, and no run "
+    "has read them yet",
+    next_run="reads them again; nothing was changed",
+    fix="correct the rule, schema or transform before the next run; or let `tidegate run {name}` read them, with what "
+    "is new, and then `tidegate rollback {name} --to-version {version} --then leave-out`, which leaves out all of that",
 )
 
 ROLLBACK_LOST = Condition(
@@ -2480,12 +2509,29 @@ QUARANTINE_UNKNOWN = Condition(
     fix="choose one of: {known}",
 )
 
+QUARANTINE_OF_NO_RUN = Condition(
+    "QUARANTINE_UNKNOWN",
+    UsageError,
+    "no record in quarantine is of a run {given}, and there is no report of one{hint}",
+    next_run="is not affected; nothing was changed",
+    fix="`tidegate quarantine list {name}` names the runs that quarantined records, `tidegate status {name}` the "
+    "newest",
+)
+
 EXPORT_EXISTS = Condition(
     "EXPORT_EXISTS",
     UsageError,
     "{path} is there already, and an export overwrites nothing",
     next_run="is not affected",
     fix="name another file, or remove this one",
+)
+
+EXPORT_PLACE = Condition(
+    "EXPORT_PLACE",
+    UsageError,
+    "{path} cannot be written: {why}",
+    next_run="is not affected; nothing was exported",
+    fix="name a file in a folder that is there and takes files of yours, or leave --to out and redirect stdout",
 )
 
 REPLAY_FILE = Condition(

@@ -31,6 +31,8 @@ class RunContext:
     facts: Facts | None = None
     sink_faults: dict[str, SinkFault] = field(default_factory=dict)
     """Sinks that failed in this process, by name: they are not tried again until the next one."""
+    drivers: list[str] = field(default_factory=list)
+    """The logs of the Spark drivers that were started, those of jobs beside the runs included."""
     listeners: Listeners | None = None
     """Connections that outlive the run."""
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tidegate import storage
 from tidegate.audit.suite import load_suite
 from tidegate.backfill.lineage import Batch, Increment, Lineage, read_lineage, read_origins
 from tidegate.errors import catalogue
@@ -18,8 +19,10 @@ from tidegate.preflight.facts import Facts
 from tidegate.project import Project
 from tidegate.quarantine.filters import WITHOUT_RULE, QuarantineFilter, unknown_name
 from tidegate.replay.possible import why_not, why_not_batches
+from tidegate.reports.report import list_reports
 from tidegate.restart.rebuild import query_keeps_state
 from tidegate.sources.files.ledger import Ledger, open_ledger, shown_path
+from tidegate.spec.faults import name_nearest
 from tidegate.spec.models import PipelineSpec
 from tidegate.table.log.state import list_data_files
 from tidegate.words import count_of
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from tidegate.quarantine.records import Found
 
 _NAMED_AT_MOST = 5
+_RUNS_LOOKED_AT = 100
 _UNKNOWN_FILE = "their file is not in the ledger, so nobody can tell the values of its folders"
 
 Take = Callable[[str, str, str, str | None], None]
@@ -130,6 +134,21 @@ def check_names(project: Project, paths: PipelinePaths, name: str, wanted: Quara
     rules |= {rule.rule for rule in suite.rules} if suite is not None else set()
     if (error := unknown_name(wanted, reasons, rules, name)) is not None:
         raise error
+
+
+def check_run(paths: PipelinePaths, name: str, wanted: QuarantineFilter) -> None:
+    """For a filter that no record has met: raise UsageError QUARANTINE_UNKNOWN where it names a run that there is
+    not."""
+    from tidegate.quarantine.records import walk_quarantine
+
+    given = wanted.run_id
+    if given is None or storage.exists(paths.report(given)) or storage.exists(paths.exchange(given)):
+        return
+    if next(walk_quarantine(paths.quarantine, QuarantineFilter(run_id=given)), None) is not None:
+        return
+    nearest = name_nearest(given, sorted(one.run_id for one in list_reports(paths, _RUNS_LOOKED_AT)))
+    hint = f"; did you mean {nearest}?" if nearest else ""
+    raise catalogue.QUARANTINE_OF_NO_RUN(where=f"pipeline {name}", given=given, name=name, hint=hint)
 
 
 class _Place:

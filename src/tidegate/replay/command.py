@@ -4,6 +4,8 @@ are now, judged by the same gate, and taken out of quarantine in the step that p
 
 from __future__ import annotations
 
+import hashlib
+import json
 import secrets
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -21,7 +23,7 @@ from tidegate.recovery.context import RunContext, Submit
 from tidegate.replay.choose import Choice, Selection, check_pipeline, choose
 from tidegate.replay.publish import publish_replay
 from tidegate.run.drain import Load, run_driver
-from tidegate.run.rework import end_with_nothing, is_over, open_rework
+from tidegate.run.rework import describe_options, end_with_nothing, is_over, open_rework
 from tidegate.run.statics import pin_statics
 from tidegate.run.steps import deliver_run
 from tidegate.spec.as_read import as_texts
@@ -43,13 +45,23 @@ def replay_records(
     Raises UsageError REPLAY_NOT_APPEND, REPLAY_REFUSED, REPLAY_NOT_THERE, REPLAY_SEVERAL_ROWS or QUARANTINE_UNKNOWN,
     HeldError REPLAY_HELD, and what the ingest of a run raises: in each case nothing has changed.
     """
-    with open_rework(project, name, run_id, "replay") as context:
+    with open_rework(project, name, run_id, "replay", asked=_describe_selection(selection)) as context:
         if not is_over(context):
             _replay(context, selection, submit)
         has_sinks = bool(context.spec.sinks) and context.report.outcome == "published"
     if has_sinks:
         return deliver_run(project, name, run_id, submit=submit)
     return context.report.to_json()
+
+
+def _describe_selection(selection: Selection) -> str:
+    """What is meant, so that a retry is told from another command: of edited records, what the file says."""
+    if selection.edits is not None:
+        digest = hashlib.sha256(json.dumps(sorted(selection.edits.items())).encode()).hexdigest()
+        return f"--file with {count_of(len(selection.edits), 'record')} (sha256 {digest[:16]})"
+    wanted = selection.wanted
+    where = [f"{one.column}{'~' if one.contains else '='}{one.value}" for one in wanted.where]
+    return describe_options(reason=wanted.reason, rule=wanted.rule, run_id=wanted.run_id, where=where)
 
 
 def _replay(context: RunContext, selection: Selection, submit: Submit) -> None:

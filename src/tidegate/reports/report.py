@@ -75,6 +75,8 @@ class RunReport:
     """Another run that published what this one staged."""
     accepted_loss: AcceptedLoss | None = None
     decision: Ruling | None = None
+    asked: str | None = None
+    """What work beside the runs was asked for, as options; None for a run, and in a report of an earlier version."""
     rebuilt: list[str] = field(default_factory=list)
     """The partitions that a backfill has rebuilt so far."""
     notes: list[str] = field(default_factory=list)

@@ -30,7 +30,7 @@ from tidegate.staging.birth import Start
 from tidegate.table.log.actions import CommitInfo
 from tidegate.table.log.files import list_versions
 from tidegate.table.log.state import read_commit_metadata
-from tidegate.table.log.taken import settled_batches, walk_back
+from tidegate.table.log.taken import REREAD, ROLLED_BACK_TO, THEN, settled_batches, walk_back
 from tidegate.table.publish.intent import REPLACES
 from tidegate.table.publish.restore import Restore, nearest_restorable, plan_restore
 from tidegate.table.publish.rework import REWORK
@@ -56,6 +56,16 @@ class Between:
 
 
 @dataclass(frozen=True)
+class GivenBack:
+    """Increments whose records a rollback (version ``by`` and those before it, the newest of run ``run_id``) had given
+    back to be read again, where no run has read anything since."""
+
+    by: int
+    run_id: str
+    increments: list[Between]
+
+
+@dataclass(frozen=True)
 class Look:
     """A rollback as it would be now. ``settled`` are the batches of each known query that it would leave."""
 
@@ -64,6 +74,7 @@ class Look:
     restore: Restore
     between: list[Between]
     settled: dict[str, int]
+    given_back: GivenBack | None
 
     @property
     def increments(self) -> list[Between]:
@@ -80,8 +91,9 @@ class Look:
         }
 
     def changes_nothing(self, then: str | None) -> bool:
-        """Whether there is nothing to roll back: no file changes, and no record would be read again."""
-        has_records = bool(self.increments) and then != "leave-out"
+        """Whether there is nothing to roll back: no file changes, no record would be read again, and none that is to be
+        left out is about to be read."""
+        has_records = bool(self.given_back) if then == "leave-out" else bool(self.increments)
         return not (self.restore.back or self.restore.leave or has_records)
 
 
@@ -110,7 +122,7 @@ def look_back(paths: PipelinePaths, facts: Facts, version: int) -> Look:
             example=restore.gone[0],
             nearest=nearest_restorable(paths.table, version, table.version),
         )
-    return Look(version, table.version, restore, between, settled)
+    return Look(version, table.version, restore, between, settled, _find_given_back(paths, version, table.version))
 
 
 def _list_between(paths: PipelinePaths, version: int, newest: int) -> list[Between]:
@@ -126,6 +138,33 @@ def _list_between(paths: PipelinePaths, version: int, newest: int) -> list[Betwe
         one = _describe(number, info)
         found += [one] if one is not None else []
     raise catalogue.VERSION_TAKEN_BACK(where=f"pipeline {paths.name}, {paths.table}", version=version, by=last)
+
+
+def _find_given_back(paths: PipelinePaths, version: int, newest: int) -> GivenBack | None:
+    """What rollbacks behind ``version`` gave back, and no run has read since; None for nothing."""
+    by: tuple[int, str] | None = None
+    found: list[Between] = []
+    for number, info in walk_back(paths.table, newest):
+        one = _describe(number, info) if number > version else None
+        if number <= version or (one is not None and one.batches is not None):
+            break
+        if one is not None and info.get(THEN) == REREAD:
+            by = by or (number, one.run_id)
+            found += _list_taken_back(paths, int(info[ROLLED_BACK_TO]), number - 1)
+    return GivenBack(*by, found) if by is not None and found else None
+
+
+def _list_taken_back(paths: PipelinePaths, version: int, newest: int) -> list[Between]:
+    """The increments that a rollback to ``version`` gave back when ``newest`` was the newest, and those that one before
+    it had given back and no run had read again."""
+    before = _find_given_back(paths, version, newest)
+    found = [] if before is None else before.increments
+    for number, info in walk_back(paths.table, newest):
+        if number <= version:
+            break
+        one = _describe(number, info)
+        found += [one] if one is not None and one.batches is not None else []
+    return found
 
 
 def _describe(version: int, info: CommitInfo) -> Between | None:
@@ -179,19 +218,25 @@ def list_choices(
     project: Project, spec: PipelineSpec, paths: PipelinePaths, facts: Facts, look: Look
 ) -> list[outputs.RollbackChoice]:
     """What can become of the records in between, what each choice does, and what is in its way."""
-    again = files_to_read_again(paths, look.settled) if spec.file_streams else []
-    return [
-        {
-            "then": "reread",
-            "does": _describe_reread(project, spec, paths, facts, look, again),
-            "hindrance": _to_dict(find_reread_hindrance(project, spec, paths, facts, look)),
-        },
-        {
-            "then": "leave-out",
-            "does": _describe_leave_out(look),
-            "hindrance": _to_dict(find_leave_out_hindrance(spec, facts, look)),
-        },
-    ]
+    choices: list[outputs.RollbackChoice] = []
+    if look.increments:
+        again = files_to_read_again(paths, look.settled) if spec.file_streams else []
+        choices.append(
+            {
+                "then": "reread",
+                "does": _describe_reread(project, spec, paths, facts, look, again),
+                "hindrance": _to_dict(find_reread_hindrance(project, spec, paths, facts, look)),
+            }
+        )
+    if look.increments or look.given_back:
+        choices.append(
+            {
+                "then": "leave-out",
+                "does": _describe_leave_out(look),
+                "hindrance": _to_dict(find_leave_out_hindrance(spec, facts, look)),
+            }
+        )
+    return choices
 
 
 def _to_dict(error: TidegateError | None) -> outputs.Error | None:
@@ -223,6 +268,8 @@ def _describe_reread(
 
 def _describe_leave_out(look: Look) -> list[str]:
     rows = look.left_out["rows"]
+    if not look.increments:
+        return []
     return [
         f"{describe_records(look)} stay taken: no run reads them again",
         f"{count_of(rows, 'row')} that they gave are left out; report and table log say which batches",
@@ -231,7 +278,11 @@ def _describe_leave_out(look: Look) -> list[str]:
 
 def describe_records(look: Look) -> str:
     """The records in between, counted."""
-    return f"the {count_of(look.left_out['records'], 'record')} of {count_of(len(look.increments), 'version')}"
+    return f"the {_count(look.increments)}"
+
+
+def _count(increments: list[Between]) -> str:
+    return f"{count_of(sum(one.read for one in increments), 'record')} of {count_of(len(increments), 'version')}"
 
 
 def _starts(
@@ -242,7 +293,16 @@ def _starts(
 
 def find_leave_out_hindrance(spec: PipelineSpec, facts: Facts, look: Look) -> UsageError | None:
     """Why the records in between cannot be left out; None when they can. What a query in update or complete mode has
-    counted comes back with the next row of the same key."""
+    counted comes back with the next row of the same key; what an earlier rollback gave back, the next run reads."""
+    if (given := look.given_back) is not None:
+        return catalogue.ROLLBACK_GIVEN_BACK(
+            where=f"pipeline {spec.name}",
+            name=spec.name,
+            version=look.version,
+            by=given.by,
+            run_id=given.run_id,
+            records=_count(given.increments),
+        )
     if look.increments and spec.output_mode != "append" and query_keeps_state(facts, spec):
         return catalogue.ROLLBACK_COUNTED(
             where=f"pipeline {spec.name}", name=spec.name, mode=spec.output_mode, records=describe_records(look)

@@ -360,6 +360,7 @@ def run_driver(context: RunContext, order: IngestOrder, load: Load, submit: Call
     last = context.facts.checkpoint.last_offset
     context.report.notes += describe_pinned(context.project, paths, context.spec, settings, last)
     context.lease.check()
+    context.drivers.append(str(log_path))
     exit_code = submit(plan)
     context.lease.check()
     facts = context.facts = gather_facts(paths, context.spec)

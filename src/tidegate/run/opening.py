@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Iterator
 
 from tidegate import storage
-from tidegate.errors import HeldError, TidegateError, TryAgainError, catalogue
+from tidegate.errors import HeldError, TidegateError, TryAgainError, UsageError, catalogue
 from tidegate.extras import explain_missing
 from tidegate.gate.decisions import carry_out
 from tidegate.lease import Lease, acquire
@@ -35,6 +35,7 @@ from tidegate.reports.run_ids import check_run_id
 from tidegate.restart.rebirth import pin_paths
 from tidegate.restart.reread import carry_out_rereads
 from tidegate.restart.rollback import carry_out_rollback
+from tidegate.run.told import tell_of_work
 from tidegate.run.turns import note_admitted, note_refused
 from tidegate.staging.birth import as_read
 from tidegate.words import count_of
@@ -44,11 +45,19 @@ _PARK_AT_LEAST_SECONDS = 60.0
 
 @contextlib.contextmanager
 def open_run(
-    project: Project, name: str, run_id: str, command: str, *, next_step: bool = False, note_failure: bool = True
+    project: Project,
+    name: str,
+    run_id: str,
+    command: str,
+    *,
+    next_step: bool = False,
+    note_failure: bool = True,
+    beside: bool = False,
 ) -> Iterator[RunContext]:
     """The context of a step. Afterwards the report is stored, and the lease released, or parked for the next step.
 
-    ``note_failure`` is off for decisions: a decision that cannot be taken says nothing about the run.
+    ``note_failure`` is off for decisions: a decision that cannot be taken says nothing about the run. ``beside``: it is
+    work beside the runs, and wrong use of it before anything was begun is no failure of the pipeline.
     """
     check_run_id(run_id)
     spec = load_pipeline(project, name)
@@ -68,8 +77,10 @@ def open_run(
         yield context
     except BaseException as error:
         known = _name_cause(error, lease, paths)
-        if note_failure:
-            _note_failure(context, known)
+        if beside and isinstance(known, TidegateError):
+            tell_of_work(known, command, name, run_id)
+        if note_failure and not (beside and _is_wrong_use(context, known)):
+            _note_failure(context, known, command if beside else None)
         with contextlib.suppress(TidegateError, OSError):  # what cannot be given back ends with this process
             lease.release()
         if known is error:
@@ -153,12 +164,24 @@ def _load_open_report(paths: PipelinePaths, run_id: str) -> RunReport | None:
     return report
 
 
-def _note_failure(context: RunContext, error: BaseException) -> None:
-    """Write the failure into the run's report, unless the run was finished by another process or lost its lease."""
+def _is_wrong_use(context: RunContext, error: BaseException) -> bool:
+    """Whether a command was refused before it began: no driver was started, and there is no report of its run id."""
+    if not isinstance(error, UsageError) or context.drivers:
+        return False
+    with contextlib.suppress(OSError):
+        return not storage.exists(context.paths.report(context.report.run_id))
+    return False
+
+
+def _note_failure(context: RunContext, error: BaseException, work: str | None) -> None:
+    """Write the failure into the run's report, unless the run was finished by another process or lost its lease.
+    ``work`` is the kind of work beside the runs."""
     if not context.lease.is_current():
         return
     known = error if isinstance(error, TidegateError) else _as_known(error, context.name)
     report = context.report
+    if work is not None and known is not error:
+        tell_of_work(known, work, context.name, report.run_id)
     if report.outcome in FINAL_OUTCOMES or _is_stored_final(context):
         return
     report.outcome = "held" if isinstance(error, HeldError) else "failed"

@@ -24,7 +24,7 @@ from tidegate.restart.versions import (
 )
 from tidegate.run.deliver import describe_sinks
 from tidegate.run.opening import recover_run
-from tidegate.run.rework import end_with_nothing, is_over, open_rework
+from tidegate.run.rework import describe_options, end_with_nothing, is_over, open_rework
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import as_read
 from tidegate.table.publish.intent import pending_intents
@@ -63,7 +63,7 @@ def look_at_rollback(project: Project, name: str, version: int) -> outputs.Rollb
             }
             for one in look.between
         ],
-        "choices": list_choices(project, spec, paths, facts, look) if look.increments else [],
+        "choices": list_choices(project, spec, paths, facts, look),
         "notes": _list_notes(paths, spec, look),
         "hindrance": None if held is None else held.to_dict(),
     }
@@ -83,7 +83,7 @@ def roll_back(project: Project, name: str, version: int, then: Then | None, run_
         spec = as_read(load_pipeline(project, name), pinned)
         if not pending_intents(pinned):
             _check(project, spec, pinned, gather_facts(pinned, spec), version, then)
-    with open_rework(project, name, run_id, KIND) as context:
+    with open_rework(project, name, run_id, KIND, asked=describe_options(to_version=version, then=then)) as context:
         if not is_over(context):
             _carry_out(context, version, then)
         return context.report.to_json()
@@ -141,12 +141,15 @@ def _describe_hindrance(choice: outputs.RollbackChoice) -> str:
 
 
 def _find_held(paths: PipelinePaths, facts: Facts, name: str) -> HeldError | None:
-    hold = find_hold(paths, facts.owed)
-    held = [hold.run_id] if hold is not None else [one.verdict.run_id for one in list_waiting(paths)]
-    if not held:
-        return None
-    where = f"run {held[0]} of pipeline {name}"
-    return catalogue.ROLLBACK_HELD(where=where, name=name, run_id=quote_word(held[0]))
+    if (hold := find_hold(paths, facts.owed)) is not None:
+        where = f"run {hold.run_id} of pipeline {name}"
+        return catalogue.ROLLBACK_HELD(where=where, name=name, run_id=quote_word(hold.run_id))
+    if waiting := list_waiting(paths):
+        run_id = waiting[0].run_id
+        return catalogue.ROLLBACK_WAITS(
+            where=f"run {run_id} of pipeline {name}", name=name, run_id=run_id, quoted=quote_word(run_id)
+        )
+    return None
 
 
 def _list_notes(paths: PipelinePaths, spec: PipelineSpec, look: Look) -> list[str]:

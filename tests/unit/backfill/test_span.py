@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -42,3 +43,11 @@ def test_a_day_and_a_moment_may_be_mixed() -> None:
     wanted = Wanted("2026-01-01", "2026-01-03T00:00")
     span = find_span(wanted, "orders", schema_json=SCHEMA, partition_by=["day"], files=[])
     assert [one.label for one in span.intervals] == ["day=2026-01-01", "day=2026-01-02"]
+
+
+@pytest.mark.parametrize("wanted", [Wanted("2026-01-01", "2026-01-01"), Wanted(partitions=("day=2026-01-01",))])
+def test_a_misspelt_zone_is_refused_also_where_nothing_needs_it(wanted: Wanted) -> None:
+    with pytest.raises(UsageError) as caught:
+        misspelt = replace(wanted, zone="Europe/Berlni")
+        find_span(misspelt, "orders", schema_json=SCHEMA, partition_by=["day"], files=[])
+    assert caught.value.code == "BACKFILL_ZONE"

@@ -564,7 +564,8 @@ def freeze_run(held: Held, at: int) -> str:
     return ended[0] if froze else "never"
 
 
-def test_a_rollback_does_not_go_back_over_a_release(stage: Stage) -> None:
+@pytest.mark.parametrize("decision", ["release", "discard"])
+def test_a_rollback_does_not_go_back_over_a_decision(stage: Stage, decision: str) -> None:
     """The increment does not wait any more: its records would be in no place. One that waits is decided on first."""
     held = stage.held
     held.run("R0", GOOD)
@@ -572,8 +573,11 @@ def test_a_rollback_does_not_go_back_over_a_release(stage: Stage) -> None:
     held.run("R2", GOOD)
     with pytest.raises(HeldError) as waits:
         roll_back(held.project, NAME, 0, "leave-out", "back")
-    assert waits.value.code == "ROLLBACK_HELD"
-    held.decide("release", "R1")
+    assert waits.value.code == "ROLLBACK_HELD" and "waits alone" in waits.value.message
+    fix = str(waits.value.fix)
+    assert "tidegate refresh" in fix and "reread" not in fix, "what is said to do is not refused"
+    held.decide(decision, "R1")
     with pytest.raises(UsageError) as refused:
         roll_back(held.project, NAME, 0, "leave-out", "back")
     assert refused.value.code == "ROLLBACK_MOVED"
+    assert roll_back(held.project, NAME, 3, "leave-out", "later")["outcome"] == "nothing_new"

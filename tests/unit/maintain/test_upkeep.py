@@ -103,6 +103,8 @@ def test_a_retention_that_the_table_cannot_have_is_refused_and_the_projects_is_n
     text.write_text(spec + "transform: transform.sql\n")  # so that only the table tells
     with pytest.raises(UsageError, match=r"NO_DATE_PARTITION: .* is partitioned by city STRING"):
         maintain_pipeline(project, "orders", "M2")
+    report = load_report(kept.paths, "M2")
+    assert report is not None and report.outcome == "failed", "it is on a schedule: nobody else is told"
     with pytest.raises(UsageError, match="NO_DATE_PARTITION"):
         foresee_maintenance(project, "orders")
     assert list_everything(kept.paths.table) == everything

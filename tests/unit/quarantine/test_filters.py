@@ -118,6 +118,12 @@ def test_an_export_overwrites_nothing_and_is_whole_or_not_there(
         export_quarantine(paths.quarantine, QuarantineFilter(), target, io.StringIO())
     assert refused.value.code == "EXPORT_EXISTS" and target.read_text() == before
 
+    for place in (tmp_path / "not" / "there" / "x.jsonl", target / "x.jsonl", Path("/proc/x.jsonl")):
+        with pytest.raises(UsageError) as refused:
+            export_quarantine(paths.quarantine, QuarantineFilter(), place, io.StringIO())
+        assert (refused.value.code, refused.value.exit_code) == ("EXPORT_PLACE", 64)
+        assert str(place) in refused.value.message and "irectory" in refused.value.message
+
     def torn(*_: object) -> Iterator[Any]:
         yield from walk_quarantine(paths.quarantine)
         raise OSError("no space")

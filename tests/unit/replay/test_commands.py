@@ -77,6 +77,16 @@ def test_a_reason_that_is_none(made: Quarantined, command: str) -> None:
         assert ask(made, command, NAME, "--reason", "late").exit_code == 0
 
 
+@pytest.mark.parametrize("command", ["list", "show", "export"])
+def test_a_run_that_is_none(made: Quarantined, command: str) -> None:
+    done = ask(made, command, NAME, "--run-id", "R11")
+    assert (refused(done).code, refused(done).exit_code) == ("QUARANTINE_UNKNOWN", 64)
+    assert "no record in quarantine is of a run R11" in str(refused(done))
+    assert ask(made, command, NAME, "--run-id", "R1", "--reason", "late").exit_code == 0
+    made.bring("R2", [5], [])
+    assert ask(made, command, NAME, "--run-id", "R2").exit_code == 0, "it has quarantined nothing"
+
+
 def test_a_run_id_that_met_no_record_is_told_from_the_name_of_the_replay(made: Quarantined) -> None:
     report = json.loads(ask(made, "replay", NAME, "--run-id", "mine", "--json").stdout)
     assert report["outcome"] == "nothing_new"
