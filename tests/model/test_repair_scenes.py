@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
-from tests.model.processes import Stop
+from tests.model import fake_spark
+from tests.model.processes import Process, Stop
+from tests.model.test_backfill_scenes import D1, done, find_malformed, refresh
+from tests.model.test_hand_over import KEPT
 from tests.model.world import NAME, Make, Shape, World, read_log
-from tidegate.errors import HeldError, SourceLostError
+from tidegate.errors import HeldError, SourceLostError, TidegateError
 from tidegate.operate.status import project_status
+from tidegate.replay.choose import Selection
 from tidegate.reports.report import load_report
+from tidegate.spec.models import MaintenanceSpec
 
 
 @pytest.fixture
@@ -24,6 +34,12 @@ def make(new_world: Make) -> Make:
         return world
 
     return make_world
+
+
+@pytest.fixture
+def patch() -> Iterator[pytest.MonkeyPatch]:
+    with pytest.MonkeyPatch.context() as made:
+        yield made
 
 
 def make_topic_anew(world: World, kinds: list[str]) -> None:
@@ -168,3 +184,129 @@ def test_a_change_that_was_named_is_not_open_once_the_file_was_read_again(make: 
     assert world.run("r4").error is None
     (row,) = project_status(world.project, NAME)
     assert row["changed"] == []
+
+
+# -- an older copy of the table, where work beside the runs has moved records between it and quarantine --
+
+
+def copy_table(world: World) -> Path:
+    return Path(shutil.copytree(world.paths.table, world.root / "copy"))
+
+
+def put_back(world: World, copy: Path) -> None:
+    shutil.rmtree(world.paths.table)
+    shutil.copytree(copy, world.paths.table)
+
+
+def code_of(process: Process) -> str:
+    assert isinstance(process.error, TidegateError), repr(process.error)
+    return process.error.code
+
+
+def check_each_once(world: World) -> None:
+    found = read_log(world.paths.table) + read_log(world.paths.quarantine)
+    assert found == Counter(list(world.offered)), {
+        "lost": sorted(set(world.offered) - set(found)),
+        "twice": sorted(one for one, count in found.items() if count > 1),
+    }
+
+
+def move_records(world: World, how: str, patch: pytest.MonkeyPatch) -> None:
+    """Of (f1-0, good) and (f2-0, malformed) one moves between table and quarantine."""
+    if how == "replay":
+        done(world.replay("p", Selection(), mend=True))
+    elif how == "refresh":
+        find_malformed(patch, good=("f2-0",))
+        done(refresh(world, "fresh"))
+    else:
+        find_malformed(patch, "f1-0")
+        done(world.backfill("b", D1, D1))
+    check_each_once(world)
+
+
+@pytest.mark.parametrize("goes_on", [False, True], ids=["at once", "after a run"])
+@pytest.mark.parametrize("how", ["replay", "refresh", "backfill"])
+def test_a_copy_of_the_table_from_before_records_moved_is_not_repaired(
+    new_world: Make, patch: pytest.MonkeyPatch, how: str, goes_on: bool
+) -> None:
+    """With it they would be in neither place, or in both. Both ways on that the error names are exact."""
+    world = new_world("files")
+    world.offer(0, ["good"])
+    world.offer(0, ["malformed"])
+    done(world.run("r1"))
+    copy = copy_table(world)
+    move_records(world, how, patch)
+    if goes_on:
+        world.offer(0, ["good"])
+        done(world.run("r2"))
+    newest = Path(shutil.copytree(world.paths.table, world.root / "newest"))
+    put_back(world, copy)
+    assert code_of(world.run("r3")) == "TABLE_BEHIND"
+    assert code_of(world.repair()) == "REWORK_NOT_IN_TABLE"
+    put_back(world, newest)
+    done(world.run("r4"))
+    check_each_once(world)
+    put_back(world, copy)
+    assert code_of(world.run("r5")) == "TABLE_BEHIND"
+    done(world.reset(from_beginning=True))
+    done(world.run("r6"))
+    check_each_once(world)
+
+
+@pytest.mark.parametrize("how", ["replay", "refresh", "backfill"])
+def test_a_table_that_was_deleted_after_records_moved_is_read_again(
+    new_world: Make, patch: pytest.MonkeyPatch, how: str
+) -> None:
+    """What a replay or a backfill has put into quarantine is read again too, though no batch named its files."""
+    world = new_world("files")
+    world.offer(0, ["good"])
+    world.offer(0, ["malformed"])
+    done(world.run("r1"))
+    if how == "replay":  # it is put back into quarantine
+        done(world.replay("p", Selection()))
+    else:
+        move_records(world, how, patch)
+    shutil.rmtree(world.paths.table)
+    assert code_of(world.run("r2")) == "TABLE_GONE"
+    done(world.repair())
+    done(world.run("r3"))
+    check_each_once(world)
+
+
+def test_a_copy_from_before_maintenance_is_refused_and_can_be_kept(new_world: Make) -> None:
+    world = new_world("files")
+    for number in range(3):
+        world.offer(0, ["good"])
+        done(world.run(f"r{number}"))
+    copy = copy_table(world)
+    done(world.maintain("m", MaintenanceSpec(keep_versions="7 days", compact_below="32 MiB", source="keep")))
+    put_back(world, copy)
+    assert code_of(world.run("r3")) == "TABLE_BEHIND"
+    done(world.repair())
+    done(world.run("r4"))
+    check_each_once(world)
+
+
+@pytest.mark.parametrize("shape", ["files", "kafka"])
+def test_a_copy_from_before_a_refresh_that_began_a_query_is_not_repaired(
+    new_world: Make, patch: pytest.MonkeyPatch, shape: Shape
+) -> None:
+    """Nor once the pipeline keeps no state any more."""
+    patch.setattr(fake_spark, "STATE", [KEPT])
+    world = new_world(shape)
+    world.offer(0, ["good"])
+    done(world.run("r0"))
+    world.offer(0, ["good", "malformed"])
+    done(world.run("r1"))
+    copy = copy_table(world)
+    world.mended |= {one for one, kind in world.offered.items() if kind == "malformed"}
+    done(world.refresh("fresh"))
+    check_each_once(world)
+    put_back(world, copy)
+    assert code_of(world.run("r2")) == "TABLE_BEHIND"
+    with pytest.MonkeyPatch.context() as inner:
+        inner.setattr("tidegate.restart.repair.query_keeps_state", lambda *_: False)
+        assert code_of(world.repair()) == "REFRESH_NOT_IN_TABLE"
+    done(world.reset(from_beginning=True))
+    done(world.run("r3"))
+    check_each_once(world)

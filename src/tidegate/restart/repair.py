@@ -29,6 +29,7 @@ from tidegate.preflight.agreement import check_agreement
 from tidegate.preflight.facts import Facts, gather_facts
 from tidegate.preflight.pinned import settings_at_birth
 from tidegate.project import Project
+from tidegate.quarantine.origins import list_moves, read_origins
 from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
 from tidegate.recovery.context import RunContext
 from tidegate.recovery.hand_over import is_handing_over
@@ -58,9 +59,20 @@ from tidegate.staging.manifest import BatchManifest
 from tidegate.staging.published import Published, read_published, write_published
 from tidegate.staging.retired import read_taken_back, record_taken_back
 from tidegate.table.log.commit import commit_files
-from tidegate.table.log.state import LOG_FOLDER, DataFile, TableState, list_data_files, open_table, read_table_state
+from tidegate.table.log.files import list_versions
+from tidegate.table.log.state import (
+    LOG_FOLDER,
+    DataFile,
+    TableState,
+    has_log,
+    list_data_files,
+    open_table,
+    read_commit_metadata,
+    read_log,
+    read_table_state,
+)
 from tidegate.table.log.taken import settled_batches
-from tidegate.table.publish.intent import intent_path, pending_intents
+from tidegate.table.publish.intent import REPLACES, intent_path, pending_intents
 from tidegate.table.publish.plan import parse_file_name
 from tidegate.table.publish.replace import bring_back, list_set_aside
 from tidegate.table.upsert.folded import remove_folded
@@ -220,6 +232,7 @@ def _plan(
     again = files_to_read_again(paths, settled) if has_files else []
     if not rebuild:
         _check_refreshes_known(paths, again)
+        _check_moves_known(paths, settled)
     return RepairPlan(
         found=found,
         rebuild=rebuild,
@@ -247,7 +260,12 @@ def _check_refreshes_known(paths: PipelinePaths, again: Sequence[LedgerRow]) -> 
     """Raise DisagreementError REFRESH_NOT_IN_TABLE when the table is a copy from before a refresh that began a new
     query: the ledger has the files of its rows under that one since, and they would be read once more."""
     rebuilt = {one.query_id: one.rebuilt_up_to for one in read_births(paths) if one.rebuilt_up_to is not None}
-    if any(int(row.batch_id or 0) <= rebuilt.get(row.query_id, -1) for row in again):
+    is_older = any(int(row.batch_id or 0) <= rebuilt.get(row.query_id, -1) for row in again)
+    for one in read_births(paths):
+        if one.rebuilt_up_to is not None and one.replaces is not None:
+            held = settled_batches(paths.table, (str(one.query_id), one.replaces.query_id))
+            is_older |= held[str(one.query_id)] < one.rebuilt_up_to and held[one.replaces.query_id] >= 0
+    if is_older:
         raise catalogue.REFRESH_NOT_IN_TABLE(where=f"pipeline {paths.name}, {paths.table}", name=paths.name)
 
 
@@ -485,17 +503,48 @@ def _quarantine_queries(paths: PipelinePaths) -> list[tuple[str, int]]:
 
 
 def quarantine_to_take_back(paths: PipelinePaths, settled: Mapping[str, int]) -> list[DataFile]:
-    """Files of the quarantine table whose batch the table's log does not hold."""
-    queries = {query for query, _ in _quarantine_queries(paths)}
-    if not queries:
-        return []
-    last = {query[:8]: settled.get(query, -1) for query in queries}
+    """Files of the quarantine table all of whose batches the table's log does not hold."""
+    last = _last_by_prefix(paths, settled)
+    files = list_data_files(paths.quarantine)
+    origins = read_origins(paths.quarantine, [file.path for file in files])
     found = []
-    for file in list_data_files(paths.quarantine):
-        query, batch = parse_file_name(Path(file.path).name) or ("", -1)
-        if query in last and batch > last[query]:
+    for file in files:
+        batches = origins.get(file.path, frozenset())
+        is_ours = batches != {parse_file_name(Path(file.path).name)} or {query for query, _ in batches} <= last.keys()
+        if batches and is_ours and all(batch > last.get(query, -1) for query, batch in batches):
             found.append(file)
     return found
+
+
+def _check_moves_known(paths: PipelinePaths, settled: Mapping[str, int]) -> None:
+    """Raise DisagreementError REWORK_NOT_IN_TABLE when the table is a copy from before a replay, a backfill or a
+    refresh that moved records between table and quarantine, unless all of these are read again."""
+    moves = list_moves(paths.quarantine)
+    table = read_table_state(paths.table, tuple(sorted({move.app_id for move in moves}))) if moves else None
+    if table is None:  # no batch counts
+        return
+    last = _last_by_prefix(paths, settled)
+    moves = [move for move in moves if move.part > table.txns.get(move.app_id, -1)]
+    moves = [move for move in moves if any(batch <= last.get(query, -1) for query, batch in move.batches)]
+    for move in moves:
+        if move.run_id not in _runs_that_began_queries(paths.table):
+            raise catalogue.REWORK_NOT_IN_TABLE(
+                where=f"pipeline {paths.name}, {paths.table}", name=paths.name, kind=move.kind, run_id=move.run_id
+            )
+
+
+def _last_by_prefix(paths: PipelinePaths, settled: Mapping[str, int]) -> dict[str, int]:
+    """{first eight characters of a query id: its last batch that the table holds}, of every query that is known here or
+    to the table's log."""
+    known = read_log(paths.table).txns if has_log(paths.table) else {}
+    found = {query[:8]: int(txn["version"]) for query, txn in known.items() if "#" not in query}
+    return found | {query[:8]: batch for query, batch in settled.items()}
+
+
+def _runs_that_began_queries(table_path: Path) -> set[str]:
+    """The refreshes whose version in the log is of a query that they began; no id of their own is there."""
+    found = [read_commit_metadata(table_path, version) for version in list_versions(table_path)]
+    return {str(info.get("tidegate.run_id")) for info in found if REPLACES in info}
 
 
 def _take_back(paths: PipelinePaths, files: Sequence[DataFile]) -> None:

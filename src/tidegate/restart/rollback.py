@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import secrets
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Literal
 
@@ -31,7 +31,6 @@ from tidegate.restart.versions import ALLOWED, Look, look_back
 from tidegate.staging.birth import as_read
 from tidegate.staging.digest import damaged
 from tidegate.staging.manifest import StagedFile
-from tidegate.staging.published import read_published, write_published
 from tidegate.table.footer import read_footer
 from tidegate.table.log.state import TableState, list_data_files, read_table_state
 from tidegate.table.log.taken import GENERATION, LEFT_OUT, REREAD, ROLLED_BACK_TO, SETTLED, THEN
@@ -113,7 +112,6 @@ def carry_out_rollback(context: RunContext, facts: Facts) -> bool:
             _forget(context)
             raise
         publish_plan(context, partial(_plan, context, facts, rollback, work))
-    _note_table(context)
     if rollback.then == REREAD and context.paths.pinned().newest_generation() == rollback.generation:
         _begin_again(context, rollback)
     if rollback.run_id != context.report.run_id:
@@ -209,15 +207,6 @@ def _make_report(paths: PipelinePaths, rollback: Rollback, look: Look) -> dict[s
         figures["left_out"] = look.left_out
     report.table = figures
     return {**report.to_json()}
-
-
-def _note_table(context: RunContext) -> None:
-    """Note that the table has come so far: an older copy of it, without the rollback, is not taken for it."""
-    before, table = read_published(context.paths), read_table_state(context.paths.table)
-    if before is None or table is None or before.table_id != table.table_id or before.version >= table.version:
-        return
-    context.lease.check()
-    write_published(context.paths, replace(before, version=table.version))
 
 
 def _begin_again(context: RunContext, rollback: Rollback) -> None:
