@@ -125,6 +125,8 @@ class Lineage:
     foreign: frozenset[Partition] = frozenset()
     replays: list[Replay] = field(default_factory=list)
     rebuilt: list[Rebuilt] = field(default_factory=list)
+    deleted: frozenset[Partition] = frozenset()
+    """Partitions from which another program took whole files."""
 
     @property
     def by_batch(self) -> dict[Batch, Increment]:
@@ -139,7 +141,8 @@ def read_lineage(table_path: Path, version: int) -> Lineage:
     parent: dict[int, int] = {}
     left_out: dict[int, frozenset[int]] = {-1: frozenset()}
     found: dict[int, Increment] = {}
-    foreign: dict[int, set[Partition]] = {}
+    foreign, deleted = dict[int, set[Partition]](), dict[int, set[Partition]]()
+    places: dict[str, Partition] = {}
     released: dict[int, list[Increment]] = {}
     replays: dict[int, Replay] = {}
     rebuilt: dict[int, Rebuilt] = {}
@@ -155,6 +158,7 @@ def read_lineage(table_path: Path, version: int) -> Lineage:
             unknown.append(number)
             continue
         info: CommitInfo = next((one["commitInfo"] for one in actions if "commitInfo" in one), {})
+        places |= {path_on_disk(one["add"]["path"]): _partition_of(one["add"]) for one in actions if "add" in one}
         if ROLLED_BACK_TO in info:
             head = int(info[ROLLED_BACK_TO])
             taken = left_out[number] | found.keys() & set(_line(parent, number))
@@ -172,9 +176,7 @@ def read_lineage(table_path: Path, version: int) -> Lineage:
             within, batches = json.loads(info[WITHIN]), to_batches(json.loads(info[READ_AGAIN]))
             rebuilt[number] = Rebuilt(number, within, batches, _rule_of(info))
         elif REWORK not in info:
-            foreign[number] = {
-                _partition_of(one["add"]) for one in actions if "add" in one and one["add"].get("dataChange", True)
-            }
+            foreign[number], deleted[number] = _changes_of(actions, places)
     line, out = set(_line(parent, head)), left_out[version]
     since = max((number for number in begun if number in line), default=-1)
     new = {number for number in line if number >= since}
@@ -185,7 +187,16 @@ def read_lineage(table_path: Path, version: int) -> Lineage:
     kept = [one for one in told if one.version in line | out]
     kept = [replace(one, is_replaced=one.version < since and not one.is_left_out) for one in kept]
     put_through = [one for number, one in replays.items() if number in new]
-    return Lineage(kept, unknown, strange, put_through, [one for number, one in rebuilt.items() if number in new])
+    gone = frozenset().union(*(deleted.get(number, set()) for number in new))
+    return Lineage(kept, unknown, strange, put_through, [one for number, one in rebuilt.items() if number in new], gone)
+
+
+def _changes_of(actions: list[Action], places: Mapping[str, Partition]) -> tuple[set[Partition], set[Partition]]:
+    """The partitions to which another program's version adds rows, and those from which it takes whole files."""
+    added = [one["add"] for one in actions if "add" in one and one["add"].get("dataChange", True)]
+    removed = [one["remove"] for one in actions if "remove" in one and one["remove"].get("dataChange", True)]
+    gone = {path_on_disk(one["path"]) for one in removed}
+    return {_partition_of(add) for add in added}, {places[path] for path in gone & places.keys()}
 
 
 def _rule_of(info: CommitInfo) -> dict[str, str]:

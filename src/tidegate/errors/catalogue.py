@@ -2252,6 +2252,15 @@ BACKFILL_FOREIGN_ROWS = Condition(
     fix="rebuild only what holds rows of runs alone: {possible}",
 )
 
+BACKFILL_ROWS_DELETED = Condition(
+    "BACKFILL_ROWS_DELETED",
+    UsageError,
+    "another program has deleted rows of {label}: they would come back",
+    next_run="is not affected; nothing was read or written",
+    fix="rebuild only what no other program wrote to: {possible}; or let the transform leave out what is not to come "
+    "back, then `tidegate repair {name} --rebuild`: a new table from all that the sources still have",
+)
+
 BACKFILL_LOG_CUT = Condition(
     "BACKFILL_LOG_CUT",
     DisagreementError,
