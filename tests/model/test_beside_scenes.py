@@ -117,3 +117,27 @@ def test_another_program_compacts_between_the_two_versions_of_a_publish(new_worl
     process.thaw()
     assert isinstance(process.error, TidegateError) and process.error.code == "REPLACED_FILES_GONE"
     check_readers_of_the_log(world)
+
+
+@pytest.mark.parametrize("kind", ["backfill", "maintain"])
+def test_what_was_killed_there_is_given_up_by_a_repair_and_can_be_started_again(new_world: Make, kind: str) -> None:
+    world = begin_days(new_world)
+    settings = MaintenanceSpec(keep_versions="7 days", compact_below="32 MiB", source="keep")
+
+    def start(stop: Stop | None = None) -> Process:
+        if kind == "backfill":
+            return world.backfill("b", "2026-01-01", "2026-01-01", stop=stop)
+        return world.maintain("b", settings, stop=stop)
+
+    world.kill(start(IN_BETWEEN))
+    compact_from_outside(world.paths.table)
+    process = world.run("after")
+    assert isinstance(process.error, TidegateError) and process.error.code == "REPLACED_FILES_GONE"
+    process = world.repair()
+    done(process)
+    assert process.value["code"] == "REPLACED_FILES_GONE" and f"give up {kind} b" in process.value["actions"][0]
+    check_readers_of_the_log(world)
+    done(world.run("then"))
+    done(start())
+    check_readers_of_the_log(world)
+    assert world.repair().value["code"] is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,8 +12,9 @@ import pytest
 from tests.model import fake_spark
 from tests.model.processes import Process, Stop
 from tests.model.test_backfill_scenes import D1, done, find_malformed, refresh
+from tests.model.test_beside_scenes import compact_from_outside
 from tests.model.test_hand_over import KEPT
-from tests.model.world import NAME, Make, Shape, World, read_log
+from tests.model.world import NAME, Make, Shape, World, read_log, read_plain
 from tidegate.errors import HeldError, SourceLostError, TidegateError
 from tidegate.operate.status import project_status
 from tidegate.replay.choose import Selection
@@ -310,3 +311,130 @@ def test_a_copy_from_before_a_refresh_that_began_a_query_is_not_repaired(
     done(world.reset(from_beginning=True))
     done(world.run("r3"))
     check_each_once(world)
+
+
+# -- the first half of a swap is done, and the second cannot be --
+
+
+HALF_DONE = {
+    "replay": Stop("rename data/warehouse/orders/day"),
+    "refresh": Stop("link data/warehouse/orders/_delta_log"),
+}
+
+
+@pytest.fixture
+def begin(new_world: Make) -> Iterator[Callable[[str], World]]:
+    """Makes pipelines with a record in the table and one in quarantine, which fits the schema once work begins."""
+    patches = pytest.MonkeyPatch()
+
+    def make_world(kind: str) -> World:
+        patches.undo()
+        world = new_world("files")
+        world.offer(0, ["good"])
+        world.offer(0, ["malformed"])
+        done(world.run("r1"))
+        if kind == "refresh":
+            find_malformed(patches, good=("f2-0",))
+        return world
+
+    yield make_world
+    patches.undo()
+
+
+def start(world: World, kind: str, stop: Stop | None = None) -> Process:
+    return world.replay("w", Selection(), mend=True, stop=stop) if kind == "replay" else refresh(world, "w", stop)
+
+
+def leave_half_done(world: World, kind: str) -> str:
+    """Its record has left quarantine, is in no table, and cannot come there; the code of the refusal."""
+    world.kill(start(world, kind, HALF_DONE[kind]))
+    assert not read_log(world.paths.quarantine)
+    if kind == "refresh":
+        compact_from_outside(world.paths.table)
+        return "REPLACED_FILES_GONE"
+    for file in (world.paths.state / "replays").rglob("rows/**/*.parquet"):
+        file.write_bytes(file.read_bytes()[:-3] + b"xxx")
+    return "STAGED_FILE_DAMAGED"
+
+
+Begin = Callable[[str], World]
+
+
+@pytest.mark.parametrize("kind", ["replay", "refresh"])
+def test_a_half_done_swap_that_cannot_be_finished_is_given_up(begin: Begin, kind: str) -> None:
+    """Started again under the same run id, it is done whole."""
+    world = begin(kind)
+    code = leave_half_done(world, kind)
+    assert code_of(world.run("r2")) == code
+    process = world.repair()
+    done(process)
+    assert process.value["code"] == code and f"give up {kind} w" in process.value["actions"][0]
+    assert read_log(world.paths.quarantine) == read_plain(world.paths.quarantine) == Counter(["f2-0"])
+    check_each_once(world)
+    done(world.run("r3"))
+    check_each_once(world)
+    done(start(world, kind))
+    assert not read_log(world.paths.quarantine) and not read_plain(world.paths.quarantine)
+    check_each_once(world)
+
+
+@pytest.mark.parametrize("kind", ["replay", "refresh"])
+def test_a_half_done_swap_is_given_up_before_a_new_checkpoint_begins(begin: Begin, kind: str) -> None:
+    world = begin(kind)
+    leave_half_done(world, kind)
+    done(world.reset())
+    done(world.run("r2"))
+    check_each_once(world)
+    assert world.repair().value["code"] is None
+
+
+@pytest.mark.parametrize("kind", ["replay", "refresh"])
+def test_a_table_that_is_gone_when_a_swap_is_half_done(begin: Begin, kind: str) -> None:
+    """No new table begins with the rows of this work alone."""
+    world = begin(kind)
+    world.kill(start(world, kind, HALF_DONE[kind]))
+    shutil.rmtree(world.paths.table)
+    assert code_of(world.run("r2")) == "TABLE_GONE"
+    done(world.repair())
+    done(world.run("r3"))
+    check_each_once(world)
+
+
+@pytest.mark.parametrize("kind", ["replay", "refresh"])
+def test_a_repair_that_is_killed_while_it_gives_up_is_completed(begin: Begin, kind: str) -> None:
+    world = begin(kind)
+    leave_half_done(world, kind)
+    steps = len(world.repair().calls)
+    assert steps > 10
+    for step in range(steps):
+        world = begin(kind)
+        leave_half_done(world, kind)
+        process = world.repair(stop=Stop(nth=step))
+        if process.state != "stopped":
+            continue
+        world.kill(process)
+        if world.run("r2").error is not None:
+            done(world.repair())
+            done(world.run("r3"))
+        check_each_once(world)
+        assert world.repair().value["code"] is None
+        done(start(world, kind))
+        check_each_once(world)
+
+
+@pytest.mark.parametrize("kind", ["replay", "refresh"])
+def test_work_that_slept_until_it_was_given_up_changes_nothing(begin: Begin, kind: str) -> None:
+    calls = start(begin(kind), kind).calls
+    first = next(n for n, call in enumerate(calls) if call.startswith("link data/state/orders/intents"))
+    for step in range(first + 1, len(calls)):
+        world = begin(kind)
+        process = start(world, kind, Stop(nth=step))
+        if process.state != "stopped" or not list(world.paths.intents.glob("*.json")):
+            continue
+        world.freeze(process)
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr("tidegate.restart.repair._finish_begun", lambda *_: None)  # as if it could not be finished
+            done(world.reset())
+        world.thaw(0)
+        done(world.run("r2"))
+        check_each_once(world)

@@ -1761,7 +1761,8 @@ REPLACED_FILES_GONE = Condition(
     DisagreementError,
     "{number} files that were to be replaced are no longer in the table, for example {example}",
     next_run="fails again until this is fixed",
-    fix="find out what else wrote to the table: only tidegate may",
+    fix="find out what else wrote to the table: only tidegate may; then `tidegate repair {name}`: what was begun is "
+    "given up, and can be started again",
 )
 
 COMMIT_FAILED = Condition(

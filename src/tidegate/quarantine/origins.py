@@ -19,6 +19,8 @@ Batch = tuple[str, int]
 ORIGINS = "tidegate.origins"
 """In a commit of the quarantine table that no batch made: JSON [[[file, ...], [batch, ...]], ...], the batches that the
 records in its files came from."""
+UNDOES = "tidegate.undoes"
+"""In a commit of the quarantine table that undoes an earlier one: the id and the part of that, as a JSON list."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,10 @@ def tell_origins(files: Iterable[tuple[Sequence[str], Iterable[Batch]]]) -> str:
 
 
 def list_moves(quarantine: Path) -> list[Move]:
-    """What work beside the runs has moved, oldest first. Versions whose commits are gone are passed over."""
+    """What work beside the runs has moved, oldest first, but for what was undone. Versions whose commits are gone are
+    passed over."""
     found: list[tuple[Move, list[str]]] = []
+    undone: set[tuple[str, int]] = set()
     for number in list_versions(quarantine):
         try:
             actions = read_actions(quarantine, number)
@@ -73,8 +77,12 @@ def list_moves(quarantine: Path) -> list[Move]:
         txn = next((one["txn"] for one in actions if "txn" in one), None)
         if REWORK not in info or txn is None:
             continue
+        if UNDOES in info:
+            undone.add(tuple(json.loads(info[UNDOES])))
+            continue
         move = Move(str(info[REWORK]), str(info.get("tidegate.run_id")), txn["appId"], int(txn["version"]), frozenset())
         found.append((move, _list_files(actions)))
+    found = [(move, files) for move, files in found if (move.app_id, move.part) not in undone]
     origins = read_origins(quarantine, sorted({path for _, paths in found for path in paths}))
     return [
         replace(move, batches=frozenset().union(*(origins.get(path, frozenset()) for path in paths)))

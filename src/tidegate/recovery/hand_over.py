@@ -18,6 +18,7 @@ from tidegate import storage
 from tidegate.lease import Lease
 from tidegate.paths import PipelinePaths
 from tidegate.recovery.finish import tell_rework
+from tidegate.recovery.given_up import undo_publish
 from tidegate.sources.files.ledger import open_ledger
 from tidegate.staging.birth import birth_from_json, write_birth
 from tidegate.staging.manifest import BatchManifest, read_manifests
@@ -29,13 +30,17 @@ from tidegate.staging.topics import positions_from_json
 from tidegate.table.log.commit import retire_in_log
 from tidegate.table.log.state import read_table_state
 from tidegate.table.publish.intent import HandOver, PublishIntent, pending_intents
-from tidegate.table.publish.publish import CommitResult, finish_intent
+from tidegate.table.publish.publish import OVERTAKEN, CommitResult, finish_intent
 from tidegate.table.publish.rework import REWORK
 
 
 def finish_work(paths: PipelinePaths, intent: PublishIntent, lease: Lease) -> CommitResult:
     """:func:`tidegate.table.publish.publish.finish_intent`, and what comes between the commit and the end of the intent
-    for work beside the runs: the next query takes over, and the report is stored."""
+    for work beside the runs: the next query takes over, and the report is stored. One that is given up is undone."""
+    if intent.given_up:
+        if undo_publish(paths, intent, lease):
+            return OVERTAKEN
+        intent = replace(intent, given_up=False)
     return finish_intent(paths, intent, is_current=lease.is_current, tell=partial(_complete, paths, lease))
 
 

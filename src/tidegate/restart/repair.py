@@ -32,7 +32,8 @@ from tidegate.project import Project
 from tidegate.quarantine.origins import list_moves, read_origins
 from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
 from tidegate.recovery.context import RunContext
-from tidegate.recovery.hand_over import is_handing_over
+from tidegate.recovery.given_up import can_be_given_up, decide_to_give_up, describe_work, list_begun
+from tidegate.recovery.hand_over import finish_work, is_handing_over
 from tidegate.recovery.quarantine import send_quarantine
 from tidegate.recovery.recover import last_taken, recover
 from tidegate.recovery.staged_files import check_staged
@@ -72,8 +73,9 @@ from tidegate.table.log.state import (
     read_table_state,
 )
 from tidegate.table.log.taken import settled_batches
-from tidegate.table.publish.intent import REPLACES, intent_path, pending_intents
+from tidegate.table.publish.intent import REPLACES, PublishIntent, intent_path, pending_intents
 from tidegate.table.publish.plan import parse_file_name
+from tidegate.table.publish.publish import find_hindrance
 from tidegate.table.publish.replace import bring_back, list_set_aside
 from tidegate.table.upsert.folded import remove_folded
 from tidegate.words import count_of
@@ -101,6 +103,8 @@ class RepairPlan:
     hidden: int
     rolled_back: Collection[str] = ()
     """The queries of which a rollback took batches back."""
+    begun: Sequence[PublishIntent] = ()
+    """Work beside the runs that was stopped half-way: it is given up first."""
 
     @property
     def unpublished(self) -> list[BatchManifest]:
@@ -133,6 +137,8 @@ def repair_pipeline(
             paths = paths.newest().pinned()
             spec = as_read(load_pipeline(project, name), paths)
         value, plan = look_at_repair(project, spec, paths, rebuild, dry_run=False, asked=asked)
+        if plan is None and value["code"] is not None:
+            _give_up(paths, lease)
         if plan is not None:
             _, lost = _carry_out(project, spec, paths, lease, plan)
             value["unreadable_again"] = lost
@@ -152,6 +158,11 @@ def _finish_begun(project: Project, spec: PipelineSpec, paths: PipelinePaths, le
         raise
     except TidegateError:
         return  # a part of what disagrees, and named by it
+
+
+def _give_up(paths: PipelinePaths, lease: Lease) -> None:
+    for intent in list_begun(paths):
+        finish_work(paths, decide_to_give_up(paths, intent, lease), lease)
 
 
 def look_at_repair(
@@ -175,10 +186,11 @@ def look_at_repair(
         "actions": [],
         "unreadable_again": [],
     }
-    if found is None and (pending_intents(paths) or facts.owed or facts.in_flight is not None):
-        value["choices"] = [f"run again: `tidegate run {spec.name}` goes on with what was begun"]
+    if asked is None and not rebuild and found is not None and _is_only_stuck(paths, facts, spec.name):
+        return _describe_stuck(value, paths, found), None
     found = found or (catalogue.REBUILD() if rebuild else asked)
     if found is None:
+        value["choices"] = _choices_to_go_on(paths, facts, spec.name)
         return value, None
     value |= {"found": str(found.message), "code": found.code, "choices": list_choices(found.code, spec.name)}
     if found.code in ("REBUILD", "RESET") and not dry_run:
@@ -245,6 +257,7 @@ def _plan(
         orphans=len(orphans) + len(taken_back),
         hidden=0 if rebuild else len(list_set_aside(paths.table)),
         rolled_back=rolled_back,
+        begun=[] if rebuild else list_begun(paths),
     )
 
 
@@ -269,9 +282,38 @@ def _check_refreshes_known(paths: PipelinePaths, again: Sequence[LedgerRow]) -> 
         raise catalogue.REFRESH_NOT_IN_TABLE(where=f"pipeline {paths.name}, {paths.table}", name=paths.name)
 
 
+def _choices_to_go_on(paths: PipelinePaths, facts: Facts, name: str) -> list[str]:
+    is_begun = pending_intents(paths) or facts.owed or facts.in_flight is not None
+    return [f"run again: `tidegate run {name}` goes on with what was begun"] if is_begun else []
+
+
+def _is_only_stuck(paths: PipelinePaths, facts: Facts, name: str) -> bool:
+    """Whether nothing is wrong but publishes that cannot be finished, and can be given up: the checkpoint stays."""
+    return _compare(paths, facts, name) is None and all(can_be_given_up(intent) for intent, _ in _list_stuck(paths))
+
+
+def _describe_stuck(value: Repair, paths: PipelinePaths, found: TidegateError) -> Repair:
+    choices = [
+        "restore what is damaged or gone from a copy, then run again",
+        f"`tidegate repair {paths.name}`: give up what was begun; it can be started again",
+    ]
+    value |= {"found": str(found.message), "code": found.code, "choices": choices}
+    value["actions"] = _describe_giving_up(list_begun(paths))
+    return value
+
+
+def _describe_giving_up(begun: Sequence[PublishIntent]) -> list[str]:
+    return [
+        f"give up {describe_work(intent)}, which was stopped half-way: the table, and quarantine, have what they had "
+        "before it"
+        for intent in begun
+    ]
+
+
 def _describe(plan: RepairPlan, differing: Sequence[str]) -> list[str]:
     """What the repair does, a sentence for each step; ``differing`` are files that no longer hold what was read."""
-    told = ["end the query in the logs, and leave its checkpoint where it is, unused"]
+    told = _describe_giving_up(plan.begun)
+    told += ["end the query in the logs, and leave its checkpoint where it is, unused"]
     if plan.unpublished:
         count, records = len(plan.unpublished), sum(manifest.read for manifest in plan.unpublished)
         told.append(f"back up {count_of(count, 'staged batch', 'staged batches')} ({count_of(records, 'record')})")
@@ -323,6 +365,8 @@ def _carry_out(
     aside = paths.set_aside / datetime.now(UTC).strftime("%Y%m%dT%H%M%S%fZ")
     gone: list[str] = []
     if not plan.rebuild:
+        _give_up(paths, lease)
+        plan = replace(plan, taken_back=quarantine_to_take_back(paths, plan.settled))
         gone = send_quarantine(paths, plan.facts, plan.settled, aside, lease)
     for query_id in sorted(_queries_to_end(paths, plan.facts)):
         retire_query(paths, query_id, lease=lease, in_flight=None, keep_staged=False)
@@ -416,6 +460,17 @@ def _give_back(path: Path, moved: Path, ended: set[str]) -> None:
 
 def find_disagreement(paths: PipelinePaths, facts: Facts, name: str) -> TidegateError | None:
     """What the next run would refuse with, or None."""
+    return _compare(paths, facts, name) or next((error for _, error in _list_stuck(paths)), None)
+
+
+def _list_stuck(paths: PipelinePaths) -> list[tuple[PublishIntent, DisagreementError]]:
+    """The publishes that were begun and cannot be finished, each with the reason."""
+    found = [(intent, find_hindrance(paths, intent)) for intent in pending_intents(paths)]
+    return [(intent, error) for intent, error in found if error is not None]
+
+
+def _compare(paths: PipelinePaths, facts: Facts, name: str) -> TidegateError | None:
+    """What disagrees, but for publishes that cannot be finished."""
     try:
         check_agreement(facts, name)
         for intent in pending_intents(paths):
@@ -524,7 +579,9 @@ def _check_moves_known(paths: PipelinePaths, settled: Mapping[str, int]) -> None
     if table is None:  # no batch counts
         return
     last = _last_by_prefix(paths, settled)
-    moves = [move for move in moves if move.part > table.txns.get(move.app_id, -1)]
+    begun = [one.companion for one in list_begun(paths) if one.companion is not None]  # these are undone first
+    undone = {(one.app_id, one.app_version) for one in begun}
+    moves = [one for one in moves if one.part > table.txns.get(one.app_id, -1) and (one.app_id, one.part) not in undone]
     moves = [move for move in moves if any(batch <= last.get(query, -1) for query, batch in move.batches)]
     for move in moves:
         if move.run_id not in _runs_that_began_queries(paths.table):

@@ -25,13 +25,11 @@ from tidegate.preflight.agreement import check_table
 from tidegate.preflight.facts import Facts, gather_facts
 from tidegate.process.machine import name_person, now_text
 from tidegate.recovery.context import RunContext
+from tidegate.recovery.given_up import prepare_files
 from tidegate.reports.report import load_report, new_report, save_report
 from tidegate.restart.repair import find_disagreement, read_again
 from tidegate.restart.versions import ALLOWED, Look, look_back
 from tidegate.staging.birth import as_read
-from tidegate.staging.digest import damaged
-from tidegate.staging.manifest import StagedFile
-from tidegate.table.footer import read_footer
 from tidegate.table.log.state import TableState, list_data_files, read_table_state
 from tidegate.table.log.taken import GENERATION, LEFT_OUT, REREAD, ROLLED_BACK_TO, SETTLED, THEN
 from tidegate.table.publish.intent import PublishIntent
@@ -157,30 +155,12 @@ def _plan(context: RunContext, facts: Facts, rollback: Rollback, work: Rework) -
         table=table,
         table_files=list_data_files(paths.table),
         token=token,
-        new=_prepare(paths, work, look, token),
+        new=prepare_files(paths, work, paths.table, look.restore.back, token),
         remove=look.restore.leave,
         outcome="rolled_back",  # so that no sink is fed: what comes back was fed when it was published
         metadata=metadata,
         report=_make_report(paths, rollback, look),
     )
-
-
-def _prepare(paths: PipelinePaths, work: Rework, look: Look, token: str) -> list[StagedFile]:
-    """Second names for the files that come back, in a folder of staging. The first ones stay: versions in between, and
-    sinks that are behind, are read by them."""
-    folder = paths.attempts(work.app_id, work.part) / token
-    found = []
-    for number, file in enumerate(look.restore.back):
-        storage.make_folder(folder)
-        path = folder / f"{number:05d}.parquet"
-        storage.clone(paths.table / file.path, path)
-        footer = read_footer(path)
-        if footer is None:
-            raise damaged(paths.table / file.path, "it has no footer", paths.name)
-        size = storage.stat(path).size_bytes
-        found.append(StagedFile(str(path.relative_to(paths.state)), footer.rows, size, dict(file.partition)))
-    storage.sync_names_above([paths.state / file.path for file in found], paths.state)
-    return found
 
 
 def _make_report(paths: PipelinePaths, rollback: Rollback, look: Look) -> dict[str, object]:

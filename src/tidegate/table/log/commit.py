@@ -84,7 +84,7 @@ def commit_files(
             if _add_columns(table_path, table, schema):
                 continue
             names = _spelled(table)
-            _refuse_gone(table_path, [one.path for one in remove if one.path not in names])
+            refuse_gone(table_path, [one.path for one in remove if one.path not in names])
             removes = [_remove_action(names[one.path], one, data_change=not rearranges) for one in remove]
             version = _append(table_path, table, [*adds, *removes, *txn], custom_metadata)
         if version is not None:
@@ -94,10 +94,12 @@ def commit_files(
     raise _commit_failed(table_path, _TOO_SLOW)
 
 
-def _refuse_gone(table_path: Path, gone: Sequence[str]) -> None:
+def refuse_gone(table_path: Path, gone: Sequence[str]) -> None:
     """Raise DisagreementError REPLACED_FILES_GONE when there are such files: another program has replaced them."""
     if gone:
-        raise catalogue.REPLACED_FILES_GONE(where=str(table_path), number=len(gone), example=gone[0])
+        raise catalogue.REPLACED_FILES_GONE(
+            where=str(table_path), number=len(gone), example=gone[0], name=table_path.name
+        )
 
 
 def _txn(table: Snapshot, app_id: str) -> int:
@@ -223,7 +225,7 @@ def rename_files(table_path: Path, renamed: list[tuple[DataFile, str]], *, app_i
     refuse_retired(table, app_id, app_version)
     names = _spelled(table)
     todo = [(old, new) for old, new in renamed if old.path in names]
-    _refuse_gone(table_path, [old.path for old, new in renamed if old.path not in names and new not in names])
+    refuse_gone(table_path, [old.path for old, new in renamed if old.path not in names and new not in names])
     if not todo:
         return
     actions = [_add_action(replace(old, path=new), data_change=False) for old, new in todo]
