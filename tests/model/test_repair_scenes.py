@@ -438,3 +438,61 @@ def test_work_that_slept_until_it_was_given_up_changes_nothing(begin: Begin, kin
         world.thaw(0)
         done(world.run("r2"))
         check_each_once(world)
+
+
+def test_a_refresh_that_begins_a_query_is_given_up_too(new_world: Make, patch: pytest.MonkeyPatch) -> None:
+    """The query that was to be replaced lives on, with its state."""
+    patch.setattr(fake_spark, "STATE", [KEPT])
+    world = new_world("files")
+    world.offer(0, ["good", "malformed"])
+    done(world.run("r0"))
+    world.offer(0, ["good"])
+    done(world.run("r1"))
+    world.mended |= {one for one, kind in world.offered.items() if kind == "malformed"}
+    world.kill(world.refresh("fresh", stop=Stop("link data/warehouse/orders/_delta_log")))
+    compact_from_outside(world.paths.table)
+    assert code_of(world.run("r2")) == "REPLACED_FILES_GONE"
+    process = world.repair()
+    done(process)
+    assert "give up refresh fresh" in process.value["actions"][0]
+    check_each_once(world)
+    world.offer(0, ["good"])
+    done(world.run("r3"))
+    check_each_once(world)
+    assert world.repair().value["code"] is None
+
+
+# -- quarantine --
+
+
+@pytest.mark.parametrize("way_on", ["restore", "go on", "rebuild"])
+@pytest.mark.parametrize("how", ["deleted", "older"])
+def test_a_quarantine_that_was_deleted_or_restored_is_missed(new_world: Make, how: str, way_on: str) -> None:
+    world = new_world("files")
+    world.offer(0, ["good", "malformed"])
+    done(world.run("r0"))
+    older = shutil.copytree(world.paths.quarantine, world.root / "older")
+    world.offer(0, ["good", "malformed"])
+    done(world.run("r1"))
+    newest = shutil.copytree(world.paths.quarantine, world.root / "newest")
+    shutil.rmtree(world.paths.quarantine)
+    if how == "older":
+        shutil.copytree(older, world.paths.quarantine)
+    world.offer(0, ["good", "malformed"])
+    assert code_of(world.run("r2")) == code_of(world.replay("p", Selection())) == "QUARANTINE_BEHIND"
+    lacking = {"f2-1"} | ({"f1-1"} if how == "deleted" else set())
+    if way_on == "restore":
+        shutil.rmtree(world.paths.quarantine, ignore_errors=True)
+        shutil.copytree(newest, world.paths.quarantine)
+    elif way_on == "rebuild":
+        done(world.reset(from_beginning=True))
+    else:
+        process = world.repair()
+        done(process)
+        assert process.value["code"] == "QUARANTINE_BEHIND"
+        assert process.value["actions"] == ["keep quarantine as it is now: the records that it lacks are in no table"]
+    done(world.run("r3"))
+    found = read_log(world.paths.table) + read_log(world.paths.quarantine)
+    assert found == Counter([one for one in world.offered if way_on != "go on" or one not in lacking])
+    assert world.repair().value["code"] is None
+    done(world.run("r4"))

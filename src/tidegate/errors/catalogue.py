@@ -852,6 +852,16 @@ TABLE_BEHIND = Condition(
     "`tidegate repair {name} --dry-run` shows the choices",
 )
 
+QUARANTINE_BEHIND = Condition(
+    "QUARANTINE_BEHIND",
+    DisagreementError,
+    "quarantine {found}; it was at version {noted}: it was deleted, or an older copy was restored, and the records "
+    "that it lacks are in no table",
+    next_run=_UNTIL_FIXED,
+    fix="restore the newest copy; or `tidegate repair {name} --rebuild`: table and quarantine anew from all that the "
+    "sources still have; or `tidegate repair {name}`: go on without these records",
+)
+
 PARTITION_BY_CHANGED = Condition(
     "PARTITION_BY_CHANGED",
     DisagreementError,

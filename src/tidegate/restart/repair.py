@@ -28,6 +28,7 @@ from tidegate.pipeline import load_pipeline
 from tidegate.preflight.agreement import check_agreement
 from tidegate.preflight.facts import Facts, gather_facts
 from tidegate.preflight.pinned import settings_at_birth
+from tidegate.preflight.quarantine import check_quarantine, note_quarantine
 from tidegate.project import Project
 from tidegate.quarantine.origins import list_moves, read_origins
 from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
@@ -137,7 +138,9 @@ def repair_pipeline(
             paths = paths.newest().pinned()
             spec = as_read(load_pipeline(project, name), paths)
         value, plan = look_at_repair(project, spec, paths, rebuild, dry_run=False, asked=asked)
-        if plan is None and value["code"] is not None:
+        if plan is None and value["code"] == "QUARANTINE_BEHIND":
+            note_quarantine(paths, lease)
+        elif plan is None and value["code"] is not None:
             _give_up(paths, lease)
         if plan is not None:
             _, lost = _carry_out(project, spec, paths, lease, plan)
@@ -186,8 +189,8 @@ def look_at_repair(
         "actions": [],
         "unreadable_again": [],
     }
-    if asked is None and not rebuild and found is not None and _is_only_stuck(paths, facts, spec.name):
-        return _describe_stuck(value, paths, found), None
+    if asked is None and not rebuild and found is not None and _keeps_checkpoint(paths, facts, found):
+        return _describe_small(value, paths, found), None
     found = found or (catalogue.REBUILD() if rebuild else asked)
     if found is None:
         value["choices"] = _choices_to_go_on(paths, facts, spec.name)
@@ -287,18 +290,26 @@ def _choices_to_go_on(paths: PipelinePaths, facts: Facts, name: str) -> list[str
     return [f"run again: `tidegate run {name}` goes on with what was begun"] if is_begun else []
 
 
-def _is_only_stuck(paths: PipelinePaths, facts: Facts, name: str) -> bool:
-    """Whether nothing is wrong but publishes that cannot be finished, and can be given up: the checkpoint stays."""
-    return _compare(paths, facts, name) is None and all(can_be_given_up(intent) for intent, _ in _list_stuck(paths))
+def _keeps_checkpoint(paths: PipelinePaths, facts: Facts, found: TidegateError) -> bool:
+    """Whether the checkpoint can stay: nothing is wrong but quarantine, or publishes that can be given up."""
+    if found.code == "QUARANTINE_BEHIND":
+        return True
+    is_only_stuck = _compare(paths, facts, paths.name) is None
+    return is_only_stuck and all(can_be_given_up(intent) for intent, _ in _list_stuck(paths))
 
 
-def _describe_stuck(value: Repair, paths: PipelinePaths, found: TidegateError) -> Repair:
-    choices = [
-        "restore what is damaged or gone from a copy, then run again",
-        f"`tidegate repair {paths.name}`: give up what was begun; it can be started again",
-    ]
-    value |= {"found": str(found.message), "code": found.code, "choices": choices}
-    value["actions"] = _describe_giving_up(list_begun(paths))
+def _describe_small(value: Repair, paths: PipelinePaths, found: TidegateError) -> Repair:
+    """What the command says of a repair after which the checkpoint stays."""
+    restore = "restore what is damaged or gone from a copy, then run again"
+    value |= {"found": str(found.message), "code": found.code}
+    if found.code == "QUARANTINE_BEHIND":
+        anew = f"`tidegate repair {paths.name} --rebuild`: table and quarantine anew from all that the sources have"
+        value["choices"] = [restore, anew, f"`tidegate repair {paths.name}`: go on without the records that it lacks"]
+        value["actions"] = ["keep quarantine as it is now: the records that it lacks are in no table"]
+    else:
+        give_up = f"`tidegate repair {paths.name}`: give up what was begun; it can be started again"
+        value["choices"] = [restore, give_up]
+        value["actions"] = _describe_giving_up(list_begun(paths))
     return value
 
 
@@ -404,6 +415,7 @@ def _carry_out(
     lease.check()
     # Last: as long as the old note stands, a table that disagrees with it is found.
     _note_table(begun, spec, read_table_state(paths.table))
+    note_quarantine(paths, lease)
     return begun, lost + gone
 
 
@@ -481,6 +493,7 @@ def _compare(paths: PipelinePaths, facts: Facts, name: str) -> TidegateError | N
             if current < intent.app_version_before:
                 return catalogue.TABLE_BEHIND_ANY_INTENT(target=intent.target)
         check_staged(paths, facts, name)
+        check_quarantine(paths)
         if facts.birth is not None and any(value == {} for value in facts.birth.sources.values()):
             open_ledger(paths, read_only=True).close()
     except DisagreementError as error:
