@@ -262,6 +262,11 @@ class PipelinePaths:
         return self.state / "published"
 
     @property
+    def quarantined(self) -> Path:
+        """A note numbered by the version that the quarantine table has reached."""
+        return self.state / "quarantined"
+
+    @property
     def adoption(self) -> Path:
         """The adoption of a table that was begun and is not finished."""
         return self.state / "adoption.json"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from tidegate.backfill.span import Wanted
 from tidegate.errors import DisagreementError, HeldError, UsageError
 from tidegate.reports.report import load_report
 from tidegate.run.steps import audit_run, ingest_run, publish_run, reread_run, run_pipeline
+from tidegate.table.log.snapshot import read_snapshot
 
 
 @pytest.fixture
@@ -249,3 +252,41 @@ def test_a_run_under_the_id_of_a_held_backfill_is_refused(make: Make, patch: pyt
     report = done(world.decide_beside("release", "b"))
     assert (report["outcome"], report["rebuilt"]) == ("published", [f"day={D1}"])
     assert done(world.run("r2"))["rows"]["published"] == 2
+
+
+def delete_from_outside(table: Path, path: str) -> None:
+    """What DELETE of another program does that takes all rows of a file: it adds none."""
+    number = max(int(one.stem) for one in (table / "_delta_log").glob("*[0-9].json")) + 1
+    actions = [
+        {"commitInfo": {"operation": "DELETE", "timestamp": 1}},
+        {"remove": {"path": path, "dataChange": True, "deletionTimestamp": 1}},
+    ]
+    text = "\n".join(json.dumps(one) for one in actions)
+    (table / "_delta_log" / f"{number:020d}.json").write_text(text)
+
+
+@pytest.mark.parametrize("kind", ["backfill", "refresh"])
+def test_rows_that_another_program_deleted_do_not_come_back(make: Make, kind: str) -> None:
+    world = make("files")
+    world.offer(0, ["good"])
+    done(world.run("r0"))
+    (path,) = read_snapshot(world.paths.table).added
+    world.offer(0, ["good"])
+    done(world.run("r1"))
+    delete_from_outside(world.paths.table, path)
+    assert read_log(world.paths.table) == Counter(["f2-0"])
+    process = world.backfill("b", D1, D1) if kind == "backfill" else world.refresh("b")
+    assert isinstance(process.error, UsageError) and process.error.code == "BACKFILL_ROWS_DELETED"
+    assert read_log(world.paths.table) == Counter(["f2-0"])
+
+
+def test_a_file_of_a_deletion_may_be_spelled_as_the_disk_has_it(make: Make) -> None:
+    """So deltalake 1.6.6 does."""
+    from deltalake import DeltaTable
+
+    world = make("files")
+    world.offer(0, ["good"])
+    done(world.run("r0"))
+    DeltaTable(str(world.paths.table)).delete("id = 'f1-0'")
+    process = world.backfill("b", D1, D1)
+    assert isinstance(process.error, UsageError) and process.error.code == "BACKFILL_ROWS_DELETED"

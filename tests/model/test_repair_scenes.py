@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
 import pytest
 
-from tests.model.processes import Stop
-from tests.model.world import NAME, Make, Shape, World, read_log
-from tidegate.errors import HeldError, SourceLostError
+from tests.model import fake_spark
+from tests.model.beside import D1, done, find_malformed, refresh
+from tests.model.processes import Process, Stop
+from tests.model.test_beside_scenes import compact_from_outside
+from tests.model.test_hand_over import KEPT
+from tests.model.world import NAME, Make, Shape, World, read_log, read_plain
+from tidegate.errors import HeldError, SourceLostError, TidegateError
 from tidegate.operate.status import project_status
+from tidegate.replay.choose import Selection
 from tidegate.reports.report import load_report
+from tidegate.spec.models import MaintenanceSpec
 
 
 @pytest.fixture
@@ -24,6 +35,12 @@ def make(new_world: Make) -> Make:
         return world
 
     return make_world
+
+
+@pytest.fixture
+def patch() -> Iterator[pytest.MonkeyPatch]:
+    with pytest.MonkeyPatch.context() as made:
+        yield made
 
 
 def make_topic_anew(world: World, kinds: list[str]) -> None:
@@ -168,3 +185,314 @@ def test_a_change_that_was_named_is_not_open_once_the_file_was_read_again(make: 
     assert world.run("r4").error is None
     (row,) = project_status(world.project, NAME)
     assert row["changed"] == []
+
+
+# -- an older copy of the table, where work beside the runs has moved records between it and quarantine --
+
+
+def copy_table(world: World) -> Path:
+    return Path(shutil.copytree(world.paths.table, world.root / "copy"))
+
+
+def put_back(world: World, copy: Path) -> None:
+    shutil.rmtree(world.paths.table)
+    shutil.copytree(copy, world.paths.table)
+
+
+def code_of(process: Process) -> str:
+    assert isinstance(process.error, TidegateError), repr(process.error)
+    return process.error.code
+
+
+def check_each_once(world: World) -> None:
+    found = read_log(world.paths.table) + read_log(world.paths.quarantine)
+    assert found == Counter(list(world.offered)), {
+        "lost": sorted(set(world.offered) - set(found)),
+        "twice": sorted(one for one, count in found.items() if count > 1),
+    }
+
+
+def move_records(world: World, how: str, patch: pytest.MonkeyPatch) -> None:
+    """Of (f1-0, good) and (f2-0, malformed) one moves between table and quarantine."""
+    if how == "replay":
+        done(world.replay("p", Selection(), mend=True))
+    elif how == "refresh":
+        find_malformed(patch, good=("f2-0",))
+        done(refresh(world, "fresh"))
+    else:
+        find_malformed(patch, "f1-0")
+        done(world.backfill("b", D1, D1))
+    check_each_once(world)
+
+
+@pytest.mark.parametrize("goes_on", [False, True], ids=["at once", "after a run"])
+@pytest.mark.parametrize("how", ["replay", "refresh", "backfill"])
+def test_a_copy_of_the_table_from_before_records_moved_is_not_repaired(
+    new_world: Make, patch: pytest.MonkeyPatch, how: str, goes_on: bool
+) -> None:
+    """With it they would be in neither place, or in both. Both ways on that the error names are exact."""
+    world = new_world("files")
+    world.offer(0, ["good"])
+    world.offer(0, ["malformed"])
+    done(world.run("r1"))
+    copy = copy_table(world)
+    move_records(world, how, patch)
+    if goes_on:
+        world.offer(0, ["good"])
+        done(world.run("r2"))
+    newest = Path(shutil.copytree(world.paths.table, world.root / "newest"))
+    put_back(world, copy)
+    assert code_of(world.run("r3")) == "TABLE_BEHIND"
+    assert code_of(world.repair()) == "REWORK_NOT_IN_TABLE"
+    put_back(world, newest)
+    done(world.run("r4"))
+    check_each_once(world)
+    put_back(world, copy)
+    assert code_of(world.run("r5")) == "TABLE_BEHIND"
+    done(world.reset(from_beginning=True))
+    done(world.run("r6"))
+    check_each_once(world)
+
+
+@pytest.mark.parametrize("how", ["replay", "refresh", "backfill"])
+def test_a_table_that_was_deleted_after_records_moved_is_read_again(
+    new_world: Make, patch: pytest.MonkeyPatch, how: str
+) -> None:
+    """What a replay or a backfill has put into quarantine is read again too, though no batch named its files."""
+    world = new_world("files")
+    world.offer(0, ["good"])
+    world.offer(0, ["malformed"])
+    done(world.run("r1"))
+    if how == "replay":  # it is put back into quarantine
+        done(world.replay("p", Selection()))
+    else:
+        move_records(world, how, patch)
+    shutil.rmtree(world.paths.table)
+    assert code_of(world.run("r2")) == "TABLE_GONE"
+    done(world.repair())
+    done(world.run("r3"))
+    check_each_once(world)
+
+
+def test_a_copy_from_before_maintenance_is_refused_and_can_be_kept(new_world: Make) -> None:
+    world = new_world("files")
+    for number in range(3):
+        world.offer(0, ["good"])
+        done(world.run(f"r{number}"))
+    copy = copy_table(world)
+    done(world.maintain("m", MaintenanceSpec(keep_versions="7 days", compact_below="32 MiB", source="keep")))
+    put_back(world, copy)
+    assert code_of(world.run("r3")) == "TABLE_BEHIND"
+    done(world.repair())
+    done(world.run("r4"))
+    check_each_once(world)
+
+
+@pytest.mark.parametrize("shape", ["files", "kafka"])
+def test_a_copy_from_before_a_refresh_that_began_a_query_is_not_repaired(
+    new_world: Make, patch: pytest.MonkeyPatch, shape: Shape
+) -> None:
+    """Nor once the pipeline keeps no state any more."""
+    patch.setattr(fake_spark, "STATE", [KEPT])
+    world = new_world(shape)
+    world.offer(0, ["good"])
+    done(world.run("r0"))
+    world.offer(0, ["good", "malformed"])
+    done(world.run("r1"))
+    copy = copy_table(world)
+    world.mended |= {one for one, kind in world.offered.items() if kind == "malformed"}
+    done(world.refresh("fresh"))
+    check_each_once(world)
+    put_back(world, copy)
+    assert code_of(world.run("r2")) == "TABLE_BEHIND"
+    with pytest.MonkeyPatch.context() as inner:
+        inner.setattr("tidegate.restart.repair.query_keeps_state", lambda *_: False)
+        assert code_of(world.repair()) == "REFRESH_NOT_IN_TABLE"
+    done(world.reset(from_beginning=True))
+    done(world.run("r3"))
+    check_each_once(world)
+
+
+# -- the first half of a swap is done, and the second cannot be --
+
+
+HALF_DONE = {
+    "replay": Stop("rename data/warehouse/orders/day"),
+    "refresh": Stop("link data/warehouse/orders/_delta_log"),
+}
+
+
+@pytest.fixture
+def begin(new_world: Make) -> Iterator[Callable[[str], World]]:
+    """Makes pipelines with a record in the table and one in quarantine, which fits the schema once work begins."""
+    patches = pytest.MonkeyPatch()
+
+    def make_world(kind: str) -> World:
+        patches.undo()
+        world = new_world("files")
+        world.offer(0, ["good"])
+        world.offer(0, ["malformed"])
+        done(world.run("r1"))
+        if kind == "refresh":
+            find_malformed(patches, good=("f2-0",))
+        return world
+
+    yield make_world
+    patches.undo()
+
+
+def start(world: World, kind: str, stop: Stop | None = None) -> Process:
+    return world.replay("w", Selection(), mend=True, stop=stop) if kind == "replay" else refresh(world, "w", stop)
+
+
+def leave_half_done(world: World, kind: str) -> str:
+    """Its record has left quarantine, is in no table, and cannot come there; the code of the refusal."""
+    world.kill(start(world, kind, HALF_DONE[kind]))
+    assert not read_log(world.paths.quarantine)
+    if kind == "refresh":
+        compact_from_outside(world.paths.table)
+        return "REPLACED_FILES_GONE"
+    for file in (world.paths.state / "replays").rglob("rows/**/*.parquet"):
+        file.write_bytes(file.read_bytes()[:-3] + b"xxx")
+    return "STAGED_FILE_DAMAGED"
+
+
+Begin = Callable[[str], World]
+
+
+@pytest.mark.parametrize("kind", ["replay", "refresh"])
+def test_a_half_done_swap_that_cannot_be_finished_is_given_up(begin: Begin, kind: str) -> None:
+    """Started again under the same run id, it is done whole."""
+    world = begin(kind)
+    code = leave_half_done(world, kind)
+    assert code_of(world.run("r2")) == code
+    process = world.repair()
+    done(process)
+    assert process.value["code"] == code and f"give up {kind} w" in process.value["actions"][0]
+    assert read_log(world.paths.quarantine) == read_plain(world.paths.quarantine) == Counter(["f2-0"])
+    check_each_once(world)
+    done(world.run("r3"))
+    check_each_once(world)
+    done(start(world, kind))
+    assert not read_log(world.paths.quarantine) and not read_plain(world.paths.quarantine)
+    check_each_once(world)
+
+
+@pytest.mark.parametrize("kind", ["replay", "refresh"])
+def test_a_half_done_swap_is_given_up_before_a_new_checkpoint_begins(begin: Begin, kind: str) -> None:
+    world = begin(kind)
+    leave_half_done(world, kind)
+    done(world.reset())
+    done(world.run("r2"))
+    check_each_once(world)
+    assert world.repair().value["code"] is None
+
+
+@pytest.mark.parametrize("kind", ["replay", "refresh"])
+def test_a_table_that_is_gone_when_a_swap_is_half_done(begin: Begin, kind: str) -> None:
+    """No new table begins with the rows of this work alone."""
+    world = begin(kind)
+    world.kill(start(world, kind, HALF_DONE[kind]))
+    shutil.rmtree(world.paths.table)
+    assert code_of(world.run("r2")) == "TABLE_GONE"
+    done(world.repair())
+    done(world.run("r3"))
+    check_each_once(world)
+
+
+@pytest.mark.parametrize("kind", ["replay", "refresh"])
+def test_a_repair_that_is_killed_while_it_gives_up_is_completed(begin: Begin, kind: str) -> None:
+    world = begin(kind)
+    leave_half_done(world, kind)
+    steps = len(world.repair().calls)
+    assert steps > 10
+    for step in range(steps):
+        world = begin(kind)
+        leave_half_done(world, kind)
+        process = world.repair(stop=Stop(nth=step))
+        if process.state != "stopped":
+            continue
+        world.kill(process)
+        if world.run("r2").error is not None:
+            done(world.repair())
+            done(world.run("r3"))
+        check_each_once(world)
+        assert world.repair().value["code"] is None
+        done(start(world, kind))
+        check_each_once(world)
+
+
+@pytest.mark.parametrize("kind", ["replay", "refresh"])
+def test_work_that_slept_until_it_was_given_up_changes_nothing(begin: Begin, kind: str) -> None:
+    calls = start(begin(kind), kind).calls
+    first = next(n for n, call in enumerate(calls) if call.startswith("link data/state/orders/intents"))
+    for step in range(first + 1, len(calls)):
+        world = begin(kind)
+        process = start(world, kind, Stop(nth=step))
+        if process.state != "stopped" or not list(world.paths.intents.glob("*.json")):
+            continue
+        world.freeze(process)
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr("tidegate.restart.repair._finish_begun", lambda *_: None)  # as if it could not be finished
+            done(world.reset())
+        world.thaw(0)
+        done(world.run("r2"))
+        check_each_once(world)
+
+
+def test_a_refresh_that_begins_a_query_is_given_up_too(new_world: Make, patch: pytest.MonkeyPatch) -> None:
+    """The query that was to be replaced lives on, with its state."""
+    patch.setattr(fake_spark, "STATE", [KEPT])
+    world = new_world("files")
+    world.offer(0, ["good", "malformed"])
+    done(world.run("r0"))
+    world.offer(0, ["good"])
+    done(world.run("r1"))
+    world.mended |= {one for one, kind in world.offered.items() if kind == "malformed"}
+    world.kill(world.refresh("fresh", stop=Stop("link data/warehouse/orders/_delta_log")))
+    compact_from_outside(world.paths.table)
+    assert code_of(world.run("r2")) == "REPLACED_FILES_GONE"
+    process = world.repair()
+    done(process)
+    assert "give up refresh fresh" in process.value["actions"][0]
+    check_each_once(world)
+    world.offer(0, ["good"])
+    done(world.run("r3"))
+    check_each_once(world)
+    assert world.repair().value["code"] is None
+
+
+# -- quarantine --
+
+
+@pytest.mark.parametrize("way_on", ["restore", "go on", "rebuild"])
+@pytest.mark.parametrize("how", ["deleted", "older"])
+def test_a_quarantine_that_was_deleted_or_restored_is_missed(new_world: Make, how: str, way_on: str) -> None:
+    world = new_world("files")
+    world.offer(0, ["good", "malformed"])
+    done(world.run("r0"))
+    older = shutil.copytree(world.paths.quarantine, world.root / "older")
+    world.offer(0, ["good", "malformed"])
+    done(world.run("r1"))
+    newest = shutil.copytree(world.paths.quarantine, world.root / "newest")
+    shutil.rmtree(world.paths.quarantine)
+    if how == "older":
+        shutil.copytree(older, world.paths.quarantine)
+    world.offer(0, ["good", "malformed"])
+    assert code_of(world.run("r2")) == code_of(world.replay("p", Selection())) == "QUARANTINE_BEHIND"
+    lacking = {"f2-1"} | ({"f1-1"} if how == "deleted" else set())
+    if way_on == "restore":
+        shutil.rmtree(world.paths.quarantine, ignore_errors=True)
+        shutil.copytree(newest, world.paths.quarantine)
+    elif way_on == "rebuild":
+        done(world.reset(from_beginning=True))
+    else:
+        process = world.repair()
+        done(process)
+        assert process.value["code"] == "QUARANTINE_BEHIND"
+        assert process.value["actions"] == ["keep quarantine as it is now: the records that it lacks are in no table"]
+    done(world.run("r3"))
+    found = read_log(world.paths.table) + read_log(world.paths.quarantine)
+    assert found == Counter([one for one in world.offered if way_on != "go on" or one not in lacking])
+    assert world.repair().value["code"] is None
+    done(world.run("r4"))

@@ -150,6 +150,8 @@ def _find_hindrance(
     where = f"pipeline {spec.name}"
     if any(interval.holds(dict(partition)) for partition in ground.lineage.foreign):
         return catalogue.BACKFILL_FOREIGN_ROWS(where=where, label=interval.label, possible=_POSSIBLE)
+    if any(interval.holds(dict(partition)) for partition in ground.lineage.deleted):
+        return catalogue.BACKFILL_ROWS_DELETED(where=where, label=interval.label, possible=_POSSIBLE, name=spec.name)
     if (told := _describe_replays(ground.lineage, choice)) is not None:
         return catalogue.BACKFILL_REPLAYED(where=where, label=interval.label, replays=told, possible=_POSSIBLE)
     if ground.closes_at_ms is not None and (why := why_not_exact(ground.lineage, left_out.rejected)) is not None:

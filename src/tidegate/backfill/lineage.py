@@ -7,15 +7,20 @@ for files that were compacted or replaced since.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from tidegate.quarantine.origins import ORIGINS as ORIGINS
+from tidegate.quarantine.origins import Batch as Batch
+from tidegate.quarantine.origins import read_origins as read_origins
+from tidegate.quarantine.origins import tell_origins as tell_origins
+from tidegate.quarantine.origins import to_batches
 from tidegate.reports.waiting import WAITED
 from tidegate.staging.topics import Positions, positions_from_json
 from tidegate.table.log.actions import Action, AddFile, CommitInfo
-from tidegate.table.log.files import list_versions, path_on_disk, read_actions
+from tidegate.table.log.files import path_on_disk, read_actions
 from tidegate.table.log.taken import REREAD, ROLLED_BACK_TO, THEN
 from tidegate.table.publish.intent import REPLACES
 from tidegate.table.publish.plan import parse_file_name
@@ -24,18 +29,12 @@ from tidegate.table.publish.rework import REWORK
 Partition = tuple[tuple[str, str | None], ...]
 """(column, value) of each partition column, values as the log has them."""
 
-Batch = tuple[str, int]
-"""(first eight characters of the query id, batch id), as the names of published files tell it."""
-
 REPLAYED = "tidegate.replayed"
 """In a replay's commit: the batches, as a JSON list, whose quarantined records it put through."""
 EDITED = "tidegate.edited"
 """In a replay's commit: how many of these a person had edited."""
 WITHIN, READ_AGAIN = "tidegate.partitions", "tidegate.read_again"
 """In a commit of a backfill or a refresh: the partitions that it rebuilt, and the batches that it read."""
-ORIGINS = "tidegate.origins"
-"""In a commit of the quarantine table that no batch made: JSON [[[file, ...], [batch, ...]], ...], the batches that the
-records in its files came from."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +130,8 @@ class Lineage:
     foreign: frozenset[Partition] = frozenset()
     replays: list[Replay] = field(default_factory=list)
     rebuilt: list[Rebuilt] = field(default_factory=list)
+    deleted: frozenset[Partition] = frozenset()
+    """Partitions from which another program took whole files."""
 
     @property
     def by_batch(self) -> dict[Batch, Increment]:
@@ -145,7 +146,8 @@ def read_lineage(table_path: Path, version: int) -> Lineage:
     parent: dict[int, int] = {}
     left_out: dict[int, frozenset[int]] = {-1: frozenset()}
     found: dict[int, Increment] = {}
-    foreign: dict[int, set[Partition]] = {}
+    foreign, deleted = dict[int, set[Partition]](), dict[int, set[Partition]]()
+    places: dict[str, Partition] = {}
     released: dict[int, list[Increment]] = {}
     replays: dict[int, Replay] = {}
     rebuilt: dict[int, Rebuilt] = {}
@@ -161,6 +163,7 @@ def read_lineage(table_path: Path, version: int) -> Lineage:
             unknown.append(number)
             continue
         info: CommitInfo = next((one["commitInfo"] for one in actions if "commitInfo" in one), {})
+        places |= {path_on_disk(one["add"]["path"]): _partition_of(one["add"]) for one in actions if "add" in one}
         if ROLLED_BACK_TO in info:
             head = int(info[ROLLED_BACK_TO])
             taken = left_out[number] | found.keys() & set(_line(parent, number))
@@ -175,12 +178,10 @@ def read_lineage(table_path: Path, version: int) -> Lineage:
         elif REPLAYED in info:
             replays[number] = _replay(info, actions)
         elif READ_AGAIN in info:
-            within, batches = json.loads(info[WITHIN]), _batches(json.loads(info[READ_AGAIN]))
+            within, batches = json.loads(info[WITHIN]), to_batches(json.loads(info[READ_AGAIN]))
             rebuilt[number] = Rebuilt(number, within, batches, _rule_of(info))
         elif REWORK not in info:
-            foreign[number] = {
-                _partition_of(one["add"]) for one in actions if "add" in one and one["add"].get("dataChange", True)
-            }
+            foreign[number], deleted[number] = _changes_of(actions, places)
     line, out = set(_line(parent, head)), left_out[version]
     since = max((number for number in begun if number in line), default=-1)
     new = {number for number in line if number >= since}
@@ -191,7 +192,16 @@ def read_lineage(table_path: Path, version: int) -> Lineage:
     kept = [one for one in told if one.version in line | out]
     kept = [replace(one, is_replaced=one.version < since and not one.is_left_out) for one in kept]
     put_through = [one for number, one in replays.items() if number in new]
-    return Lineage(kept, unknown, strange, put_through, [one for number, one in rebuilt.items() if number in new])
+    gone = frozenset().union(*(deleted.get(number, set()) for number in new))
+    return Lineage(kept, unknown, strange, put_through, [one for number, one in rebuilt.items() if number in new], gone)
+
+
+def _changes_of(actions: list[Action], places: Mapping[str, Partition]) -> tuple[set[Partition], set[Partition]]:
+    """The partitions to which another program's version adds rows, and those from which it takes whole files."""
+    added = [one["add"] for one in actions if "add" in one and one["add"].get("dataChange", True)]
+    removed = [one["remove"] for one in actions if "remove" in one and one["remove"].get("dataChange", True)]
+    gone = {path_on_disk(one["path"]) for one in removed}
+    return {_partition_of(add) for add in added}, {places[path] for path in gone & places.keys()}
 
 
 def _rule_of(info: CommitInfo) -> dict[str, str]:
@@ -221,46 +231,14 @@ def _of_batches(version: int, span: Sequence[Any], info: CommitInfo, actions: li
     return increment
 
 
-def read_origins(quarantine: Path, files: Sequence[str]) -> dict[str, frozenset[Batch]]:
-    """The batches whose records are in each of ``files`` of the quarantine table: by a file's name, or for one that a
-    replay or a backfill made by what its commit says."""
-    named = {path: parse_file_name(Path(path).name) for path in files}
-    found = {path: frozenset([batch]) for path, batch in named.items() if batch is not None}
-    exact: dict[str, frozenset[Batch]] = {}
-    for number in list_versions(quarantine):
-        try:
-            actions = read_actions(quarantine, number)
-        except (FileNotFoundError, ValueError):
-            continue
-        info: CommitInfo = next((one["commitInfo"] for one in actions if "commitInfo" in one), {})
-        for paths, batches in json.loads(info.get(ORIGINS, "[]")):
-            of_work = {
-                parse_file_name(Path(path).name) for path in paths
-            }  # a file may get another name, of the same work
-            found |= {
-                path: _batches(batches) for path, work in named.items() if path in paths or work in of_work - {None}
-            }
-            exact |= {path: _batches(batches) for path in paths if path in named}
-    return found | exact
-
-
-def tell_origins(files: Iterable[tuple[Sequence[str], Iterable[Batch]]]) -> str:
-    """:data:`ORIGINS` of (files, the batches whose records they have)."""
-    return json.dumps([[list(paths), sorted(set(batches))] for paths, batches in files])
-
-
 def _replay(info: CommitInfo, actions: list[Action]) -> Replay:
     given: dict[Partition, int] = {}
     for action in actions:
         if "add" in action:
             partition = _partition_of(action["add"])
             given[partition] = given.get(partition, 0) + _rows_of(action["add"])
-    batches = _batches(json.loads(info[REPLAYED]))
+    batches = to_batches(json.loads(info[REPLAYED]))
     return Replay(str(info.get("tidegate.run_id")), batches, given, int(info.get(EDITED, 0)), _rule_of(info))
-
-
-def _batches(value: Sequence[tuple[str, int]]) -> frozenset[Batch]:
-    return frozenset((str(query), int(batch)) for query, batch in value)
 
 
 def _increment(version: int, info: CommitInfo, actions: list[Action]) -> Increment | None:

@@ -77,8 +77,8 @@ def find_span(
     """The partitions of pipeline ``name`` that are meant, each day an interval of its own. ``files`` are the table's.
 
     Dates include the last one; time stamps are half-open and must be the beginnings of days, in UTC or ``zone``. Raises
-    UsageError BACKFILL_ARGUMENTS, BACKFILL_ZONE, BACKFILL_TIME, BACKFILL_EMPTY_SPAN, BACKFILL_PARTS_OF_DAYS, BACKFILL_UNPARTITIONED,
-    BACKFILL_NO_DAYS or BACKFILL_PARTITION.
+    UsageError BACKFILL_ARGUMENTS, BACKFILL_ZONE, BACKFILL_TIME, BACKFILL_EMPTY_SPAN, BACKFILL_PARTS_OF_DAYS,
+    BACKFILL_UNPARTITIONED, BACKFILL_NO_DAYS or BACKFILL_PARTITION.
     """
     _parse_zone(wanted.zone)  # a misspelt one is refused also where nothing needs it
     if not partition_by:

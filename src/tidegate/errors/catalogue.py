@@ -860,6 +860,16 @@ TABLE_BEHIND = Condition(
     "`tidegate repair {name} --dry-run` shows the choices",
 )
 
+QUARANTINE_BEHIND = Condition(
+    "QUARANTINE_BEHIND",
+    DisagreementError,
+    "quarantine {found}; it was at version {noted}: it was deleted, or an older copy was restored, and the records "
+    "that it lacks are in no table",
+    next_run=_UNTIL_FIXED,
+    fix="restore the newest copy; or `tidegate repair {name} --rebuild`: table and quarantine anew from all that the "
+    "sources still have; or `tidegate repair {name}`: go on without these records",
+)
+
 PARTITION_BY_CHANGED = Condition(
     "PARTITION_BY_CHANGED",
     DisagreementError,
@@ -1769,7 +1779,8 @@ REPLACED_FILES_GONE = Condition(
     DisagreementError,
     "{number} files that were to be replaced are no longer in the table, for example {example}",
     next_run="fails again until this is fixed",
-    fix="find out what else wrote to the table: only tidegate may",
+    fix="find out what else wrote to the table: only tidegate may; then `tidegate repair {name}`: what was begun is "
+    "given up, and can be started again",
 )
 
 COMMIT_FAILED = Condition(
@@ -2254,6 +2265,16 @@ REFRESH_NOT_IN_TABLE = Condition(
     "sources still have; the old one is kept as a backup",
 )
 
+REWORK_NOT_IN_TABLE = Condition(
+    "REWORK_NOT_IN_TABLE",
+    DisagreementError,
+    "the table is a copy from before {kind} {run_id}, which moved records between the table and quarantine: with this "
+    "copy they are in neither place, or in both",
+    next_run=_UNTIL_FIXED,
+    fix="restore the newest copy of the table; or `tidegate repair {name} --rebuild`: a new table from all that the "
+    "sources still have; the old one is kept as a backup",
+)
+
 BACKFILL_NOT_KEPT = Condition(
     "BACKFILL_NOT_KEPT",
     SourceLostError,
@@ -2269,6 +2290,15 @@ BACKFILL_FOREIGN_ROWS = Condition(
     "they would be lost",
     next_run="is not affected; nothing was read or written",
     fix="rebuild only what holds rows of runs alone: {possible}",
+)
+
+BACKFILL_ROWS_DELETED = Condition(
+    "BACKFILL_ROWS_DELETED",
+    UsageError,
+    "another program has deleted rows of {label}: they would come back",
+    next_run="is not affected; nothing was read or written",
+    fix="rebuild only what no other program wrote to: {possible}; or let the transform leave out what is not to come "
+    "back, then `tidegate repair {name} --rebuild`: a new table from all that the sources still have",
 )
 
 BACKFILL_LOG_CUT = Condition(

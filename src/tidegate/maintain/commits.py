@@ -20,7 +20,7 @@ from tidegate.recovery.context import RunContext
 from tidegate.staging.manifest import StagedFile
 from tidegate.table.log.state import DataFile, find_commit, list_data_files, read_commit_metadata, read_table_state
 from tidegate.table.publish.intent import PublishIntent
-from tidegate.table.publish.rework import Rework, plan_rework
+from tidegate.table.publish.rework import GIVEN_UP, Rework, plan_rework
 
 KIND = "maintain"
 WORK = "tidegate.maintenance"
@@ -101,6 +101,8 @@ def count_done(table_path: Path, pipeline: str, run_id: str) -> dict[Work, Count
         if version is None:
             continue
         info = read_commit_metadata(table_path, version)
+        if info.get("tidegate.outcome") == GIVEN_UP:
+            continue
         counts = done.setdefault(info.get(WORK, "compact"), Counter())
         version_before = counts["version"]
         counts.update(json.loads(info.get("tidegate.figures", "{}")))

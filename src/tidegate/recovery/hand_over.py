@@ -18,24 +18,31 @@ from tidegate import storage
 from tidegate.lease import Lease
 from tidegate.paths import PipelinePaths
 from tidegate.recovery.finish import tell_rework
+from tidegate.recovery.given_up import undo_publish
 from tidegate.sources.files.ledger import open_ledger
 from tidegate.sources.files.unreadable import note_read, take_over_whole
 from tidegate.staging.birth import birth_from_json, write_birth
 from tidegate.staging.manifest import BatchManifest, read_manifests
 from tidegate.staging.open_state import hand_on_open_state
-from tidegate.staging.published import Published, write_published
+from tidegate.staging.published import Published, read_published, write_published
 from tidegate.staging.retired import record_retired
 from tidegate.staging.seal import hand_on_seal
 from tidegate.staging.topics import positions_from_json
 from tidegate.table.log.commit import retire_in_log
 from tidegate.table.log.state import read_table_state
 from tidegate.table.publish.intent import HandOver, PublishIntent, pending_intents
-from tidegate.table.publish.publish import CommitResult, finish_intent
+from tidegate.table.publish.publish import OVERTAKEN, CommitResult, finish_intent
+from tidegate.table.publish.rework import REWORK
 
 
 def finish_work(paths: PipelinePaths, intent: PublishIntent, lease: Lease) -> CommitResult:
     """:func:`tidegate.table.publish.publish.finish_intent`, and what comes between the commit and the end of the intent
-    for work beside the runs: whole files in quarantine are kept, the next query takes over, the report is stored."""
+    for work beside the runs: whole files in quarantine are kept, the next query takes over, the report is stored. One
+    that is given up is undone."""
+    if intent.given_up:
+        if undo_publish(paths, intent, lease):
+            return OVERTAKEN
+        intent = replace(intent, given_up=False)
     return finish_intent(paths, intent, is_current=lease.is_current, tell=partial(_complete, paths, lease))
 
 
@@ -47,7 +54,18 @@ def _complete(paths: PipelinePaths, lease: Lease, intent: PublishIntent, result:
         note_read(paths.unreadable, whole.read, lease.check)
     if is_done and intent.hand_over is not None:
         _hand_over(paths, intent, intent.hand_over, lease)
+    elif REWORK in intent.custom_metadata and intent.target == "table":
+        _note_version(paths, lease)
     tell_rework(paths, intent, result)
+
+
+def _note_version(paths: PipelinePaths, lease: Lease) -> None:
+    """Note that the table has come so far: an older copy of it, without this version, is not taken for it."""
+    before, table = read_published(paths), read_table_state(paths.table)
+    if before is None or table is None or before.table_id != table.table_id or before.version >= table.version:
+        return
+    lease.check()
+    write_published(paths, replace(before, version=table.version))
 
 
 def _hand_over(paths: PipelinePaths, intent: PublishIntent, given: HandOver, lease: Lease) -> None:

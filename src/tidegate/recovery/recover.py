@@ -10,13 +10,15 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from tidegate import storage
-from tidegate.errors import DisagreementError
+from tidegate.errors import DisagreementError, catalogue
 from tidegate.lease import Lease
 from tidegate.paths import PipelinePaths
 from tidegate.preflight.agreement import refuse_another_table
 from tidegate.preflight.facts import Facts, gather_facts, is_in_ledger
+from tidegate.preflight.quarantine import check_quarantine, note_quarantine
 from tidegate.project import Project
 from tidegate.recovery.finish import finish_reports
+from tidegate.recovery.given_up import can_be_given_up
 from tidegate.recovery.hand_over import finish_work
 from tidegate.recovery.late_intents import drop_late_intents, drop_late_work
 from tidegate.recovery.quarantine import publish_quarantine
@@ -50,7 +52,8 @@ def recover(
     The reports that were given their end are added to ``finished``.
 
     What a power cut has torn in a table's log is put right first where it can be made again. Raises DisagreementError
-    TABLE_REPLACED before anything is published to another table.
+    TABLE_REPLACED or QUARANTINE_BEHIND before anything is published to another table, and TABLE_GONE before work beside
+    the runs would make a new one.
     """
     # First: a verdict that a killed process had in its hands says whether a plan that came late is carried out.
     for folder in (*storage.list_folders(paths.manifests), paths.verdicts, paths.decisions):
@@ -77,6 +80,7 @@ def _heal_logs(paths: PipelinePaths, lease: Lease) -> bool:
 def _recover(
     project: Project, paths: PipelinePaths, spec: PipelineSpec, lease: Lease, finished: list[RunReport] | None
 ) -> Facts:
+    check_quarantine(paths)
     if retired := read_retired(paths):
         for table_path in (paths.table, paths.quarantine):
             drop_late_commits(table_path, retired, paths.set_aside / f"late-{table_path.parent.name}", lease.check)
@@ -85,6 +89,9 @@ def _recover(
     before, table = read_published(paths), read_table_state(paths.table) if intents else None
     if before is not None and table is not None:
         refuse_another_table(table, before, paths.name)
+    if before is not None and before.version >= 0 and table is None and any(map(can_be_given_up, intents)):
+        # A new table would begin with the rows of this work alone, and be taken for the old one's place.
+        raise catalogue.TABLE_GONE(where=f"pipeline {paths.name}", name=paths.name, version=before.version)
     for intent in intents:
         finish_work(paths, intent, lease)
     if any(intent.hand_over is not None for intent in intents):  # a refresh that was stopped on its way
@@ -97,6 +104,7 @@ def _recover(
     facts = settle(project, paths, spec, lease, facts, finished)
     if end_waiting(paths, lease, finished):
         tend_tables(paths, spec, lease, facts.table)
+    note_quarantine(paths, lease)
     return facts
 
 

@@ -44,11 +44,16 @@ def _plan(
     context: RunContext, choice: Choice, manifests: Sequence[BatchManifest], folder: str, report: RunReport
 ) -> PublishIntent:
     paths, token = context.paths, secrets.token_hex(6)
-    work = Rework(context.name, "replay", context.report.run_id)
+    app_id = Rework(context.name, "replay", context.report.run_id).app_id
+    table, aside = (read_table_state(path, (app_id,)) for path in (paths.table, paths.quarantine))
+    before = -1 if table is None else table.txns.get(app_id, -1)
+    # Past what either log has: a try that was given up is not taken for this one.
+    part = max(before, -1 if aside is None else aside.txns.get(app_id, -1)) + 1
+    work = Rework(context.name, "replay", context.report.run_id, part)
     return plan_rework(
         work,
         target="table",
-        table=read_table_state(paths.table, (work.app_id,)),
+        table=table,
         table_files=list_data_files(paths.table),
         token=token,
         new=[file.below(folder) for one in manifests for file in one.files],
@@ -62,6 +67,7 @@ def _plan(
         },
         report=report.to_json(),  # type: ignore[arg-type]
         schema_json=manifests[-1].schema_json,
+        before=before,
         companion=_plan_quarantine(context, work, choice, manifests, folder, token),
     )
 
@@ -76,7 +82,7 @@ def _plan_quarantine(
 ) -> PublishIntent:
     """Out go the records that were put through, in come those that were quarantined again."""
     paths = context.paths
-    files = list_data_files(paths.quarantine)
+    files, state = list_data_files(paths.quarantine), read_table_state(paths.quarantine, (work.app_id,))
     losing = [file for file in files if file.path in choice.taken]
     new = [file.below(folder) for one in manifests for file in one.quarantine_files]
     carried, carried_of = [], []
@@ -87,7 +93,7 @@ def _plan_quarantine(
     plan = plan_rework(
         work,
         target="quarantine",
-        table=read_table_state(paths.quarantine, (work.app_id,)),
+        table=state,
         table_files=files,
         token=token,
         new=new,
@@ -95,6 +101,7 @@ def _plan_quarantine(
         remove=losing,
         outcome="published",
         schema_json=QUARANTINE_SCHEMA_JSON,
+        before=-1 if state is None else state.txns.get(work.app_id, -1),
     )
     names = [[file.path] for file in plan.files_to_add[len(new) :]]
     told = [([file.path for file in plan.files_to_add[: len(new)]], choice.batches)]

@@ -28,10 +28,13 @@ from tidegate.pipeline import load_pipeline
 from tidegate.preflight.agreement import check_agreement
 from tidegate.preflight.facts import Facts, gather_facts
 from tidegate.preflight.pinned import settings_at_birth
+from tidegate.preflight.quarantine import check_quarantine, note_quarantine
 from tidegate.project import Project
+from tidegate.quarantine.origins import list_moves, read_origins
 from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
 from tidegate.recovery.context import RunContext
-from tidegate.recovery.hand_over import is_handing_over
+from tidegate.recovery.given_up import can_be_given_up, decide_to_give_up, describe_work, list_begun
+from tidegate.recovery.hand_over import finish_work, is_handing_over
 from tidegate.recovery.quarantine import send_quarantine
 from tidegate.recovery.recover import last_taken, recover
 from tidegate.recovery.staged_files import check_staged
@@ -58,10 +61,22 @@ from tidegate.staging.manifest import BatchManifest
 from tidegate.staging.published import Published, read_published, write_published
 from tidegate.staging.retired import read_taken_back, record_taken_back
 from tidegate.table.log.commit import commit_files
-from tidegate.table.log.state import LOG_FOLDER, DataFile, TableState, list_data_files, open_table, read_table_state
+from tidegate.table.log.files import list_versions
+from tidegate.table.log.state import (
+    LOG_FOLDER,
+    DataFile,
+    TableState,
+    has_log,
+    list_data_files,
+    open_table,
+    read_commit_metadata,
+    read_log,
+    read_table_state,
+)
 from tidegate.table.log.taken import settled_batches
-from tidegate.table.publish.intent import intent_path, pending_intents
+from tidegate.table.publish.intent import REPLACES, PublishIntent, intent_path, pending_intents
 from tidegate.table.publish.plan import parse_file_name
+from tidegate.table.publish.publish import find_hindrance
 from tidegate.table.publish.replace import bring_back, list_set_aside
 from tidegate.table.upsert.folded import remove_folded
 from tidegate.words import count_of
@@ -89,6 +104,8 @@ class RepairPlan:
     hidden: int
     rolled_back: Collection[str] = ()
     """The queries of which a rollback took batches back."""
+    begun: Sequence[PublishIntent] = ()
+    """Work beside the runs that was stopped half-way: it is given up first."""
 
     @property
     def unpublished(self) -> list[BatchManifest]:
@@ -121,6 +138,10 @@ def repair_pipeline(
             paths = paths.newest().pinned()
             spec = as_read(load_pipeline(project, name), paths)
         value, plan = look_at_repair(project, spec, paths, rebuild, dry_run=False, asked=asked)
+        if plan is None and value["code"] == "QUARANTINE_BEHIND":
+            note_quarantine(paths, lease)
+        elif plan is None and value["code"] is not None:
+            _give_up(paths, lease)
         if plan is not None:
             _, lost = _carry_out(project, spec, paths, lease, plan)
             value["unreadable_again"] = lost
@@ -140,6 +161,11 @@ def _finish_begun(project: Project, spec: PipelineSpec, paths: PipelinePaths, le
         raise
     except TidegateError:
         return  # a part of what disagrees, and named by it
+
+
+def _give_up(paths: PipelinePaths, lease: Lease) -> None:
+    for intent in list_begun(paths):
+        finish_work(paths, decide_to_give_up(paths, intent, lease), lease)
 
 
 def look_at_repair(
@@ -163,10 +189,11 @@ def look_at_repair(
         "actions": [],
         "unreadable_again": [],
     }
-    if found is None and (pending_intents(paths) or facts.owed or facts.in_flight is not None):
-        value["choices"] = [f"run again: `tidegate run {spec.name}` goes on with what was begun"]
+    if asked is None and not rebuild and found is not None and _keeps_checkpoint(paths, facts, found):
+        return _describe_small(value, paths, found), None
     found = found or (catalogue.REBUILD() if rebuild else asked)
     if found is None:
+        value["choices"] = _choices_to_go_on(paths, facts, spec.name)
         return value, None
     value |= {"found": str(found.message), "code": found.code, "choices": list_choices(found.code, spec.name)}
     if found.code in ("REBUILD", "RESET") and not dry_run:
@@ -220,6 +247,7 @@ def _plan(
     again = files_to_read_again(paths, settled) if has_files else []
     if not rebuild:
         _check_refreshes_known(paths, again)
+        _check_moves_known(paths, settled)
     return RepairPlan(
         found=found,
         rebuild=rebuild,
@@ -232,6 +260,7 @@ def _plan(
         orphans=len(orphans) + len(taken_back),
         hidden=0 if rebuild else len(list_set_aside(paths.table)),
         rolled_back=rolled_back,
+        begun=[] if rebuild else list_begun(paths),
     )
 
 
@@ -247,13 +276,55 @@ def _check_refreshes_known(paths: PipelinePaths, again: Sequence[LedgerRow]) -> 
     """Raise DisagreementError REFRESH_NOT_IN_TABLE when the table is a copy from before a refresh that began a new
     query: the ledger has the files of its rows under that one since, and they would be read once more."""
     rebuilt = {one.query_id: one.rebuilt_up_to for one in read_births(paths) if one.rebuilt_up_to is not None}
-    if any(int(row.batch_id or 0) <= rebuilt.get(row.query_id, -1) for row in again):
+    is_older = any(int(row.batch_id or 0) <= rebuilt.get(row.query_id, -1) for row in again)
+    for one in read_births(paths):
+        if one.rebuilt_up_to is not None and one.replaces is not None:
+            held = settled_batches(paths.table, (str(one.query_id), one.replaces.query_id))
+            is_older |= held[str(one.query_id)] < one.rebuilt_up_to and held[one.replaces.query_id] >= 0
+    if is_older:
         raise catalogue.REFRESH_NOT_IN_TABLE(where=f"pipeline {paths.name}, {paths.table}", name=paths.name)
+
+
+def _choices_to_go_on(paths: PipelinePaths, facts: Facts, name: str) -> list[str]:
+    is_begun = pending_intents(paths) or facts.owed or facts.in_flight is not None
+    return [f"run again: `tidegate run {name}` goes on with what was begun"] if is_begun else []
+
+
+def _keeps_checkpoint(paths: PipelinePaths, facts: Facts, found: TidegateError) -> bool:
+    """Whether the checkpoint can stay: nothing is wrong but quarantine, or publishes that can be given up."""
+    if found.code == "QUARANTINE_BEHIND":
+        return True
+    is_only_stuck = _compare(paths, facts, paths.name) is None
+    return is_only_stuck and all(can_be_given_up(intent) for intent, _ in _list_stuck(paths))
+
+
+def _describe_small(value: Repair, paths: PipelinePaths, found: TidegateError) -> Repair:
+    """What the command says of a repair after which the checkpoint stays."""
+    restore = "restore what is damaged or gone from a copy, then run again"
+    value |= {"found": str(found.message), "code": found.code}
+    if found.code == "QUARANTINE_BEHIND":
+        anew = f"`tidegate repair {paths.name} --rebuild`: table and quarantine anew from all that the sources have"
+        value["choices"] = [restore, anew, f"`tidegate repair {paths.name}`: go on without the records that it lacks"]
+        value["actions"] = ["keep quarantine as it is now: the records that it lacks are in no table"]
+    else:
+        give_up = f"`tidegate repair {paths.name}`: give up what was begun; it can be started again"
+        value["choices"] = [restore, give_up]
+        value["actions"] = _describe_giving_up(list_begun(paths))
+    return value
+
+
+def _describe_giving_up(begun: Sequence[PublishIntent]) -> list[str]:
+    return [
+        f"give up {describe_work(intent)}, which was stopped half-way: the table, and quarantine, have what they had "
+        "before it"
+        for intent in begun
+    ]
 
 
 def _describe(plan: RepairPlan, differing: Sequence[str]) -> list[str]:
     """What the repair does, a sentence for each step; ``differing`` are files that no longer hold what was read."""
-    told = ["end the query in the logs, and leave its checkpoint where it is, unused"]
+    told = _describe_giving_up(plan.begun)
+    told += ["end the query in the logs, and leave its checkpoint where it is, unused"]
     if plan.unpublished:
         count, records = len(plan.unpublished), sum(manifest.read for manifest in plan.unpublished)
         told.append(f"back up {count_of(count, 'staged batch', 'staged batches')} ({count_of(records, 'record')})")
@@ -305,6 +376,8 @@ def _carry_out(
     aside = paths.set_aside / datetime.now(UTC).strftime("%Y%m%dT%H%M%S%fZ")
     gone: list[str] = []
     if not plan.rebuild:
+        _give_up(paths, lease)
+        plan = replace(plan, taken_back=quarantine_to_take_back(paths, plan.settled))
         gone = send_quarantine(paths, plan.facts, plan.settled, aside, lease)
     for query_id in sorted(_queries_to_end(paths, plan.facts)):
         retire_query(paths, query_id, lease=lease, in_flight=None, keep_staged=False)
@@ -342,6 +415,7 @@ def _carry_out(
     lease.check()
     # Last: as long as the old note stands, a table that disagrees with it is found.
     _note_table(begun, spec, read_table_state(paths.table))
+    note_quarantine(paths, lease)
     return begun, lost + gone
 
 
@@ -398,6 +472,17 @@ def _give_back(path: Path, moved: Path, ended: set[str]) -> None:
 
 def find_disagreement(paths: PipelinePaths, facts: Facts, name: str) -> TidegateError | None:
     """What the next run would refuse with, or None."""
+    return _compare(paths, facts, name) or next((error for _, error in _list_stuck(paths)), None)
+
+
+def _list_stuck(paths: PipelinePaths) -> list[tuple[PublishIntent, DisagreementError]]:
+    """The publishes that were begun and cannot be finished, each with the reason."""
+    found = [(intent, find_hindrance(paths, intent)) for intent in pending_intents(paths)]
+    return [(intent, error) for intent, error in found if error is not None]
+
+
+def _compare(paths: PipelinePaths, facts: Facts, name: str) -> TidegateError | None:
+    """What disagrees, but for publishes that cannot be finished."""
     try:
         check_agreement(facts, name)
         for intent in pending_intents(paths):
@@ -408,6 +493,7 @@ def find_disagreement(paths: PipelinePaths, facts: Facts, name: str) -> Tidegate
             if current < intent.app_version_before:
                 return catalogue.TABLE_BEHIND_ANY_INTENT(target=intent.target)
         check_staged(paths, facts, name)
+        check_quarantine(paths)
         if facts.birth is not None and any(value == {} for value in facts.birth.sources.values()):
             open_ledger(paths, read_only=True).close()
     except DisagreementError as error:
@@ -485,17 +571,50 @@ def _quarantine_queries(paths: PipelinePaths) -> list[tuple[str, int]]:
 
 
 def quarantine_to_take_back(paths: PipelinePaths, settled: Mapping[str, int]) -> list[DataFile]:
-    """Files of the quarantine table whose batch the table's log does not hold."""
-    queries = {query for query, _ in _quarantine_queries(paths)}
-    if not queries:
-        return []
-    last = {query[:8]: settled.get(query, -1) for query in queries}
+    """Files of the quarantine table all of whose batches the table's log does not hold."""
+    last = _last_by_prefix(paths, settled)
+    files = list_data_files(paths.quarantine)
+    origins = read_origins(paths.quarantine, [file.path for file in files])
     found = []
-    for file in list_data_files(paths.quarantine):
-        query, batch = parse_file_name(Path(file.path).name) or ("", -1)
-        if query in last and batch > last[query]:
+    for file in files:
+        batches = origins.get(file.path, frozenset())
+        is_ours = batches != {parse_file_name(Path(file.path).name)} or {query for query, _ in batches} <= last.keys()
+        if batches and is_ours and all(batch > last.get(query, -1) for query, batch in batches):
             found.append(file)
     return found
+
+
+def _check_moves_known(paths: PipelinePaths, settled: Mapping[str, int]) -> None:
+    """Raise DisagreementError REWORK_NOT_IN_TABLE when the table is a copy from before a replay, a backfill or a
+    refresh that moved records between table and quarantine, unless all of these are read again."""
+    moves = list_moves(paths.quarantine)
+    table = read_table_state(paths.table, tuple(sorted({move.app_id for move in moves}))) if moves else None
+    if table is None:  # no batch counts
+        return
+    last = _last_by_prefix(paths, settled)
+    begun = [one.companion for one in list_begun(paths) if one.companion is not None]  # these are undone first
+    undone = {(one.app_id, one.app_version) for one in begun}
+    moves = [one for one in moves if one.part > table.txns.get(one.app_id, -1) and (one.app_id, one.part) not in undone]
+    moves = [move for move in moves if any(batch <= last.get(query, -1) for query, batch in move.batches)]
+    for move in moves:
+        if move.run_id not in _runs_that_began_queries(paths.table):
+            raise catalogue.REWORK_NOT_IN_TABLE(
+                where=f"pipeline {paths.name}, {paths.table}", name=paths.name, kind=move.kind, run_id=move.run_id
+            )
+
+
+def _last_by_prefix(paths: PipelinePaths, settled: Mapping[str, int]) -> dict[str, int]:
+    """{first eight characters of a query id: its last batch that the table holds}, of every query that is known here or
+    to the table's log."""
+    known = read_log(paths.table).txns if has_log(paths.table) else {}
+    found = {query[:8]: int(txn["version"]) for query, txn in known.items() if "#" not in query}
+    return found | {query[:8]: batch for query, batch in settled.items()}
+
+
+def _runs_that_began_queries(table_path: Path) -> set[str]:
+    """The refreshes whose version in the log is of a query that they began; no id of their own is there."""
+    found = [read_commit_metadata(table_path, version) for version in list_versions(table_path)]
+    return {str(info.get("tidegate.run_id")) for info in found if REPLACES in info}
 
 
 def _take_back(paths: PipelinePaths, files: Sequence[DataFile]) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import secrets
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Literal
 
@@ -25,14 +25,11 @@ from tidegate.preflight.agreement import check_table
 from tidegate.preflight.facts import Facts, gather_facts
 from tidegate.process.machine import name_person, now_text
 from tidegate.recovery.context import RunContext
+from tidegate.recovery.given_up import prepare_files
 from tidegate.reports.report import load_report, new_report, save_report
 from tidegate.restart.repair import find_disagreement, read_again
 from tidegate.restart.versions import ALLOWED, Look, look_back
 from tidegate.staging.birth import as_read
-from tidegate.staging.digest import damaged
-from tidegate.staging.manifest import StagedFile
-from tidegate.staging.published import read_published, write_published
-from tidegate.table.footer import read_footer
 from tidegate.table.log.state import TableState, list_data_files, read_table_state
 from tidegate.table.log.taken import GENERATION, LEFT_OUT, REREAD, ROLLED_BACK_TO, SETTLED, THEN
 from tidegate.table.publish.intent import PublishIntent
@@ -113,7 +110,6 @@ def carry_out_rollback(context: RunContext, facts: Facts) -> bool:
             _forget(context)
             raise
         publish_plan(context, partial(_plan, context, facts, rollback, work))
-    _note_table(context)
     if rollback.then == REREAD and context.paths.pinned().newest_generation() == rollback.generation:
         _begin_again(context, rollback)
     if rollback.run_id != context.report.run_id:
@@ -159,30 +155,12 @@ def _plan(context: RunContext, facts: Facts, rollback: Rollback, work: Rework) -
         table=table,
         table_files=list_data_files(paths.table),
         token=token,
-        new=_prepare(paths, work, look, token),
+        new=prepare_files(paths, work, paths.table, look.restore.back, token),
         remove=look.restore.leave,
         outcome="rolled_back",  # so that no sink is fed: what comes back was fed when it was published
         metadata=metadata,
         report=_make_report(paths, rollback, look),
     )
-
-
-def _prepare(paths: PipelinePaths, work: Rework, look: Look, token: str) -> list[StagedFile]:
-    """Second names for the files that come back, in a folder of staging. The first ones stay: versions in between, and
-    sinks that are behind, are read by them."""
-    folder = paths.attempts(work.app_id, work.part) / token
-    found = []
-    for number, file in enumerate(look.restore.back):
-        storage.make_folder(folder)
-        path = folder / f"{number:05d}.parquet"
-        storage.clone(paths.table / file.path, path)
-        footer = read_footer(path)
-        if footer is None:
-            raise damaged(paths.table / file.path, "it has no footer", paths.name)
-        size = storage.stat(path).size_bytes
-        found.append(StagedFile(str(path.relative_to(paths.state)), footer.rows, size, dict(file.partition)))
-    storage.sync_names_above([paths.state / file.path for file in found], paths.state)
-    return found
 
 
 def _make_report(paths: PipelinePaths, rollback: Rollback, look: Look) -> dict[str, object]:
@@ -209,15 +187,6 @@ def _make_report(paths: PipelinePaths, rollback: Rollback, look: Look) -> dict[s
         figures["left_out"] = look.left_out
     report.table = figures
     return {**report.to_json()}
-
-
-def _note_table(context: RunContext) -> None:
-    """Note that the table has come so far: an older copy of it, without the rollback, is not taken for it."""
-    before, table = read_published(context.paths), read_table_state(context.paths.table)
-    if before is None or table is None or before.table_id != table.table_id or before.version >= table.version:
-        return
-    context.lease.check()
-    write_published(context.paths, replace(before, version=table.version))
 
 
 def _begin_again(context: RunContext, rollback: Rollback) -> None:

@@ -33,7 +33,7 @@ from tidegate.table.log.state import read_commit_metadata
 from tidegate.table.log.taken import REREAD, ROLLED_BACK_TO, THEN, settled_batches, walk_back
 from tidegate.table.publish.intent import REPLACES
 from tidegate.table.publish.restore import Restore, nearest_restorable, plan_restore
-from tidegate.table.publish.rework import REWORK
+from tidegate.table.publish.rework import GIVEN_UP, REWORK
 from tidegate.words import count_of
 
 ALLOWED = ("SPEC_CHANGED",)
@@ -170,6 +170,8 @@ def _list_taken_back(paths: PipelinePaths, version: int, newest: int) -> list[Be
 def _describe(version: int, info: CommitInfo) -> Between | None:
     """What a version was made by; None for one that changes no row."""
     run_id, outcome = str(info.get("tidegate.run_id")), str(info.get("tidegate.outcome"))
+    if outcome == GIVEN_UP:
+        return None
     if REWORK in info:
         figures = json.loads(info.get("tidegate.figures", "{}"))
         return Between(version, str(info[REWORK]), run_id, outcome, 0, int(figures.get("rows_added", 0)), None)

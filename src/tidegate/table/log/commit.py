@@ -63,7 +63,8 @@ def commit_files(
     The snapshot the commit is based on must hold ``app_version_before`` (-1: no txn) for ``app_id``, and each version
     is made by one writer: of all writers of a batch, one succeeds. The others get AlreadyCommittedError: read the log
     again and decide. Raises UsageError SCHEMA_CHANGE or PARTITION_BY, TryAgainError DISK_FULL or COMMIT_FAILED (safe to
-    repeat).
+    repeat), DisagreementError REPLACED_FILES_GONE when the log no longer has a file that is to be removed: its rows are
+    in another one since.
     """
     schema = normalise_schema(schema_json)
     adds = [_add_action(file, data_change=not rearranges) for file in add]
@@ -83,15 +84,22 @@ def commit_files(
             if _add_columns(table_path, table, schema):
                 continue
             names = _spelled(table)
-            removes = [
-                _remove_action(names.get(one.path, quote(one.path)), one, data_change=not rearranges) for one in remove
-            ]
+            refuse_gone(table_path, [one.path for one in remove if one.path not in names])
+            removes = [_remove_action(names[one.path], one, data_change=not rearranges) for one in remove]
             version = _append(table_path, table, [*adds, *removes, *txn], custom_metadata)
         if version is not None:
             if version == 0:
                 sync_log(table_path, version)
             return version
     raise _commit_failed(table_path, _TOO_SLOW)
+
+
+def refuse_gone(table_path: Path, gone: Sequence[str]) -> None:
+    """Raise DisagreementError REPLACED_FILES_GONE when there are such files: another program has replaced them."""
+    if gone:
+        raise catalogue.REPLACED_FILES_GONE(
+            where=str(table_path), number=len(gone), example=gone[0], name=table_path.name
+        )
 
 
 def _txn(table: Snapshot, app_id: str) -> int:
@@ -217,9 +225,7 @@ def rename_files(table_path: Path, renamed: list[tuple[DataFile, str]], *, app_i
     refuse_retired(table, app_id, app_version)
     names = _spelled(table)
     todo = [(old, new) for old, new in renamed if old.path in names]
-    gone = [old.path for old, new in renamed if old.path not in names and new not in names]
-    if gone:
-        raise catalogue.REPLACED_FILES_GONE(where=str(table_path), number=len(gone), example=gone[0])
+    refuse_gone(table_path, [old.path for old, new in renamed if old.path not in names and new not in names])
     if not todo:
         return
     actions = [_add_action(replace(old, path=new), data_change=False) for old, new in todo]

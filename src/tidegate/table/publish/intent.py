@@ -113,6 +113,8 @@ class PublishIntent:
     """Of work beside the runs: the files that go to quarantine whole with it, or leave it."""
     writer: int = 0
     """The number of the lease under which it was written down; 0 for one that is not looked at."""
+    given_up: bool = False
+    """It cannot be finished, and somebody decided to have it undone: :mod:`tidegate.recovery.given_up`."""
     nonce: str = field(default_factory=lambda: secrets.token_hex(4))
     """A part of the file's name: who drops a plan never drops another one of the same increment."""
 

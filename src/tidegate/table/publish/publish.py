@@ -31,14 +31,16 @@ from tidegate.table.publish.intent import (
     pending_intents,
     write_intent,
 )
-from tidegate.table.publish.replace import set_aside
+from tidegate.table.publish.replace import check_replaced, set_aside
 
 __all__ = [
+    "OVERTAKEN",
     "CommitResult",
     "FileToAdd",
     "FileToRemove",
     "PublishIntent",
     "Target",
+    "find_hindrance",
     "finish_intent",
     "pending_intents",
     "write_intent",
@@ -64,7 +66,7 @@ class CommitResult:
     """The plan no longer fits what is staged and what is in the table: nothing was done, it must be planned again."""
 
 
-_OVERTAKEN = CommitResult(None, 0, 0, 0, 0, already=False, overtaken=True)
+OVERTAKEN = CommitResult(None, 0, 0, 0, 0, already=False, overtaken=True)
 _OUTDATED = CommitResult(None, 0, 0, 0, 0, already=False, outdated=True)
 
 
@@ -84,7 +86,7 @@ def finish_intent(
     """
     table_path = intent.table_path(paths)
     state = read_table_state(table_path, (intent.app_id, retired_mark(intent.app_id)))
-    done = _OVERTAKEN if _is_void(paths, intent, state) else _settled(table_path, intent, state)
+    done = OVERTAKEN if _is_void(paths, intent, state) else _settled(table_path, intent, state)
     if done is None and is_outdated(paths, intent, table_path):
         # A process that was faster changes the files too: then its commit is there by now.
         done = _settled(table_path, intent, read_table_state(table_path, (intent.app_id,))) or _OUTDATED
@@ -100,7 +102,7 @@ def finish_intent(
                 version = _publish(paths, intent, table_path, data_files, is_current, is_new=state is None)
                 done = _result(intent, version, already=False)
         except RetiredError:
-            done = _OVERTAKEN
+            done = OVERTAKEN
         except (AlreadyCommittedError, DisagreementError, FileNotFoundError) as error:
             # Another process was at it? Its commit explains a file that is neither here nor there (compacted since).
             done = _settled(table_path, intent, read_table_state(table_path, (intent.app_id,)))
@@ -113,6 +115,26 @@ def finish_intent(
         tell(intent, done)
     storage.remove(intent_path(paths, intent))
     return done
+
+
+def find_hindrance(paths: PipelinePaths, intent: PublishIntent) -> DisagreementError | None:
+    """Why the intent cannot be finished, as whoever tries is told; None when it can, or has nothing left to do."""
+    if intent.given_up:
+        return None
+    table_path = intent.table_path(paths)
+    try:
+        state = read_table_state(table_path, (intent.app_id, retired_mark(intent.app_id)))
+        is_over = _is_void(paths, intent, state) or _settled(table_path, intent, state) is not None
+        if is_over or is_outdated(paths, intent, table_path):
+            return None
+        refuse_unknown_files(table_path, intent, state)
+        check_files(paths, intent, table_path)
+        check_replaced(table_path, intent)
+    except FileNotFoundError as error:
+        return _files_lost(error, intent)
+    except DisagreementError as error:
+        return error
+    return None if intent.companion is None else find_hindrance(paths, intent.companion)
 
 
 def _publish(
@@ -159,7 +181,7 @@ def _settled(table_path: Path, intent: PublishIntent, state: TableState | None) 
         if current == intent.app_version_before:
             return None
         if current > intent.app_version_before:
-            return _OVERTAKEN
+            return OVERTAKEN
         raise catalogue.TABLE_BEHIND_INTENT(
             where=str(table_path),
             first=intent.app_version_before + 1,

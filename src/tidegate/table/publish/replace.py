@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tidegate import storage
-from tidegate.table.log.commit import rename_files
+from tidegate.table.log.commit import refuse_gone, rename_files
 from tidegate.table.log.state import DataFile, list_data_files
 from tidegate.table.publish.intent import PublishIntent, check_lease
 from tidegate.table.publish.plan import parse_file_name
@@ -47,6 +47,17 @@ def set_aside(intent: PublishIntent, table_path: Path, is_current: Callable[[], 
     for folder in {(table_path / old.path).parent for old, _ in renamed}:
         storage.sync_folder(folder)  # or a power cut after the commit would bring the old rows back
     return [replace(old, path=hidden) for old, hidden in renamed]
+
+
+def check_replaced(table_path: Path, intent: PublishIntent) -> None:
+    """Raise what :func:`set_aside` would: DisagreementError REPLACED_FILES_GONE for files that are no longer in the
+    log, FileNotFoundError for one that is no longer on the disk."""
+    held = {file.path for file in list_data_files(table_path)} if intent.files_to_remove else set()
+    names = [(file.path, hidden_name(file.path)) for file in intent.files_to_remove]
+    refuse_gone(table_path, [old for old, hidden in names if old not in held and hidden not in held])
+    for old, hidden in names:
+        if not (storage.exists(table_path / old) or storage.exists(table_path / hidden)):
+            raise FileNotFoundError(table_path / old)
 
 
 def list_set_aside(table_path: Path) -> list[DataFile]:

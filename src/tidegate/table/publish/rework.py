@@ -22,6 +22,8 @@ from tidegate.table.publish.plan import DELIVERED
 
 REWORK = "tidegate.rework"
 """In a commit: which kind of work made it."""
+GIVEN_UP = "given_up"
+"""The outcome of work that was undone before its version was made."""
 
 
 @dataclass(frozen=True)
