@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import json
+import uuid
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from tests.model.processes import Process
+from tests.model import fake_spark
+from tests.model.processes import Process, Stop
+from tests.model.world import NAME, World
+from tidegate.backfill.command import refresh_table
 from tidegate.errors import TidegateError
 from tidegate.gate import increment
+from tidegate.staging.birth import KeptState
 
 D1, D2 = "2026-01-01", "2026-01-02"
+KEPT: KeptState = {"operator": "aggregate", "keys": ["id"], "values": ["count"]}
 
 
 def done(process: Process) -> Any:
@@ -26,3 +37,56 @@ def refuse_all(patch: pytest.MonkeyPatch) -> None:
 
 def code_of(process: Process) -> str | None:
     return process.error.code if isinstance(process.error, TidegateError) else None
+
+
+def compact_from_outside(table: Path) -> None:
+    """What OPTIMIZE of another program does: the files that the log has of each day become one, in one version."""
+    files: dict[str, dict[str, Any]] = {}
+    newest = max(int(path.stem) for path in (table / "_delta_log").glob("*[0-9].json"))
+    for number in range(newest + 1):
+        for line in (table / "_delta_log" / f"{number:020d}.json").read_text().split("\n"):
+            action = json.loads(line) if line else {}
+            if "add" in action:
+                files[action["add"]["path"]] = action["add"]
+            elif "remove" in action:
+                files.pop(action["remove"]["path"], None)
+    actions: list[dict[str, Any]] = [{"commitInfo": {"operation": "OPTIMIZE", "timestamp": 1}}]
+    for day in sorted({add["partitionValues"]["day"] for add in files.values()}):
+        mine = [add for add in files.values() if add["partitionValues"]["day"] == day]
+        rows = pa.concat_tables([pq.read_table(table / unquote(add["path"]), partitioning=None) for add in mine])
+        name = f"day={day}/part-00000-{uuid.uuid4()}.c000.snappy.parquet"
+        pq.write_table(rows, table / name)
+        actions += [
+            {"remove": {"path": add["path"], "dataChange": False, "deletionTimestamp": 1, "size": add["size"]}}
+            for add in mine
+        ]
+        add = {
+            "path": name,
+            "partitionValues": {"day": day},
+            "dataChange": False,
+            "size": (table / name).stat().st_size,
+            "modificationTime": 1,
+            "stats": json.dumps({"numRecords": rows.num_rows}),
+        }
+        actions.append({"add": add})
+    text = "\n".join(json.dumps(one) for one in actions)
+    (table / "_delta_log" / f"{newest + 1:020d}.json").write_text(text)
+
+
+def refresh(world: World, run_id: str, stop: Stop | None = None) -> Process:
+    return world._start(
+        f"backfill {run_id}", lambda: refresh_table(world.project, NAME, run_id, submit=world._submit), stop
+    )
+
+
+def find_malformed(patch: pytest.MonkeyPatch, *bad: str, good: tuple[str, ...] = ()) -> None:
+    """The schema is another by now: these records are malformed, and those are not any more."""
+    read = fake_spark._Query._read_files
+
+    def kind(row: dict[str, str]) -> str:
+        return "malformed" if row["id"] in bad else "good" if row["id"] in good else row["kind"]
+
+    def read_anew(self: Any, *ranges: Any) -> list[tuple[dict[str, str], str]]:
+        return [({**row, "kind": kind(row)}, position) for row, position in read(self, *ranges)]
+
+    patch.setattr(fake_spark._Query, "_read_files", read_anew)

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from tests.model import fake_spark
-from tests.model.beside import D1, D2, done, refuse_all
-from tests.model.processes import Process, Stop
+from tests.model.beside import D1, D2, done, find_malformed, refresh, refuse_all
+from tests.model.processes import Stop
 from tests.model.world import NAME, Make, Shape, World, read_log
-from tidegate.backfill.command import look_at_backfill, refresh_table
+from tidegate.backfill.command import look_at_backfill
 from tidegate.backfill.held import decide_backfill
 from tidegate.backfill.span import Wanted
 from tidegate.errors import DisagreementError, HeldError, UsageError
@@ -34,29 +34,10 @@ def make(new_world: Make) -> Make:
     return new_world
 
 
-def refresh(world: World, run_id: str, stop: Stop | None = None) -> Process:
-    return world._start(
-        f"backfill {run_id}", lambda: refresh_table(world.project, NAME, run_id, submit=world._submit), stop
-    )
-
-
 def move(patch: pytest.MonkeyPatch, **days: str) -> None:
     """The transform is another by now: it gives these records to these days."""
     before = fake_spark.day_of
     patch.setattr(fake_spark, "day_of", lambda row: days.get(row["id"].replace("-", "_")) or before(row))
-
-
-def find_malformed(patch: pytest.MonkeyPatch, *bad: str, good: tuple[str, ...] = ()) -> None:
-    """The schema is another by now: these records are malformed, and those are not any more."""
-    read = fake_spark._Query._read_files
-
-    def kind(row: dict[str, str]) -> str:
-        return "malformed" if row["id"] in bad else "good" if row["id"] in good else row["kind"]
-
-    def read_anew(self: Any, *ranges: Any) -> list[tuple[dict[str, str], str]]:
-        return [({**row, "kind": kind(row)}, position) for row, position in read(self, *ranges)]
-
-    patch.setattr(fake_spark._Query, "_read_files", read_anew)
 
 
 def each_once(world: World) -> None:

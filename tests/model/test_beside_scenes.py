@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import uuid
 from collections import Counter
-from pathlib import Path
-from typing import Any
-from urllib.parse import unquote
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
+from tests.model.beside import compact_from_outside
 from tests.model.processes import Process, Stop
 from tests.model.world import Make, World, read_delta, read_log, read_plain
 from tidegate.errors import TidegateError
@@ -47,40 +41,6 @@ def test_a_replay_is_in_the_table_once_whatever_comes_after(kafka: World) -> Non
     done(kafka.replay("again", Selection()))
     assert kafka.replay("more", Selection()).value["outcome"] == "nothing_new"
     kafka.settle("discard")
-
-
-def compact_from_outside(table: Path) -> None:
-    """What OPTIMIZE of another program does: the files that the log has of each day become one, in one version."""
-    files: dict[str, dict[str, Any]] = {}
-    newest = max(int(path.stem) for path in (table / "_delta_log").glob("*[0-9].json"))
-    for number in range(newest + 1):
-        for line in (table / "_delta_log" / f"{number:020d}.json").read_text().split("\n"):
-            action = json.loads(line) if line else {}
-            if "add" in action:
-                files[action["add"]["path"]] = action["add"]
-            elif "remove" in action:
-                files.pop(action["remove"]["path"], None)
-    actions: list[dict[str, Any]] = [{"commitInfo": {"operation": "OPTIMIZE", "timestamp": 1}}]
-    for day in sorted({add["partitionValues"]["day"] for add in files.values()}):
-        mine = [add for add in files.values() if add["partitionValues"]["day"] == day]
-        rows = pa.concat_tables([pq.read_table(table / unquote(add["path"]), partitioning=None) for add in mine])
-        name = f"day={day}/part-00000-{uuid.uuid4()}.c000.snappy.parquet"
-        pq.write_table(rows, table / name)
-        actions += [
-            {"remove": {"path": add["path"], "dataChange": False, "deletionTimestamp": 1, "size": add["size"]}}
-            for add in mine
-        ]
-        add = {
-            "path": name,
-            "partitionValues": {"day": day},
-            "dataChange": False,
-            "size": (table / name).stat().st_size,
-            "modificationTime": 1,
-            "stats": json.dumps({"numRecords": rows.num_rows}),
-        }
-        actions.append({"add": add})
-    text = "\n".join(json.dumps(one) for one in actions)
-    (table / "_delta_log" / f"{newest + 1:020d}.json").write_text(text)
 
 
 def check_readers_of_the_log(world: World) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.model import fake_spark
+from tests.model.beside import KEPT
 from tests.model.processes import Process, Stop
 from tests.model.world import NAME, Shape, World, read_log
 from tidegate.backfill.command import look_at_backfill, refresh_table
@@ -24,11 +25,10 @@ from tidegate.gate import increment
 from tidegate.preflight.agreement import check_agreement
 from tidegate.preflight.facts import gather_facts
 from tidegate.reports.report import load_report
-from tidegate.staging.birth import KeptState, read_birth, read_births
+from tidegate.staging.birth import read_birth, read_births
 from tidegate.staging.retired import read_retired
 
 SHAPES: tuple[Shape, ...] = ("files", "kafka")
-KEPT: KeptState = {"operator": "aggregate", "keys": ["id"], "values": ["count"]}
 Make = Callable[..., World]
 
 

@@ -10,10 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.model import fake_spark
-from tests.model.beside import D1, done, find_malformed, refresh
+from tests.model.beside import D1, KEPT, compact_from_outside, done, find_malformed, refresh
 from tests.model.processes import Process, Stop
-from tests.model.test_beside_scenes import compact_from_outside
-from tests.model.test_hand_over import KEPT
 from tests.model.world import NAME, Make, Shape, World, read_log, read_plain
 from tidegate.errors import HeldError, SourceLostError, TidegateError
 from tidegate.operate.status import project_status
