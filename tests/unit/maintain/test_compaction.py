@@ -129,7 +129,7 @@ def test_files_that_got_another_column_since_go_together_by_their_columns(tmp_pa
     report = kept.maintain()
     assert len(kept.files) == 3
     assert canonical(read_agreed(kept.paths.table)) == canonical(before)
-    assert any(note.startswith("left as they are: 3 small files with columns") for note in report["notes"])
+    assert any(note.startswith("left as they are: 3 small files whose columns") for note in report["notes"])
     assert kept.maintain("M2")["outcome"] == "nothing_new"
     assert ("compact", "table") not in kept.foresee()
 
