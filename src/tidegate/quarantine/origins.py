@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -35,18 +35,23 @@ class Move:
     batches: frozenset[Batch]
 
 
+def _read_commits(quarantine: Path) -> Iterator[tuple[CommitInfo, list[Action]]]:
+    """What each version's commit says, oldest first; those whose commits are gone, or torn, are passed over."""
+    for number in list_versions(quarantine):
+        try:
+            actions = read_actions(quarantine, number)
+        except (FileNotFoundError, ValueError):
+            continue
+        yield next((one["commitInfo"] for one in actions if "commitInfo" in one), {}), actions
+
+
 def read_origins(quarantine: Path, files: Sequence[str]) -> dict[str, frozenset[Batch]]:
     """The batches whose records are in each of ``files`` of the quarantine table: by a file's name, or for one that a
     replay or a backfill made by what its commit says."""
     named = {path: parse_file_name(Path(path).name) for path in files}
     found = {path: frozenset([batch]) for path, batch in named.items() if batch is not None}
     exact: dict[str, frozenset[Batch]] = {}
-    for number in list_versions(quarantine):
-        try:
-            actions = read_actions(quarantine, number)
-        except (FileNotFoundError, ValueError):
-            continue
-        info: CommitInfo = next((one["commitInfo"] for one in actions if "commitInfo" in one), {})
+    for info, _ in _read_commits(quarantine):
         for paths, batches in json.loads(info.get(ORIGINS, "[]")):
             of_work = {
                 parse_file_name(Path(path).name) for path in paths
@@ -68,12 +73,7 @@ def list_moves(quarantine: Path) -> list[Move]:
     passed over."""
     found: list[tuple[Move, list[str]]] = []
     undone: set[tuple[str, int]] = set()
-    for number in list_versions(quarantine):
-        try:
-            actions = read_actions(quarantine, number)
-        except (FileNotFoundError, ValueError):
-            continue
-        info: CommitInfo = next((one["commitInfo"] for one in actions if "commitInfo" in one), {})
+    for info, actions in _read_commits(quarantine):
         txn = next((one["txn"] for one in actions if "txn" in one), None)
         if REWORK not in info or txn is None:
             continue
