@@ -61,6 +61,7 @@ def run_compaction(bench: Workbench, size: Size) -> list[Row]:
         others.append(measure([sys.executable, "-c", _COPY, str(original), str(copied)], cwd=bench.folder))
         shutil.rmtree(copied)
         shutil.copytree(original, paths.table, copy_function=os.link)
+        _note_published(paths, files - 1)
         ours.append(_maintain(bench))
         shutil.rmtree(paths.table)
     our, other = take_median(ours), take_median(others)
@@ -118,9 +119,8 @@ def _write_table(paths: PipelinePaths, files: int, rows_per_file: int, *, commit
     import pyarrow.parquet as pq
 
     from tests.support.staged import make_schema
-    from tidegate.staging.published import Published, write_published
     from tidegate.table.log.commit import commit_files
-    from tidegate.table.log.state import DataFile, read_table_state
+    from tidegate.table.log.state import DataFile
 
     added: list[DataFile] = []
     for number in range(files):
@@ -143,9 +143,17 @@ def _write_table(paths: PipelinePaths, files: int, rows_per_file: int, *, commit
                 custom_metadata={"tidegate.query_id": QUERY, "tidegate.outcome": "published"},
             )
             added = []
+    _note_published(paths, files - 1)
+
+
+def _note_published(paths: PipelinePaths, last_batch: int) -> None:
+    """As the last run has noted its publish."""
+    from tidegate.staging.published import Published, write_published
+    from tidegate.table.log.state import read_table_state
+
     state = read_table_state(paths.table)
     assert state is not None
-    write_published(paths, Published(state.table_id, state.version, QUERY, files - 1), only=True)
+    write_published(paths, Published(state.table_id, state.version, QUERY, last_batch), only=True)
 
 
 def _make_rows(seed: int, count: int) -> pa.Table:
