@@ -102,12 +102,14 @@ class Choice:
         return not any(self.files.values()) and not any(self.ranges.values())
 
 
-def choose(paths: PipelinePaths, spec: PipelineSpec, lineage: Lineage, interval: Interval) -> Choice:
-    """What ``interval`` is rebuilt from. Costs no JVM; reads the ledger, the births and what the log says."""
+def choose(paths: PipelinePaths, spec: PipelineSpec, lineage: Lineage, interval: Interval, *, older: int = 0) -> Choice:
+    """What ``interval`` is rebuilt from; nothing of so many ``older`` publishes, whose replays are not in ``lineage``.
+    Costs no JVM; reads the ledger, the births and what the log says."""
     is_whole = not interval.within
     taken = _taken_rows(paths, spec, is_whole=is_whole)
     choice = Choice()
     picked, choice.replays = _pick(lineage, interval, is_whole=is_whole)
+    picked[:older] = [[]] * older
     wanted: set[_Batch] = set()
     for increment, batches in zip(lineage.increments, picked, strict=True):
         if not batches or increment.is_replaced:
@@ -145,7 +147,7 @@ def _read_of_sources(
     for row in rows:
         choice.files.setdefault(row.source, []).append(row)
     if topics := _topics(spec):
-        choice.ranges = _ranges(paths, lineage, choice.increments, topics)
+        choice.ranges = ranges_of(paths, lineage, choice.increments, topics)
         choice.passed_over = _passed_over(paths, lineage, topics)
 
 
@@ -199,7 +201,7 @@ def _measure(
     core = {(one.query_id, batch) for one, batches in pairs for batch in batches}
     rows = [row for some in choice.files.values() for row in some]
     rows = [row for row in rows if (str(row.query_id), int(row.batch_id or 0)) not in core]
-    ranges = _ranges(paths, lineage, [one for one, batches in pairs if batches], topics) if topics else {}
+    ranges = ranges_of(paths, lineage, [one for one, batches in pairs if batches], topics) if topics else {}
     offsets = _count_offsets(choice.ranges) - _count_offsets(ranges)
     return Margin(len(rows), sum(row.size for row in rows), max(offsets, 0), is_known)
 
@@ -335,10 +337,10 @@ def _is_in_folder(row: LedgerRow, folders: Iterable[str], interval: Interval) ->
 
 def _passed_over(paths: PipelinePaths, lineage: Lineage, topics: Sequence[str]) -> dict[str, list[OffsetRanges]]:
     """Of a query that a refresh has begun the ranges go over these, and it has not read them."""
-    return _ranges(paths, lineage, [one for one in lineage.increments if one.is_left_out], topics)
+    return ranges_of(paths, lineage, [one for one in lineage.increments if one.is_left_out], topics)
 
 
-def _ranges(
+def ranges_of(
     paths: PipelinePaths, lineage: Lineage, increments: Sequence[Increment], topics: Sequence[str]
 ) -> dict[str, list[OffsetRanges]]:
     """The offsets that each of the runs took: from where the one before it ended, or where its query was born."""

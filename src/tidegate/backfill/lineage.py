@@ -14,7 +14,8 @@ from typing import Any
 
 from tidegate.reports.waiting import WAITED
 from tidegate.staging.topics import Positions, positions_from_json
-from tidegate.table.log.actions import Action, AddFile, CommitInfo
+from tidegate.table.log.actions import Action, AddFile, CommitInfo, RemoveFile
+from tidegate.table.log.commit import SET_ASIDE
 from tidegate.table.log.files import list_versions, path_on_disk, read_actions
 from tidegate.table.log.taken import REREAD, ROLLED_BACK_TO, THEN
 from tidegate.table.publish.intent import REPLACES
@@ -33,6 +34,9 @@ EDITED = "tidegate.edited"
 """In a replay's commit: how many of these a person had edited."""
 WITHIN, READ_AGAIN = "tidegate.partitions", "tidegate.read_again"
 """In a commit of a backfill or a refresh: the partitions that it rebuilt, and the batches that it read."""
+FOREIGN: Batch = ("", -1)
+"""In the place of a batch: rows that no run of the pipeline has read, or of which nobody can tell who has."""
+_NOWHERE = frozenset([FOREIGN])
 ORIGINS = "tidegate.origins"
 """In a commit of the quarantine table that no batch made: JSON [[[file, ...], [batch, ...]], ...], of which batches the
 records in its files are."""
@@ -61,6 +65,8 @@ class Increment:
     """Smallest and greatest event time by batch and source (:func:`tidegate.staging.manifest.event_times`)."""
     is_replaced: bool = False
     """A refresh has read its records again since, as batches of a new query: they count as those."""
+    at_ms: int = 0
+    """When it was committed."""
 
     @property
     def gives_several(self) -> bool:
@@ -207,27 +213,63 @@ def _of_batches(version: int, span: Sequence[Any], info: CommitInfo, actions: li
     return increment
 
 
-def read_origins(quarantine: Path, files: Sequence[str]) -> dict[str, frozenset[Batch]]:
-    """The batches whose records are in each of ``files`` of the quarantine table: by a file's name, or for one that a
-    replay or a backfill made by what its commit says."""
-    named = {path: parse_file_name(Path(path).name) for path in files}
-    found = {path: frozenset([batch]) for path, batch in named.items() if batch is not None}
-    exact: dict[str, frozenset[Batch]] = {}
-    for number in list_versions(quarantine):
+def read_origins(table_path: Path, files: Iterable[str]) -> dict[str, frozenset[Batch]]:
+    """The batches whose records are in each of ``files`` of a table, or of quarantine, by the commits that made them,
+    :data:`FOREIGN` among them where rows came from elsewhere. A commit that is gone leaves a file's own name."""
+    known: dict[str, frozenset[Batch]] = {}
+    alike: dict[tuple[Partition, int], frozenset[Batch]] = {}
+    for number in list_versions(table_path):
         try:
-            actions = read_actions(quarantine, number)
+            actions = read_actions(table_path, number)
         except (FileNotFoundError, ValueError):
             continue
         info: CommitInfo = next((one["commitInfo"] for one in actions if "commitInfo" in one), {})
+        adds = [one["add"] for one in actions if "add" in one]
+        removed = [one["remove"] for one in actions if "remove" in one]
+        told = dict[str, frozenset[Batch]]()
         for paths, batches in json.loads(info.get(ORIGINS, "[]")):
-            of_work = {
-                parse_file_name(Path(path).name) for path in paths
-            }  # a file may get another name, of the same work
-            found |= {
-                path: _batches(batches) for path, work in named.items() if path in paths or work in of_work - {None}
-            }
-            exact |= {path: _batches(batches) for path in paths if path in named}
-    return found | exact
+            told |= dict.fromkeys(paths, _batches(batches))
+        if SET_ASIDE in info:  # each file has another name
+            told = {_place(new): known.get(_place(old), _NOWHERE) for new, old in zip(adds, removed, strict=True)}
+        for add in adds:
+            path = _place(add)
+            if ROLLED_BACK_TO in info:  # a copy of one of these, which are alike
+                known[path] = alike.get(_looks(add), _NOWHERE)
+            elif path in told:
+                known[path] = told[path]
+            else:
+                known[path] = _origin(info, add, removed, known)
+            alike[_looks(add)] = alike.get(_looks(add), frozenset()) | known[path]
+    named = {path: parse_file_name(Path(path).name) for path in files}
+    by_name = {path: frozenset([batch]) for path, batch in named.items() if batch is not None}
+    return by_name | {path: known[path] for path in named if path in known}
+
+
+def _origin(
+    info: CommitInfo, add: AddFile, removed: Sequence[RemoveFile], known: Mapping[str, frozenset[Batch]]
+) -> frozenset[Batch]:
+    """The batches of a file that a commit added: those that the commit names, or the file's name; and, unless these
+    were read again, what was in files that left its partition with the same commit, for rows may be carried over."""
+    for key in (READ_AGAIN, REPLAYED):
+        if key in info:
+            return _batches(json.loads(info[key]))
+    named = None if REWORK in info else parse_file_name(Path(_place(add)).name)
+    own = frozenset() if named is None else frozenset([named])
+    if REPLACES in info and own:
+        return own
+    is_ours = REWORK in info or named is not None
+    near = [one for one in removed if not is_ours or _partition_of(one) == _partition_of(add)]
+    carried = frozenset[Batch]().union(*(known.get(_place(one), _NOWHERE) for one in near))
+    is_new = not is_ours and add.get("dataChange", True)
+    return own | carried | (_NOWHERE if is_new or not (own or carried) else frozenset())
+
+
+def _place(file: AddFile | RemoveFile) -> str:
+    return path_on_disk(file["path"])
+
+
+def _looks(add: AddFile) -> tuple[Partition, int]:
+    return _partition_of(add), add["size"]
 
 
 def tell_origins(files: Iterable[tuple[Sequence[str], Iterable[Batch]]]) -> str:
@@ -264,6 +306,7 @@ def _increment(version: int, info: CommitInfo, actions: list[Action]) -> Increme
         ends=positions_from_json(json.loads(info.get("tidegate.positions", "{}"))),
         partitioned=_rule_of(info),
         times={int(batch): one for batch, one in json.loads(info.get("tidegate.event_times", "{}")).items()},
+        at_ms=int(info.get("timestamp", 0)),
     )
     _count_given(increment, actions)
     return increment
@@ -286,5 +329,10 @@ def _rows_of(add: AddFile) -> int:
     return int(json.loads(add.get("stats") or "{}").get("numRecords", 0))
 
 
-def _partition_of(add: AddFile) -> Partition:
-    return tuple(sorted(add.get("partitionValues", {}).items()))
+def _partition_of(file: AddFile | RemoveFile) -> Partition:
+    return tuple(sorted(file.get("partitionValues", {}).items()))
+
+
+def describe_partition(partition: Sequence[tuple[str, str | None]]) -> str:
+    """A partition as people read it."""
+    return "/".join(f"{column}={value}" for column, value in partition)

@@ -14,11 +14,12 @@ from typing import Any
 
 from tidegate import storage
 from tidegate.backfill.choose import Choice
-from tidegate.backfill.examine import Finding, Ground, describe_partition, starts_of_topics
+from tidegate.backfill.examine import Finding, Ground
 from tidegate.backfill.hand_over import closes_all, make_ready, refuse_pending, within_pipeline
 from tidegate.backfill.held import keep_held
 from tidegate.backfill.left_out import find_left_out
-from tidegate.backfill.lineage import Partition
+from tidegate.backfill.lineage import Partition, describe_partition
+from tidegate.backfill.offsets import starts_of_topics
 from tidegate.backfill.span import Interval
 from tidegate.backfill.swap import Built, plan_swap, report_after, swap_interval
 from tidegate.driver.order import Bounds, IngestOrder
@@ -73,6 +74,8 @@ def rebuild_interval(context: RunContext, ground: Ground, finding: Finding, *, i
         if not ground.hands_over and not finding.interval.within and _keeps_state(side):
             # The transform keeps state by now: what it keeps has to go on with the rows.
             assert context.facts is not None
+            if finding.interval.but_older:
+                raise catalogue.REFRESH_KEEPS_STATE(where=f"pipeline {context.name}", name=context.name)
             refuse_pending(context.paths, context.facts, context.name)
             rebuild_interval(context, replace(ground, hands_over=True), finding, is_last=is_last, submit=submit)
             return
@@ -83,7 +86,8 @@ def rebuild_interval(context: RunContext, ground: Ground, finding: Finding, *, i
     built = _judge(beside, ground, finding.interval, manifests, folder)
     if not built.verdict.passed:
         report = report_after(context.report, context.paths.table, finding, built, is_last=is_last)
-        keep_held(paths, work.app_id, plan_swap(context, ground, finding, built, report), finding.interval)
+        plan = plan_swap(context, ground, finding, built, report)
+        keep_held(paths, work.app_id, plan, finding.interval, [] if finding.older is None else finding.older.stays)
         _hold(context, finding.interval, built)
     _keep_whole_files(paths, side)
     swap_interval(context, ground, finding, built, is_last=is_last)
