@@ -221,3 +221,19 @@ def test_a_power_cut_during_a_backfill(make: Make, how: Any) -> None:
         done(world.backfill("b", D1, D2))
         world.check_all()
     raise AssertionError("a backfill takes fewer calls")
+
+
+@pytest.mark.parametrize("how", ["grew", "another time stamp"])
+def test_a_file_is_read_again_as_far_as_it_was_read(make: Make, how: str) -> None:
+    """What was appended since no run has taken; bytes that were brought back from a copy are the same."""
+    world = make("files")
+    world.offer(0, ["good"] * 4)
+    done(world.run("r1"))
+    file = world.root / "data/inbox/1.csv"
+    data = file.read_bytes()
+    file.unlink()
+    file.write_bytes(data + (b"f1-4,good\n" if how == "grew" else b""))
+    assert done(world.backfill("b", D1, D2))["rows"]["read"] == 8, "each day reads the file"
+    world.check_all()
+    assert done(refresh(world, "fresh"))["rows"]["read"] == 4
+    world.check_all()

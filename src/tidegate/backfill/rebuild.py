@@ -10,6 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from tidegate import storage
@@ -28,12 +29,13 @@ from tidegate.gate.increment import judge_beside
 from tidegate.paths import PipelinePaths
 from tidegate.preflight.facts import Facts, gather_facts
 from tidegate.preflight.pinned import settings_at_birth
+from tidegate.project import Project
 from tidegate.recovery.context import RunContext, Submit
 from tidegate.reports.verdicts import quote_word
 from tidegate.run.drain import Load, run_driver
 from tidegate.run.statics import pin_statics
-from tidegate.sources.files.intake import restore_links
-from tidegate.sources.files.ledger import open_ledger, shown_path
+from tidegate.sources.files.intake import restore_links, source_path
+from tidegate.sources.files.ledger import LedgerRow, open_ledger, shown_path
 from tidegate.staging.birth import Birth, Start, new_birth, read_birth, write_birth
 from tidegate.staging.checkpoint import hadoop_checksum, moved_end, read_checkpoint
 from tidegate.staging.manifest import BatchManifest, files_within, read_all_manifests
@@ -197,7 +199,7 @@ def _link_files(beside: RunContext, choice: Choice) -> dict[str, dict[str, Any]]
         return links
     with open_ledger(beside.paths, create=True, lease=beside.lease) as ledger:
         for rows in choice.files.values():
-            ledger.take_again(rows)
+            ledger.take_again(_as_read(beside.project, row) for row in rows)
         for name, source in beside.spec.file_streams.items():
             beside.paths.intake(name).mkdir(parents=True, exist_ok=True)
             restored = restore_links(beside.project, beside.paths, name, source, ledger)
@@ -209,6 +211,16 @@ def _link_files(beside: RunContext, choice: Choice) -> dict[str, dict[str, Any]]
                 )
             links[name] = {row.link: row.linked_file for row in ledger.rows(name, state="linked")}
     return links
+
+
+def _as_read(project: Project, row: LedgerRow) -> LedgerRow:
+    """A file that has grown since, or has another time stamp, is copied as far as it was read."""
+    try:
+        there = storage.stat(Path(source_path(project, shown_path(row.path))))
+    except OSError:
+        return row  # restoring its link says what is wrong
+    is_same = (there.size_bytes, there.modified_ns) == (row.size, row.mtime_ns)
+    return row if is_same or row.until is not None else row._replace(until=row.size)
 
 
 def _partition_columns(choice: Choice, streams: Mapping[str, object]) -> dict[str, list[str]]:
