@@ -1,8 +1,9 @@
-"""A refresh that keeps the older part of the table, which the source no longer has: each record once, whatever maintenance,
-replays, rollbacks and earlier rebuilds have made of the files; what stays, stays byte for byte."""
+"""A refresh that keeps the older part of the table, which the source no longer has: each record once, whatever
+maintenance, replays, rollbacks and earlier rebuilds have made of the files; what stays, stays byte for byte."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.model import fake_spark
 from tests.model.processes import Process, Stop
 from tests.model.world import NAME, Make, Shape, World, read_delta, read_log, read_plain
 from tidegate.backfill.command import look_at_backfill, refresh_table
 from tidegate.backfill.held import decide_backfill
+from tidegate.cli.main import app
 from tidegate.errors import HeldError, TidegateError
 from tidegate.gate import increment
 from tidegate.quarantine.records import QuarantineFilter
@@ -357,6 +360,21 @@ def test_rows_that_no_run_has_read(new_world: Make) -> None:
     assert done(refresh(world, "third"))["rows"]["read"] == 2
     for read in (read_plain, read_log, read_delta):
         assert read(world.paths.table)["x-0"] == read(world.paths.table)["x-1"] == 1
+    world.check_all()
+
+
+def test_on_the_command_line(new_world: Make) -> None:
+    world = made(new_world, *FOUR)
+    lose(world, 1)
+
+    def ask(*more: str) -> Any:
+        command = ["--project", str(world.root), "refresh", NAME, "--keep-older", "--json", *more]
+        return done(world._start("refresh", lambda: json.loads(CliRunner().invoke(app, command).stdout), None))
+
+    older = ask("--dry-run")["intervals"][0]["older"]
+    assert (older["rows"], older["lost"]) == (2, ["data/inbox/1.csv is gone"])
+    world.patch.setattr("tidegate.cli.repairs.submit_before_audit", lambda project, name: world._submit)
+    assert ask("--run-id", "fresh")["rebuilt"] == [OLDER]
     world.check_all()
 
 

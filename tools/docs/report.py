@@ -41,7 +41,8 @@ REPORT = {
     "published_by": "another run that published what this run had staged, or null",
     "accepted_loss": "null, or `{run_id, at, reason, sources}`: what `--accept-loss` put on record, with the ranges",
     "decision": "null, or `{decision, who, reason, at}` of `release`, `discard` or `reread`",
-    "rebuilt": "the partitions that a backfill has rebuilt so far; `the whole table` of a refresh",
+    "rebuilt": "the partitions that a backfill has rebuilt so far; `the whole table` of a refresh, or `the table, but "
+    "for its older part`",
     "notes": "remarks for a reader",
 }
 ROWS = {
