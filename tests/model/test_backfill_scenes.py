@@ -237,3 +237,23 @@ def test_a_file_is_read_again_as_far_as_it_was_read(make: Make, how: str) -> Non
     world.check_all()
     assert done(refresh(world, "fresh"))["rows"]["read"] == 4
     world.check_all()
+
+
+@pytest.mark.parametrize("is_readable", [True, False])
+@pytest.mark.parametrize("source", ["gone", "another"])
+def test_a_file_in_quarantine_whole_is_read_again_from_what_is_kept(make: Make, source: str, is_readable: bool) -> None:
+    """Whatever has become of it in the source: its bytes are those that were read."""
+    world = make("files")
+    world.broken = 1
+    for _ in range(4):
+        world.offer(0, ["good"] * 4)
+    done(world.run("r1"))
+    file = world.root / "data/inbox/1.csv"
+    file.unlink()
+    if source == "another":
+        file.write_text("f1-other,good\n")
+    world.is_readable = is_readable
+    assert done(refresh(world, "fresh"))["rows"]["read"] == (16 if is_readable else 13)
+    world.check_all()
+    if is_readable:
+        each_once(world)

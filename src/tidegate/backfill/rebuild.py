@@ -36,6 +36,7 @@ from tidegate.run.drain import Load, run_driver
 from tidegate.run.statics import pin_statics
 from tidegate.sources.files.intake import restore_links, source_path
 from tidegate.sources.files.ledger import LedgerRow, open_ledger, shown_path
+from tidegate.sources.files.unreadable import kept_file
 from tidegate.staging.birth import Birth, Start, new_birth, read_birth, write_birth
 from tidegate.staging.checkpoint import hadoop_checksum, moved_end, read_checkpoint
 from tidegate.staging.manifest import BatchManifest, files_within, read_all_manifests
@@ -128,7 +129,7 @@ def _read(
     left_out = finding.left_out
     if left_out.total:
         find_left_out(side.quarantine, choice, side.state / _LEFT_OUT)
-    links = _link_files(beside, choice)
+    links = _link_files(beside, choice, context.paths)
     sources = {name: starts.get(name, {}) for name in spec.streams}
     birth = new_birth(side, spec, sources, settings_at_birth(project, spec))
     write_birth(side, _with_state_of(birth, context.facts) if finding.interval.within else birth)
@@ -191,7 +192,7 @@ def _to_json(ranges: Mapping[str, Sequence[OffsetRanges]]) -> dict[str, list[Ran
     return {name: [ranges_to_json(one) for one in some] for name, some in ranges.items()}
 
 
-def _link_files(beside: RunContext, choice: Choice) -> dict[str, dict[str, Any]]:
+def _link_files(beside: RunContext, choice: Choice, pipeline: PipelinePaths) -> dict[str, dict[str, Any]]:
     """Put the files into the job's intake; {source: {link: file}} as an order has it. Raises SourceLostError
     BACKFILL_GONE when one went away, or was changed, since it was looked at."""
     links: dict[str, dict[str, Any]] = {}
@@ -202,6 +203,10 @@ def _link_files(beside: RunContext, choice: Choice) -> dict[str, dict[str, Any]]
             ledger.take_again(_as_read(beside.project, row) for row in rows)
         for name, source in beside.spec.file_streams.items():
             beside.paths.intake(name).mkdir(parents=True, exist_ok=True)
+            for row in choice.files.get(name, ()):
+                if (kept := kept_file(pipeline.unreadable, row.link)) is not None:  # what was read is what is kept
+                    storage.make_folder((beside.paths.intake(name) / row.link).parent)
+                    storage.link(kept, beside.paths.intake(name) / row.link)
             restored = restore_links(beside.project, beside.paths, name, source, ledger)
             lost = [shown_path(path) for path in (*restored.lost, *restored.changed)]
             if lost:
