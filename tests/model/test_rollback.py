@@ -115,6 +115,24 @@ def test_a_backfill_knows_what_was_left_out_and_what_was_read_again(make: Make, 
 
 
 @SHAPES
+def test_back_to_a_version_that_went_back_itself(make: Make, shape: Shape) -> None:
+    """Its rows are those of the version it went back to: what it left out stays left out, in a refresh too."""
+    world = make(shape)
+    assert world.rollback(0, "leave-out").error is None
+    back = newest_version(world.paths.table)
+    world.offer(0, ["good"])
+    assert world.run("later").error is None
+    assert world.rollback(back, "leave-out").error is None
+    newest = newest_version(world.paths.table)
+    increments = read_lineage(world.paths.table, newest).increments
+    assert [one.is_left_out for one in increments] == [False, True, True, True]
+    world.check_all()
+    assert world.refresh("fresh").error is None
+    assert rows(world) == 2
+    world.check_all()
+
+
+@SHAPES
 @THEN
 def test_a_retry_and_the_same_again_change_nothing(make: Make, shape: Shape, then: Any) -> None:
     world = make(shape)

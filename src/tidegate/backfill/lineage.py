@@ -154,8 +154,8 @@ def read_lineage(table_path: Path, version: int) -> Lineage:
             continue
         info: CommitInfo = next((one["commitInfo"] for one in actions if "commitInfo" in one), {})
         if ROLLED_BACK_TO in info:
-            head = int(info[ROLLED_BACK_TO])
             taken = left_out[number] | found.keys() & set(_line(parent, number))
+            head = parent[number] = int(info[ROLLED_BACK_TO])
             again = info.get(THEN) == REREAD
             left_out[number] = left_out[head] if again else taken - set(_line(parent, head))
         elif (increment := _increment(number, info, actions)) is not None:
