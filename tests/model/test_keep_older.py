@@ -3,9 +3,12 @@ maintenance, replays, rollbacks and earlier rebuilds have made of the files; wha
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +18,7 @@ from typer.testing import CliRunner
 
 from tests.model import fake_spark
 from tests.model.processes import Process, Stop
-from tests.model.world import NAME, Make, Shape, World, read_delta, read_log, read_plain
+from tests.model.world import NAME, Make, Shape, World, newest_version, read_delta, read_log, read_plain
 from tidegate.backfill.command import look_at_backfill, refresh_table
 from tidegate.backfill.held import decide_backfill
 from tidegate.cli.main import app
@@ -128,6 +131,15 @@ def made(new_world: Make, *increments: tuple[str, ...], shape: Shape = "files") 
     return world
 
 
+@contextlib.contextmanager
+def two_and_two() -> Iterator[None]:
+    """Records of the first two files are of one day, the others of the next."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fake_spark, "day_of", lambda row: "2026-01-01" if row["id"][:3] in DAY_1 else "2026-01-02")
+        yield
+
+
+DAY_1 = ("f1-", "f2-")
 FOUR = (("good", "good", "malformed"), ("good", "good"), ("malformed", "good", "good"), ("good", "good"))
 
 
@@ -160,8 +172,7 @@ def test_files_that_were_put_together_from_both_parts(new_world: Make) -> None:
 def test_files_that_were_put_together_within_each_part(new_world: Make) -> None:
     """Day by day: the first two runs have rows of one day alone, the others of the other one."""
     world = new_world("files")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fake_spark, "day_of", lambda row: "2026-01-01" if row["id"][1] in "12" else "2026-01-02")
+    with two_and_two():
         for kinds in FOUR:
             bring(world, *kinds)
         assert len(files_of(world)) > 4
@@ -170,6 +181,23 @@ def test_files_that_were_put_together_within_each_part(new_world: Make) -> None:
         lose(world, 1)
         check_kept(world, 1, 2, reads=5)
         go_on(world)
+
+
+def test_quarantine_alone_has_records_of_both_parts(new_world: Make) -> None:
+    """A backfill that found a whole day malformed has put the records of two runs into one file."""
+    world = new_world("files")
+    with two_and_two():
+        for kinds in (("good", "good"), ("good",), ("good", "good"), ("good",)):
+            bring(world, *kinds)
+        world.offered |= {one: "malformed" for one in world.offered if one[:3] in DAY_1}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(World, "_parse", lambda world, row: {**row, "kind": world.offered[row["id"]]})
+            done(world.backfill("day", "2026-01-01", "2026-01-01"))
+            world.check_all()
+            lose(world, 1)
+            count = world.reads
+            assert done(refresh(world))["rebuilt"] == [OLDER] and world.reads - count == 3
+        world.check_all()
 
 
 def test_a_replay_over_both_parts(new_world: Make) -> None:
@@ -395,17 +423,22 @@ def decide(world: World, decision: str, run_id: str = "fresh") -> Process:
 
 def test_held_and_then_released_or_dropped(new_world: Make) -> None:
     for decision in ("release", "discard"):
-        world = made(new_world, *FOUR)
-        lose(world, 1)
-        before = files_of(world)
-        hold(world)
-        done(world.maintain("tidy", COMPACT))
-        assert files_of(world) == before, "its partitions wait with it, also those of which every row stays"
-        report = done(decide(world, decision))
-        assert report["rebuilt"] == ([OLDER] if decision == "release" else [])
-        assert (files_of(world) == before) is (decision == "discard")
-        world.check_all()
-        go_on(world)
+        with two_and_two():
+            _hold_and_decide(new_world, decision)
+
+
+def _hold_and_decide(new_world: Make, decision: str) -> None:
+    world = made(new_world, *FOUR)
+    lose(world, 1)
+    before = files_of(world)
+    hold(world)
+    done(world.maintain("tidy", COMPACT))
+    assert files_of(world) == before, "its partitions wait with it, also those of which every row stays"
+    report = done(decide(world, decision))
+    assert report["rebuilt"] == ([OLDER] if decision == "release" else [])
+    assert (files_of(world) == before) is (decision == "discard")
+    world.check_all()
+    go_on(world)
 
 
 def test_held_and_out_of_date(new_world: Make) -> None:
@@ -459,3 +492,70 @@ def test_frozen_while_the_table_is_maintained(new_world: Make) -> None:
     world.thaw(0)
     done(world.run(world.new_run_id()))
     world.check_all()
+
+
+SEEDS = 200 if os.environ.get("TIDEGATE_SWEEP") == "all" else 6
+_REFUSALS = ("BACKFILL_GONE", "BACKFILL_REPLAYED", "BACKFILL_SPILLS", "REPLAY_REFUSED", "REPLAY_HELD")
+_REFUSALS += ("ROLLBACK_MOVED", "ROLLBACK_HELD", "BACKFILL_HELD", "REPLAY_NOT_THERE")
+
+
+@pytest.mark.parametrize("shape", ["files", "kafka"])
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_whatever_came_before(new_world: Make, shape: Shape, seed: int) -> None:
+    """What the source loses goes up to any record that was taken; in between anything that makes files anew."""
+    world, chance = new_world(shape), random.Random(seed)
+    kept = 0
+    for step in range(12):
+        _do_something(world, chance, step)
+        world.check_all()
+        if chance.random() < 0.4:
+            before = files_of(world)
+            process = refresh(world, f"refresh-{step}", keeps_older=chance.random() < 0.8)
+            world.check_all()
+            if process.error is not None:
+                assert code_of(process) in _REFUSALS
+                assert files_of(world) == before
+            elif process.value["rebuilt"] == [OLDER]:
+                kept += 1
+    note_kept.append(kept)
+
+
+note_kept: list[int] = []
+
+
+def test_the_older_part_was_kept_among_these() -> None:
+    assert sum(note_kept) > len(note_kept) / 3
+
+
+def _do_something(world: World, chance: random.Random, step: int) -> None:
+    what = chance.choice(["run", "run", "run", "lose", "maintain", "replay", "backfill", "rollback", "discard"])
+    process = None
+    kinds = ["good", "good", "good", *chance.choices(["good", "malformed"], k=chance.randint(0, 3))]
+    if what == "run" or step == 0:
+        world.offer(chance.randint(0, 1), kinds)
+        process = world.run(world.new_run_id())
+    elif what == "lose" and world.shape == "kafka":
+        partition = chance.randint(0, 1)
+        world.retain_from(partition, chance.randint(0, len(world.kafka.sent[partition]) // 2))
+    elif what == "lose":
+        number = chance.randint(1, max(1, world.files * 2 // 3))
+        (world.root / f"data/inbox/{number}.csv").unlink(missing_ok=True)
+    elif what == "maintain":
+        process = world.maintain(world.new_run_id(), chance.choice([COMPACT, MaintenanceSpec(compact_below="1 MiB")]))
+    elif what == "replay":
+        runs = [None, None, *range(1, world.runs + 1)]
+        run = chance.choice(runs)
+        of = Selection() if run is None else Selection(QuarantineFilter(run_id=f"r{run}"))
+        process = world.replay(world.new_run_id("p"), of, mend=chance.random() < 0.5)
+    elif what == "backfill":
+        first, last = chance.choice([("01", "01"), ("02", "02"), ("01", "02")])
+        process = world.backfill(world.new_run_id("b"), f"2026-01-{first}", f"2026-01-{last}")
+    elif what == "rollback":
+        version = max(0, newest_version(world.paths.table) - chance.randint(1, 4))
+        process = world.rollback(version, "leave-out", world.new_run_id("v"))
+    elif what == "discard":
+        world.offer(0, ["poor", "poor"])
+        held = world.new_run_id()
+        if isinstance(world.run(held).error, HeldError):
+            process = world.decide("discard", held)
+    assert process is None or process.error is None or isinstance(process.error, TidegateError), process.error

@@ -1,8 +1,8 @@
 """The older part of a table, which ``refresh --keep-older`` leaves as it is: its records are not all there any more.
 
 It is made of the oldest publishes, up to the last of which a source has lost something, and of rows that no run has
-read. No file of the table or of quarantine, and no replay, has rows of both parts: the older one goes as far as it must
-for that. So each record is either in what stays or in what is read again.
+read. No file of the table or of quarantine has rows of both parts: the older one goes as far as it must for that. So
+each record is either in what stays or in what is read again.
 """
 
 from __future__ import annotations
@@ -75,8 +75,7 @@ def find_older(
         return Older(0, [], [], None, every)
     aside = [file.path for file in list_data_files(paths.quarantine)]
     origins = read_origins(paths.table, [file.path for file in files])
-    together = {*origins.values(), *read_origins(paths.quarantine, aside).values()}
-    edge = _grow(edge, lineage, together | {replay.batches for replay in lineage.replays})
+    edge = _grow(edge, lineage, {*origins.values(), *read_origins(paths.quarantine, aside).values()})
     newer = _batches_from(edge, lineage)
     # Of the older part's replays nothing is read again.
     rest = replace(lineage, replays=[one for one in lineage.replays if not newer.keys().isdisjoint(one.batches)])
