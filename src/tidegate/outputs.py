@@ -259,12 +259,24 @@ class BackfillMargin(TypedDict):
     is_known: bool
 
 
+class BackfillOlder(TypedDict):
+    """What ``refresh --keep-older`` leaves as it is: ``rows`` in ``files`` of the table, in these ``partitions``, that
+    runs have published ``until`` then; ``lost``: what the sources no longer hold of it ([]: nothing, and none stays).
+    """
+
+    files: int
+    rows: int
+    partitions: list[str]
+    until: str | None
+    lost: list[str]
+
+
 class BackfillInterval(TypedDict):
     """Partitions that a backfill would rebuild in one version.
 
     ``files``, ``bytes`` and ``offsets`` are read, ``margin`` of these (null where no state is kept) for the sake of
     records of other times; ``by_folder`` tells whether files were chosen by their folder;
-    ``rows_of_others`` rows of the same records are in partitions that stay.
+    ``rows_of_others`` rows of the same records are in partitions that stay; ``older`` is null unless it was asked for.
     """
 
     partitions: str
@@ -278,6 +290,7 @@ class BackfillInterval(TypedDict):
     rows_of_others: int
     stays_in_quarantine: int
     stays_discarded: int
+    older: BackfillOlder | None
     hindrance: Error | None
 
 

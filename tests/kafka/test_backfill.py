@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.project import in_session
 from tests.support.streaming import Streaming, make_streaming
-from tidegate.backfill.command import backfill_table, look_at_backfill
+from tidegate.backfill.command import backfill_table, look_at_backfill, refresh_table
 from tidegate.backfill.span import Wanted
 from tidegate.errors import SourceLostError
 
@@ -140,3 +140,41 @@ def test_what_retention_has_taken(topics: Topics, spark: SparkSession, tmp_path:
     flow.expect("id n", [("a", 1), ("b", 1), ("c", 1)])
     assert backfill(flow, 2, 2, "possible")["rows"]["published"] == 1
     flow.expect("id n", [("a", 1), ("b", 1), ("c", 10)])
+
+
+def test_a_refresh_keeps_what_retention_has_taken(topics: Topics, spark: SparkSession, tmp_path: Path) -> None:
+    """The first run's records are gone in part, and the whole of it stays; the second partition is there from the
+    beginning."""
+    topic = topics.create(partitions=2)
+    flow = make(topics, spark, tmp_path, topic)
+    topics.send(topic, [record("a", 1), record("b", 1), "broken"], partition=0)
+    topics.send(topic, [record("c", 1)], partition=1)
+    flow.run()
+    topics.send(topic, [record("d", 2), record("e", 1), "broken too"], partition=0)
+    flow.run()
+    topics.send(topic, [record("f", 3)], partition=1)
+    flow.run()
+    topics.send(topic, [record("waits", 1)], partition=1)  # the next run's
+    topics.cut(topic, 0, before=1)
+    change(flow, 10)
+
+    def refresh(run_id: str, *, keeps_older: bool) -> dict[str, Any]:
+        submit = in_session(flow.spark)
+        return dict(refresh_table(flow.project, flow.name, run_id, keeps_older=keeps_older, submit=submit))
+
+    with pytest.raises(SourceLostError) as gone:
+        refresh("plain", keeps_older=False)
+    assert gone.value.code == "BACKFILL_GONE" and "--keep-older" in str(gone.value.fix)
+    looked = look_at_backfill(flow.project, "flow", None, keeps_older=True)
+    older = looked["intervals"][0]["older"]
+    assert older is not None and (older["rows"], older["partitions"]) == (3, ["day=2026-01-01"])
+    report = refresh("fresh", keeps_older=True)
+    assert (report["rows"]["read"], report["rows"]["malformed"], report["rows"]["published"]) == (4, 1, 3)
+    flow.expect("id n", [("a", 1), ("b", 1), ("c", 1), ("d", 10), ("e", 10), ("f", 10)])
+    assert sorted(map(str, flow.quarantined()["malformed"])) == ["broken", "broken too"]
+    flow.run()
+    change(flow, 3)
+    topics.cut(topic, 0, before=4)  # within what was rebuilt: all of that stays by now
+    assert refresh("again", keeps_older=True)["rows"]["read"] == 1
+    flow.expect("id n", [("a", 1), ("b", 1), ("c", 1), ("d", 10), ("e", 10), ("f", 10), ("waits", 3)])
+    assert len(flow.quarantined()["malformed"]) == 2

@@ -160,10 +160,11 @@ class Pipeline(RuleBasedStateMachine):
         self._meet(self.world.backfill(run_id, f"2026-01-0{first}", f"2026-01-0{last}", stop=stop), fate)
 
     @allowed("refresh", lambda self: (self.world.paths.table / "_delta_log").exists())
-    @rule(fate=_BACKFILL)
-    def refresh(self, fate: Fate) -> None:
-        """``tidegate refresh``."""
-        self._meet(self.world.refresh(self.world.new_run_id(), stop=fate and fate[0]), fate)
+    @rule(fate=_BACKFILL, keeps_older=st.booleans())
+    def refresh(self, fate: Fate, keeps_older: bool) -> None:
+        """``tidegate refresh``, perhaps with ``--keep-older``."""
+        run_id = self.world.new_run_id()
+        self._meet(self.world.refresh(run_id, keeps_older=keeps_older, stop=fate and fate[0]), fate)
 
     @allowed("backfill", lambda self: self.world.held_beside)
     @rule(fate=_BACKFILL, decision=st.sampled_from(["release", "discard"]))

@@ -236,6 +236,12 @@ MUTANTS = (
         beside=True,
     ),
     Mutant(
+        "the older part of a table may have files in common with the rest",
+        (Change("backfill/older.py", "        if not mixed:\n            return edge\n", "        return edge\n"),),
+        "edit,endings,accept,retry,cut,thaw",
+        beside=True,
+    ),
+    Mutant(
         "a manifest is on disk before the checkpoint",
         (
             Change(

@@ -207,7 +207,7 @@ def test_a_dry_run_says_of_each_day_that_cannot_be_rebuilt_which_others_can(make
         file.unlink()
     look = world._start("look", lambda: look_at_backfill(world.project, NAME, Wanted(D1, D2)), None)
     fixes = [one["hindrance"]["fix"] for one in done(look)["intervals"]]
-    assert fixes == ["bring it back; partitions that can be rebuilt without it: none"] * 2
+    assert fixes == ["bring it back; what can be rebuilt without it: none"] * 2
 
 
 def test_a_run_under_the_id_of_a_held_backfill_is_refused(make: Make, patch: pytest.MonkeyPatch) -> None:
@@ -271,3 +271,39 @@ def test_a_file_of_a_deletion_may_be_spelled_as_the_disk_has_it(make: Make) -> N
     DeltaTable(str(world.paths.table)).delete("id = 'f1-0'")
     process = world.backfill("b", D1, D1)
     assert isinstance(process.error, UsageError) and process.error.code == "BACKFILL_ROWS_DELETED"
+
+
+@pytest.mark.parametrize("how", ["grew", "another time stamp"])
+def test_a_file_is_read_again_as_far_as_it_was_read(make: Make, how: str) -> None:
+    """What was appended since no run has taken; bytes that were brought back from a copy are the same."""
+    world = make("files")
+    world.offer(0, ["good"] * 4)
+    done(world.run("r1"))
+    file = world.root / "data/inbox/1.csv"
+    data = file.read_bytes()
+    file.unlink()
+    file.write_bytes(data + (b"f1-4,good\n" if how == "grew" else b""))
+    assert done(world.backfill("b", D1, D2))["rows"]["read"] == 8, "each day reads the file"
+    world.check_all()
+    assert done(refresh(world, "fresh"))["rows"]["read"] == 4
+    world.check_all()
+
+
+@pytest.mark.parametrize("is_readable", [True, False])
+@pytest.mark.parametrize("source", ["gone", "another"])
+def test_a_file_in_quarantine_whole_is_read_again_from_what_is_kept(make: Make, source: str, is_readable: bool) -> None:
+    """Whatever has become of it in the source: its bytes are those that were read."""
+    world = make("files")
+    world.broken = 1
+    for _ in range(4):
+        world.offer(0, ["good"] * 4)
+    done(world.run("r1"))
+    file = world.root / "data/inbox/1.csv"
+    file.unlink()
+    if source == "another":
+        file.write_text("f1-other,good\n")
+    world.is_readable = is_readable
+    assert done(refresh(world, "fresh"))["rows"]["read"] == (16 if is_readable else 13)
+    world.check_all()
+    if is_readable:
+        each_once(world)

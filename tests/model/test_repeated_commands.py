@@ -71,6 +71,14 @@ def test_a_backfill_that_failed_at_its_first_day_may_be_asked_for_less(world: Wo
     world.settle("discard")
 
 
+def test_a_refresh_with_another_option_under_the_same_run_id(world: World) -> None:
+    report = done(world.refresh("b"))
+    assert report["asked"] == "no options"
+    error = refused(world.refresh("b", keeps_older=True))
+    assert error.message == "run id b was given for no options; now it is --keep-older"
+    assert done(world.refresh("b")) == report
+
+
 def test_a_report_of_an_earlier_version_does_not_tell(world: World) -> None:
     report = done(world.backfill("b", D1, D1))
     path = world.paths.report("b")

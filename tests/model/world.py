@@ -273,11 +273,13 @@ class World:
 
         return self._start(f"backfill {run_id}", command, stop)
 
-    def refresh(self, run_id: str, *, stop: Stop | None = None) -> Process:
-        """``tidegate refresh``."""
-        return self._start(
-            f"refresh {run_id}", lambda: refresh_table(self.project, NAME, run_id, submit=self._submit), stop
-        )
+    def refresh(self, run_id: str, *, keeps_older: bool = False, stop: Stop | None = None) -> Process:
+        """``tidegate refresh``, with ``--keep-older`` or without."""
+
+        def command() -> Any:
+            return refresh_table(self.project, NAME, run_id, keeps_older=keeps_older, submit=self._submit)
+
+        return self._start(f"refresh {run_id}{' --keep-older' if keeps_older else ''}", command, stop)
 
     def decide_beside(self, decision: Ruling, run_id: str, *, stop: Stop | None = None) -> Process:
         """``tidegate release`` or ``discard`` of a backfill or a refresh that is held."""

@@ -54,8 +54,8 @@ def set_schema(flow: Streaming, schema: str) -> None:
     flow.write("jobs/flow/pipeline.yaml", f"version: 1\nname: flow\nschedule: null\n{spec}")
 
 
-def refresh(flow: Streaming, run_id: str = "fresh") -> dict[str, Any]:
-    return dict(refresh_table(flow.project, flow.name, run_id, submit=in_session(flow.spark)))
+def refresh(flow: Streaming, run_id: str = "fresh", **more: Any) -> dict[str, Any]:
+    return dict(refresh_table(flow.project, flow.name, run_id, submit=in_session(flow.spark), **more))
 
 
 def test_table_and_quarantine_are_made_anew(spark: SparkSession, tmp_path: Path) -> None:
@@ -127,6 +127,41 @@ def test_what_cannot_be_refreshed(spark: SparkSession, tmp_path: Path) -> None:
     flow.expect("id", [("a",)])
 
 
+def test_the_older_part_stays_where_its_files_are_gone(spark: SparkSession, tmp_path: Path) -> None:
+    flow = make(tmp_path, spark)
+    first = flow.offer("events", {"id": "a", "n": 1}, {"id": "b", "n": 50}, {"id": "c", "n": "many"})
+    flow.run()
+    flow.offer("events", {"id": "d", "n": 7}, {"id": "e", "n": "many"})
+    flow.run()
+    grown = flow.offer("events", {"id": "f", "n": 60}, {"id": "g", "n": 6})
+    flow.run()
+    before = {path: path.read_bytes() for path in flow.table.glob("*.parquet")}
+    first.unlink()
+    with grown.open("a") as file:
+        file.write('{"id": "not taken", "n": 1}\n')
+    with pytest.raises(SourceLostError) as gone:
+        refresh(flow)
+    assert gone.value.code == "BACKFILL_GONE" and "`tidegate refresh flow --keep-older`" in str(gone.value.fix)
+    set_most(flow, 5)
+    looked = look_at_backfill(flow.project, "flow", None, keeps_older=True)
+    older = looked["intervals"][0]["older"]
+    assert looked["hindrance"] is None and older is not None and (older["rows"], older["files"]) == (1, 1)
+    report = refresh(flow, keeps_older=True)
+    assert (report["rebuilt"], report["rows"]["read"]) == (["the table, but for its older part"], 4)
+    assert any("1 row in 1 file" in note and "0001.json is gone" in note for note in report["notes"])
+    flow.expect("id", [("a",)])
+    assert [path for path in flow.table.glob("*.parquet") if before.get(path) == path.read_bytes()]
+    assert {reason: len(texts) for reason, texts in flow.quarantined().items()} == {"malformed": 2, "not_too_large": 4}
+    set_most(flow, 100)
+    flow.offer("events", {"id": "h", "n": 8})
+    flow.run()
+    refresh(flow, "again", keeps_older=True)
+    flow.expect("id n", [("a", 1), ("d", 7), ("f", 60), ("g", 6), ("h", 8)])
+    assert {reason: len(texts) for reason, texts in flow.quarantined().items()} == {"malformed": 2, "not_too_large": 1}
+    flow.run()
+    assert len(flow.rows("id")) == 5
+
+
 # -- queries that keep state: what they keep goes on with the rows --
 
 TIMED_SPEC = "sources:\n" + source("trades", SCHEMA, **TIMED)
@@ -174,6 +209,16 @@ def closed(offered: list[dict[str, Any]], kept: Callable[[int], bool]) -> list[t
     """Rows of the windows that are closed by the watermark that all of these records give."""
     watermark = max(datetime.fromisoformat(one["dt"]) for one in offered if kept(one["n"])) - timedelta(minutes=20)
     return [row for row in by_window(offered, kept).values() if row[1] <= watermark]
+
+
+def test_state_does_not_go_without_the_older_records(spark: SparkSession, tmp_path: Path) -> None:
+    flow, offered = windowed(tmp_path, spark)
+    offer(flow, offered, row("a", "12:01", 1), row("b", "13:02", 60))
+    flow.run()
+    with pytest.raises(UsageError) as refused:
+        refresh(flow, keeps_older=True)
+    assert refused.value.code == "REFRESH_KEEPS_STATE"
+    flow.expect("start end count sum", closed(offered, lambda n: n < 100))
 
 
 def test_windows_go_on_with_their_state(spark: SparkSession, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tidegate import storage
-from tidegate.backfill.lineage import Batch, Increment, Lineage, Partition, Rebuilt, Replay
+from tidegate.backfill.lineage import Increment, Lineage, Rebuilt, Replay
 from tidegate.backfill.span import Interval
 from tidegate.backfill.stateful import of_query, pick_by_times
 from tidegate.hive_names import unescape_name
@@ -24,6 +24,7 @@ from tidegate.spec.models import SELF_DESCRIBING_FORMATS, PipelineSpec
 from tidegate.staging.birth import read_births
 from tidegate.staging.manifest import BatchKey
 from tidegate.staging.topics import OffsetRange, OffsetRanges, Offsets, offsets_from_json
+from tidegate.table.publish.origins import Batch, Partition
 
 
 @dataclass(frozen=True)
@@ -105,12 +106,14 @@ class Choice:
         return not any(self.files.values()) and not any(self.ranges.values())
 
 
-def choose(paths: PipelinePaths, spec: PipelineSpec, lineage: Lineage, interval: Interval) -> Choice:
-    """What ``interval`` is rebuilt from. Costs no JVM; reads the ledger, the births and what the log says."""
+def choose(paths: PipelinePaths, spec: PipelineSpec, lineage: Lineage, interval: Interval, *, older: int = 0) -> Choice:
+    """What ``interval`` is rebuilt from; nothing of so many ``older`` publishes, whose replays are not in ``lineage``.
+    Costs no JVM; reads the ledger, the births and what the log says."""
     is_whole = interval.is_whole_table
     taken = _taken_rows(paths, spec, is_whole=is_whole)
     choice = Choice()
     picked, choice.replays = _pick(lineage, interval, is_whole=is_whole)
+    picked[:older] = [[]] * older
     wanted: set[BatchKey] = set()
     for increment, batches in zip(lineage.increments, picked, strict=True):
         if not batches or increment.is_replaced:
@@ -148,7 +151,7 @@ def _read_of_sources(
     for row in rows:
         choice.files.setdefault(row.source, []).append(row)
     if topics := _topics(spec):
-        choice.ranges = _ranges(paths, lineage, choice.increments, topics)
+        choice.ranges = ranges_of(paths, lineage, choice.increments, topics)
         choice.passed_over = _passed_over(paths, lineage, topics)
 
 
@@ -202,7 +205,7 @@ def _measure(
     core = {(one.query_id, batch) for one, batches in pairs for batch in batches}
     rows = [row for some in choice.files.values() for row in some]
     rows = [row for row in rows if (str(row.query_id), int(row.batch_id or 0)) not in core]
-    ranges = _ranges(paths, lineage, [one for one, batches in pairs if batches], topics) if topics else {}
+    ranges = ranges_of(paths, lineage, [one for one, batches in pairs if batches], topics) if topics else {}
     offsets = _count_offsets(choice.ranges) - _count_offsets(ranges)
     return Margin(len(rows), sum(row.size for row in rows), max(offsets, 0), is_known)
 
@@ -337,10 +340,10 @@ def _is_in_folder(row: LedgerRow, folders: Iterable[str], interval: Interval) ->
 
 def _passed_over(paths: PipelinePaths, lineage: Lineage, topics: Sequence[str]) -> dict[str, list[OffsetRanges]]:
     """Of a query that a refresh has begun the ranges go over these, and it has not read them."""
-    return _ranges(paths, lineage, [one for one in lineage.increments if one.is_left_out], topics)
+    return ranges_of(paths, lineage, [one for one in lineage.increments if one.is_left_out], topics)
 
 
-def _ranges(
+def ranges_of(
     paths: PipelinePaths, lineage: Lineage, increments: Sequence[Increment], topics: Sequence[str]
 ) -> dict[str, list[OffsetRanges]]:
     """The offsets that each of the runs took: from where the one before it ended, or where its query was born."""

@@ -62,17 +62,21 @@ def backfill_table(project: Project, name: str, run_id: str, wanted: Wanted, *, 
     return context.report.to_json()
 
 
-def refresh_table(project: Project, name: str, run_id: str, *, submit: Submit) -> outputs.RunReport:
+def refresh_table(
+    project: Project, name: str, run_id: str, *, keeps_older: bool = False, submit: Submit
+) -> outputs.RunReport:
     """``tidegate refresh``: the whole table, and its quarantine, rebuilt from all that runs have taken; built beside,
-    judged as one increment, swapped in as one version. Live runs go on from where they are.
+    judged as one increment, swapped in as one version. Live runs go on from where they are. ``keeps_older``: what the
+    sources no longer hold stays as it is.
 
-    Raises what :func:`backfill_table` does.
+    Raises what :func:`backfill_table` does, and UsageError REFRESH_KEEPS_STATE.
     """
-    with open_rework(project, name, run_id, "refresh") as context:
+    asked = "--keep-older" if keeps_older else describe_options()
+    with open_rework(project, name, run_id, "refresh", asked=asked) as context:
         has_sinks = bool(context.spec.sinks)
         if not is_over(context):
             assert context.facts is not None
-            ground = survey(project, context.paths, context.spec, context.facts, None)
+            ground = survey(project, context.paths, context.spec, context.facts, None, keeps_older=keeps_older)
             finding = _examine_one(context, ground)
             if finding.choice.is_empty:
                 end_with_nothing(context, "no run has taken a record yet")
@@ -137,7 +141,9 @@ def _end(context: RunContext) -> None:
     context.save()
 
 
-def look_at_backfill(project: Project, name: str, wanted: Wanted | None) -> outputs.BackfillPlan:
+def look_at_backfill(
+    project: Project, name: str, wanted: Wanted | None, *, keeps_older: bool = False
+) -> outputs.BackfillPlan:
     """``--dry-run``: what each interval would be rebuilt from, what it replaces, and what stands in the way; of a
     refresh (None), the whole table. No JVM.
 
@@ -145,7 +151,7 @@ def look_at_backfill(project: Project, name: str, wanted: Wanted | None) -> outp
     """
     paths = project.paths(name).pinned()
     spec = as_read(load_pipeline(project, name), paths)
-    ground = survey(project, paths, spec, gather_facts(paths, spec), wanted)
+    ground = survey(project, paths, spec, gather_facts(paths, spec), wanted, keeps_older=keeps_older)
     findings = examine(project, paths, spec, ground)
     hindrance: TidegateError | None = None
     try:
@@ -160,7 +166,7 @@ def look_at_backfill(project: Project, name: str, wanted: Wanted | None) -> outp
 
 
 def _describe(finding: Finding) -> outputs.BackfillInterval:
-    choice, margin = finding.choice, finding.choice.margin
+    choice, margin, older = finding.choice, finding.choice.margin, finding.older
     return {
         "partitions": finding.interval.label,
         "files_now": len(finding.replaced),
@@ -175,5 +181,6 @@ def _describe(finding: Finding) -> outputs.BackfillInterval:
         "rows_of_others": sum(choice.outside.values()),
         "stays_in_quarantine": finding.left_out.total,
         "stays_discarded": choice.left_out,
+        "older": None if older is None else older.to_json(),
         "hindrance": None if finding.error is None else finding.error.to_dict(),
     }

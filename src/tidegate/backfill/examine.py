@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from tidegate.backfill.choose import Choice, choose, choose_with_state
 from tidegate.backfill.hand_over import refuse_pending
 from tidegate.backfill.left_out import LeftOut, find_left_out, quarantined_before
 from tidegate.backfill.lineage import Lineage, read_lineage
+from tidegate.backfill.offsets import missing_offsets
+from tidegate.backfill.older import Older, find_older
 from tidegate.backfill.span import Interval, Span, Wanted, check_known, find_span
 from tidegate.backfill.stateful import check_kept, closing_watermark, why_not_exact
 from tidegate.errors import TidegateError, catalogue
@@ -23,8 +25,6 @@ from tidegate.sources.files.ledger import shown_path
 from tidegate.sources.files.unreadable import is_in_quarantine
 from tidegate.sources.registry import open_sources
 from tidegate.spec.models import PipelineSpec
-from tidegate.staging.birth import Start, read_birth
-from tidegate.staging.topics import Offsets, join_ranges, offsets_from_json
 from tidegate.table.log.state import DataFile, TableState, list_data_files
 from tidegate.words import count_of
 
@@ -43,6 +43,8 @@ class Ground:
     """Of a query that keeps state: the watermark by which the rows in the table were closed."""
     hands_over: bool = False
     """Whether the query that rebuilds it takes the place of the pipeline's, because its state goes with the rows."""
+    keeps_older: bool = False
+    """Whether what the sources no longer hold stays as it is (:mod:`tidegate.backfill.older`)."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +58,19 @@ class Finding:
     error: TidegateError | None
     closes_at_ms: int | None = None
     """As in :class:`Ground`."""
+    older: Older | None = None
+    """What stays, where that was asked for."""
 
 
-def survey(project: Project, paths: PipelinePaths, spec: PipelineSpec, facts: Facts, wanted: Wanted | None) -> Ground:
+def survey(
+    project: Project,
+    paths: PipelinePaths,
+    spec: PipelineSpec,
+    facts: Facts,
+    wanted: Wanted | None,
+    *,
+    keeps_older: bool = False,
+) -> Ground:
     """The ground of a backfill; of a refresh, which rebuilds the whole table, where ``wanted`` is None.
 
     Raises DisagreementError when table, checkpoint and spec do not fit, UsageError for a pipeline or a range that it
@@ -76,6 +88,8 @@ def survey(project: Project, paths: PipelinePaths, spec: PipelineSpec, facts: Fa
         raise catalogue.BACKFILL_NOT_APPEND(where=where, why=why, way=way)
     if keeps_state and wanted is not None:
         check_kept(facts, name)
+    if hands_over and keeps_older:
+        raise catalogue.REFRESH_KEEPS_STATE(where=where, name=name)
     if hands_over:
         refuse_pending(paths, facts, name)
     gone = [one for one, source in open_sources(project, paths, spec).items() if not source.is_replayable]
@@ -97,7 +111,7 @@ def survey(project: Project, paths: PipelinePaths, spec: PipelineSpec, facts: Fa
         there += [dict(one) for increment in lineage.increments for given in increment.given.values() for one in given]
         check_known(span.whole, there)  # a day that a backfill has emptied is known too
     closes_at_ms = closing_watermark(paths, lineage, name) if keeps_state and wanted is not None else None
-    return Ground(table, files, lineage, span, closes_at_ms, hands_over)
+    return Ground(table, files, lineage, span, closes_at_ms, hands_over, keeps_older)
 
 
 def examine(project: Project, paths: PipelinePaths, spec: PipelineSpec, ground: Ground) -> list[Finding]:
@@ -125,17 +139,21 @@ _POSSIBLE = "(see below)"
 
 
 def _examine(project: Project, paths: PipelinePaths, spec: PipelineSpec, ground: Ground, interval: Interval) -> Finding:
-    if ground.closes_at_ms is None:
-        choice = choose(paths, spec, ground.lineage, interval)
+    older = find_older(project, paths, spec, ground.lineage, ground.files) if ground.keeps_older else None
+    if older is not None and older.leaves_something:
+        interval, choice = replace(interval, but_older=bool(older.lost)), older.choice
+    elif ground.closes_at_ms is None:
+        older, choice = None, choose(paths, spec, ground.lineage, interval)
     else:
         choice = choose_with_state(paths, spec, ground.lineage, interval, plain_columns(ground.table))
     if interval.is_whole_table:
         left_out = LeftOut(unplaced=quarantined_before(paths.quarantine, choice)[1])
     else:
         left_out = find_left_out(paths.quarantine, choice)
-    replaced = [file for file in ground.files if interval.holds(file.partition)]
+    stays = set() if older is None else {file.path for file in older.stays}
+    replaced = [file for file in ground.files if interval.holds(file.partition) and file.path not in stays]
     error = _find_hindrance(project, paths, spec, ground, interval, choice, left_out)
-    return Finding(interval, choice, left_out, replaced, error, ground.closes_at_ms)
+    return Finding(interval, choice, left_out, replaced, error, ground.closes_at_ms, older)
 
 
 def _find_hindrance(
@@ -148,8 +166,10 @@ def _find_hindrance(
     left_out: LeftOut,
 ) -> TidegateError | None:
     where = f"pipeline {spec.name}"
-    if any(interval.holds(dict(partition)) for partition in ground.lineage.foreign):
-        return catalogue.BACKFILL_FOREIGN_ROWS(where=where, label=interval.label, possible=_POSSIBLE)
+    foreign = [] if interval.but_older else ground.lineage.foreign
+    if any(interval.holds(dict(partition)) for partition in foreign):
+        possible = _what_else(project, paths, spec, ground, interval)
+        return catalogue.BACKFILL_FOREIGN_ROWS(where=where, label=interval.label, possible=possible)
     if any(interval.holds(dict(partition)) for partition in ground.lineage.deleted):
         return catalogue.BACKFILL_ROWS_DELETED(where=where, label=interval.label, possible=_POSSIBLE, name=spec.name)
     if (told := _describe_replays(ground.lineage, choice)) is not None:
@@ -164,11 +184,12 @@ def _find_hindrance(
         if not interval.is_whole_table and is_in_quarantine(paths.unreadable, row.link)
     ]
     lost += [f"source {name} is not in the spec any more" for name in choice.strange]
-    lost += _missing_offsets(project, paths, spec, ground.lineage, choice)
+    lost += missing_offsets(project, paths, spec, ground.lineage, choice)
     if lost:
         more = f"; and {len(lost) - _NAMED_AT_MOST} more" if len(lost) > _NAMED_AT_MOST else ""
         told = "; ".join(lost[:_NAMED_AT_MOST]) + more
-        return catalogue.BACKFILL_GONE(where=where, label=interval.label, lost=told, possible=_POSSIBLE)
+        possible = _what_else(project, paths, spec, ground, interval)
+        return catalogue.BACKFILL_GONE(where=where, label=interval.label, lost=told, possible=possible)
     if left_out.unplaced:
         count = count_of(left_out.unplaced, "row")
         return catalogue.BACKFILL_UNPLACED(where=where, count=count, label=interval.label, name=spec.name)
@@ -176,6 +197,15 @@ def _find_hindrance(
         count = count_of(left_out.rejected, "row")
         return catalogue.BACKFILL_SEVERAL_ROWS(where=where, count=count, label=interval.label, name=spec.name)
     return None
+
+
+def _what_else(project: Project, paths: PipelinePaths, spec: PipelineSpec, ground: Ground, interval: Interval) -> str:
+    """What can be rebuilt where this interval cannot."""
+    if interval.within:
+        return _POSSIBLE
+    if ground.hands_over or not find_older(project, paths, spec, ground.lineage, ground.files).leaves_something:
+        return "nothing"
+    return f"all behind the older part, which stays as it is, by `tidegate refresh {spec.name} --keep-older`"
 
 
 def plain_columns(table: TableState) -> frozenset[str]:
@@ -197,48 +227,6 @@ def _describe_replays(lineage: Lineage, choice: Choice) -> str | None:
         elif not replay.batches <= readable:
             told.append(f"{replay.run_id} (records of an increment that was discarded, or is not in the log)")
     return "; ".join(told[:_NAMED_AT_MOST]) or None
-
-
-def _missing_offsets(
-    project: Project, paths: PipelinePaths, spec: PipelineSpec, lineage: Lineage, choice: Choice
-) -> list[str]:
-    if not any(choice.ranges.values()):
-        return []
-    sources = open_sources(project, paths, spec)
-    starts = starts_of_topics(project, paths, spec, lineage, choice)
-    return [gone for name, start in starts.items() for gone in sources[name].find_gone(start)]
-
-
-def starts_of_topics(
-    project: Project, paths: PipelinePaths, spec: PipelineSpec, lineage: Lineage, choice: Choice
-) -> dict[str, Start]:
-    """Where a job begins with each source of topics: at the first offset that it reads of a partition, and of others
-    where live runs stand."""
-    sources = {name: one for name, one in open_sources(project, paths, spec).items() if one.keeps_start}
-    birth = read_birth(paths)
-    at: Mapping[str, Offsets] = ends_of_topics(lineage)
-    starts = {}
-    for name, source in sources.items():
-        joined = join_ranges(choice.ranges.get(name, []))
-        born = birth.sources.get(name) if birth is not None else None
-        first = offsets_from_json(born["offsets"]) if born else {}
-        begins = {**first, **at.get(name, {}), **{partition: one.begin for partition, one in joined.items()}}
-        starts[name] = source.start_at(begins, born)
-    return starts
-
-
-def ends_of_topics(lineage: Lineage) -> dict[str, Offsets]:
-    """Where live runs stand with each source of topics, by the log."""
-    at: dict[str, Offsets] = {}
-    for increment in lineage.increments:
-        for name, ends in increment.ends.items():
-            at[name] = {**at.get(name, {}), **ends}
-    return at
-
-
-def describe_partition(partition: Sequence[tuple[str, str | None]]) -> str:
-    """A partition as people read it."""
-    return "/".join(f"{column}={value}" for column, value in partition)
 
 
 def within_text(interval: Interval) -> str:

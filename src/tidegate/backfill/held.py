@@ -7,6 +7,7 @@ runs have changed the partition since: then only building it again is exact.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from tidegate.reports.report import RunReport
 from tidegate.run.rework import is_over, open_rework
 from tidegate.run.steps import deliver_run
 from tidegate.table.log.state import DataFile, digest_files, list_data_files
-from tidegate.table.publish.intent import PublishIntent, intent_from_json
+from tidegate.table.publish.intent import FileToRemove, PublishIntent, intent_from_json
 from tidegate.table.publish.rework import Rework
 from tidegate.words import count_of, is_wordless
 
@@ -35,10 +36,11 @@ KINDS = ("backfill", "refresh")
 """The work that can be held."""
 
 
-def keep_held(side: PipelinePaths, intent: PublishIntent, interval: Interval) -> None:
-    """Keep what a held interval would publish, beside what it was built of: each try has a folder of its own, so a
-    process that slept changes nothing of its successor's."""
-    value = {"within": interval.within, "intent": intent}
+def keep_held(side: PipelinePaths, intent: PublishIntent, interval: Interval, stays: Sequence[DataFile] = ()) -> None:
+    """Keep what a held interval would publish, and the files that ``stay``, beside what it was built of: each try has a
+    folder of its own, so a process that slept changes nothing of its successor's."""
+    told = [FileToRemove(file.path, file.rows, file.size_bytes, file.partition) for file in stays]
+    value = {"within": interval.within, "but_older": interval.but_older, "stays": told, "intent": intent}
     storage.replace(side.state / _HELD, storage.dump_json(value))
 
 
@@ -49,9 +51,19 @@ def is_held(folder: Path) -> bool:
 
 def list_held(paths: PipelinePaths) -> list[PublishIntent]:
     """What waits for a decision, as it would be published."""
+    return [intent_from_json(held["intent"]) for held in _read_held(paths)]
+
+
+def list_held_files(paths: PipelinePaths) -> list[FileToRemove]:
+    """The files of the table that it must find as they were: those that it replaces, and those that stay."""
+    stay = [FileToRemove(**file) for held in _read_held(paths) for file in held.get("stays", ())]
+    return [file for intent in list_held(paths) for file in intent.files_to_remove] + stay
+
+
+def _read_held(paths: PipelinePaths) -> list[dict[str, Any]]:
     tries = [one for job in storage.list_folders(paths.backfills) for one in _held_tries(job)]
     found = [storage.read_json(one / _HELD) for one in tries]
-    return [intent_from_json(held["intent"]) for held in found if held is not None]
+    return [held for held in found if held is not None]
 
 
 def _held_tries(job: Path) -> list[Path]:
@@ -122,7 +134,7 @@ def _carry_out(context: RunContext, held: dict[str, Any], ruling: outputs.Ruling
         _drop(context, held, ruling, is_last=is_last)
     else:
         files = list_data_files(context.paths.table)
-        _check_unchanged(context, Interval(held["within"]), intent, files)
+        _check_unchanged(context, held, intent, files)
         metadata = {**intent.custom_metadata, "tidegate.decision": json.dumps(ruling, ensure_ascii=False)}
         report = {**intent.report, "decision": ruling}
         if not is_last:
@@ -148,12 +160,14 @@ def _drop(context: RunContext, held: dict[str, Any], ruling: outputs.Ruling, *, 
 
 
 def _label_of(held: dict[str, Any]) -> str:
-    return Interval(held["within"]).label
+    return Interval(held["within"], but_older=held.get("but_older", False)).label
 
 
-def _check_unchanged(context: RunContext, interval: Interval, intent: PublishIntent, files: list[DataFile]) -> None:
-    now = {file.path for file in files if interval.holds(file.partition)}
-    then = {file.path for file in intent.files_to_remove}
+def _check_unchanged(
+    context: RunContext, held: dict[str, Any], intent: PublishIntent, files: Sequence[DataFile]
+) -> None:
+    now = {file.path for file in files if Interval(held["within"]).holds(file.partition)}
+    then = {file.path for file in intent.files_to_remove} | {str(file["path"]) for file in held.get("stays", ())}
     aside = intent.companion.table_files if intent.companion is not None else None
     has_other_quarantine = aside is not None and aside != digest_files(list_data_files(context.paths.quarantine))
     given, is_behind = intent.hand_over, False
@@ -163,7 +177,7 @@ def _check_unchanged(context: RunContext, interval: Interval, intent: PublishInt
     if now != then or has_other_quarantine or is_behind:
         raise catalogue.BACKFILL_OUTDATED(
             where=f"run {intent.run_id} of pipeline {context.name}",
-            label=interval.label,
+            label=_label_of(held),
             changed=_what_changed(len(now ^ then), is_behind=is_behind),
             name=context.name,
             run_id=intent.run_id,

@@ -15,10 +15,10 @@ from typing import Any
 
 from tidegate import storage
 from tidegate.backfill.choose import Choice
-from tidegate.backfill.lineage import read_origins
 from tidegate.sources.files.ledger import shown_path
 from tidegate.staging.topics import OffsetRanges, TopicPartition
 from tidegate.table.log.state import DataFile, list_data_files
+from tidegate.table.publish.origins import read_origins
 
 _RECORDS_AT_ONCE = 4096
 _COLUMNS = ["source", "position", "raw", "reason"]

@@ -12,29 +12,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tidegate.quarantine.origins import ORIGINS as ORIGINS
-from tidegate.quarantine.origins import Batch as Batch
-from tidegate.quarantine.origins import read_origins as read_origins
-from tidegate.quarantine.origins import tell_origins as tell_origins
-from tidegate.quarantine.origins import to_batches
 from tidegate.reports.waiting import WAITED
 from tidegate.staging.topics import Positions, positions_from_json
 from tidegate.table.log.actions import Action, AddFile, CommitInfo
 from tidegate.table.log.files import path_on_disk, read_actions
 from tidegate.table.log.taken import REREAD, ROLLED_BACK_TO, THEN
 from tidegate.table.publish.intent import REPLACES
+from tidegate.table.publish.origins import READ_AGAIN, REPLAYED, Batch, Partition, partition_of, to_batches
 from tidegate.table.publish.plan import parse_file_name
 from tidegate.table.publish.rework import REWORK
 
-Partition = tuple[tuple[str, str | None], ...]
-"""(column, value) of each partition column, values as the log has them."""
-
-REPLAYED = "tidegate.replayed"
-"""In a replay's commit: the batches, as a JSON list, whose quarantined records it put through."""
 EDITED = "tidegate.edited"
 """In a replay's commit: how many of these a person had edited."""
-WITHIN, READ_AGAIN = "tidegate.partitions", "tidegate.read_again"
-"""In a commit of a backfill or a refresh: the partitions that it rebuilt, and the batches that it read."""
+WITHIN = "tidegate.partitions"
+"""In a commit of a backfill or a refresh: the partitions that it rebuilt."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +51,8 @@ class Increment:
     """Smallest and greatest event time by batch and source (:func:`tidegate.staging.manifest.event_times`)."""
     is_replaced: bool = False
     """A refresh has read its records again since, as batches of a new query: they count as those."""
+    at_ms: int = 0
+    """When it was committed."""
 
     @property
     def batch_ids(self) -> list[int]:
@@ -163,7 +156,7 @@ def read_lineage(table_path: Path, version: int) -> Lineage:
             unknown.append(number)
             continue
         info: CommitInfo = next((one["commitInfo"] for one in actions if "commitInfo" in one), {})
-        places |= {path_on_disk(one["add"]["path"]): _partition_of(one["add"]) for one in actions if "add" in one}
+        places |= {path_on_disk(one["add"]["path"]): partition_of(one["add"]) for one in actions if "add" in one}
         if ROLLED_BACK_TO in info:
             taken = left_out[number] | found.keys() & set(_line(parent, number))
             head = parent[number] = int(info[ROLLED_BACK_TO])
@@ -201,7 +194,7 @@ def _changes_of(actions: list[Action], places: Mapping[str, Partition]) -> tuple
     added = [one["add"] for one in actions if "add" in one and one["add"].get("dataChange", True)]
     removed = [one["remove"] for one in actions if "remove" in one and one["remove"].get("dataChange", True)]
     gone = {path_on_disk(one["path"]) for one in removed}
-    return {_partition_of(add) for add in added}, {places[path] for path in gone & places.keys()}
+    return {partition_of(add) for add in added}, {places[path] for path in gone & places.keys()}
 
 
 def _rule_of(info: CommitInfo) -> dict[str, str]:
@@ -235,7 +228,7 @@ def _replay(info: CommitInfo, actions: list[Action]) -> Replay:
     given: dict[Partition, int] = {}
     for action in actions:
         if "add" in action:
-            partition = _partition_of(action["add"])
+            partition = partition_of(action["add"])
             given[partition] = given.get(partition, 0) + _rows_of(action["add"])
     batches = to_batches(json.loads(info[REPLAYED]))
     return Replay(str(info.get("tidegate.run_id")), batches, given, int(info.get(EDITED, 0)), _rule_of(info))
@@ -256,6 +249,7 @@ def _increment(version: int, info: CommitInfo, actions: list[Action]) -> Increme
         ends=positions_from_json(json.loads(info.get("tidegate.positions", "{}"))),
         partitioned=_rule_of(info),
         times={int(batch): one for batch, one in json.loads(info.get("tidegate.event_times", "{}")).items()},
+        at_ms=int(info.get("timestamp", 0)),
     )
     _count_given(increment, actions)
     return increment
@@ -269,7 +263,7 @@ def _count_given(increment: Increment, actions: list[Action]) -> None:
         named = parse_file_name(Path(path_on_disk(add["path"])).name)
         if named is None or named[0] != increment.query_id[:8]:
             continue
-        partition = _partition_of(add)
+        partition = partition_of(add)
         of_batch = increment.given.setdefault(named[1], {})
         of_batch[partition] = of_batch.get(partition, 0) + _rows_of(add)
 
@@ -278,5 +272,6 @@ def _rows_of(add: AddFile) -> int:
     return int(json.loads(add.get("stats") or "{}").get("numRecords", 0))
 
 
-def _partition_of(add: AddFile) -> Partition:
-    return tuple(sorted(add.get("partitionValues", {}).items()))
+def describe_partition(partition: Sequence[tuple[str, str | None]]) -> str:
+    """A partition as people read it."""
+    return "/".join(f"{column}={value}" for column, value in partition)

@@ -11,15 +11,17 @@ import secrets
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from tidegate import storage
 from tidegate.backfill.choose import Choice
-from tidegate.backfill.examine import Finding, Ground, describe_partition, starts_of_topics
+from tidegate.backfill.examine import Finding, Ground
 from tidegate.backfill.hand_over import closes_all, make_ready, refuse_pending, within_pipeline
 from tidegate.backfill.held import keep_held
 from tidegate.backfill.left_out import find_left_out
-from tidegate.backfill.lineage import Partition
+from tidegate.backfill.lineage import describe_partition
+from tidegate.backfill.offsets import starts_of_topics
 from tidegate.backfill.span import Interval
 from tidegate.backfill.swap import Built, plan_swap, report_after, swap_interval
 from tidegate.driver.order import Bounds, IngestOrder
@@ -28,18 +30,20 @@ from tidegate.gate.increment import judge_beside
 from tidegate.paths import PipelinePaths
 from tidegate.preflight.facts import Facts, gather_facts
 from tidegate.preflight.pinned import settings_at_birth
+from tidegate.project import Project
 from tidegate.recovery.context import RunContext, Submit
 from tidegate.reports.verdicts import quote_word
 from tidegate.run.drain import Load, run_driver
 from tidegate.run.statics import pin_statics
 from tidegate.sources.files.differences import find_differences
-from tidegate.sources.files.intake import restore_links
+from tidegate.sources.files.intake import restore_links, source_path
 from tidegate.sources.files.ledger import LedgerRow, open_ledger, shown_path
-from tidegate.sources.files.unreadable import unreadable_record
+from tidegate.sources.files.unreadable import kept_file, unreadable_record
 from tidegate.staging.birth import Birth, Start, new_birth, read_birth, write_birth
 from tidegate.staging.checkpoint import hadoop_checksum, moved_end, read_checkpoint
 from tidegate.staging.manifest import BatchManifest, files_within, read_all_manifests
 from tidegate.staging.topics import OffsetRanges, RangesJson, join_ranges, offsets_from_json, ranges_to_json
+from tidegate.table.publish.origins import Partition
 from tidegate.table.publish.rework import Rework
 from tidegate.table.upsert.folded import fold_owed
 from tidegate.words import count_of
@@ -76,6 +80,8 @@ def rebuild_interval(context: RunContext, ground: Ground, finding: Finding, *, i
         if not ground.hands_over and finding.interval.is_whole_table and _keeps_state(side):
             # The transform keeps state by now: what it keeps has to go on with the rows.
             assert context.facts is not None
+            if finding.interval.but_older:
+                raise catalogue.REFRESH_KEEPS_STATE(where=f"pipeline {context.name}", name=context.name)
             refuse_pending(context.paths, context.facts, context.name)
             rebuild_interval(context, replace(ground, hands_over=True), finding, is_last=is_last, submit=submit)
             return
@@ -89,7 +95,7 @@ def rebuild_interval(context: RunContext, ground: Ground, finding: Finding, *, i
         report = report_after(context.report, context.paths.table, finding, built, is_last=is_last)
         plan = plan_swap(context, ground, finding, built, report)
         context.lease.check()
-        keep_held(side, plan, finding.interval)
+        keep_held(side, plan, finding.interval, [] if finding.older is None else finding.older.stays)
         _hold(context, finding.interval, built)
     swap_interval(context, ground, finding, built, is_last=is_last)
     _clear_tries(context, work)
@@ -123,7 +129,7 @@ def _read(
     left_out = finding.left_out
     if left_out.total:
         find_left_out(side.quarantine, choice, side.state / _LEFT_OUT)
-    links = _link_files(beside, choice)
+    links = _link_files(beside, choice, context.paths)
     sources = {name: starts.get(name, {}) for name in spec.streams}
     birth = new_birth(side, spec, sources, settings_at_birth(project, spec))
     write_birth(side, birth if finding.interval.is_whole_table else _with_state_of(birth, context.facts))
@@ -186,7 +192,7 @@ def _to_json(ranges: Mapping[str, Sequence[OffsetRanges]]) -> dict[str, list[Ran
     return {name: [ranges_to_json(one) for one in some] for name, some in ranges.items()}
 
 
-def _link_files(beside: RunContext, choice: Choice) -> dict[str, dict[str, Any]]:
+def _link_files(beside: RunContext, choice: Choice, pipeline: PipelinePaths) -> dict[str, dict[str, Any]]:
     """Put the files into the job's intake; {source: {link: file}} as an order has it. Raises SourceLostError
     BACKFILL_GONE when one went away, or was changed, since it was looked at."""
     links: dict[str, dict[str, Any]] = {}
@@ -194,9 +200,13 @@ def _link_files(beside: RunContext, choice: Choice) -> dict[str, dict[str, Any]]
         return links
     with open_ledger(beside.paths, create=True, lease=beside.lease) as ledger:
         for rows in choice.files.values():
-            ledger.take_again(rows)
+            ledger.take_again(_as_read(beside.project, row) for row in rows)
         for name, source in beside.spec.file_streams.items():
             beside.paths.intake(name).mkdir(parents=True, exist_ok=True)
+            for row in choice.files.get(name, ()):
+                if (kept := kept_file(pipeline.unreadable, row.link)) is not None:  # what was read is what is kept
+                    storage.make_folder((beside.paths.intake(name) / row.link).parent)
+                    storage.link(kept, beside.paths.intake(name) / row.link)
             restored = restore_links(beside.project, beside.paths, name, source, ledger)
             lost = [f"{shown_path(path)} is gone" for path in restored.lost]
             # One that was copied back has another time, and may hold the same.
@@ -209,6 +219,16 @@ def _link_files(beside: RunContext, choice: Choice) -> dict[str, dict[str, Any]]
                 )
             links[name] = {row.link: row.linked_file for row in ledger.rows(name, state="linked")}
     return links
+
+
+def _as_read(project: Project, row: LedgerRow) -> LedgerRow:
+    """A file that has grown since, or has another time stamp, is copied as far as it was read."""
+    try:
+        there = storage.stat(Path(source_path(project, shown_path(row.path))))
+    except OSError:
+        return row  # restoring its link says what is wrong
+    is_same = (there.size_bytes, there.modified_ns) == (row.size, row.mtime_ns)
+    return row if is_same or row.until is not None else row._replace(until=row.size)
 
 
 def _find_changed(beside: RunContext, rows: Sequence[LedgerRow]) -> list[str]:

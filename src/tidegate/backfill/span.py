@@ -20,9 +20,10 @@ ONE_DAY = timedelta(days=1)
 @dataclass(frozen=True)
 class Interval:
     """Partitions that are rebuilt in one version: rows whose ``column`` has one of its values, for each column. Without
-    a column it is the whole table."""
+    a column it is the whole table (``but_older``: without the part that :mod:`tidegate.backfill.older` tells)."""
 
     within: dict[str, list[str]]
+    but_older: bool = False
 
     @property
     def is_whole_table(self) -> bool:
@@ -33,7 +34,7 @@ class Interval:
     def label(self) -> str:
         """As reports name it: ``day=2026-01-01``, with ``..`` between the first and the last of several values."""
         if self.is_whole_table:
-            return "the whole table"
+            return "the table, but for its older part" if self.but_older else "the whole table"
         told = (
             f"{column}={values[0]}" if len(values) == 1 else f"{column}={values[0]}..{values[-1]}"
             for column, values in self.within.items()

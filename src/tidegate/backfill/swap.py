@@ -13,7 +13,8 @@ from typing import Literal
 from tidegate.backfill.examine import Finding, Ground, within_text
 from tidegate.backfill.hand_over import plan_hand_over
 from tidegate.backfill.left_out import quarantined_before
-from tidegate.backfill.lineage import ORIGINS, READ_AGAIN, WITHIN, Batch, tell_origins
+from tidegate.backfill.lineage import WITHIN
+from tidegate.backfill.older import describe_older
 from tidegate.errors import catalogue
 from tidegate.gate.increment import publish_plan
 from tidegate.outputs import SourceReport
@@ -28,6 +29,7 @@ from tidegate.staging.manifest import BatchManifest, StagedFile, joined_rule
 from tidegate.staging.open_state import text_of_ms
 from tidegate.table.log.state import DataFile, digest_files, list_data_files, read_table_state
 from tidegate.table.publish.intent import PublishIntent, WholeFiles
+from tidegate.table.publish.origins import ORIGINS, READ_AGAIN, Batch, tell_origins
 from tidegate.table.publish.rework import Rework, plan_rework
 from tidegate.table.upsert.folded import Folded
 from tidegate.words import count_of
@@ -207,6 +209,8 @@ def report_after(before: RunReport, path: Path, finding: Finding, built: Built, 
     if finding.closes_at_ms is not None:
         until = text_of_ms(finding.closes_at_ms) or "the first watermark"
         report.add_note(f"{finding.interval.label}: what ends after {until} is still open, and comes with a later run")
+    if finding.older is not None:
+        report.add_note(describe_older(finding.older.to_json()))
     report.outcome = "published" if is_last else None
     report.error = None
     report.ended_at = now_text() if is_last else None

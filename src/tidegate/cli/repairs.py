@@ -20,6 +20,7 @@ from tidegate.cli.app import (
     submit_before_audit,
 )
 from tidegate.cli.grouped import REPAIR
+from tidegate.outputs import RunReport
 
 Then = Literal["reread", "leave-out"]
 ShowFirst = Annotated[
@@ -109,6 +110,12 @@ def backfill(
 @app.command(rich_help_panel=REPAIR)
 def refresh(
     name: Name,
+    keep_older: Annotated[
+        bool,
+        typer.Option(
+            "--keep-older", help="Leave the older part of the table as it is, of which the source has lost records."
+        ),
+    ] = False,
     dry_run: ShowFirst = False,
     run_id: WorkId = None,
     json_: Json = False,
@@ -119,11 +126,15 @@ def refresh(
 
     project = open_project()
     if dry_run:
-        print_foreseen(look_at_backfill(project, name, None), json_, show_backfill)
+        print_foreseen(look_at_backfill(project, name, None, keeps_older=keep_older), json_, show_backfill)
         return
     chosen = name_work("refresh", run_id)
     submit = submit_before_audit(project, name)
-    run_step(lambda: refresh_table(project, name, chosen, submit=submit), project, name, chosen, json_)
+
+    def work() -> RunReport:
+        return refresh_table(project, name, chosen, keeps_older=keep_older, submit=submit)
+
+    run_step(work, project, name, chosen, json_)
 
 
 @app.command(rich_help_panel=REPAIR)

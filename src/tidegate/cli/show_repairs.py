@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tidegate.backfill.older import describe_older
 from tidegate.cli.lines import show_hindrance, source_line
 from tidegate.outputs import (
     Adoption,
@@ -53,6 +54,8 @@ def show_backfill(value: BackfillPlan) -> None:
             print(f"    {count_of(one['stays_in_quarantine'], 'record')} of these are in quarantine, and stay there")
         if one["stays_discarded"]:
             print(f"    {count_of(one['stays_discarded'], 'record')} of increments that were left out stay out")
+        if (older := one["older"]) is not None:
+            print(f"    {describe_older(older)}")
     if value["hindrance"] is None:
         print("  would: rebuild these, each in one version of the table, after the gate has passed it")
     show_hindrance(value["hindrance"])

@@ -2255,6 +2255,15 @@ REFRESH_PENDING = Condition(
     fix="`tidegate run {name}` finishes what was begun, or names the decision that is open; then refresh again",
 )
 
+REFRESH_KEEPS_STATE = Condition(
+    "REFRESH_KEEPS_STATE",
+    UsageError,
+    "the query keeps state, which is made of all records: --keep-older cannot leave out the older ones",
+    next_run="is not affected; the table stays as it is",
+    fix="bring back what the sources have lost, then `tidegate refresh {name}`; or `tidegate repair {name} "
+    "--rebuild`: a new table from all that the sources still have; the old one is kept as a backup",
+)
+
 REFRESH_NOT_IN_TABLE = Condition(
     "REFRESH_NOT_IN_TABLE",
     DisagreementError,
@@ -2314,7 +2323,7 @@ BACKFILL_GONE = Condition(
     SourceLostError,
     "what {label} was made of is not all there any more: {lost}",
     next_run="is not affected; the table stays as it is",
-    fix="bring it back; partitions that can be rebuilt without it: {possible}",
+    fix="bring it back; what can be rebuilt without it: {possible}",
 )
 
 BACKFILL_UNPLACED = Condition(

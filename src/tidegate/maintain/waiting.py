@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tidegate.backfill.held import list_held
+from tidegate.backfill.held import list_held, list_held_files
 from tidegate.maintain.bins import Place, place_of
 from tidegate.paths import PipelinePaths
 from tidegate.table.log.state import DataFile
 
 
 def find_waiting(paths: PipelinePaths) -> set[Place]:
-    """The partitions that a held backfill would replace: released, it takes out the files that it was built for."""
-    removed = [file for intent in list_held(paths) for file in intent.files_to_remove]
-    return {place_of(DataFile(file.path, file.rows, file.size_bytes, file.partition)) for file in removed}
+    """The partitions of a held backfill: released, it takes out the files that it was built for."""
+    found = list_held_files(paths)
+    return {place_of(DataFile(file.path, file.rows, file.size_bytes, file.partition)) for file in found}
 
 
 def leave_waiting(files: Sequence[DataFile], waiting: set[Place]) -> list[DataFile]:

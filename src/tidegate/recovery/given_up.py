@@ -18,7 +18,7 @@ from tidegate import storage
 from tidegate.errors import catalogue
 from tidegate.lease import Lease
 from tidegate.paths import PipelinePaths
-from tidegate.quarantine.origins import ORIGINS, UNDOES, read_origins, tell_origins
+from tidegate.quarantine.moves import UNDOES
 from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
 from tidegate.recovery.quarantine import carry_out_plan
 from tidegate.staging.digest import damaged
@@ -27,6 +27,7 @@ from tidegate.table.footer import read_footer
 from tidegate.table.log.commit import AlreadyCommittedError, commit_files, retire_in_log
 from tidegate.table.log.state import DataFile, find_commit, list_data_files, read_commit_metadata, read_table_state
 from tidegate.table.publish.intent import PublishIntent, intent_path, pending_intents
+from tidegate.table.publish.origins import ORIGINS, read_origins, tell_origins
 from tidegate.table.publish.replace import bring_back, plain_name
 from tidegate.table.publish.restore import plan_restore
 from tidegate.table.publish.rework import GIVEN_UP, REWORK, Rework, plan_rework

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate import storage
 from tidegate.audit.suite import load_suite
-from tidegate.backfill.lineage import Batch, Increment, Lineage, read_lineage, read_origins
+from tidegate.backfill.lineage import Increment, Lineage, read_lineage
 from tidegate.errors import catalogue
 from tidegate.paths import PipelinePaths
 from tidegate.preflight.facts import Facts
@@ -25,6 +25,7 @@ from tidegate.sources.files.ledger import Ledger, open_ledger, shown_path
 from tidegate.spec.faults import name_nearest
 from tidegate.spec.models import PipelineSpec
 from tidegate.table.log.state import list_data_files
+from tidegate.table.publish.origins import Batch, read_origins
 from tidegate.words import count_of
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from tidegate.preflight.facts import Facts, gather_facts
 from tidegate.preflight.pinned import settings_at_birth
 from tidegate.preflight.quarantine import check_quarantine, note_quarantine
 from tidegate.project import Project
-from tidegate.quarantine.origins import list_moves, read_origins
+from tidegate.quarantine.moves import list_moves
 from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
 from tidegate.recovery.context import RunContext
 from tidegate.recovery.given_up import can_be_given_up, decide_to_give_up, describe_work, list_begun
@@ -75,6 +75,7 @@ from tidegate.table.log.state import (
 )
 from tidegate.table.log.taken import settled_batches
 from tidegate.table.publish.intent import REPLACES, PublishIntent, intent_path, pending_intents
+from tidegate.table.publish.origins import read_origins
 from tidegate.table.publish.plan import parse_file_name
 from tidegate.table.publish.publish import find_hindrance
 from tidegate.table.publish.replace import bring_back, list_set_aside

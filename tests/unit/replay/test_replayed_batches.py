@@ -12,11 +12,12 @@ from tests.support.staged import QUERY
 from tests.unit.replay.quarantined import Quarantined, at_work, text
 from tidegate.backfill.choose import Choice, _pick
 from tidegate.backfill.examine import _describe_replays
-from tidegate.backfill.lineage import Increment, Lineage, Replay, read_lineage, read_origins
+from tidegate.backfill.lineage import Increment, Lineage, Replay, read_lineage
 from tidegate.backfill.span import Interval
 from tidegate.errors import UsageError
 from tidegate.run.rollback import look_at_rollback, roll_back
 from tidegate.table.log.state import list_data_files, read_table_state
+from tidegate.table.publish.origins import read_origins
 
 DAY = {n: (("day", f"2026-01-0{n}"),) for n in (1, 2, 3)}
 Q = "q" * 8

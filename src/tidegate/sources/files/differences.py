@@ -22,12 +22,19 @@ def find_differences(
     project: Project, paths: PipelinePaths, sources: Mapping[str, FilesSource], rows: Iterable[LedgerRow]
 ) -> list[str]:
     """Those of ``rows``, files of ``sources``, that no longer hold what was read of them: path, and how it differs."""
+    return [told for _, told in find_differing(project, paths, sources, rows)]
+
+
+def find_differing(
+    project: Project, paths: PipelinePaths, sources: Mapping[str, FilesSource], rows: Iterable[LedgerRow]
+) -> list[tuple[LedgerRow, str]]:
+    """As :func:`find_differences`, each with its row."""
     roots = {name: source_roots(project, source) for name, source in sources.items()}
     found = []
     for row in rows:
         if row.source in sources:
             why = _find_difference(project, paths, row, sources[row.source], roots[row.source])
-            found += [f"{shown_path(row.path)} {why}"] if why is not None else []
+            found += [(row, f"{shown_path(row.path)} {why}")] if why is not None else []
     return found
 
 

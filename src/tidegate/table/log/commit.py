@@ -24,6 +24,8 @@ from tidegate.table.log.snapshot import Snapshot
 from tidegate.table.log.state import DataFile, first_line, has_log, read_log
 from tidegate.table.schema import check_partition_columns, check_schema_change, normalise_schema
 
+SET_ASIDE = "tidegate.set_aside"
+"""In a commit that only gives files other names: how many. The n-th one that it adds is the n-th that it removes."""
 _WRITER_FEATURES = {"appendOnly", "invariants"}
 _ATTEMPTS = 5
 _TOO_SLOW = f"other writers were faster in {_ATTEMPTS} attempts"
@@ -231,7 +233,7 @@ def rename_files(table_path: Path, renamed: list[tuple[DataFile, str]], *, app_i
     actions = [_add_action(replace(old, path=new), data_change=False) for old, new in todo]
     actions += [_remove_action(names[old.path], old, data_change=False) for old, _ in todo]
     actions.append(_txn_action(set_aside_mark(app_id), app_version))
-    if _append(table_path, table, actions, {"tidegate.set_aside": f"{len(todo)} files"}) is None:
+    if _append(table_path, table, actions, {SET_ASIDE: f"{len(todo)} files"}) is None:
         raise _commit_failed(table_path, "another process committed at the same time")
 
 

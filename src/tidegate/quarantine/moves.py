@@ -1,0 +1,59 @@
+"""What work beside the runs has moved into quarantine, or out of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tidegate.table.log.actions import Action
+from tidegate.table.log.files import path_on_disk
+from tidegate.table.publish.origins import Batch, read_commits, read_origins
+from tidegate.table.publish.replace import plain_name
+from tidegate.table.publish.rework import REWORK
+
+UNDOES = "tidegate.undoes"
+"""In a commit of the quarantine table that undoes an earlier one: the id and the part of that, as a JSON list."""
+
+
+@dataclass(frozen=True)
+class Move:
+    """One commit of work beside the runs to the quarantine table: it moved records of ``batches`` there, or out of it.
+    ``app_id`` and ``part`` are those of the work (:class:`tidegate.table.publish.rework.Rework`)."""
+
+    kind: str
+    run_id: str
+    app_id: str
+    part: int
+    batches: frozenset[Batch]
+
+
+def list_moves(quarantine: Path) -> list[Move]:
+    """What work beside the runs has moved, oldest first, but for what was undone. Versions whose commits are gone are
+    passed over."""
+    found: list[tuple[Move, list[str]]] = []
+    undone: set[tuple[str, int]] = set()
+    for info, actions in read_commits(quarantine):
+        txn = next((one["txn"] for one in actions if "txn" in one), None)
+        if REWORK not in info or txn is None:
+            continue
+        if UNDOES in info:
+            undone.add(tuple(json.loads(info[UNDOES])))
+            continue
+        move = Move(str(info[REWORK]), str(info.get("tidegate.run_id")), txn["appId"], int(txn["version"]), frozenset())
+        found.append((move, _list_files(actions)))
+    found = [(move, files) for move, files in found if (move.app_id, move.part) not in undone]
+    origins = read_origins(quarantine, sorted({path for _, paths in found for path in paths}))
+    return [
+        replace(move, batches=frozenset().union(*(origins.get(path, frozenset()) for path in paths)))
+        for move, paths in found
+    ]
+
+
+def _list_files(actions: Iterable[Action]) -> list[str]:
+    """The files that a version adds and removes, by the names under which plain readers saw them."""
+    added = [one["add"]["path"] for one in actions if "add" in one]
+    removed = [one["remove"]["path"] for one in actions if "remove" in one]
+    found = [path_on_disk(path) for path in (*added, *removed)]
+    return [plain_name(path) or path for path in found]

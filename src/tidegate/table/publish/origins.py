@@ -1,0 +1,110 @@
+"""Of which batches the rows in a file are, by the commits that made it: of the table and of quarantine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from tidegate.table.log.actions import Action, AddFile, CommitInfo, RemoveFile
+from tidegate.table.log.commit import SET_ASIDE
+from tidegate.table.log.files import list_versions, path_on_disk, read_actions
+from tidegate.table.log.taken import ROLLED_BACK_TO
+from tidegate.table.publish.intent import REPLACES
+from tidegate.table.publish.plan import parse_file_name
+from tidegate.table.publish.rework import REWORK
+
+Batch = tuple[str, int]
+"""(first eight characters of the query id, batch id), as the names of published files tell it."""
+Partition = tuple[tuple[str, str | None], ...]
+"""(column, value) of each partition column, values as the log has them."""
+
+ORIGINS = "tidegate.origins"
+"""In a commit of the quarantine table that no batch made: JSON [[[file, ...], [batch, ...]], ...], the batches that the
+records in its files came from."""
+REPLAYED = "tidegate.replayed"
+"""In a replay's commit: the batches, as a JSON list, whose quarantined records it put through."""
+READ_AGAIN = "tidegate.read_again"
+"""In a commit of a backfill or a refresh: the batches that it read."""
+FOREIGN: Batch = ("", -1)
+"""In the place of a batch: rows that no run of the pipeline has read, or of which nobody can tell who has."""
+_NOWHERE = frozenset([FOREIGN])
+
+
+def read_origins(table_path: Path, files: Iterable[str]) -> dict[str, frozenset[Batch]]:
+    """The batches whose records are in each of ``files`` of a table, or of quarantine, :data:`FOREIGN` among them where
+    rows came from elsewhere. Where a commit is gone, a file's own name counts."""
+    known: dict[str, frozenset[Batch]] = {}
+    alike: dict[tuple[Partition, int], frozenset[Batch]] = {}
+    for info, actions in read_commits(table_path):
+        adds = [one["add"] for one in actions if "add" in one]
+        removed = [one["remove"] for one in actions if "remove" in one]
+        told = dict[str, frozenset[Batch]]()
+        for paths, batches in json.loads(info.get(ORIGINS, "[]")):
+            told |= dict.fromkeys(paths, to_batches(batches))
+        if SET_ASIDE in info:  # each file has another name
+            told = {_place(new): known.get(_place(old), _NOWHERE) for new, old in zip(adds, removed, strict=True)}
+        for add in adds:
+            path = _place(add)
+            if ROLLED_BACK_TO in info:  # a copy of one of these, which are alike
+                known[path] = alike.get(_looks(add), _NOWHERE)
+            elif path in told:
+                known[path] = told[path]
+            else:
+                known[path] = _origin(info, add, removed, known)
+            alike[_looks(add)] = alike.get(_looks(add), frozenset()) | known[path]
+    named = {path: parse_file_name(Path(path).name) for path in files}
+    by_name = {path: frozenset([batch]) for path, batch in named.items() if batch is not None}
+    return by_name | {path: known[path] for path in named if path in known}
+
+
+def read_commits(table_path: Path) -> Iterator[tuple[CommitInfo, list[Action]]]:
+    """What each version's commit says, oldest first; those whose commits are gone, or torn, are passed over."""
+    for number in list_versions(table_path):
+        try:
+            actions = read_actions(table_path, number)
+        except (FileNotFoundError, ValueError):
+            continue
+        yield next((one["commitInfo"] for one in actions if "commitInfo" in one), {}), actions
+
+
+def _origin(
+    info: CommitInfo, add: AddFile, removed: Sequence[RemoveFile], known: Mapping[str, frozenset[Batch]]
+) -> frozenset[Batch]:
+    """The batches of a file that a commit added: those that the commit names, or the file's name; and, unless these
+    were read again, what was in files that left its partition with the same commit, for rows may be carried over."""
+    for key in (READ_AGAIN, REPLAYED):
+        if key in info:
+            return to_batches(json.loads(info[key]))
+    named = None if REWORK in info else parse_file_name(Path(_place(add)).name)
+    own = frozenset() if named is None else frozenset([named])
+    if REPLACES in info and own:
+        return own
+    is_ours = REWORK in info or named is not None
+    near = [one for one in removed if not is_ours or partition_of(one) == partition_of(add)]
+    carried = frozenset[Batch]().union(*(known.get(_place(one), _NOWHERE) for one in near))
+    is_new = not is_ours and add.get("dataChange", True)
+    return own | carried | (_NOWHERE if is_new or not (own or carried) else frozenset())
+
+
+def _place(file: AddFile | RemoveFile) -> str:
+    return path_on_disk(file["path"])
+
+
+def _looks(add: AddFile) -> tuple[Partition, int]:
+    return partition_of(add), add["size"]
+
+
+def partition_of(file: AddFile | RemoveFile) -> Partition:
+    """The partition of a file that a commit adds or removes."""
+    return tuple(sorted(file.get("partitionValues", {}).items()))
+
+
+def tell_origins(files: Iterable[tuple[Sequence[str], Iterable[Batch]]]) -> str:
+    """:data:`ORIGINS` of (files, the batches whose records they have)."""
+    return json.dumps([[list(paths), sorted(set(batches))] for paths, batches in files])
+
+
+def to_batches(value: Sequence[tuple[str, int]]) -> frozenset[Batch]:
+    """The batches of a JSON list."""
+    return frozenset((str(query), int(batch)) for query, batch in value)
