@@ -41,8 +41,8 @@ REPORT = {
     "published_by": "another run that published what this run had staged, or null",
     "accepted_loss": "null, or `{run_id, at, reason, sources}`: what `--accept-loss` put on record, with the ranges",
     "decision": "null, or `{decision, who, reason, at}` of `release`, `discard` or `reread`",
-    "asked": "what a backfill, a refresh, a replay or a rollback was given for, as options: a retry with this run id must ask for "
-    "the same; null for others, and in reports of earlier versions",
+    "asked": "what a backfill, a refresh, a replay or a rollback was given for, as options: a retry with this "
+    "run id must ask for the same; null for others, and in reports of earlier versions",
     "rebuilt": "the partitions that a backfill has rebuilt so far; `the whole table` of a refresh, or `the table, but "
     "for its older part`",
     "notes": "remarks for a reader",
