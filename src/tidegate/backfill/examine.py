@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tidegate.backfill.choose import Choice, choose, choose_with_state
 from tidegate.backfill.hand_over import refuse_pending
@@ -43,6 +43,8 @@ class Ground:
     """Of a query that keeps state: the watermark by which the rows in the table were closed."""
     hands_over: bool = False
     """Whether the query that rebuilds it takes the place of the pipeline's, because its state goes with the rows."""
+    made_by: Mapping[str, str] = field(default_factory=dict)
+    """What rows are made by, as it is before they are read (:func:`tidegate.preflight.definition.fingerprint_rows`)."""
 
 
 @dataclass(frozen=True)
