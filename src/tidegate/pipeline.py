@@ -76,7 +76,7 @@ def check_document(document: Document, name: str) -> PipelineSpec | None:
     spec = build_model(document, PipelineSpec)
     if spec is None:
         return None
-    if ("name",) in document.lines and spec.name != name and not _is_noted(document, ("name",)):
+    if document.data.get("name") == spec.name != name and not _is_noted(document, ("name",)):
         document.add_fault(
             ("name",), f"the folder is named {name!r}, the pipeline {spec.name!r}", f"write name: {name}"
         )

@@ -235,6 +235,34 @@ def test_a_run_under_the_id_of_a_held_backfill_is_refused(make: Make, patch: pyt
     assert done(world.run("r2"))["rows"]["published"] == 2
 
 
+@pytest.mark.parametrize("decision", ["release", "discard", "again"])
+def test_a_held_backfill_tells_what_it_has_read_and_would_publish(
+    make: Make, patch: pytest.MonkeyPatch, decision: str
+) -> None:
+    world = make("files")
+    world.offer(0, ["good"] * 5)
+    done(world.run("r1"))
+    world.kill(world.backfill("b", D1, D2, stop=Stop("unlink data/state/orders/intents/table")))
+    with pytest.MonkeyPatch.context() as refusing:
+        refuse_all(refusing)
+        for _ in range(2):  # a second try counts anew
+            assert isinstance(world.backfill("b", D1, D2).error, HeldError)
+            report = load_report(world.paths, "b")
+            assert report is not None and report.outcome == "held" and report.rebuilt == [f"day={D1}"]
+            read = report.sources["orders"]["rows"]
+            rows = {key: report.rows[key] for key in ("rejected", "transformed", "staged", "published")}
+            assert rows == {"rejected": 0, "transformed": 5, "staged": 5, "published": 3} and read == 10
+            assert report.notes[-1] == f"day={D2}: held: 2 rows would take the place of 2"
+    after = {"release": 5, "again": 5, "discard": 3}[decision]
+    if decision == "again":
+        told = done(world.backfill("b", D1, D2))
+    else:
+        told = done(world.decide_beside(decision, "b"))
+    assert (told["outcome"], told["rows"]["staged"], told["rows"]["published"]) == ("published", after, after)
+    assert told["sources"]["orders"]["rows"] == (5 if decision == "discard" else 10)
+    each_once(world)
+
+
 def delete_from_outside(table: Path, path: str) -> None:
     """What DELETE of another program does that takes all rows of a file: it adds none."""
     number = max(int(one.stem) for one in (table / "_delta_log").glob("*[0-9].json")) + 1

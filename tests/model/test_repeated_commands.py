@@ -63,6 +63,35 @@ def test_a_backfill_that_was_killed_goes_on_with_what_it_was_given_for(world: Wo
     world.settle("discard")
 
 
+@pytest.mark.parametrize("at", ["unlink data/state/orders/intents/table", "link data/state/orders/intents"])
+def test_a_backfill_does_not_go_on_with_an_edited_pipeline(
+    world: World, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    """Its first day is in the table, or is put there by what was begun: the second one would be of another version."""
+    world.kill(world.backfill("b", D1, D2, stop=Stop(at, after=True)))
+    before = world._spec_now
+    with monkeypatch.context() as edited:
+        edited.setattr(world, "_spec_now", lambda: before().model_copy(update={"on_row_error": "quarantine"}))
+        error = world.backfill("b", D1, D2).error
+        assert isinstance(error, UsageError) and (error.code, error.exit_code) == ("BACKFILL_EDITED", 64)
+        assert error.message == f"run id b has rebuilt day={D1}, and since then was edited: setting on_row_error"
+        left = load_report(world.paths, "b")
+        assert left is not None and left.rebuilt == [f"day={D1}"]
+        assert done(world.backfill("c", D1, D2))["rebuilt"] == [f"day={D1}", f"day={D2}"]
+    told = done(world.backfill("b", D1, D2))
+    assert (told["outcome"], told["rebuilt"]) == ("published", [f"day={D1}", f"day={D2}"])
+    world.settle("discard")
+
+
+def test_a_backfill_that_has_swapped_nothing_begins_with_the_edited_pipeline(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.kill(world.backfill("b", D1, D2, stop=Stop("link data/state/orders/intents")))
+    before = world._spec_now
+    monkeypatch.setattr(world, "_spec_now", lambda: before().model_copy(update={"on_row_error": "quarantine"}))
+    assert done(world.backfill("b", D1, D2))["rebuilt"] == [f"day={D1}", f"day={D2}"]
+
+
 def test_a_backfill_that_failed_at_its_first_day_may_be_asked_for_less(world: World) -> None:
     (world.root / "data" / "inbox" / "1.csv").unlink()
     gone = world.backfill("b", D1, D2)

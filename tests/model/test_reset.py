@@ -10,6 +10,7 @@ from tests.model.processes import Stop
 from tests.model.world import NAME, Make, Shape, World, newest_version, read_log, read_plain
 from tidegate.errors import HeldError, UsageError
 from tidegate.replay.choose import Selection
+from tidegate.restart.repair import repair_pipeline
 from tidegate.restart.reset import reset_pipeline
 
 _EVERY = 5
@@ -135,7 +136,13 @@ def test_the_plan_says_which_decisions_are_undone(make: Make, shape: Shape) -> N
 
     def told(from_beginning: bool = True) -> list[str]:
         plan = reset_pipeline(world.project, NAME, from_beginning=from_beginning, dry_run=True, confirm=None)
-        return [one for one in plan["actions"] if "discarded" in one or "rollback" in one or "edited" in one]
+        repair = repair_pipeline(world.project, NAME, dry_run=True, rebuild=from_beginning)
+        found, again = (
+            [line for line in one["actions"] if "discarded" in line or "rollback" in line or "edited" in line]
+            for one in (plan, repair)
+        )
+        assert found == again
+        return found
 
     assert told() == []
     ((id_, text),) = world.in_quarantine().items()
@@ -154,3 +161,5 @@ def test_the_plan_says_which_decisions_are_undone(make: Make, shape: Shape) -> N
     assert world.rollback(version - 1, "leave-out").error is None, "forward again: nothing is left out"
     assert len(told()) == 2
     world.settle("discard")
+    done = world._start("rebuild", lambda: repair_pipeline(world.project, NAME, dry_run=False, rebuild=True), None)
+    assert done.error is None and "1 discarded increment (3 records)" in " ".join(done.value["actions"])

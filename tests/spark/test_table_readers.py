@@ -93,6 +93,25 @@ def test_nasty_texts_and_null_together(spark: SparkSession, tmp_path: Path) -> N
     assert by_id(read_agreed(table, spark)) == rows
 
 
+def test_what_deltalake_deletes_and_compacts_is_gone_for_every_reader(spark: SparkSession, tmp_path: Path) -> None:
+    texts = [
+        text for text in NASTY_TEXTS if "~" not in text
+    ]  # deltalake cannot compact those, in its own tables neither
+    rows = [{"id": index, "k": text} for index, text in enumerate([*texts, None, *texts, None])]
+    frame = spark.createDataFrame(rows, "id BIGINT, k STRING")
+    for number, half in enumerate((frame.where("id % 2 = 0"), frame.where("id % 2 = 1"))):
+        table = publish(tmp_path, number, half, ["k"])
+    DeltaTable(str(table)).delete("id % 3 = 0")
+    DeltaTable(str(table)).optimize.compact()
+    DeltaTable(str(table)).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    left = [row for row in rows if cast(int, row["id"]) % 3]
+    assert by_id(read_agreed(table, spark)) == left
+    publish(tmp_path, 2, frame.selectExpr("id + 1000 AS id", "k"), ["k"])
+    assert by_id(read_agreed(table, spark)) == left + [
+        {"id": cast(int, row["id"]) + 1000, "k": row["k"]} for row in rows
+    ]
+
+
 def test_days_and_numbers_as_partitions(spark: SparkSession, tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [
         {"id": 1, "day": date(2026, 1, 31), "shop": 7},

@@ -12,8 +12,10 @@ from tidegate import outputs
 from tidegate.backfill.examine import Finding, Ground, check_possible, examine, survey
 from tidegate.backfill.rebuild import Spilled, rebuild_interval, spill_error
 from tidegate.backfill.span import Span, Wanted
+from tidegate.backfill.swap import refuse_edited
 from tidegate.errors import TidegateError
 from tidegate.pipeline import load_pipeline
+from tidegate.preflight.definition import fingerprint_rows
 from tidegate.preflight.facts import gather_facts
 from tidegate.process.machine import now_text
 from tidegate.project import Project
@@ -43,11 +45,14 @@ def backfill_table(project: Project, name: str, run_id: str, wanted: Wanted, *, 
             for note in told:
                 context.report.add_note(note)
             assert context.facts is not None
+            made_by = fingerprint_rows(project, context.spec, context.paths)
             ground = survey(project, context.paths, context.spec, context.facts, wanted)
+            ground = replace(ground, made_by=made_by)
             todo = [one for one in ground.span.intervals if one.label not in context.report.rebuilt]
             if not todo:  # begun by an earlier version, which let fewer be asked for under the same run id
                 _end(context)
                 break
+            refuse_edited(context, ground)
             rest = replace(ground, span=Span(todo))
             if is_first:
                 check_possible(examine(project, context.paths, context.spec, rest))

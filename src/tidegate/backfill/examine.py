@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from tidegate.backfill.choose import Choice, choose, choose_with_state
 from tidegate.backfill.hand_over import refuse_pending
@@ -45,6 +45,8 @@ class Ground:
     """Whether the query that rebuilds it takes the place of the pipeline's, because its state goes with the rows."""
     keeps_older: bool = False
     """Whether what the sources no longer hold stays as it is (:mod:`tidegate.backfill.older`)."""
+    made_by: Mapping[str, str] = field(default_factory=dict)
+    """What rows are made by, as it is before they are read (:func:`tidegate.preflight.definition.fingerprint_rows`)."""
 
 
 @dataclass(frozen=True)

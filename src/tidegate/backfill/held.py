@@ -36,12 +36,44 @@ KINDS = ("backfill", "refresh")
 """The work that can be held."""
 
 
-def keep_held(side: PipelinePaths, intent: PublishIntent, interval: Interval, stays: Sequence[DataFile] = ()) -> None:
-    """Keep what a held interval would publish, and the files that ``stay``, beside what it was built of: each try has a
-    folder of its own, so a process that slept changes nothing of its successor's."""
+_FIGURES = ("rows", "sources", "batches")
+"""What a report tells of all intervals together."""
+
+
+def keep_held(
+    side: PipelinePaths, intent: PublishIntent, interval: Interval, before: RunReport, stays: Sequence[DataFile] = ()
+) -> None:
+    """Keep what a held interval would publish, beside what it was built of, the files that ``stay``, and the figures of
+    the intervals ``before`` it: each try has a folder of its own, so a process that slept changes nothing of its
+    successor's."""
     told = [FileToRemove(file.path, file.rows, file.size_bytes, file.partition) for file in stays]
-    value = {"within": interval.within, "but_older": interval.but_older, "stays": told, "intent": intent}
+    figures = {key: value for key, value in before.to_json().items() if key in _FIGURES}
+    value = {
+        "within": interval.within,
+        "but_older": interval.but_older,
+        "stays": told,
+        "intent": intent,
+        "before": figures,
+    }
     storage.replace(side.state / _HELD, storage.dump_json(value))
+
+
+def tell_held(report: RunReport, after: RunReport, interval: Interval) -> None:
+    """Put into ``report`` what a held interval has read and rejected; ``after`` is the report that it would have."""
+    rows, publishes = report.rows, after.rows["published"] - report.rows.get("published", 0)
+    removes = after.table["rows_removed"] - report.table.get("rows_removed", 0)
+    report.rows = {**after.rows, **{key: rows.get(key, 0) for key in ("published", "superseded")}}
+    report.sources, report.batches, report.quality = after.sources, after.batches, after.quality
+    report.add_note(f"{interval.label}: held: {count_of(publishes, 'row')} would take the place of {removes:,}")
+
+
+def count_without_held(context: RunContext) -> None:
+    """Take out of the report what it tells of a try that was held: it does not count any more."""
+    tries = _held_tries(_job(context.paths, Rework(context.name, context.report.mode, context.report.run_id)))
+    held = storage.read_json(tries[-1] / _HELD) if tries else None
+    if held is not None and "before" in held:  # earlier versions did not tell, and kept nothing
+        context.report = RunReport.from_json({**context.report.to_json(), **held["before"]})
+        context.save()
 
 
 def is_held(folder: Path) -> bool:
@@ -152,6 +184,8 @@ def _drop(context: RunContext, held: dict[str, Any], ruling: outputs.Ruling, *, 
     report.outcome, report.ended_at, report.error = "discarded", now_text(), None
     report.decision = ruling
     if report.table.get("version") is not None:
+        count_without_held(context)
+        report = context.report
         report.outcome = "published"
         report.add_note(f"{_label_of(held)}: discarded; before it were rebuilt, and stay: {', '.join(report.rebuilt)}")
     if not is_last:

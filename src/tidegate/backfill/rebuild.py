@@ -18,7 +18,7 @@ from tidegate import storage
 from tidegate.backfill.choose import Choice
 from tidegate.backfill.examine import Finding, Ground
 from tidegate.backfill.hand_over import closes_all, make_ready, refuse_pending, within_pipeline
-from tidegate.backfill.held import keep_held
+from tidegate.backfill.held import count_without_held, keep_held, tell_held
 from tidegate.backfill.left_out import find_left_out
 from tidegate.backfill.lineage import describe_partition
 from tidegate.backfill.offsets import starts_of_topics
@@ -69,6 +69,7 @@ def rebuild_interval(context: RunContext, ground: Ground, finding: Finding, *, i
     paths = context.paths
     work = Rework(context.name, context.report.mode, context.report.run_id)
     folder = f"backfills/{work.app_id}/{secrets.token_hex(4)}"
+    count_without_held(context)
     _clear_tries(context, work)
     side = paths.beside(folder)
     storage.make_folder(side.state)
@@ -95,7 +96,9 @@ def rebuild_interval(context: RunContext, ground: Ground, finding: Finding, *, i
         report = report_after(context.report, context.paths.table, finding, built, is_last=is_last)
         plan = plan_swap(context, ground, finding, built, report)
         context.lease.check()
-        keep_held(side, plan, finding.interval, [] if finding.older is None else finding.older.stays)
+        stays = [] if finding.older is None else finding.older.stays
+        keep_held(side, plan, finding.interval, context.report, stays)
+        tell_held(context.report, report, finding.interval)
         _hold(context, finding.interval, built)
     swap_interval(context, ground, finding, built, is_last=is_last)
     _clear_tries(context, work)
@@ -355,7 +358,6 @@ def _judge(
 
 
 def _hold(context: RunContext, interval: Interval, built: Built) -> None:
-    context.report.quality = built.verdict.quality
     raise catalogue.BACKFILL_HELD(
         where=f"run {context.report.run_id} of pipeline {context.name}",
         label=interval.label,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -27,13 +27,22 @@ from tidegate.reports.verdicts import StoredVerdict
 from tidegate.sources.files.unreadable import is_in_quarantine, unreadable_record
 from tidegate.staging.manifest import BatchManifest, StagedFile, joined_rule
 from tidegate.staging.open_state import text_of_ms
-from tidegate.table.log.state import DataFile, digest_files, list_data_files, read_table_state
+from tidegate.table.log.state import (
+    DataFile,
+    digest_files,
+    find_commit,
+    list_data_files,
+    read_commit_metadata,
+    read_table_state,
+)
 from tidegate.table.publish.intent import PublishIntent, WholeFiles
 from tidegate.table.publish.origins import ORIGINS, READ_AGAIN, Batch, tell_origins
 from tidegate.table.publish.rework import Rework, plan_rework
 from tidegate.table.upsert.folded import Folded
 from tidegate.words import count_of
 
+MADE_BY = "tidegate.made_by"
+"""In a commit: by what its rows were made, so that no other part of the same work is made by something else."""
 _COUNTS: tuple[Literal["rows", "malformed", "files", "bytes"], ...] = ("rows", "malformed", "files", "bytes")
 
 
@@ -68,6 +77,25 @@ def plan_swap(context: RunContext, ground: Ground, finding: Finding, built: Buil
     BACKFILL_TABLE_CHANGED when another program wrote to the table meanwhile."""
     plan = _plan_hand_over if ground.hands_over else _plan_rows
     return replace(plan(context, ground, finding, built, report), whole_files=_find_whole(context, finding, built))
+
+
+def refuse_edited(context: RunContext, ground: Ground) -> None:
+    """Raise UsageError BACKFILL_EDITED when what rows are made by was edited since an earlier interval of this work was
+    swapped in: one run id is one version of it."""
+    app_id, path = Rework(context.name, context.report.mode, context.report.run_id).app_id, context.paths.table
+    state = read_table_state(path, (app_id,))
+    last = None if state is None else state.txns.get(app_id)
+    version = None if last is None else find_commit(path, app_id, last)
+    told = None if version is None else read_commit_metadata(path, version).get(MADE_BY)
+    then: Mapping[str, str] = ground.made_by if told is None else json.loads(str(told))  # earlier versions did not tell
+    changed = [name for name in sorted({*then, *ground.made_by}) if then.get(name) != ground.made_by.get(name)]
+    if changed:
+        raise catalogue.BACKFILL_EDITED(
+            where=f"pipeline {context.name}",
+            run_id=context.report.run_id,
+            done=", ".join(context.report.rebuilt),
+            changed=", ".join(changed),
+        )
 
 
 def _find_whole(context: RunContext, finding: Finding, built: Built) -> WholeFiles | None:
@@ -106,6 +134,7 @@ def _plan_rows(context: RunContext, ground: Ground, finding: Finding, built: Bui
             READ_AGAIN: json.dumps(sorted(finding.choice.batches)),
             "tidegate.partitioned": json.dumps(joined_rule(built.manifests)),
             "tidegate.rows": json.dumps(report.rows),
+            MADE_BY: json.dumps(ground.made_by, ensure_ascii=False),
             "tidegate.verdict": str(built.verdict.quality.get("verdict")),
         },
         report=report.to_json(),  # type: ignore[arg-type]

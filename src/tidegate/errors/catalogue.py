@@ -2390,6 +2390,15 @@ BACKFILL_OUTDATED = Condition(
     "came since",
 )
 
+BACKFILL_EDITED = Condition(
+    "BACKFILL_EDITED",
+    UsageError,
+    "run id {run_id} has rebuilt {done}, and since then was edited: {changed}",
+    next_run="is not affected; what was rebuilt stays, and nothing else was",
+    fix="take the edit back, and the same command goes on; or rebuild all of it as it is now, under another run id "
+    "(--run-id)",
+)
+
 BACKFILL_HELD = Condition(
     "BACKFILL_HELD",
     HeldError,

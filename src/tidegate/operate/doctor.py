@@ -23,7 +23,9 @@ from tidegate.driver.submit import find_application, find_kafka_jars
 from tidegate.errors import TidegateError
 from tidegate.extras import check_spark, explain_missing
 from tidegate.pipeline import list_pipelines, load_pipeline
+from tidegate.preflight.quarantine import check_quarantine
 from tidegate.project import Project
+from tidegate.recovery.given_up import describe_work, list_begun
 from tidegate.sources.registry import BROKERS
 from tidegate.spec.literal_secrets import find_in_project
 from tidegate.spec.models import PipelineSpec
@@ -57,6 +59,7 @@ def examine(project: Project) -> list[Finding]:
     findings += [_check_folder(name, path) for name, path in folders.items()]
     findings += [_check_one_device(folders), _check_disk(project.state)]
     findings.append(_check_specs(specs, faulty))
+    findings += [found for spec in specs for found in _check_left(project, spec.name)]
     findings += [Finding("secrets", False, str(fault), fault.fix) for fault in find_in_project(project.root)]
     if "kafka" in needed:
         findings += [_check_kafka_jars(project), *_check_brokers(project, specs)]
@@ -195,6 +198,18 @@ def _check_specs(specs: list[PipelineSpec], faulty: list[str]) -> Finding:
     if faulty:
         return Finding("pipelines", False, f"faults in {', '.join(faulty)}", "tidegate validate")
     return Finding("pipelines", True, f"{len(specs)} with a spec that can be read")
+
+
+def _check_left(project: Project, name: str) -> Iterator[Finding]:
+    """What keeps a pipeline from going on, or waits in it, where that is no fault of its spec."""
+    paths = project.paths(name).pinned()
+    try:
+        check_quarantine(paths)
+        for intent in list_begun(paths):
+            fix = f"tidegate run {name}, then the same command again; or `tidegate repair {name}` gives it up"
+            yield Finding(f"work of {name}", False, f"{describe_work(intent)} was stopped half-way", fix)
+    except TidegateError as error:
+        yield _to_finding(f"quarantine of {name}", error)
 
 
 def _check_kafka_jars(project: Project) -> Finding:

@@ -14,7 +14,9 @@ from tidegate.preflight.agreement import check_agreement, check_table
 from tidegate.preflight.definition import list_changes
 from tidegate.preflight.facts import Facts, gather_facts
 from tidegate.preflight.pending import Pending, find_pending
+from tidegate.preflight.quarantine import check_quarantine
 from tidegate.project import Project
+from tidegate.recovery.given_up import describe_begun_work, list_begun
 from tidegate.reports.verdicts import Decision, find_hold, list_decided, list_rereads, quote_word
 from tidegate.reports.waiting import WaitingIncrement, list_undecided
 from tidegate.restart.losses import find_losses, loss_error
@@ -62,7 +64,7 @@ def look_ahead(project: Project, spec: PipelineSpec, facts: Facts, connections: 
     decided = _list_decided(paths, facts, rereads)
     sinks = describe_sinks(paths, spec) if spec.sinks else []
     behind = describe_behind(sinks)
-    disagreement = _find_disagreement(facts, name, rereads, rollback is not None)
+    disagreement = _find_disagreement(paths, facts, name, rereads, rollback is not None)
     # What was taken is not that of the sources of another spec: the files of another folder are not gone.
     changed = next((error for error in disagreement if error.code == "SPEC_CHANGED"), None)
     coming = _Coming(unknown=changed)
@@ -85,7 +87,15 @@ def look_ahead(project: Project, spec: PipelineSpec, facts: Facts, connections: 
             check_transform(project, spec)
         except TidegateError as error:
             errors.append(error)
-    work = rollback is not None or coming.has_new or bool(facts.owed) or facts.in_flight is not None or bool(behind)
+    begun = bool(list_begun(paths))
+    work = (
+        begun
+        or rollback is not None
+        or coming.has_new
+        or bool(facts.owed)
+        or facts.in_flight is not None
+        or bool(behind)
+    )
     plan: Ahead = {
         "pipeline": name,
         "summary": _summarise(work, bool(errors), hold is not None, notes),
@@ -106,8 +116,15 @@ def look_ahead(project: Project, spec: PipelineSpec, facts: Facts, connections: 
     return Outlook(plan, sinks)
 
 
-def _find_disagreement(facts: Facts, name: str, rereads: Sequence[Decision], rolls_back: bool) -> list[TidegateError]:
-    """Why the next run would end before it reads anything: checkpoint, manifests and table do not agree."""
+def _find_disagreement(
+    paths: PipelinePaths, facts: Facts, name: str, rereads: Sequence[Decision], rolls_back: bool
+) -> list[TidegateError]:
+    """Why the next run would end before it reads anything: quarantine is older than it was, or checkpoint, manifests
+    and table do not agree."""
+    try:
+        check_quarantine(paths)  # before anything that was begun is gone on with
+    except TidegateError as error:
+        return [error]
     try:
         (check_table if rolls_back else check_agreement)(facts, name)
     except TidegateError as error:
@@ -169,7 +186,7 @@ def _describe_decided(decided: Decided) -> str:
 
 def _describe_begun(paths: PipelinePaths, spec: PipelineSpec, facts: Facts) -> list[str]:
     """What earlier runs have left for the next one to go on with."""
-    notes = []
+    notes = [describe_begun_work(spec.name, intent) for intent in list_begun(paths)]
     if facts.owed:
         rows = count_of(sum(manifest.staged for manifest in facts.owed), "row")
         notes.append(f"staged and not published: {count_of(len(facts.owed), 'batch', 'batches')}, {rows}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -54,6 +55,22 @@ def describe_definition(project: Project, spec: PipelineSpec, paths: PipelinePat
         "rule": _list_rules(project, spec.name),
         "query": {} if spec.transform is None else {spec.transform: digest_transform(paths, spec)},
         "setting": dict(_list_settings(spec)),
+    }
+
+
+_MAKES_NO_ROW = ("version", "owner", "tags", "schedule", "trigger", "quality", "sinks", "maintenance", "spark")
+"""Settings by which a record gives the same rows."""
+
+
+def fingerprint_rows(project: Project, spec: PipelineSpec, paths: PipelinePaths) -> dict[str, str]:
+    """What rows are made by, the columns, the query and settings, as short texts that are others when it is edited. The
+    suite is not in it: what it holds back is corrected, and given again."""
+    found = describe_definition(project, spec, paths)
+    named = {f"{kind} {name}": text for kind in ("column", "query", "setting") for name, text in found[kind].items()}
+    return {
+        name: hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        for name, text in named.items()
+        if not any(f"{name}.".startswith(f"setting {key}.") for key in _MAKES_NO_ROW)
     }
 
 

@@ -59,6 +59,14 @@ def describe_work(intent: PublishIntent) -> str:
     return f"{'refresh' if intent.hand_over is not None else intent.custom_metadata[REWORK]} {intent.run_id}"
 
 
+def describe_begun_work(name: str, intent: PublishIntent) -> str:
+    """That such work waits, and the commands that help."""
+    return (
+        f"{describe_work(intent)} was stopped half-way: `tidegate run {name}` finishes what it has begun, and the same "
+        f"command goes on behind that; if it cannot be finished, `tidegate repair {name}` gives it up"
+    )
+
+
 def undo_publish(paths: PipelinePaths, intent: PublishIntent, lease: Lease) -> bool:
     """Undo what was begun, then forget the intent. False when its version was committed before all: then it stands, and
     nothing is undone. Raises DisagreementError REPLACED_FILES_GONE when quarantine no longer has what it had."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from tidegate.errors import TidegateError
 from tidegate.paths import PipelinePaths
 from tidegate.reports.waiting import WAITED
 from tidegate.table.log.actions import CommitInfo
@@ -19,7 +20,14 @@ _EDITED = "tidegate.edited"
 
 
 def list_undone(paths: PipelinePaths) -> list[str]:
-    """What reading all sources from the beginning undoes of it, with counts."""
+    """What reading all sources from the beginning undoes of it, with counts; where the log cannot tell, that."""
+    try:
+        return _list_undone(paths)
+    except (TidegateError, OSError, ValueError) as error:
+        return [f"undo what was decided on records; the table's log cannot tell what ({type(error).__name__})"]
+
+
+def _list_undone(paths: PipelinePaths) -> list[str]:
     discarded: list[int] = []
     left_out = left_rows = edited = 0
     is_refreshed = False

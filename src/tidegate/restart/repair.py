@@ -42,6 +42,7 @@ from tidegate.reports.report import new_report
 from tidegate.reports.run_ids import new_run_id
 from tidegate.reports.verdicts import list_rereads
 from tidegate.reports.waiting import list_waiting
+from tidegate.restart.decided import list_undone
 from tidegate.restart.rebirth import begin_anew, pin_paths, retire_query
 from tidegate.restart.rebuild import (
     query_keeps_state,
@@ -214,6 +215,7 @@ def look_at_repair(
         if facts.table is not None:
             check_starts_known(spec, paths)
         value["actions"].append(f"back up table and quarantine, as hidden folders next to {paths.table}")
+        value["actions"] += list_undone(paths)
         facts = replace(facts, table=None)
     plan = _plan(project, spec, paths, facts, found, rebuild)
     if storage.exists(paths.rollback):

@@ -13,7 +13,6 @@ from tidegate.pipeline import load_pipeline
 from tidegate.preflight.facts import Facts, gather_facts
 from tidegate.project import Project
 from tidegate.reports.verdicts import find_hold
-from tidegate.restart.decided import list_undone
 from tidegate.restart.rebuild import query_keeps_state
 from tidegate.restart.repair import RepairPlan, look_at_repair, repair_pipeline
 from tidegate.sources.registry import open_sources
@@ -78,7 +77,7 @@ def _describe_more(
     plan: RepairPlan | None,
     from_beginning: bool,
 ) -> list[str]:
-    """What is kept, what was decided and is undone, and what the sources no longer have."""
+    """What is kept, and what the sources no longer have."""
     told = []
     if facts.table is not None and not from_beginning:
         told.append(f"keep the table as it is, at version {facts.table.version}, and what is in quarantine")
@@ -86,10 +85,6 @@ def _describe_more(
         told.append(
             "build state anew from what is read" if query_keeps_state(facts, spec) else "there is no state to build"
         )
-        try:
-            told += list_undone(paths)
-        except (TidegateError, OSError, ValueError) as error:
-            told.append(f"undo what was decided on records; the table's log cannot tell what ({type(error).__name__})")
     if (hold := find_hold(paths, facts.owed)) is not None:
         told.append(f"read again and judge again what is held under run {hold.run_id}")
     sources = open_sources(project, paths, spec)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
@@ -17,6 +17,7 @@ from tidegate.spec.faults import Fault, show_value
 from tidegate.spec.secrets import sounds_secret
 
 KeyPath = tuple[str | int, ...]
+T = TypeVar("T")
 
 _LARGEST_BYTES = 1 << 20
 _MOST_VALUES = 100_000
@@ -83,6 +84,16 @@ class Document:
             value = value[part]
         return value
 
+    def rename(self, old: KeyPath, new: KeyPath) -> None:
+        """Call a key by another name from now on: it was misspelt, and what is in it stays in its place."""
+        holder = self.data
+        for part in old[:-1]:
+            holder = holder[part]
+        holder[new[-1]] = holder.pop(old[-1])
+        self.lines = _rename(self.lines, old, new)
+        self.written = _rename(self.written, old, new)
+        self.variables = _rename(self.variables, old, new)
+
     def show(self, path: KeyPath) -> str:
         """The value at ``path`` as an error may show it."""
         try:
@@ -109,6 +120,10 @@ class Document:
             if len(value) >= _SHORTEST_HIDDEN and (sounds_secret(name_path(path)) or not value.isalpha()):
                 text = text.replace(value, written)
         return text
+
+
+def _rename(known: dict[KeyPath, T], old: KeyPath, new: KeyPath) -> dict[KeyPath, T]:
+    return {(*new, *path[len(old) :]) if path[: len(old)] == old else path: value for path, value in known.items()}
 
 
 def name_path(path: KeyPath) -> str:

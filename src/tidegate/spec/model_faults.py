@@ -57,6 +57,7 @@ def build_model(document: Document, model: type[M], code: str = "BAD_SPEC") -> M
         return None
     data = copy.deepcopy(document.data)
     noted: set[KeyPath] = {()}
+    guessed: set[KeyPath] = set()
     for _ in range(8):
         try:
             return model.model_validate(data)
@@ -65,18 +66,22 @@ def build_model(document: Document, model: type[M], code: str = "BAD_SPEC") -> M
         complaints: dict[KeyPath, Any] = {}
         for detail in details:
             complaints.setdefault(_find_path(data, detail), detail)
+        misspelt = _take_misspelt(data, model, complaints)
         for path, detail in complaints.items():
-            # What is around a key that was taken out only follows from it.
-            if not any(known[: len(path)] == path for known in noted):
+            # What is around a key that was taken out only follows from it; a key that is there misspelt is not missing.
+            if path not in misspelt and not _is_known(path, noted, guessed):
                 _note(document, model, path, detail, code)
         noted |= complaints.keys()
+        for path, typo in misspelt.items():
+            if path not in complaints:
+                guessed.add(path)
+            elif typo not in noted:  # pydantic looks at a source of no type no further
+                document.add_fault(typo, f"unknown key {typo[-1]!r}", f"write {path[-1]}", code)
+                noted.add(typo)
+            document.rename(typo, path)
         for path, detail in complaints.items():
-            if detail["type"] in ("missing", "union_tag_not_found"):
-                typo = _take_misspelt(data, model, path)
-                if typo is not None and typo not in noted:  # pydantic looks at a source of no type no further
-                    document.add_fault(typo, f"unknown key {typo[-1]!r}", f"write {path[-1]}", code)
-        for path, detail in complaints.items():
-            _repair(data, model, path, detail)
+            if path not in misspelt:
+                _repair(data, model, path, detail)
     return None
 
 
@@ -222,20 +227,41 @@ def _choices(holder: type[BaseModel] | None, key: str) -> str:
     return f"; allowed: {', '.join(_literals(holder, key))}" if literal else ""
 
 
-def _take_misspelt(data: object, root: type[BaseModel], path: KeyPath) -> KeyPath | None:
-    """Give a key that is missing the value of an unknown key whose name is nearest to it; its path, None without."""
+def _is_known(path: KeyPath, noted: set[KeyPath], guessed: set[KeyPath]) -> bool:
+    """Whether a complaint only follows from those before: it is about a key of one of them, or about what is around it,
+    or about a value that was given to the key whose name is nearest."""
+    return any(known[: len(path)] == path for known in noted) or any(path[: len(key)] == key for key in guessed)
+
+
+def _take_misspelt(data: object, root: type[BaseModel], complaints: dict[KeyPath, Any]) -> dict[KeyPath, KeyPath]:
+    """Give keys that are not there the value of the unknown key whose name is nearest to theirs, first those that are
+    needed: {key: the misspelt one}."""
+    taken: dict[KeyPath, KeyPath] = {}
+    needed = [path for path, detail in complaints.items() if detail["type"] in ("missing", "union_tag_not_found")]
+    unknown = [path for path, detail in complaints.items() if detail["type"] == "extra_forbidden"]
+    for path in needed:
+        holder, known = _find_holder(data, root, path)
+        for key in holder if path[-1] not in holder else ():
+            if key not in known and name_nearest(str(key), known) == path[-1]:
+                taken[path] = (*path[:-1], key)
+                holder[path[-1]] = holder.pop(key)
+                break
+    for typo in unknown:
+        holder, known = _find_holder(data, root, typo)
+        nearest = name_nearest(str(typo[-1]), known) if typo[-1] in holder else None
+        if nearest is not None and nearest not in holder:
+            taken[(*typo[:-1], nearest)] = typo
+            holder[nearest] = holder.pop(typo[-1])
+    return taken
+
+
+def _find_holder(data: object, root: type[BaseModel], path: KeyPath) -> tuple[dict[Any, Any], list[str]]:
+    """The mapping that a key is in, empty where it is in none, and the keys that it may have."""
     holder: Any = data
     for part in path[:-1]:
         holder = holder[part]
-    if not isinstance(holder, dict) or path[-1] in holder:
-        return None
     model = find_model(root, data, path[:-1])
-    known = list_keys(model) if model is not None else [str(path[-1])]
-    for key in [key for key in holder if key not in known]:
-        if name_nearest(str(key), known) == path[-1]:
-            holder[path[-1]] = holder.pop(key)
-            return (*path[:-1], key)
-    return None
+    return holder if isinstance(holder, dict) else {}, list_keys(model) if model is not None else [str(path[-1])]
 
 
 def _repair(data: object, root: type[BaseModel], path: KeyPath, detail: Any) -> None:
@@ -248,8 +274,6 @@ def _repair(data: object, root: type[BaseModel], path: KeyPath, detail: Any) -> 
             return
         holder_value = holder_value.get(part) if isinstance(holder_value, dict) else holder_value[int(part)]
     key = path[-1]
-    if isinstance(holder_value, dict) and key in holder_value and detail["type"] in ("missing", "union_tag_not_found"):
-        return  # a misspelt key had it
     if isinstance(holder_value, list):
         _repair(data, root, path[:-1], {"type": "dropped"})
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,7 @@ def hold(tmp_path: Path, *, is_last: bool, rebuilt: tuple[str, ...] = ()) -> Kep
     report.table = {"version": 7} if rebuilt else {}
     report.outcome, report.error = "failed", {"code": "BACKFILL_HELD", "message": "m"}
     save_report(kept.paths, report)
+    before = replace(report)
     report.outcome, report.error = "published" if is_last else None, None
     report.rebuilt = [*rebuilt, "city=Oslo"]
     files, state = list_data_files(kept.paths.table), read_table_state(kept.paths.table)
@@ -49,7 +51,8 @@ def hold(tmp_path: Path, *, is_last: bool, rebuilt: tuple[str, ...] = ()) -> Kep
         table_files=digest_files(files),
         report=dict(report.to_json()),
     )
-    keep_held(kept.paths.beside(f"backfills/{intent.app_id}/token"), intent, Interval({"city": ["Oslo"]}))
+    side = kept.paths.beside(f"backfills/{intent.app_id}/token")
+    keep_held(side, intent, Interval({"city": ["Oslo"]}), before)
     return kept
 
 

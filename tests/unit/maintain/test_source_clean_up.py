@@ -20,6 +20,7 @@ from tidegate.backfill.span import Interval
 from tidegate.maintain.sources import find_chores, find_recent_batches
 from tidegate.pipeline import load_pipeline
 from tidegate.project import load_project
+from tidegate.reports.report import new_report
 from tidegate.sources.files.consumed import Consumed, clear_consumed, find_consumed
 from tidegate.sources.files.ledger import Acknowledged, open_ledger
 from tidegate.sources.files.listing import ARCHIVE_FOLDER
@@ -268,7 +269,7 @@ def test_while_a_backfill_is_held_files_stay(inbox: Inbox) -> None:
     (inbox.paths.backfills / "stopped" / "token").mkdir(parents=True)
     assert find_chores(project, inbox.paths, load_pipeline(project, "orders"), time.time()).consumed
     intent = PublishIntent("orders", "B1", "table", "{}", [], "one", 0, -1)
-    keep_held(inbox.paths.beside("backfills/one/token"), intent, Interval({}))
+    keep_held(inbox.paths.beside("backfills/one/token"), intent, Interval({}), new_report("p", "one"))
     chores = find_chores(project, inbox.paths, load_pipeline(project, "orders"), time.time())
     assert not chores.consumed and "a backfill is held" in chores.notes[0]
 

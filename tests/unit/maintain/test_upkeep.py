@@ -149,7 +149,12 @@ def test_partitions_of_a_held_backfill_stay_as_they_are(tmp_path: Path) -> None:
     there = [file for file in kept.files if file.partition["day"] in held_days]
     remove = [FileToRemove(file.path, file.rows, file.size_bytes, file.partition) for file in there]
     intent = PublishIntent("orders", "B1", "table", "{}", ["day"], "backfill-1", 0, -1, files_to_remove=remove)
-    keep_held(kept.paths.beside("backfills/backfill-1/token"), intent, Interval({"day": sorted(held_days)}))
+    keep_held(
+        kept.paths.beside("backfills/backfill-1/token"),
+        intent,
+        Interval({"day": sorted(held_days)}),
+        new_report("orders", "b"),
+    )
     assert [one.run_id for one in list_held(kept.paths)] == ["B1"] and len(there) == 4
     foreseen = kept.foresee()
     assert (foreseen["compact", "table"]["files"], foreseen["expire", "table"]["files"]) == (6, 2)

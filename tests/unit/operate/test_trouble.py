@@ -86,7 +86,7 @@ def test_a_held_backfill_is_shown_and_needs_a_person(tmp_path: Path) -> None:
     report.mode, report.rebuilt = "backfill", ["day=2026-01-01", "day=2026-01-02"]
     intent = PublishIntent("flow", "B1", "table", "{}", ["day"], "app", 0, -1, report=dict(report.to_json()))
     side = project.paths("flow").beside(f"backfills/{intent.app_id}/token")
-    keep_held(side, intent, Interval({"day": ["2026-01-02"]}))
+    keep_held(side, intent, Interval({"day": ["2026-01-02"]}), report)
 
     def ask(*command: str, expect: int = 0) -> Any:
         done = CliRunner().invoke(app, ["--project", str(tmp_path), *command])

@@ -644,17 +644,56 @@ def test_behind_a_misspelt_key_that_is_needed_the_rest_is_checked_too(tmp_path: 
     text = GOOD.replace(f"    {key}:", f"    {typo}:").replace("at TIMESTAMP", "price DOUBEL")
     found = [line.partition(" | ")[0] for line in faults_of(tmp_path, text + "    options: {encodign: UTF-8}\n")]
     assert [line.partition(": ")[2] for line in found] == [
-        f"sources.orders.{key}: the key is missing",
         f"sources.orders.{typo}: unknown key '{typo}'",
         "sources.orders.schema: not a schema in Spark's DDL: column price: there is no type 'DOUBEL'",
         "sources.orders.options.encodign: 'encodign' is not a reader option for json files",
     ]
 
 
+def test_what_a_misspelt_key_of_many_holds_is_told_with_its_value_and_line(tmp_path: Path) -> None:
+    text = GOOD.replace("sources:", "surces:").replace("format: json", "format: jsno").replace("name: orders", "nme: 5")
+    assert [line.partition(" | ")[0] for line in faults_of(tmp_path, text)] == [
+        "2: nme: unknown key 'nme'",
+        "3: surces: unknown key 'surces'",
+        "7: sources.orders.format: 'jsno' is not allowed",
+    ]
+
+
+def test_a_secret_in_a_misspelt_key_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ORDERS_FORMAT", "hidden-value-1")
+    (only, inner) = faults_of(tmp_path, GOOD.replace("sources:", "surces:").replace("json", "${ORDERS_FORMAT}"))
+    assert "unknown key 'surces'" in only and "'${ORDERS_FORMAT}' is not allowed" in inner
+    assert "hidden-value-1" not in only + inner
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("schema:", "shema:"),  # json needs one
+        ("sources:", "sorces:"),
+        ("version:", "vrsion:"),
+        ("name:", "nme:"),
+        ("name: orders", "nme: 5"),
+        ("path: data/inbox/orders", "pth: 5"),
+        ("format: json", "formt: {a: 1}"),
+        ("type: files", "typ: filez"),
+    ],
+)
+def test_one_misspelt_key_is_one_fault(tmp_path: Path, change: tuple[str, str]) -> None:
+    assert change[0] in GOOD
+    assert "unknown key" in one_fault(tmp_path, GOOD.replace(*change))
+
+
+def test_a_key_that_is_not_known_takes_nothing_from_one_that_is_there(tmp_path: Path) -> None:
+    found = faults_of(tmp_path, GOOD + "    setle: 5 mins\n    setlle: 6 mins\n    formatt: 7\n")
+    assert [line.partition(" | ")[0].partition(": ")[2] for line in found] == [
+        f"sources.orders.{key}: unknown key {key!r}" for key in ("setle", "setlle", "formatt")
+    ]
+
+
 def test_what_a_misspelt_key_holds_is_checked_too(tmp_path: Path) -> None:
     found = faults_of(tmp_path, GOOD.replace("format: json", "fromat: jsno").replace("BIGINT", "BIGNIT"))
     assert [line.partition(" | ")[0].partition(": ")[2] for line in found] == [
-        "sources.orders.format: the key is missing",
         "sources.orders.fromat: unknown key 'fromat'",
         "sources.orders.schema: not a schema in Spark's DDL: column id: there is no type 'BIGNIT'",
     ]

@@ -13,12 +13,19 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import quote
 
 from tidegate import __version__, storage
 from tidegate.errors import TidegateError, TryAgainError, catalogue
 from tidegate.table.log.actions import Action, CommitInfo, Metadata, Protocol
-from tidegate.table.log.files import LOG_FOLDER, commit_name, compacted_name, compactions_of, list_names, path_on_disk
+from tidegate.table.log.files import (
+    LOG_FOLDER,
+    commit_name,
+    compacted_name,
+    compactions_of,
+    list_names,
+    path_in_log,
+    path_on_disk,
+)
 from tidegate.table.log.retire import refuse_retired, retired_mark
 from tidegate.table.log.snapshot import Snapshot
 from tidegate.table.log.state import DataFile, first_line, has_log, read_log
@@ -179,7 +186,7 @@ def _add_columns(table_path: Path, table: Snapshot, schema_json: str) -> bool:
 def _add_action(file: DataFile, *, data_change: bool) -> Action:
     return {
         "add": {
-            "path": quote(file.path),
+            "path": path_in_log(file.path),
             "partitionValues": {name: value or None for name, value in file.partition.items()},
             "size": file.size_bytes,
             "modificationTime": file.modified_at_ms,

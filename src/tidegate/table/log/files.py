@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
 from typing import cast
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from tidegate import storage
 from tidegate.table.log.actions import Action
@@ -18,6 +18,8 @@ from tidegate.table.log.actions import Action
 LOG_FOLDER = "_delta_log"
 _COMMIT = re.compile(r"^(\d{20})\.json$")
 _COMPACTED = re.compile(r"^(\d{20})\.(\d{20})\.compacted\.json$")
+_NOT_ENCODED = "/=!$&'()+,:;@"
+"""What delta-rs leaves as it is beside letters, digits and ``-._~``."""
 _CHECKPOINT = re.compile(r"^(\d{20})\.checkpoint(\.[\w.-]+)?\.(parquet|json)$")
 
 
@@ -69,6 +71,13 @@ def is_log_file(name: str) -> bool:
 def path_on_disk(logged: str) -> str:
     """The path of a data file as the file system spells it: the log percent-encodes once over that."""
     return unquote(logged)
+
+
+def path_in_log(on_disk: str) -> str:
+    """A data file's path as the log of a new version spells it: letter by letter as deltalake (delta-rs) spells a path
+    that it has decoded. It removes a file under that spelling, not under the one it found, and readers go by letters.
+    """
+    return quote(on_disk, safe=_NOT_ENCODED)
 
 
 def split_lines(data: bytes) -> list[bytes]:
