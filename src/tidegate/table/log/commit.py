@@ -18,7 +18,15 @@ from urllib.parse import quote
 from tidegate import __version__, storage
 from tidegate.errors import TidegateError, TryAgainError, catalogue
 from tidegate.table.log.actions import Action, CommitInfo, Metadata, Protocol
-from tidegate.table.log.files import LOG_FOLDER, commit_name, compacted_name, compactions_of, list_names, path_on_disk
+from tidegate.table.log.files import (
+    LOG_FOLDER,
+    commit_name,
+    compacted_name,
+    compactions_of,
+    list_names,
+    path_on_disk,
+    remember_actions,
+)
 from tidegate.table.log.retire import refuse_retired, retired_mark
 from tidegate.table.log.snapshot import Snapshot
 from tidegate.table.log.state import DataFile, first_line, has_log, read_log
@@ -124,11 +132,16 @@ def _append(
     version = table.version + 1
     try:
         _drop_untrue_compactions(table_path, version)
+        text = "\n".join(lines)
         # What a person typed need not be Unicode; a log that is none can be read by nobody.
-        data = "\n".join(lines).encode("utf-8", "replace")
-        return version if storage.put_if_absent(table_path / LOG_FOLDER / commit_name(version), data) else None
+        data = text.encode("utf-8", "replace")
+        if not storage.put_if_absent(table_path / LOG_FOLDER / commit_name(version), data):
+            return None
     except OSError as error:
         raise _commit_failed(table_path, first_line(error)) from error
+    if data.decode() == text:
+        remember_actions(table_path, version, [commit_info, *actions])
+    return version
 
 
 def _drop_untrue_compactions(table_path: Path, version: int) -> None:
