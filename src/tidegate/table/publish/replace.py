@@ -38,16 +38,14 @@ def set_aside(intent: PublishIntent, table_path: Path, is_current: Callable[[], 
     folders = {path.parent for path in plain}
     for path, (_, hidden) in zip(plain, renamed, strict=True):
         storage.link(path, table_path / hidden)
-    for folder in folders:
-        storage.sync_folder(folder)
+    storage.sync_folders(folders)
     check_lease(is_current, intent)
     rename_files(table_path, renamed, app_id=intent.app_id, app_version=intent.app_version)
     for number, path in enumerate(plain):
         if number % _REMOVED_AT_ONCE == 0:
             check_lease(is_current, intent)
         storage.remove(path)
-    for folder in folders:
-        storage.sync_folder(folder)  # or a power cut after the commit would bring the old rows back
+    storage.sync_folders(folders)  # or a power cut after the commit would bring the old rows back
     return [replace(old, path=hidden) for old, hidden in renamed]
 
 
