@@ -36,7 +36,6 @@ sources:
   events: {{type: kafka, topics: [events], format: json,
     schema: "id BIGINT, city STRING, amount DOUBLE, at TIMESTAMP, comment STRING, day DATE"}}
 table: {{partition_by: [day]}}
-maintenance: {{keep_versions: 0}}
 """
 _SCHEMA = {"id": "long", "city": "string", "amount": "double", "at": "timestamp", "comment": "string", "day": "date"}
 _COPY = """
@@ -49,7 +48,8 @@ with duckdb.connect() as connection:
 
 
 def run_compaction(bench: Workbench, size: Size) -> list[Row]:
-    """10,000 small files put together by `tidegate maintain`, beside a plain copy of them by DuckDB."""
+    """10,000 small files put together by `tidegate maintain`, beside a plain copy of them by DuckDB, which
+    keeps the old ones as well."""
     paths = _make_pipeline(bench)
     files = max(int(FILES * size.scale), 2 * DAYS)
     original = bench.folder / "original"
@@ -77,7 +77,7 @@ def run_maintained_reads(bench: Workbench, size: Size) -> list[Row]:
     """Reading a table of 1,000 runs that was maintained, beside the same rows written at once."""
     from tidegate.table.log.state import list_data_files
 
-    paths = _make_pipeline(bench)
+    paths = _make_pipeline(bench, "maintenance: {keep_versions: 0}\n")
     runs = max(int(RUNS * size.scale), DAYS)
     _write_table(paths, runs, ROWS_PER_RUN, commits=runs)
     before = _time_reads(paths.table)
@@ -96,12 +96,12 @@ def run_maintained_reads(bench: Workbench, size: Size) -> list[Row]:
     return rows
 
 
-def _make_pipeline(bench: Workbench) -> PipelinePaths:
+def _make_pipeline(bench: Workbench, more: str = "") -> PipelinePaths:
     from tidegate.project import load_project
 
     folder = bench.project / "jobs" / NAME
     folder.mkdir()
-    (folder / "pipeline.yaml").write_text(_SPEC)
+    (folder / "pipeline.yaml").write_text(_SPEC + more)
     return load_project(bench.project).paths(NAME)
 
 

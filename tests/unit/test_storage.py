@@ -123,6 +123,24 @@ class Synced:
         patch.setattr(os, "fsync", fsync)
 
 
+def test_of_many_folders_each_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folders = [tmp_path / str(number) for number in range(9)]
+    synced, real = set(), os.fsync
+
+    def fsync(handle: int) -> None:
+        synced.add(os.readlink(f"/proc/self/fd/{handle}"))
+        real(handle)
+
+    for folder in folders:
+        folder.mkdir()
+    monkeypatch.setattr(os, "fsync", fsync)
+    storage.sync_folders(folders)
+    assert synced >= {str(folder) for folder in folders}
+    folders[4].rmdir()
+    with pytest.raises(FileNotFoundError):
+        storage.sync_folders(folders)
+
+
 @pytest.mark.parametrize("write", [storage.put_if_absent, storage.replace])
 def test_folders_made_for_a_file_are_on_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[[Path, bytes], Any]

@@ -11,7 +11,7 @@ Place = tuple[tuple[str, str | None], ...]
 """A partition: its columns, each with the value in Delta's string form."""
 
 PART_FILES = 10_000
-PART_BYTES = 512 << 20
+PART_BYTES = 1 << 30
 """So much goes into one version at most: what a kill, or a lease that was lost, makes for nothing."""
 
 

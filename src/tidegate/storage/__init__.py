@@ -62,7 +62,7 @@ from tidegate.storage.reading import (
     real_path,
     stat,
 )
-from tidegate.storage.syncing import sync_file, sync_files, sync_folder, sync_names_above, sync_names_in
+from tidegate.storage.syncing import sync_file, sync_files, sync_folder, sync_folders, sync_names_above, sync_names_in
 from tidegate.storage.writing import (
     create,
     make_folder,
@@ -115,6 +115,7 @@ __all__ = [
     "sync_file",
     "sync_files",
     "sync_folder",
+    "sync_folders",
     "sync_names_above",
     "sync_names_in",
     "take_away",

@@ -32,6 +32,11 @@ def sync_folder(path: Path) -> None:
         os.close(handle)
 
 
+def sync_folders(paths: Iterable[Path]) -> None:
+    """Make the names in folders durable, of many folders at a time: each has to wait for the disk."""
+    _for_each(paths, sync_folder)
+
+
 def sync_files(paths: Iterable[Path]) -> None:
     """Make the bytes of ``paths`` durable, many at a time: the file system then writes its journal once for all.
 

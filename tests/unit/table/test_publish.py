@@ -204,6 +204,23 @@ def test_a_staged_file_that_was_changed_is_not_published(stager: Stager, damage:
     assert read_with_duckdb(stager.paths.table) == []
 
 
+@pytest.mark.parametrize("at", range(4))
+def test_of_files_that_are_compared_at_once_none_that_was_changed_is_published(
+    stager: Stager, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    monkeypatch.setattr("tidegate.table.publish.fit._MUCH_BYTES", 0)
+    manifests = [stager.stage(batch, rows(batch)) for batch in range(4)]
+    staged = stager.paths.state / manifests[at].files[0].path
+    whole = staged.read_bytes()
+    flip(staged)
+    with pytest.raises(DisagreementError, match="STAGED_FILE_DAMAGED"):
+        publish(stager, plan(stager, manifests))
+    assert read_with_duckdb(stager.paths.table) == []
+    staged.write_bytes(whole)
+    assert publish(stager, plan(stager, manifests)).rows_added == 4
+    assert len(list_data_files(stager.paths.table)) == len(read_agreed(stager.paths.table)) == 4
+
+
 def test_a_file_that_was_changed_after_it_was_moved_in_is_not_committed(
     stager: Stager, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import errno
+import gc
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 
 from tests.support.staged import QUERY, make_schema
 from tidegate.errors import DisagreementError, TryAgainError, UsageError
-from tidegate.table.log.commit import AlreadyCommittedError, commit_files
-from tidegate.table.log.files import torn_versions
-from tidegate.table.log.snapshot import read_snapshot
+from tidegate.table.log.commit import AlreadyCommittedError, commit_files, rename_files
+from tidegate.table.log.files import read_actions, torn_versions
+from tidegate.table.log.snapshot import read_snapshot, remember_snapshots
 from tidegate.table.log.state import (
     DataFile,
     find_commit,
     has_log,
     list_data_files,
     read_commit_metadata,
+    read_log,
     read_table_state,
 )
 from tidegate.table.publish.delivery import list_deliveries
@@ -218,3 +221,32 @@ def test_line_breaks_that_json_does_not_know_are_part_of_a_value(tmp_path: Path)
     assert torn_versions(table) == [1]
     compact = read_snapshot(table, 0)
     assert [file.partition for file in compact.files()] == [{"k": BREAKS}]
+
+
+@pytest.mark.parametrize("who", ["Zoë", "no Unicode: \udcff"])
+def test_versions_made_in_one_block_are_known_as_their_files_have_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, who: str
+) -> None:
+    table, files = tmp_path / "t", [DataFile(f"day=1 2/{n}.parquet", n, 10 * n, {"day": "1 2"}, n) for n in range(4)]
+    more: dict[str, Any] = {"schema_json": make_schema(id="long", day="string"), "partition_by": ["day"]}
+    told = {"tidegate.who": who}
+    thresholds = gc.get_threshold()
+    if who == "Zoë":
+        monkeypatch.setattr("tidegate.table.log.files.parse_line", refuse)  # nothing has to be parsed
+    with remember_snapshots():
+        for number, file in enumerate(files):
+            remove = files[number - 1 : number] if number > 1 else []
+            more |= {"app_version": number, "app_version_before": number - 1}
+            commit_files(table, add=[file], remove=remove, app_id=QUERY, custom_metadata=told, **more)
+        hidden = ".3.parquet.replaced"
+        rename_files(table, [(files[3], f"day=1 2/{hidden}")], app_id=QUERY, app_version=3)
+        known, actions = read_log(table), [read_actions(table, version) for version in range(5)]
+    monkeypatch.undo()
+    assert gc.get_threshold() == thresholds
+    assert known == read_snapshot(table)
+    assert actions == [read_actions(table, version) for version in range(5)]
+    assert [file.path for file in known.files()] == [f"day=1 2/{hidden}", "day=1 2/0.parquet"]
+
+
+def refuse(line: bytes) -> None:
+    raise AssertionError(line)

@@ -25,6 +25,7 @@ from tidegate.table.log.files import (
     list_names,
     path_in_log,
     path_on_disk,
+    remember_actions,
 )
 from tidegate.table.log.retire import refuse_retired, retired_mark
 from tidegate.table.log.snapshot import Snapshot
@@ -133,11 +134,16 @@ def _append(
     version = table.version + 1
     try:
         _drop_untrue_compactions(table_path, version)
+        text = "\n".join(lines)
         # What a person typed need not be Unicode; a log that is none can be read by nobody.
-        data = "\n".join(lines).encode("utf-8", "replace")
-        return version if storage.put_if_absent(table_path / LOG_FOLDER / commit_name(version), data) else None
+        data = text.encode("utf-8", "replace")
+        if not storage.put_if_absent(table_path / LOG_FOLDER / commit_name(version), data):
+            return None
     except OSError as error:
         raise _commit_failed(table_path, first_line(error)) from error
+    if data.decode() == text:
+        remember_actions(table_path, version, [commit_info, *actions])
+    return version
 
 
 def _drop_untrue_compactions(table_path: Path, version: int) -> None:

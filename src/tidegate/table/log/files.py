@@ -123,6 +123,15 @@ def read_actions(table_path: Path, version: int) -> list[Action]:
     return actions
 
 
+def remember_actions(table_path: Path, version: int, actions: list[Action]) -> None:
+    """Like :func:`read_actions`, of a version that was just made of these actions."""
+    memory = _memory.get()
+    if memory is not None:
+        path = table_path / LOG_FOLDER / commit_name(version)
+        with contextlib.suppress(FileNotFoundError):
+            memory[path] = (storage.stat(path), actions)
+
+
 def torn_versions(table_path: Path) -> list[int]:
     """The versions whose commit file is not whole JSON lines. Reads every file of the log."""
     torn = []

@@ -7,6 +7,7 @@ Read here and not by deltalake, which opens every commit file twice, with or wit
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 from collections.abc import Iterator
 from contextvars import ContextVar
@@ -131,6 +132,9 @@ def data_file(add: AddFile) -> DataFile:
 
 _Stamp = tuple[int, int]
 _memory: ContextVar[dict[Path, tuple[dict[int, _Stamp], Snapshot]] | None] = ContextVar("_memory", default=None)
+_GARBAGE_AFTER = 50_000
+"""Python looks for circles of garbage after so many new objects, and not after 700: the actions of very many files are
+objects that stay, and are looked through each time."""
 
 
 @contextlib.contextmanager
@@ -140,11 +144,13 @@ def remember_snapshots() -> Iterator[None]:
     For work that makes versions of very many files: a log is read some ten times for each. Commits are never changed;
     where one has another size or time than it had, all is read again.
     """
-    token = _memory.set({})
+    token, thresholds = _memory.set({}), gc.get_threshold()
+    gc.set_threshold(_GARBAGE_AFTER)
     try:
         with remember_commits():
             yield
     finally:
+        gc.set_threshold(*thresholds)
         _memory.reset(token)
 
 

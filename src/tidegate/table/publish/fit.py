@@ -16,6 +16,10 @@ from tidegate.table.publish.intent import FileToAdd, PublishIntent, intent_path
 from tidegate.table.schema import check_partition_columns, check_schema_change, normalise_schema
 from tidegate.table.upsert.folded import is_copy
 
+_MUCH_BYTES = 64 << 20
+"""Files of so many bytes are looked at several at a time: their digests are most of the work."""
+_AT_ONCE = 2
+
 
 def check_fit(paths: PipelinePaths, intent: PublishIntent, table_path: Path, state: TableState | None) -> None:
     """Raise UsageError when the rows do not fit the table.
@@ -80,13 +84,19 @@ def check_files(paths: PipelinePaths, intent: PublishIntent, table_path: Path) -
 
     Raises DisagreementError STAGED_FILE_DAMAGED; FileNotFoundError for a file that is neither staged nor moved.
     """
-    data_files = []
-    for file in intent.files_to_add:
+
+    def examine(file: FileToAdd) -> DataFile:
         try:
-            data_files.append(_examine(paths.state / file.source, file, intent.pipeline))
+            return _examine(paths.state / file.source, file, intent.pipeline)
         except FileNotFoundError:
-            data_files.append(_examine(table_path / file.path, file, intent.pipeline))
-    return data_files
+            return _examine(table_path / file.path, file, intent.pipeline)
+
+    if sum(file.size_bytes for file in intent.files_to_add) < _MUCH_BYTES:
+        return [examine(file) for file in intent.files_to_add]
+    from concurrent.futures import ThreadPoolExecutor  # it brings logging, which most commands do without
+
+    with ThreadPoolExecutor(_AT_ONCE, "tidegate-check") as pool:
+        return list(pool.map(examine, intent.files_to_add))
 
 
 def _examine(path: Path, file: FileToAdd, pipeline: str) -> DataFile:

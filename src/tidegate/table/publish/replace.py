@@ -34,18 +34,18 @@ def set_aside(intent: PublishIntent, table_path: Path, is_current: Callable[[], 
     if not renamed:
         return []
     check_lease(is_current, intent)
-    for old, hidden in renamed:
-        storage.link(table_path / old.path, table_path / hidden)
-    for folder in {(table_path / hidden).parent for _, hidden in renamed}:
-        storage.sync_folder(folder)
+    plain = [table_path / old.path for old, _ in renamed]
+    folders = {path.parent for path in plain}
+    for path, (_, hidden) in zip(plain, renamed, strict=True):
+        storage.link(path, table_path / hidden)
+    storage.sync_folders(folders)
     check_lease(is_current, intent)
     rename_files(table_path, renamed, app_id=intent.app_id, app_version=intent.app_version)
-    for number, (old, _) in enumerate(renamed):
+    for number, path in enumerate(plain):
         if number % _REMOVED_AT_ONCE == 0:
             check_lease(is_current, intent)
-        storage.remove(table_path / old.path)
-    for folder in {(table_path / old.path).parent for old, _ in renamed}:
-        storage.sync_folder(folder)  # or a power cut after the commit would bring the old rows back
+        storage.remove(path)
+    storage.sync_folders(folders)  # or a power cut after the commit would bring the old rows back
     return [replace(old, path=hidden) for old, hidden in renamed]
 
 
