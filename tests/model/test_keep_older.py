@@ -292,6 +292,31 @@ def test_increments_that_were_left_out(new_world: Make) -> None:
     go_on(world)
 
 
+@pytest.mark.parametrize("is_late", [False, True])
+@pytest.mark.parametrize("shape", ["files", "kafka"])
+def test_an_increment_that_waited_alone(new_world: Make, shape: Shape, is_late: bool) -> None:
+    """Released, its files have the names of its batches: they stay with the older part, or go and are built anew."""
+    for lost in range(1, 4):
+        world = new_world(shape)
+        quality = world.spec.quality.model_copy(update={"on_critical": "continue"})
+        world.on_critical, world.__dict__["spec"] = "continue", world.spec.model_copy(update={"quality": quality})
+        bring(world, "good", "good", "malformed")
+        world.offer(0, ["poor", "poor", "good", "malformed"])
+        assert isinstance(world.run("waits").error, HeldError)
+        if not is_late:
+            done(world.decide("release", "waits"))
+        bring(world, "good", "malformed")
+        bring(world, "good", "good")
+        if is_late:
+            done(world.decide("release", "waits"))
+        lose(world, lost) if shape == "files" else world.retain_from(0, [1, 4, 8][lost - 1])
+        reads = world.reads
+        assert done(refresh(world))["rebuilt"] == [OLDER]
+        assert world.reads - reads == [8, 4, 2][lost - 1]
+        world.check_all()
+        go_on(world)
+
+
 def test_offsets_that_are_gone(new_world: Make) -> None:
     world = new_world("kafka")
     for kinds in FOUR:
