@@ -317,6 +317,30 @@ def test_an_increment_that_waited_alone(new_world: Make, shape: Shape, is_late: 
         go_on(world)
 
 
+def test_a_file_that_grew_between_being_taken_and_being_read(new_world: Make) -> None:
+    """What was appended then is in the table, and no mark covers it: once it changes again nobody can tell."""
+    world = made(new_world, *FOUR[:1])
+    world.offer(0, ["good", "good"])
+    file = world.root / "data/inbox/2.csv"
+    submit = World._submit
+
+    def append_first(world: World, plan: Any) -> int:
+        with file.open("a") as out:
+            out.write("f2-2,good\n")
+        world.offered["f2-2"] = "good"
+        return submit(world, plan)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(World, "_submit", append_first)
+        done(world.run("r2"))
+    world.runs += 1
+    bring(world, "good", "good")
+    with file.open("a") as out:
+        out.write("f2-3,good\n")
+    assert code_of(refresh(world, "plain", keeps_older=False)) == "BACKFILL_GONE"
+    check_kept(world, 1, 2, reads=2)
+
+
 def test_offsets_that_are_gone(new_world: Make) -> None:
     world = new_world("kafka")
     for kinds in FOUR:
