@@ -71,7 +71,7 @@ def _tear(world: World, checkpoint: Path, seed: int) -> bool:
 def _rename_query(world: World, checkpoint: Path, seed: int) -> bool:
     if not (checkpoint / "metadata").exists():
         return False
-    (checkpoint / "metadata").write_text(json.dumps({"id": str(uuid.UUID(int=seed + 1))}))
+    (checkpoint / "metadata").write_text(json.dumps({"id": str(uuid.UUID(int=(seed + 1) << 96))}))
     return True
 
 

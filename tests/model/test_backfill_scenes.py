@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ from tests.model.world import NAME, Make, Shape, World, read_log
 from tidegate.backfill.command import look_at_backfill
 from tidegate.backfill.held import decide_backfill
 from tidegate.backfill.span import Wanted
-from tidegate.errors import DisagreementError, HeldError, UsageError
+from tidegate.errors import DisagreementError, HeldError, SourceLostError, UsageError
 from tidegate.reports.report import load_report
 from tidegate.run.steps import audit_run, ingest_run, publish_run, reread_run, run_pipeline
 from tidegate.table.log.snapshot import read_snapshot
@@ -301,20 +302,31 @@ def test_a_file_of_a_deletion_may_be_spelled_as_the_disk_has_it(make: Make) -> N
     assert isinstance(process.error, UsageError) and process.error.code == "BACKFILL_ROWS_DELETED"
 
 
-@pytest.mark.parametrize("how", ["grew", "another time stamp"])
-def test_a_file_is_read_again_as_far_as_it_was_read(make: Make, how: str) -> None:
-    """What was appended since no run has taken; bytes that were brought back from a copy are the same."""
+@pytest.mark.parametrize(("how", "rows"), [("grew", 4), ("another time stamp", 4), ("grew", 4000)])
+def test_a_file_is_read_again_as_far_as_it_was_read(make: Make, how: str, rows: int) -> None:
+    """What was appended since no run has taken; bytes that were brought back from a copy are the same. Of a large file
+    its beginning and the end of what was read tell that it grew."""
     world = make("files")
-    world.offer(0, ["good"] * 4)
+    world.offer(0, ["good"] * rows)
     done(world.run("r1"))
     file = world.root / "data/inbox/1.csv"
     data = file.read_bytes()
     file.unlink()
-    file.write_bytes(data + (b"f1-4,good\n" if how == "grew" else b""))
-    assert done(world.backfill("b", D1, D2))["rows"]["read"] == 8, "each day reads the file"
+    file.write_bytes(data + (b"f1-new,good\n" if how == "grew" else b""))
+    assert done(world.backfill("b", D1, D2))["rows"]["read"] == 2 * rows, "each day reads the file"
     world.check_all()
-    assert done(refresh(world, "fresh"))["rows"]["read"] == 4
+    assert done(refresh(world, "fresh"))["rows"]["read"] == rows
     world.check_all()
+
+
+def test_of_a_large_file_with_another_time_stamp_nobody_can_tell_that_it_is_the_same(make: Make) -> None:
+    world = make("files")
+    world.offer(0, ["good"] * 4000)
+    done(world.run("r1"))
+    os.utime(world.root / "data/inbox/1.csv", ns=(10**18, 10**18))
+    refused = world.refresh("fresh").error
+    assert isinstance(refused, SourceLostError) and refused.code == "BACKFILL_GONE"
+    assert world.reads == 4000, "it is told before anything is read"
 
 
 @pytest.mark.parametrize("is_readable", [True, False])

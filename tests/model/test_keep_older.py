@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from typer.testing import CliRunner
 
 from tests.model import fake_spark
@@ -290,6 +291,73 @@ def test_increments_that_were_left_out(new_world: Make) -> None:
     lose(world, 3)
     check_kept(world, 1, reads=4)
     go_on(world)
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+@pytest.mark.parametrize("shape", ["files", "kafka"])
+def test_an_increment_that_waited_alone(new_world: Make, shape: Shape, is_late: bool) -> None:
+    """Released, its files have the names of its batches: they stay with the older part, or go and are built anew."""
+    for lost in range(1, 4):
+        world = new_world(shape)
+        quality = world.spec.quality.model_copy(update={"on_critical": "continue"})
+        world.on_critical, world.__dict__["spec"] = "continue", world.spec.model_copy(update={"quality": quality})
+        bring(world, "good", "good", "malformed")
+        world.offer(0, ["poor", "poor", "good", "malformed"])
+        assert isinstance(world.run("waits").error, HeldError)
+        if not is_late:
+            done(world.decide("release", "waits"))
+        bring(world, "good", "malformed")
+        bring(world, "good", "good")
+        if is_late:
+            done(world.decide("release", "waits"))
+        lose(world, lost) if shape == "files" else world.retain_from(0, [1, 4, 8][lost - 1])
+        reads = world.reads
+        assert done(refresh(world))["rebuilt"] == [OLDER]
+        assert world.reads - reads == [8, 4, 2][lost - 1]
+        world.check_all()
+        go_on(world)
+
+
+def test_a_file_that_grew_between_being_taken_and_being_read(new_world: Make) -> None:
+    """What was appended then is in the table, and no mark covers it: once it changes again nobody can tell."""
+    world = made(new_world, *FOUR[:1])
+    world.offer(0, ["good", "good"])
+    file = world.root / "data/inbox/2.csv"
+    submit = World._submit
+
+    def append_first(world: World, plan: Any) -> int:
+        with file.open("a") as out:
+            out.write("f2-2,good\n")
+        world.offered["f2-2"] = "good"
+        return submit(world, plan)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(World, "_submit", append_first)
+        done(world.run("r2"))
+    world.runs += 1
+    bring(world, "good", "good")
+    with file.open("a") as out:
+        out.write("f2-3,good\n")
+    assert code_of(refresh(world, "plain", keeps_older=False)) == "BACKFILL_GONE"
+    check_kept(world, 1, 2, reads=2)
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_the_log_of_quarantine_is_cut(new_world: Make, is_lost: bool) -> None:
+    """Nobody can tell by now of which records the files of a replay are: read again they would be there twice."""
+    world = made(new_world, *FOUR)
+    done(world.replay("again", Selection()))
+    bring(world, "good", "malformed")
+    DeltaTable(str(world.paths.quarantine)).create_checkpoint()
+    for commit in sorted((world.paths.quarantine / "_delta_log").glob("*[0-9].json"))[:-1]:
+        commit.unlink()
+    if is_lost:
+        lose(world, 1)
+    before = files_of(world)
+    refused = refresh(world, keeps_older=is_lost)
+    assert code_of(refused) == "BACKFILL_LOG_CUT" and "quarantine/orders" in str(refused.error)
+    assert files_of(world) == before
+    assert DeltaTable(str(world.paths.quarantine)).to_pyarrow_table().num_rows == 3
 
 
 def test_offsets_that_are_gone(new_world: Make) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from tidegate.backfill.choose import Choice, choose, choose_with_state
 from tidegate.backfill.hand_over import refuse_pending
-from tidegate.backfill.left_out import LeftOut, find_left_out, quarantined_before
+from tidegate.backfill.left_out import LeftOut, find_cut, find_left_out, quarantined_before
 from tidegate.backfill.lineage import Lineage, read_lineage
 from tidegate.backfill.offsets import missing_offsets
 from tidegate.backfill.older import Older, find_older
@@ -104,10 +104,10 @@ def survey(
         columns = table.partition_columns
         span = find_span(wanted, name, schema_json=table.schema_json, partition_by=columns, files=files)
     lineage = read_lineage(paths.table, table.version)
-    if lineage.unknown:
-        raise catalogue.BACKFILL_LOG_CUT(
-            where=str(paths.table), versions=", ".join(map(str, lineage.unknown[:_NAMED_AT_MOST]))
-        )
+    aside = find_cut(paths.quarantine, lineage) if wanted is None else []
+    for path, versions in ((paths.table, lineage.unknown), (paths.quarantine, aside)):
+        if versions:
+            raise catalogue.BACKFILL_LOG_CUT(where=str(path), versions=", ".join(map(str, versions[:_NAMED_AT_MOST])))
     if wanted is not None:
         there = [file.partition for file in files]
         there += [dict(one) for increment in lineage.increments for given in increment.given.values() for one in given]

@@ -15,10 +15,12 @@ from typing import Any
 
 from tidegate import storage
 from tidegate.backfill.choose import Choice
+from tidegate.backfill.lineage import Lineage
 from tidegate.sources.files.ledger import shown_path
 from tidegate.staging.topics import OffsetRanges, TopicPartition
-from tidegate.table.log.state import DataFile, list_data_files
-from tidegate.table.publish.origins import read_origins
+from tidegate.table.log.files import list_versions
+from tidegate.table.log.state import DataFile, list_data_files, read_table_state
+from tidegate.table.publish.origins import FOREIGN, read_origins
 
 _RECORDS_AT_ONCE = 4096
 _COLUMNS = ["source", "position", "raw", "reason"]
@@ -78,6 +80,20 @@ def quarantined_before(quarantine: Path, choice: Choice) -> tuple[list[DataFile]
         elif not of or of & batches:
             mixed += file.rows
     return whole, mixed
+
+
+def find_cut(quarantine: Path, lineage: Lineage) -> list[int]:
+    """The versions of quarantine whose commits are gone, where it has files that they may have told the records of:
+    a file of work beside the runs is named after that work."""
+    state = read_table_state(quarantine)
+    gone = [] if state is None else sorted(set(range(state.version + 1)) - set(list_versions(quarantine)))
+    if not gone:
+        return []
+    queries = {one.query_id[:8] for one in lineage.increments} | {FOREIGN[0]}
+    paths = [file.path for file in list_data_files(quarantine)]
+    origins = read_origins(quarantine, paths)
+    is_told = all({query for query, _ in origins[path]} <= queries for path in paths if path in origins)
+    return [] if is_told and origins.keys() >= set(paths) else gone
 
 
 def _find(quarantine: Path, choice: Choice, found: LeftOut) -> Iterator[list[dict[str, str]]]:

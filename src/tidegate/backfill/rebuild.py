@@ -225,17 +225,25 @@ def _link_files(beside: RunContext, choice: Choice, pipeline: PipelinePaths) -> 
 
 
 def _as_read(project: Project, row: LedgerRow) -> LedgerRow:
-    """A file that has grown since, or has another time stamp, is copied as far as it was read."""
+    """A file that has grown since, or has another time stamp, is copied as far as it was read, where its mark tells
+    that it begins with what was read."""
     try:
         there = storage.stat(Path(source_path(project, shown_path(row.path))))
     except OSError:
         return row  # restoring its link says what is wrong
     is_same = (there.size_bytes, there.modified_ns) == (row.size, row.mtime_ns)
-    return row if is_same or row.until is not None else row._replace(until=row.size)
+    if is_same or row.until is not None or row.mark is None or row.mark.size != row.size:
+        return row
+    return row._replace(until=row.size) if there.size_bytes > row.size or row.mark.is_whole else row
 
 
 def _find_changed(beside: RunContext, rows: Sequence[LedgerRow]) -> list[str]:
     """Those of ``rows``, files in the job's intake, that hold something else than was read of them, or more."""
+    if not rows:
+        return []
+    with open_ledger(beside.paths, read_only=True) as ledger:
+        copied = {row.link for row in ledger.rows() if row.until is not None}
+    rows = [row._replace(until=row.read_until) if row.link in copied else row for row in rows]
     found = find_differences(beside.project, beside.paths, beside.spec.file_streams, rows)
     for row in rows:
         link = beside.paths.intake(row.source) / row.link

@@ -17,12 +17,12 @@ from tidegate.recovery.context import RunContext
 from tidegate.recovery.quarantine import carry_out_plan, plan_waiting
 from tidegate.reports.report import count_rows
 from tidegate.reports.verdicts import Decision, StoredVerdict
-from tidegate.reports.waiting import RELEASE, WAITED, WaitingIncrement, load_waiting, save_waiting
+from tidegate.reports.waiting import WAITED, WaitingIncrement, load_waiting, save_waiting
 from tidegate.staging.digest import check_whole
 from tidegate.staging.manifest import joined_rule
 from tidegate.table.log.state import read_table_state
 from tidegate.table.publish.fit import check_rows_fit
-from tidegate.table.publish.rework import REWORK
+from tidegate.table.publish.rework import RELEASE, REWORK
 from tidegate.table.schema import check_schema_change, merge_schemas
 
 

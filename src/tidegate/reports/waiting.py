@@ -18,10 +18,7 @@ from tidegate.paths import PipelinePaths
 from tidegate.reports.verdicts import StoredVerdict, quote_word
 from tidegate.staging.manifest import BatchManifest, keys_from_json, manifest_from_json, manifest_to_json
 from tidegate.table.log.state import read_table_state
-from tidegate.table.publish.rework import Rework
-
-RELEASE = "release"
-"""The kind of work that ends the waiting, whatever was decided."""
+from tidegate.table.publish.rework import RELEASE, Rework
 
 WAITED = "tidegate.waited"
 """In the commit of a decision: the batches that it is on, [query id, first, last] for each query."""

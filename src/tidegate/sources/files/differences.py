@@ -79,8 +79,8 @@ def _describe_difference(reader: int, row: LedgerRow) -> str | None:
         changed = None if is_same else Changed(REWRITTEN, 0)
     else:
         changed = compare(reader, there, Known(row.size, row.mtime_ns, None, mark))
-        if changed is not None and changed.how == GREW and mark is not None:
-            return None
+        if changed is not None and changed.how == GREW and mark is not None and mark.size == row.size:
+            return None  # lines were appended to what was read
     if changed is None:
         return None
     return f"{changed.how} after it was read: {count_of(row.read_until, 'byte')} then, {there.st_size:,} now"

@@ -202,11 +202,10 @@ def _restore(project: Project, intake: Path, row: LedgerRow, spec: FilesSource, 
             _link(handle, intake / row.link)
             return
         with reopen(handle) as reader:
-            if row.mark is not None and mark_of(reader, row.mark.size) != row.mark:
-                raise NotTaken("its beginning is another now")
             header = (header_end(reader, row.begin, spec) or 0) if row.begin else 0
         token = secrets.token_hex(4)
-        copy_piece(handle, Piece(row.begin, row.until, header), _aside(intake, token), line_end(spec))
+        # Raises NotTaken when its beginning is another now.
+        copy_piece(handle, Piece(row.begin, row.until, header, before=row.mark), _aside(intake, token), line_end(spec))
     _bring_in(intake, row.link, token)
 
 

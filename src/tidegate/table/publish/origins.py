@@ -12,7 +12,7 @@ from tidegate.table.log.files import list_versions, path_on_disk, read_actions
 from tidegate.table.log.taken import ROLLED_BACK_TO
 from tidegate.table.publish.intent import REPLACES
 from tidegate.table.publish.plan import parse_file_name
-from tidegate.table.publish.rework import REWORK
+from tidegate.table.publish.rework import RELEASE, REWORK
 
 Batch = tuple[str, int]
 """(first eight characters of the query id, batch id), as the names of published files tell it."""
@@ -76,7 +76,7 @@ def _origin(
     for key in (READ_AGAIN, REPLAYED):
         if key in info:
             return to_batches(json.loads(info[key]))
-    named = None if REWORK in info else parse_file_name(Path(_place(add)).name)
+    named = parse_file_name(Path(_place(add)).name) if info.get(REWORK, RELEASE) == RELEASE else None
     own = frozenset() if named is None else frozenset([named])
     if REPLACES in info and own:
         return own

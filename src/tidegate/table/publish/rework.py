@@ -22,6 +22,9 @@ from tidegate.table.publish.plan import DELIVERED
 
 REWORK = "tidegate.rework"
 """In a commit: which kind of work made it."""
+RELEASE = "release"
+"""The kind of work that ends the waiting of a held increment, whatever was decided: its files have the names of their
+batches."""
 GIVEN_UP = "given_up"
 """The outcome of work that was undone before its version was made."""
 
