@@ -85,3 +85,18 @@ def test_power_is_cut_later_than_the_kill(folder: Path, shape: Shape) -> None:
                 assert world.run(f"after-{number}").error is None, world.log
             world.check_all()
             world.end()
+
+
+def test_a_plan_that_a_run_seals_is_on_disk_before_the_seal(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run has planned a batch, and sleeps; the next one seals that plan. Were the plan lost in a power cut, and not
+    its seal, other records would be planned into the batch, and it would not be what was sealed."""
+    world = World(folder, "kafka", monkeypatch)
+    world.offer(0, ["good"])
+    assert world.run("first").error is None
+    world.offer(0, ["good"])
+    world.freeze(world.run("sleeps", stop=Stop("staging/")))
+    world.offer(0, ["good", "malformed"])
+    world.freeze(world.run("seals", stop=Stop("offsets/", after=True)))
+    world.cut_power("names and zeros")
+    world.offer(1, ["good"])
+    world.settle("discard")

@@ -111,7 +111,11 @@ def find_edited(files: CheckpointFiles, seal: Seal) -> list[str]:
 
 
 def set_seal(paths: PipelinePaths, checkpoint: CheckpointState, files: CheckpointFiles, before: Seal) -> None:
-    """Seal a checkpoint as it is. A process that comes too late seals less of the same files, or is passed over."""
+    """Seal a checkpoint as it is. A process that comes too late seals less of the same files, or is passed over.
+
+    What a killed driver has left may not be on disk yet: it is before the seal is, or a power cut could take a plan
+    whose seal refuses every other.
+    """
     if checkpoint.query_id is None:
         return
     if not before.files:
@@ -119,6 +123,9 @@ def set_seal(paths: PipelinePaths, checkpoint: CheckpointState, files: Checkpoin
             if other.name != checkpoint.query_id:
                 storage.remove_tree(other)
     now = Seal({path: [digest] for path, digest in files.digests.items()}, before.moved)
+    new = [paths.checkpoint / path for path in files.digests if path not in before.files and not _is_of_state(path)]
+    storage.sync_files(new)
+    storage.sync_names_above([one for one in new if storage.exists(one)], paths.state)
     _write(paths, checkpoint, before, now)
 
 
@@ -142,6 +149,11 @@ def allow_moves(
     for batch, data in moves.items():
         allowed[f"offsets/{batch}"].append(digest_of(data))
     _write(paths, checkpoint, Seal(), Seal(allowed, moved))
+
+
+def _is_of_state(path: str) -> bool:
+    """Its versions are synced before the batch that left them counts (:mod:`tidegate.staging.durable`)."""
+    return path.startswith("state/")
 
 
 def digest_of(data: bytes) -> str:
