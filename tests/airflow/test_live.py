@@ -98,6 +98,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
             # with it.
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database.get_uri(driver="psycopg2"),
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC": database.get_uri(driver="asyncpg"),
+            "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600",  # no DAG file changes here
             "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": str(HEARTBEAT_SECONDS),
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "20",
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "3",
