@@ -19,6 +19,15 @@ if TYPE_CHECKING:
 
     from tools.broker import Broker
 
+_ROOM = (
+    # With C1 alone a JVM has 48 MB for compiled code, which a hundred tests fill: from then on it throws code away and
+    # compiles it again, which was a quarter of all that it did.
+    "-XX:ReservedCodeCacheSize=256m",
+    # Collections of the young generation cost what lives, however much was thrown away since the last one.
+    "-Xmn320m",
+)
+"""What a JVM needs that does not end after one run."""
+
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what `make sweep` runs, unless it is running or the test was named."""
@@ -57,10 +66,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """
     from pyspark.sql import SparkSession
 
+    from tidegate.driver.jvm import jvm_options
+    from tidegate.driver.jvm_archive import default_cache_dir, find_archive, find_java_home, find_spark_home
     from tools.jars import GROUPS, ensure_jars
 
     ensure_jars(["kafka-source"])
     jars = ",".join(str(path) for path in sorted(GROUPS["kafka-source"].folder.glob("*.jar")))
+    archive = find_archive(default_cache_dir(), find_java_home(), find_spark_home())
     builder = (
         SparkSession.builder.master("local[2]")
         .appName("tidegate-tests")
@@ -72,7 +84,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.sql.streaming.offsetLog.formatVersion", "2")
         .config("spark.sql.streaming.checkUnfinishedRepartitionOnRestart", "false")
         .config("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config("spark.driver.extraJavaOptions", " ".join([*jvm_options(0, archive), *_ROOM]))
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
     )
     with pytest.MonkeyPatch.context() as patch:  # or its workers are whatever `python3` is on PATH

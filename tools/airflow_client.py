@@ -123,7 +123,7 @@ class AirflowClient:
             if time.monotonic() > deadline:
                 tasks = {task["task_id"]: task["state"] for task in self.list_task_instances(dag_id, run_id)}
                 raise ToolError(f"{dag_id} {run_id} is {run['state']} after {timeout_seconds:.0f} s: {tasks}")
-            time.sleep(0.5)
+            time.sleep(1.0)
 
     def list_task_instances(self, dag_id: str, run_id: str) -> list[dict[str, Any]]:
         """The task instances of a run, with ``task_id``, ``state``, ``try_number``, ``pid``."""

@@ -164,15 +164,15 @@ def freeze_at(make: Make, shape: Shape, point: int, *, other: bool) -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_killed_while_it_is_finished(make: Make, shape: Shape) -> None:
     for number, point in enumerate(points_of_finishing(make, shape)):
-        if number % 4 == 2 * (shape == "files"):
-            kill_at(make, shape, point, after=False, next_is="run" if number % 8 < 4 else "refresh")
+        if number % 6 == 3 * (shape == "files"):
+            kill_at(make, shape, point, after=False, next_is="run" if number % 12 < 6 else "refresh")
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_frozen_while_it_is_finished(make: Make, shape: Shape) -> None:
     for number, point in enumerate(points_of_finishing(make, shape)):
-        if number % 6 == 3 * (shape == "files"):
-            freeze_at(make, shape, point, other=number % 12 < 6)
+        if number % 10 == 5 * (shape == "files"):
+            freeze_at(make, shape, point, other=number % 20 < 10)
 
 
 @pytest.mark.parametrize("next_is", ["run", "refresh"])
@@ -192,7 +192,7 @@ def test_frozen_at_every_storage_call(make: Make, shape: Shape, other: bool) -> 
 
 @pytest.mark.parametrize("how", ["names", "names and zeros"])
 def test_a_power_cut_while_it_is_finished(make: Make, how: Any) -> None:
-    for point in points_of_finishing(make, "files")[:: 6 if how == "names" else 9]:
+    for point in points_of_finishing(make, "files")[:: 10 if how == "names" else 13]:
         world = make("files")
         world.disk.sync_all()
         world.kill(refresh(world, stop=Stop(nth=point)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -18,6 +19,9 @@ from tidegate.operate.status import project_status
 from tidegate.replay.choose import Selection
 from tidegate.reports.report import load_report
 from tidegate.spec.models import MaintenanceSpec
+
+_EVERY = 1 if os.environ.get("TIDEGATE_SWEEP", "0") != "0" else 3
+"""Every so many storage calls; in a sweep every one."""
 
 
 @pytest.fixture
@@ -404,12 +408,14 @@ def test_a_repair_that_is_killed_while_it_gives_up_is_completed(begin: Begin, ki
     leave_half_done(world, kind)
     steps = len(world.repair().calls)
     assert steps > 10
-    for step in range(steps):
+    stopped = 0
+    for step in range(1, steps, _EVERY):
         world = begin(kind)
         leave_half_done(world, kind)
         process = world.repair(stop=Stop(nth=step))
         if process.state != "stopped":
             continue
+        stopped += 1
         world.kill(process)
         if world.run("r2").error is not None:
             done(world.repair())
@@ -418,17 +424,20 @@ def test_a_repair_that_is_killed_while_it_gives_up_is_completed(begin: Begin, ki
         assert world.repair().value["code"] is None
         done(start(world, kind))
         check_each_once(world)
+    assert stopped > 3
 
 
 @pytest.mark.parametrize("kind", ["replay", "refresh"])
 def test_work_that_slept_until_it_was_given_up_changes_nothing(begin: Begin, kind: str) -> None:
     calls = start(begin(kind), kind).calls
     first = next(n for n, call in enumerate(calls) if call.startswith("link data/state/orders/intents"))
-    for step in range(first + 1, len(calls)):
+    slept = 0
+    for step in range(first + 1, len(calls), _EVERY):
         world = begin(kind)
         process = start(world, kind, Stop(nth=step))
         if process.state != "stopped" or not list(world.paths.intents.glob("*.json")):
             continue
+        slept += 1
         world.freeze(process)
         with pytest.MonkeyPatch.context() as inner:
             inner.setattr("tidegate.restart.repair._finish_begun", lambda *_: None)  # as if it could not be finished
@@ -436,6 +445,7 @@ def test_work_that_slept_until_it_was_given_up_changes_nothing(begin: Begin, kin
         world.thaw(0)
         done(world.run("r2"))
         check_each_once(world)
+    assert slept > 3
 
 
 def test_a_refresh_that_begins_a_query_is_given_up_too(new_world: Make, patch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tests.support.scene import SUITE, Scene
+from tests.support.streaming import FEW_PARTITIONS
 
 _BEGIN = datetime(2026, 1, 1)
 _MINUTE = timedelta(minutes=1)
@@ -255,7 +256,7 @@ FLOWS: dict[str, type[Flow]] = {
 def make_flow(root: Path, kind: type[Flow]) -> Flow:
     """A new project with the pipeline, nothing offered yet."""
     flow = kind(root)
-    flow.create("lease: {expires_after: 5 seconds}\n")
+    flow.create("lease: {expires_after: 5 seconds}\n", conf=FEW_PARTITIONS)
     (root / "data/clicks").mkdir()
     spec = f"version: 1\nname: orders\nschedule: null\ntransform: transform.py\n{kind.spec}"
     (root / "jobs/orders/pipeline.yaml").write_text(spec)

@@ -68,11 +68,12 @@ class PipelineProject:
     root: Path
     name: str = field(default="orders", kw_only=True)
 
-    def create(self, settings: str = "") -> None:
-        """The folders of an empty project, tidegate.yaml with further ``settings``, the job; the spec is the test's."""
+    def create(self, settings: str = "", conf: str = "") -> None:
+        """The folders of an empty project, tidegate.yaml with further ``settings`` and Spark's ``conf``, the job; the
+        spec is the test's."""
         for folder in (self.job, self.root / "expectations", self.inbox):
             folder.mkdir(parents=True, exist_ok=True)
-        self.write("tidegate.yaml", f'version: 1\nspark: {{master: "local[2]"}}\n{settings}')
+        self.write("tidegate.yaml", f'version: 1\nspark: {{master: "local[2]", conf: {{{conf}}}}}\n{settings}')
         shutil.copy(REPOSITORY / "jobs/tidegate_job.py", self.root / "jobs")
 
     @property

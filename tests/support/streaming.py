@@ -20,6 +20,9 @@ from tidegate.recovery.context import Submit
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+FEW_PARTITIONS = "spark.sql.shuffle.partitions: 2"
+"""Of the state: each has files of its own for every operator and batch, and more than one is what matters."""
+
 
 @dataclass
 class Streaming(PipelineProject):
@@ -79,7 +82,7 @@ def _sortable(row: tuple[Any, ...]) -> list[str]:
 def make_streaming(root: Path, spark: SparkSession, spec: str, transform: str | None = None) -> Streaming:
     """A project whose pipeline ``flow`` has ``spec`` (without version, name and schedule) and a transform.py."""
     made = Streaming(root, spark)
-    made.create()
+    made.create(conf=FEW_PARTITIONS)
     more = "" if transform is None else "transform: transform.py\n"
     made.write("jobs/flow/pipeline.yaml", f"version: 1\nname: flow\nschedule: null\n{more}{spec}")
     if transform is not None:
