@@ -76,7 +76,8 @@ def check_document(document: Document, name: str) -> PipelineSpec | None:
     spec = build_model(document, PipelineSpec)
     if spec is None:
         return None
-    if document.data.get("name") == spec.name != name and not _is_noted(document, ("name",)):
+    is_written = document.data.get("name") == spec.name
+    if is_written and spec.name != name and not _is_noted(document, ("name",)):
         document.add_fault(
             ("name",), f"the folder is named {name!r}, the pipeline {spec.name!r}", f"write name: {name}"
         )

@@ -107,13 +107,13 @@ class Choice:
 
 
 def choose(paths: PipelinePaths, spec: PipelineSpec, lineage: Lineage, interval: Interval, *, older: int = 0) -> Choice:
-    """What ``interval`` is rebuilt from; nothing of so many ``older`` publishes, whose replays are not in ``lineage``.
-    Costs no JVM; reads the ledger, the births and what the log says."""
+    """What ``interval`` is rebuilt from; nothing of the first ``older`` publishes, whose replays the caller
+    leaves out of ``lineage``. Costs no JVM; reads the ledger, the births and what the log says."""
     is_whole = interval.is_whole_table
     taken = _taken_rows(paths, spec, is_whole=is_whole)
     choice = Choice()
     picked, choice.replays = _pick(lineage, interval, is_whole=is_whole)
-    picked[:older] = [[]] * older
+    picked = [batches if place >= older else [] for place, batches in enumerate(picked)]
     wanted: set[BatchKey] = set()
     for increment, batches in zip(lineage.increments, picked, strict=True):
         if not batches or increment.is_replaced:

@@ -104,8 +104,8 @@ def survey(
         columns = table.partition_columns
         span = find_span(wanted, name, schema_json=table.schema_json, partition_by=columns, files=files)
     lineage = read_lineage(paths.table, table.version)
-    aside = find_cut(paths.quarantine, lineage) if wanted is None else []
-    for path, versions in ((paths.table, lineage.unknown), (paths.quarantine, aside)):
+    cut = find_cut(paths.quarantine, lineage) if wanted is None else []
+    for path, versions in ((paths.table, lineage.unknown), (paths.quarantine, cut)):
         if versions:
             raise catalogue.BACKFILL_LOG_CUT(where=str(path), versions=", ".join(map(str, versions[:_NAMED_AT_MOST])))
     if wanted is not None:
@@ -229,8 +229,3 @@ def _describe_replays(lineage: Lineage, choice: Choice) -> str | None:
         elif not replay.batches <= readable:
             told.append(f"{replay.run_id} (records of an increment that was discarded, or is not in the log)")
     return "; ".join(told[:_NAMED_AT_MOST]) or None
-
-
-def within_text(interval: Interval) -> str:
-    """The interval as its commit carries it."""
-    return json.dumps(interval.within, ensure_ascii=False)

@@ -35,7 +35,6 @@ _HELD = "held.json"
 KINDS = ("backfill", "refresh")
 """The work that can be held."""
 
-
 _FIGURES = ("rows", "sources", "batches")
 """What a report tells of all intervals together."""
 
@@ -69,8 +68,8 @@ def tell_held(report: RunReport, after: RunReport, interval: Interval) -> None:
 
 def count_without_held(context: RunContext) -> None:
     """Take out of the report what it tells of a try that was held: it does not count any more."""
-    tries = _held_tries(_job(context.paths, Rework(context.name, context.report.mode, context.report.run_id)))
-    held = storage.read_json(tries[-1] / _HELD) if tries else None
+    job = _job(context.paths, Rework(context.name, context.report.mode, context.report.run_id))
+    held = _read_newest(_held_tries(job))
     if held is not None and "before" in held:  # earlier versions did not tell, and kept nothing
         context.report = RunReport.from_json({**context.report.to_json(), **held["before"]})
         context.save()
@@ -104,6 +103,10 @@ def _held_tries(job: Path) -> list[Path]:
     return sorted(tries, key=lambda one: storage.stat(one / _HELD).modified_ns)
 
 
+def _read_newest(tries: Sequence[Path]) -> dict[str, Any] | None:
+    return storage.read_json(tries[-1] / _HELD) if tries else None
+
+
 def is_held_backfill(project: Project, name: str, run_id: str) -> bool:
     """Whether a decision on this run is one on a backfill."""
     return _kind_of(project, name, run_id) is not None
@@ -129,7 +132,7 @@ def decide_backfill(
     with open_rework(project, name, run_id, kind, note_failure=False) as context:
         job = _job(context.paths, Rework(name, kind, run_id))
         tries = _held_tries(job)
-        held = storage.read_json(tries[-1] / _HELD) if tries else None
+        held = _read_newest(tries)
         is_done = is_over(context) or (held is not None and _label_of(held) in context.report.rebuilt)
         if held is not None and not is_done:
             ruling: outputs.Ruling = {

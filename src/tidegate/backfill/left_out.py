@@ -83,8 +83,8 @@ def quarantined_before(quarantine: Path, choice: Choice) -> tuple[list[DataFile]
 
 
 def find_cut(quarantine: Path, lineage: Lineage) -> list[int]:
-    """The versions of quarantine whose commits are gone, where it has files that they may have told the records of:
-    a file of work beside the runs is named after that work."""
+    """The versions of quarantine whose commits are gone, where only they may have told which records are in some of its
+    files: a file of work beside the runs is named after that work."""
     state = read_table_state(quarantine)
     gone = [] if state is None else sorted(set(range(state.version + 1)) - set(list_versions(quarantine)))
     if not gone:
@@ -92,8 +92,8 @@ def find_cut(quarantine: Path, lineage: Lineage) -> list[int]:
     queries = {one.query_id[:8] for one in lineage.increments} | {FOREIGN[0]}
     paths = [file.path for file in list_data_files(quarantine)]
     origins = read_origins(quarantine, paths)
-    is_told = all({query for query, _ in origins[path]} <= queries for path in paths if path in origins)
-    return [] if is_told and origins.keys() >= set(paths) else gone
+    is_told = all(path in origins and {query for query, _ in origins[path]} <= queries for path in paths)
+    return [] if is_told else gone
 
 
 def _find(quarantine: Path, choice: Choice, found: LeftOut) -> Iterator[list[dict[str, str]]]:

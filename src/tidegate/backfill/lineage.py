@@ -18,12 +18,10 @@ from tidegate.table.log.actions import Action, AddFile, CommitInfo
 from tidegate.table.log.files import path_on_disk, read_actions
 from tidegate.table.log.taken import REREAD, ROLLED_BACK_TO, THEN
 from tidegate.table.publish.intent import REPLACES
-from tidegate.table.publish.origins import READ_AGAIN, REPLAYED, Batch, Partition, partition_of, to_batches
+from tidegate.table.publish.origins import EDITED, READ_AGAIN, REPLAYED, Batch, Partition, partition_of, to_batches
 from tidegate.table.publish.plan import parse_file_name
 from tidegate.table.publish.rework import REWORK
 
-EDITED = "tidegate.edited"
-"""In a replay's commit: how many of these a person had edited."""
 WITHIN = "tidegate.partitions"
 """In a commit of a backfill or a refresh: the partitions that it rebuilt."""
 

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from tidegate.backfill.examine import Finding, Ground, within_text
+from tidegate.backfill.examine import Finding, Ground
 from tidegate.backfill.hand_over import plan_hand_over
 from tidegate.backfill.left_out import quarantined_before
 from tidegate.backfill.lineage import WITHIN
@@ -130,7 +130,7 @@ def _plan_rows(context: RunContext, ground: Ground, finding: Finding, built: Bui
         remove=finding.replaced,
         outcome="published",
         metadata={
-            WITHIN: within_text(finding.interval),
+            WITHIN: json.dumps(finding.interval.within, ensure_ascii=False),
             READ_AGAIN: json.dumps(sorted(finding.choice.batches)),
             "tidegate.partitioned": json.dumps(joined_rule(built.manifests)),
             "tidegate.rows": json.dumps(report.rows),

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from tidegate.table.log.state import DataFile
+from tidegate.table.publish.intent import FileToRemove
 
 Place = tuple[tuple[str, str | None], ...]
 """A partition: its columns, each with the value in Delta's string form."""
@@ -28,7 +29,7 @@ class Bin:
         return sum(file.size_bytes for file in self.files)
 
 
-def place_of(file: DataFile) -> Place:
+def place_of(file: DataFile | FileToRemove) -> Place:
     """The partition that a file belongs to."""
     return tuple(sorted((name, value or None) for name, value in file.partition.items()))
 

@@ -11,9 +11,8 @@ from tidegate.table.log.state import DataFile
 
 
 def find_waiting(paths: PipelinePaths) -> set[Place]:
-    """The partitions of a held backfill: released, it takes out the files that it was built for."""
-    found = list_held_files(paths)
-    return {place_of(DataFile(file.path, file.rows, file.size_bytes, file.partition)) for file in found}
+    """The partitions of held work: released, it must find the files that it replaces, and those that stay."""
+    return {place_of(file) for file in list_held_files(paths)}
 
 
 def leave_waiting(files: Sequence[DataFile], waiting: set[Place]) -> list[DataFile]:

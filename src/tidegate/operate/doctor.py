@@ -59,7 +59,7 @@ def examine(project: Project) -> list[Finding]:
     findings += [_check_folder(name, path) for name, path in folders.items()]
     findings += [_check_one_device(folders), _check_disk(project.state)]
     findings.append(_check_specs(specs, faulty))
-    findings += [found for spec in specs for found in _check_left(project, spec.name)]
+    findings += [found for spec in specs for found in _check_unfinished(project, spec.name)]
     findings += [Finding("secrets", False, str(fault), fault.fix) for fault in find_in_project(project.root)]
     if "kafka" in needed:
         findings += [_check_kafka_jars(project), *_check_brokers(project, specs)]
@@ -200,7 +200,7 @@ def _check_specs(specs: list[PipelineSpec], faulty: list[str]) -> Finding:
     return Finding("pipelines", True, f"{len(specs)} with a spec that can be read")
 
 
-def _check_left(project: Project, name: str) -> Iterator[Finding]:
+def _check_unfinished(project: Project, name: str) -> Iterator[Finding]:
     """What keeps a pipeline from going on, or waits in it, where that is no fault of its spec."""
     paths = project.paths(name).pinned()
     try:

@@ -60,7 +60,7 @@ def look_ahead(project: Project, spec: PipelineSpec, facts: Facts, connections: 
     paths = project.paths(name).pinned()
     rereads, rollback = list_rereads(paths), load_rollback(paths)
     hold = find_hold(paths, facts.owed)
-    waiting, held_work = list_undecided(paths), _list_held_work(paths)
+    waiting, held_work, begun = list_undecided(paths), _list_held_work(paths), list_begun(paths)
     decided = _list_decided(paths, facts, rereads)
     sinks = describe_sinks(paths, spec) if spec.sinks else []
     behind = describe_behind(sinks)
@@ -76,6 +76,7 @@ def look_ahead(project: Project, spec: PipelineSpec, facts: Facts, connections: 
         *(_describe_held_work(name, one) for one in held_work),
         *(_describe_decided(one) for one in decided),
         *([] if rollback is None else [describe_rollback(rollback)]),
+        *(describe_begun_work(name, intent) for intent in begun),
         *_describe_begun(paths, spec, facts),
         *(note for source in open_sources(project, paths, spec).values() for note in source.describe_ahead()),
         *behind,
@@ -87,9 +88,8 @@ def look_ahead(project: Project, spec: PipelineSpec, facts: Facts, connections: 
             check_transform(project, spec)
         except TidegateError as error:
             errors.append(error)
-    begun = bool(list_begun(paths))
     work = (
-        begun
+        bool(begun)
         or rollback is not None
         or coming.has_new
         or bool(facts.owed)
@@ -186,7 +186,7 @@ def _describe_decided(decided: Decided) -> str:
 
 def _describe_begun(paths: PipelinePaths, spec: PipelineSpec, facts: Facts) -> list[str]:
     """What earlier runs have left for the next one to go on with."""
-    notes = [describe_begun_work(spec.name, intent) for intent in list_begun(paths)]
+    notes = []
     if facts.owed:
         rows = count_of(sum(manifest.staged for manifest in facts.owed), "row")
         notes.append(f"staged and not published: {count_of(len(facts.owed), 'batch', 'batches')}, {rows}")

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from functools import partial
 
 from tidegate import storage
-from tidegate.backfill.lineage import EDITED
 from tidegate.gate.increment import publish_plan
 from tidegate.process.machine import now_text
 from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
@@ -23,7 +22,7 @@ from tidegate.reports.verdicts import StoredVerdict
 from tidegate.staging.manifest import BatchManifest, StagedFile, joined_rule
 from tidegate.table.log.state import DataFile, list_data_files, read_table_state
 from tidegate.table.publish.intent import PublishIntent
-from tidegate.table.publish.origins import ORIGINS, REPLAYED, tell_origins
+from tidegate.table.publish.origins import EDITED, ORIGINS, REPLAYED, tell_origins
 from tidegate.table.publish.rework import Rework, plan_rework
 
 _OF_FILES = ("files", "bytes", "offsets")

@@ -12,11 +12,9 @@ from tidegate.table.log.actions import CommitInfo
 from tidegate.table.log.state import has_log, read_commit_metadata, read_log
 from tidegate.table.log.taken import LEFT_OUT, ROLLED_BACK_TO
 from tidegate.table.publish.intent import REPLACES
+from tidegate.table.publish.origins import EDITED
 from tidegate.table.publish.rework import REWORK
 from tidegate.words import count_of
-
-_EDITED = "tidegate.edited"
-"""In a replay's commit: how many of its records a person had edited (:mod:`tidegate.backfill.lineage`)."""
 
 
 def list_undone(paths: PipelinePaths) -> list[str]:
@@ -37,7 +35,7 @@ def _list_undone(paths: PipelinePaths) -> list[str]:
             left_out, left_rows = left_out + int(told["records"]), left_rows + int(told["rows"])
         elif _is_discarded(info):
             discarded.append(int(json.loads(info.get("tidegate.rows", "{}")).get("read", 0)))
-        edited += 0 if is_refreshed else int(info.get(_EDITED, 0))
+        edited += 0 if is_refreshed else int(info.get(EDITED, 0))
         is_refreshed = is_refreshed or REPLACES in info
     told = []
     if discarded:

@@ -241,17 +241,18 @@ def _take_misspelt(data: object, root: type[BaseModel], complaints: dict[KeyPath
     unknown = [path for path, detail in complaints.items() if detail["type"] == "extra_forbidden"]
     for path in needed:
         holder, known = _find_holder(data, root, path)
-        for key in holder if path[-1] not in holder else ():
-            if key not in known and name_nearest(str(key), known) == path[-1]:
-                taken[path] = (*path[:-1], key)
-                holder[path[-1]] = holder.pop(key)
-                break
-    for typo in unknown:
-        holder, known = _find_holder(data, root, typo)
-        nearest = name_nearest(str(typo[-1]), known) if typo[-1] in holder else None
+        if path[-1] in holder:
+            continue
+        typo = next((key for key in holder if key not in known and name_nearest(str(key), known) == path[-1]), None)
+        if typo is not None:
+            taken[path] = (*path[:-1], typo)
+            holder[path[-1]] = holder.pop(typo)
+    for path in unknown:
+        holder, known = _find_holder(data, root, path)
+        nearest = name_nearest(str(path[-1]), known) if path[-1] in holder else None
         if nearest is not None and nearest not in holder:
-            taken[(*typo[:-1], nearest)] = typo
-            holder[nearest] = holder.pop(typo[-1])
+            taken[(*path[:-1], nearest)] = path
+            holder[nearest] = holder.pop(path[-1])
     return taken
 
 

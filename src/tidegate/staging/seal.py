@@ -113,8 +113,8 @@ def find_edited(files: CheckpointFiles, seal: Seal) -> list[str]:
 def set_seal(paths: PipelinePaths, checkpoint: CheckpointState, files: CheckpointFiles, before: Seal) -> None:
     """Seal a checkpoint as it is. A process that comes too late seals less of the same files, or is passed over.
 
-    What a killed driver has left may not be on disk yet: it is before the seal is, or a power cut could take a plan
-    whose seal refuses every other.
+    What a killed driver has left may not be on disk yet. It is synced before the seal is written: or a power cut could
+    take a plan, and the seal would refuse every other one.
     """
     if checkpoint.query_id is None:
         return

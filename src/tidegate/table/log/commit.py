@@ -141,7 +141,7 @@ def _append(
             return None
     except OSError as error:
         raise _commit_failed(table_path, first_line(error)) from error
-    if data.decode() == text:
+    if data.decode() == text:  # else a reader gets other text than these actions have
         remember_actions(table_path, version, [commit_info, *actions])
     return version
 

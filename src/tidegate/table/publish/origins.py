@@ -24,6 +24,8 @@ ORIGINS = "tidegate.origins"
 records in its files came from."""
 REPLAYED = "tidegate.replayed"
 """In a replay's commit: the batches, as a JSON list, whose quarantined records it put through."""
+EDITED = "tidegate.edited"
+"""In a replay's commit: how many of these a person had edited."""
 READ_AGAIN = "tidegate.read_again"
 """In a commit of a backfill or a refresh: the batches that it read."""
 FOREIGN: Batch = ("", -1)
@@ -43,16 +45,16 @@ def read_origins(table_path: Path, files: Iterable[str]) -> dict[str, frozenset[
         for paths, batches in json.loads(info.get(ORIGINS, "[]")):
             told |= dict.fromkeys(paths, to_batches(batches))
         if SET_ASIDE in info:  # each file has another name
-            told = {_place(new): known.get(_place(old), _NOWHERE) for new, old in zip(adds, removed, strict=True)}
+            told = {_path_of(new): known.get(_path_of(old), _NOWHERE) for new, old in zip(adds, removed, strict=True)}
         for add in adds:
-            path = _place(add)
+            path = _path_of(add)
             if ROLLED_BACK_TO in info:  # a copy of one of these, which are alike
-                known[path] = alike.get(_looks(add), _NOWHERE)
+                known[path] = alike.get(_size_in_partition(add), _NOWHERE)
             elif path in told:
                 known[path] = told[path]
             else:
                 known[path] = _origin(info, add, removed, known)
-            alike[_looks(add)] = alike.get(_looks(add), frozenset()) | known[path]
+            alike[_size_in_partition(add)] = alike.get(_size_in_partition(add), frozenset()) | known[path]
     named = {path: parse_file_name(Path(path).name) for path in files}
     by_name = {path: frozenset([batch]) for path, batch in named.items() if batch is not None}
     return by_name | {path: known[path] for path in named if path in known}
@@ -76,22 +78,22 @@ def _origin(
     for key in (READ_AGAIN, REPLAYED):
         if key in info:
             return to_batches(json.loads(info[key]))
-    named = parse_file_name(Path(_place(add)).name) if info.get(REWORK, RELEASE) == RELEASE else None
+    named = parse_file_name(Path(_path_of(add)).name) if info.get(REWORK, RELEASE) == RELEASE else None
     own = frozenset() if named is None else frozenset([named])
     if REPLACES in info and own:
         return own
     is_ours = REWORK in info or named is not None
     near = [one for one in removed if not is_ours or partition_of(one) == partition_of(add)]
-    carried = frozenset[Batch]().union(*(known.get(_place(one), _NOWHERE) for one in near))
+    carried = frozenset[Batch]().union(*(known.get(_path_of(one), _NOWHERE) for one in near))
     is_new = not is_ours and add.get("dataChange", True)
     return own | carried | (_NOWHERE if is_new or not (own or carried) else frozenset())
 
 
-def _place(file: AddFile | RemoveFile) -> str:
+def _path_of(file: AddFile | RemoveFile) -> str:
     return path_on_disk(file["path"])
 
 
-def _looks(add: AddFile) -> tuple[Partition, int]:
+def _size_in_partition(add: AddFile) -> tuple[Partition, int]:
     return partition_of(add), add["size"]
 
 
