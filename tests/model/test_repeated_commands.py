@@ -74,7 +74,7 @@ def test_a_backfill_does_not_go_on_with_an_edited_pipeline(
         edited.setattr(world, "_spec_now", lambda: before().model_copy(update={"on_row_error": "quarantine"}))
         error = world.backfill("b", D1, D2).error
         assert isinstance(error, UsageError) and (error.code, error.exit_code) == ("BACKFILL_EDITED", 64)
-        assert error.message == f"run id b has rebuilt day={D1}, and since then was edited: setting on_row_error"
+        assert error.message == f"run id b has rebuilt day={D1}; edited since then: setting on_row_error"
         left = load_report(world.paths, "b")
         assert left is not None and left.rebuilt == [f"day={D1}"]
         assert done(world.backfill("c", D1, D2))["rebuilt"] == [f"day={D1}", f"day={D2}"]

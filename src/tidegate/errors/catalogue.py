@@ -2313,9 +2313,9 @@ BACKFILL_ROWS_DELETED = Condition(
 BACKFILL_LOG_CUT = Condition(
     "BACKFILL_LOG_CUT",
     DisagreementError,
-    "commits of the table's log are gone (version {versions}), and with them which records its rows are of",
+    "commits of a log are gone (version {versions}), and with them which records its rows are of",
     next_run="is not affected; nothing was read or written",
-    fix="bring the files back from a copy of the table's _delta_log",
+    fix="bring the files back from a copy of its _delta_log",
 )
 
 BACKFILL_GONE = Condition(
@@ -2393,8 +2393,8 @@ BACKFILL_OUTDATED = Condition(
 BACKFILL_EDITED = Condition(
     "BACKFILL_EDITED",
     UsageError,
-    "run id {run_id} has rebuilt {done}, and since then was edited: {changed}",
-    next_run="is not affected; what was rebuilt stays, and nothing else was",
+    "run id {run_id} has rebuilt {done}; edited since then: {changed}",
+    next_run="is not affected; what was rebuilt stays, and nothing else has changed",
     fix="take the edit back, and the same command goes on; or rebuild all of it as it is now, under another run id "
     "(--run-id)",
 )

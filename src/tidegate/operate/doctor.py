@@ -210,6 +210,9 @@ def _check_unfinished(project: Project, name: str) -> Iterator[Finding]:
             yield Finding(f"work of {name}", False, f"{describe_work(intent)} was stopped half-way", fix)
     except TidegateError as error:
         yield _to_finding(f"quarantine of {name}", error)
+    except OSError as error:
+        fix = f"give user {_user()} the right to read it"
+        yield Finding(f"state of {name}", False, f"{error.filename}: {error.strerror}", fix)
 
 
 def _check_kafka_jars(project: Project) -> Finding:

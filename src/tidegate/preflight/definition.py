@@ -58,8 +58,21 @@ def describe_definition(project: Project, spec: PipelineSpec, paths: PipelinePat
     }
 
 
-_MAKES_NO_ROW = ("version", "owner", "tags", "schedule", "trigger", "quality", "sinks", "maintenance", "spark")
+_MAKES_NO_ROW = (
+    "version",
+    "owner",
+    "tags",
+    "schedule",
+    "trigger",
+    "quality",
+    "sinks",
+    "maintenance",
+    "spark",
+    "table.cluster_by",
+)
 """Settings by which a record gives the same rows."""
+_MAKES_NO_ROW_OF_SOURCES = ("start", "starting_offsets", "settle", "on_change", "follow_links")
+"""Keys of a source that say which records are read, and when; not what becomes of one."""
 
 
 def fingerprint_rows(project: Project, spec: PipelineSpec, paths: PipelinePaths) -> dict[str, str]:
@@ -70,8 +83,15 @@ def fingerprint_rows(project: Project, spec: PipelineSpec, paths: PipelinePaths)
     return {
         name: hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
         for name, text in named.items()
-        if not any(f"{name}.".startswith(f"setting {key}.") for key in _MAKES_NO_ROW)
+        if not _makes_no_row(name.removeprefix("setting ").split("."))
     }
+
+
+def _makes_no_row(path: list[str]) -> bool:
+    """Whether a record gives the same rows, whatever is at this path of the spec."""
+    if path[0] == "sources":
+        return path[2:3] != [] and path[2] in _MAKES_NO_ROW_OF_SOURCES
+    return path[0] in _MAKES_NO_ROW or ".".join(path[:2]) in _MAKES_NO_ROW
 
 
 def note_definition(project: Project, spec: PipelineSpec, paths: PipelinePaths, run_id: str) -> None:
