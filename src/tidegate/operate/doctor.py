@@ -202,8 +202,8 @@ def _check_specs(specs: list[PipelineSpec], faulty: list[str]) -> Finding:
 
 def _check_unfinished(project: Project, name: str) -> Iterator[Finding]:
     """What keeps a pipeline from going on, or waits in it, where that is no fault of its spec."""
-    paths = project.paths(name).pinned()
     try:
+        paths = project.paths(name).pinned()
         check_quarantine(paths)
         for intent in list_begun(paths):
             fix = f"tidegate run {name}, then the same command again; or `tidegate repair {name}` gives it up"
