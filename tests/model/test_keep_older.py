@@ -625,3 +625,17 @@ def _do_something(world: World, chance: random.Random, step: int) -> None:
         if isinstance(world.run(held).error, HeldError):
             process = world.decide("discard", held)
     assert process is None or process.error is None or isinstance(process.error, TidegateError), process.error
+
+
+def test_rows_that_another_program_deleted_are_of_the_older_part(new_world: Make) -> None:
+    """Behind them nothing was deleted: the rest can be rebuilt, and they do not come back."""
+    world = new_world("files")
+    for _ in range(3):
+        bring(world, "good")
+    DeltaTable(str(world.paths.table)).delete("id = 'f2-0'")
+    assert code_of(refresh(world, "plain", keeps_older=False)) == "BACKFILL_ROWS_DELETED"
+    report = done(refresh(world))
+    assert report["rebuilt"] == [OLDER]
+    assert any("another program has deleted rows" in note for note in report["notes"])
+    assert report["rows"]["read"] == 1
+    assert read_log(world.paths.table) == Counter(["f1-0", "f3-0"])

@@ -83,6 +83,17 @@ def test_a_backfill_does_not_go_on_with_an_edited_pipeline(
     world.settle("discard")
 
 
+def test_a_backfill_does_not_go_on_where_its_first_day_was_rolled_back(world: World) -> None:
+    before = newest_version(world.paths.table)
+    world.kill(world.backfill("b", D1, D2, stop=Stop("unlink data/state/orders/intents/table", after=True)))
+    done(world.rollback(before, None))
+    error = world.backfill("b", D1, D2).error
+    assert isinstance(error, UsageError) and error.code == "BACKFILL_UNDONE"
+    assert error.message.startswith(f"what run id b has rebuilt (day={D1}) is not in the table any more")
+    assert done(world.backfill("c", D1, D2))["rebuilt"] == [f"day={D1}", f"day={D2}"]
+    world.settle("discard")
+
+
 def test_a_backfill_that_has_swapped_nothing_begins_with_the_edited_pipeline(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,9 +10,9 @@ from dataclasses import replace
 
 from tidegate import outputs
 from tidegate.backfill.examine import Finding, Ground, check_possible, examine, survey
+from tidegate.backfill.going_on import check_goes_on
 from tidegate.backfill.rebuild import Spilled, rebuild_interval, spill_error
 from tidegate.backfill.span import Span, Wanted
-from tidegate.backfill.swap import refuse_edited
 from tidegate.errors import TidegateError
 from tidegate.pipeline import load_pipeline
 from tidegate.preflight.definition import fingerprint_rows
@@ -52,7 +52,7 @@ def backfill_table(project: Project, name: str, run_id: str, wanted: Wanted, *, 
             if not todo:  # begun by an earlier version, which let fewer be asked for under the same run id
                 _end(context)
                 break
-            refuse_edited(context, ground)
+            check_goes_on(context, ground)
             rest = replace(ground, span=Span(todo))
             if is_first:
                 check_possible(examine(project, context.paths, context.spec, rest))

@@ -172,7 +172,8 @@ def _find_hindrance(
     if any(interval.holds(dict(partition)) for partition in foreign):
         possible = _what_else(project, paths, spec, ground, interval)
         return catalogue.BACKFILL_FOREIGN_ROWS(where=where, label=interval.label, possible=possible)
-    if any(interval.holds(dict(partition)) for partition in ground.lineage.deleted):
+    deleted = {} if interval.but_older else ground.lineage.deleted
+    if any(interval.holds(dict(partition)) for partition in deleted.values()):
         return catalogue.BACKFILL_ROWS_DELETED(where=where, label=interval.label, possible=_POSSIBLE, name=spec.name)
     if (told := _describe_replays(ground.lineage, choice)) is not None:
         return catalogue.BACKFILL_REPLAYED(where=where, label=interval.label, replays=told, possible=_POSSIBLE)

@@ -35,8 +35,10 @@ _HELD = "held.json"
 KINDS = ("backfill", "refresh")
 """The work that can be held."""
 
-_FIGURES = ("rows", "sources", "batches")
+_FIGURES = ("rows", "sources", "batches", "notes")
 """What a report tells of all intervals together."""
+_LEFT = "partitions are left: "
+"""How a note begins that is true until the work goes on."""
 
 
 def keep_held(
@@ -66,13 +68,14 @@ def tell_held(report: RunReport, after: RunReport, interval: Interval) -> None:
     report.add_note(f"{interval.label}: held: {count_of(publishes, 'row')} would take the place of {removes:,}")
 
 
-def count_without_held(context: RunContext) -> None:
-    """Take out of the report what it tells of a try that was held: it does not count any more."""
+def forget_held(context: RunContext) -> None:
+    """Take out of the report what it tells of a try that was held, and of what is left: it is not so any more."""
     job = _job(context.paths, Rework(context.name, context.report.mode, context.report.run_id))
     held = _read_newest(_held_tries(job))
     if held is not None and "before" in held:  # earlier versions did not tell, and kept nothing
         context.report = RunReport.from_json({**context.report.to_json(), **held["before"]})
-        context.save()
+    context.report.notes = [note for note in context.report.notes if not note.startswith(_LEFT)]
+    context.save()
 
 
 def is_held(folder: Path) -> bool:
@@ -173,7 +176,7 @@ def _carry_out(context: RunContext, held: dict[str, Any], ruling: outputs.Ruling
         metadata = {**intent.custom_metadata, "tidegate.decision": json.dumps(ruling, ensure_ascii=False)}
         report = {**intent.report, "decision": ruling}
         if not is_last:
-            more = f"partitions are left: the same command with --run-id {intent.run_id} goes on"
+            more = f"{_LEFT}the same command with --run-id {intent.run_id} goes on"
             report["notes"] = [*report["notes"], more]
         released = replace(intent, table_files=digest_files(files), custom_metadata=metadata, report=report)
         result = publish_plan(context, lambda: released)
@@ -187,7 +190,7 @@ def _drop(context: RunContext, held: dict[str, Any], ruling: outputs.Ruling, *, 
     report.outcome, report.ended_at, report.error = "discarded", now_text(), None
     report.decision = ruling
     if report.table.get("version") is not None:
-        count_without_held(context)
+        forget_held(context)
         report = context.report
         report.outcome = "published"
         report.add_note(f"{_label_of(held)}: discarded; before it were rebuilt, and stay: {', '.join(report.rebuilt)}")

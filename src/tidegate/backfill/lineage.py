@@ -121,8 +121,8 @@ class Lineage:
     foreign: frozenset[Partition] = frozenset()
     replays: list[Replay] = field(default_factory=list)
     rebuilt: list[Rebuilt] = field(default_factory=list)
-    deleted: frozenset[Partition] = frozenset()
-    """Partitions from which another program took whole files."""
+    deleted: Mapping[str, Partition] = field(default_factory=dict)
+    """Whole files that another program took out, each with its partition."""
 
     @property
     def by_batch(self) -> dict[Batch, Increment]:
@@ -137,7 +137,7 @@ def read_lineage(table_path: Path, version: int) -> Lineage:
     parent: dict[int, int] = {}
     left_out: dict[int, frozenset[int]] = {-1: frozenset()}
     found: dict[int, Increment] = {}
-    foreign, deleted = dict[int, set[Partition]](), dict[int, set[Partition]]()
+    foreign, deleted = dict[int, set[Partition]](), dict[int, dict[str, Partition]]()
     places: dict[str, Partition] = {}
     released: dict[int, list[Increment]] = {}
     replays: dict[int, Replay] = {}
@@ -183,16 +183,16 @@ def read_lineage(table_path: Path, version: int) -> Lineage:
     kept = [one for one in told if one.version in line | out]
     kept = [replace(one, is_replaced=one.version < since and not one.is_left_out) for one in kept]
     put_through = [one for number, one in replays.items() if number in new]
-    gone = frozenset().union(*(deleted.get(number, set()) for number in new))
+    gone = {path: partition for number in new for path, partition in deleted.get(number, {}).items()}
     return Lineage(kept, unknown, strange, put_through, [one for number, one in rebuilt.items() if number in new], gone)
 
 
-def _changes_of(actions: list[Action], places: Mapping[str, Partition]) -> tuple[set[Partition], set[Partition]]:
-    """The partitions to which another program's version adds rows, and those from which it takes whole files."""
+def _changes_of(actions: list[Action], places: Mapping[str, Partition]) -> tuple[set[Partition], dict[str, Partition]]:
+    """(the partitions to which another program's version adds rows, the files that it takes out with theirs)."""
     added = [one["add"] for one in actions if "add" in one and one["add"].get("dataChange", True)]
     removed = [one["remove"] for one in actions if "remove" in one and one["remove"].get("dataChange", True)]
     gone = {path_on_disk(one["path"]) for one in removed}
-    return {partition_of(add) for add in added}, {places[path] for path in gone & places.keys()}
+    return {partition_of(add) for add in added}, {path: places[path] for path in gone & places.keys()}
 
 
 def _rule_of(info: CommitInfo) -> dict[str, str]:

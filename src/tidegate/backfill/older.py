@@ -71,11 +71,15 @@ def find_older(
 ) -> Older:
     """The older part of the table with these ``files``; nothing stays where the sources have all. No JVM."""
     every = choose(paths, spec, lineage, Interval({}))
+    origins = read_origins(paths.table, [*(file.path for file in files), *lineage.deleted])
     edge, lost = _find_lost(project, paths, spec, lineage, every)
+    if lineage.deleted:
+        lost.append("another program has deleted rows of it, which would come back")
+        deleted = frozenset().union(*(origins.get(path, ()) for path in lineage.deleted))
+        edge = max(edge, *(place + 1 for batch, place in _batches_from(edge, lineage).items() if batch in deleted), 0)
     if not lost:
         return Older(0, [], [], None, every)
     aside = [file.path for file in list_data_files(paths.quarantine)]
-    origins = read_origins(paths.table, [file.path for file in files])
     edge = _grow(edge, lineage, {*origins.values(), *read_origins(paths.quarantine, aside).values()})
     newer = _batches_from(edge, lineage)
     # Of the older part's replays nothing is read again.

@@ -18,7 +18,7 @@ from tidegate import storage
 from tidegate.backfill.choose import Choice
 from tidegate.backfill.examine import Finding, Ground
 from tidegate.backfill.hand_over import closes_all, make_ready, refuse_pending, within_pipeline
-from tidegate.backfill.held import count_without_held, keep_held, tell_held
+from tidegate.backfill.held import forget_held, keep_held, tell_held
 from tidegate.backfill.left_out import find_left_out
 from tidegate.backfill.lineage import describe_partition
 from tidegate.backfill.offsets import starts_of_topics
@@ -69,7 +69,7 @@ def rebuild_interval(context: RunContext, ground: Ground, finding: Finding, *, i
     paths = context.paths
     work = Rework(context.name, context.report.mode, context.report.run_id)
     folder = f"backfills/{work.app_id}/{secrets.token_hex(4)}"
-    count_without_held(context)
+    forget_held(context)
     _clear_tries(context, work)
     side = paths.beside(folder)
     storage.make_folder(side.state)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from tidegate.backfill.examine import Finding, Ground
+from tidegate.backfill.going_on import MADE_BY
 from tidegate.backfill.hand_over import plan_hand_over
 from tidegate.backfill.left_out import quarantined_before
 from tidegate.backfill.lineage import WITHIN
@@ -30,9 +31,7 @@ from tidegate.staging.open_state import text_of_ms
 from tidegate.table.log.state import (
     DataFile,
     digest_files,
-    find_commit,
     list_data_files,
-    read_commit_metadata,
     read_table_state,
 )
 from tidegate.table.publish.intent import PublishIntent, WholeFiles
@@ -41,8 +40,6 @@ from tidegate.table.publish.rework import Rework, plan_rework
 from tidegate.table.upsert.folded import Folded
 from tidegate.words import count_of
 
-MADE_BY = "tidegate.made_by"
-"""In a commit: by what its rows were made, so that no other part of the same work is made by something else."""
 _COUNTS: tuple[Literal["rows", "malformed", "files", "bytes"], ...] = ("rows", "malformed", "files", "bytes")
 
 
@@ -77,25 +74,6 @@ def plan_swap(context: RunContext, ground: Ground, finding: Finding, built: Buil
     BACKFILL_TABLE_CHANGED when another program wrote to the table meanwhile."""
     plan = _plan_hand_over if ground.hands_over else _plan_rows
     return replace(plan(context, ground, finding, built, report), whole_files=_find_whole(context, finding, built))
-
-
-def refuse_edited(context: RunContext, ground: Ground) -> None:
-    """Raise UsageError BACKFILL_EDITED when what rows are made by was edited since an earlier interval of this work was
-    swapped in: one run id is one version of it."""
-    app_id, path = Rework(context.name, context.report.mode, context.report.run_id).app_id, context.paths.table
-    state = read_table_state(path, (app_id,))
-    last = None if state is None else state.txns.get(app_id)
-    version = None if last is None else find_commit(path, app_id, last)
-    told = None if version is None else read_commit_metadata(path, version).get(MADE_BY)
-    then: Mapping[str, str] = ground.made_by if told is None else json.loads(str(told))  # earlier versions did not tell
-    changed = [name for name in sorted({*then, *ground.made_by}) if then.get(name) != ground.made_by.get(name)]
-    if changed:
-        raise catalogue.BACKFILL_EDITED(
-            where=f"pipeline {context.name}",
-            run_id=context.report.run_id,
-            done=", ".join(context.report.rebuilt),
-            changed=", ".join(changed),
-        )
 
 
 def _find_whole(context: RunContext, finding: Finding, built: Built) -> WholeFiles | None:

@@ -2399,6 +2399,14 @@ BACKFILL_EDITED = Condition(
     "(--run-id)",
 )
 
+BACKFILL_UNDONE = Condition(
+    "BACKFILL_UNDONE",
+    UsageError,
+    "what run id {run_id} has rebuilt ({done}) is not in the table any more: it was rolled back or built anew",
+    next_run="is not affected; nothing was read or written",
+    fix="rebuild all of it under another run id (--run-id)",
+)
+
 BACKFILL_HELD = Condition(
     "BACKFILL_HELD",
     HeldError,
