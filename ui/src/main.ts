@@ -1,0 +1,2 @@
+// What the pages do beyond the HTML that the server made.
+export {};
