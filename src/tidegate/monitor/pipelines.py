@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 from tidegate.errors import TidegateError
 from tidegate.lease import read_lease
 from tidegate.monitor.runs import RunRow, Runs, RunState, list_runs
-from tidegate.monitor.specs import Neighbour, list_feeds, list_reads, read_spec, read_specs
+from tidegate.monitor.specs import Map, Neighbour, list_feeds, list_reads, read_spec, read_specs
 from tidegate.outputs import Error, HeldWork
 from tidegate.paths import PipelinePaths
 from tidegate.pipeline import check_name, list_pipelines
@@ -75,7 +75,8 @@ class Overview(TypedDict):
 def overview(project: Project, names: Sequence[str]) -> Overview:
     """The page of these pipelines."""
     specs = read_specs(project, list(names))
-    rows = sorted((look_at(project, name, specs) for name in names), key=_rank)
+    around = Map.of(project, specs)
+    rows = sorted((look_at(project, name, around) for name in names), key=_rank)
     counts = {state: sum(row["state"] == state for row in rows) for state in STATES}
     return {"rows": rows, "counts": counts, "running": sum(row["is_running"] for row in rows)}
 
@@ -96,15 +97,12 @@ def _rank(row: PipelineRow) -> tuple[int, str]:
     return STATES.index(row["state"]), row["pipeline"]
 
 
-def look_at(
-    project: Project, name: str, specs: dict[str, PipelineSpec | Error] | None = None, limit: int = STRIP_RUNS
-) -> PipelineRow:
+def look_at(project: Project, name: str, around: Map | None = None, limit: int = STRIP_RUNS) -> PipelineRow:
     """One pipeline's row, with its newest ``limit`` runs. Whatever is wrong with it is said in it."""
-    row = _empty(name)
-    spec = read_spec(project, name) if specs is None or name not in specs else specs[name]
+    row, spec = _empty(name), read_spec(project, name)
     try:
         if isinstance(spec, PipelineSpec):
-            _tell_spec(row, project, spec, specs or {})
+            _tell_spec(row, spec, around or Map.of(project, {name: spec}))
         else:
             row["error"] = spec
         _tell_runs(row, project.paths(name), limit)
@@ -156,10 +154,10 @@ def _empty(name: str) -> PipelineRow:
     }
 
 
-def _tell_spec(row: PipelineRow, project: Project, spec: PipelineSpec, others: dict[str, PipelineSpec | Error]) -> None:
+def _tell_spec(row: PipelineRow, spec: PipelineSpec, around: Map) -> None:
     row["description"], row["owner"], row["tags"] = spec.description, spec.owner, list(spec.tags)
     row["schedule"] = spec.schedule
-    row["reads"], row["feeds"] = list_reads(project, spec, others), list_feeds(project, spec, others)
+    row["reads"], row["feeds"] = list_reads(spec, around), list_feeds(spec, around)
 
 
 def _tell_runs(row: PipelineRow, paths: PipelinePaths, limit: int) -> None:
@@ -172,7 +170,9 @@ def _tell_runs(row: PipelineRow, paths: PipelinePaths, limit: int) -> None:
     row["quarantined"] = sum(one["quarantined"] for one in runs.live)
     row["quarantine_share"] = row["quarantined"] / row["read"] if row["read"] else None
     row["watermark"] = next((one["watermark"] for one in runs.live if one["watermark"]), None)
-    row["version"] = max(list_versions(paths.table), default=None)
+    row["version"] = max((one["version"] for one in runs.rows if one["version"] is not None), default=None)
+    if row["version"] is None and runs.rows:
+        row["version"] = max(list_versions(paths.table), default=None)
     row["waits"] = list_waits(paths)
 
 
@@ -203,7 +203,8 @@ def _judge(row: PipelineRow) -> tuple[PipelineState, list[str]]:
         return "failing", [told]
     since = find_overdue(row["schedule"], live)
     if since is not None:
-        return "behind", [f"no run has ended well since {since}, by its schedule {row['schedule']} there are due"]
+        told = f"{datetime.fromisoformat(since):%Y-%m-%d %H:%M} UTC"
+        return "behind", [f"no run has ended well since {told}; its schedule is {row['schedule']}"]
     return "up_to_date", []
 
 

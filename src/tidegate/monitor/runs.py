@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -22,6 +23,8 @@ from tidegate.reports.report import LIVE_MODES, ROW_KEYS, choose_recent
 RunState = Literal["published", "nothing_new", "held", "discarded", "failed", "running", "died", "unreadable"]
 """How a run stands: its outcome; ``running``; ``died`` without one; ``unreadable`` for a report that is."""
 _REMEMBERED = 25_000
+_REMEMBERED_LISTS = 2_000
+_SETTLED_NS = 3_000_000_000
 _OPEN_AT_MOST = timedelta(hours=26)
 """How long a run without an outcome, which nobody works on right now, may be between two of its tasks: a day's timeout
 and some."""
@@ -64,22 +67,58 @@ class Runs:
         return [row for row in self.rows if row["is_live"]]
 
 
+@dataclass(frozen=True)
+class _Listed:
+    """The newest runs as the folder had them when it was last changed at ``changed_ns``."""
+
+    changed_ns: int
+    rows: list[RunRow]
+    total: int
+
+
 _memory: Memory[RunRow] = Memory(_REMEMBERED)
+_lists: dict[tuple[Path, int], _Listed] = {}
+"""Reports are replaced by a rename, so a folder that is as it was holds the reports that it held."""
 
 
 def list_runs(paths: PipelinePaths, limit: int, lease: LeaseState | None = None) -> Runs:
     """The newest ``limit`` runs. Reads these reports alone. Raises OSError when the folder cannot be listed."""
-    names = [name for name in storage.list_names(paths.runs) if name.endswith(".json") and not name.startswith(".")]
+    listed = _list(paths.runs, limit)
+    rows = [_settle(row, lease, is_newest=number == 0) for number, row in enumerate(listed.rows)]
+    return Runs(rows, listed.total)
+
+
+def _list(folder: Path, limit: int) -> _Listed:
+    try:
+        changed_ns = storage.stat(folder).modified_ns
+    except FileNotFoundError:
+        return _Listed(0, [], 0)
+    known = _lists.get((folder, limit))
+    if known is not None and known.changed_ns == changed_ns:
+        return known
+    names = [name for name in storage.list_names(folder) if name.endswith(".json") and not name.startswith(".")]
     found: list[tuple[storage.Stat, Path]] = []
     for name in choose_recent(names, limit):
-        path = paths.runs / name
+        path = folder / name
         try:
             found.append((storage.stat(path), path))
         except OSError:
             continue  # pruned meanwhile
     newest = sorted(found, key=lambda one: one[0].modified_ns, reverse=True)[:limit]
     rows = sorted((_read(path, stat) for stat, path in newest), key=lambda row: row["started_at"], reverse=True)
-    return Runs([_settle(row, lease, is_newest=number == 0) for number, row in enumerate(rows)], len(names))
+    listed = _Listed(changed_ns, rows, len(names))
+    # A clock of files may tick slowly: what changed just now may change again without showing it.
+    if time.time_ns() - changed_ns > _SETTLED_NS:
+        if len(_lists) >= _REMEMBERED_LISTS:
+            _lists.clear()
+        _lists[folder, limit] = listed
+    return listed
+
+
+def forget() -> None:
+    """Forget every report that was read."""
+    _memory.forget()
+    _lists.clear()
 
 
 def _read(path: Path, found: storage.Stat) -> RunRow:

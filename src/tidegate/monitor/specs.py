@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from typing_extensions import TypedDict
@@ -70,40 +71,80 @@ def read_specs(project: Project, names: list[str]) -> dict[str, PipelineSpec | E
     return {name: read_spec(project, name) for name in names}
 
 
-def list_reads(project: Project, spec: PipelineSpec, others: Mapping[str, PipelineSpec | Error]) -> list[Neighbour]:
+@dataclass(frozen=True)
+class Map:
+    """Who of the project writes what, and who reads it: found once for all pipelines."""
+
+    root: Path
+    tables: dict[Path, str]
+    feeders: dict[str, list[str]]
+    followers: dict[str, list[str]]
+    readers: dict[str, list[str]]
+
+    @staticmethod
+    def of(project: Project, specs: Mapping[str, PipelineSpec | Error]) -> Map:
+        """The map of these pipelines."""
+        known = {name: spec for name, spec in specs.items() if isinstance(spec, PipelineSpec)}
+        tables = {_normal(_table_of(project, spec)): name for name, spec in known.items()}
+        made = Map(project.root, tables, {}, {}, {})
+        for name, spec in known.items():
+            for sink in spec.sinks:
+                if isinstance(sink, KafkaSink) and sink.topic:
+                    made.feeders.setdefault(sink.topic, []).append(name)
+            for source in spec.sources.values():
+                if isinstance(source, KafkaSource):
+                    for topic in _topics_of(source):
+                        made.followers.setdefault(topic, []).append(name)
+                elif isinstance(source, FilesSource) and (table := made.table_below(source.path)) not in (None, name):
+                    made.readers.setdefault(str(table), []).append(name)
+        return made
+
+    def table_below(self, path: str) -> str | None:
+        """The pipeline whose table a source's path is, or lies in."""
+        place = _normal(self.root / path)
+        return next((self.tables[one] for one in (place, *place.parents) if one in self.tables), None)
+
+
+def list_reads(spec: PipelineSpec, around: Map) -> list[Neighbour]:
     """What a pipeline reads, with the pipelines of the project that write it."""
     found: list[Neighbour] = []
     for name, source in spec.sources.items():
         makers: list[str] = []
         if isinstance(source, FilesSource):
             kind, what = "files", source.path
-            makers = [one for one in others if one != spec.name and _lies_below(project, source.path, one)]
+            table = around.table_below(source.path)
+            makers = [] if table in (None, spec.name) else [str(table)]
         elif isinstance(source, KafkaSource):
-            topics = [*(source.topics or ()), *(source.assign or ())]
+            topics = _topics_of(source)
             kind, what = "kafka", ", ".join(topics) or f"topics like {source.topic_pattern}"
-            makers = [one for one, other in others.items() if set(topics) & set(_topics_fed(other))]
+            makers = sorted({one for topic in topics for one in around.feeders.get(topic, ())})
         elif isinstance(source, SocketSource):
             options = source.options
             kind, what = "socket", f"{options.get('host', '')}:{options.get('port', '')}"
         else:
             kind, what = "rate", f"{source.options.get('rowsPerSecond', 1)} rows a second"
         static = bool(getattr(source, "static", False))
-        found.append({"name": name, "kind": kind, "what": what, "is_static": static, "pipelines": sorted(makers)})
+        found.append({"name": name, "kind": kind, "what": what, "is_static": static, "pipelines": makers})
     return found
 
 
-def list_feeds(project: Project, spec: PipelineSpec, others: Mapping[str, PipelineSpec | Error]) -> list[Neighbour]:
+def list_feeds(spec: PipelineSpec, around: Map) -> list[Neighbour]:
     """What a pipeline feeds: its sinks, and the pipelines of the project that read its table or its topics."""
     found: list[Neighbour] = []
-    readers = [name for name, other in others.items() if name != spec.name and _reads_table(project, other, spec.name)]
-    if readers:
+    if readers := around.readers.get(spec.name):
         found.append({"name": "table", "kind": "table", "what": spec.name, "is_static": False, "pipelines": readers})
     for sink in spec.sinks:
-        followers: list[str] = []
-        if isinstance(sink, KafkaSink) and sink.topic:
-            followers = [name for name, other in others.items() if sink.topic in _topics_read(other)]
-        what = _what_of(sink)
-        found.append({"name": sink.name, "kind": sink.type, "what": what, "is_static": False, "pipelines": followers})
+        topic = sink.topic if isinstance(sink, KafkaSink) else None
+        followers = around.followers.get(topic, []) if topic else []
+        found.append(
+            {
+                "name": sink.name,
+                "kind": sink.type,
+                "what": _what_of(sink),
+                "is_static": False,
+                "pipelines": followers,
+            }
+        )
     return found
 
 
@@ -115,28 +156,13 @@ def _what_of(sink: SinkSpec) -> str:
     return sink.writer if isinstance(sink, ForeachSink) else "the task's log"
 
 
-def _topics_fed(spec: PipelineSpec | Error) -> list[str]:
-    if not isinstance(spec, PipelineSpec):
-        return []
-    return [sink.topic for sink in spec.sinks if isinstance(sink, KafkaSink) and sink.topic]
+def _topics_of(source: KafkaSource) -> list[str]:
+    return [*(source.topics or ()), *(source.assign or ())]
 
 
-def _topics_read(spec: PipelineSpec | Error) -> list[str]:
-    if not isinstance(spec, PipelineSpec):
-        return []
-    sources = [source for source in spec.sources.values() if isinstance(source, KafkaSource)]
-    return [topic for source in sources for topic in [*(source.topics or ()), *(source.assign or ())]]
+def _table_of(project: Project, spec: PipelineSpec) -> Path:
+    return project.own_table(spec.name) if spec.table.path is None else project.table_at(spec.table.path)
 
 
-def _reads_table(project: Project, spec: PipelineSpec | Error, table: str) -> bool:
-    if not isinstance(spec, PipelineSpec):
-        return False
-    sources = [source for source in spec.sources.values() if isinstance(source, FilesSource)]
-    return any(_lies_below(project, source.path, table) for source in sources)
-
-
-def _lies_below(project: Project, path: str, table: str) -> bool:
-    """Whether a source's path is the table of a pipeline in the warehouse, or below it."""
-    place = Path(os.path.normpath(project.root / path))
-    own = Path(os.path.normpath(project.own_table(table)))
-    return place == own or own in place.parents
+def _normal(path: Path) -> Path:
+    return Path(os.path.normpath(path))

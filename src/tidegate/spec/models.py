@@ -382,6 +382,12 @@ class AirflowSpec(Strict):
     slots: int = 4
 
 
+class UiSpec(Strict):
+    """What the pages in Airflow show."""
+
+    show_data: bool = False
+
+
 class ProjectSpec(Strict):
     """``tidegate.yaml``."""
 
@@ -393,4 +399,5 @@ class ProjectSpec(Strict):
     kafka: ProjectKafkaSpec = ProjectKafkaSpec()
     lease: LeaseSpec = LeaseSpec()
     airflow: AirflowSpec = AirflowSpec()
+    ui: UiSpec = UiSpec()
     maintenance: MaintenanceSpec = MaintenanceSpec()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
+
+from tidegate.airflow.ui.places import Places
+from tidegate.monitor.runs import RunRow
 
 _UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 _BYTES = ("B", "kB", "MB", "GB", "TB", "PB")
@@ -131,6 +134,49 @@ def _parse(text: str | None) -> datetime | None:
     return parsed if parsed is None or parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)
 
 
+def until(text: str | None) -> float:
+    """Seconds until a moment; 0 when it is past."""
+    parsed = _parse(text)
+    return 0.0 if parsed is None else max((parsed - datetime.now(UTC)).total_seconds(), 0.0)
+
+
+def height(seconds: float | None, runs: Sequence[RunRow]) -> int:
+    """How high a run's bar is in a strip, 1 to 8, by how long it took beside the others."""
+    longest = max((run["seconds"] or 0.0 for run in runs), default=0.0)
+    return 8 if not longest or seconds is None else 2 + round(6 * min(seconds / longest, 1.0))
+
+
+def chart_rows(runs: Iterable[RunRow], places: Places, dag_id: str) -> list[dict[str, object]]:
+    """What a run's bar shows: where its rows are."""
+    return [
+        {
+            "id": run["run_id"],
+            "at": run["started_at"],
+            "state": run["state"],
+            "read": run["rows"]["read"],
+            "published": run["rows"]["published"],
+            "malformed": run["rows"]["malformed"],
+            "late": run["rows"]["late"],
+            "rejected": run["rows"]["rejected"],
+            "waiting": run["rows"]["staged"] if run["state"] in ("held", "running", "failed", "died") else 0,
+            **_links(run, places, dag_id),
+        }
+        for run in runs
+    ]
+
+
+def chart_steps(runs: Iterable[RunRow], places: Places, dag_id: str) -> list[dict[str, object]]:
+    """How long a run's steps took."""
+    return [
+        {"id": run["run_id"], "at": run["started_at"], "steps": run["steps"], **_links(run, places, dag_id)}
+        for run in runs
+    ]
+
+
+def _links(run: RunRow, places: Places, dag_id: str) -> dict[str, object]:
+    return {"href": places.run(dag_id, run["run_id"]), "goto": places.airflow_run_report(dag_id, run["run_id"])}
+
+
 FILTERS: dict[str, Callable[..., object]] = {
     "number": number,
     "short": short,
@@ -143,5 +189,9 @@ FILTERS: dict[str, Callable[..., object]] = {
     "ago": ago,
     "coarse": coarse,
     "word": word,
+    "until": until,
+    "height": height,
+    "chart_rows": chart_rows,
+    "chart_steps": chart_steps,
 }
 """Filters of the templates, by name."""

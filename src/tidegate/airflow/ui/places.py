@@ -53,9 +53,9 @@ class Places:
         """A run's report as JSON."""
         return f"{self.pipeline(dag_id)}/runs/{_part(run_id)}"
 
-    def ahead(self, dag_id: str) -> str:
-        """What waits for a pipeline, as JSON."""
-        return f"{self.pipeline(dag_id)}/ahead"
+    def part(self, dag_id: str, part: str) -> str:
+        """A part of a pipeline's page."""
+        return f"{self.pipeline(dag_id)}/parts/{part}"
 
     def airflow_dag(self, dag_id: str) -> str:
         """Airflow's page of a DAG."""

@@ -7,7 +7,7 @@ from functools import cache
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, ChainableUndefined
 
 from tidegate.airflow.ui import formats
 from tidegate.airflow.ui.bundle import read_manifest
@@ -26,10 +26,11 @@ HEADERS = {
 @cache
 def environment() -> Environment:
     """The templates. Filters and tests are those of :mod:`tidegate.airflow.ui.formats`."""
+    # A report of another version may lack any key: what is not there is shown as nothing.
     made = Environment(
         loader=PackageLoader("tidegate.airflow.ui", "templates"),
         autoescape=True,
-        undefined=StrictUndefined,
+        undefined=ChainableUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
