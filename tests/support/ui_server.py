@@ -9,10 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from fastapi import FastAPI, HTTPException, Request
 
 
-def make_app(project: Path, *, readable: Callable[[str], bool] = lambda _: True) -> FastAPI:
+def make_app(
+    project: Path, *, readable: Callable[[str], bool] = lambda _: True, patch: pytest.MonkeyPatch | None = None
+) -> FastAPI:
     """The app, mounted as Airflow mounts it. ``readable`` says which DAGs may be read."""
     from airflow.api_fastapi.core_api.security import get_user
 
@@ -22,11 +25,12 @@ def make_app(project: Path, *, readable: Callable[[str], bool] = lambda _: True)
         if not readable(request.path_params["dag_id"]):
             raise HTTPException(403, "Forbidden")
 
-    app.app.dependency_overrides[get_user] = lambda: "somebody"
-    app.app.dependency_overrides[access.may_read_dag] = may_read
-    access.list_readable = lambda user, dag_ids: [one for one in dag_ids if readable(one)]  # type: ignore[assignment]
-    access.list_rights = lambda user, dag_id: {"trigger": True, "edit": True, "decide": True}
-    served.find_served_project = lambda: project  # type: ignore[attr-defined]
+    patch = patch or pytest.MonkeyPatch()
+    rights = {"trigger": True, "edit": True, "decide": True}
+    patch.setattr(app.app, "dependency_overrides", {get_user: lambda: "somebody", access.may_read_dag: may_read})
+    patch.setattr(access, "list_readable", lambda user, dag_ids: [one for one in dag_ids if readable(one)])
+    patch.setattr(access, "list_rights", lambda user, dag_id: rights)
+    patch.setattr(served, "find_served_project", lambda: project)
     outer = FastAPI()
     outer.mount("/tidegate", app.app)
     return outer

@@ -178,6 +178,7 @@ const KINDS: Record<string, string> = {
 
 function flowOption(flow: Flow, width: number): EChartsCoreOption {
   const narrow = width < 560;
+  const most = narrow ? 16 : 30;
   const rows = new Map(flow.nodes.map((node) => [node.name, node.rows]));
   const kinds = new Map(flow.nodes.map((node) => [node.name, node.kind]));
   return {
@@ -198,17 +199,17 @@ function flowOption(flow: Flow, width: number): EChartsCoreOption {
         top: narrow ? 24 : 12,
         bottom: narrow ? 40 : 12,
         nodeWidth: narrow ? 12 : 14,
-        nodeGap: narrow ? 26 : 22,
+        nodeGap: narrow ? 66 : 22,
         draggable: false,
         layoutIterations: 48,
         emphasis: { focus: "adjacency" },
         lineStyle: { color: "source", opacity: 0.28, curveness: 0.5 },
         label: {
           color: colour("text"),
-          fontSize: narrow ? 10 : 12,
+          fontSize: narrow ? 10.5 : 12,
           fontFamily: FONT,
           position: narrow ? "bottom" : "right",
-          formatter: (found: { name: string }) => `${plain(found.name.length > 30 ? `${found.name.slice(0, 29)}…` : found.name)}\n${short(rows.get(found.name) ?? 0)}`,
+          formatter: (found: { name: string }) => `${plain(found.name.length > most ? `${found.name.slice(0, most - 1)}…` : found.name)}\n${short(rows.get(found.name) ?? 0)}`,
           lineHeight: 15,
         },
         data: flow.nodes.map((node) => ({ name: node.name, itemStyle: { color: colour(KINDS[node.kind]), borderWidth: 0 } })),

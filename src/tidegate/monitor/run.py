@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -256,12 +257,14 @@ def _list_rules(project: Project, name: str, row: RunRow) -> list[Rule]:
 def describe_expected(rule: RuleSpec) -> str:
     """What a rule asks, in a line: ``amount: not below 0``."""
     kwargs = {key: value for key, value in rule.kwargs.items() if key not in ("column", "column_A", "column_B")}
-    kind = rule.type.removeprefix("expect_").replace("column_values_to_", "").replace("_", " ")
-    low, high = kwargs.pop("min_value", None), kwargs.pop("max_value", None)
-    parts = [kind]
+    kind = rule.type.removeprefix("expect_").removeprefix("column_values_to_").replace("_", " ")
+    low, high, among = kwargs.pop("min_value", None), kwargs.pop("max_value", None), kwargs.pop("value_set", None)
+    words = [re.sub(r"(^| )(to )?be( between| in set)?( |$)", " ", kind).strip()]
     if low is not None or high is not None:
-        parts = [kind.removesuffix(" between").removesuffix(" be").removesuffix(" to")]
-        parts.append(f"{_show(low)} to {_show(high)}" if None not in (low, high) else _one_bound(low, high))
+        words.append(f"{_show(low)} to {_show(high)}" if None not in (low, high) else _one_bound(low, high))
+    if isinstance(among, list):
+        words.append(f"one of {_show(', '.join(map(str, among)))}")
+    parts = [" ".join(word for word in words if word)]
     parts += [f"{key.replace('_', ' ')} {_show(value)}" for key, value in kwargs.items()]
     return ", ".join(part for part in parts if part)
 

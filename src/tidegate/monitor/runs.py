@@ -125,8 +125,18 @@ def _read(path: Path, found: storage.Stat) -> RunRow:
     try:
         return _memory.recall(path, found, lambda data: make_row(json.loads(data)))
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        at = datetime.fromtimestamp(found.modified_ns / 1e9, UTC).isoformat(timespec="milliseconds")
-        return _unreadable_row(unquote(path.name.removesuffix(".json")), at, describe_unreadable(path, error))
+        run_id = unquote(path.name.removesuffix(".json"))
+        return _unreadable_row(run_id, _guess_start(run_id, found), describe_unreadable(path, error))
+
+
+def _guess_start(run_id: str, found: storage.Stat) -> str:
+    """When a run whose report cannot be read began: as its run id says, else when the file was written."""
+    try:
+        at = datetime.fromisoformat(run_id.partition("__")[2])
+    except ValueError:
+        at = datetime.fromtimestamp(found.modified_ns / 1e9, UTC)
+    at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+    return at.isoformat(timespec="milliseconds")
 
 
 def describe_unreadable(path: Path, error: Exception) -> str:

@@ -16,6 +16,11 @@ def _part(text: str) -> str:
     return quote(text, safe="")
 
 
+def _as_airflow(text: str) -> str:
+    """A part of a path as Airflow's own links have it: its tabs know by the path which of them is open."""
+    return quote(text, safe=":+@~")
+
+
 @dataclass(frozen=True)
 class Places:
     """Addresses as a page writes them; ``airflow`` is the path that Airflow is served below ('' for none)."""
@@ -59,7 +64,7 @@ class Places:
 
     def airflow_dag(self, dag_id: str) -> str:
         """Airflow's page of a DAG."""
-        return f"{self.airflow}/dags/{_part(dag_id)}"
+        return f"{self.airflow}/dags/{_as_airflow(dag_id)}"
 
     def airflow_pipelines(self) -> str:
         """Airflow's page that embeds the page of all pipelines."""
@@ -71,7 +76,7 @@ class Places:
 
     def airflow_run(self, dag_id: str, run_id: str) -> str:
         """Airflow's page of a run."""
-        return f"{self.airflow_dag(dag_id)}/runs/{_part(run_id)}"
+        return f"{self.airflow_dag(dag_id)}/runs/{_as_airflow(run_id)}"
 
     def airflow_run_report(self, dag_id: str, run_id: str) -> str:
         """Airflow's page that embeds a run's."""
@@ -79,4 +84,4 @@ class Places:
 
     def airflow_task(self, dag_id: str, run_id: str, task_id: str) -> str:
         """Airflow's page of a task, which begins with its log."""
-        return f"{self.airflow_run(dag_id, run_id)}/tasks/{_part(task_id)}"
+        return f"{self.airflow_run(dag_id, run_id)}/tasks/{_as_airflow(task_id)}"
