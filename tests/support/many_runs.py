@@ -65,6 +65,7 @@ RULES = {
 }
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)></script>"
 _SUBJECTS = ("orders", "clicks", "payments", "sessions", "stock", "prices", "devices", "returns", "ads", "baskets")
+_COLUMNS = "order_id STRING, amount DOUBLE, currency STRING, day DATE"
 _INTERVAL = timedelta(minutes=10)
 
 
@@ -123,9 +124,9 @@ class _Maker:
     def _write_spec(self) -> None:
         self.paths.job.mkdir(parents=True)
         source = (
-            f"{{type: kafka, topics: [{self.name}], format: json, schema: 'order_id STRING, amount DOUBLE, currency STRING, day DATE'}}"
+            f"{{type: kafka, topics: [{self.name}], format: json, schema: '{_COLUMNS}'}}"
             if self.has_kafka
-            else f"{{type: files, path: data/inbox/{self.name}, format: json, schema: 'order_id STRING, amount DOUBLE, currency STRING, day DATE'}}"
+            else f"{{type: files, path: data/inbox/{self.name}, format: json, schema: '{_COLUMNS}'}}"
         )
         second = (
             "  rates: {type: files, path: data/inbox/rates, format: csv, schema: 'currency STRING, rate DOUBLE'}\n"
@@ -226,22 +227,24 @@ class _Maker:
         started = datetime.fromisoformat(report["started_at"])
         if self.scene in ("windows", "late"):
             report["watermark"] = (started - timedelta(minutes=25)).isoformat(timespec="milliseconds")
-        fails = outcome == "held"
+        fails, warns = outcome == "held", number % 9 == 4
+        offending = {"amount_positive": rows["rejected"]}
+        observed = {"rows_expected": rows["staged"], "mean_amount": round(41.5 + dice.random() * 4, 2)}
         report["quality"] = {
             "suite": self.name,
-            "verdict": "failed" if fails else ("warned" if number % 9 == 4 else "passed"),
+            "verdict": "failed" if fails else "warned" if warns else "passed",
             "results": [
                 {
                     "rule": rule,
                     "type": kind,
                     "severity": severity,
-                    "success": not (fails and rule == "amount_positive") and not (number % 9 == 4 and rule == "rows_expected"),
-                    "unexpected_count": rows["rejected"] if rule == "amount_positive" else (0 if "values" in kind else None),
-                    "observed_value": rows["staged"] if rule == "rows_expected" else (round(41.5 + dice.random() * 4, 2) if rule == "mean_amount" else None),
+                    "success": rule != ("amount_positive" if fails else "rows_expected" if warns else ""),
+                    "unexpected_count": offending.get(rule, 0) if "values" in kind else None,
+                    "observed_value": observed.get(rule),
                 }
                 for rule, (kind, severity, _, _) in RULES.items()
             ],
-        }  # fmt: skip
+        }
         if outcome == "published":
             self._commit(report, rows["staged"], started)
         if fails:
@@ -264,15 +267,12 @@ class _Maker:
         actions: list[dict[str, Any]] = []
         if self.version == 0:
             schema = make_schema(order_id="string", amount="double", currency="string", day="date")
-            actions.append({"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}})
-            actions.append({"metaData": {"id": QUERY, "format": {"provider": "parquet", "options": {}}, "schemaString": schema, "partitionColumns": ["day"], "configuration": {}, "createdTime": 0}})  # fmt: skip
-        day = f"{at:%Y-%m-%d}"
-        size, stats = rows * 21 + 900, json.dumps({"numRecords": rows})
-        at_ms = int(at.timestamp() * 1000)
-        path = f"day={day}/part-{self.version:05d}.parquet"
-        actions.append({"add": {"path": path, "partitionValues": {"day": day}, "size": size, "modificationTime": at_ms, "dataChange": True, "stats": stats}})  # fmt: skip
+            actions += _begin_table(schema, ["day"])
+        day, at_ms = f"{at:%Y-%m-%d}", int(at.timestamp() * 1000)
+        actions.append(_add(f"day={day}/part-{self.version:05d}.parquet", rows, {"day": day}, at_ms))
         actions.append({"txn": {"appId": QUERY, "version": self.version}})
-        actions.append({"commitInfo": {"timestamp": at_ms, "operation": "WRITE", "tidegate.run_id": report["run_id"], "tidegate.query_id": QUERY}})  # fmt: skip
+        info = {"timestamp": at_ms, "operation": "WRITE", "tidegate.run_id": report["run_id"]}
+        actions.append({"commitInfo": info})
         log = self.paths.table / "_delta_log" / f"{self.version:020d}.json"
         log.write_text("".join(json.dumps(action) + "\n" for action in actions))
         report["table"] = {
@@ -307,12 +307,32 @@ class _Maker:
         texts = [(name, pa.string()) for name in list(rows[0]) if name != "quarantined_at"]
         schema = pa.schema([*texts, ("quarantined_at", pa.timestamp("us", tz="UTC"))])
         pq.write_table(pa.Table.from_pylist(rows, schema), folder / "part-0.parquet")
-        actions = [
-            {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
-            {"metaData": {"id": QUERY, "format": {"provider": "parquet", "options": {}}, "schemaString": QUARANTINE_SCHEMA_JSON, "partitionColumns": [], "configuration": {}, "createdTime": 0}},
-            {"add": {"path": "part-0.parquet", "partitionValues": {}, "size": 9000, "modificationTime": 0, "dataChange": True, "stats": json.dumps({"numRecords": len(rows)})}},
-        ]  # fmt: skip
+        actions = [*_begin_table(QUARANTINE_SCHEMA_JSON, []), _add("part-0.parquet", len(rows), {}, 0)]
         (folder / "_delta_log" / f"{0:020d}.json").write_text("".join(json.dumps(one) + "\n" for one in actions))
+
+
+def _begin_table(schema_json: str, partition_by: list[str]) -> list[dict[str, Any]]:
+    metadata = {
+        "id": QUERY,
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": schema_json,
+        "partitionColumns": partition_by,
+        "configuration": {},
+        "createdTime": 0,
+    }
+    return [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}, {"metaData": metadata}]
+
+
+def _add(path: str, rows: int, partition: dict[str, str], at_ms: int) -> dict[str, Any]:
+    file = {
+        "path": path,
+        "partitionValues": partition,
+        "size": rows * 21 + 900,
+        "modificationTime": at_ms,
+        "dataChange": True,
+        "stats": json.dumps({"numRecords": rows}),
+    }
+    return {"add": file}
 
 
 def _list_progress(report: dict[str, Any], began: datetime) -> Iterator[dict[str, Any]]:

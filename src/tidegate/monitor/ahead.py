@@ -5,6 +5,7 @@ Lists folders and asks brokers, so pages ask for it by a request of its own.
 
 from __future__ import annotations
 
+import contextlib
 from datetime import UTC, datetime
 
 from typing_extensions import TypedDict
@@ -16,12 +17,8 @@ from tidegate.outputs import ChangedFile, Decided, Error, Held, HeldWork, Sink, 
 from tidegate.pipeline import load_pipeline
 from tidegate.preflight.facts import gather_facts
 from tidegate.project import Project
-from tidegate.sources.files.source import FilesArrival
-from tidegate.sources.kafka.age import Age, find_age
-from tidegate.sources.kafka.source import KafkaArrival
-from tidegate.sources.port import Arrival
-from tidegate.sources.registry import connect
-from tidegate.spec.models import KafkaSource, PipelineSpec
+from tidegate.sources.port import Age, Arrival, Source
+from tidegate.sources.registry import connect, open_sources
 from tidegate.staging.birth import as_read
 from tidegate.staging.open_state import text_of_ms
 
@@ -83,8 +80,9 @@ def look_at_ahead(project: Project, name: str) -> AheadPage:
     page["sinks"] = [sink.to_json() for sink in outlook.sinks]
     page["unknown"] = plan["sources_unknown"]
     arrivals = {} if outlook.pending is None else outlook.pending.arrivals
-    for source, summary in plan["sources"].items():
-        page["backlog"].append(_describe(project, spec, source, summary, arrivals.get(source)))
+    for one, source in open_sources(project, paths, spec).items():
+        summary: SourceReport = plan["sources"].get(one, {})
+        page["backlog"].append(_describe(source, spec.sources[one].type, summary, arrivals.get(one)))
     page["files"] = sum(one["files"] or 0 for one in page["backlog"])
     page["bytes"] = sum(one["bytes"] or 0 for one in page["backlog"])
     page["offsets"] = sum(one["offsets"] or 0 for one in page["backlog"])
@@ -93,20 +91,14 @@ def look_at_ahead(project: Project, name: str) -> AheadPage:
     return page
 
 
-def _describe(
-    project: Project, spec: PipelineSpec, name: str, summary: SourceReport, arrival: Arrival | None
-) -> Backlog:
-    age, source = Age(None, None), spec.sources[name]
-    if isinstance(arrival, FilesArrival):
-        age = Age(min((file.mtime_ns // 1_000_000 for file in arrival.scan.new), default=None), None)
-    elif isinstance(arrival, KafkaArrival) and isinstance(source, KafkaSource):
-        try:
-            age = find_age(project.spec.kafka, source, arrival.plan)
-        except TidegateError:
-            age = Age(None, None)  # a look at the source itself tells what is wrong
+def _describe(source: Source, kind: str, summary: SourceReport, arrival: Arrival | None) -> Backlog:
+    age = Age()
+    if arrival is not None:
+        with contextlib.suppress(TidegateError):  # a look at the source itself tells what is wrong
+            age = source.find_age(arrival)
     return {
-        "source": name,
-        "kind": source.type,
+        "source": source.name,
+        "kind": kind,
         "files": summary.get("files"),
         "bytes": summary.get("bytes"),
         "offsets": summary.get("pending_offsets"),

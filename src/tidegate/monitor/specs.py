@@ -16,15 +16,13 @@ from tidegate.outputs import Error
 from tidegate.pipeline import load_pipeline
 from tidegate.project import Project
 from tidegate.spec.models import (
-    FilesSource,
     ForeachBatchSink,
     ForeachSink,
     KafkaSink,
-    KafkaSource,
     PipelineSpec,
     ProjectSpec,
     SinkSpec,
-    SocketSource,
+    is_static,
 )
 
 _REMEMBERED = 2_000
@@ -92,15 +90,16 @@ class Map:
                 if isinstance(sink, KafkaSink) and sink.topic:
                     made.feeders.setdefault(sink.topic, []).append(name)
             for source in spec.sources.values():
-                if isinstance(source, KafkaSource):
-                    for topic in _topics_of(source):
-                        made.followers.setdefault(topic, []).append(name)
-                elif isinstance(source, FilesSource) and (table := made.table_below(source.path)) not in (None, name):
+                for topic in source.topic_names:
+                    made.followers.setdefault(topic, []).append(name)
+                if (table := made.table_below(source.folder)) not in (None, name):
                     made.readers.setdefault(str(table), []).append(name)
         return made
 
-    def table_below(self, path: str) -> str | None:
+    def table_below(self, path: str | None) -> str | None:
         """The pipeline whose table a source's path is, or lies in."""
+        if path is None:
+            return None
         place = _normal(self.root / path)
         return next((self.tables[one] for one in (place, *place.parents) if one in self.tables), None)
 
@@ -109,22 +108,19 @@ def list_reads(spec: PipelineSpec, around: Map) -> list[Neighbour]:
     """What a pipeline reads, with the pipelines of the project that write it."""
     found: list[Neighbour] = []
     for name, source in spec.sources.items():
-        makers: list[str] = []
-        if isinstance(source, FilesSource):
-            kind, what = "files", source.path
-            table = around.table_below(source.path)
-            makers = [] if table in (None, spec.name) else [str(table)]
-        elif isinstance(source, KafkaSource):
-            topics = _topics_of(source)
-            kind, what = "kafka", ", ".join(topics) or f"topics like {source.topic_pattern}"
-            makers = sorted({one for topic in topics for one in around.feeders.get(topic, ())})
-        elif isinstance(source, SocketSource):
-            options = source.options
-            kind, what = "socket", f"{options.get('host', '')}:{options.get('port', '')}"
-        else:
-            kind, what = "rate", f"{source.options.get('rowsPerSecond', 1)} rows a second"
-        static = bool(getattr(source, "static", False))
-        found.append({"name": name, "kind": kind, "what": what, "is_static": static, "pipelines": makers})
+        makers = {one for topic in source.topic_names for one in around.feeders.get(topic, ())}
+        if (table := around.table_below(source.folder)) not in (None, spec.name):
+            makers.add(str(table))
+        static = is_static(source)
+        found.append(
+            {
+                "name": name,
+                "kind": source.type,
+                "what": source.place,
+                "is_static": static,
+                "pipelines": sorted(makers),
+            }
+        )
     return found
 
 
@@ -154,10 +150,6 @@ def _what_of(sink: SinkSpec) -> str:
     if isinstance(sink, ForeachBatchSink):
         return sink.function
     return sink.writer if isinstance(sink, ForeachSink) else "the task's log"
-
-
-def _topics_of(source: KafkaSource) -> list[str]:
-    return [*(source.topics or ()), *(source.assign or ())]
 
 
 def _table_of(project: Project, spec: PipelineSpec) -> Path:

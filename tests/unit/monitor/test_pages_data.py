@@ -118,7 +118,8 @@ def test_a_run_that_has_not_begun(made: Made) -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        [], 7, None, {}, {"rows": 5}, {"run_id": "r", "mode": "incremental", "started_at": "x", "rows": {}, "sources": {}},
+        *([], 7, None, {}, {"rows": 5}),
+        {"run_id": "r", "mode": "incremental", "started_at": "x", "rows": {}, "sources": {}},
         {"run_id": "r", "mode": [], "started_at": "2026-01-01", "rows": {"read": "many"}, "sources": {}},
         {"run_id": "r", "mode": "incremental", "started_at": "2026-01-01", "rows": {}, "sources": [], "outcome": None},
         {"run_id": "r", "mode": "incremental", "started_at": "2026-01-01", "rows": {}, "sources": {"a": 3}},

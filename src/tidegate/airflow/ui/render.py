@@ -7,7 +7,7 @@ from functools import cache
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse
-from jinja2 import Environment, PackageLoader, ChainableUndefined
+from jinja2 import ChainableUndefined, Environment, PackageLoader
 
 from tidegate.airflow.ui import formats
 from tidegate.airflow.ui.bundle import read_manifest
