@@ -77,10 +77,10 @@ class Made:
     scenes: dict[str, str]
 
 
-def make_many(root: Path, pipelines: int = 12, runs: int = 60, *, now: datetime | None = None, seed: int = 7) -> Made:
-    """The project below ``root``, which must not be there."""
+def make_many(root: Path, pipelines: int = 12, runs: int = 60, *, kafka_share: float = 0.4, seed: int = 7) -> Made:
+    """The project below ``root``, which must not be there; the brokers are none."""
     dice = random.Random(seed)
-    now = (now or datetime.now(UTC)).replace(microsecond=0)
+    now = datetime.now(UTC).replace(microsecond=0)
     root.mkdir(parents=True)
     (root / "tidegate.yaml").write_text("version: 1\n")
     (root / "expectations").mkdir()
@@ -90,20 +90,24 @@ def make_many(root: Path, pipelines: int = 12, runs: int = 60, *, now: datetime 
         scene = SCENES[number] if number < len(SCENES) else "well"
         name = f"{_SUBJECTS[number % len(_SUBJECTS)]}_{number:03d}"
         scenes.setdefault(scene, name)
-        _Maker(project, name, scene, random.Random(dice.random()), now).make(0 if scene == "fresh" else runs)
+        _Maker(project, name, scene, random.Random(dice.random()), now, kafka_share).make(
+            0 if scene == "fresh" else runs
+        )
     return Made(project, scenes)
 
 
 class _Maker:
     """One pipeline on its way."""
 
-    def __init__(self, project: Project, name: str, scene: str, dice: random.Random, now: datetime) -> None:
+    def __init__(
+        self, project: Project, name: str, scene: str, dice: random.Random, now: datetime, kafka_share: float
+    ) -> None:
         self.project, self.name, self.scene, self.dice, self.now = project, name, scene, dice, now
         self.paths: PipelinePaths = project.paths(name)
         self.version = -1
         self.files: list[dict[str, Any]] = []
         self.base = dice.choice([400, 2_500, 12_000, 90_000])
-        self.has_kafka = dice.random() < 0.4
+        self.has_kafka = dice.random() < kafka_share
 
     def make(self, runs: int) -> None:
         """Spec, suite, reports, table, quarantine."""

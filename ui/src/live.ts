@@ -63,8 +63,16 @@ const sight = new IntersectionObserver(
   { rootMargin: "200px" },
 );
 
+const AGAIN_AFTER_MS = 120_000;
+const asked = new WeakMap<HTMLElement, number>();
+
 export function loadParts(root: ParentNode): void {
-  root.querySelectorAll<HTMLElement>("[data-part]").forEach((place) => sight.observe(place));
+  root.querySelectorAll<HTMLElement>("[data-part]").forEach((place) => {
+    const before = asked.get(place);
+    if (before !== undefined && performance.now() - before < AGAIN_AFTER_MS) return;
+    asked.set(place, performance.now());
+    sight.observe(place);
+  });
 }
 
 // Parts that were fetched stay as they are when what is around them is made anew.

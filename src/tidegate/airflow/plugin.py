@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from functools import cached_property
 from typing import ClassVar
 from urllib.parse import urlsplit
@@ -48,6 +49,8 @@ class TidegatePlugin(AirflowPlugin):
     @cached_property
     def fastapi_apps(self) -> list[dict[str, object]]:
         """The app; made only where it is asked for, which is the API server and no worker."""
-        from tidegate.airflow.ui.app import app
+        from tidegate.airflow.ui.app import app, warm_up
+
+        threading.Thread(target=warm_up, name="tidegate-warm-up", daemon=True).start()
 
         return [{"app": app, "url_prefix": URL_PREFIX, "name": "tidegate"}]

@@ -6,6 +6,7 @@ Lists folders and asks brokers, so pages ask for it by a request of its own.
 from __future__ import annotations
 
 import contextlib
+import time
 from datetime import UTC, datetime
 
 from typing_extensions import TypedDict
@@ -21,6 +22,10 @@ from tidegate.sources.port import Age, Arrival, Source
 from tidegate.sources.registry import connect, open_sources
 from tidegate.staging.birth import as_read
 from tidegate.staging.open_state import text_of_ms
+
+_AWAY_SECONDS = 20.0
+"""How long brokers that did not answer are not asked again: each question costs its patience."""
+_away: dict[str, tuple[float, Error]] = {}
 
 
 class Backlog(TypedDict):
@@ -64,9 +69,14 @@ class AheadPage(TypedDict):
 def look_at_ahead(project: Project, name: str) -> AheadPage:
     """What waits for a pipeline. Whatever cannot be found out is said in it."""
     page = _empty(name)
+    servers = project.spec.kafka.bootstrap_servers
     try:
         paths = project.paths(name).pinned()
         spec = as_read(load_pipeline(project, name), paths)
+        known = _away.get(servers)
+        if "kafka" in spec.needs and known is not None and time.monotonic() < known[0]:
+            page["unknown"] = known[1]
+            return page
         facts = gather_facts(paths, spec, at_a_glance=True)
         starts = facts.birth.sources if facts.birth is not None else {}
         outlook = look_ahead(project, spec, facts, connect(project, [(spec, starts)]))
@@ -79,6 +89,8 @@ def look_at_ahead(project: Project, name: str) -> AheadPage:
     page["waiting"], page["held_work"], page["decided"] = plan["waiting"], plan["held_work"], plan["decided"]
     page["sinks"] = [sink.to_json() for sink in outlook.sinks]
     page["unknown"] = plan["sources_unknown"]
+    if page["unknown"] is not None and page["unknown"]["code"] == "BROKER_AWAY":
+        _away[servers] = (time.monotonic() + _AWAY_SECONDS, page["unknown"])
     arrivals = {} if outlook.pending is None else outlook.pending.arrivals
     for one, source in open_sources(project, paths, spec).items():
         summary: SourceReport = plan["sources"].get(one, {})

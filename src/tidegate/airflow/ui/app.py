@@ -5,6 +5,8 @@ Every route asks who it is; each one that speaks of a DAG also asks whether they
 """
 
 # No `from __future__ import annotations`: FastAPI resolves the annotations of endpoints at run time.
+import contextlib
+
 from airflow.api_fastapi.core_api.security import get_user
 from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.exception_handlers import http_exception_handler
@@ -13,8 +15,9 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from tidegate.airflow.ui import access, pages
 from tidegate.airflow.ui.bundle import list_static
-from tidegate.airflow.ui.render import HEADERS, render
-from tidegate.airflow.ui.served import find_paths
+from tidegate.airflow.ui.render import HEADERS, environment, render
+from tidegate.airflow.ui.served import find_paths, open_project
+from tidegate.monitor import pipelines
 from tidegate.reports.report import list_reports, load_report
 
 SHOWN_RUNS = 50
@@ -63,3 +66,11 @@ async def tell(request: Request, error: Exception) -> Response:
 
 
 app.include_router(pages.router)
+
+
+def warm_up() -> None:
+    """Read once what the first page would read, so that who opens it does not wait: reports, specs, templates."""
+    with contextlib.suppress(Exception):  # whatever is wrong, the page says it
+        project = open_project()
+        environment().get_template("pipelines.html")
+        pipelines.overview(project, pipelines.list_names(project))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
+
+from markupsafe import Markup
 
 from tidegate.airflow.ui.places import Places
 from tidegate.monitor.runs import RunRow
@@ -140,10 +143,23 @@ def until(text: str | None) -> float:
     return 0.0 if parsed is None else max((parsed - datetime.now(UTC)).total_seconds(), 0.0)
 
 
-def height(seconds: float | None, runs: Sequence[RunRow]) -> int:
-    """How high a run's bar is in a strip, 1 to 8, by how long it took beside the others."""
+def tell_states(runs: Sequence[RunRow]) -> str:
+    """``18 published, 2 nothing new; the last: published``: a strip in words."""
+    counts = Counter(run["state"] for run in runs)
+    told = ", ".join(f"{count} {word(state)}" for state, count in counts.most_common())
+    return f"{told}; the last: {word(runs[0]['state'])}" if runs else "none"
+
+
+def strip(runs: Sequence[RunRow]) -> Markup:
+    """The bars of a strip, oldest first: the colour is the state, the height (h2 to h8) how long it took beside the
+    others. Nothing of a report stands in it but words of ours."""
     longest = max((run["seconds"] or 0.0 for run in runs), default=0.0)
-    return 8 if not longest or seconds is None else 2 + round(6 * min(seconds / longest, 1.0))
+    bars = []
+    for run in reversed(runs):
+        took = run["seconds"]
+        high = 8 if not longest or took is None else 2 + round(6 * min(took / longest, 1.0))
+        bars.append(f'<i class="t is-{run["state"]} h{high}"></i>')
+    return Markup("".join(bars))
 
 
 def chart_rows(runs: Iterable[RunRow], places: Places, dag_id: str) -> list[dict[str, object]]:
@@ -190,7 +206,8 @@ FILTERS: dict[str, Callable[..., object]] = {
     "coarse": coarse,
     "word": word,
     "until": until,
-    "height": height,
+    "strip": strip,
+    "tell_states": tell_states,
     "chart_rows": chart_rows,
     "chart_steps": chart_steps,
 }
