@@ -113,6 +113,7 @@ class _Maker:
         """Spec, suite, reports, table, quarantine."""
         self._write_spec()
         self.paths.runs.mkdir(parents=True)
+        (self.project.root / "data" / "inbox" / self.name).mkdir(parents=True)
         (self.paths.table / "_delta_log").mkdir(parents=True)
         lag = timedelta(hours=9) if self.scene == "behind" else timedelta(minutes=3)
         for number in range(runs):

@@ -16,9 +16,11 @@ from tidegate.lease import LeaseState, read_lease
 from tidegate.monitor.flow import Flow, make_flow
 from tidegate.monitor.pipelines import Waiting, list_waits
 from tidegate.monitor.runs import RunRow, RunState, describe_unreadable, is_going_on, list_runs, make_row
+from tidegate.monitor.specs import read_spec
 from tidegate.outputs import Error, LeaseRow
 from tidegate.paths import PipelinePaths
 from tidegate.project import Project
+from tidegate.spec.models import PipelineSpec
 
 _PROGRESS_AT_MOST = 4 << 20
 """Bytes of a progress log that are read, from its end."""
@@ -235,6 +237,8 @@ def list_expected(project: Project, name: str) -> dict[str, RuleSpec]:
 
 def _list_rules(project: Project, name: str, row: RunRow) -> list[Rule]:
     suite = list_expected(project, name) if row["rules"] else {}
+    spec_now = read_spec(project, name)
+    limit = spec_now.quality.max_quarantine_share if isinstance(spec_now, PipelineSpec) else None
     rules: list[Rule] = []
     for one in row["rules"]:
         spec = suite.get(one["rule"])
@@ -251,6 +255,10 @@ def _list_rules(project: Project, name: str, row: RunRow) -> list[Rule]:
                 "observed": None if one["observed_value"] is None else _show(one["observed_value"]),
             }
         )
+        if one["rule"] == "max_quarantine_share":  # not of the suite, and its figures are shares
+            observed = one["observed_value"]
+            rules[-1]["expected"] = "the limit of tidegate" if limit is None else f"at most {limit:.4g} of the records"
+            rules[-1]["observed"] = f"{observed:.4g}" if isinstance(observed, int | float) else None
     return sorted(rules, key=lambda rule: (rule["success"], rule["severity"] != "critical"))
 
 
