@@ -15,6 +15,12 @@ current_user = Depends(get_user)
 """Who it is; every route asks."""
 may_read_dag = requires_access_dag("GET", DagAccessEntity.XCOM)
 """Refuses (403) who may not read the DAG that the path or the query names as ``dag_id``."""
+may_trigger = requires_access_dag("POST", DagAccessEntity.RUN)
+"""The same for starting a run of it, as Airflow asks for that."""
+may_edit = requires_access_dag("PUT")
+"""The same for pausing it."""
+may_decide = requires_access_dag("PUT", DagAccessEntity.HITL_DETAIL)
+"""The same for answering a Required Action of it."""
 
 
 class Rights(TypedDict):
@@ -39,6 +45,12 @@ def list_rights(user: Any, dag_id: str) -> Rights:
         "edit": _is_allowed(manager, user, "PUT", None, dag_id, team),
         "decide": _is_allowed(manager, user, "PUT", DagAccessEntity.HITL_DETAIL, dag_id, team),
     }
+
+
+def is_paused(dag_id: str) -> bool | None:
+    """Whether the DAG is paused; None where Airflow has none of that name."""
+    dag = DagModel.get_dagmodel(dag_id)
+    return None if dag is None else bool(dag.is_paused)
 
 
 def _list_teams(dag_ids: Sequence[str]) -> dict[str, str | None]:

@@ -62,6 +62,16 @@ class Places:
         """A part of a pipeline's page."""
         return f"{self.pipeline(dag_id)}/parts/{part}"
 
+    def action(self, dag_id: str, act: str, run_id: str | None = None) -> str:
+        """The page of an action, and where its form is sent."""
+        asked = "" if run_id is None else f"?run_id={_part(run_id)}"
+        return f"{self.pipeline(dag_id)}/actions/{act}{asked}"
+
+    def told(self, dag_id: str, told: str, of: str, run_id: str | None = None) -> str:
+        """The page that somebody goes back to after an action, which tells what was done: of a pipeline, or a run."""
+        back = f"{self.pipeline(dag_id)}?" if run_id is None else f"{self.run(dag_id, run_id)}&"
+        return f"{back}told={_part(told)}&of={_part(of)}"
+
     def airflow_dag(self, dag_id: str) -> str:
         """Airflow's page of a DAG."""
         return f"{self.airflow}/dags/{_as_airflow(dag_id)}"
