@@ -27,9 +27,12 @@ def make_app(
 
     patch = patch or pytest.MonkeyPatch()
     rights = {"trigger": True, "edit": True, "decide": True}
-    patch.setattr(app.app, "dependency_overrides", {get_user: lambda: "somebody", access.may_read_dag: may_read})
+    may = (access.may_read_dag, access.may_trigger, access.may_edit, access.may_decide)
+    overrides = {get_user: lambda: "somebody", **dict.fromkeys(may, may_read)}
+    patch.setattr(app.app, "dependency_overrides", overrides)
     patch.setattr(access, "list_readable", lambda user, dag_ids: [one for one in dag_ids if readable(one)])
     patch.setattr(access, "list_rights", lambda user, dag_id: rights)
+    patch.setattr(access, "is_paused", lambda dag_id: False)
     patch.setattr(served, "find_served_project", lambda: project)
     outer = FastAPI()
     outer.mount("/tidegate", app.app)

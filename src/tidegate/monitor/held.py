@@ -3,13 +3,13 @@ nothing is judged again, and no JVM is started."""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from typing_extensions import TypedDict
 
 from tidegate.backfill.held import list_held
 from tidegate.outputs import Ruling as RulingReport
-from tidegate.outputs import RunReport
 from tidegate.paths import PipelinePaths
 from tidegate.reports.report import load_report
 from tidegate.reports.verdicts import Ruling, list_rereads, list_verdicts, load_decision
@@ -88,7 +88,7 @@ def _list_work(paths: PipelinePaths) -> list[Open]:
     ]
 
 
-def _failed_rules(report: RunReport) -> list[str]:
+def _failed_rules(report: Mapping[str, Any]) -> list[str]:
     return [
         f"{one['rule']} does not hold"
         for one in report["quality"]["results"]

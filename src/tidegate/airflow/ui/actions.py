@@ -29,6 +29,8 @@ _may_decide = [Depends(access.may_decide)]
 Fields = Annotated[dict[str, str], Depends(writes.read_fields)]
 Asked = Annotated[str, Query(max_length=500)]
 User = Annotated[Any, access.current_user]
+_TEMPLATES = {"run": "run_now", "pause": "pause_dag"}
+"""Where the page of an action has another name: ``run.html`` is what a run's page includes."""
 
 
 @router.get("/run", dependencies=_may_trigger)
@@ -64,9 +66,7 @@ async def backfill(dag_id: str, request: Request, fields: Fields) -> Response:
 
 
 @router.get("/refresh", dependencies=_may_trigger)
-def show_refresh(
-    dag_id: str, request: Request, user: User, keep_older: Asked = "", look: Asked = ""
-) -> HTMLResponse:
+def show_refresh(dag_id: str, request: Request, user: User, keep_older: Asked = "", look: Asked = "") -> HTMLResponse:
     """The page of *Refresh*, and what it would do."""
     asked = {"keep_older": keep_older == "yes"}
     plan = plans.of_refresh(find_project_of(dag_id), dag_id, keeps_older=asked["keep_older"]) if look else None
@@ -154,7 +154,9 @@ def _show(request: Request, user: Any, dag_id: str, act: str, context: Mapping[s
     find_project_of(dag_id)
     rights = access.list_rights(user, dag_id)
     more = {"dag_id": dag_id, "act": act, "token": writes.new_token(), "rights": rights}
-    return render(request, f"actions/{act}.html", {**context, **more, "is_paused": access.is_paused(dag_id)})
+    return render(
+        request, f"actions/{_TEMPLATES.get(act, act)}.html", {**context, **more, "is_paused": access.is_paused(dag_id)}
+    )
 
 
 async def _start(

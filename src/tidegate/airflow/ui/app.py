@@ -1,7 +1,7 @@
 """The app below ``/tidegate`` of Airflow's API server: pages for people, JSON for programs, the bundle.
 
 Every route asks who it is; each one that speaks of a DAG also asks whether they may read it. Pages are in
-:mod:`tidegate.airflow.ui.pages`.
+:mod:`tidegate.airflow.ui.pages`, what people do from them in :mod:`tidegate.airflow.ui.actions`.
 """
 
 # No `from __future__ import annotations`: FastAPI resolves the annotations of endpoints at run time.
@@ -13,8 +13,9 @@ from fastapi.exception_handlers import http_exception_handler
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
-from tidegate.airflow.ui import access, pages
+from tidegate.airflow.ui import access, actions, pages
 from tidegate.airflow.ui.bundle import list_static
+from tidegate.airflow.ui.refusals import Refused, tell_refusal
 from tidegate.airflow.ui.render import HEADERS, environment, render
 from tidegate.airflow.ui.served import find_paths, open_project
 from tidegate.monitor import pipelines
@@ -65,7 +66,9 @@ async def tell(request: Request, error: Exception) -> Response:
     return await http_exception_handler(request, error)
 
 
+app.add_exception_handler(Refused, tell_refusal)
 app.include_router(pages.router)
+app.include_router(actions.router)
 
 
 def warm_up() -> None:

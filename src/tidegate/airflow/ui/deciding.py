@@ -102,9 +102,7 @@ def _look(project: Project, dag_id: str, run_id: str) -> tuple[Open | None, Ruli
         raise Refused.of(named) from None
 
 
-def _check_decided(
-    project: Project, name: str, run_id: str, ruling: Ruling, before: RulingReport | None
-) -> None:
+def _check_decided(project: Project, name: str, run_id: str, ruling: Ruling, before: RulingReport | None) -> None:
     """Nothing waits: fine where the same was decided before. Raises as ``tidegate release`` does."""
     if before is None:
         raise not_held(name, run_id, load_report(project.paths(name), run_id))

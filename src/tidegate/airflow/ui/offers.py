@@ -6,21 +6,10 @@ from typing_extensions import TypedDict
 
 from tidegate.airflow.ui import access
 from tidegate.airflow.ui.access import Rights
+from tidegate.airflow.ui.acts import OF_TRIGGER
 from tidegate.errors import TidegateError
 from tidegate.monitor.held import Open, list_open
 from tidegate.project import Project
-
-ACTS = {
-    "run": "Run now",
-    "backfill": "Backfill",
-    "refresh": "Refresh",
-    "replay": "Replay quarantine",
-    "pause": "Pause",
-    "decide": "Decide",
-}
-"""What can be done, and what its button says."""
-OF_TRIGGER = ("run", "backfill", "refresh", "replay")
-"""Those that start a run of the DAG."""
 
 
 class Offer(TypedDict):

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse
 
 from tidegate.airflow.ui import access
+from tidegate.airflow.ui.offers import offer
 from tidegate.airflow.ui.patience import Patience
 from tidegate.airflow.ui.render import render
 from tidegate.airflow.ui.served import find_project_of, open_project
@@ -65,8 +66,8 @@ def show_pipeline(dag_id: str, request: Request, user: User, runs: Annotated[int
     names = access.list_readable(user, pipelines.list_names(project))
     limit = min((one for one in HISTORY_CHOICES if one >= runs), default=HISTORY_CHOICES[-1])
     page = look_at_pipeline(project, dag_id, names, limit)
-    rights = access.list_rights(user, dag_id)
-    return render(request, "pipeline.html", {"page": page, "rights": rights, "choices": HISTORY_CHOICES})
+    offered = offer(project, dag_id, access.list_rights(user, dag_id))
+    return render(request, "pipeline.html", {"page": page, "offer": offered, "choices": HISTORY_CHOICES})
 
 
 @router.get("/dags/{dag_id}/run", dependencies=[_may_read_dag])

@@ -10,6 +10,7 @@ from fastapi.responses import HTMLResponse
 from jinja2 import ChainableUndefined, Environment, PackageLoader
 
 from tidegate.airflow.ui import formats
+from tidegate.airflow.ui.acts import ACTS
 from tidegate.airflow.ui.bundle import read_manifest
 from tidegate.airflow.ui.places import Places
 
@@ -36,6 +37,7 @@ def environment() -> Environment:
     )
     made.filters.update(formats.FILTERS)
     made.globals["words"] = formats.WORDS
+    made.globals["acts"] = ACTS
     return made
 
 

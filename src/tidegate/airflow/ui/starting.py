@@ -16,9 +16,7 @@ def name_run(token: str, conf: Mapping[str, str]) -> str:
     return f"manual__{token}-{digest[:8]}"
 
 
-async def start_run(
-    request: Request, dag_id: str, token: str, conf: Mapping[str, str], note: str
-) -> tuple[str, bool]:
+async def start_run(request: Request, dag_id: str, token: str, conf: Mapping[str, str], note: str) -> tuple[str, bool]:
     """The run's id, and whether it was started by this very request. Raises :class:`Refused` with what Airflow says."""
     run_id = name_run(token, conf)
     body = {"dag_run_id": run_id, "logical_date": None, "conf": dict(conf), "note": f"{note} (from tidegate's page)"}

@@ -6,8 +6,9 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
 from airflow.configuration import conf
@@ -21,6 +22,7 @@ TOKEN = "token"
 _TOKEN = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}")
 _FORM, _JSON = "application/x-www-form-urlencoded", "application/json"
 _SHOWN_AT_MOST = 40
+_Word = TypeVar("_Word", bound=str)
 
 
 def new_token() -> str:
@@ -76,12 +78,12 @@ def check_token(request: Request, fields: Mapping[str, str]) -> str:
     return token
 
 
-def choose(request: Request, fields: Mapping[str, str], key: str, words: Collection[str]) -> str:
+def choose(request: Request, fields: Mapping[str, str], key: str, words: Sequence[_Word]) -> _Word:
     """The field, which is one of ``words``. Raises :class:`Refused`."""
-    value = fields.get(key)
-    if value not in words:
+    found = next((one for one in words if one == fields.get(key)), None)
+    if found is None:
         raise _refuse(request, f"{key} is none of: {', '.join(words)}")
-    return value
+    return found
 
 
 def need(request: Request, fields: Mapping[str, str], key: str) -> str:
@@ -102,7 +104,9 @@ def _list_hosts(request: Request) -> set[str]:
 
 
 def _parse_form(body: bytes) -> dict[str, str]:
-    pairs = parse_qsl(body.decode("utf-8"), keep_blank_values=True, strict_parsing=True, errors="strict")
+    pairs = parse_qsl(
+        body.decode("utf-8"), keep_blank_values=True, strict_parsing=True, errors="strict", max_num_fields=50
+    )
     fields = dict(pairs)
     if len(fields) < len(pairs):
         raise ValueError("a field is there twice")
