@@ -117,9 +117,11 @@ def _check_decided(project: Project, name: str, run_id: str, ruling: Ruling, bef
 
 
 async def _find_action(request: Request, dag_id: str, run_id: str) -> dict[str, Any] | None:
-    """The Required Action of a run that waits for an answer."""
+    """The Required Action of a run that waits for an answer; None also where Airflow knows no such run."""
     path = f"dags/{part(dag_id)}/dagRuns/{part(run_id)}/hitlDetails"
     answer = await call(request, "GET", path, params={"response_received": "false"})
+    if answer.status == 404:  # an id that Airflow cannot have, as one with a slash
+        return None
     if not answer.is_good:
         raise refuse(answer, "show the Required Actions of the run")
     found = [one for one in answer.body["hitl_details"] if one["task_instance"]["state"] in _WAITS]
