@@ -62,6 +62,15 @@ class Browser:
         self._find(By.NAME, "element_reason").send_keys(reason)
         self._click(By.CSS_SELECTOR, f"[data-testid='hitl-option-{choice}']")
 
+    def run_now(self, dag_id: str) -> None:
+        """The tab *Tidegate* of a DAG, *Run now*, and again in the dialog, with Enter."""
+        self.driver.get(f"{self.client.url}/dags/{dag_id}/plugin/tidegate")
+        self._wait(until.frame_to_be_available_and_switch_to_it((By.TAG_NAME, "iframe")))
+        self._find(By.LINK_TEXT, "Run now").send_keys(Keys.ENTER)
+        self._find(By.CSS_SELECTOR, "dialog[open] form button").send_keys(Keys.ENTER)
+        self._find(By.XPATH, "//*[@role='status']//p[contains(., 'was started')]")
+        self.driver.switch_to.default_content()
+
     def _pickers(self) -> list[WebElement]:
         return self.driver.find_elements(By.CSS_SELECTOR, "[role=dialog] [data-testid=datetime-input]")
 
