@@ -2,8 +2,8 @@
 
 Airflow checks ``dag_run.conf`` against the form's JSON Schema only for keys that the form has, and only when the
 trigger comes through it. So the task looks again, and trusts nothing: known keys only, one line of printable text,
-bounded length. What passes goes into JSON records (an accepted loss, a decision) or is compared with what there is (days,
-reasons of quarantine, runs: their ids become file names, escaped as those of runs are), and goes nowhere else.
+bounded length. What passes goes into JSON records (an accepted loss, a decision) or is compared with what there is
+(days, reasons of quarantine, runs: their ids become file names, escaped as those of runs are), and goes nowhere else.
 """
 
 from __future__ import annotations

@@ -480,8 +480,8 @@ ACTION_TOO_SOON = Condition(
     TryAgainError,
     "run {run_id} is at work in Airflow, and does not ask for a decision right now: {state}",
     next_run="is not affected; nothing was decided",
-    fix="look again in a minute: when the run waits, its Required Action takes the decision; when it has ended, another "
-    "run carries it out",
+    fix="look again in a minute: when the run waits, its Required Action takes the decision; when it has ended, "
+    "another run carries it out",
 )
 
 AIRFLOW_REFUSED = Condition(
