@@ -224,6 +224,10 @@ def test_a_run_that_waits_is_answered(airflow: AirflowApp) -> None:
 
 def test_held_work_beside_the_runs_is_decided_by_a_run(airflow: AirflowApp) -> None:
     before = len(airflow.list_runs("others"))
+    for page in ("dags/others", "dags/others/run?run_id=X1"):
+        shown = airflow.client("user").get(f"/tidegate/{page}", headers=HTML).text
+        assert "/tidegate/dags/others/actions/decide?run_id=X1" in shown
+        assert "/actions/" not in airflow.client("viewer").get(f"/tidegate/{page}", headers=HTML).text
     page = airflow.client("user").get("/tidegate/dags/others/actions/decide?run_id=X1", headers=HTML).text
     assert 'value="release"' in page and 'value="reread"' not in page and "another run of the DAG" in page
     refused = send(airflow, "user", "decide", "others", run_id="X1", decision="reread")

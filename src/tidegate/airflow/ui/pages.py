@@ -73,8 +73,10 @@ def show_pipeline(dag_id: str, request: Request, user: User, runs: Annotated[int
 @router.get("/dags/{dag_id}/run", dependencies=[_may_read_dag])
 def show_run(dag_id: str, run_id: Annotated[str, Query()], request: Request, user: User) -> HTMLResponse:
     """A run."""
-    page = look_at_run(find_project_of(dag_id), dag_id, run_id)
-    context = {"page": page, "rights": access.list_rights(user, dag_id), "spark_links": []}
+    project = find_project_of(dag_id)
+    page = look_at_run(project, dag_id, run_id)
+    offered = offer(project, dag_id, access.list_rights(user, dag_id), run_id)
+    context = {"page": page, "offer": offered, "spark_links": []}
     try:
         return render(request, "run.html", context)
     except Exception:  # noqa: BLE001 - a report may hold anything in the place of anything
