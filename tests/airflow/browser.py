@@ -62,6 +62,15 @@ class Browser:
         self._find(By.NAME, "element_reason").send_keys(reason)
         self._click(By.CSS_SELECTOR, f"[data-testid='hitl-option-{choice}']")
 
+    def run_now(self, dag_id: str) -> None:
+        """The tab *Tidegate* of a DAG, *Run now*, and again in the dialog, with Enter."""
+        self.driver.get(f"{self.client.url}/dags/{dag_id}/plugin/tidegate")
+        self._wait(until.frame_to_be_available_and_switch_to_it((By.TAG_NAME, "iframe")))
+        self._find(By.LINK_TEXT, "Run now").send_keys(Keys.ENTER)
+        self._find(By.CSS_SELECTOR, "dialog[open] form button").send_keys(Keys.ENTER)
+        self._find(By.XPATH, "//*[@role='status']//p[contains(., 'was started')]")
+        self.driver.switch_to.default_content()
+
     def _pickers(self) -> list[WebElement]:
         return self.driver.find_elements(By.CSS_SELECTOR, "[role=dialog] [data-testid=datetime-input]")
 
@@ -77,9 +86,9 @@ class Browser:
 
 
 @contextlib.contextmanager
-def open_browser(client: AirflowClient, pictures: Path) -> Iterator[Browser]:
-    """A browser, logged in; what it shows when a test fails is ``failed.png`` in ``pictures``. Where there is no
-    Chromium with its driver (Debian: chromium, chromium-driver) the test is skipped."""
+def start_chromium() -> Iterator[Chrome]:
+    """Chromium without a window. Where there is none with its driver (Debian: chromium, chromium-driver) the test is
+    skipped."""
     chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if chromium is None or driver is None:
         pytest.skip("needs Chromium and its driver: apt-get install chromium chromium-driver")
@@ -87,8 +96,19 @@ def open_browser(client: AirflowClient, pictures: Path) -> Iterator[Browser]:
     options.binary_location = chromium
     for argument in _ARGUMENTS:
         options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     chrome = Chrome(options=options, service=Service(driver))
     try:
+        yield chrome
+    finally:
+        chrome.quit()
+
+
+@contextlib.contextmanager
+def open_browser(client: AirflowClient, pictures: Path) -> Iterator[Browser]:
+    """A browser, logged in; what it shows when a test fails is ``failed.png`` in ``pictures``. Skips the test as
+    :func:`start_chromium` does."""
+    with start_chromium() as chrome:
         browser = Browser(chrome, client)
         browser.log_in()
         try:
@@ -96,5 +116,3 @@ def open_browser(client: AirflowClient, pictures: Path) -> Iterator[Browser]:
         except BaseException:
             chrome.save_screenshot(str(pictures / "failed.png"))
             raise
-    finally:
-        chrome.quit()

@@ -5,7 +5,14 @@ from __future__ import annotations
 import jsonschema
 import pytest
 
-from tidegate.airflow.form import ACCEPT_LOSS_MAX_LENGTH, describe_form, read_form
+from tidegate.airflow.form import (
+    ACCEPT_LOSS_MAX_LENGTH,
+    AskedDecision,
+    AskedReplay,
+    TriggerForm,
+    describe_form,
+    read_form,
+)
 from tidegate.errors import UsageError
 
 
@@ -77,3 +84,54 @@ def test_the_form_says_the_same_as_the_task() -> None:
     for bad in ("", "two\nlines", "x" * (ACCEPT_LOSS_MAX_LENGTH + 1), 7, ["x"]):
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(bad, schema)
+
+
+@pytest.mark.parametrize(
+    ("given", "form"),
+    [
+        ({"refresh": "all"}, {"refresh": "all"}),
+        ({"refresh": "keep-older"}, {"refresh": "keep-older"}),
+        ({"replay": "all"}, {"replay": AskedReplay()}),
+        ({"replay": "selected", "replay_reason": " malformed "}, {"replay": AskedReplay("malformed")}),
+        ({"replay": "selected", "replay_run_id": "R1"}, {"replay": AskedReplay(run_id="R1")}),
+        (
+            {"decide": "discard", "decide_run_id": "R1", "decide_reason": "a test feed"},
+            {"decision": AskedDecision("discard", "R1", "a test feed")},
+        ),
+    ],
+)
+def test_work_beside_the_runs(given: dict[str, object], form: dict[str, object]) -> None:
+    assert read_form(given, given) == TriggerForm(**form)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="is for a single run"):
+        read_form(given, given, of_backfill=True)
+    for key, value in given.items():
+        field = describe_form()[key]
+        jsonschema.validate(value, {one: field[one] for one in field if one not in ("default", "title", "section")})
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"refresh": "ALL"},
+        {"refresh": True},
+        {"replay": "some"},
+        {"replay": "selected"},
+        {"replay": "all", "replay_reason": "malformed"},
+        {"replay_run_id": "R1"},
+        {"replay": "selected", "replay_reason": "two\nlines"},
+        {"replay": "selected", "replay_run_id": "x" * 251},
+        {"decide": "release"},
+        {"decide": "release", "decide_run_id": "R1"},
+        {"decide": "release", "decide_run_id": "R1", "decide_reason": "..."},
+        {"decide": "publish", "decide_run_id": "R1", "decide_reason": "why"},
+        {"decide_reason": "why"},
+        {"decide": ["release"], "decide_run_id": "R1", "decide_reason": "why"},
+        {"refresh": "all", "replay": "all"},
+        {"refresh": "all", "accept_loss": "gone"},
+        {"replay": "all", "backfill_from": "2026-01-01", "backfill_to": "2026-01-01"},
+    ],
+)
+def test_work_beside_the_runs_that_is_refused(given: dict[str, object]) -> None:
+    with pytest.raises(UsageError) as refused:
+        read_form(given, given)
+    assert refused.value.code == "TRIGGER_FORM_REFUSED" and "two" not in str(refused.value)

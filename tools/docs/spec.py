@@ -33,6 +33,7 @@ _SECTIONS = {
     "MaintenanceSpec": "maintenance",
     "ExpireSpec": "maintenance.expire",
     "AirflowSpec": "airflow",
+    "UiSpec": "ui",
 }
 _VARIABLES = {tuple(map(str, path)): variable for variable, path in list_variables().items()}
 _SCALAR = "text, number, or true/false"

@@ -2,7 +2,8 @@
 
 Airflow checks ``dag_run.conf`` against the form's JSON Schema only for keys that the form has, and only when the
 trigger comes through it. So the task looks again, and trusts nothing: known keys only, one line of printable text,
-bounded length. What passes goes into one JSON record (the accepted loss) and nowhere else.
+bounded length. What passes goes into JSON records (an accepted loss, a decision) or is compared with what there is
+(days, reasons of quarantine, runs: their ids become file names, escaped as those of runs are), and goes nowhere else.
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal, TypeVar, get_args
 
 from tidegate.errors import UsageError, catalogue
+from tidegate.reports.run_ids import RUN_ID_AT_MOST
+from tidegate.reports.verdicts import Ruling
 from tidegate.words import count_of, is_wordless
 
 ACCEPT_LOSS_MAX_LENGTH = 500
@@ -22,16 +26,48 @@ REASON_MAX_LENGTH = ACCEPT_LOSS_MAX_LENGTH
 REASON_PATTERN = ACCEPT_LOSS_PATTERN
 ACCEPT_LOSS = "accept_loss"
 BACKFILL_FROM, BACKFILL_TO = "backfill_from", "backfill_to"
-KNOWN_KEYS = (ACCEPT_LOSS, BACKFILL_FROM, BACKFILL_TO)
+REFRESH = "refresh"
+REPLAY, REPLAY_REASON, REPLAY_RUN = "replay", "replay_reason", "replay_run_id"
+DECIDE, DECIDE_RUN, DECIDE_REASON = "decide", "decide_run_id", "decide_reason"
+KNOWN_KEYS = (
+    *(ACCEPT_LOSS, BACKFILL_FROM, BACKFILL_TO, REFRESH),
+    *(REPLAY, REPLAY_REASON, REPLAY_RUN),
+    *(DECIDE, DECIDE_RUN, DECIDE_REASON),
+)
+RefreshOf = Literal["all", "keep-older"]
+ReplayOf = Literal["all", "selected"]
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_BESIDE = "Beside the runs"
+_Word = TypeVar("_Word", bound=str)
+
+
+@dataclass(frozen=True)
+class AskedReplay:
+    """Which quarantined records are put through again: all of them, or those with this reason, of this run."""
+
+    reason: str | None = None
+    run_id: str | None = None
+
+
+@dataclass(frozen=True)
+class AskedDecision:
+    """A decision on what is held under ``run_id``, and why."""
+
+    decision: Ruling
+    run_id: str
+    reason: str
 
 
 @dataclass(frozen=True)
 class TriggerForm:
-    """The checked answers of a trigger form; ``backfill`` is the first and the last day to rebuild."""
+    """The checked answers of a trigger form, of which one at most is given; ``backfill`` is the first and the last day
+    to rebuild."""
 
     accept_loss: str | None = None
     backfill: tuple[str, str] | None = None
+    refresh: RefreshOf | None = None
+    replay: AskedReplay | None = None
+    decision: AskedDecision | None = None
 
 
 def describe_form() -> dict[str, dict[str, object]]:
@@ -55,6 +91,51 @@ def describe_form() -> dict[str, dict[str, object]]:
             "Airflow's own Backfill, which has a date range and makes a run for each day: better for many days.",
         ),
         BACKFILL_TO: _describe_day("Backfill to", "The last day to rebuild; it is included."),
+        REFRESH: _describe_choice(
+            "Refresh",
+            get_args(RefreshOf),
+            "all: the whole table is rebuilt from all that runs have taken. keep-older: but for its older part, of "
+            "which the sources have lost records.",
+        ),
+        REPLAY: _describe_choice(
+            "Replay quarantine",
+            get_args(ReplayOf),
+            "Quarantined records are put through again: all, or those that the next two fields select.",
+        ),
+        REPLAY_REASON: _describe_text("Replay: reason", "malformed, or the rule that rejected them."),
+        REPLAY_RUN: _describe_text("Replay: run", "The run that quarantined them.", RUN_ID_AT_MOST),
+        DECIDE: _describe_choice(
+            "Decide",
+            get_args(Ruling),
+            "On a held run that has no Required Action any more, or on a backfill or refresh that is held. Where a run "
+            "waits, answer its Required Action.",
+        ),
+        DECIDE_RUN: _describe_text("Decide: run", "What is held, as status names it.", RUN_ID_AT_MOST),
+        DECIDE_REASON: _describe_text("Decide: reason", "Why; it is recorded with your name.", REASON_MAX_LENGTH),
+    }
+
+
+def _describe_choice(title: str, words: tuple[str, ...], description: str) -> dict[str, object]:
+    return {
+        "default": None,
+        "type": ["null", "string"],
+        "enum": [None, *words],
+        "title": title,
+        "description": description,
+        "section": _BESIDE,
+    }
+
+
+def _describe_text(title: str, description: str, longest: int = ACCEPT_LOSS_MAX_LENGTH) -> dict[str, object]:
+    return {
+        "default": None,
+        "type": ["null", "string"],
+        "minLength": 1,
+        "maxLength": longest,
+        "pattern": ACCEPT_LOSS_PATTERN,
+        "title": title,
+        "description": description,
+        "section": _BESIDE,
     }
 
 
@@ -80,14 +161,66 @@ def read_form(
     unknown = sorted(_quote(key) for key in (conf or {}) if key not in KNOWN_KEYS)
     if unknown:
         raise _refuse(f"it has {count_of(len(unknown), 'unknown key')}: {', '.join(unknown[:5])}")
-    backfill = check_days(params.get(BACKFILL_FROM), params.get(BACKFILL_TO))
-    accept_loss = check_accept_loss(params.get(ACCEPT_LOSS))
-    if backfill is not None and accept_loss is not None:
-        raise _refuse(f"{ACCEPT_LOSS} is for a run that reads what is new, and {BACKFILL_FROM} for one that does not")
-    if of_backfill and (backfill is not None or accept_loss is not None):
-        key = BACKFILL_FROM if backfill is not None else ACCEPT_LOSS
-        raise _refuse(f"{key} is for a single run; a run of Airflow's own Backfill rebuilds the days of its own date")
-    return TriggerForm(accept_loss, backfill)
+    form = TriggerForm(
+        check_accept_loss(params.get(ACCEPT_LOSS)),
+        check_days(params.get(BACKFILL_FROM), params.get(BACKFILL_TO)),
+        _check_word(REFRESH, params.get(REFRESH), get_args(RefreshOf)),
+        _check_replay(params),
+        _check_decision(params),
+    )
+    given = [key for key, value in zip(_ASKS, vars(form).values(), strict=True) if value is not None]
+    if len(given) > 1 and ACCEPT_LOSS in given:
+        raise _refuse(f"{ACCEPT_LOSS} is for a run that reads what is new, and {given[1]} for one that does not")
+    if len(given) > 1:
+        raise _refuse(f"{given[0]} and {given[1]} are for a run each")
+    if of_backfill and given:
+        raise _refuse(
+            f"{given[0]} is for a single run; a run of Airflow's own Backfill rebuilds the days of its own date"
+        )
+    return form
+
+
+_ASKS = (ACCEPT_LOSS, BACKFILL_FROM, REFRESH, REPLAY, DECIDE)
+"""The key that each field of :class:`TriggerForm` is asked for by, in their order."""
+
+
+def _check_word(key: str, value: object, words: tuple[_Word, ...]) -> _Word | None:
+    if value is None:
+        return None
+    found = next((one for one in words if one == value), None)
+    if found is None:
+        raise _refuse(f"{key} is none of: {', '.join(words)}")
+    return found
+
+
+def _check_replay(params: Mapping[str, object]) -> AskedReplay | None:
+    which: ReplayOf | None = _check_word(REPLAY, params.get(REPLAY), get_args(ReplayOf))
+    reason = _check_line(REPLAY_REASON, params.get(REPLAY_REASON))
+    run_id = _check_line(REPLAY_RUN, params.get(REPLAY_RUN), RUN_ID_AT_MOST)
+    selects = reason is not None or run_id is not None
+    if selects and which != "selected":
+        raise _refuse(f"{REPLAY_REASON} and {REPLAY_RUN} are for {REPLAY}: selected")
+    if which == "selected" and not selects:
+        raise _refuse(f"{REPLAY}: selected needs {REPLAY_REASON} or {REPLAY_RUN}; every record is {REPLAY}: all")
+    return None if which is None else AskedReplay(reason, run_id)
+
+
+def _check_decision(params: Mapping[str, object]) -> AskedDecision | None:
+    decision: Ruling | None = _check_word(DECIDE, params.get(DECIDE), get_args(Ruling))
+    run_id = _check_line(DECIDE_RUN, params.get(DECIDE_RUN), RUN_ID_AT_MOST)
+    reason = _check_line(DECIDE_REASON, params.get(DECIDE_REASON))
+    if decision is None and run_id is None and reason is None:
+        return None
+    if decision is None or run_id is None or reason is None or is_wordless(reason):
+        raise _refuse(f"of a decision {DECIDE}, {DECIDE_RUN} and {DECIDE_REASON} are needed, the reason in words")
+    return AskedDecision(decision, run_id, reason)
+
+
+def _check_line(key: str, value: object, longest: int = ACCEPT_LOSS_MAX_LENGTH) -> str | None:
+    fault = None if value is None else _find_fault(value, longest)
+    if fault is not None:
+        raise _refuse(f"{key} {fault}")
+    return None if value is None else str(value).strip()
 
 
 def check_days(first: object, last: object) -> tuple[str, str] | None:
@@ -121,12 +254,12 @@ def check_reason(value: object) -> str:
     return str(value).strip()
 
 
-def _find_fault(value: object) -> str | None:
+def _find_fault(value: object, longest: int = ACCEPT_LOSS_MAX_LENGTH) -> str | None:
     """What keeps a text from being one line of printable text; never the text itself."""
     if not isinstance(value, str):
         return f"is a {type(value).__name__}, not text"
-    if len(value) > ACCEPT_LOSS_MAX_LENGTH:
-        return f"has {len(value)} characters, {ACCEPT_LOSS_MAX_LENGTH} are allowed"
+    if len(value) > longest:
+        return f"has {len(value)} characters, {longest} are allowed"
     if not value.isprintable():
         return "holds line breaks, control or invisible characters"
     return None if value.strip() else "is empty"

@@ -13,7 +13,8 @@ from airflow.providers.common.compat.sdk import AirflowSkipException
 from airflow.sdk import BaseOperator
 
 from tidegate.airflow.backfills import days_of, is_backfill
-from tidegate.airflow.decision import ASKED, Answer, ask, in_turn, read_answer
+from tidegate.airflow.beside import decide_held, run_of, work_beside
+from tidegate.airflow.decision import ASKED, Answer, ask, in_turn, name_responder, read_answer
 from tidegate.airflow.form import read_form
 from tidegate.airflow.retries import as_final, as_turn
 from tidegate.airflow.supervision import bind_to_supervisor, stop_python_step
@@ -24,6 +25,7 @@ from tidegate.reports.run_ids import RUN_ID_AT_MOST
 if TYPE_CHECKING:
     from airflow.sdk import Asset, Context
 
+    from tidegate.airflow.form import AskedDecision, TriggerForm
     from tidegate.airflow.hook import DriverHook
     from tidegate.outputs import RunReport
     from tidegate.project import Project
@@ -84,6 +86,10 @@ class IngestOperator(DriverOperator):
             form = read_form(context["params"], context["dag_run"].conf, of_backfill=of_backfill)
             if form.backfill is not None or of_backfill:
                 return self._rebuild(context, form.backfill)
+            if form.decision is not None and (held := self._decide(context, form.decision)) is not None:
+                return held
+            if form.refresh is not None or form.replay is not None:
+                return self._work_beside(context, form)
             driver = self.make_driver()
             report = ingest_run(
                 open_project(self.project_root).on_master(driver.master),
@@ -92,10 +98,32 @@ class IngestOperator(DriverOperator):
                 accept_loss=form.accept_loss,
                 submit=driver.run,
             )
+        return self._tell(context, report)
+
+    def _tell(self, context: Context, report: RunReport) -> RunReport:
         self.log.info("%s", describe_report(report))
         if report["outcome"] == "nothing_new":
             context["ti"].xcom_push(key="return_value", value=report)
             raise AirflowSkipException(f"{self.pipeline}: nothing new")
+        return report
+
+    def _work_beside(self, context: Context, form: TriggerForm) -> RunReport:
+        """A refresh or a replay instead of what is new. The tasks behind this one find the run published."""
+        driver = self.make_driver()
+        project = open_project(self.project_root).on_master(driver.master)
+        return self._tell(context, work_beside(project, self.pipeline, context["run_id"], form, submit=driver.run))
+
+    def _decide(self, context: Context, asked: AskedDecision) -> RunReport | None:
+        """Decide on what is held under another run id; its report, of which the tasks behind this one speak, or None
+        where it is read again: this run does that first."""
+        who = name_responder({"name": getattr(context["dag_run"], "triggering_user_name", None)})
+        report = decide_held(open_project(self.project_root), self.pipeline, asked, who, self.log.info)
+        if report is None:
+            return None
+        self.log.info("%s", describe_report(report))
+        if report["outcome"] is None:  # of a backfill, one part
+            context["ti"].xcom_push(key="return_value", value=report)
+            raise AirflowSkipException(f"{self.pipeline}: clear run {asked.run_id}, and it goes on with what is left")
         return report
 
     def _rebuild(self, context: Context, asked: tuple[str, str] | None) -> RunReport:
@@ -140,7 +168,7 @@ class AuditOperator(BaseOperator):
 
         with explain_errors(self.log, takes_turns=self.takes_turns):
             try:
-                report = audit_run(open_project(self.project_root), self.pipeline, context["run_id"])
+                report = audit_run(open_project(self.project_root), self.pipeline, run_of(context))
             except HeldError as held:
                 if held.code not in ASKED:
                     raise
@@ -160,7 +188,7 @@ class AuditOperator(BaseOperator):
         with explain_errors(self.log):
             try:
                 answer = read_answer(event)
-                if (report := self._carry_out(answer, context["run_id"])) is not None:
+                if (report := self._carry_out(answer, run_of(context))) is not None:
                     return self._tell(report)
             except (UsageError, SourceLostError) as error:
                 for line in str(error).splitlines():
@@ -217,7 +245,7 @@ class PublishOperator(BaseOperator):
         from tidegate.run.steps import publish_run
 
         with explain_errors(self.log, takes_turns=self.takes_turns):
-            report = publish_run(open_project(self.project_root), self.pipeline, context["run_id"])
+            report = publish_run(open_project(self.project_root), self.pipeline, run_of(context))
         self.log.info("%s", describe_report(report))
         if report["outcome"] != "published":
             # No asset event: nobody downstream should start for a table that did not change.
@@ -249,7 +277,7 @@ class DeliverOperator(DriverOperator):
         with explain_errors(self.log, takes_turns=self.takes_turns):
             driver = self.make_driver()
             project = open_project(self.project_root).on_master(driver.master)
-            report = deliver_run(project, self.pipeline, context["run_id"], submit=driver.run)
+            report = deliver_run(project, self.pipeline, run_of(context), submit=driver.run)
         self.log.info("%s", describe_report(report))
         return report
 

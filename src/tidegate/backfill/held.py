@@ -122,9 +122,17 @@ def _kind_of(project: Project, name: str, run_id: str) -> str | None:
 
 
 def decide_backfill(
-    project: Project, name: str, run_id: str, *, decision: str, reason: str, submit: Submit | None = None
+    project: Project,
+    name: str,
+    run_id: str,
+    *,
+    decision: str,
+    reason: str,
+    who: str | None = None,
+    submit: Submit | None = None,
 ) -> outputs.RunReport:
-    """``release`` or ``discard`` a held backfill; its report. Without ``submit`` further sinks are fed by the next run.
+    """``release`` or ``discard`` a held backfill; its report. Without ``submit`` further sinks are fed by the next run;
+    ``who`` is by default the person at this terminal.
 
     Raises UsageError BACKFILL_OUTDATED when runs have changed the partition since it was built, DECIDED_ALREADY when an
     earlier command did the opposite, and REASON_MISSING.
@@ -140,7 +148,7 @@ def decide_backfill(
         if held is not None and not is_done:
             ruling: outputs.Ruling = {
                 "decision": decision,
-                "who": name_person(),
+                "who": who or name_person(),
                 "reason": reason.strip(),
                 "at": now_text(),
             }

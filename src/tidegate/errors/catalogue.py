@@ -459,6 +459,39 @@ TRIGGER_FORM_REFUSED = Condition(
     fix='trigger again with {{}} or {{"accept_loss": "<reason>"}} as conf',
 )
 
+ACTION_OF_OTHER_SITE = Condition(
+    "ACTION_OF_OTHER_SITE",
+    UsageError,
+    "the request was not sent by these pages: the browser names another site, or says nothing",
+    next_run="is not affected; nothing was done",
+    fix="use the pages in Airflow; a program sends its token as `Authorization: Bearer ...`",
+)
+
+ACTION_REFUSED = Condition(
+    "ACTION_REFUSED",
+    UsageError,
+    "the request cannot be used: {fault}",
+    next_run="is not affected; nothing was done",
+    fix="open the page of the pipeline again, and use its form",
+)
+
+ACTION_TOO_SOON = Condition(
+    "ACTION_TOO_SOON",
+    TryAgainError,
+    "run {run_id} is at work in Airflow, and does not ask for a decision right now: {state}",
+    next_run="is not affected; nothing was decided",
+    fix="look again in a minute: when the run waits, its Required Action takes the decision; when it has ended, "
+    "another run carries it out",
+)
+
+AIRFLOW_REFUSED = Condition(
+    "AIRFLOW_REFUSED",
+    UsageError,
+    "Airflow does not {what} (HTTP {status}): {said}",
+    next_run="is not affected; nothing was done",
+    fix="what Airflow says above; rights are given by whoever keeps this Airflow",
+)
+
 SPARK_KUBERNETES_MISSING = Condition(
     "SPARK_KUBERNETES_MISSING",
     UsageError,

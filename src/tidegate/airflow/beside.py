@@ -1,0 +1,76 @@
+"""What a run does instead of reading what is new, because its trigger form asks for it: a refresh, a replay, a decision
+on what is held under another run id."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tidegate.airflow.backfills import is_backfill
+from tidegate.airflow.decision import in_turn
+from tidegate.airflow.form import AskedDecision, TriggerForm, read_form
+
+if TYPE_CHECKING:
+    from tidegate.outputs import RunReport
+    from tidegate.paths import PipelinePaths
+    from tidegate.project import Project
+    from tidegate.recovery.context import Submit
+
+
+def run_of(context: Any) -> str:
+    """The run that the tasks of a DAG run speak of: the one that its form decides on, else itself. One that is read
+    again is read by the DAG run itself. Raises UsageError TRIGGER_FORM_REFUSED."""
+    dag_run = context["dag_run"]
+    asked = read_form(context["params"], dag_run.conf, of_backfill=is_backfill(dag_run)).decision
+    return str(context["run_id"] if asked is None or asked.decision == "reread" else asked.run_id)
+
+
+def work_beside(project: Project, name: str, run_id: str, form: TriggerForm, *, submit: Submit) -> RunReport:
+    """The refresh or the replay that ``form`` asks for; its report. Raises what these raise."""
+    if form.refresh is not None:
+        from tidegate.backfill.command import refresh_table
+
+        return refresh_table(project, name, run_id, keeps_older=form.refresh == "keep-older", submit=submit)
+    from tidegate.quarantine.filters import QuarantineFilter
+    from tidegate.replay.choose import Selection
+    from tidegate.replay.command import replay_records
+
+    assert form.replay is not None
+    wanted = QuarantineFilter(run_id=form.replay.run_id, reason=form.replay.reason)
+    return replay_records(project, name, run_id, Selection(wanted), submit=submit)
+
+
+def decide_held(
+    project: Project, name: str, asked: AskedDecision, who: str, tell: Callable[[str], object]
+) -> RunReport | None:
+    """Carry out a decision; the report of what was held, or None where the next ingest reads it again. Deciding the
+    same again changes nothing. Raises as the commands do."""
+    from tidegate.backfill.held import decide_backfill, is_held_backfill
+    from tidegate.run.steps import decide, decide_reread
+
+    ruling, run_id, why = asked.decision, asked.run_id, asked.reason
+    if ruling == "reread":
+        if not _is_being_read_again(project.paths(name), run_id):
+            in_turn(lambda: decide_reread(project, name, run_id, reason=why, who=who), tell)
+        return None
+    if is_held_backfill(project, name, run_id):
+        report = in_turn(
+            lambda: decide_backfill(project, name, run_id, decision=ruling, reason=why, who=who, submit=None), tell
+        )
+    else:
+        report = in_turn(lambda: decide(project, name, run_id, decision=ruling, reason=why, who=who), tell)
+    tell(f"{who} decided to {ruling} {run_id}: {why}")
+    return report
+
+
+def _is_being_read_again(paths: PipelinePaths, run_id: str) -> bool:
+    """Whether that is decided, and recorded or begun: a second try of a task finds it so."""
+    from tidegate.reports.report import load_report
+    from tidegate.reports.verdicts import load_decision, load_verdict
+
+    verdict = load_verdict(paths, run_id)
+    if verdict is not None:
+        ruling = load_decision(paths, verdict)
+        return ruling is not None and ruling.decision == "reread"
+    report = load_report(paths, run_id)
+    return report is not None and report.decision is not None and report.decision["decision"] == "reread"

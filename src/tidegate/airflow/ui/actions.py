@@ -1,0 +1,188 @@
+"""What people do from the pages: each is an ordinary run of the DAG, a pause of it, or an answer to a Required Action,
+made by Airflow's own API in their name.
+
+An action has a page (GET), which shows what it would do, and is done by a POST to the same address. A browser is sent
+back to the page that it came from; who asks for JSON gets that.
+"""
+
+# No `from __future__ import annotations`: FastAPI resolves the annotations of endpoints at run time.
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+
+from tidegate.airflow import form
+from tidegate.airflow.ui import access, deciding, plans, writes
+from tidegate.airflow.ui.airflow_calls import call, part, refuse
+from tidegate.airflow.ui.places import Places
+from tidegate.airflow.ui.refusals import Refused, wants_page
+from tidegate.airflow.ui.render import HEADERS, render
+from tidegate.airflow.ui.served import find_project_of
+from tidegate.airflow.ui.starting import start_run
+from tidegate.errors import TidegateError
+
+router = APIRouter(prefix="/dags/{dag_id}/actions", dependencies=[Depends(access.may_read_dag)])
+_may_trigger, _may_edit = [Depends(access.may_trigger)], [Depends(access.may_edit)]
+_may_decide = [Depends(access.may_decide)]
+Fields = Annotated[dict[str, str], Depends(writes.read_fields)]
+Asked = Annotated[str, Query(max_length=500)]
+User = Annotated[Any, access.current_user]
+_TEMPLATES = {"run": "run_now", "pause": "pause_dag"}
+"""Where the page of an action has another name: ``run.html`` is what a run's page includes."""
+
+
+@router.get("/run", dependencies=_may_trigger)
+def show_run_now(dag_id: str, request: Request, user: User) -> HTMLResponse:
+    """The page of *Run now*."""
+    return _show(request, user, dag_id, "run", {})
+
+
+@router.post("/run", dependencies=_may_trigger)
+async def run_now(dag_id: str, request: Request, fields: Fields) -> Response:
+    """Start a run that takes what is new."""
+    writes.check_known(request, fields, (writes.TOKEN, "unpause"))
+    return await _start(request, dag_id, fields, {}, "Run now")
+
+
+@router.get("/backfill", dependencies=_may_trigger)
+def show_backfill(
+    dag_id: str, request: Request, user: User, first: Asked = "", last: Asked = "", look: Asked = ""
+) -> HTMLResponse:
+    """The page of *Backfill*: with days, what it would do."""
+    asked = {"first": first, "last": last}
+    plan = plans.of_backfill(find_project_of(dag_id), dag_id, first, last) if first or last or look else None
+    return _show(request, user, dag_id, "backfill", {"asked": asked, "plan": plan})
+
+
+@router.post("/backfill", dependencies=_may_trigger)
+async def backfill(dag_id: str, request: Request, fields: Fields) -> Response:
+    """Start a run that rebuilds days."""
+    writes.check_known(request, fields, (writes.TOKEN, "unpause", "first", "last"))
+    first, last = writes.need(request, fields, "first"), writes.need(request, fields, "last")
+    conf = {form.BACKFILL_FROM: first, form.BACKFILL_TO: last}
+    return await _start(request, dag_id, fields, conf, f"Backfill from {first} to {last}")
+
+
+@router.get("/refresh", dependencies=_may_trigger)
+def show_refresh(dag_id: str, request: Request, user: User, keep_older: Asked = "", look: Asked = "") -> HTMLResponse:
+    """The page of *Refresh*, and what it would do."""
+    asked = {"keep_older": keep_older == "yes"}
+    plan = plans.of_refresh(find_project_of(dag_id), dag_id, keeps_older=asked["keep_older"]) if look else None
+    return _show(request, user, dag_id, "refresh", {"asked": asked, "plan": plan})
+
+
+@router.post("/refresh", dependencies=_may_trigger)
+async def refresh(dag_id: str, request: Request, fields: Fields) -> Response:
+    """Start a run that rebuilds the whole table."""
+    writes.check_known(request, fields, (writes.TOKEN, "unpause", "keep_older"))
+    keeps_older = fields.get("keep_older", "no")
+    writes.choose(request, {"keep_older": keeps_older}, "keep_older", ("yes", "no"))
+    conf = {form.REFRESH: "keep-older" if keeps_older == "yes" else "all"}
+    return await _start(request, dag_id, fields, conf, "Refresh of the table")
+
+
+@router.get("/replay", dependencies=_may_trigger)
+def show_replay(
+    dag_id: str, request: Request, user: User, reason: Asked = "", of_run: Asked = "", look: Asked = ""
+) -> HTMLResponse:
+    """The page of *Replay quarantine*, and what it would put through."""
+    project, asked = find_project_of(dag_id), {"reason": reason.strip(), "of_run": of_run.strip()}
+    plan = plans.of_replay(project, dag_id, **asked) if look else None
+    context = {"asked": asked, "plan": plan, "reasons": plans.list_reasons(project, dag_id)}
+    return _show(request, user, dag_id, "replay", context)
+
+
+@router.post("/replay", dependencies=_may_trigger)
+async def replay(dag_id: str, request: Request, fields: Fields) -> Response:
+    """Start a run that puts quarantined records through again."""
+    writes.check_known(request, fields, (writes.TOKEN, "unpause", "reason", "of_run"))
+    given = {form.REPLAY_REASON: fields.get("reason"), form.REPLAY_RUN: fields.get("of_run")}
+    selected = {key: value.strip() for key, value in given.items() if value is not None}
+    conf = {form.REPLAY: "selected" if selected else "all", **selected}
+    await run_in_threadpool(plans.check_replay, find_project_of(dag_id), dag_id, conf)
+    return await _start(request, dag_id, fields, conf, "Replay of quarantine")
+
+
+@router.get("/pause", dependencies=_may_edit)
+def show_pause(dag_id: str, request: Request, user: User) -> HTMLResponse:
+    """The page of *Pause* and *Unpause*."""
+    return _show(request, user, dag_id, "pause", {})
+
+
+@router.post("/pause", dependencies=_may_edit)
+async def pause(dag_id: str, request: Request, fields: Fields) -> Response:
+    """Pause the DAG, or let its schedule go on."""
+    find_project_of(dag_id)
+    writes.check_known(request, fields, (writes.TOKEN, "paused"))
+    paused = writes.choose(request, fields, "paused", ("yes", "no")) == "yes"
+    await _set_paused(request, dag_id, paused)
+    return _tell(request, dag_id, "paused" if paused else "unpaused", dag_id)
+
+
+@router.get("/decide", dependencies=_may_decide)
+async def show_decide(
+    dag_id: str, request: Request, user: User, run_id: Annotated[str, Query(max_length=form.RUN_ID_AT_MOST)]
+) -> HTMLResponse:
+    """The page of a decision on what is held under a run id."""
+    project = find_project_of(dag_id)
+    matter = await deciding.look_at(request, project, dag_id, run_id)
+    return await run_in_threadpool(_show, request, user, dag_id, "decide", {"run_id": run_id, "matter": matter})
+
+
+@router.post("/decide", dependencies=_may_decide)
+async def decide(dag_id: str, request: Request, fields: Fields) -> Response:
+    """Answer the Required Action of a held run, or start a run that carries out the decision where none is open."""
+    project = find_project_of(dag_id)
+    writes.check_known(request, fields, (writes.TOKEN, "unpause", "run_id", "decision", "reason", "back"))
+    run_id = writes.need(request, fields, "run_id")
+    ruling = writes.choose(request, fields, "decision", deciding.RULINGS)
+    back = run_id if fields.get("back") == "run" else None
+    try:
+        reason = form.check_reason(fields.get("reason"))
+        is_done = await deciding.decide(request, project, dag_id, run_id, ruling, reason)
+    except TidegateError as error:
+        raise Refused.of(error) from None
+    if is_done:
+        return _tell(request, dag_id, "decided", run_id, back)
+    conf = {form.DECIDE: ruling, form.DECIDE_RUN: run_id, form.DECIDE_REASON: reason}
+    return await _start(request, dag_id, fields, conf, f"Decision on {run_id}: {ruling}", back)
+
+
+def _show(request: Request, user: Any, dag_id: str, act: str, context: Mapping[str, object]) -> HTMLResponse:
+    find_project_of(dag_id)
+    rights = access.list_rights(user, dag_id)
+    more = {"dag_id": dag_id, "act": act, "token": writes.new_token(), "rights": rights}
+    return render(
+        request, f"actions/{_TEMPLATES.get(act, act)}.html", {**context, **more, "is_paused": access.is_paused(dag_id)}
+    )
+
+
+async def _start(
+    request: Request, dag_id: str, fields: Mapping[str, str], conf: dict[str, str], note: str, back: str | None = None
+) -> Response:
+    """Start a run with ``conf``, once for each token, and let a paused DAG go on where that is wanted."""
+    find_project_of(dag_id)
+    try:
+        form.read_form(conf, conf)  # as the task does: what it would refuse is not started
+    except TidegateError as error:
+        raise Refused.of(error) from None
+    token = writes.check_token(request, fields)
+    run_id, is_new = await start_run(request, dag_id, token, conf, note)
+    if fields.get("unpause") == "yes":
+        await _set_paused(request, dag_id, False)
+    return _tell(request, dag_id, "started" if is_new else "again", run_id, back)
+
+
+async def _set_paused(request: Request, dag_id: str, paused: bool) -> None:
+    answer = await call(request, "PATCH", f"dags/{part(dag_id)}", body={"is_paused": paused})
+    if not answer.is_good:
+        raise refuse(answer, "pause the DAG" if paused else "let the DAG go on")
+
+
+def _tell(request: Request, dag_id: str, told: str, of: str, back: str | None = None) -> Response:
+    """What was done: back to a page, or as JSON."""
+    if wants_page(request):
+        return RedirectResponse(Places.of(request).told(dag_id, told, of, back), 303, headers=HEADERS)
+    return JSONResponse({"dag_id": dag_id, "done": told, "of": of}, headers=HEADERS)

@@ -1,0 +1,142 @@
+"""A decision on what is held, seen from Airflow: which way leads to it.
+
+- The run waits in Airflow: its Required Action is answered, and its ``audit`` task carries the answer out. Where
+  somebody decided in a terminal meanwhile, the answer ends the waiting, and the run ends as was decided.
+- It does not (it was marked failed, was not a run of Airflow, or is a backfill or refresh): another run of the DAG
+  carries the decision out.
+- It is at work: neither. It is about to ask, or carries out an answer.
+"""
+
+# No `from __future__ import annotations`: as in its neighbours, which FastAPI reads.
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from fastapi import Request
+from fastapi.concurrency import run_in_threadpool
+
+from tidegate.airflow.decision import OPTIONS, REASON
+from tidegate.airflow.ui.airflow_calls import call, part, refuse
+from tidegate.airflow.ui.refusals import Refused
+from tidegate.errors import TidegateError, catalogue
+from tidegate.gate.decisions import not_held
+from tidegate.monitor.held import Open, find_open, find_ruling
+from tidegate.outputs import Ruling as RulingReport
+from tidegate.project import Project
+from tidegate.reports.report import load_report
+from tidegate.reports.verdicts import Ruling
+from tidegate.storage import name_cause
+
+RULINGS: tuple[Ruling, ...] = get_args(Ruling)
+_WAITS = ("awaiting_input", "deferred")
+_AT_WORK = ("queued", "running")
+
+
+@dataclass(frozen=True)
+class Matter:
+    """What there is to decide. ``open`` is None where nothing waits for it (any more), ``ruling`` what was decided
+    then; ``action`` is Airflow's Required Action, None where none is open; ``state`` the state of its run there."""
+
+    open: Open | None
+    ruling: RulingReport | None
+    action: dict[str, Any] | None
+    state: str | None
+
+    @property
+    def choices(self) -> list[Ruling]:
+        """The decisions that can be taken."""
+        if self.action is None:
+            return [] if self.open is None else self.open["choices"]
+        offered = [OPTIONS[one] for one in self.action["options"] if one in OPTIONS]
+        if self.open is not None:
+            return [one for one in offered if one in self.open["choices"]]
+        decided = None if self.ruling is None else self.ruling["decision"]
+        return [one for one in offered if one == decided] or offered
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether the run goes on in Airflow, and asks for nothing."""
+        return self.action is None and self.state in _AT_WORK
+
+
+async def look_at(request: Request, project: Project, dag_id: str, run_id: str) -> Matter:
+    """What there is to decide under a run id. Raises :class:`Refused`."""
+    found, ruling = await run_in_threadpool(_look, project, dag_id, run_id)
+    action = await _find_action(request, dag_id, run_id)
+    there = await call(request, "GET", f"dags/{part(dag_id)}/dagRuns/{part(run_id)}")
+    if not there.is_good and there.status != 404:
+        raise refuse(there, "show the run")
+    return Matter(found, ruling, action, str(there.body.get("state")) if there.is_good else None)
+
+
+async def decide(request: Request, project: Project, dag_id: str, run_id: str, ruling: Ruling, reason: str) -> bool:
+    """Answer the Required Action, or find that this was decided before. False: another run has to carry it out.
+
+    Raises :class:`Refused`, and TidegateError as the commands do: nothing is held, or somebody decided otherwise.
+    """
+    matter = await look_at(request, project, dag_id, run_id)
+    if matter.action is None and matter.open is None:
+        await run_in_threadpool(_check_decided, project, dag_id, run_id, ruling, matter.ruling)
+        return True
+    if matter.is_at_work:
+        state = f"the run is {matter.state}"
+        raise catalogue.ACTION_TOO_SOON(where=f"run {run_id} of pipeline {dag_id}", run_id=run_id, state=state)
+    if ruling not in matter.choices:
+        fault = f"{ruling} is none of: {', '.join(matter.choices)}"
+        raise Refused(catalogue.ACTION_REFUSED(where=f"run {run_id} of pipeline {dag_id}", fault=fault), 400)
+    if matter.action is None:
+        return False
+    await _answer(request, dag_id, run_id, matter.action, ruling, reason)
+    return True
+
+
+def _look(project: Project, dag_id: str, run_id: str) -> tuple[Open | None, RulingReport | None]:
+    paths = project.paths(dag_id)
+    try:
+        return find_open(paths, run_id), find_ruling(paths, run_id)
+    except TidegateError as error:
+        raise Refused.of(error) from None
+    except OSError as error:
+        named = name_cause(error, project.root)
+        if named is None:
+            raise
+        raise Refused.of(named) from None
+
+
+def _check_decided(project: Project, name: str, run_id: str, ruling: Ruling, before: RulingReport | None) -> None:
+    """Nothing waits: fine where the same was decided before. Raises as ``tidegate release`` does."""
+    if before is None:
+        raise not_held(name, run_id, load_report(project.paths(name), run_id))
+    if before["decision"] != ruling:
+        raise catalogue.DECIDED_ALREADY(
+            where=f"run {run_id} of pipeline {name}",
+            who=before["who"],
+            decision=before["decision"],
+            at=before["at"],
+            name=name,
+        )
+
+
+async def _find_action(request: Request, dag_id: str, run_id: str) -> dict[str, Any] | None:
+    """The Required Action of a run that waits for an answer; None also where Airflow knows no such run."""
+    path = f"dags/{part(dag_id)}/dagRuns/{part(run_id)}/hitlDetails"
+    answer = await call(request, "GET", path, params={"response_received": "false"})
+    if answer.status == 404:  # an id that Airflow cannot have, as one with a slash
+        return None
+    if not answer.is_good:
+        raise refuse(answer, "show the Required Actions of the run")
+    found = [one for one in answer.body["hitl_details"] if one["task_instance"]["state"] in _WAITS]
+    return dict(found[0]) if found else None
+
+
+async def _answer(
+    request: Request, dag_id: str, run_id: str, action: dict[str, Any], ruling: Ruling, reason: str
+) -> None:
+    task = action["task_instance"]
+    path = (
+        f"dags/{part(dag_id)}/dagRuns/{part(run_id)}/taskInstances/{part(str(task['task_id']))}"
+        f"/{int(task['map_index'])}/hitlDetails"
+    )
+    option = next(one for one, decision in OPTIONS.items() if decision == ruling)
+    answer = await call(request, "PATCH", path, body={"chosen_options": [option], "params_input": {REASON: reason}})
+    if not answer.is_good:
+        raise refuse(answer, "take the answer")

@@ -1,0 +1,39 @@
+"""What a page offers somebody to do: only what they may do."""
+
+from __future__ import annotations
+
+from typing_extensions import TypedDict
+
+from tidegate.airflow.ui import access
+from tidegate.airflow.ui.access import Rights
+from tidegate.airflow.ui.acts import OF_TRIGGER
+from tidegate.errors import TidegateError
+from tidegate.monitor.held import Open, list_open
+from tidegate.project import Project
+
+
+class Offer(TypedDict):
+    """The actions of a page. ``is_paused`` is None where Airflow has no such DAG; ``waits`` is what they may decide."""
+
+    acts: list[str]
+    is_paused: bool | None
+    waits: list[Open]
+
+
+def offer(project: Project, dag_id: str, rights: Rights, run_id: str | None = None) -> Offer:
+    """The actions for a pipeline, or those on one run of it alone."""
+    is_paused = access.is_paused(dag_id)
+    if is_paused is None:
+        return {"acts": [], "is_paused": None, "waits": []}
+    acts = [*(OF_TRIGGER if rights["trigger"] else ()), *(("pause",) if rights["edit"] else ())]
+    waits = _list_waits(project, dag_id) if rights["decide"] else []
+    if run_id is not None:
+        acts, waits = [], [one for one in waits if one["run_id"] == run_id]
+    return {"acts": acts, "is_paused": is_paused, "waits": waits}
+
+
+def _list_waits(project: Project, dag_id: str) -> list[Open]:
+    try:
+        return list_open(project.paths(dag_id))
+    except (TidegateError, OSError, ValueError, KeyError, TypeError):
+        return []  # the page tells of a state that cannot be read; there is nothing to decide on then

@@ -1,0 +1,40 @@
+"""Errors of tidegate as answers: its own text, as a page for a browser, else as JSON; never a traceback."""
+
+from __future__ import annotations
+
+from fastapi import Request
+from fastapi.responses import JSONResponse, Response
+
+from tidegate.airflow.ui.render import HEADERS, render
+from tidegate.errors import DefectError, TidegateError, TryAgainError, UsageError
+
+
+class Refused(Exception):
+    """What was asked for is not done: why, and the status of the answer."""
+
+    def __init__(self, error: TidegateError, status: int) -> None:
+        super().__init__(str(error))
+        self.error, self.status = error, status
+
+    @staticmethod
+    def of(error: TidegateError) -> Refused:
+        """With the status that fits the kind of error."""
+        status = 400 if isinstance(error, UsageError) else 409
+        if isinstance(error, TryAgainError | DefectError):
+            status = 503 if isinstance(error, TryAgainError) else 500
+        return Refused(error, status)
+
+
+def wants_page(request: Request) -> bool:
+    """Whether a browser asks, which shows pages."""
+    return "text/html" in request.headers.get("accept", "")
+
+
+async def tell_refusal(request: Request, error: Exception) -> Response:
+    """The answer to a request that is refused."""
+    assert isinstance(error, Refused)
+    value = error.error.to_dict()
+    if wants_page(request):
+        context = {"error": value, "dag_id": request.path_params.get("dag_id")}
+        return render(request, "actions/refused.html", context, error.status)
+    return JSONResponse({"error": value}, error.status, headers=HEADERS)

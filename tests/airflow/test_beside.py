@@ -1,0 +1,94 @@
+"""What a run does instead of reading what is new: the tasks by hand, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.support.held import GOOD, NAME, Held, commands
+from tidegate.airflow.beside import decide_held, run_of, work_beside
+from tidegate.airflow.form import AskedDecision, AskedReplay, TriggerForm
+from tidegate.errors import UsageError
+from tidegate.reports.report import load_report
+from tidegate.run import steps
+
+WHO = "ada (Airflow)"
+
+
+@pytest.fixture
+def held(tmp_path: Path) -> Iterator[Held]:
+    held = Held(tmp_path)
+    with commands(lambda: held):
+        held.hold("R1")
+        yield held
+
+
+def decide(held: Held, decision: Any, run_id: str = "R1") -> Any:
+    return decide_held(held.project, NAME, AskedDecision(decision, run_id, "looked at it"), WHO, lambda _: None)
+
+
+@pytest.mark.parametrize(
+    ("decision", "outcome", "rows"), [("release", "published", [1, 2, 3]), ("discard", "discarded", [])]
+)
+def test_a_decision_is_carried_out_once_in_the_name_of_who_triggered_it(
+    held: Held, decision: str, outcome: str, rows: list[int]
+) -> None:
+    for _ in range(2):  # a task that is tried again
+        report = decide(held, decision)
+        assert (report["run_id"], report["outcome"], report["decision"]["who"]) == ("R1", outcome, WHO)
+        assert held.rows() == rows
+    with pytest.raises(UsageError, match="already decided"):
+        decide(held, "discard" if decision == "release" else "release")
+    # What comes behind in the same DAG run speaks of the run that was decided on.
+    assert steps.audit_run(held.project, NAME, "R1")["outcome"] == outcome
+    assert steps.publish_run(held.project, NAME, "R1")["outcome"] == outcome
+
+
+def test_read_again_is_done_by_the_same_dag_run(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidegate.restart.reread._check_possible", lambda *_: None)
+    for _ in range(2):
+        assert decide(held, "reread") is None
+    report = load_report(held.paths, "R1")
+    assert report is not None and report.decision is not None and report.decision["who"] == WHO
+
+
+def test_what_is_not_held_is_refused(held: Held) -> None:
+    held.decide("release")
+    held.run("R2", GOOD)
+    for run_id in ("R2", "nothing"):
+        with pytest.raises(UsageError):
+            decide(held, "release", run_id)
+
+
+@pytest.mark.parametrize(
+    ("conf", "run_id"),
+    [
+        ({}, "D"),
+        ({"refresh": "all"}, "D"),
+        ({"decide": "release", "decide_run_id": "R1", "decide_reason": "why"}, "R1"),
+        ({"decide": "reread", "decide_run_id": "R1", "decide_reason": "why"}, "D"),
+    ],
+)
+def test_of_which_run_the_tasks_speak(conf: dict[str, str], run_id: str) -> None:
+    dag_run = SimpleNamespace(conf=conf, run_type="manual")
+    assert run_of({"run_id": "D", "dag_run": dag_run, "params": conf}) == run_id
+
+
+def test_a_refresh_and_a_replay_are_those_of_the_commands(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Any] = []
+    monkeypatch.setattr(
+        "tidegate.backfill.command.refresh_table", lambda *a, **how: told.append((a[2], how["keeps_older"]))
+    )
+    monkeypatch.setattr("tidegate.replay.command.replay_records", lambda *a, **how: told.append((a[2], a[3].wanted)))
+    for form in (
+        TriggerForm(refresh="all"),
+        TriggerForm(refresh="keep-older"),
+        TriggerForm(replay=AskedReplay("malformed", "R1")),
+    ):
+        work_beside(held.project, NAME, "D", form, submit=lambda _: 0)
+    assert told[:2] == [("D", False), ("D", True)]
+    assert (told[2][1].reason, told[2][1].run_id, told[2][1].rule) == ("malformed", "R1", None)

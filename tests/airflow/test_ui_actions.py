@@ -1,0 +1,270 @@
+"""What people do from the pages, against Airflow's own API: who may, what is refused, what comes of it in Airflow."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from httpx import Response
+
+from tests.airflow.app_in_process import HOST, HTML, OURS, PREFIX, AirflowApp
+from tests.support.held import NAME, Held, commands
+from tidegate.backfill.held import keep_held
+from tidegate.backfill.span import Interval
+from tidegate.reports.report import new_report
+from tidegate.table.publish.intent import PublishIntent
+
+ACTIONS = f"/tidegate/dags/{NAME}/actions"
+FIELDS = {
+    "run": {},
+    "backfill": {"first": "2026-01-01", "last": "2026-01-02"},
+    "refresh": {},
+    "replay": {},
+    "pause": {"paused": "yes"},
+    "decide": {"run_id": "R1", "decision": "release", "reason": "looked at it"},
+}
+"""What each action is sent with."""
+CONF = {
+    "run": {},
+    "backfill": {"backfill_from": "2026-01-01", "backfill_to": "2026-01-02"},
+    "refresh": {"refresh": "all"},
+    "replay": {"replay": "all"},
+    "decide": {"decide": "release", "decide_run_id": "R1", "decide_reason": "looked at it"},
+}
+_DAG = "from tidegate.airflow import build_dag\n\ndag = build_dag({name!r})\n"
+
+
+@pytest.fixture(scope="module")
+def held(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Held]:
+    """Pipeline ``orders``, whose run R1 is held, and another one, whose run X1 is."""
+    root = tmp_path_factory.mktemp("acted_on")
+    held = Held(root)
+    spec, suite = root / "jobs" / NAME / "pipeline.yaml", root / "expectations" / f"{NAME}.yaml"
+    for path in (root / "jobs" / "others" / "pipeline.yaml", root / "expectations" / "others.yaml"):
+        path.parent.mkdir(exist_ok=True)
+        text = (spec if path.name == "pipeline.yaml" else suite).read_text()
+        path.write_text(text.replace(f"name: {NAME}", "name: others"))
+    (root / "dags").mkdir()
+    for name in (NAME, "others"):
+        (root / "dags" / f"{name}.py").write_text(_DAG.format(name=name))
+    with commands(lambda: held):
+        held.hold("R1")
+    report = new_report("others", "X1")
+    report.mode, report.rebuilt = "backfill", ["day=2026-01-01"]
+    intent = PublishIntent("others", "X1", "table", "{}", [], "an app", 0, -1, report=dict(report.to_json()))
+    keep_held(held.project.paths("others").beside("backfills/job/try"), intent, Interval({"day": ["2026-01-01"]}))
+    yield held
+
+
+@pytest.fixture(scope="module")
+def airflow(held: Held) -> Iterator[AirflowApp]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TIDEGATE_PROJECT", str(held.root))
+        patch.setenv("AIRFLOW__API__BASE_URL", f"https://airflow.example.org{PREFIX}")
+        made = AirflowApp(held.root)
+        patch.setattr("tidegate.airflow.ui.served.find_served_project", lambda: held.root)
+        yield made
+
+
+def send(airflow: AirflowApp, role: str | None, act: str, of: str = NAME, **fields: str) -> Response:
+    """An action, as a program sends it."""
+    return airflow.client(role).post(f"/tidegate/dags/{of}/actions/{act}", json={**FIELDS[act], **fields})
+
+
+def new_runs(airflow: AirflowApp, before: int, dag_id: str = NAME) -> list[dict[str, object]]:
+    return airflow.list_runs(dag_id)[before:]
+
+
+@pytest.mark.parametrize("act", sorted(FIELDS))
+def test_who_may(airflow: AirflowApp, act: str) -> None:
+    before = len(airflow.list_runs(NAME))
+    asked = f"{ACTIONS}/{act}" + ("?run_id=R1" if act == "decide" else "")
+    for role, status in ((None, 401), ("viewer", 403)):
+        assert send(airflow, role, act).status_code == status
+        assert airflow.client(role).get(asked).status_code == status
+    assert len(airflow.list_runs(NAME)) == before
+    for role in ("user", "admin"):
+        page = airflow.client(role).get(asked, headers=HTML)
+        assert page.status_code == 200 and "default-src 'none'" in page.headers["content-security-policy"]
+
+
+@pytest.mark.parametrize("act", sorted(CONF))
+def test_each_is_a_run_of_the_dag_in_the_name_of_who_did_it(airflow: AirflowApp, act: str) -> None:
+    before, audit = len(airflow.list_runs(NAME)), len(airflow.list_audit(NAME, "trigger_dag_run"))
+    answer = send(airflow, "user", act)
+    assert answer.status_code == 200, answer.text
+    [run] = new_runs(airflow, before)
+    assert answer.json() == {"dag_id": NAME, "done": "started", "of": run["dag_run_id"]}
+    assert (run["conf"], run["run_type"], run["triggering_user_name"]) == (CONF[act], "manual", "a user")
+    entries = airflow.list_audit(NAME, "trigger_dag_run")
+    assert len(entries) == audit + 1 and ("a user", run["dag_run_id"]) in entries
+
+
+def test_pause_and_unpause(airflow: AirflowApp) -> None:
+    for paused in ("yes", "no"):
+        assert send(airflow, "user", "pause", paused=paused).json()["done"] == (
+            "paused" if paused == "yes" else "unpaused"
+        )
+        assert airflow.client("admin").get(f"/api/v2/dags/{NAME}").json()["is_paused"] == (paused == "yes")
+        page = airflow.client("user").get(f"/tidegate/dags/{NAME}", headers=HTML).text
+        assert (">Unpause</a>" in page) == (paused == "yes")
+    assert [who for who, _ in airflow.list_audit(NAME, "patch_dag")] == ["a user", "a user"]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+        {"sec-fetch-site": "none"},
+        {"sec-fetch-site": "cross-site", "origin": "http://airflow.example"},
+        {"origin": "http://evil.example"},
+        {"origin": "null"},
+        {"origin": "http://airflow.example.evil.example"},
+    ],
+)
+def test_what_another_site_sends_is_refused(airflow: AirflowApp, headers: dict[str, str]) -> None:
+    browser, before = airflow.client("admin", by_cookie=True), len(airflow.list_runs(NAME))
+    for act, fields in FIELDS.items():
+        answer = browser.post(f"{ACTIONS}/{act}", data=fields, headers=headers)
+        assert answer.status_code == 403 and answer.json()["error"]["code"] == "ACTION_OF_OTHER_SITE"
+    assert len(airflow.list_runs(NAME)) == before
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [OURS, {"origin": "http://airflow.example"}, {"origin": "https://airflow.example.org"}],
+    ids=["fetch", "host", "base_url"],
+)
+def test_what_a_page_sends_is_done_and_leads_back_to_it(airflow: AirflowApp, headers: dict[str, str]) -> None:
+    browser, before = airflow.client("user", by_cookie=True), len(airflow.list_runs(NAME))
+    page = browser.get(f"{ACTIONS}/run", headers=HTML).text
+    token = re.search(r'name="token" value="([^"]+)"', page)
+    assert token is not None
+    for told in ("started", "again"):  # a double click
+        answer = browser.post(f"{ACTIONS}/run", data={"token": token[1]}, headers={**HTML, **headers})
+        assert answer.status_code == 303 and f"told={told}" in answer.headers["location"]
+    [run] = new_runs(airflow, before)
+    assert answer.headers["location"].startswith(f"{airflow.app.root_path}/tidegate/dags/{NAME}?told=")
+    back = browser.get(HOST + answer.headers["location"], headers=HTML)
+    assert str(run["dag_run_id"]) in back.text
+
+
+def test_the_same_form_with_other_answers_is_another_run(airflow: AirflowApp) -> None:
+    token, before = "20260101T000000Z-0123abcd", len(airflow.list_runs(NAME))
+    for last in ("2026-01-02", "2026-01-03", "2026-01-02"):
+        assert send(airflow, "user", "backfill", token=token, last=last).status_code == 200
+    assert [run["conf"]["backfill_to"] for run in new_runs(airflow, before)] == ["2026-01-02", "2026-01-03"]  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("act", "fields", "status"),
+    [
+        ("run", {"dag_id": "others"}, 400),
+        ("run", {"token": "../../x"}, 400),
+        ("backfill", {"first": "$(date)"}, 400),
+        ("backfill", {"last": ""}, 400),
+        ("refresh", {"keep_older": "perhaps"}, 400),
+        ("replay", {"reason": "no such rule"}, 400),
+        ("replay", {"of_run": "../../../etc/passwd"}, 400),
+        ("replay", {"of_run": "X1"}, 400),
+        ("pause", {"paused": "maybe"}, 400),
+        ("decide", {"decision": "publish"}, 400),
+        ("decide", {"reason": "..."}, 400),
+        ("decide", {"reason": "two\nlines"}, 400),
+        ("decide", {"reason": ""}, 400),
+        ("decide", {"run_id": "X1"}, 400),
+        ("decide", {"run_id": "../R1"}, 400),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(airflow: AirflowApp, act: str, fields: dict[str, str], status: int) -> None:
+    """Ids of another DAG among it: X1 is held, and is the other pipeline's."""
+    before = len(airflow.list_runs(NAME))
+    answer = send(airflow, "admin", act, **fields)
+    assert answer.status_code == status
+    error = answer.json()["error"]
+    assert error["code"] and error["fix"] and "Traceback" not in answer.text
+    assert len(airflow.list_runs(NAME)) == before
+
+
+def test_bodies_that_cannot_be_read(airflow: AirflowApp) -> None:
+    admin = airflow.client("admin")
+    for body, kind, status in (
+        (b"{}", "text/plain", 415),
+        (b"[1]", "application/json", 400),
+        (b'{"token": 7}', "application/json", 400),
+        (b"[" * 9000, "application/json", 400),
+        (b"\xff=1", "application/x-www-form-urlencoded", 400),
+        (b"paused=yes&paused=no", "application/x-www-form-urlencoded", 400),
+        (b"a" * 20_000, "application/x-www-form-urlencoded", 413),
+    ):
+        answer = admin.post(f"{ACTIONS}/pause", content=body, headers={"content-type": kind})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (status, "ACTION_REFUSED")
+    assert admin.get("/tidegate/dags/..%2Fx/actions/run").status_code == 404
+    assert admin.post("/tidegate/dags/nothere/actions/run", json={}).status_code == 404
+
+
+def test_a_run_that_waits_is_answered(airflow: AirflowApp) -> None:
+    """Its Required Action takes the decision, once."""
+    airflow.require_action(NAME, "R1")
+    before = len(airflow.list_runs(NAME))
+    page = airflow.client("user").get(f"{ACTIONS}/decide?run_id=R1", headers=HTML).text
+    assert all(f'value="{one}"' in page for one in ("release", "discard", "reread"))
+    assert send(airflow, "user", "decide").json()["done"] == "decided"
+    found = airflow.read_answer(NAME, "R1")
+    assert (found["chosen_options"], found["params_input"]) == (["Release"], {"reason": "looked at it"})
+    assert (found["responded_by_user"]["name"], found["state"]) == ("a user", "scheduled")
+    assert airflow.list_audit(NAME, "update_hitl_detail") == [("a user", "R1")]
+    again = send(airflow, "user", "decide", decision="discard")
+    assert (again.status_code, again.json()["error"]["code"]) == (503, "ACTION_TOO_SOON")
+    assert len(airflow.list_runs(NAME)) == before
+
+
+def test_held_work_beside_the_runs_is_decided_by_a_run(airflow: AirflowApp) -> None:
+    before = len(airflow.list_runs("others"))
+    for page in ("dags/others", "dags/others/run?run_id=X1"):
+        shown = airflow.client("user").get(f"/tidegate/{page}", headers=HTML).text
+        assert "/tidegate/dags/others/actions/decide?run_id=X1" in shown
+        assert "/actions/" not in airflow.client("viewer").get(f"/tidegate/{page}", headers=HTML).text
+    page = airflow.client("user").get("/tidegate/dags/others/actions/decide?run_id=X1", headers=HTML).text
+    assert 'value="release"' in page and 'value="reread"' not in page and "another run of the DAG" in page
+    refused = send(airflow, "user", "decide", "others", run_id="X1", decision="reread")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "ACTION_REFUSED")
+    assert send(airflow, "user", "decide", "others", run_id="X1").json()["done"] == "started"
+    [run] = new_runs(airflow, before, "others")
+    assert run["conf"] == {**CONF["decide"], "decide_run_id": "X1"}
+
+
+def test_a_decision_in_a_terminal_counts_and_the_waiting_is_ended(airflow: AirflowApp, held: Held) -> None:
+    with commands(lambda: held):
+        held.decide("release", "R1")
+        held.next_batch = 1
+        held.hold("R2")
+        held.decide("discard", "R2")
+    assert send(airflow, "user", "decide", run_id="R2", decision="discard").json()["done"] == "decided"
+    other = send(airflow, "user", "decide", run_id="R2")
+    assert other.json()["error"]["code"] == "DECIDED_ALREADY" and other.status_code == 400
+    airflow.require_action(NAME, "R2")
+    page = airflow.client("user").get(f"{ACTIONS}/decide?run_id=R2", headers=HTML).text
+    assert "That counts" in page and 'value="discard"' in page and 'value="release"' not in page
+    assert send(airflow, "user", "decide", run_id="R2", decision="discard").json()["done"] == "decided"
+    assert airflow.read_answer(NAME, "R2")["state"] == "scheduled"
+
+
+def test_only_what_somebody_may_do_is_shown(airflow: AirflowApp) -> None:
+    page = airflow.client("viewer").get(f"/tidegate/dags/{NAME}", headers=HTML)
+    assert page.status_code == 200 and "/actions/" not in page.text
+    page = airflow.client("user").get(f"/tidegate/dags/{NAME}", headers=HTML)
+    assert all(f"/actions/{act}" in page.text for act in ("run", "backfill", "refresh", "replay", "pause"))
+
+
+def test_what_is_typed_is_escaped(airflow: AirflowApp) -> None:
+    attack = "<script>alert(1)</script>"
+    user = airflow.client("user")
+    for asked in (f"replay?look=yes&reason={attack}", f"backfill?first={attack}&last=x", f"decide?run_id={attack}"):
+        page = user.get(f"{ACTIONS}/{asked}", headers=HTML)
+        assert page.status_code == 200 and attack not in page.text
+    page = user.get(f"/tidegate/dags/{NAME}?told=started&of={attack}", headers=HTML)
+    assert page.status_code == 200 and attack not in page.text
