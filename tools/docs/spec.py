@@ -33,6 +33,8 @@ _SECTIONS = {
     "MaintenanceSpec": "maintenance",
     "ExpireSpec": "maintenance.expire",
     "AirflowSpec": "airflow",
+    "AlertsSpec": "alerts",
+    "NotifierSpec": "alerts.notify[]",
 }
 _VARIABLES = {tuple(map(str, path)): variable for variable, path in list_variables().items()}
 _SCALAR = "text, number, or true/false"
