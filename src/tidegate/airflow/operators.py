@@ -21,6 +21,7 @@ from tidegate.airflow.supervision import bind_to_supervisor, stop_python_step
 from tidegate.driver.progress import describe_report
 from tidegate.errors import HeldError, SourceLostError, TidegateError, UsageError
 from tidegate.reports.run_ids import RUN_ID_AT_MOST
+from tidegate.signals.asset_event import shrink_report
 
 if TYPE_CHECKING:
     from airflow.sdk import Asset, Context
@@ -197,6 +198,17 @@ class AuditOperator(TellsItsEnd, BaseOperator):
             self.log.warning("%s", warning)
         return report
 
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
+        """For the OpenLineage provider: what the rules came to."""
+        from tidegate.airflow.lineage import tell_lineage
+        from tidegate.signals.lineage import of_audit
+
+        return tell_lineage(self.project_root, self.pipeline, task_instance.run_id, of_audit)
+
+    def get_openlineage_facets_on_failure(self, task_instance: Any) -> Any:
+        """Nothing: the table has nothing of what failed the audit."""
+        return None
+
     def on_kill(self) -> None:
         """Stop the step at once."""
         stop_python_step()
@@ -229,8 +241,19 @@ class PublishOperator(TellsItsEnd, BaseOperator):
             # No asset event: nobody downstream should start for a table that did not change.
             context["ti"].xcom_push(key="return_value", value=report)
             raise AirflowSkipException(f"{self.pipeline}: {report['outcome']}")
-        context["outlet_events"][self.asset].extra = report
+        context["outlet_events"][self.asset].extra = shrink_report(report)
         return report
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
+        """For the OpenLineage provider: from the sources to the table."""
+        from tidegate.airflow.lineage import tell_lineage
+        from tidegate.signals.lineage import of_publish
+
+        return tell_lineage(self.project_root, self.pipeline, task_instance.run_id, of_publish)
+
+    def get_openlineage_facets_on_failure(self, task_instance: Any) -> Any:
+        """Nothing: the next run publishes it, or finds that it is published, and says so."""
+        return None
 
     def on_kill(self) -> None:
         """Stop the step at once; the next run finishes a publish that was begun."""
@@ -259,6 +282,17 @@ class DeliverOperator(DriverOperator):
             report = deliver_run(project, self.pipeline, context["run_id"], submit=driver.run)
         self.log.info("%s", describe_report(report))
         return report
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
+        """For the OpenLineage provider: from the table to the topics that were fed."""
+        from tidegate.airflow.lineage import tell_lineage
+        from tidegate.signals.lineage import of_delivery
+
+        return tell_lineage(self.project_root, self.pipeline, task_instance.run_id, of_delivery)
+
+    def get_openlineage_facets_on_failure(self, task_instance: Any) -> Any:
+        """Nothing: what a sink lacks is fed by a later run."""
+        return None
 
 
 class MaintainOperator(TellsItsEnd, BaseOperator):
