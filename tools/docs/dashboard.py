@@ -240,7 +240,6 @@ def _dashboard(panels: list[dict[str, Any]]) -> dict[str, Any]:
                     "type": "query",
                     "datasource": _SOURCE,
                     "query": {"query": f"label_values({series}, pipeline)", "refId": "pipelines"},
-                    "definition": f"label_values({series}, pipeline)",
                     "refresh": 2,
                     "includeAll": True,
                     "multi": True,
