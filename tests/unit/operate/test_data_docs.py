@@ -6,7 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from tests.support.outputs import check_output
+from tidegate.cli.main import app
 from tidegate.errors import UsageError
 from tidegate.operate.data_docs import make_data_docs
 from tidegate.project import Project, load_project
@@ -90,3 +93,14 @@ def test_what_cannot_be_shown_is_refused(project: Project, tmp_path: Path) -> No
     save_run(project, "R1")
     assert refuse("R1", project.jobs) == "DATA_DOCS_FOLDER" and not (project.jobs / "index.html").exists()
     assert not (tmp_path / "site").exists()
+
+
+def test_the_command_prints_the_page(project: Project, tmp_path: Path) -> None:
+    save_run(project, "R1")
+    command = ["--project", str(tmp_path), "data-docs", "orders", "--to", str(tmp_path / "site")]
+    done = CliRunner().invoke(app, [*command, "R1"])
+    assert done.exit_code == 0, done.output
+    printed = done.output.strip()
+    assert printed.endswith("orders-R1.html") and Path(printed).is_file()
+    made = check_output("data-docs", CliRunner().invoke(app, [*command, "--json"]).output)
+    assert made["page"] == printed and made["run_id"] == "R1"
