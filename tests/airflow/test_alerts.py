@@ -58,7 +58,8 @@ def run(held: Held, run_id: str, *batches: list[dict[str, Any]]) -> list[BaseExc
     tasks, context, ended = make_tasks(held), make_context(run_id), []
     held.arriving = list(batches)
     for task in (tasks.ingest, tasks.audit, tasks.publish):
-        ended.append(run_to_its_end(lambda task=task: task.execute(context)))  # type: ignore[misc]
+        # By the name of the argument, as Airflow calls it.
+        ended.append(run_to_its_end(lambda task=task: task.execute(context=context)))  # type: ignore[misc]
         if ended[-1] is not None:
             break
     return ended

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from logging import Logger
-from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from tidegate.airflow import alerts, metrics
 from tidegate.errors import HeldError, TidegateError
@@ -20,8 +20,7 @@ from tidegate.reports.report import load_report
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-P = ParamSpec("P")
-R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class TellsItsEnd:
@@ -41,15 +40,11 @@ class TellsItsEnd:
         return run_id
 
 
-T = TypeVar("T", bound=TellsItsEnd)
-_Method = Callable[Concatenate[T, Any, P], R]
-
-
-def tells(execute: _Method[T, P, R]) -> _Method[T, P, R]:
+def tells(execute: F) -> F:
     """A method of an operator that is given the context, and says at its end how it went."""
 
     @functools.wraps(execute)
-    def execute_and_tell(self: T, context: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
+    def execute_and_tell(self: TellsItsEnd, context: Context, *args: Any, **kwargs: Any) -> Any:
         if self.is_telling:  # within another one
             return execute(self, context, *args, **kwargs)
         self.is_telling, end = True, _begin(self, context)
@@ -64,7 +59,7 @@ def tells(execute: _Method[T, P, R]) -> _Method[T, P, R]:
         finally:
             self.is_telling = False
 
-    return execute_and_tell
+    return cast("F", execute_and_tell)
 
 
 def _begin(operator: TellsItsEnd, context: Context) -> Callable[[BaseException | None], None]:

@@ -99,7 +99,7 @@ def find_behind(name: str, run_id: str, limit_seconds: float, runs: Sequence[Run
         name,
         run_id,
         f"{name} is behind: {how}",
-        f"{how}, and run {run_id} is not over {_duration(limit_seconds)} after it was queued; {_describe_state(this)}",
+        f"{how}, and run {run_id} neither, {_duration(limit_seconds)} after it was queued: {_describe_state(this)}",
         f"run {run_id} of pipeline {name}",
         "what arrives waits at the source; it is lost only if the source drops it before a run reads it",
         f"tidegate status {name}",
@@ -108,7 +108,7 @@ def find_behind(name: str, run_id: str, limit_seconds: float, runs: Sequence[Run
 
 def _describe_state(run: RunReport | None) -> str:
     if run is None:
-        return "it has not begun"
+        return "it has taken nothing in yet"
     if run["error"] is not None:
         return f"it is {run['outcome']}: {run['error']['code']}: {_first_line(run['error']['message'])}"
     return "it is still going on" if run["outcome"] is None else f"it ended as {run['outcome']}"

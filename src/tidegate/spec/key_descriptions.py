@@ -156,7 +156,7 @@ _BY_MODEL = {
         "notify": "Whom to tell: notifiers, each of which gets every alert. [] (the default): nobody is told.",
         "held": "Tell when an increment, a backfill or a refresh is held and waits for a decision.",
         "failing": "Tell when a task has failed for good; not again as long as the runs behind it fail of the same.",
-        "behind": "Tell when a run is not over this long after it was queued, and none has ended well since: a "
+        "behind": "Tell when a run has not ended well this long after it was queued, and no other has since: a "
         "deadline alert of the DAG. Needs a triggerer.",
         "quarantine_share": "Tell when a larger share of a run that is published is in quarantine (0 to 1); not again "
         "as long as the runs behind it are over it too.",
