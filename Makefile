@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 VENV_PYTHON := .venv/bin/python
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup run stop compose-env up down image logs compose-test test lint format unit sweep mutants bench schemas docs clean lock matrix
+.PHONY: help setup run stop compose-env up down image logs compose-test test lint format unit sweep mutants bench schemas docs ui clean lock matrix
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,6 +75,9 @@ schemas: setup ## write the JSON Schemas of pipeline.yaml, tidegate.yaml and of 
 
 docs: setup ## write docs/reference from the code
 	@$(VENV_PYTHON) -m tools.docs
+
+ui: setup ## build the script and the styles of the pages in Airflow from ui/ (needs node)
+	@$(VENV_PYTHON) -m tools.ui build
 
 lock: setup ## resolve requirements.lock, docker/requirements.lock and tools/jars.lock again
 	@$(VENV_PYTHON) -m tools.setup --lock

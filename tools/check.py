@@ -59,6 +59,7 @@ def list_steps(what: str) -> list[list[Step]]:
         [("schemas", [python, "-m", "tidegate.spec.json_schema", "--check"])],
         [("output schemas", [python, "-m", "tidegate.cli.outputs", "--check"])],
         [("reference docs", [python, "-m", "tools.docs", "--check"])],
+        [("bundle of the pages", [python, "-m", "tools.ui", "check"])],
         [("compose file", [*check_jsonschema, "--builtin-schema", "vendor.compose-spec", "docker-compose.yaml"])],
     ]
     pytest = [python, "-m", "pytest"]

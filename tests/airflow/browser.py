@@ -77,9 +77,9 @@ class Browser:
 
 
 @contextlib.contextmanager
-def open_browser(client: AirflowClient, pictures: Path) -> Iterator[Browser]:
-    """A browser, logged in; what it shows when a test fails is ``failed.png`` in ``pictures``. Where there is no
-    Chromium with its driver (Debian: chromium, chromium-driver) the test is skipped."""
+def start_chromium() -> Iterator[Chrome]:
+    """Chromium without a window. Where there is none with its driver (Debian: chromium, chromium-driver) the test is
+    skipped."""
     chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if chromium is None or driver is None:
         pytest.skip("needs Chromium and its driver: apt-get install chromium chromium-driver")
@@ -87,8 +87,19 @@ def open_browser(client: AirflowClient, pictures: Path) -> Iterator[Browser]:
     options.binary_location = chromium
     for argument in _ARGUMENTS:
         options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     chrome = Chrome(options=options, service=Service(driver))
     try:
+        yield chrome
+    finally:
+        chrome.quit()
+
+
+@contextlib.contextmanager
+def open_browser(client: AirflowClient, pictures: Path) -> Iterator[Browser]:
+    """A browser, logged in; what it shows when a test fails is ``failed.png`` in ``pictures``. Skips the test as
+    :func:`start_chromium` does."""
+    with start_chromium() as chrome:
         browser = Browser(chrome, client)
         browser.log_in()
         try:
@@ -96,5 +107,3 @@ def open_browser(client: AirflowClient, pictures: Path) -> Iterator[Browser]:
         except BaseException:
             chrome.save_screenshot(str(pictures / "failed.png"))
             raise
-    finally:
-        chrome.quit()

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowSkipException
@@ -22,11 +23,16 @@ _LINE = re.compile(r"airflow\.([^,:]+)((?:,[^=,:]+=[^=,:]+)*):(-?[\d.]+)\|([cg])
 def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
     monkeypatch.setattr("tidegate.airflow.operators.DriverOperator.make_driver", lambda _: _DRIVER)
     monkeypatch.setattr("tidegate.airflow.operators.bind_to_supervisor", lambda: False)
-    # No broker is there: a look at the sources finds that out at once.
-    monkeypatch.setattr("tidegate.airflow.metrics.look_at_backlog", lambda project, name: [])
+    # No broker is there.
+    monkeypatch.setattr("tidegate.airflow.metrics.look_at_ahead", lambda project, name: make_ahead())
     pipeline = Held(tmp_path / "project", malformed=1)
     with commands(lambda: pipeline):
         yield pipeline
+
+
+def make_ahead(*backlog: dict[str, Any]) -> dict[str, Any]:
+    """What a look at the sources finds."""
+    return {"unknown": None, "backlog": list(backlog)}
 
 
 _DRIVER = SimpleNamespace(master="local[1]", run=lambda plan: 0)
@@ -103,10 +109,11 @@ def test_a_skipped_a_held_and_a_failed_task_say_so(held: Held, monkeypatch: pyte
 
 
 def test_what_waits_is_sent_by_source(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tidegate.signals.backlog import Waiting
-
-    waiting = [Waiting("a", files=2, bytes=10, oldest="2026-01-01T00:00:00.000+00:00"), Waiting("b", offsets=0)]
-    monkeypatch.setattr("tidegate.airflow.metrics.look_at_backlog", lambda project, name: waiting)
+    waiting = [
+        {"source": "a", "files": 2, "bytes": 10, "offsets": None, "oldest": "2026-01-01T00:00:00.000+00:00"},
+        {"source": "b", "files": None, "bytes": None, "offsets": 0, "oldest": None},
+    ]
+    monkeypatch.setattr("tidegate.airflow.metrics.look_at_ahead", lambda project, name: make_ahead(*waiting))
     with listen(monkeypatch) as receive:
         run_to_its_end(lambda: make_tasks(held).ingest.execute(make_context("R1")))
         told = read(receive())
@@ -137,7 +144,7 @@ def test_nothing_of_it_fails_a_task(
 
 def test_without_a_server_no_source_is_looked_at(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[str] = []
-    monkeypatch.setattr("tidegate.airflow.metrics.look_at_backlog", lambda project, name: looked.append(name))
+    monkeypatch.setattr("tidegate.airflow.metrics.look_at_ahead", lambda project, name: looked.append(name))
     run_to_its_end(lambda: make_tasks(held).ingest.execute(make_context("R1")))
     assert not looked
 

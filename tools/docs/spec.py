@@ -33,6 +33,7 @@ _SECTIONS = {
     "MaintenanceSpec": "maintenance",
     "ExpireSpec": "maintenance.expire",
     "AirflowSpec": "airflow",
+    "UiSpec": "ui",
     "AlertsSpec": "alerts",
     "NotifierSpec": "alerts.notify[]",
 }

@@ -13,9 +13,9 @@ from logging import Logger
 from typing import Any
 
 from tidegate.errors import TidegateError
+from tidegate.monitor.ahead import look_at_ahead
 from tidegate.outputs import RunReport
 from tidegate.project import Project
-from tidegate.signals.backlog import look_at_backlog
 from tidegate.signals.metrics import Sample, measure_failure, measure_lag, measure_run, measure_table
 from tidegate.table.log.state import has_log, list_data_files, read_table_state
 
@@ -103,10 +103,9 @@ def _look(project: Project, pipeline: str, now: datetime) -> list[Sample]:
     found: list[Sample] = []
 
     def look() -> None:
-        try:
-            found.extend(measure_lag(pipeline, look_at_backlog(project, pipeline), now))
-        except (TidegateError, OSError):
-            return  # the run itself has told, or its next one will
+        page = look_at_ahead(project, pipeline)
+        if page["unknown"] is None:  # else the run itself has told, or its next one will
+            found.extend(measure_lag(pipeline, page["backlog"], now))
 
     thread = threading.Thread(target=look, name="tidegate-look", daemon=True)
     thread.start()

@@ -35,10 +35,12 @@ from tidegate.words import count_of
 
 @dataclass(frozen=True)
 class Outlook:
-    """What the next run would do: the ``plan`` as the command prints it, and how far each sink is."""
+    """What the next run would do: the ``plan`` as the command prints it, how far each sink is, and what waits in the
+    sources, None where not all of them have answered."""
 
     plan: Ahead
     sinks: list[SinkState]
+    pending: Pending | None = None
 
 
 def plan_pipeline(project: Project, name: str) -> Plan:
@@ -103,7 +105,7 @@ def look_ahead(project: Project, spec: PipelineSpec, facts: Facts, connections: 
         "in_flight_batch": facts.in_flight,
         "notes": notes,
     }
-    return Outlook(plan, sinks)
+    return Outlook(plan, sinks, coming.pending)
 
 
 def _find_disagreement(facts: Facts, name: str, rereads: Sequence[Decision], rolls_back: bool) -> list[TidegateError]:
@@ -186,7 +188,7 @@ def _describe_begun(paths: PipelinePaths, spec: PipelineSpec, facts: Facts) -> l
 @dataclass
 class _Coming:
     """What the sources have for the next run. Filled as they are asked: what was found before a source failed is kept,
-    except ``sources`` and ``has_new``, which count only when all have answered."""
+    except ``sources``, ``has_new`` and ``pending``, which count only when all have answered."""
 
     sources: dict[str, SourceReport] = field(default_factory=dict)
     has_new: bool = False
@@ -194,6 +196,7 @@ class _Coming:
     changed: list[ChangedFile] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     errors: list[TidegateError] = field(default_factory=list)
+    pending: Pending | None = None
 
 
 def _look_at_sources(
@@ -213,7 +216,7 @@ def _look_at_sources(
         losses = find_losses(pending)
         if losses:
             coming.errors.append(loss_error(spec.name, facts, losses))
-        coming.sources, coming.has_new = pending.summaries, pending.has_new
+        coming.sources, coming.has_new, coming.pending = pending.summaries, pending.has_new, pending
     except TidegateError as error:
         coming.unknown = error
         coming.errors.append(error)

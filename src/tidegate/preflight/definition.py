@@ -53,7 +53,7 @@ def describe_definition(project: Project, spec: PipelineSpec, paths: PipelinePat
         "column": dict(_list_columns(spec)),
         "rule": _list_rules(project, spec.name),
         "query": {} if spec.transform is None else {spec.transform: digest_transform(paths, spec)},
-        "setting": dict(_list_settings(spec)),
+        "setting": dict(list_settings(spec)),
     }
 
 
@@ -107,7 +107,8 @@ def _list_rules(project: Project, name: str) -> dict[str, str]:
     return rules
 
 
-def _list_settings(spec: PipelineSpec) -> Iterator[tuple[str, str]]:
+def list_settings(spec: PipelineSpec) -> Iterator[tuple[str, str]]:
+    """Every setting of a spec that says something, as (key, value); none whose name sounds like a secret."""
     value = spec.model_dump(mode="json", by_alias=True, exclude={"name", "description", "transform"})
     for source in value["sources"].values():
         source.pop("schema", None)

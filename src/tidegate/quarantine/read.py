@@ -156,7 +156,8 @@ def _find(table_path: Path, wanted: QuarantineFilter | None, staged: Sequence[Pa
             for test in tests:
                 found = found.filter(test)
             if found.num_rows:
-                yield found.select([*_FOUND_BY, _NUMBER, _HELD]), path
+                # Files differ in which columns may be null, so the fields are made again.
+                yield pa.table({name: found[name] for name in [*_FOUND_BY, _NUMBER, _HELD]}), path
 
 
 def _take(file: str, places: Sequence[tuple[str, int]]) -> Iterator[tuple[tuple[str, int], dict[str, Any]]]:

@@ -142,7 +142,7 @@ def read_newest(paths: PipelinePaths, limit: int, *, by_name: bool = False) -> t
     """
     names = [name for name in storage.list_names(paths.runs) if name.endswith(".json")]
     files = []
-    for name in _choose_recent(names, limit * 2) if by_name else names:
+    for name in choose_recent(names, limit * 2) if by_name else names:
         with contextlib.suppress(FileNotFoundError):  # pruned meanwhile
             files.append((storage.stat(paths.runs / name).modified_ns, paths.runs / name))
     found, unreadable = [], []
@@ -156,7 +156,7 @@ def read_newest(paths: PipelinePaths, limit: int, *, by_name: bool = False) -> t
     return sorted(found, key=lambda report: report.started_at, reverse=True)[:limit], unreadable
 
 
-def _choose_recent(names: Sequence[str], at_most: int) -> list[str]:
+def choose_recent(names: Sequence[str], at_most: int) -> list[str]:
     """The names that may be among the newest: of run ids that carry when the run began, the last by that time, and all
     others. A pipeline keeps up to :data:`KEPT_REPORTS`, and asking each file for its time is what would take longest.
     """

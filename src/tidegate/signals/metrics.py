@@ -12,9 +12,9 @@ from datetime import datetime
 from typing import Literal
 
 from tidegate.audit.verdict import SetAside
+from tidegate.monitor.ahead import Backlog
 from tidegate.outputs import RunReport
 from tidegate.reports.report import FINAL_OUTCOMES
-from tidegate.signals.backlog import Waiting
 
 PREFIX = "tidegate"
 Kind = Literal["counter", "gauge"]
@@ -205,15 +205,15 @@ def measure_failure(pipeline: str, mode: str) -> list[Sample]:
     return [Sample(RUNS, 1, {"pipeline": pipeline, "mode": mode, "outcome": "failed"})]
 
 
-def measure_lag(pipeline: str, waiting: Iterable[Waiting], now: datetime) -> list[Sample]:
+def measure_lag(pipeline: str, waiting: Iterable[Backlog], now: datetime) -> list[Sample]:
     """What waits in the sources."""
     samples = []
     for one in waiting:
-        tags = {"pipeline": pipeline, "source": one.source}
-        figures = ((LAG_FILES, one.files), (LAG_BYTES, one.bytes), (LAG_OFFSETS, one.offsets))
+        tags = {"pipeline": pipeline, "source": one["source"]}
+        figures = ((LAG_FILES, one["files"]), (LAG_BYTES, one["bytes"]), (LAG_OFFSETS, one["offsets"]))
         samples += [Sample(metric, value, tags) for metric, value in figures if value is not None]
-        age = _seconds_since(one.oldest, now) if one.oldest is not None else None
-        if age is None and not one.has_any:
+        age = None if one["oldest"] is None else _seconds_since(one["oldest"], now)
+        if age is None and not one["files"] and not one["offsets"]:
             age = 0.0
         if age is not None:
             samples.append(Sample(LAG_OLDEST, age, tags))

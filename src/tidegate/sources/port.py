@@ -193,6 +193,15 @@ class Broker:
     """Asks it, and says what it has in a sentence; raises TidegateError when it does not answer."""
 
 
+@dataclass(frozen=True)
+class Age:
+    """Of what waits: when the oldest of it was written, and when retention would take that, in milliseconds since 1970
+    UTC; None for what is not known."""
+
+    oldest_ms: int | None = None
+    taken_ms: int | None = None
+
+
 class Source(ABC):
     """One stream of a pipeline. The order of the methods is that of a run."""
 
@@ -218,6 +227,10 @@ class Source(ABC):
 
         What a batch in flight will read is among it: nobody has it yet.
         """
+
+    def find_age(self, arrival: Arrival) -> Age:
+        """How old what has come is. May ask for it, so that it is for those alone who show it."""
+        return Age()
 
     def describe_ahead(self) -> list[str]:
         """What ``plan`` says of it, beside what has come."""

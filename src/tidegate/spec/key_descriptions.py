@@ -112,6 +112,7 @@ _BY_MODEL = {
         "kafka": "How the brokers are reached.",
         "lease": "One writer per pipeline.",
         "airflow": "How many Spark drivers Airflow runs at once.",
+        "ui": "What the pages in Airflow show.",
         "maintenance": "What is cleaned up, and when; for pipelines that do not set it themselves.",
         "alerts": "Whom to tell, and of what; for pipelines that do not set it themselves.",
     },
@@ -133,6 +134,10 @@ _BY_MODEL = {
         "pool": "The Airflow pool of the tasks that may start a Spark driver; created when it is missing. null: "
         "Airflow's default pool.",
         "slots": "The slots of that pool when it is created; an existing pool keeps its slots.",
+    },
+    "UiSpec": {
+        "show_data": "Whether the pages show texts of quarantined records and what is wrong with them, to all who may "
+        "read the DAG's XComs. By default they show counts alone.",
     },
     "MaintenanceSpec": {
         "schedule": "When `tidegate maintain` runs, as a DAG of its own: cron with five fields, or null for by hand "

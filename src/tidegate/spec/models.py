@@ -83,6 +83,21 @@ class BaseSource(Strict):
     needs: ClassVar[frozenset[str]] = frozenset()
     """The extras of the package, and with them the jars, that reading it needs beside Spark."""
 
+    @property
+    def place(self) -> str:
+        """Where its records come from, as people call it."""
+        return ""
+
+    @property
+    def folder(self) -> str | None:
+        """The folder or pattern of files that it reads; None for one that reads none."""
+        return None
+
+    @property
+    def topic_names(self) -> list[str]:
+        """The topics that it names; none for one that reads none, or those that fit a pattern."""
+        return []
+
     def identity(self) -> dict[str, object]:
         """What may not change under a living checkpoint, as JSON."""
         return {"type": getattr(self, "type", "")}
@@ -118,6 +133,16 @@ class FilesSource(BaseSource):
         """Whether its columns were inferred once."""
         return False
 
+    @property
+    def place(self) -> str:
+        """The path."""
+        return self.path
+
+    @property
+    def folder(self) -> str | None:
+        """The path."""
+        return self.path
+
     def identity(self) -> dict[str, object]:
         """Where the records come from, and how they are written."""
         return {"type": self.type, "path": self.path, "format": self.format}
@@ -143,6 +168,16 @@ class KafkaSource(BaseSource):
     static: bool = False
     options: dict[str, str | int | float | bool] = {}
 
+    @property
+    def place(self) -> str:
+        """The topics, or their pattern."""
+        return ", ".join(self.topic_names) or f"topics like {self.topic_pattern}"
+
+    @property
+    def topic_names(self) -> list[str]:
+        """The topics that the spec names."""
+        return [*(self.topics or ()), *(self.assign or ())]
+
     def identity(self) -> dict[str, object]:
         """Where the records come from, and how they are written."""
         chosen = self.topics or self.topic_pattern or self.assign
@@ -157,12 +192,22 @@ class RateSource(BaseSource):
     watermark: Seconds | None = None
     options: dict[str, str | int | float | bool] = {}
 
+    @property
+    def place(self) -> str:
+        """How many rows."""
+        return f"{self.options.get('rowsPerSecond', 1)} rows a second"
+
 
 class SocketSource(BaseSource):
     """Lines from a TCP socket, for trying out: column value. Not replayable."""
 
     type: Literal["socket"]
     options: dict[str, str | int | float | bool] = {}
+
+    @property
+    def place(self) -> str:
+        """Host and port."""
+        return f"{self.options.get('host', '')}:{self.options.get('port', '')}"
 
 
 SourceSpec = Annotated[FilesSource | KafkaSource | RateSource | SocketSource, Field(discriminator="type")]
@@ -404,6 +449,12 @@ class AirflowSpec(Strict):
     slots: int = 4
 
 
+class UiSpec(Strict):
+    """What the pages in Airflow show."""
+
+    show_data: bool = False
+
+
 class ProjectSpec(Strict):
     """``tidegate.yaml``."""
 
@@ -415,5 +466,6 @@ class ProjectSpec(Strict):
     kafka: ProjectKafkaSpec = ProjectKafkaSpec()
     lease: LeaseSpec = LeaseSpec()
     airflow: AirflowSpec = AirflowSpec()
+    ui: UiSpec = UiSpec()
     maintenance: MaintenanceSpec = MaintenanceSpec()
     alerts: AlertsSpec = AlertsSpec()

@@ -39,6 +39,7 @@ VALUES = {
     "TIDEGATE__LEASE__EXPIRES_AFTER": ("2 minutes", 120.0),
     "TIDEGATE__AIRFLOW__POOL": ("heavy", "heavy"),
     "TIDEGATE__AIRFLOW__SLOTS": ("7", 7),
+    "TIDEGATE__UI__SHOW_DATA": ("true", True),
     "TIDEGATE__MAINTENANCE__SCHEDULE": ("0 3 * * *", "0 3 * * *"),
     "TIDEGATE__MAINTENANCE__KEEP_VERSIONS": ("1 hour", 3600.0),
     "TIDEGATE__MAINTENANCE__COMPACT_BELOW": ("8 MiB", 8 << 20),

@@ -33,6 +33,7 @@ def test_all_is_lint_and_tests() -> None:
         ["schemas"],
         ["output schemas"],
         ["reference docs"],
+        ["bundle of the pages"],
         ["compose file"],
         ["runs", "services", "streams"],
         ["errors seen"],

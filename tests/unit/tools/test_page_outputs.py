@@ -168,13 +168,13 @@ def test_shares() -> None:
 
 
 def test_addresses_of_run_reports() -> None:
-    source = (REPOSITORY / "src/tidegate/airflow/reports_app.py").read_text()
-    plugin = (REPOSITORY / "src/tidegate/airflow/plugin.py").read_text()
+    source = (REPOSITORY / "src/tidegate/airflow/ui/app.py").read_text()
+    places = (REPOSITORY / "src/tidegate/airflow/ui/places.py").read_text()
     for line in shown("reports").splitlines():
         address = re.split(r" {2,}", line)[0].removeprefix("GET ")
         route = address.removeprefix("/tidegate").replace("<pipeline>", "{dag_id}").replace("<run id>", "{run_id}")
-        assert f'@app.get("{route}"' in source, address
-    assert '"/tidegate"' in plugin
+        assert f'@app.get("{route.replace("{run_id}", "{run_id:path}")}"' in source, address
+    assert '"/tidegate"' in places
     limit = re.search(r"the newest (\d+) reports", shown("reports"))
     assert limit and re.search(rf"\b{limit[1]}\b", source)
 

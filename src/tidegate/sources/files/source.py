@@ -18,7 +18,7 @@ from tidegate.sources.files.ledger import Ledger, open_ledger
 from tidegate.sources.files.scan import FilesScan, note_first_look, scan_files, source_roots
 from tidegate.sources.files.starts import summarise_start
 from tidegate.sources.files.take_over import FilesHandOver, TakenNames, plan_taken
-from tidegate.sources.port import Arrival, HandOver, ReadBefore, SoFar, Source, unsure
+from tidegate.sources.port import Age, Arrival, HandOver, ReadBefore, SoFar, Source, unsure
 from tidegate.spec.as_read import is_to_infer
 from tidegate.spec.encodings import is_wide
 from tidegate.spec.models import LINE_FORMATS, FilesSource
@@ -49,6 +49,11 @@ class FilesStream(Source):
     ) -> None:
         super().__init__(project, paths, name)
         self.spec, self._ledger = spec, ledger
+
+    def find_age(self, arrival: Arrival) -> Age:
+        """By the time at which the oldest file was last changed."""
+        new = arrival.scan.new if isinstance(arrival, FilesArrival) else ()
+        return Age(min((file.mtime_ns // 1_000_000 for file in new), default=None))
 
     @property
     def ledger(self) -> Ledger:

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from tidegate.sources.kafka.offsets import KafkaPlan, settings_of
+from tidegate.sources.port import Age
 from tidegate.spec.models import KafkaSource, ProjectKafkaSpec
 from tidegate.staging.topics import TopicPartition
 
@@ -16,23 +16,15 @@ _PATIENCE_SECONDS = 3.0
 _PARTITIONS_AT_MOST = 64
 
 
-@dataclass(frozen=True)
-class Age:
-    """Of what waits: the time stamp of the oldest record, and the moment at which retention by time may take it."""
-
-    oldest_ms: int | None
-    taken_ms: int | None
-
-
 def find_age(kafka: ProjectKafkaSpec, source: KafkaSource, plan: KafkaPlan) -> Age:
     """The age of what waits. Asks for the first record of each partition that has some, of at most 64."""
     waiting = {one: offsets.begin for one, offsets in list(plan.ranges.items())[:_PARTITIONS_AT_MOST]}
     if not waiting:
-        return Age(None, None)
+        return Age()
     client = {**settings_of(kafka, source).client, "log_level": "0"}
     stamps = _read_stamps(client, waiting)
     if not stamps:
-        return Age(None, None)
+        return Age()
     retention = _read_retention(client, sorted({one.topic for one in stamps}))
     taken = [stamp + kept for one, stamp in stamps.items() if (kept := retention.get(one.topic)) is not None]
     return Age(min(stamps.values()), min(taken, default=None))

@@ -12,6 +12,7 @@ from tidegate.errors import SourceLostError
 from tidegate.outputs import SourceReport, TriedLook
 from tidegate.paths import PipelinePaths
 from tidegate.project import Project
+from tidegate.sources.kafka.age import find_age
 from tidegate.sources.kafka.brokers import Brokers, OpenBrokers
 from tidegate.sources.kafka.loss import KafkaLoss, birth_after_loss, find_loss
 from tidegate.sources.kafka.offsets import (
@@ -24,6 +25,7 @@ from tidegate.sources.kafka.offsets import (
     settings_of,
 )
 from tidegate.sources.port import (
+    Age,
     Arrival,
     Broker,
     HandOver,
@@ -174,6 +176,10 @@ class KafkaStream(Source):
         return KafkaArrival(
             summary, offsets=plan.pending_offsets, bytes=size, place=place, birth=start, plan=plan, begun=begun
         )
+
+    def find_age(self, arrival: Arrival) -> Age:
+        """By the time stamp of the first record that waits, and ``retention.ms`` of its topic."""
+        return find_age(self._kafka, self.spec, arrival.plan) if isinstance(arrival, KafkaArrival) else Age()
 
     def range_of(self, batch_id: int, start: Start) -> Taken:
         """From where the batch before ends, or from ``start``."""

@@ -1,0 +1,52 @@
+"""Who may see and do what. A report is what the tasks of a DAG return as XCom, so the right to read a DAG's XComs is
+what counts for it; every right is asked of Airflow's auth manager for the one DAG."""
+
+# No `from __future__ import annotations`: FastAPI resolves the annotations of dependencies at run time.
+from collections.abc import Sequence
+from typing import Any, TypedDict
+
+from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
+from airflow.api_fastapi.core_api.security import get_user, requires_access_dag
+from airflow.models.dag import DagModel
+from fastapi import Depends
+
+current_user = Depends(get_user)
+"""Who it is; every route asks."""
+may_read_dag = requires_access_dag("GET", DagAccessEntity.XCOM)
+"""Refuses (403) who may not read the DAG that the path or the query names as ``dag_id``."""
+
+
+class Rights(TypedDict):
+    """What somebody may do with a DAG: start runs, pause it, decide on held increments."""
+
+    trigger: bool
+    edit: bool
+    decide: bool
+
+
+def list_readable(user: Any, dag_ids: Sequence[str]) -> list[str]:
+    """Those of the DAGs that this user may read."""
+    manager, teams = get_auth_manager(), _list_teams(dag_ids)
+    return [one for one in dag_ids if _is_allowed(manager, user, "GET", DagAccessEntity.XCOM, one, teams.get(one))]
+
+
+def list_rights(user: Any, dag_id: str) -> Rights:
+    """What this user may do with the DAG. Airflow asks again when it is done."""
+    manager, team = get_auth_manager(), _list_teams([dag_id]).get(dag_id)
+    return {
+        "trigger": _is_allowed(manager, user, "POST", DagAccessEntity.RUN, dag_id, team),
+        "edit": _is_allowed(manager, user, "PUT", None, dag_id, team),
+        "decide": _is_allowed(manager, user, "PUT", DagAccessEntity.HITL_DETAIL, dag_id, team),
+    }
+
+
+def _list_teams(dag_ids: Sequence[str]) -> dict[str, str | None]:
+    return dict(DagModel.get_dag_id_to_team_name_mapping(list(dag_ids))) if dag_ids else {}
+
+
+def _is_allowed(
+    manager: Any, user: Any, method: str, entity: DagAccessEntity | None, dag_id: str, team: str | None
+) -> bool:
+    details = DagDetails(id=dag_id, team_name=team)
+    return bool(manager.is_authorized_dag(method=method, access_entity=entity, details=details, user=user))

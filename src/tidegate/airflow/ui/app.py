@@ -1,0 +1,76 @@
+"""The app below ``/tidegate`` of Airflow's API server: pages for people, JSON for programs, the bundle.
+
+Every route asks who it is; each one that speaks of a DAG also asks whether they may read it. Pages are in
+:mod:`tidegate.airflow.ui.pages`.
+"""
+
+# No `from __future__ import annotations`: FastAPI resolves the annotations of endpoints at run time.
+import contextlib
+
+from airflow.api_fastapi.core_api.security import get_user
+from fastapi import Depends, FastAPI, HTTPException, Request
+from fastapi.exception_handlers import http_exception_handler
+from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException as StarletteHTTPException
+
+from tidegate.airflow.ui import access, pages
+from tidegate.airflow.ui.bundle import list_static
+from tidegate.airflow.ui.render import HEADERS, environment, render
+from tidegate.airflow.ui.served import find_paths, open_project
+from tidegate.monitor import pipelines
+from tidegate.reports.report import list_reports, load_report
+
+SHOWN_RUNS = 50
+_UNCHANGING = "private, max-age=31536000, immutable"
+
+app = FastAPI(title="tidegate", dependencies=[Depends(get_user)], docs_url=None, redoc_url=None, openapi_url=None)
+_may_read_dag = Depends(access.may_read_dag)
+
+
+@app.get("/static/{name}")
+def get_static(name: str, request: Request) -> Response:
+    """A file of the bundle. Its name changes with what it holds, so that it may be kept for good."""
+    file = list_static().get(name)
+    if file is None:
+        raise HTTPException(404, "no such file")
+    headers = {"ETag": file.etag, "Cache-Control": _UNCHANGING, "X-Content-Type-Options": "nosniff"}
+    if file.etag in request.headers.get("if-none-match", ""):
+        return Response(status_code=304, headers=headers)
+    return Response(file.data, media_type=file.media_type, headers=headers)
+
+
+@app.get("/dags/{dag_id}/runs", dependencies=[_may_read_dag])
+def get_reports(dag_id: str) -> JSONResponse:
+    """The newest run reports of a pipeline."""
+    reports = [report.to_json() for report in list_reports(find_paths(dag_id), SHOWN_RUNS)]
+    return JSONResponse({"runs": reports}, headers=HEADERS)
+
+
+@app.get("/dags/{dag_id}/runs/{run_id:path}", dependencies=[_may_read_dag])
+def get_report(dag_id: str, run_id: str) -> JSONResponse:
+    """One run report."""
+    report = load_report(find_paths(dag_id), run_id)
+    if report is None:
+        raise HTTPException(404, "no report of that run")
+    return JSONResponse(report.to_json(), headers=HEADERS)
+
+
+@app.exception_handler(StarletteHTTPException)
+async def tell(request: Request, error: Exception) -> Response:
+    """What went wrong: as a page for a browser, else as JSON."""
+    assert isinstance(error, StarletteHTTPException)
+    if "text/html" in request.headers.get("accept", ""):
+        context = {"status": error.status_code, "detail": str(error.detail)}
+        return render(request, "error.html", context, error.status_code)
+    return await http_exception_handler(request, error)
+
+
+app.include_router(pages.router)
+
+
+def warm_up() -> None:
+    """Read once what the first page would read, so that who opens it does not wait: reports, specs, templates."""
+    with contextlib.suppress(Exception):  # whatever is wrong, the page says it
+        project = open_project()
+        environment().get_template("pipelines.html")
+        pipelines.overview(project, pipelines.list_names(project))

@@ -1,0 +1,87 @@
+"""Addresses: of these pages, and of Airflow's own. All are paths of this server; Airflow may be served below one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from fastapi import Request
+
+URL_PREFIX = "/tidegate"
+PIPELINES_VIEW, PIPELINE_VIEW, RUN_VIEW = "tidegate-pipelines", "tidegate", "tidegate-run"
+"""The ``url_route`` of each page in Airflow."""
+
+
+def _part(text: str) -> str:
+    return quote(text, safe="")
+
+
+def _as_airflow(text: str) -> str:
+    """A part of a path as Airflow's own links have it: its tabs know by the path which of them is open."""
+    return quote(text, safe=":+@~")
+
+
+@dataclass(frozen=True)
+class Places:
+    """Addresses as a page writes them; ``airflow`` is the path that Airflow is served below ('' for none)."""
+
+    airflow: str
+
+    @staticmethod
+    def of(request: Request) -> Places:
+        """Those for a request, from where it came in."""
+        return Places(str(request.scope.get("root_path", "")).removesuffix(URL_PREFIX))
+
+    @property
+    def here(self) -> str:
+        """Where the app is."""
+        return f"{self.airflow}{URL_PREFIX}"
+
+    def static(self, name: str) -> str:
+        """A file of the bundle."""
+        return f"{self.here}/static/{name}"
+
+    @property
+    def pipelines(self) -> str:
+        """The page of all pipelines."""
+        return f"{self.here}/pipelines"
+
+    def pipeline(self, dag_id: str) -> str:
+        """A pipeline's page."""
+        return f"{self.here}/dags/{_part(dag_id)}"
+
+    def run(self, dag_id: str, run_id: str) -> str:
+        """A run's page. The id stands in the query: it may hold a slash."""
+        return f"{self.pipeline(dag_id)}/run?run_id={_part(run_id)}"
+
+    def report(self, dag_id: str, run_id: str) -> str:
+        """A run's report as JSON."""
+        return f"{self.pipeline(dag_id)}/runs/{_part(run_id)}"
+
+    def part(self, dag_id: str, part: str) -> str:
+        """A part of a pipeline's page."""
+        return f"{self.pipeline(dag_id)}/parts/{part}"
+
+    def airflow_dag(self, dag_id: str) -> str:
+        """Airflow's page of a DAG."""
+        return f"{self.airflow}/dags/{_as_airflow(dag_id)}"
+
+    def airflow_pipelines(self) -> str:
+        """Airflow's page that embeds the page of all pipelines."""
+        return f"{self.airflow}/plugin/{PIPELINES_VIEW}"
+
+    def airflow_pipeline(self, dag_id: str) -> str:
+        """Airflow's page that embeds a pipeline's."""
+        return f"{self.airflow_dag(dag_id)}/plugin/{PIPELINE_VIEW}"
+
+    def airflow_run(self, dag_id: str, run_id: str) -> str:
+        """Airflow's page of a run."""
+        return f"{self.airflow_dag(dag_id)}/runs/{_as_airflow(run_id)}"
+
+    def airflow_run_report(self, dag_id: str, run_id: str) -> str:
+        """Airflow's page that embeds a run's."""
+        return f"{self.airflow_run(dag_id, run_id)}/plugin/{RUN_VIEW}"
+
+    def airflow_task(self, dag_id: str, run_id: str, task_id: str) -> str:
+        """Airflow's page of a task, which begins with its log."""
+        return f"{self.airflow_run(dag_id, run_id)}/tasks/{_as_airflow(task_id)}"

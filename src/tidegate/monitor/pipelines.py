@@ -1,0 +1,229 @@
+"""The page of all pipelines: a row for each, the worst first. From reports and names of files: no log of a table is
+read, no source looked at (:mod:`ahead` does that, for each pipeline by a request of its own)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Literal, get_args
+
+from typing_extensions import TypedDict
+
+from tidegate.errors import TidegateError
+from tidegate.lease import read_lease
+from tidegate.monitor.runs import RunRow, Runs, RunState, list_runs
+from tidegate.monitor.specs import Map, Neighbour, list_feeds, list_reads, read_spec, read_specs
+from tidegate.outputs import Error, HeldWork
+from tidegate.paths import PipelinePaths
+from tidegate.pipeline import check_name, list_pipelines
+from tidegate.project import Project
+from tidegate.reports.report import FINAL_OUTCOMES
+from tidegate.reports.verdicts import list_verdicts, load_decision
+from tidegate.spec.cron import find_previous_ticks
+from tidegate.spec.models import PipelineSpec
+from tidegate.storage import name_cause
+from tidegate.table.log.files import list_versions
+
+PipelineState = Literal["held", "failing", "broken", "behind", "never_ran", "up_to_date"]
+"""How a pipeline stands, the worst first."""
+STATES: tuple[PipelineState, ...] = get_args(PipelineState)
+STRIP_RUNS = 20
+
+
+class Waiting(TypedDict):
+    """An increment that waits for a decision, and why it was held."""
+
+    run_id: str
+    reasons: list[str]
+    is_alone: bool
+
+
+class PipelineRow(TypedDict):
+    """One pipeline. ``runs`` are its newest, newest first; figures of rows are sums over the live ones among them."""
+
+    pipeline: str
+    description: str
+    owner: str | None
+    tags: list[str]
+    schedule: str | None
+    state: PipelineState
+    why: list[str]
+    is_running: bool
+    runs: list[RunRow]
+    kept_runs: int
+    read: int
+    published: int
+    quarantined: int
+    quarantine_share: float | None
+    watermark: str | None
+    version: int | None
+    waits: list[Waiting]
+    held_work: list[HeldWork]
+    reads: list[Neighbour]
+    feeds: list[Neighbour]
+    error: Error | None
+
+
+class Overview(TypedDict):
+    """All pipelines that somebody may see, and how many stand how."""
+
+    rows: list[PipelineRow]
+    counts: dict[PipelineState, int]
+    running: int
+
+
+def overview(project: Project, names: Sequence[str]) -> Overview:
+    """The page of these pipelines."""
+    specs = read_specs(project, list(names))
+    around = Map.of(project, specs)
+    rows = sorted((look_at(project, name, around) for name in names), key=_rank)
+    counts = {state: sum(row["state"] == state for row in rows) for state in STATES}
+    return {"rows": rows, "counts": counts, "running": sum(row["is_running"] for row in rows)}
+
+
+def list_names(project: Project) -> list[str]:
+    """The project's pipelines, those with a name that is none left out: no DAG can have it."""
+    return [name for name in list_pipelines(project) if _is_name(name)]
+
+
+def _is_name(name: str) -> bool:
+    try:
+        return check_name(name) == name
+    except TidegateError:
+        return False
+
+
+def _rank(row: PipelineRow) -> tuple[int, str]:
+    return STATES.index(row["state"]), row["pipeline"]
+
+
+def look_at(project: Project, name: str, around: Map | None = None, limit: int = STRIP_RUNS) -> PipelineRow:
+    """One pipeline's row, with its newest ``limit`` runs. Whatever is wrong with it is said in it."""
+    row, spec = _empty(name), read_spec(project, name)
+    try:
+        if isinstance(spec, PipelineSpec):
+            _tell_spec(row, spec, around or Map.of(project, {name: spec}))
+        else:
+            row["error"] = spec
+        _tell_runs(row, project.paths(name), limit)
+    except Exception as error:  # noqa: BLE001 - whatever is wrong with one pipeline, the others are shown
+        row["error"] = row["error"] or to_error(project, name, error)
+    row["state"], row["why"] = _judge(row)
+    return row
+
+
+def to_error(project: Project, name: str, error: Exception) -> Error:
+    """What ended the reading of a pipeline, as an error."""
+    named = name_cause(error, project.root) or error
+    if isinstance(named, TidegateError):
+        return named.to_dict()
+    message = f"{type(error).__name__}: {error}".partition("\n")[0]
+    return {
+        "code": "UNREADABLE",
+        "message": message,
+        "where": f"state of pipeline {name}",
+        "next_run": None,
+        "fix": f"tidegate doctor; tidegate status {name}",
+        "exit_code": 78,
+    }
+
+
+def _empty(name: str) -> PipelineRow:
+    return {
+        "pipeline": name,
+        "description": "",
+        "owner": None,
+        "tags": [],
+        "schedule": None,
+        "state": "broken",
+        "why": [],
+        "is_running": False,
+        "runs": [],
+        "kept_runs": 0,
+        "read": 0,
+        "published": 0,
+        "quarantined": 0,
+        "quarantine_share": None,
+        "watermark": None,
+        "version": None,
+        "waits": [],
+        "held_work": [],
+        "reads": [],
+        "feeds": [],
+        "error": None,
+    }
+
+
+def _tell_spec(row: PipelineRow, spec: PipelineSpec, around: Map) -> None:
+    row["description"], row["owner"], row["tags"] = spec.description, spec.owner, list(spec.tags)
+    row["schedule"] = spec.schedule
+    row["reads"], row["feeds"] = list_reads(spec, around), list_feeds(spec, around)
+
+
+def _tell_runs(row: PipelineRow, paths: PipelinePaths, limit: int) -> None:
+    lease = read_lease(paths)
+    runs = list_runs(paths, limit, lease)
+    row["runs"], row["kept_runs"] = runs.rows, runs.total
+    row["is_running"] = any(one["state"] == "running" for one in runs.rows)
+    row["read"] = _sum(runs, "read")
+    row["published"] = _sum(runs, "published")
+    row["quarantined"] = sum(one["quarantined"] for one in runs.live)
+    row["quarantine_share"] = row["quarantined"] / row["read"] if row["read"] else None
+    row["watermark"] = next((one["watermark"] for one in runs.live if one["watermark"]), None)
+    row["version"] = max((one["version"] for one in runs.rows if one["version"] is not None), default=None)
+    if row["version"] is None and runs.rows:
+        row["version"] = max(list_versions(paths.table), default=None)
+    row["waits"] = list_waits(paths)
+
+
+def _sum(runs: Runs, key: Literal["read", "published"]) -> int:
+    return sum(one["rows"][key] for one in runs.live)
+
+
+def list_waits(paths: PipelinePaths) -> list[Waiting]:
+    """The increments that a person has to decide on. Raises DisagreementError STATE_FILE_MISPLACED."""
+    verdicts = [one for one in list_verdicts(paths) if not one.passed and load_decision(paths, one) is None]
+    return [{"run_id": one.run_id, "reasons": one.reasons, "is_alone": False} for one in verdicts]
+
+
+def _judge(row: PipelineRow) -> tuple[PipelineState, list[str]]:
+    if row["error"] is not None:
+        return "broken", [f"{row['error']['code']}: {_first_line(row['error']['message'])}"]
+    if row["waits"] or row["held_work"]:
+        held = [f"run {one['run_id']} waits for a decision: {'; '.join(one['reasons'])}" for one in row["waits"]]
+        return "held", held + [f"{one['kind']} {one['run_id']} waits for a decision" for one in row["held_work"]]
+    live = [one for one in row["runs"] if one["is_live"]]
+    if not row["runs"]:
+        return "never_ran", ["no run has left a report yet"]
+    last = next((one for one in live if one["state"] != "running"), None)
+    if last is not None and last["state"] in ("failed", "died", "unreadable"):
+        told = "its last run ended without a report"
+        if last["error"] is not None:
+            told = f"{last['error'][0]}: {_first_line(last['error'][1])}"
+        return "failing", [told]
+    since = find_overdue(row["schedule"], live)
+    if since is not None:
+        told = f"{datetime.fromisoformat(since):%Y-%m-%d %H:%M} UTC"
+        return "behind", [f"no run has ended well since {told}; its schedule is {row['schedule']}"]
+    return "up_to_date", []
+
+
+def find_overdue(schedule: str | None, live: Iterable[RunRow], now: datetime | None = None) -> str | None:
+    """Since when a pipeline with a schedule has had no run that ended well, when that is two intervals or more; None
+    when it is on time. A run that finds nothing new ends well, so this is one that was not started, or takes long."""
+    good: tuple[RunState, ...] = FINAL_OUTCOMES  # type: ignore[assignment]
+    runs = list(live)
+    if schedule is None or not runs:
+        return None
+    ended = [one["ended_at"] for one in runs if one["state"] in good and one["ended_at"]]
+    since = max(ended) if ended else min(one["started_at"] for one in runs)
+    success, now = datetime.fromisoformat(since), now or datetime.now(UTC)
+    ticks = find_previous_ticks(schedule, now, 2)
+    if len(ticks) < 2:
+        return None
+    newest, before = ticks
+    return since if success < before and now - success >= (newest - before) * 2 else None
+
+
+def _first_line(text: str) -> str:
+    return text.partition("\n")[0]

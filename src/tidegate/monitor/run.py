@@ -1,0 +1,342 @@
+"""The page of a run: its report made readable. Reads the report, its progress, the lease, the suite as it is now."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from typing_extensions import TypedDict
+
+from tidegate import storage
+from tidegate.audit.suite import RuleSpec, load_suite
+from tidegate.errors import TidegateError
+from tidegate.lease import LeaseState, read_lease
+from tidegate.monitor.flow import Flow, make_flow
+from tidegate.monitor.pipelines import Waiting, list_waits
+from tidegate.monitor.runs import RunRow, RunState, describe_unreadable, is_going_on, list_runs, make_row
+from tidegate.monitor.specs import read_spec
+from tidegate.outputs import Error, LeaseRow
+from tidegate.paths import PipelinePaths
+from tidegate.project import Project
+from tidegate.spec.models import PipelineSpec
+
+_PROGRESS_AT_MOST = 4 << 20
+"""Bytes of a progress log that are read, from its end."""
+_BATCHES_AT_MOST = 500
+_LOOKED_THROUGH = 60
+_PATHS_AT_MOST = 20
+
+
+class Batch(TypedDict):
+    """A micro-batch as Spark told of it; ``seconds`` is None until it was committed."""
+
+    batch_id: int
+    at: str | None
+    rows: int
+    seconds: float | None
+    rows_per_second: float | None
+    watermark: str | None
+
+
+class Rule(TypedDict):
+    """What one rule came to: ``expected`` is what the suite asks now, None where it no longer has the rule."""
+
+    rule: str
+    type: str
+    severity: str
+    success: bool
+    expected: str | None
+    columns: list[str]
+    quarantines: bool
+    unexpected_count: int | None
+    observed: str | None
+
+
+class Offsets(TypedDict):
+    """What was read of a partition: from one offset up to another, which is not included."""
+
+    topic: str
+    partition: str
+    first: int
+    until: int
+
+
+class Source(TypedDict):
+    """What was read of a source. ``remarks`` are [what, how many, the first of them]."""
+
+    name: str
+    rows: int
+    malformed: int
+    late: int
+    partly_late: int
+    files: int | None
+    bytes: int | None
+    backlog: int | None
+    offsets: list[Offsets]
+    unknown_fields: dict[str, str]
+    unknown_records: int
+    schema: str | None
+    static: str | None
+    replayable: bool
+    remarks: list[tuple[str, int, list[str]]]
+
+
+class KeptFile(TypedDict):
+    """A driver's log that is kept, by the step that it is of."""
+
+    step: str
+    path: str
+    bytes: int
+
+
+class RunPage(TypedDict):
+    """One run. ``report`` is the report itself; ``fault`` says why there is none, or why it cannot be shown. ``newer``
+    and ``older`` are the runs beside it."""
+
+    pipeline: str
+    run_id: str
+    state: RunState
+    fault: str | None
+    row: RunRow | None
+    report: dict[str, Any] | None
+    error: Error | None
+    is_live: bool
+    flow: Flow | None
+    batches: list[Batch]
+    rules: list[Rule]
+    sources: list[Source]
+    lease: LeaseRow | None
+    waits: Waiting | None
+    logs: list[KeptFile]
+    notes: list[str]
+    newer: str | None
+    older: str | None
+
+
+def look_at_run(project: Project, name: str, run_id: str) -> RunPage:
+    """A run's page. Whatever cannot be read of it is said in it. Raises OSError only for a state folder that cannot be
+    looked at."""
+    paths = project.paths(name)
+    page: RunPage = {
+        "pipeline": name,
+        "run_id": run_id,
+        "state": "unreadable",
+        "fault": None,
+        "row": None,
+        "report": None,
+        "error": None,
+        "is_live": False,
+        "flow": None,
+        "batches": [],
+        "rules": [],
+        "sources": [],
+        "lease": None,
+        "waits": None,
+        "logs": [],
+        "notes": [],
+        "newer": None,
+        "older": None,
+    }
+    path = paths.report(run_id)
+    try:
+        lease = read_lease(paths)
+        data = storage.read(path)
+    except FileNotFoundError:
+        page["fault"] = "No report of this run yet: it waits for its turn, or has not come to its first step."
+        page["is_live"], page["state"] = True, "running"
+        return page
+    except OSError as error:
+        page["fault"] = describe_unreadable(path, error)
+        return page
+    try:
+        report: dict[str, Any] = json.loads(data)
+        _fill(page, project, paths, report, lease)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        page["fault"] = describe_unreadable(path, error)
+    return page
+
+
+def _fill(
+    page: RunPage, project: Project, paths: PipelinePaths, report: dict[str, Any], lease: LeaseState | None
+) -> None:
+    row = make_row(report)
+    page["row"], page["report"], page["error"] = row, report, report.get("error")
+    beside = [one["run_id"] for one in list_runs(paths, _LOOKED_THROUGH).rows]
+    is_newest = True
+    if row["run_id"] in beside:
+        place = beside.index(row["run_id"])
+        is_newest = place == 0
+        page["newer"] = beside[place - 1] if place else None
+        page["older"] = beside[place + 1] if place + 1 < len(beside) else None
+    page["state"] = row["state"]
+    if row["state"] == "running":
+        page["is_live"] = is_going_on(row["run_id"], row["started_at"], lease, is_newest=is_newest)
+        page["state"] = "running" if page["is_live"] else "died"
+    if lease is not None and lease.holder.run_id == row["run_id"]:
+        page["lease"] = lease.to_json()
+    page["flow"] = make_flow(report)
+    page["batches"] = _list_batches(paths, row["run_id"])
+    page["rules"] = _list_rules(project, page["pipeline"], row)
+    page["sources"] = [_source(name, one) for name, one in report["sources"].items()]
+    page["logs"] = _list_logs(paths, row["run_id"])
+    page["notes"] = [str(note) for note in (report.get("notes") or [])]
+    page["notes"] += [str(one) for one in ((report.get("quality") or {}).get("warnings") or [])]
+    try:
+        page["waits"] = next((one for one in list_waits(paths) if one["run_id"] == row["run_id"]), None)
+    except TidegateError:
+        page["waits"] = None
+
+
+def _list_batches(paths: PipelinePaths, run_id: str) -> list[Batch]:
+    """The batches of a run, by the events that its driver kept; a line that a kill has torn is left out."""
+    try:
+        data = storage.read(paths.progress(run_id))[-_PROGRESS_AT_MOST:]
+    except OSError:
+        return []
+    found: dict[int, Batch] = {}
+    for line in data.split(b"\n"):
+        try:
+            event = json.loads(line)
+            number = int(event["batchId"])
+            batch = found.setdefault(number, _new_batch(number))
+            if event["event"] == "staged":
+                batch["rows"] = int(event["rows"])
+            elif event["event"] == "progress" and (event.get("numInputRows") or batch["seconds"] is None):
+                batch["at"] = str(event["timestamp"])
+                batch["rows"] = batch["rows"] or int(event.get("numInputRows") or 0)
+                batch["seconds"] = float(event.get("batchDuration") or 0) / 1000
+                speed = event.get("processedRowsPerSecond")
+                batch["rows_per_second"] = float(speed) if speed is not None else None
+                batch["watermark"] = (event.get("eventTime") or {}).get("watermark")
+        except (ValueError, TypeError, KeyError, AttributeError):
+            continue
+    return [found[number] for number in sorted(found)][-_BATCHES_AT_MOST:]
+
+
+def _new_batch(number: int) -> Batch:
+    return {
+        "batch_id": number,
+        "at": None,
+        "rows": 0,
+        "seconds": None,
+        "rows_per_second": None,
+        "watermark": None,
+    }
+
+
+def list_expected(project: Project, name: str) -> dict[str, RuleSpec]:
+    """The rules of the suite as it is now, by name; none where it cannot be read, which others tell."""
+    try:
+        suite = load_suite(project, name)
+    except (TidegateError, OSError):
+        return {}
+    return {} if suite is None else {rule.rule: rule for rule in suite.rules}
+
+
+def _list_rules(project: Project, name: str, row: RunRow) -> list[Rule]:
+    suite = list_expected(project, name) if row["rules"] else {}
+    spec_now = read_spec(project, name)
+    limit = spec_now.quality.max_quarantine_share if isinstance(spec_now, PipelineSpec) else None
+    rules: list[Rule] = []
+    for one in row["rules"]:
+        spec = suite.get(one["rule"])
+        rules.append(
+            {
+                "rule": one["rule"],
+                "type": one["type"],
+                "severity": one["severity"],
+                "success": one["success"],
+                "expected": None if spec is None else describe_expected(spec),
+                "columns": [] if spec is None else list(spec.columns),
+                "quarantines": spec is not None and spec.quarantine,
+                "unexpected_count": one["unexpected_count"],
+                "observed": None if one["observed_value"] is None else _show(one["observed_value"]),
+            }
+        )
+        if one["rule"] == "max_quarantine_share":  # not of the suite, and its figures are shares
+            observed = one["observed_value"]
+            rules[-1]["expected"] = "the limit of tidegate" if limit is None else f"at most {limit:.4g} of the records"
+            rules[-1]["observed"] = f"{observed:.4g}" if isinstance(observed, int | float) else None
+    return sorted(rules, key=lambda rule: (rule["success"], rule["severity"] != "critical"))
+
+
+def describe_expected(rule: RuleSpec) -> str:
+    """What a rule asks, in a line: ``amount: not below 0``."""
+    kwargs = {key: value for key, value in rule.kwargs.items() if key not in ("column", "column_A", "column_B")}
+    kind = rule.type.removeprefix("expect_").removeprefix("column_values_to_").replace("_", " ")
+    low, high, among = kwargs.pop("min_value", None), kwargs.pop("max_value", None), kwargs.pop("value_set", None)
+    words = [re.sub(r"(^| )(to )?be( between| in set)?( |$)", " ", kind).strip()]
+    if low is not None or high is not None:
+        words.append(f"{_show(low)} to {_show(high)}" if None not in (low, high) else _one_bound(low, high))
+    if isinstance(among, list):
+        words.append(f"one of {_show(', '.join(map(str, among)))}")
+    parts = [" ".join(word for word in words if word)]
+    parts += [f"{key.replace('_', ' ')} {_show(value)}" for key, value in kwargs.items()]
+    return ", ".join(part for part in parts if part)
+
+
+def _one_bound(low: object, high: object) -> str:
+    return f"at least {_show(low)}" if high is None else f"at most {_show(high)}"
+
+
+def _show(value: object) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+        return text if len(text) <= 200 else text[:197] + "..."
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
+
+
+def _source(name: str, value: Mapping[str, Any]) -> Source:
+    offsets: list[Offsets] = []
+    for topic, partitions in sorted((value.get("offsets") or {}).items()):
+        for partition, (first, until) in sorted(partitions.items(), key=lambda one: int(one[0])):
+            offsets.append({"topic": topic, "partition": partition, "first": int(first), "until": int(until)})
+    backlog = value.get("backlog")
+    return {
+        "name": name,
+        "rows": int(value.get("rows", 0)),
+        "malformed": int(value.get("malformed", 0)),
+        "late": int(value.get("late", 0)),
+        "partly_late": int(value.get("partly_late", 0)),
+        "files": None if value.get("files") is None else int(value["files"]),
+        "bytes": None if value.get("bytes") is None else int(value["bytes"]),
+        "backlog": None if backlog is None else int(backlog),
+        "offsets": offsets,
+        "unknown_fields": {str(key): str(where) for key, where in (value.get("unknown_fields") or {}).items()},
+        "unknown_records": int(value.get("unknown_records", 0)),
+        "schema": value.get("schema"),
+        "static": None if value.get("static") is None else str(value["static"]),
+        "replayable": value.get("replayable") is not False,
+        "remarks": list(_list_remarks(value)),
+    }
+
+
+def _list_remarks(value: Mapping[str, Any]) -> Sequence[tuple[str, int, list[str]]]:
+    remarks: list[tuple[str, int, list[str]]] = []
+    for key, what in (
+        ("lost", "taken, and gone before they were read"),
+        ("changed", "changed after they were read"),
+        ("vanished", "taken by an earlier run, and no longer there"),
+        ("settling", "left alone for now"),
+        ("skipped", "not read"),
+    ):
+        found = value.get(key) or []
+        if found:
+            shown = [
+                one if isinstance(one, str) else f"{one.get('path', '')}: {one.get('why') or one.get('how') or ''}"
+                for one in found[:_PATHS_AT_MOST]
+            ]
+            remarks.append((what, len(found), shown))
+    return remarks
+
+
+def _list_logs(paths: PipelinePaths, run_id: str) -> list[KeptFile]:
+    found: list[KeptFile] = []
+    for step, path in (("ingest", paths.driver_log(run_id)), ("deliver", paths.delivery_log(run_id))):
+        try:
+            found.append({"step": step, "path": str(path), "bytes": storage.stat(path).size_bytes})
+        except OSError:
+            continue
+    return found

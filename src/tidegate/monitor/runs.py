@@ -1,0 +1,237 @@
+"""Runs as the pages show them: a row for each of the newest reports, also for those that cannot be read."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import unquote
+
+from typing_extensions import TypedDict
+
+from tidegate import storage
+from tidegate.lease import LeaseState
+from tidegate.monitor.memory import Memory
+from tidegate.outputs import RowKey, RuleResult
+from tidegate.paths import PipelinePaths
+from tidegate.reports.report import LIVE_MODES, ROW_KEYS, choose_recent
+
+RunState = Literal["published", "nothing_new", "held", "discarded", "failed", "running", "died", "unreadable"]
+"""How a run stands: its outcome; ``running``; ``died`` without one; ``unreadable`` for a report that is."""
+_REMEMBERED = 25_000
+_REMEMBERED_LISTS = 2_000
+_SETTLED_NS = 3_000_000_000
+_OPEN_AT_MOST = timedelta(hours=26)
+"""How long a run without an outcome, which nobody works on right now, may be between two of its tasks: a day's timeout
+and some."""
+
+
+class RunRow(TypedDict):
+    """One run. ``quarantined`` is what it put there: malformed, late and rejected records. ``error`` is [code,
+    message]."""
+
+    run_id: str
+    mode: str
+    is_live: bool
+    state: RunState
+    started_at: str
+    ended_at: str | None
+    seconds: float | None
+    steps: dict[str, float]
+    rows: dict[RowKey, int]
+    quarantined: int
+    sources: dict[str, int]
+    batches: int
+    watermark: str | None
+    verdict: str | None
+    rules: list[RuleResult]
+    version: int | None
+    error: list[str] | None
+    notes: int
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The newest runs of a pipeline, newest first; ``total`` is how many reports it keeps."""
+
+    rows: list[RunRow]
+    total: int
+
+    @property
+    def live(self) -> list[RunRow]:
+        """Those that take records in."""
+        return [row for row in self.rows if row["is_live"]]
+
+
+@dataclass(frozen=True)
+class _Listed:
+    """The newest runs as the folder had them when it was last changed at ``changed_ns``."""
+
+    changed_ns: int
+    rows: list[RunRow]
+    total: int
+
+
+_memory: Memory[RunRow] = Memory(_REMEMBERED)
+_lists: dict[tuple[Path, int], _Listed] = {}
+"""Reports are replaced by a rename, so a folder that is as it was holds the reports that it held."""
+
+
+def list_runs(paths: PipelinePaths, limit: int, lease: LeaseState | None = None) -> Runs:
+    """The newest ``limit`` runs. Reads these reports alone. Raises OSError when the folder cannot be listed."""
+    listed = _list(paths.runs, limit)
+    rows = [_settle(row, lease, is_newest=number == 0) for number, row in enumerate(listed.rows)]
+    return Runs(rows, listed.total)
+
+
+def _list(folder: Path, limit: int) -> _Listed:
+    try:
+        changed_ns = storage.stat(folder).modified_ns
+    except FileNotFoundError:
+        return _Listed(0, [], 0)
+    known = _lists.get((folder, limit))
+    if known is not None and known.changed_ns == changed_ns:
+        return known
+    names = [name for name in storage.list_names(folder) if name.endswith(".json") and not name.startswith(".")]
+    found: list[tuple[storage.Stat, Path]] = []
+    for name in choose_recent(names, limit):
+        path = folder / name
+        try:
+            found.append((storage.stat(path), path))
+        except OSError:
+            continue  # pruned meanwhile
+    newest = sorted(found, key=lambda one: one[0].modified_ns, reverse=True)[:limit]
+    rows = sorted((_read(path, stat) for stat, path in newest), key=lambda row: row["started_at"], reverse=True)
+    listed = _Listed(changed_ns, rows, len(names))
+    # A clock of files may tick slowly: what changed just now may change again without showing it.
+    if time.time_ns() - changed_ns > _SETTLED_NS:
+        if len(_lists) >= _REMEMBERED_LISTS:
+            _lists.clear()
+        _lists[folder, limit] = listed
+    return listed
+
+
+def forget() -> None:
+    """Forget every report that was read."""
+    _memory.forget()
+    _lists.clear()
+
+
+def _read(path: Path, found: storage.Stat) -> RunRow:
+    try:
+        return _memory.recall(path, found, lambda data: make_row(json.loads(data)))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        run_id = unquote(path.name.removesuffix(".json"))
+        return _unreadable_row(run_id, _guess_start(run_id, found), describe_unreadable(path, error))
+
+
+def _guess_start(run_id: str, found: storage.Stat) -> str:
+    """When a run whose report cannot be read began: as its run id says, else when the file was written."""
+    try:
+        at = datetime.fromisoformat(run_id.partition("__")[2])
+    except ValueError:
+        at = datetime.fromtimestamp(found.modified_ns / 1e9, UTC)
+    at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+    return at.isoformat(timespec="milliseconds")
+
+
+def describe_unreadable(path: Path, error: Exception) -> str:
+    """Why a report cannot be shown."""
+    if isinstance(error, OSError):
+        return f"{path.name} cannot be read: {error.strerror or type(error).__name__}"
+    kind = "cut off or not JSON" if isinstance(error, ValueError) else "written by another version of tidegate"
+    return f"{path.name} is {kind}"
+
+
+def make_row(report: Mapping[str, Any]) -> RunRow:
+    """The row of a report. Raises TypeError, KeyError, ValueError, AttributeError for what is none."""
+    rows: dict[RowKey, int] = {key: int(report["rows"].get(key, 0)) for key in ROW_KEYS}
+    error, outcome = report.get("error"), report.get("outcome")
+    started, ended = _time(report["started_at"]), _time(report.get("ended_at"))
+    if outcome not in (None, "published", "nothing_new", "held", "discarded", "failed"):
+        raise TypeError(f"{outcome!r} is no outcome")
+    if started is None:
+        raise TypeError("it has no start")
+    quality, table = report.get("quality") or {}, report.get("table") or {}
+    return {
+        "run_id": str(report["run_id"]),
+        "mode": str(report["mode"]),
+        "is_live": report["mode"] in LIVE_MODES,
+        "state": outcome or "running",
+        "started_at": started.isoformat(timespec="milliseconds"),
+        "ended_at": None if ended is None else ended.isoformat(timespec="milliseconds"),
+        "seconds": None if ended is None else max((ended - started).total_seconds(), 0.0),
+        "steps": {str(step): float(value) for step, value in (report.get("duration_seconds") or {}).items()},
+        "rows": rows,
+        "quarantined": rows["malformed"] + rows["late"] + rows["rejected"],
+        "sources": {str(name): int(one.get("rows", 0)) for name, one in report["sources"].items()},
+        "batches": int(report.get("batches", 0)),
+        "watermark": report.get("watermark"),
+        "verdict": quality.get("verdict"),
+        "rules": [_rule(one) for one in quality.get("results") or ()],
+        "version": None if table.get("version") is None else int(table["version"]),
+        "error": None if error is None else [str(error.get("code", "")), str(error.get("message", ""))],
+        "notes": len(report.get("notes") or ()) + len(quality.get("warnings") or ()),
+    }
+
+
+def _rule(value: Mapping[str, Any]) -> RuleResult:
+    count = value.get("unexpected_count")
+    return {
+        "rule": str(value["rule"]),
+        "type": str(value.get("type", "")),
+        "severity": str(value.get("severity", "")),
+        "success": bool(value["success"]),
+        "unexpected_count": None if count is None else int(count),
+        "observed_value": value.get("observed_value"),
+    }
+
+
+def _unreadable_row(run_id: str, at: str, why: str) -> RunRow:
+    return {
+        "run_id": run_id,
+        "mode": "",
+        "is_live": True,
+        "state": "unreadable",
+        "started_at": at,
+        "ended_at": None,
+        "seconds": None,
+        "steps": {},
+        "rows": dict.fromkeys(ROW_KEYS, 0),
+        "quarantined": 0,
+        "sources": {},
+        "batches": 0,
+        "watermark": None,
+        "verdict": None,
+        "rules": [],
+        "version": None,
+        "error": ["REPORT_UNREADABLE", why],
+        "notes": 0,
+    }
+
+
+def _settle(row: RunRow, lease: LeaseState | None, *, is_newest: bool) -> RunRow:
+    """The row, with what the report alone does not tell: whether a run without an outcome goes on."""
+    if row["state"] != "running" or is_going_on(row["run_id"], row["started_at"], lease, is_newest=is_newest):
+        return row
+    return {**row, "state": "died"}
+
+
+def is_going_on(run_id: str, started_at: str, lease: LeaseState | None, *, is_newest: bool) -> bool:
+    """Whether a run without an outcome goes on: it has the lease, or it may be between two tasks of its DAG."""
+    if lease is not None and lease.holder.run_id == run_id:
+        return lease.state in ("held", "parked")
+    age = datetime.now(UTC) - datetime.fromisoformat(started_at)
+    return is_newest and age < _OPEN_AT_MOST and (lease is None or lease.state not in ("held", "parked"))
+
+
+def _time(text: object) -> datetime | None:
+    """A moment of a report, in UTC. Raises ValueError, TypeError."""
+    if text is None or text == "":
+        return None
+    moment = datetime.fromisoformat(str(text))
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)

@@ -1,0 +1,189 @@
+"""The pages, as the app answers them, with stand-ins for Airflow's login and rights: whatever a report holds, the
+browser gets text, and what somebody may not see is not there."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from tests.support.many_runs import SCENES, Made, make_many
+from tests.support.ui_server import make_app
+from tidegate.airflow.ui.app import app
+from tidegate.airflow.ui.pages import PARTS
+from tidegate.monitor import pipelines
+
+HIDDEN = "secret_pipeline"
+_ATTRIBUTES = {"style", "srcdoc", "formaction"}
+
+
+class Tags(HTMLParser):
+    """Collects what the browser would take for tags and attributes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scripts: list[dict[str, str | None]] = []
+        self.links: list[str] = []
+        self.text: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Refuse what no page has; note the rest."""
+        assert tag not in ("img", "iframe", "object", "embed", "base", "style", "svg"), tag
+        for name, value in attrs:
+            assert not name.startswith("on") and name not in _ATTRIBUTES, (tag, name)
+            if name in ("href", "src", "data-goto", "data-part"):
+                assert re.match(r"^(/|#|data:,$)", value or ""), (tag, value)
+                assert not (value or "").startswith("//")
+                self.links.append(value or "")
+        if tag == "script":
+            self.scripts.append(dict(attrs))
+
+    def handle_data(self, data: str) -> None:
+        """Note it."""
+        self.text.append(data)
+
+
+def parse(text: str) -> Tags:
+    """The tags of a page, none of which is a script with text of its own but data."""
+    tags = Tags()
+    tags.feed(text)
+    for script in tags.scripts:
+        assert script.get("src") or script.get("type") == "application/json", script
+    for block in re.findall(r'<script type="application/json">(.*?)</script>', text, re.DOTALL):
+        assert "<" not in block and ">" not in block
+        json.loads(block)
+    return tags
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    made = make_many(tmp_path_factory.mktemp("many") / "project", len(SCENES) + 1, 8)
+    (made.project.jobs / HIDDEN).mkdir()
+    text = f"version: 1\nname: {HIDDEN}\nschedule: null\nsources:\n  s: {{type: rate}}\n"
+    (made.project.jobs / HIDDEN / "pipeline.yaml").write_text(text)
+    return made
+
+
+@pytest.fixture(scope="module")
+def client(made: Made) -> Iterator[TestClient]:
+    patch = pytest.MonkeyPatch()
+    outer = make_app(made.project.root, readable=lambda name: name != HIDDEN, patch=patch)
+    with TestClient(outer, headers={"accept": "text/html"}) as found:
+        yield found
+    patch.undo()
+
+
+def list_addresses(made: Made) -> list[str]:
+    found = ["/tidegate/pipelines"]
+    for name in made.scenes.values():
+        found.append(f"/tidegate/dags/{name}")
+        runs = pipelines.look_at(made.project, name)["runs"]
+        found += [f"/tidegate/dags/{name}/run?run_id={run['run_id'].replace('+', '%2B')}" for run in runs[:3]]
+        found += [f"/tidegate/dags/{name}/parts/{part}" for part in PARTS]
+    return found
+
+
+def test_every_page_is_text_and_has_the_policy(client: TestClient, made: Made) -> None:
+    """Among them those of a report full of markup, of a broken spec, of reports that are cut off."""
+    for address in list_addresses(made):
+        answer = client.get(address)
+        assert answer.status_code == 200, address
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'" in policy and "unsafe" not in policy
+        assert answer.headers["cache-control"] == "no-store"
+        parse(answer.text)
+        assert HIDDEN not in answer.text, address
+
+
+def test_markup_in_a_report_is_shown_as_it_is(client: TestClient, made: Made) -> None:
+    name = made.scenes["odd"]
+    run = pipelines.look_at(made.project, name)["runs"][0]
+    tags = parse(client.get(f"/tidegate/dags/{name}/run", params={"run_id": run["run_id"]}).text)
+    assert sum("<script>alert(1)</script>" in text for text in tags.text) >= 3
+
+
+def test_links_of_a_page_lead_somewhere(client: TestClient, made: Made) -> None:
+    page = client.get("/tidegate/pipelines").text
+    own = [link for link in parse(page).links if link.startswith("/tidegate/")]
+    assert len(own) > 20
+    for link in dict.fromkeys(own):
+        assert client.get(link.replace("&amp;", "&")).status_code == 200, link
+
+
+@pytest.mark.parametrize("place", ["", "/run?run_id=x", "/runs", "/runs/x", *(f"/parts/{part}" for part in PARTS)])
+def test_who_may_not_read_a_dag_gets_nothing_of_it(client: TestClient, place: str) -> None:
+    answer = client.get(f"/tidegate/dags/{HIDDEN}{place}")
+    assert answer.status_code == 403 and "<h1>This is not for you to see</h1>" in answer.text
+
+
+@pytest.mark.parametrize("dag_id", ["..", "A", "x" * 100, "orders%00", "..%2F..%2Fetc", "a%20b"])
+@pytest.mark.parametrize("place", ["", "/run?run_id=x", "/runs", "/parts/table"])
+def test_what_is_no_pipeline_name_is_not_found(client: TestClient, dag_id: str, place: str) -> None:
+    assert client.get(f"/tidegate/dags/{dag_id}{place}").status_code == 404
+
+
+@pytest.mark.parametrize("run_id", ["../../x", "a/b", "é\x00", "x" * 5000, "<b>"])
+def test_odd_run_ids_have_a_page_that_says_there_is_no_report(client: TestClient, made: Made, run_id: str) -> None:
+    answer = client.get(f"/tidegate/dags/{made.scenes['well']}/run", params={"run_id": run_id})
+    assert answer.status_code == 200 and "No report of this run yet" in answer.text
+
+
+def test_a_report_as_json(client: TestClient, made: Made) -> None:
+    name = made.scenes["well"]
+    [newest, *_] = client.get(f"/tidegate/dags/{name}/runs").json()["runs"]
+    run_id = newest["run_id"].replace("+", "%2B")
+    assert client.get(f"/tidegate/dags/{name}/runs/{run_id}").json() == newest
+    assert client.get(f"/tidegate/dags/{name}/runs/none").status_code == 404
+
+
+def test_files_of_the_bundle_may_be_kept(client: TestClient) -> None:
+    page = client.get("/tidegate/pipelines").text
+    for address in re.findall(r'(?:src|href)="(/tidegate/static/[^"]+)"', page):
+        answer = client.get(address)
+        assert answer.status_code == 200 and "immutable" in answer.headers["cache-control"]
+        assert client.get(address, headers={"if-none-match": answer.headers["etag"]}).status_code == 304
+    for name in ("manifest.json", "..%2Fapp.py", "none.js"):
+        assert client.get(f"/tidegate/static/{name}").status_code == 404
+
+
+def test_a_project_that_cannot_be_read_is_said(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tidegate.yaml").write_text("version: 1\nstat: x\n")
+    with TestClient(make_app(tmp_path, patch=monkeypatch), headers={"accept": "text/html"}) as client:
+        answer = client.get("/tidegate/pipelines")
+    assert answer.status_code == 503 and "BAD_PROJECT" in answer.text
+
+
+def test_every_route_asks_who_it_is_and_those_of_a_dag_whether_it_may_be_read() -> None:
+    from airflow.api_fastapi.core_api.security import get_user
+
+    from tidegate.airflow.ui import access
+
+    for route in app.routes:
+        dependencies = {one.call for one in route.dependant.dependencies}  # type: ignore[attr-defined]
+        assert get_user in dependencies, route
+        if "{dag_id}" in route.path:  # type: ignore[attr-defined]
+            assert access.may_read_dag in dependencies, route
+
+
+def test_a_slow_look_is_given_up_and_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    import threading
+
+    from tidegate.airflow.ui.patience import Patience
+
+    patience, go, looks = Patience(), threading.Event(), []
+
+    def look() -> str:
+        looks.append(1)
+        go.wait(10)
+        return "found"
+
+    assert patience.ask("key", look, 0.05) is None
+    assert patience.ask("key", look, 0.05) is None
+    go.set()
+    assert patience.ask("key", look, 5) == "found"
+    assert looks in ([1], [1, 1])

@@ -1,0 +1,48 @@
+"""tidegate's pages on a port of their own, without Airflow around them: whoever asks may see everything.
+
+python -m tests.support.ui_server PROJECT [PORT]
+"""
+
+# No `from __future__ import annotations`: FastAPI resolves the annotations of dependencies at run time.
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import FastAPI, HTTPException, Request
+
+
+def make_app(
+    project: Path, *, readable: Callable[[str], bool] = lambda _: True, patch: pytest.MonkeyPatch | None = None
+) -> FastAPI:
+    """The app, mounted as Airflow mounts it. ``readable`` says which DAGs may be read."""
+    from airflow.api_fastapi.core_api.security import get_user
+
+    from tidegate.airflow.ui import access, app, served
+
+    def may_read(request: Request) -> None:
+        if not readable(request.path_params["dag_id"]):
+            raise HTTPException(403, "Forbidden")
+
+    patch = patch or pytest.MonkeyPatch()
+    rights = {"trigger": True, "edit": True, "decide": True}
+    patch.setattr(app.app, "dependency_overrides", {get_user: lambda: "somebody", access.may_read_dag: may_read})
+    patch.setattr(access, "list_readable", lambda user, dag_ids: [one for one in dag_ids if readable(one)])
+    patch.setattr(access, "list_rights", lambda user, dag_id: rights)
+    patch.setattr(served, "find_served_project", lambda: project)
+    outer = FastAPI()
+    outer.mount("/tidegate", app.app)
+    return outer
+
+
+def main(arguments: list[str]) -> None:
+    """The command line; see the module's docstring."""
+    import uvicorn
+
+    options: dict[str, Any] = {"port": int(arguments[1]) if len(arguments) > 1 else 8123, "log_level": "warning"}
+    uvicorn.run(make_app(Path(arguments[0]).resolve()), host="127.0.0.1", **options)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

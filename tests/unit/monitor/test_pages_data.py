@@ -1,0 +1,236 @@
+"""What the pages show, of a project where each pipeline has something else: nothing ends the page of another."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.support.many_runs import HOSTILE, SCENES, Made, make_many
+from tidegate.errors import TidegateError
+from tidegate.lease import acquire
+from tidegate.monitor import pipelines, runs
+from tidegate.monitor.pipeline import look_at_pipeline, look_at_quarantine, look_at_state, look_at_table
+from tidegate.monitor.run import look_at_run
+from tidegate.project import load_project
+from tidegate.reports.report import new_report, save_report
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return make_many(tmp_path_factory.mktemp("many") / "project", len(SCENES) + 1, 12)
+
+
+@pytest.fixture(scope="module")
+def rows(made: Made) -> dict[str, pipelines.PipelineRow]:
+    overview = pipelines.overview(made.project, pipelines.list_names(made.project))
+    by_name = {row["pipeline"]: row for row in overview["rows"]}
+    return {scene: by_name[name] for scene, name in made.scenes.items()}
+
+
+@pytest.mark.parametrize(
+    ("scene", "state", "why"),
+    [
+        ("held", "held", "rows are below 0"),
+        ("failing", "failing", "SOURCE_UNREACHABLE: the broker"),
+        ("behind", "behind", "no run has ended well since 20"),
+        ("broken", "broken", "BAD_SPEC: 2 faults"),
+        ("fresh", "never_ran", "no run has left a report yet"),
+        ("torn", "failing", "is cut off or not JSON"),
+        ("windows", "up_to_date", ""),
+        ("well", "up_to_date", ""),
+    ],
+)
+def test_states(rows: dict[str, pipelines.PipelineRow], scene: str, state: str, why: str) -> None:
+    assert rows[scene]["state"] == state
+    assert why in " ".join(rows[scene]["why"])
+
+
+def test_the_worst_come_first(made: Made) -> None:
+    overview = pipelines.overview(made.project, pipelines.list_names(made.project))
+    order = [pipelines.STATES.index(row["state"]) for row in overview["rows"]]
+    assert order == sorted(order)
+    assert sum(overview["counts"].values()) == len(overview["rows"])
+
+
+def test_a_broken_spec_hides_no_run(rows: dict[str, pipelines.PipelineRow]) -> None:
+    row = rows["broken"]
+    assert len(row["runs"]) == 12 and row["published"] > 0
+    assert row["error"] is not None and {fault["key"] for fault in row["error"]["faults"]} == {
+        "ownr",
+        "sources.incoming.format",
+    }
+
+
+def test_figures_are_those_of_the_reports(made: Made, rows: dict[str, pipelines.PipelineRow]) -> None:
+    paths = made.project.paths(made.scenes["well"])
+    reports = [json.loads(path.read_text()) for path in paths.runs.glob("*[!l].json")]
+    row = rows["well"]
+    assert row["published"] == sum(report["rows"]["published"] for report in reports)
+    assert row["read"] == sum(report["rows"]["read"] for report in reports)
+    quarantined = sum(report["rows"][key] for report in reports for key in ("malformed", "late", "rejected"))
+    assert row["quarantined"] == quarantined and row["quarantine_share"] == quarantined / row["read"]
+    assert row["version"] == max(report["table"].get("version", -1) for report in reports)
+
+
+def test_reports_that_cannot_be_read_have_their_place(made: Made, rows: dict[str, pipelines.PipelineRow]) -> None:
+    row = rows["torn"]
+    assert [run["state"] for run in row["runs"]].count("unreadable") == 2
+    [cut, other] = [run for run in row["runs"] if run["state"] == "unreadable"]
+    assert cut["error"] is not None and "cut off" in cut["error"][1]
+    assert other["error"] is not None and "another version" in other["error"][1]
+    page = look_at_run(made.project, row["pipeline"], cut["run_id"])
+    assert page["state"] == "unreadable" and "cut off" in str(page["fault"])
+
+
+def test_a_run_that_goes_on(made: Made, rows: dict[str, pipelines.PipelineRow]) -> None:
+    row = rows["running"]
+    assert row["is_running"]
+    page = look_at_run(made.project, row["pipeline"], row["runs"][0]["run_id"])
+    assert page["is_live"] and page["state"] == "running" and page["batches"]
+    assert sum(batch["rows"] for batch in page["batches"]) == row["runs"][0]["rows"]["read"]
+
+
+def test_a_run_without_an_outcome_that_a_later_one_followed_has_died(tmp_path: Path) -> None:
+    (tmp_path / "tidegate.yaml").write_text("version: 1\n")
+    project = load_project(tmp_path, {})
+    paths, now = project.paths("orders"), datetime.now(UTC)
+    for run_id, age, outcome in (("r1", 60, None), ("r2", 30, "published")):
+        report = new_report("orders", run_id)
+        report.started_at = (now - timedelta(seconds=age)).isoformat()
+        report.outcome = outcome
+        save_report(paths, report)
+    found = {run["run_id"]: run["state"] for run in runs.list_runs(paths, 10).rows}
+    assert found == {"r1": "died", "r2": "published"}
+    assert look_at_run(project, "orders", "r1")["state"] == "died"
+    with acquire(paths, run_id="r1", command="ingest", expires_after_seconds=60):
+        assert look_at_run(project, "orders", "r1")["is_live"]
+
+
+def test_a_run_that_has_not_begun(made: Made) -> None:
+    page = look_at_run(made.project, made.scenes["well"], "manual__2026-01-01T00:00:00+00:00")
+    assert page["is_live"] and "No report of this run yet" in str(page["fault"])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *([], 7, None, {}, {"rows": 5}),
+        {"run_id": "r", "mode": "incremental", "started_at": "x", "rows": {}, "sources": {}},
+        {"run_id": "r", "mode": [], "started_at": "2026-01-01", "rows": {"read": "many"}, "sources": {}},
+        {"run_id": "r", "mode": "incremental", "started_at": "2026-01-01", "rows": {}, "sources": [], "outcome": None},
+        {"run_id": "r", "mode": "incremental", "started_at": "2026-01-01", "rows": {}, "sources": {"a": 3}},
+        {"run_id": "r", "mode": "incremental", "started_at": "2026-01-01", "rows": {}, "sources": {}, "outcome": {}},
+    ],
+)  # fmt: skip
+def test_whatever_lies_in_the_place_of_a_report(tmp_path: Path, value: object) -> None:
+    (tmp_path / "tidegate.yaml").write_text("version: 1\n")
+    project = load_project(tmp_path, {})
+    folder = project.paths("orders").runs
+    folder.mkdir(parents=True)
+    (folder / "r.json").write_text(json.dumps(value))
+    assert [run["state"] for run in runs.list_runs(project.paths("orders"), 10).rows] == ["unreadable"]
+    assert look_at_run(project, "orders", "r")["fault"]
+
+
+def test_a_report_that_is_written_again_is_read_again(tmp_path: Path) -> None:
+    (tmp_path / "tidegate.yaml").write_text("version: 1\n")
+    paths = load_project(tmp_path, {}).paths("orders")
+    report = new_report("orders", "r1")
+    save_report(paths, report)
+    old = datetime.now(UTC).timestamp() - 60
+    os.utime(paths.runs, (old, old))
+    assert [run["state"] for run in runs.list_runs(paths, 5).rows] == ["running"]
+    report.outcome = "published"
+    save_report(paths, report)
+    assert [run["state"] for run in runs.list_runs(paths, 5).rows] == ["published"]
+
+
+def test_no_more_reports_are_read_than_are_shown(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs.forget()
+    read: list[Path] = []
+    monkeypatch.setattr("tidegate.storage.read", lambda path: read.append(path) or path.read_bytes())
+    found = runs.list_runs(made.project.paths(made.scenes["well"]), 5)
+    assert len(found.rows) == 5 and found.total == 12 and len(read) == 5
+    assert [run["started_at"] for run in found.rows] == sorted((run["started_at"] for run in found.rows), reverse=True)
+
+
+def test_history_of_rules(made: Made) -> None:
+    page = look_at_pipeline(made.project, made.scenes["held"], [], 50)
+    positive = next(rule for rule in page["rules"] if rule["rule"] == "amount_positive")
+    assert positive["failed"] == 1 and positive["results"][-1] == 0 and positive["judged"] == len(positive["results"])
+    assert positive["expected"] == "at least 0" and positive["quarantines"]
+
+
+def test_the_table(made: Made, rows: dict[str, pipelines.PipelineRow]) -> None:
+    part = look_at_table(made.project, made.scenes["well"])
+    assert part["fault"] is None and part["version"] == rows["well"]["version"]
+    assert part["rows"] == rows["well"]["published"] == sum(one["rows"] for one in part["partitions"])
+    assert part["versions"][0]["version"] == part["version"] and part["partition_by"] == ["day"]
+
+
+def test_a_table_whose_log_is_torn_is_said(tmp_path: Path) -> None:
+    project = make_many(tmp_path / "p", 11, 3).project
+    name = pipelines.list_names(project)[0]
+    log = sorted((project.paths(name).table / "_delta_log").iterdir())[0]
+    log.write_text("{")
+    assert "TABLE_LOG" in str(look_at_table(project, name)["fault"])
+
+
+def test_quarantine_by_cause_shows_data_only_where_it_may(made: Made) -> None:
+    name = made.scenes["well"]
+    hidden = look_at_quarantine(made.project, name, shows_data=False)
+    assert hidden["records"] == 79 and [one["records"] for one in hidden["causes"]] == [49, 21, 9]
+    text = json.dumps(hidden)
+    assert "abc" not in text and "script" not in text and hidden["samples"] == []
+    shown = look_at_quarantine(made.project, name, shows_data=True)
+    assert [one["records"] for one in shown["causes"]] == [37, 21, 12, 9] and len(shown["samples"]) == 20
+    assert HOSTILE in {one["example"] for one in shown["causes"]}
+
+
+def test_state_and_spec_without_secrets(made: Made) -> None:
+    part = look_at_state(made.project, made.scenes["well"])
+    assert part["faults"] == [] and part["query_id"] is None
+    assert ("quality.max_quarantine_share", "0.2") in part["settings"]
+
+
+def test_what_pipelines_read_and_feed(tmp_path: Path) -> None:
+    (tmp_path / "tidegate.yaml").write_text("version: 1\n")
+    project = load_project(tmp_path, {})
+    sources = {
+        "raw": "{type: kafka, topics: [in], format: json, schema: 'id STRING'}",
+        "middle": "{type: files, path: data/warehouse/raw, format: parquet, schema: 'id STRING'}",
+        "last": "{type: kafka, topics: [out], format: json, schema: 'id STRING'}",
+    }
+    for name, source in sources.items():
+        (project.jobs / name).mkdir(parents=True)
+        sinks = "sinks: [{type: kafka, topic: out}]\n" if name == "middle" else ""
+        text = f"version: 1\nname: {name}\nschedule: null\nsources:\n  s: {source}\n{sinks}"
+        (project.jobs / name / "pipeline.yaml").write_text(text)
+    rows = {row["pipeline"]: row for row in pipelines.overview(project, list(sources))["rows"]}
+    assert {name: [one["pipelines"] for one in row["reads"]] for name, row in rows.items()} == {
+        "raw": [[]],
+        "middle": [["raw"]],
+        "last": [["middle"]],
+    }
+    assert {name: [one["pipelines"] for one in row["feeds"]] for name, row in rows.items()} == {
+        "raw": [["middle"]],
+        "middle": [["last"]],
+        "last": [],
+    }
+
+
+def test_a_state_folder_that_cannot_be_read_is_a_row_that_says_so(tmp_path: Path) -> None:
+    made = make_many(tmp_path / "p", 11, 2)
+    well = made.project.paths(made.scenes["well"])
+    for path in well.runs.iterdir():
+        path.unlink()
+    well.runs.rmdir()
+    well.runs.write_text("a file in the place of a folder")
+    [row] = [pipelines.look_at(made.project, made.scenes["well"])]
+    assert row["state"] == "broken" and row["error"] is not None
+    with pytest.raises((OSError, TidegateError)):
+        runs.list_runs(well, 5)

@@ -1,0 +1,35 @@
+// Moving about: these pages are in a frame of Airflow's, which may not lead the window around it elsewhere. The window is
+// of the same origin, so its address can be set, and its router told: the same as a link of Airflow's own.
+
+function around(): Window | null {
+  try {
+    return window.parent !== window && window.parent.document ? window.parent : null;
+  } catch {
+    return null; // of another origin
+  }
+}
+
+export function isFramed(): boolean {
+  return around() !== null;
+}
+
+// To `airflow` in the window around this frame; without one to `here`.
+export function go(here: string, airflow: string): void {
+  const outer = around();
+  if (outer === null) {
+    window.location.assign(here);
+    return;
+  }
+  outer.history.pushState({}, "", airflow);
+  outer.dispatchEvent(new PopStateEvent("popstate", { state: {} }));
+}
+
+export function followLinks(): void {
+  document.addEventListener("click", (event) => {
+    const link = (event.target as Element | null)?.closest?.("a[data-goto]");
+    if (!(link instanceof HTMLAnchorElement) || event.defaultPrevented) return;
+    if (event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey || !isFramed()) return;
+    event.preventDefault();
+    go(link.href, link.dataset.goto ?? link.href);
+  });
+}
