@@ -11,7 +11,7 @@ from collections.abc import Callable
 from logging import Logger
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
-from tidegate.airflow import alerts, metrics
+from tidegate.airflow import alerts
 from tidegate.errors import HeldError, TidegateError
 from tidegate.outputs import RunReport
 from tidegate.project import Project, load_project
@@ -81,6 +81,8 @@ def _tell(
 ) -> None:
     from airflow.providers.common.compat.sdk import AirflowSkipException
     from airflow.sdk.exceptions import AirflowRescheduleException
+
+    from tidegate.airflow import metrics  # a DAG file needs nothing of what it looks at
 
     project = _open(operator)
     if project is None or isinstance(error, AirflowRescheduleException):
