@@ -17,7 +17,7 @@ from tidegate.audit.suite import load_suite
 from tidegate.errors import TidegateError
 from tidegate.outputs import RunReport, SourceReport
 from tidegate.project import Project
-from tidegate.spec.models import FilesSource, KafkaSink, KafkaSource, PipelineSpec
+from tidegate.spec.models import KafkaSink, PipelineSpec
 from tidegate.spec.source_checks import list_columns
 from tidegate.table.log.state import read_table_state
 
@@ -107,22 +107,22 @@ def name_folder(project: Project, path: str) -> str:
 def _list_source(project: Project, spec: PipelineSpec, name: str, report: SourceReport | None) -> Iterator[Dataset]:
     source, found = spec.sources[name], report or {}
     columns = {column.name: column.type for column in list_columns(source) or ()}
-    if isinstance(source, FilesSource):
+    if source.folder is not None:
         yield Dataset(
             "file",
-            name_folder(project, source.path),
+            name_folder(project, source.folder),
             columns,
             found.get("rows"),
             found.get("bytes"),
             found.get("files"),
-            ("file", source.format),
+            ("file", str(getattr(source, "format", ""))),
         )
-    elif isinstance(source, KafkaSource):
-        topics = sorted({*(source.topics or ()), *(source.assign or ()), *found.get("offsets", {})})
-        # Of several topics only the sum of their records is known.
-        rows = found.get("rows") if len(topics) == 1 else None
-        broker = name_broker(project.spec.kafka.bootstrap_servers)
-        yield from (Dataset(broker, topic, columns, rows) for topic in topics)
+        return
+    topics = sorted({*source.topic_names, *found.get("offsets", {})})
+    # Of several topics only the sum of their records is known.
+    rows = found.get("rows") if len(topics) == 1 else None
+    broker = name_broker(project.spec.kafka.bootstrap_servers)
+    yield from (Dataset(broker, topic, columns, rows) for topic in topics)
 
 
 def _name_table(project: Project, spec: PipelineSpec) -> tuple[str, str]:
