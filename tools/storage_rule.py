@@ -35,6 +35,7 @@ ROOMS = (
 """Where state, staging, tables and quarantine are read or written."""
 
 EXCEPTIONS = {
+    "audit/data_docs.py": "a folder that a person names",
     "audit/old_suite.py:upgrade_file": "a suite is a file of the user's project",
     "audit/suite.py:load_suite": "a suite is a file of the user's project",
     "delivery/foreach_batch.py:ForeachBatchFeeder.__call__": "links by which this driver's Spark sees hidden files",
@@ -47,6 +48,7 @@ EXCEPTIONS = {
     "maintain/rewrite.py:_read_small": "is given bytes",
     "table/upsert/rewrite.py:_leaf_paths": "reads what it has written to memory",
     "operate/acknowledge.py": "inputs of the user",
+    "operate/data_docs.py": "a folder that a person names",
     "operate/doctor.py": "asks about the machine: Java, rights, devices, room",
     "operate/trial.py": "a project of its own in a folder of temporary files, made from the user's",
     "quarantine/export.py": "a file that a person names",

@@ -505,6 +505,15 @@ class Logs(TypedDict):
     logs: list[KeptLog]
 
 
+class DataDocs(TypedDict):
+    """The Data Docs of a run: the first page of the site, and the page of the run."""
+
+    pipeline: str
+    run_id: str
+    index: str
+    page: str
+
+
 class StateRow(TypedDict):
     """What is kept for one key."""
 

@@ -6,6 +6,7 @@ import re
 
 from tidegate.errors import UsageError, catalogue
 from tidegate.project import Project, check_table_path
+from tidegate.spec.alert_checks import find_unheard
 from tidegate.spec.checks import check_pipeline
 from tidegate.spec.document import Document, KeyPath, parse_document
 from tidegate.spec.faults import Fault, SpecError, name_nearest
@@ -67,7 +68,12 @@ def read_pipeline(project: Project, name: str) -> tuple[PipelineSpec | None, lis
             if fault.key not in {one.key for one in document.faults}:
                 document.faults.append(fault)
     if spec is not None:
-        spec = spec.model_copy(update={"maintenance": spec.maintenance.over(project.spec.maintenance)})
+        alerts = spec.alerts.over(project.spec.alerts)
+        noted = {fault.key for fault in document.faults}
+        unheard = [finding.to_fault(document, "BAD_SPEC") for finding in find_unheard(alerts)]
+        document.faults += [fault for fault in unheard if fault.key not in noted]
+        maintenance = spec.maintenance.over(project.spec.maintenance)
+        spec = spec.model_copy(update={"maintenance": maintenance, "alerts": alerts})
     return spec, document.faults
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tidegate.errors import catalogue
 from tidegate.paths import PipelinePaths
+from tidegate.spec.alert_checks import check_alerts
 from tidegate.spec.document import Document, parse_document
 from tidegate.spec.environment import fill_from_environment
 from tidegate.spec.faults import STORAGE_NOT_SUPPORTED, SpecError
@@ -182,6 +183,7 @@ def _find_faults(document: Document, root: Path, spec: ProjectSpec) -> list[Find
     if not spec.kafka.bootstrap_servers.strip():
         found.append(Finding(("kafka", "bootstrap_servers"), "the list of brokers is empty", "write host:port"))
     found += check_settings(spec.maintenance)
+    found += check_alerts(spec.alerts)
     found += check_packages(("spark", "packages"), spec.spark.packages)
     return [*found, *check_spark_conf(("spark", "conf"), spec.spark.conf), *check_client_options(spec.kafka.options)]
 

@@ -96,6 +96,9 @@ OUTPUTS = {
     "maintain --dry-run": Output(
         "docs/how-to/maintain.md", "orders: a maintenance would", "tests/unit/maintain/test_maintain_page.py"
     ),
+    "an alert": Output(
+        "docs/how-to/metrics-and-alerts.md", "orders is held: its run", "tests/unit/signals/test_alerts.py"
+    ),
     "maintain": Output(
         "docs/how-to/maintain.md", "orders  run maintain__", "tests/unit/maintain/test_maintain_page.py"
     ),

@@ -104,7 +104,8 @@ lease: {expires_after: 1 minut}
         """\
 BAD_SPEC: 8 faults in tidegate.yaml
   tidegate.yaml:2: warehose: unknown key 'warehose'
-      fix: write warehouse; allowed: version, warehouse, state, quarantine, spark, kafka, lease, airflow, maintenance
+      fix: write warehouse; allowed: version, warehouse, state, quarantine, spark, kafka, lease, airflow, ui, \
+maintenance, alerts
   tidegate.yaml:3: state: 's3a://bucket/state' is a URI; only folders of the local file system are supported
       fix: write a path: state: data/state
   tidegate.yaml:4: quarantine: the environment variable NOT_SET is not set

@@ -1,4 +1,4 @@
-"""Write ``docs/reference/*.md`` from the code.
+"""Write ``docs/reference/*`` from the code.
 
 python -m tools.docs            write the pages
 python -m tools.docs --check    say which pages are not current (exit code 1 if any)
@@ -10,7 +10,9 @@ from collections.abc import Callable
 
 from tools.console import REPO_ROOT, ToolError, run_main, say
 from tools.docs.commands import render_commands
+from tools.docs.dashboard import render_dashboard
 from tools.docs.errors import render_errors
+from tools.docs.metrics import render_metrics
 from tools.docs.report import render_report
 from tools.docs.spec import render_spec
 
@@ -18,6 +20,8 @@ FOLDER = REPO_ROOT / "docs" / "reference"
 PAGES: dict[str, Callable[[], str]] = {
     "commands.md": render_commands,
     "errors.md": render_errors,
+    "grafana-dashboard.json": render_dashboard,
+    "metrics.md": render_metrics,
     "report.md": render_report,
     "spec.md": render_spec,
 }

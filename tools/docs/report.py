@@ -128,7 +128,7 @@ def render_report() -> str:
         MADE,
         "# The run report\n",
         "One JSON file per run, `<state>/<pipeline>/runs/<run id>.json`. `tidegate run --json` prints it, each Airflow "
-        "task returns it as its XCom, the asset event carries it, and the UI shows it.\n",
+        "task returns it as its XCom, the asset event carries it (with long lists cut), and the UI shows it.\n",
         "`rows` balances, or the run fails (`UNBALANCED`): read = malformed + entered; "
         "transformed = rejected + staged; published + superseded = staged once the increment is in the table. The "
         "figures come from the batch manifests and the table's log, never from a process's memory, so a retry reports "

@@ -34,6 +34,8 @@ _SECTIONS = {
     "ExpireSpec": "maintenance.expire",
     "AirflowSpec": "airflow",
     "UiSpec": "ui",
+    "AlertsSpec": "alerts",
+    "NotifierSpec": "alerts.notify[]",
 }
 _VARIABLES = {tuple(map(str, path)): variable for variable, path in list_variables().items()}
 _SCALAR = "text, number, or true/false"

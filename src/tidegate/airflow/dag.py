@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG, Asset, Param
 
+from tidegate.airflow.alerts import failure_arguments, make_deadline
 from tidegate.airflow.form import describe_form
 from tidegate.airflow.locate import find_project
 from tidegate.airflow.operators import AuditOperator, DeliverOperator, IngestOperator, PublishOperator
@@ -46,6 +47,7 @@ def build_dag(
     project = load_project(root)
     spec = load_pipeline(project, name)
     goes_on = spec.quality.on_critical == "continue"
+    theirs = default_args or {}
     with DAG(
         dag_id=name,
         description=spec.description or None,
@@ -57,18 +59,20 @@ def build_dag(
         tags=sorted({*spec.tags, "tidegate"}),
         params={key: Param(**kwargs) for key, kwargs in describe_form().items()},
         render_template_as_native_obj=False,
+        **make_deadline(spec, str(root)),
         default_args={
             "owner": spec.owner or "airflow",
             "execution_timeout": EXECUTION_TIMEOUT,
             **retry_arguments(),
-            **(default_args or {}),
+            **theirs,
+            **failure_arguments(spec.alerts, theirs),
             # Backfills count their active runs on their own; this is what keeps a pipeline to one writer.
             "max_active_tis_per_dag": 1,
         },
     ) as dag:
         what: dict[str, Any] = {"pipeline": name, "project_root": str(root), "takes_turns": goes_on}
         starts_driver: dict[str, Any] = {"conn_id": project.spec.spark.connection, **what}
-        if project.spec.airflow.pool is not None and "pool" not in (default_args or {}):
+        if project.spec.airflow.pool is not None and "pool" not in theirs:
             starts_driver["pool"] = project.spec.airflow.pool
         ingest = IngestOperator(task_id="ingest", cron=spec.schedule, **starts_driver)
         # An audit that waits for a person counts as active: where later runs go on it must not keep theirs away.

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk import DAG
 
+from tidegate.airflow.alerts import failure_arguments
 from tidegate.airflow.dag import EXECUTION_TIMEOUT, START_DATE
 from tidegate.airflow.locate import find_project
 from tidegate.airflow.operators import MaintainOperator
@@ -93,7 +94,11 @@ def _make_dag(
     ) as dag:
         for spec in specs:
             MaintainOperator(
-                task_id=spec.name, owner=spec.owner or "airflow", pipeline=spec.name, project_root=str(root)
+                task_id=spec.name,
+                owner=spec.owner or "airflow",
+                pipeline=spec.name,
+                project_root=str(root),
+                **failure_arguments(spec.alerts, default_args),
             )
     dag.fileloc = caller
     return dag

@@ -15,12 +15,14 @@ from airflow.sdk import BaseOperator
 from tidegate.airflow.backfills import days_of, is_backfill
 from tidegate.airflow.beside import decide_held, run_of, work_beside
 from tidegate.airflow.decision import ASKED, Answer, ask, in_turn, name_responder, read_answer
+from tidegate.airflow.ending import TellsItsEnd, tells
 from tidegate.airflow.form import read_form
 from tidegate.airflow.retries import as_final, as_turn
 from tidegate.airflow.supervision import bind_to_supervisor, stop_python_step
 from tidegate.driver.progress import describe_report
 from tidegate.errors import HeldError, SourceLostError, TidegateError, UsageError
 from tidegate.reports.run_ids import RUN_ID_AT_MOST
+from tidegate.signals.asset_event import shrink_report
 
 if TYPE_CHECKING:
     from airflow.sdk import Asset, Context
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from tidegate.project import Project
 
 
-class DriverOperator(SparkSubmitOperator):
+class DriverOperator(TellsItsEnd, SparkSubmitOperator):
     """A step that may start a Spark driver, through the project's connection.
 
     ``pipeline`` and ``project_root`` (an absolute path) say which; ``conn_id`` names the Spark connection.
@@ -71,11 +73,13 @@ class IngestOperator(DriverOperator):
     """
 
     ui_color = "#d7ecff"
+    looks = True
 
     def __init__(self, *, pipeline: str, cron: str | None = None, **kwargs: Any) -> None:
         super().__init__(pipeline=pipeline, name=f"tidegate-{pipeline}", **kwargs)
         self.cron = cron
 
+    @tells
     def execute(self, context: Context) -> RunReport:
         """Run the step; returns the run report so far."""
         bind_to_supervisor()
@@ -147,7 +151,7 @@ class IngestOperator(DriverOperator):
         return report
 
 
-class AuditOperator(BaseOperator):
+class AuditOperator(TellsItsEnd, BaseOperator):
     """Check the increment that the run staged. When it is held the task asks a person (a Required Action) and waits
     for the answer without a process; the answer is carried out by this task.
     """
@@ -160,6 +164,7 @@ class AuditOperator(BaseOperator):
         self.project_root = project_root
         self.takes_turns = takes_turns
 
+    @tells
     def execute(self, context: Context) -> RunReport:
         """Run the step; returns the run report with the verdict. Raises the step's errors; what is held under another
         run is one of them."""
@@ -178,6 +183,7 @@ class AuditOperator(BaseOperator):
                 raise
         return self._tell(report)
 
+    @tells
     def execute_decision(self, context: Context, event: dict[str, Any]) -> RunReport:
         """Carry out what a person answered; an answer that cannot be taken is asked for again.
 
@@ -220,12 +226,23 @@ class AuditOperator(BaseOperator):
             self.log.warning("%s", warning)
         return report
 
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
+        """For the OpenLineage provider: what the rules came to."""
+        from tidegate.airflow.lineage import tell_lineage
+        from tidegate.signals.lineage import of_audit
+
+        return tell_lineage(self.project_root, self.pipeline, task_instance.run_id, of_audit)
+
+    def get_openlineage_facets_on_failure(self, task_instance: Any) -> Any:
+        """Nothing: the table has nothing of what failed the audit."""
+        return None
+
     def on_kill(self) -> None:
         """Stop the step at once."""
         stop_python_step()
 
 
-class PublishOperator(BaseOperator):
+class PublishOperator(TellsItsEnd, BaseOperator):
     """Add the checked increment to the table, and say so: the table's asset, with the report as the event's extra."""
 
     ui_color = "#d9f2d9"
@@ -239,6 +256,7 @@ class PublishOperator(BaseOperator):
         self.project_root = project_root
         self.asset = asset
 
+    @tells
     def execute(self, context: Context) -> RunReport:
         """Run the step; returns the finished run report."""
         bind_to_supervisor()
@@ -251,8 +269,19 @@ class PublishOperator(BaseOperator):
             # No asset event: nobody downstream should start for a table that did not change.
             context["ti"].xcom_push(key="return_value", value=report)
             raise AirflowSkipException(f"{self.pipeline}: {report['outcome']}")
-        context["outlet_events"][self.asset].extra = report
+        context["outlet_events"][self.asset].extra = shrink_report(report)
         return report
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
+        """For the OpenLineage provider: from the sources to the table."""
+        from tidegate.airflow.lineage import tell_lineage
+        from tidegate.signals.lineage import of_publish
+
+        return tell_lineage(self.project_root, self.pipeline, task_instance.run_id, of_publish)
+
+    def get_openlineage_facets_on_failure(self, task_instance: Any) -> Any:
+        """Nothing: the next run publishes it, or finds that it is published, and says so."""
+        return None
 
     def on_kill(self) -> None:
         """Stop the step at once; the next run finishes a publish that was begun."""
@@ -269,6 +298,7 @@ class DeliverOperator(DriverOperator):
     def __init__(self, *, pipeline: str, **kwargs: Any) -> None:
         super().__init__(pipeline=pipeline, name=f"tidegate-{pipeline}-sinks", **kwargs)
 
+    @tells
     def execute(self, context: Context) -> RunReport:
         """Run the step; returns the run report with how far each sink is. Raises TryAgainError SINK_FAILED."""
         bind_to_supervisor()
@@ -281,28 +311,44 @@ class DeliverOperator(DriverOperator):
         self.log.info("%s", describe_report(report))
         return report
 
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
+        """For the OpenLineage provider: from the table to the topics that were fed."""
+        from tidegate.airflow.lineage import tell_lineage
+        from tidegate.signals.lineage import of_delivery
 
-class MaintainOperator(BaseOperator):
+        return tell_lineage(self.project_root, self.pipeline, task_instance.run_id, of_delivery)
+
+    def get_openlineage_facets_on_failure(self, task_instance: Any) -> Any:
+        """Nothing: what a sink lacks is fed by a later run."""
+        return None
+
+
+class MaintainOperator(TellsItsEnd, BaseOperator):
     """``tidegate maintain`` of one pipeline. It starts no Spark driver, and so needs no slot of the project's pool."""
 
     ui_color = "#e6e6e6"
+    work = "maintain"
 
     def __init__(self, *, pipeline: str, project_root: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.pipeline = pipeline
         self.project_root = project_root
 
+    @tells
     def execute(self, context: Context) -> RunReport:
         """Do the work; returns its report. Raises TryAgainError LEASE_HELD while a run is at work."""
         bind_to_supervisor()
         from tidegate.maintain.command import maintain_pipeline
 
         with explain_errors(self.log):
-            # Runs of two DAGs may have the same id, and a report belongs to one piece of work.
-            run_id = f"maintain__{context['run_id']}"[:RUN_ID_AT_MOST]
+            run_id = self.name_report(context["run_id"])
             report = maintain_pipeline(open_project(self.project_root), self.pipeline, run_id)
         self.log.info("%s", describe_report(report))
         return report
+
+    def name_report(self, run_id: str) -> str:
+        """Runs of two DAGs may have the same id, and a report belongs to one piece of work."""
+        return f"maintain__{run_id}"[:RUN_ID_AT_MOST]
 
     def on_kill(self) -> None:
         """Stop at once; the next run finishes a version that was begun."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -74,6 +75,21 @@ def logs(
     from tidegate.operate.logs import read_logs
 
     print_value(read_logs(open_project(), name, run_id), json_, show_logs)
+
+
+@app.command("data-docs", rich_help_panel=LOOK)
+def data_docs(
+    name: Name,
+    to: Annotated[Path, typer.Option("--to", help="The folder for the pages; another run's there are replaced.")],
+    run_id: Annotated[
+        str | None, typer.Argument(metavar="RUN_ID", help="The run (default: the newest that was judged).")
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """Great Expectations' Data Docs of a run's verdict, as web pages. Counts only: no row is read."""
+    from tidegate.operate.data_docs import make_data_docs
+
+    print_value(make_data_docs(open_project(), name, run_id, to), json_, lambda made: print(made["page"]))
 
 
 @app.command(rich_help_panel=LOOK)

@@ -2710,6 +2710,32 @@ BACKFILL_REPLAYED = Condition(
     fix="rebuild only what no replay has touched: {possible}",
 )
 
+# Data Docs
+
+NOT_JUDGED = Condition(
+    "NOT_JUDGED",
+    UsageError,
+    "the run has no results of rules to show; it is {outcome}",
+    next_run="is not affected; nothing was written",
+    fix="name a run that the gate has judged: `tidegate status` lists runs",
+)
+
+DATA_DOCS_FOLDER = Condition(
+    "DATA_DOCS_FOLDER",
+    UsageError,
+    "the folder holds other things than Data Docs",
+    next_run="is not affected; nothing was written",
+    fix="name an empty folder, or one that holds Data Docs already: --to DIR",
+)
+
+DATA_DOCS_NOT_MADE = Condition(
+    "DATA_DOCS_NOT_MADE",
+    DefectError,
+    "Great Expectations made no page of the run: {error}",
+    next_run="is not affected",
+    fix="please report this, with the suite and the run's report",
+)
+
 # Faults of files
 
 FILE_FAULTS = {

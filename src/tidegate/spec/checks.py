@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from keyword import iskeyword
 
+from tidegate.spec.alert_checks import check_alerts
 from tidegate.spec.cron import describe_unusable_schedule
 from tidegate.spec.ddl import PARTITION_TYPES, is_infer
 from tidegate.spec.faults import name_nearest, show_value
@@ -40,6 +41,7 @@ def check_pipeline(spec: PipelineSpec) -> list[Finding]:
     found += _check_tags(spec)
     found += _check_table(spec)
     found += check_maintenance(spec)
+    found += check_alerts(spec.alerts)
     if spec.quality.on_critical == "continue" and spec.output_mode != "append":
         message = (
             f"later increments cannot pass a held one in output_mode: {spec.output_mode}: rows replace those of the "

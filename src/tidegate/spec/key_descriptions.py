@@ -100,6 +100,7 @@ _BY_MODEL = {
         "quality": "What a failed gate means.",
         "sinks": "Further sinks, fed in order with what was published.",
         "maintenance": "What is cleaned up, and when.",
+        "alerts": "Whom to tell, and of what, when the pipeline runs on Airflow.",
         "spark": "Spark settings of this pipeline.",
     },
     "ProjectSpec": {
@@ -113,6 +114,7 @@ _BY_MODEL = {
         "airflow": "How many Spark drivers Airflow runs at once.",
         "ui": "What the pages in Airflow show.",
         "maintenance": "What is cleaned up, and when; for pipelines that do not set it themselves.",
+        "alerts": "Whom to tell, and of what; for pipelines that do not set it themselves.",
     },
     "ProjectSparkSpec": {
         "connection": "The Airflow connection of type Spark that the DAGs use.",
@@ -154,6 +156,21 @@ _BY_MODEL = {
         "what repairs took out of use, checkpoints of queries that are over.",
         "partitions": "Partitions of the table whose date is older leave it. null: none do. It needs a DATE column in "
         "table.partition_by.",
+    },
+    "AlertsSpec": {
+        "notify": "Whom to tell: notifiers, each of which gets every alert. [] (the default): nobody is told.",
+        "held": "Tell when an increment, a backfill or a refresh is held and waits for a decision.",
+        "failing": "Tell when a task has failed for good; not again as long as the runs behind it fail of the same.",
+        "behind": "Tell when a run has not ended well this long after it was queued, and no other has since: a "
+        "deadline alert of the DAG. Needs a triggerer.",
+        "quarantine_share": "Tell when a larger share of a run that is published is in quarantine (0 to 1); not again "
+        "as long as the runs behind it are over it too.",
+    },
+    "NotifierSpec": {
+        "notifier": "The import path of a class made from Airflow's BaseNotifier: a provider's, or one in the "
+        "project's plugins folder.",
+        "arguments": "What the class is made with. Texts may be templates: {{ alert.title }}, {{ alert.text }}, "
+        "{{ alert.html }}. Secrets belong in an Airflow connection.",
     },
     "LeaseSpec": {"expires_after": "How long a lease holder without a heartbeat is assumed to be alive."},
 }

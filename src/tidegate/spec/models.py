@@ -320,6 +320,27 @@ def _over(own: _S, base: _S, **values: object) -> _S:
     return cast(_S, made)
 
 
+class NotifierSpec(Strict):
+    """A way to tell people: a notifier of Airflow, or one of the project's own."""
+
+    notifier: str
+    arguments: dict[str, str | int | float | bool | list[str] | None] = {}
+
+
+class AlertsSpec(Strict):
+    """Whom to tell, and of what. Of a pipeline's spec the fields that are set are those that its own file sets."""
+
+    notify: list[NotifierSpec] = []
+    held: bool = True
+    failing: bool = True
+    behind: Seconds | None = None
+    quarantine_share: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
+
+    def over(self, project: AlertsSpec) -> AlertsSpec:
+        """What a pipeline says, key by key over what its project says."""
+        return _over(self, project)
+
+
 class SparkSpec(Strict):
     """Spark settings of one pipeline."""
 
@@ -346,6 +367,7 @@ class PipelineSpec(Strict):
     quality: QualitySpec = QualitySpec()
     sinks: list[SinkSpec] = []
     maintenance: MaintenanceSpec = MaintenanceSpec()
+    alerts: AlertsSpec = AlertsSpec()
     spark: SparkSpec = SparkSpec()
 
     @property
@@ -446,3 +468,4 @@ class ProjectSpec(Strict):
     airflow: AirflowSpec = AirflowSpec()
     ui: UiSpec = UiSpec()
     maintenance: MaintenanceSpec = MaintenanceSpec()
+    alerts: AlertsSpec = AlertsSpec()

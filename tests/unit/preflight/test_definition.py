@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from tests.support.outputs import check_output
 from tidegate.cli.main import app
 from tidegate.pipeline import load_pipeline
-from tidegate.preflight.definition import note_definition
+from tidegate.preflight.definition import list_changes, note_definition
 from tidegate.project import Project, load_project
 
 NAME = "orders"
@@ -87,3 +87,9 @@ def test_no_secret_is_noted(project: Project) -> None:
     note_definition(project, spec.model_copy(update={"sources": {"orders": source}}), project.paths(NAME), "R1")
     text = project.paths(NAME).definition.read_text()
     assert "shown" in text and "hunter" not in text
+
+
+def test_whom_to_tell_is_no_change(project: Project) -> None:
+    note_definition(project, load_pipeline(project, NAME), project.paths(NAME), "R1")
+    change(project, "jobs/orders/pipeline.yaml", "transform: ", "alerts: {held: false}\ntransform: ")
+    assert list_changes(project, load_pipeline(project, NAME), project.paths(NAME)) == ("R1", [])

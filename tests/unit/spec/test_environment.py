@@ -46,6 +46,11 @@ VALUES = {
     "TIDEGATE__MAINTENANCE__EXPIRE__REPORTS": ("0", 0.0),
     "TIDEGATE__MAINTENANCE__EXPIRE__PARTITIONS": ("400 days", 400 * 86_400.0),
     "TIDEGATE__MAINTENANCE__SOURCE": ("archive", "archive"),
+    "TIDEGATE__ALERTS__NOTIFY": ('[{"notifier": "pager.Pager"}]', [{"notifier": "pager.Pager", "arguments": {}}]),
+    "TIDEGATE__ALERTS__HELD": ("false", False),
+    "TIDEGATE__ALERTS__FAILING": ("false", False),
+    "TIDEGATE__ALERTS__BEHIND": ("2 hours", 7200.0),
+    "TIDEGATE__ALERTS__QUARANTINE_SHARE": ("0.1", 0.1),
 }
 
 

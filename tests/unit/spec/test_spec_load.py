@@ -182,7 +182,7 @@ BAD_SPEC: 10 faults in jobs/orders/pipeline.yaml
       fix: write name: orders
   jobs/orders/pipeline.yaml:3: schedul: unknown key 'schedul'
       fix: write schedule; allowed: version, name, description, owner, tags, schedule, sources, transform, \
-on_row_error, trigger, output_mode, watermark_policy, close_windows, table, quality, sinks, maintenance, spark
+on_row_error, trigger, output_mode, watermark_policy, close_windows, table, quality, sinks, maintenance, alerts, spark
   jobs/orders/pipeline.yaml:8: sources.trades.formt: unknown key 'formt'
       fix: write format; allowed: type, path, format, schema, event_time, watermark, settle, on_change, \
 follow_links, start, unknown_fields, values, static, options

@@ -1,0 +1,118 @@
+"""What a task says when it ends, whichever way: its metrics, and the alerts that are due. It never changes the end.
+
+:func:`tells` goes around what an operator does. A task that waits for a person says that it is held; one that is put
+off until the lease is free says nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from logging import Logger
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+
+from tidegate.airflow import alerts
+from tidegate.errors import HeldError, TidegateError
+from tidegate.outputs import RunReport
+from tidegate.project import Project, load_project
+from tidegate.reports.report import load_report
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class TellsItsEnd:
+    """What an operator of a pipeline has, so that its end can be told."""
+
+    pipeline: str
+    project_root: str
+    looks: ClassVar[bool] = False
+    """Whether it is the task that looks at the sources."""
+    work: ClassVar[str] = "incremental"
+    """The mode of the reports that it writes."""
+    log: Logger
+    is_telling = False
+
+    def name_report(self, run_id: str) -> str:
+        """The run id of the report that the task writes in the DAG run ``run_id``."""
+        return run_id
+
+
+def tells(execute: F) -> F:
+    """A method of an operator that is given the context, and says at its end how it went."""
+
+    @functools.wraps(execute)
+    def execute_and_tell(self: TellsItsEnd, context: Context, *args: Any, **kwargs: Any) -> Any:
+        if self.is_telling:  # within another one
+            return execute(self, context, *args, **kwargs)
+        self.is_telling, end = True, _begin(self, context)
+        try:
+            result = execute(self, context, *args, **kwargs)
+        except BaseException as error:
+            end(error)
+            raise
+        else:
+            end(None)
+            return result
+        finally:
+            self.is_telling = False
+
+    return cast("F", execute_and_tell)
+
+
+def _begin(operator: TellsItsEnd, context: Context) -> Callable[[BaseException | None], None]:
+    """Look at how the run stands before the task; gives what is to be called with the error that ends it."""
+    run_id = operator.name_report(context["run_id"])
+    before = _outcome(_load(_open(operator), operator.pipeline, run_id))
+
+    def end(error: BaseException | None) -> None:
+        try:
+            _tell(operator, context, run_id, before, error)
+        except Exception as trouble:  # noqa: BLE001 - the task's own end counts, whatever happens here
+            operator.log.warning("nothing was told of this task: %s: %s", type(trouble).__name__, trouble)
+
+    return end
+
+
+def _tell(
+    operator: TellsItsEnd, context: Context, run_id: str, before: str | None, error: BaseException | None
+) -> None:
+    from airflow.providers.common.compat.sdk import AirflowSkipException
+    from airflow.sdk.exceptions import AirflowRescheduleException
+
+    from tidegate.airflow import metrics  # a DAG file needs nothing of what it looks at
+
+    project = _open(operator)
+    if project is None or isinstance(error, AirflowRescheduleException):
+        return
+    report = _load(project, operator.pipeline, run_id)
+    # What waits for a person ends the process too, by a BaseException of Airflow's own.
+    failed = isinstance(error, Exception) and not isinstance(error, AirflowSkipException | HeldError)
+    was_stopped = isinstance(error, TidegateError) and error.code.endswith("_TASK_KILLED")
+    if metrics.are_on():
+        look = operator.looks and not was_stopped
+        metrics.tell(project, operator.pipeline, report, before, failed=failed, look=look, log=operator.log)
+    if report is not None:
+        alerts.tell_of_report(project, report, before, context, operator.log)
+
+
+def _open(operator: TellsItsEnd) -> Project | None:
+    """The project, None when its file has a fault: the task itself says so."""
+    try:
+        return load_project(operator.project_root)
+    except (TidegateError, OSError):
+        return None
+
+
+def _load(project: Project | None, pipeline: str, run_id: str) -> RunReport | None:
+    try:
+        found = None if project is None else load_report(project.paths(pipeline), run_id)
+    except (TidegateError, OSError):
+        return None
+    return None if found is None else found.to_json()
+
+
+def _outcome(report: RunReport | None) -> str | None:
+    return None if report is None else report["outcome"]

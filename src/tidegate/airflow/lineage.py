@@ -1,0 +1,130 @@
+"""Lineage for Airflow's OpenLineage provider, where it is installed: it asks each operator when its task has ended.
+
+What a facet is called, and has, differs between versions of OpenLineage's client: what it does not know is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from tidegate.outputs import RunReport
+from tidegate.pipeline import load_pipeline
+from tidegate.project import Project, load_project
+from tidegate.reports.report import load_report
+from tidegate.signals.lineage import Dataset, Lineage
+from tidegate.spec.models import PipelineSpec
+
+_Find = Callable[[Project, PipelineSpec, RunReport], Lineage]
+
+
+def tell_lineage(project_root: str, pipeline: str, run_id: str, find: _Find) -> Any:
+    """What the provider wants of a task: its ``OperatorLineage``. Raises what reading the project does; the provider
+    logs it, and sends the event without."""
+    from airflow.providers.openlineage.extractors import OperatorLineage
+    from openlineage.client.event_v2 import InputDataset, OutputDataset
+
+    project = load_project(project_root)
+    report = load_report(project.paths(pipeline), run_id)
+    if report is None:
+        return OperatorLineage()
+    found = find(project, load_pipeline(project, pipeline), report.to_json())
+    return OperatorLineage(
+        inputs=[
+            InputDataset(one.namespace, one.name, facets=_facets(one), inputFacets=_input_facets(one))
+            for one in found.inputs
+        ],
+        outputs=[
+            OutputDataset(one.namespace, one.name, facets=_facets(one), outputFacets=_output_facets(one))
+            for one in found.outputs
+        ],
+    )
+
+
+def _facets(one: Dataset) -> dict[str, Any]:
+    """What holds of a data set on either side."""
+    found: dict[str, Any] = {}
+    if one.columns:
+        fields = [
+            _make("schema_dataset", "SchemaDatasetFacetFields", name=name, type=kind)
+            for name, kind in one.columns.items()
+        ]
+        found["schema"] = _make("schema_dataset", "SchemaDatasetFacet", fields=fields)
+    if one.storage is not None:
+        layer, kind = one.storage
+        found["storage"] = _make("storage_dataset", "StorageDatasetFacet", storageLayer=layer, fileFormat=kind)
+    if one.version is not None:
+        version = str(one.version)
+        found["version"] = _make("dataset_version_dataset", "DatasetVersionDatasetFacet", datasetVersion=version)
+    if one.change is not None:
+        change = _enum("lifecycle_state_change_dataset", "LifecycleStateChange", one.change)
+        found["lifecycleStateChange"] = _make(
+            "lifecycle_state_change_dataset", "LifecycleStateChangeDatasetFacet", lifecycleStateChange=change
+        )
+    return _known(found)
+
+
+def _input_facets(one: Dataset) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if one.rows is not None:
+        figures: dict[str, Any] = {"rowCount": one.rows, "fileCount": one.files}
+        found["inputStatistics"] = _make(
+            "input_statistics_input_dataset", "InputStatisticsInputDatasetFacet", size=one.bytes, **figures
+        )
+        found["dataQualityMetrics"] = _make(
+            "data_quality_metrics_input_dataset",
+            "DataQualityMetricsInputDatasetFacet",
+            bytes=one.bytes,
+            columnMetrics={},
+            **figures,
+        )
+    if one.assertions:
+        module = "data_quality_assertions_dataset"
+        assertions = [
+            _make(
+                module,
+                "Assertion",
+                assertion=rule.type,
+                success=rule.success,
+                column=rule.column,
+                severity=rule.severity,
+                name=rule.name,
+                actual=rule.actual,
+            )
+            for rule in one.assertions
+        ]
+        found["dataQualityAssertions"] = _make(module, "DataQualityAssertionsDatasetFacet", assertions=assertions)
+    return _known(found)
+
+
+def _output_facets(one: Dataset) -> dict[str, Any]:
+    if one.rows is None:
+        return {}
+    figures: dict[str, Any] = {"rowCount": one.rows, "size": one.bytes, "fileCount": one.files}
+    return _known(
+        {"outputStatistics": _make("output_statistics_output_dataset", "OutputStatisticsOutputDatasetFacet", **figures)}
+    )
+
+
+def _make(module: str, name: str, /, **values: Any) -> Any:
+    """An object of the client's own class; None when this version has none of that name."""
+    import attr
+
+    try:
+        kind = getattr(import_module(f"openlineage.client.generated.{module}"), name)
+    except (ImportError, AttributeError):
+        return None
+    known = attr.fields_dict(kind)
+    return kind(**{key: value for key, value in values.items() if key in known})
+
+
+def _enum(module: str, name: str, value: str) -> Any:
+    try:
+        return getattr(import_module(f"openlineage.client.generated.{module}"), name)(value)
+    except (ImportError, AttributeError, ValueError):
+        return value
+
+
+def _known(facets: dict[str, Any]) -> dict[str, Any]:
+    return {name: facet for name, facet in facets.items() if facet is not None}

@@ -1,0 +1,113 @@
+"""Metrics through Airflow's own client, which knows where to: ``[metrics]`` of Airflow's configuration.
+
+Each goes out under its name with tags. While ``[metrics] legacy_names_on`` is true, as with Airflow's own metrics, it
+also goes out under a name that holds the values of the tags, for servers that know none.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from logging import Logger
+from typing import Any
+
+from tidegate.errors import TidegateError
+from tidegate.monitor.ahead import look_at_ahead
+from tidegate.outputs import RunReport
+from tidegate.project import Project
+from tidegate.signals.metrics import Sample, measure_failure, measure_lag, measure_run, measure_table
+from tidegate.table.log.state import has_log, list_data_files, read_table_state
+
+_SWITCHES = ("statsd_on", "statsd_datadog_enabled", "otel_on")
+_LOOK_SECONDS = 10.0
+"""How long a look at the sources may keep a task from its end."""
+
+
+def are_on() -> bool:
+    """Whether Airflow sends metrics at all."""
+    from airflow.providers.common.compat.sdk import conf
+
+    return any(conf.getboolean("metrics", switch, fallback=False) for switch in _SWITCHES)
+
+
+def send(samples: Iterable[Sample]) -> None:
+    """Hand the values to Airflow's client."""
+    from airflow.providers.common.compat.sdk import conf
+
+    client, also_long = _open_client(), conf.getboolean("metrics", "legacy_names_on", fallback=True)
+    for sample in samples:
+        name, tags = sample.metric.name, {key: _plain(value) for key, value in sample.tags.items()}
+        emit = client.incr if sample.metric.kind == "counter" else client.gauge
+        value = int(sample.value) if sample.metric.kind == "counter" else sample.value
+        emit(name, value, tags=tags)
+        if also_long:
+            emit(Sample(sample.metric, sample.value, tags).long_name, value)
+
+
+def measure_task(
+    project: Project, pipeline: str, report: RunReport | None, before: str | None, *, failed: bool, look: bool
+) -> list[Sample]:
+    """What a task has to say when it ends. ``look``: also what waits in the sources."""
+    now = datetime.now(UTC)
+    samples = [] if report is None else measure_run(report, before, now)
+    if failed and (report is None or report["outcome"] is None):
+        samples += measure_failure(pipeline, "incremental" if report is None else report["mode"])
+    if report is not None and report["outcome"] == "published" and before != "published":
+        samples += _measure_table(project, pipeline)
+    return samples + (_look(project, pipeline, now) if look else [])
+
+
+def tell(
+    project: Project,
+    pipeline: str,
+    report: RunReport | None,
+    before: str | None,
+    *,
+    failed: bool,
+    look: bool,
+    log: Logger,
+) -> None:
+    """:func:`measure_task`, and send it. Never raises: a task is not failed by what is said of it."""
+    try:
+        send(measure_task(project, pipeline, report, before, failed=failed, look=look))
+    except Exception as error:  # noqa: BLE001 - whatever the client, the broker or a report is up to
+        log.warning("the metrics of this task were not sent: %s: %s", type(error).__name__, error)
+
+
+def _open_client() -> Any:
+    try:
+        from airflow.sdk.observability import stats
+    except ImportError:  # before Airflow 3.2
+        from airflow.stats import Stats as stats
+    return stats
+
+
+def _plain(value: str) -> str:
+    """The value of a tag in the letters that every server takes."""
+    return "".join(char if char.isascii() and (char.isalnum() or char in "_.-") else "_" for char in value) or "_"
+
+
+def _measure_table(project: Project, pipeline: str) -> list[Sample]:
+    table = project.paths(pipeline).pinned().table
+    try:
+        state = read_table_state(table) if has_log(table) else None
+        sizes = [] if state is None else [file.size_bytes for file in list_data_files(table)]
+    except (TidegateError, OSError):
+        return []  # whoever reads the table next says what is wrong
+    return [] if state is None else measure_table(pipeline, state.version, sizes)
+
+
+def _look(project: Project, pipeline: str, now: datetime) -> list[Sample]:
+    """What waits, unless finding out takes too long or fails: then the gauges stay what they were."""
+    found: list[Sample] = []
+
+    def look() -> None:
+        page = look_at_ahead(project, pipeline)
+        if page["unknown"] is None:  # else the run itself has told, or its next one will
+            found.extend(measure_lag(pipeline, page["backlog"], now))
+
+    thread = threading.Thread(target=look, name="tidegate-look", daemon=True)
+    thread.start()
+    thread.join(_LOOK_SECONDS)
+    return list(found)

@@ -1,0 +1,283 @@
+"""Every metric that the tasks send, in one list, and how its values come out of a report and of a look at the sources.
+
+``docs/reference/metrics.md`` and the Grafana dashboard are made from :data:`METRICS`. There are counters and gauges
+alone: what a timer becomes differs between the backends that Airflow knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from tidegate.audit.verdict import SetAside
+from tidegate.monitor.ahead import Backlog
+from tidegate.outputs import RunReport
+from tidegate.reports.report import FINAL_OUTCOMES
+
+PREFIX = "tidegate"
+Kind = Literal["counter", "gauge"]
+When = Literal["outcome", "end", "task", "look"]
+Unit = Literal[
+    "runs", "records", "rows", "files", "bytes", "offsets", "seconds", "version", "verdicts", "rules", "share"
+]
+
+WHEN: Mapping[When, str] = {
+    "outcome": "when the run's outcome has changed",
+    "end": "when the run is over: published, discarded, or nothing new",
+    "task": "at the end of every task",
+    "look": "at the end of `ingest`, of what no run has taken yet",
+}
+"""When a metric is sent, in words."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric. ``tags`` are in the order in which a name without tags has their values."""
+
+    key: str
+    kind: Kind
+    unit: Unit
+    tags: tuple[str, ...]
+    when: When
+    meaning: str
+
+    @property
+    def name(self) -> str:
+        """The name, without the prefix that Airflow puts in front (``airflow`` unless set otherwise)."""
+        return f"{PREFIX}.{self.key}"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A value of a metric; ``tags`` has a value for each of its tags."""
+
+    metric: Metric
+    value: float
+    tags: Mapping[str, str]
+
+    @property
+    def long_name(self) -> str:
+        """The name with the values of the tags in it, for a server that knows no tags."""
+        values = (self.tags[tag].replace(".", "__") for tag in self.metric.tags)
+        return ".".join((self.metric.name, *values))
+
+
+_RUN = ("pipeline", "mode")
+_SOURCE = ("pipeline", "source")
+
+RUNS = Metric(
+    "runs",
+    "counter",
+    "runs",
+    (*_RUN, "outcome"),
+    "outcome",
+    "runs by outcome: published, nothing_new, discarded, held or failed. One that was held and then released counts as "
+    "both; one that failed and was tried again as failed once",
+)
+ROWS_READ = Metric("rows.read", "counter", "records", _RUN, "end", "records that came out of the sources")
+ROWS_MALFORMED = Metric(
+    "rows.malformed", "counter", "records", _RUN, "end", "records that do not parse or do not fit the schema"
+)
+ROWS_LATE = Metric("rows.late", "counter", "records", _RUN, "end", "records that came after what they belong to closed")
+ROWS_REJECTED = Metric("rows.rejected", "counter", "rows", _RUN, "end", "rows that broke a quarantine rule")
+ROWS_QUARANTINED = Metric(
+    "rows.quarantined", "counter", "rows", _RUN, "end", "malformed and late records and rejected rows together"
+)
+ROWS_PUBLISHED = Metric("rows.published", "counter", "rows", _RUN, "end", "new rows of the table")
+ROWS_SUPERSEDED = Metric(
+    "rows.superseded", "counter", "rows", _RUN, "end", "rows that a later batch of the same run replaced"
+)
+ROWS_DUPLICATES = Metric("rows.duplicates", "counter", "rows", _RUN, "end", "rows that a deduplication dropped")
+QUARANTINE_SHARE = Metric(
+    "quarantine.share", "gauge", "share", _RUN, "end", "the part of the run's records that is in quarantine, 0 to 1"
+)
+SOURCE_ROWS = Metric("source.rows", "counter", "records", _SOURCE, "end", "records read of a source")
+SOURCE_FILES = Metric("source.files", "counter", "files", _SOURCE, "end", "files read of a source")
+SOURCE_BYTES = Metric("source.bytes", "counter", "bytes", _SOURCE, "end", "bytes of these files")
+VERDICTS = Metric(
+    "verdicts",
+    "counter",
+    "verdicts",
+    ("pipeline", "verdict"),
+    "outcome",
+    "verdicts of the gate: passed, warned, failed, unchecked",
+)
+RULES_FAILED = Metric(
+    "rules.failed",
+    "counter",
+    "rules",
+    ("pipeline", "rule", "severity"),
+    "outcome",
+    "times that a rule of the suite did not hold",
+)
+STEP_SECONDS = Metric(
+    "step.seconds",
+    "gauge",
+    "seconds",
+    ("pipeline", "step"),
+    "task",
+    "how long a step of the last run took: ingest, audit, publish, deliver",
+)
+RUN_SECONDS = Metric(
+    "run.seconds", "gauge", "seconds", _RUN, "end", "from the begin of a run to its end, waiting for a person included"
+)
+LAG_FILES = Metric("lag.files", "gauge", "files", _SOURCE, "look", "files that wait")
+LAG_BYTES = Metric("lag.bytes", "gauge", "bytes", _SOURCE, "look", "bytes of the files that wait")
+LAG_OFFSETS = Metric("lag.offsets", "gauge", "offsets", _SOURCE, "look", "Kafka offsets that wait")
+LAG_OLDEST = Metric(
+    "lag.oldest.seconds",
+    "gauge",
+    "seconds",
+    _SOURCE,
+    "look",
+    "age of the oldest that waits, by the file's time or the record's; 0 when nothing does",
+)
+LAG_WATERMARK = Metric(
+    "lag.watermark.seconds",
+    "gauge",
+    "seconds",
+    ("pipeline",),
+    "task",
+    "how far the watermark is behind the clock; none for a pipeline without one",
+)
+TABLE_VERSION = Metric("table.version", "gauge", "version", ("pipeline",), "end", "the newest version of the table")
+TABLE_FILES = Metric("table.files", "gauge", "files", ("pipeline",), "end", "files of that version")
+TABLE_BYTES = Metric("table.bytes", "gauge", "bytes", ("pipeline",), "end", "bytes of these files")
+PUBLISHED_AT = Metric(
+    "published.at",
+    "gauge",
+    "seconds",
+    ("pipeline",),
+    "end",
+    "when rows were published last, in seconds since 1970 UTC: `time()` less this is how old the table is",
+)
+SINK_BEHIND = Metric(
+    "sink.behind", "gauge", "version", ("pipeline", "sink"), "task", "published versions that a further sink lacks"
+)
+
+METRICS: tuple[Metric, ...] = (
+    RUNS,
+    ROWS_READ,
+    ROWS_MALFORMED,
+    ROWS_LATE,
+    ROWS_REJECTED,
+    ROWS_QUARANTINED,
+    ROWS_PUBLISHED,
+    ROWS_SUPERSEDED,
+    ROWS_DUPLICATES,
+    QUARANTINE_SHARE,
+    SOURCE_ROWS,
+    SOURCE_FILES,
+    SOURCE_BYTES,
+    VERDICTS,
+    RULES_FAILED,
+    STEP_SECONDS,
+    RUN_SECONDS,
+    LAG_FILES,
+    LAG_BYTES,
+    LAG_OFFSETS,
+    LAG_OLDEST,
+    LAG_WATERMARK,
+    TABLE_VERSION,
+    TABLE_FILES,
+    TABLE_BYTES,
+    PUBLISHED_AT,
+    SINK_BEHIND,
+)
+"""Every metric there is."""
+
+
+def measure_run(report: RunReport, before: str | None, now: datetime) -> list[Sample]:
+    """What a task has to say of its run when it ends. ``before`` is the outcome that the stored report had when the
+    task began: what a task finds done counts no second time."""
+    samples = [*_of_task(report, now)]
+    if report["outcome"] is not None and report["outcome"] != before:
+        samples += _of_outcome(report)
+        if report["outcome"] in FINAL_OUTCOMES and before not in FINAL_OUTCOMES:
+            samples += _of_end(report)
+    return samples
+
+
+def measure_failure(pipeline: str, mode: str) -> list[Sample]:
+    """A task that failed before its run had a report."""
+    return [Sample(RUNS, 1, {"pipeline": pipeline, "mode": mode, "outcome": "failed"})]
+
+
+def measure_lag(pipeline: str, waiting: Iterable[Backlog], now: datetime) -> list[Sample]:
+    """What waits in the sources."""
+    samples = []
+    for one in waiting:
+        tags = {"pipeline": pipeline, "source": one["source"]}
+        figures = ((LAG_FILES, one["files"]), (LAG_BYTES, one["bytes"]), (LAG_OFFSETS, one["offsets"]))
+        samples += [Sample(metric, value, tags) for metric, value in figures if value is not None]
+        age = None if one["oldest"] is None else _seconds_since(one["oldest"], now)
+        if age is None and not one["files"] and not one["offsets"]:
+            age = 0.0
+        if age is not None:
+            samples.append(Sample(LAG_OLDEST, age, tags))
+    return samples
+
+
+def measure_table(pipeline: str, version: int, sizes: Sequence[int]) -> list[Sample]:
+    """A version of the table, by the sizes of its files."""
+    tags = {"pipeline": pipeline}
+    figures = ((TABLE_VERSION, version), (TABLE_FILES, len(sizes)), (TABLE_BYTES, sum(sizes)))
+    return [Sample(metric, value, tags) for metric, value in figures]
+
+
+def _of_task(report: RunReport, now: datetime) -> Iterable[Sample]:
+    name = report["pipeline"]
+    for step, seconds in report["duration_seconds"].items():
+        yield Sample(STEP_SECONDS, seconds, {"pipeline": name, "step": step})
+    if report["watermark"] is not None:
+        yield Sample(LAG_WATERMARK, _seconds_since(report["watermark"], now), {"pipeline": name})
+    for sink in report["sinks"]:
+        if sink["behind"] is not None:
+            yield Sample(SINK_BEHIND, sink["behind"], {"pipeline": name, "sink": sink["name"]})
+
+
+def _of_outcome(report: RunReport) -> Iterable[Sample]:
+    name, quality = report["pipeline"], report["quality"]
+    yield Sample(RUNS, 1, {"pipeline": name, "mode": report["mode"], "outcome": str(report["outcome"])})
+    if report["outcome"] not in ("published", "held") or report["decision"] is not None:
+        return  # nothing was judged; or it was, and counted, before a person decided
+    if quality["verdict"] is not None:
+        yield Sample(VERDICTS, 1, {"pipeline": name, "verdict": quality["verdict"]})
+    for result in quality["results"]:
+        if not result["success"]:
+            tags = {"pipeline": name, "rule": result["rule"], "severity": result["severity"]}
+            yield Sample(RULES_FAILED, 1, tags)
+
+
+def _of_end(report: RunReport) -> Iterable[Sample]:
+    run = {"pipeline": report["pipeline"], "mode": report["mode"]}
+    if report["ended_at"] is not None:
+        yield Sample(RUN_SECONDS, _seconds_since(report["started_at"], datetime.fromisoformat(report["ended_at"])), run)
+    if report["outcome"] == "nothing_new":
+        return
+    rows = report["rows"]
+    yield Sample(ROWS_READ, rows["read"], run)
+    yield Sample(ROWS_MALFORMED, rows["malformed"], run)
+    yield Sample(ROWS_LATE, rows["late"], run)
+    yield Sample(ROWS_REJECTED, rows["rejected"], run)
+    aside = SetAside.of(report["rows"])  # type: ignore[arg-type]  # a TypedDict of counts is a mapping of counts
+    yield Sample(ROWS_QUARANTINED, aside.count, run)
+    yield Sample(ROWS_PUBLISHED, rows["published"], run)
+    yield Sample(ROWS_SUPERSEDED, rows["superseded"], run)
+    yield Sample(ROWS_DUPLICATES, rows["duplicates"], run)
+    yield Sample(QUARANTINE_SHARE, float(aside.share), run)
+    for name, source in report["sources"].items():
+        tags = {"pipeline": report["pipeline"], "source": name}
+        figures = ((SOURCE_ROWS, source.get("rows")), (SOURCE_FILES, source.get("files")))
+        for metric, value in (*figures, (SOURCE_BYTES, source.get("bytes"))):
+            if value is not None:
+                yield Sample(metric, value, tags)
+    if report["outcome"] == "published" and rows["published"] and report["ended_at"] is not None:
+        at = datetime.fromisoformat(report["ended_at"]).timestamp()
+        yield Sample(PUBLISHED_AT, round(at, 3), {"pipeline": report["pipeline"]})
+
+
+def _seconds_since(moment: str, now: datetime) -> float:
+    return round(max((now - datetime.fromisoformat(moment)).total_seconds(), 0.0), 3)
