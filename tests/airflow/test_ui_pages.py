@@ -6,8 +6,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from concurrent.futures import Future
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fastapi.testclient import TestClient
@@ -16,6 +19,7 @@ from tests.support.many_runs import SCENES, Made, make_many
 from tests.support.ui_server import make_app
 from tidegate.airflow.ui.app import app
 from tidegate.airflow.ui.pages import PARTS
+from tidegate.airflow.ui.patience import Patience
 from tidegate.monitor import pipelines
 
 HIDDEN = "secret_pipeline"
@@ -187,3 +191,15 @@ def test_a_slow_look_is_given_up_and_joined(monkeypatch: pytest.MonkeyPatch) -> 
     go.set()
     assert patience.ask("key", look, 5) == "found"
     assert looks in ([1], [1, 1])
+
+
+def test_a_look_that_is_done_at_once_is_given() -> None:
+    """Before it is noted as under way, even."""
+    patience = Patience()
+    with patience._workers:
+        for number in range(500):
+            assert patience.ask(number, partial(int, number), 30) == number
+    done: Future[int] = Future()
+    done.set_result(7)
+    patience._workers = SimpleNamespace(submit=lambda look: done)  # type: ignore[assignment]
+    assert (patience.ask("key", int, 1), patience._under_way) == (7, {})

@@ -50,7 +50,7 @@ def test_work_beside_the_runs(tmp_path: Path, kind: str) -> None:
         for rule, severity, success in rules
     ]
     intent = PublishIntent("orders", "B1", "table", "{}", [], "an app", 0, -1, report=dict(report.to_json()))
-    keep_held(held.paths.beside("backfills/job/try"), intent, Interval({"day": ["2026-01-02"]}))
+    keep_held(held.paths.beside("backfills/job/try"), intent, Interval({"day": ["2026-01-02"]}), report)
     found = find_open(held.paths, "B1")
     assert found is not None and (found["kind"], found["what"]) == (kind, "day=2026-01-02")
     assert (found["reasons"], found["choices"]) == (["good does not hold"], ["release", "discard"])

@@ -25,15 +25,18 @@ class Patience:
         """What ``look`` gives, or None when it takes longer. Looks with the same key are one."""
         with self._lock:
             future = self._under_way.get(key)
+            is_new = future is None
             if future is None:
                 future = self._under_way[key] = self._workers.submit(look)
-                future.add_done_callback(lambda _: self._forget(key))
+        if is_new:  # without the lock: of a look that is done by now, it is called here
+            future.add_done_callback(lambda done: self._forget(key, done))
         try:
             found: _T = future.result(seconds)
         except NotYet:
             return None
         return found
 
-    def _forget(self, key: object) -> None:
+    def _forget(self, key: object, done: Future[Any]) -> None:
         with self._lock:
-            self._under_way.pop(key, None)
+            if self._under_way.get(key) is done:
+                del self._under_way[key]
