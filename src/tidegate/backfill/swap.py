@@ -230,7 +230,7 @@ def report_after(before: RunReport, path: Path, finding: Finding, built: Built, 
     if finding.left_out.total:
         count = count_of(finding.left_out.total, "record")
         report.add_note(
-            f"{finding.interval.label}: {count} of what was read again stay in quarantine, until they are replayed"
+            f"{finding.interval.label}: in quarantine, until they are replayed: {count} of what was read again"
         )
     if finding.choice.left_out:
         count = count_of(finding.choice.left_out, "record")

@@ -51,7 +51,7 @@ def show_backfill(value: BackfillPlan) -> None:
         if one["rows_of_others"]:
             print(f"    these hold {count_of(one['rows_of_others'], 'row')} of other partitions too, which stay")
         if one["stays_in_quarantine"]:
-            print(f"    {count_of(one['stays_in_quarantine'], 'record')} of these are in quarantine, and stay there")
+            print(f"    in quarantine, where it stays: {count_of(one['stays_in_quarantine'], 'record')} of these")
         if one["stays_discarded"]:
             print(f"    {count_of(one['stays_discarded'], 'record')} of increments that were left out stay out")
         if (older := one["older"]) is not None:

@@ -306,7 +306,7 @@ OTHER_KIND_OF_RUN = Condition(
 OTHER_ARGUMENTS = Condition(
     "OTHER_ARGUMENTS",
     UsageError,
-    "run id {run_id} was given for {before}; now it is {asked}",
+    "run id {run_id} was given for {before}, and now for {asked}",
     next_run="is not affected; nothing was read or written",
     fix="give another run id (--run-id, of a replay --as), or none; what was asked for first goes on with this one",
 )
