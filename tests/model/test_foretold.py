@@ -13,6 +13,7 @@ from tests.model.world import NAME, Make, World
 from tidegate.operate.doctor import examine
 from tidegate.operate.outlook import plan_pipeline
 from tidegate.operate.status import project_status
+from tidegate.run.turns import note_refused
 
 
 def look(world: World, what: Any) -> Any:
@@ -61,5 +62,63 @@ def test_a_backfill_that_was_stopped_half_way(world: World) -> None:
     assert len(told) == 1 and plan["pending"] and told[0] in status["notes"]
     assert doctor(world)[f"work of {NAME}"][0] == "backfill b was stopped half-way"
     done(world.run("r9"))
+    (left,) = look(world, lambda: plan_pipeline(world.project, NAME))["notes"]
+    assert left.startswith(f"backfill b is unfinished: day={D1} is rebuilt, day={D2} is not; ")
+    done(world.backfill("b", D1, D2))
     assert look(world, lambda: plan_pipeline(world.project, NAME))["notes"] == []
     assert doctor(world) == {}
+
+
+def told(world: World) -> tuple[list[str], list[str], dict[str, tuple[str, str | None]]]:
+    """What ``plan``, ``status`` and ``doctor`` say of work that is not finished."""
+    plan = look(world, lambda: plan_pipeline(world.project, NAME))
+    (status,) = look(world, lambda: project_status(world.project, NAME))
+    (glance,) = look(world, lambda: project_status(world.project, None))
+    found = [[note for note in one["notes"] if "unfinished" in note] for one in (plan, status, glance)]
+    assert found[1] == found[2]
+    return found[0], found[1], doctor(world)
+
+
+@pytest.mark.parametrize("where", ["first", "between", "second"])
+def test_a_backfill_that_was_killed_before_its_publish(world: World, where: str) -> None:
+    """The next run does not go on with it: whoever looks is told how far it is, and what goes on with it."""
+    stops = {"first": Stop("checkpoint/metadata"), "second": Stop("checkpoint/metadata", nth=3)}
+    stop = stops.get(where, Stop("replace data/state/orders/lease", after=True))
+    world.kill(world.backfill("b", D1, D2, stop=stop))
+    done_so_far = "nothing of it is rebuilt" if where == "first" else f"day={D1} is rebuilt, day={D2} is not"
+    again = f"tidegate backfill {NAME} --from {D1} --to {D2} --run-id b"
+    line = f"backfill b is unfinished: {done_so_far}; `{again}` goes on with it"
+    for _ in range(2):
+        plan, status, found = told(world)
+        assert plan == status == [line]
+        assert found == {f"work of {NAME}": (line.rpartition("; ")[0], again)}
+        notes = done(world.run(world.new_run_id()))["notes"]
+        assert not [note for note in notes if "goes on with what it had begun" in note]
+    assert done(world.backfill("b", D1, D2))["rebuilt"] == [f"day={D1}", f"day={D2}"]
+    assert told(world) == ([], [], {})
+    world.check_all()
+
+
+def test_a_refresh_that_was_killed(world: World) -> None:
+    world.kill(world.refresh("all", keeps_older=True, stop=Stop("checkpoint/metadata")))
+    again = f"tidegate refresh {NAME} --keep-older --run-id all"
+    line = f"refresh all is unfinished: nothing of it is rebuilt; `{again}` goes on with it"
+    (status,) = look(world, lambda: project_status(world.project, NAME))
+    (ended,) = [note for note in status["notes"] if "ended without a report" in note]
+    assert ended.endswith(
+        "; the next run finishes its publish, if that was begun, and nothing else of it; the same command with "
+        "--run-id all does the rest"
+    )
+    assert told(world)[:2] == ([line], [line])
+    notes = done(world.run("r9"))["notes"]
+    assert [note for note in notes if note.endswith("; the same command with --run-id all does the rest")]
+    assert told(world)[:2] == ([line], [line])
+
+
+def test_a_backfill_that_may_be_at_work(world: World) -> None:
+    """Between two days a run may have the lease: whether the backfill waits behind it, nobody can tell."""
+    world.kill(world.backfill("b", D1, D2, stop=Stop("replace data/state/orders/lease", after=True)))
+    note_refused(world.paths, "r9")
+    plan, status, found = told(world)
+    assert plan == status and plan[0].startswith("backfill b is unfinished, or waits for its turn: ")
+    assert found == {}
