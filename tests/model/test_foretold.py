@@ -7,12 +7,17 @@ from typing import Any
 
 import pytest
 
-from tests.model.beside import D1, D2, done
+from tests.model.beside import D1, D2, code_of, done
 from tests.model.processes import Stop
 from tests.model.world import NAME, Make, World
+from tidegate.backfill.command import look_at_backfill
+from tidegate.backfill.span import Wanted
 from tidegate.operate.doctor import examine
 from tidegate.operate.outlook import plan_pipeline
 from tidegate.operate.status import project_status
+from tidegate.replay.choose import Selection
+from tidegate.replay.command import look_at_replay
+from tidegate.run.rollback import look_at_rollback
 from tidegate.run.turns import note_refused
 
 
@@ -52,6 +57,15 @@ def test_a_quarantine_that_is_behind(world: World, how: str) -> None:
     found, fix = doctor(world)[f"quarantine of {NAME}"]
     assert "QUARANTINE_BEHIND" in found and fix is not None and f"tidegate repair {NAME}" in fix
     assert getattr(world.run("r9").error, "code", None) == "QUARANTINE_BEHIND"
+    works: dict[Any, Any] = {
+        lambda: look_at_backfill(world.project, NAME, Wanted(D1, D1)): lambda: world.backfill("b", D1, D1),
+        lambda: look_at_backfill(world.project, NAME, None): lambda: world.refresh("f"),
+        lambda: look_at_rollback(world.project, NAME, 0): lambda: world.rollback(0, "leave-out", "back"),
+        lambda: look_at_replay(world.project, NAME, Selection()): lambda: world.replay("p", Selection()),
+    }
+    for dry_run, work in works.items():
+        refused = code_of(work())
+        assert look(world, dry_run)["hindrance"]["code"] == refused == "QUARANTINE_BEHIND"
 
 
 def test_a_backfill_that_was_stopped_half_way(world: World) -> None:
