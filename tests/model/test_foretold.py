@@ -17,6 +17,7 @@ from tidegate.operate.outlook import plan_pipeline
 from tidegate.operate.status import project_status
 from tidegate.replay.choose import Selection
 from tidegate.replay.command import look_at_replay
+from tidegate.restart.reset import reset_pipeline
 from tidegate.run.rollback import look_at_rollback
 from tidegate.run.turns import note_refused
 
@@ -57,6 +58,12 @@ def test_a_quarantine_that_is_behind(world: World, how: str) -> None:
     found, fix = doctor(world)[f"quarantine of {NAME}"]
     assert "QUARANTINE_BEHIND" in found and fix is not None and f"tidegate repair {NAME}" in fix
     assert getattr(world.run("r9").error, "code", None) == "QUARANTINE_BEHIND"
+    shown = look(world, lambda: reset_pipeline(world.project, NAME, from_beginning=True, dry_run=True, confirm=None))
+    assert [one.partition(":")[0] for one in shown["choices"]] == [
+        "restore what is damaged or gone from a copy, then run again",
+        f"`tidegate reset {NAME} --from-beginning --confirm {NAME}`",
+        f"`tidegate repair {NAME}`",
+    ]
     works: dict[Any, Any] = {
         lambda: look_at_backfill(world.project, NAME, Wanted(D1, D1)): lambda: world.backfill("b", D1, D1),
         lambda: look_at_backfill(world.project, NAME, None): lambda: world.refresh("f"),
