@@ -5,14 +5,14 @@ Each pipeline is looked at once, each broker asked once, and what is wrong with 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tidegate.errors import TidegateError, catalogue
 from tidegate.lease import LeaseState, read_lease
 from tidegate.operate.outlook import look_ahead
 from tidegate.operate.trouble import find_trouble, rank
-from tidegate.outputs import Ahead, Error, RunReport, Status
+from tidegate.outputs import Ahead, Error, RunReport, SourceReport, Status
 from tidegate.paths import PipelinePaths
 from tidegate.pipeline import check_name, list_pipelines, load_pipeline
 from tidegate.preflight.facts import Facts, gather_facts
@@ -20,11 +20,13 @@ from tidegate.project import Project
 from tidegate.reports import report
 from tidegate.reports.report import LIVE_MODES, describe_left, read_newest
 from tidegate.run.deliver import SinkState
+from tidegate.sources.files.listing import SUB_FOLDER
 from tidegate.sources.registry import connect
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import as_read
 from tidegate.staging.open_state import describe_open_state, read_open_state, text_of_ms
 from tidegate.storage import name_cause
+from tidegate.words import count_of
 
 _SHOWN_RUNS_OF_ONE = 10
 _SHOWN_RUNS_OF_EACH = 3
@@ -155,7 +157,7 @@ def _tell_ahead(value: Status, plan: Ahead, sinks: Sequence[SinkState]) -> None:
     value["decided"] = plan["decided"]
     value["pending"] = plan["pending"]
     value["errors"] += plan["errors"]
-    value["notes"] += plan["notes"]
+    value["notes"] += [*plan["notes"], *_describe_sub_folders(plan["sources"])]
     value["changed"] = plan["changed"]
     value["backlog_unknown"] = plan["sources_unknown"]
     if value["backlog_unknown"] is None:
@@ -165,6 +167,20 @@ def _tell_ahead(value: Status, plan: Ahead, sinks: Sequence[SinkState]) -> None:
             else {"offsets": one["pending_offsets"]}
             for source, one in plan["sources"].items()
         }
+
+
+def _describe_sub_folders(sources: Mapping[str, SourceReport]) -> list[str]:
+    """Whole folders of which a source reads nothing, and whoever put them there may think that it does."""
+    found = {
+        name: [left["path"] for left in one.get("skipped", ()) if left["why"] == SUB_FOLDER]
+        for name, one in sources.items()
+    }
+    return [
+        f"source {name}: {count_of(len(folders), 'sub-folder is', 'sub-folders are')} left alone (only k=v folders are "
+        f"followed), first {folders[0]}"
+        for name, folders in found.items()
+        if folders
+    ]
 
 
 def _tell_lease(value: Status, lease: LeaseState | None) -> None:
