@@ -203,8 +203,8 @@ def _check_specs(specs: list[PipelineSpec], faulty: list[str]) -> Finding:
 
 def _check_unfinished(project: Project, name: str) -> Iterator[Finding]:
     """What keeps a pipeline from going on, or waits in it, where that is no fault of its spec."""
-    paths = project.paths(name).pinned()
     try:
+        paths = project.paths(name).pinned()
         check_quarantine(paths)
         for intent in list_begun(paths):
             fix = f"tidegate run {name}, then the same command again; or `tidegate repair {name}` gives it up"
@@ -214,6 +214,8 @@ def _check_unfinished(project: Project, name: str) -> Iterator[Finding]:
                 yield Finding(f"work of {name}", False, one.found, one.fix)
     except TidegateError as error:
         yield _to_finding(f"quarantine of {name}", error)
+    except NotADirectoryError:
+        return  # the look at the folders names it
     except OSError as error:
         fix = f"give user {_user()} the right to read it"
         yield Finding(f"state of {name}", False, f"{error.filename}: {error.strerror}", fix)
