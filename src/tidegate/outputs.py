@@ -549,7 +549,7 @@ class Finding(TypedDict):
 
 
 class Repair(TypedDict):
-    """What disagrees, the choices, and what was or would be done."""
+    """What disagrees, the choices, what was or would be done, and what the next run does then."""
 
     pipeline: str
     dry_run: bool
@@ -557,6 +557,7 @@ class Repair(TypedDict):
     code: str | None
     choices: list[str]
     actions: list[str]
+    next_run: list[str]
     unreadable_again: list[str]
 
 

@@ -7,12 +7,19 @@ from typing import Any
 
 import pytest
 
-from tests.model.beside import D1, D2, done
+from tests.model.beside import D1, D2, code_of, done
 from tests.model.processes import Stop
 from tests.model.world import NAME, Make, World
+from tidegate.backfill.command import look_at_backfill
+from tidegate.backfill.span import Wanted
 from tidegate.operate.doctor import examine
 from tidegate.operate.outlook import plan_pipeline
 from tidegate.operate.status import project_status
+from tidegate.replay.choose import Selection
+from tidegate.replay.command import look_at_replay
+from tidegate.restart.reset import reset_pipeline
+from tidegate.run.rollback import look_at_rollback
+from tidegate.run.turns import note_refused
 
 
 def look(world: World, what: Any) -> Any:
@@ -51,6 +58,21 @@ def test_a_quarantine_that_is_behind(world: World, how: str) -> None:
     found, fix = doctor(world)[f"quarantine of {NAME}"]
     assert "QUARANTINE_BEHIND" in found and fix is not None and f"tidegate repair {NAME}" in fix
     assert getattr(world.run("r9").error, "code", None) == "QUARANTINE_BEHIND"
+    shown = look(world, lambda: reset_pipeline(world.project, NAME, from_beginning=True, dry_run=True, confirm=None))
+    assert [one.partition(":")[0] for one in shown["choices"]] == [
+        "restore what is damaged or gone from a copy, then run again",
+        f"`tidegate reset {NAME} --from-beginning --confirm {NAME}`",
+        f"`tidegate repair {NAME}`",
+    ]
+    works: dict[Any, Any] = {
+        lambda: look_at_backfill(world.project, NAME, Wanted(D1, D1)): lambda: world.backfill("b", D1, D1),
+        lambda: look_at_backfill(world.project, NAME, None): lambda: world.refresh("f"),
+        lambda: look_at_rollback(world.project, NAME, 0): lambda: world.rollback(0, "leave-out", "back"),
+        lambda: look_at_replay(world.project, NAME, Selection()): lambda: world.replay("p", Selection()),
+    }
+    for dry_run, work in works.items():
+        refused = code_of(work())
+        assert look(world, dry_run)["hindrance"]["code"] == refused == "QUARANTINE_BEHIND"
 
 
 def test_a_backfill_that_was_stopped_half_way(world: World) -> None:
@@ -61,5 +83,63 @@ def test_a_backfill_that_was_stopped_half_way(world: World) -> None:
     assert len(told) == 1 and plan["pending"] and told[0] in status["notes"]
     assert doctor(world)[f"work of {NAME}"][0] == "backfill b was stopped half-way"
     done(world.run("r9"))
+    (left,) = look(world, lambda: plan_pipeline(world.project, NAME))["notes"]
+    assert left.startswith(f"backfill b is unfinished: day={D1} is rebuilt, day={D2} is not; ")
+    done(world.backfill("b", D1, D2))
     assert look(world, lambda: plan_pipeline(world.project, NAME))["notes"] == []
     assert doctor(world) == {}
+
+
+def told(world: World) -> tuple[list[str], list[str], dict[str, tuple[str, str | None]]]:
+    """What ``plan``, ``status`` and ``doctor`` say of work that is not finished."""
+    plan = look(world, lambda: plan_pipeline(world.project, NAME))
+    (status,) = look(world, lambda: project_status(world.project, NAME))
+    (glance,) = look(world, lambda: project_status(world.project, None))
+    found = [[note for note in one["notes"] if "unfinished" in note] for one in (plan, status, glance)]
+    assert found[1] == found[2]
+    return found[0], found[1], doctor(world)
+
+
+@pytest.mark.parametrize("where", ["first", "between", "second"])
+def test_a_backfill_that_was_killed_before_its_publish(world: World, where: str) -> None:
+    """The next run does not go on with it: whoever looks is told how far it is, and what goes on with it."""
+    stops = {"first": Stop("checkpoint/metadata"), "second": Stop("checkpoint/metadata", nth=3)}
+    stop = stops.get(where, Stop("replace data/state/orders/lease", after=True))
+    world.kill(world.backfill("b", D1, D2, stop=stop))
+    done_so_far = "nothing of it is rebuilt" if where == "first" else f"day={D1} is rebuilt, day={D2} is not"
+    again = f"tidegate backfill {NAME} --from {D1} --to {D2} --run-id b"
+    line = f"backfill b is unfinished: {done_so_far}; `{again}` goes on with it"
+    for _ in range(2):
+        plan, status, found = told(world)
+        assert plan == status == [line]
+        assert found == {f"work of {NAME}": (line.rpartition("; ")[0], again)}
+        notes = done(world.run(world.new_run_id()))["notes"]
+        assert not [note for note in notes if "goes on with what it had begun" in note]
+    assert done(world.backfill("b", D1, D2))["rebuilt"] == [f"day={D1}", f"day={D2}"]
+    assert told(world) == ([], [], {})
+    world.check_all()
+
+
+def test_a_refresh_that_was_killed(world: World) -> None:
+    world.kill(world.refresh("all", keeps_older=True, stop=Stop("checkpoint/metadata")))
+    again = f"tidegate refresh {NAME} --keep-older --run-id all"
+    line = f"refresh all is unfinished: nothing of it is rebuilt; `{again}` goes on with it"
+    (status,) = look(world, lambda: project_status(world.project, NAME))
+    (ended,) = [note for note in status["notes"] if "ended without a report" in note]
+    assert ended.endswith(
+        "; the next run finishes its publish, if that was begun, and nothing else of it; the same command with "
+        "--run-id all does the rest"
+    )
+    assert told(world)[:2] == ([line], [line])
+    notes = done(world.run("r9"))["notes"]
+    assert [note for note in notes if note.endswith("; the same command with --run-id all does the rest")]
+    assert told(world)[:2] == ([line], [line])
+
+
+def test_a_backfill_that_may_be_at_work(world: World) -> None:
+    """Between two days a run may have the lease: whether the backfill waits behind it, nobody can tell."""
+    world.kill(world.backfill("b", D1, D2, stop=Stop("replace data/state/orders/lease", after=True)))
+    note_refused(world.paths, "r9")
+    plan, status, found = told(world)
+    assert plan == status and plan[0].startswith("backfill b is unfinished, or waits for its turn: ")
+    assert found == {}

@@ -544,15 +544,18 @@ def test_a_rebuild_names_first_the_files_that_it_will_not_read_as_they_were(make
     """What the dry run does not name, a person learns when the table is gone."""
     world = make("files")
     inbox = world.root / "data" / "inbox"
-    before = repair_pipeline(world.project, NAME, dry_run=True, rebuild=True)["actions"]
-    assert not any("changed or gone" in one for one in before)
+
+    def look() -> list[str]:
+        return repair_pipeline(world.project, NAME, dry_run=True, rebuild=True)["next_run"]
+
+    before = look()
+    assert before == ["begins a new checkpoint", "reads 3 files that the table's log does not hold"]
     for folder in (inbox, world.paths.intake("orders")):
         for file in folder.rglob("*1.csv"):
             file.unlink()
     rewrite_in_place(world, "emptied")
-    (named,) = [
-        one
-        for one in repair_pipeline(world.project, NAME, dry_run=True, rebuild=True)["actions"]
-        if "changed or gone" in one
-    ]
-    assert "data/inbox/1.csv is gone" in named and "data/inbox/2.csv" in named and "bytes then, 0 now" in named
+    _, read, gone, changed = look()
+    assert read == "reads 2 files that the table's log does not hold"
+    assert gone.startswith("does not find 1 file of those that were read: ")
+    assert gone.endswith("data/inbox/1.csv; 2 rows of the table came of that")
+    assert "data/inbox/2.csv" in changed and "bytes then, 0 now" in changed

@@ -66,16 +66,21 @@ def test_without_the_name_once_more_the_plan_is_shown(make: Make, shape: Shape, 
         with pytest.raises(UsageError) as refused:
             reset_pipeline(world.project, NAME, from_beginning=from_beginning, dry_run=False, confirm=confirm)
         assert (refused.value.code, refused.value.exit_code) == ("RESET_UNCONFIRMED", 64)
-        assert "; ".join(shown["actions"]) in refused.value.message
+        assert (
+            "; ".join([*shown["actions"], *(f"the next run {one}" for one in shown["next_run"])])
+            in refused.value.message
+        )
         assert f"--confirm {NAME}" in str(refused.value.fix)
     assert sorted(str(path) for path in (world.root / "data").rglob("*")) == before
-    told = "; ".join(shown["actions"])
+    told = "; ".join([*shown["actions"], *(f"the next run {one}" for one in shown["next_run"])])
     assert ("back up table and quarantine" in told) == from_beginning
+    option = " --from-beginning" if from_beginning else ""
+    assert f"`tidegate reset {NAME}{option} --confirm {NAME}`: a new" in shown["choices"][1]
     assert ("keep the table as it is, at version 1" in told) != from_beginning
     if shape == "kafka":
-        assert f'start source orders at {{"t": {{"0": {0 if from_beginning else 3}' in told
+        assert f'starts source orders at {{"t": {{"0": {0 if from_beginning else 3}' in told
     elif from_beginning:
-        assert "read 2 files" in told
+        assert "reads 2 files" in told
     world.settle("discard")
 
 
@@ -85,7 +90,7 @@ def test_what_is_held_is_judged_again(make: Make, shape: Shape) -> None:
     world.offer(0, ["poor", "poor"])
     assert isinstance(world.run("held").error, HeldError)
     shown = reset_pipeline(world.project, NAME, from_beginning=False, dry_run=True, confirm=None)
-    assert "read again and judge again what is held under run held" in shown["actions"]
+    assert "reads again and judges again what is held under run held" in shown["next_run"]
     assert world.reset().error is None
     assert isinstance(world.run("again").error, HeldError)
     world.settle("discard")
@@ -99,8 +104,12 @@ def test_what_a_source_lost_is_in_the_plan(make: Make, shape: Shape) -> None:
     else:
         (world.root / "data" / "inbox" / "1.csv").unlink()
     shown = reset_pipeline(world.project, NAME, from_beginning=True, dry_run=True, confirm=None)
-    told = "; ".join(shown["actions"])
-    assert ("not find all of source orders again" if shape == "kafka" else "1.csv is gone") in told
+    told = "; ".join([*shown["actions"], *(f"the next run {one}" for one in shown["next_run"])])
+    assert (
+        "not find all of source orders again"
+        if shape == "kafka"
+        else "does not find 1 file of those that were read: data/inbox/1.csv; 2 rows of"
+    ) in told
     world.settle("discard")
 
 

@@ -17,6 +17,7 @@ from tidegate.errors import TidegateError
 from tidegate.pipeline import load_pipeline
 from tidegate.preflight.definition import fingerprint_rows
 from tidegate.preflight.facts import gather_facts
+from tidegate.preflight.quarantine import check_quarantine
 from tidegate.process.machine import now_text
 from tidegate.project import Project
 from tidegate.recovery.context import RunContext, Submit
@@ -160,6 +161,7 @@ def look_at_backfill(
     findings = examine(project, paths, spec, ground)
     hindrance: TidegateError | None = None
     try:
+        check_quarantine(paths)
         check_possible(findings)
     except TidegateError as error:
         hindrance = error

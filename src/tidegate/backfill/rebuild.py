@@ -34,6 +34,7 @@ from tidegate.project import Project
 from tidegate.recovery.context import RunContext, Submit
 from tidegate.reports.verdicts import quote_word
 from tidegate.run.drain import Load, run_driver
+from tidegate.run.rework import note_begun
 from tidegate.run.statics import pin_statics
 from tidegate.sources.files.differences import find_differences
 from tidegate.sources.files.intake import restore_links, source_path
@@ -162,6 +163,7 @@ def _read(
             closes_at_ms=ground.closes_at_ms,
         ),
     )
+    note_begun(context)
     try:
         run_driver(beside, order, Load(choice.bytes, sum(map(len, links.values()))), submit)
     except TidegateError as error:

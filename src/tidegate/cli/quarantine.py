@@ -18,10 +18,11 @@ from tidegate.cli.app import (
     run_step,
     submit_before_audit,
 )
-from tidegate.errors import catalogue
+from tidegate.errors import DisagreementError, catalogue
 from tidegate.words import count_of
 
 if TYPE_CHECKING:
+    from tidegate.paths import PipelinePaths
     from tidegate.project import Project
     from tidegate.quarantine.filters import QuarantineFilter
 
@@ -58,6 +59,7 @@ def quarantine_list(
 
     project = open_project()
     wanted, paths = _filter(project, name, reason, rule, of_run, where), project.paths(name)
+    _check_there(paths)
     found = list_quarantine(paths.quarantine, wanted, find_held_records(paths))
     _refuse_misspelt(project, name, wanted, found)
     print_value(found, json_, show_causes)
@@ -80,6 +82,7 @@ def quarantine_show(
 
     project = open_project()
     wanted, paths = _filter(project, name, reason, rule, of_run, where), project.paths(name)
+    _check_there(paths)
     found = show_quarantine(paths.quarantine, wanted, limit, find_held_records(paths))
     _refuse_misspelt(project, name, wanted, found)
     print_value(found, json_, show_records)
@@ -104,6 +107,7 @@ def quarantine_export(
 
     project = open_project()
     wanted = _filter(project, name, reason, rule, of_run, where)
+    _check_there(project.paths(name))
     count = export_quarantine(project.paths(name).quarantine, wanted, to, sys.stdout)
     _refuse_misspelt(project, name, wanted, count)
     print(f"exported {count_of(count, 'record')}{f' to {to}' if to else ''}", file=sys.stderr)
@@ -165,6 +169,20 @@ def _filter(
 
     load_pipeline(project, name)
     return QuarantineFilter(run_id=run_id, reason=reason, rule=rule, where=parse_where(where or ()))
+
+
+def _check_there(paths: PipelinePaths) -> None:
+    """Raise DisagreementError QUARANTINE_BEHIND where the table of the records is gone; where an older copy is in its
+    place, what that has can be looked at, and the error is said first."""
+    from tidegate.preflight.quarantine import check_quarantine
+    from tidegate.table.log.state import has_log
+
+    try:
+        check_quarantine(paths)
+    except DisagreementError as error:
+        if not has_log(paths.quarantine):
+            raise
+        print(error, file=sys.stderr)
 
 
 def _refuse_misspelt(project: Project, name: str, wanted: QuarantineFilter, found: object) -> None:

@@ -27,6 +27,8 @@ def show_repair(value: Repair) -> None:
         print(f"  choice: {line}")
     for line in value["actions"]:
         print(f"  {'would' if value['dry_run'] else 'did'}: {line}")
+    for line in value["next_run"]:
+        print(f"  next run: {line}")
 
 
 def _describe_margin(margin: BackfillMargin) -> str:

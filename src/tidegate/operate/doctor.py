@@ -22,6 +22,7 @@ from tidegate.driver.packages import describe_misfits, find_packages
 from tidegate.driver.submit import find_application, find_kafka_jars
 from tidegate.errors import TidegateError
 from tidegate.extras import check_spark, explain_missing
+from tidegate.operate.unfinished import list_unfinished
 from tidegate.pipeline import list_pipelines, load_pipeline
 from tidegate.preflight.quarantine import check_quarantine
 from tidegate.project import Project
@@ -208,8 +209,13 @@ def _check_unfinished(project: Project, name: str) -> Iterator[Finding]:
         for intent in list_begun(paths):
             fix = f"tidegate run {name}, then the same command again; or `tidegate repair {name}` gives it up"
             yield Finding(f"work of {name}", False, f"{describe_work(intent)} was stopped half-way", fix)
+        for one in list_unfinished(paths):
+            if one.is_certain:
+                yield Finding(f"work of {name}", False, one.found, one.fix)
     except TidegateError as error:
         yield _to_finding(f"quarantine of {name}", error)
+    except NotADirectoryError:
+        return  # the look at the folders names it
     except OSError as error:
         fix = f"give user {_user()} the right to read it"
         yield Finding(f"state of {name}", False, f"{error.filename}: {error.strerror}", fix)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from tidegate.backfill.held import list_held
 from tidegate.errors import TidegateError
+from tidegate.operate.unfinished import list_unfinished
 from tidegate.outputs import Ahead, ChangedFile, Decided, HeldWork, Plan, SourceReport
 from tidegate.paths import PipelinePaths
 from tidegate.pipeline import load_pipeline
@@ -17,6 +18,7 @@ from tidegate.preflight.pending import Pending, find_pending
 from tidegate.preflight.quarantine import check_quarantine
 from tidegate.project import Project
 from tidegate.recovery.given_up import describe_begun_work, list_begun
+from tidegate.reports.report import RunReport
 from tidegate.reports.verdicts import Decision, find_hold, list_decided, list_rereads, quote_word
 from tidegate.reports.waiting import WaitingIncrement, list_undecided
 from tidegate.restart.losses import find_losses, loss_error
@@ -55,9 +57,15 @@ def plan_pipeline(project: Project, name: str) -> Plan:
     return {**plan, "changes_since": since, "changes": [change.to_json() for change in changes]}
 
 
-def look_ahead(project: Project, spec: PipelineSpec, facts: Facts, connections: Connections | None = None) -> Outlook:
+def look_ahead(
+    project: Project,
+    spec: PipelineSpec,
+    facts: Facts,
+    connections: Connections | None = None,
+    reports: Sequence[RunReport] | None = None,
+) -> Outlook:
     """What the next run would do, from ``spec`` (as a run reads it) and ``facts``; ``connections`` are by default
-    opened for each look."""
+    opened for each look. ``reports`` are those in which unfinished work is looked for, by default many."""
     name = spec.name
     paths = project.paths(name).pinned()
     rereads, rollback = list_rereads(paths), load_rollback(paths)
@@ -79,6 +87,7 @@ def look_ahead(project: Project, spec: PipelineSpec, facts: Facts, connections: 
         *(_describe_decided(one) for one in decided),
         *([] if rollback is None else [describe_rollback(rollback)]),
         *(describe_begun_work(name, intent) for intent in begun),
+        *(one.describe() for one in list_unfinished(paths, reports)),
         *_describe_begun(paths, spec, facts),
         *(note for source in open_sources(project, paths, spec).values() for note in source.describe_ahead()),
         *behind,

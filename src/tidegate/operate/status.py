@@ -5,25 +5,28 @@ Each pipeline is looked at once, each broker asked once, and what is wrong with 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tidegate.errors import TidegateError, catalogue
 from tidegate.lease import LeaseState, read_lease
 from tidegate.operate.outlook import look_ahead
 from tidegate.operate.trouble import find_trouble, rank
-from tidegate.outputs import Ahead, Error, RunReport, Status
+from tidegate.outputs import Ahead, Error, RunReport, SourceReport, Status
 from tidegate.paths import PipelinePaths
 from tidegate.pipeline import check_name, list_pipelines, load_pipeline
 from tidegate.preflight.facts import Facts, gather_facts
 from tidegate.project import Project
-from tidegate.reports.report import LIVE_MODES, describe_ended, read_newest
+from tidegate.reports import report
+from tidegate.reports.report import LIVE_MODES, describe_left, read_newest
 from tidegate.run.deliver import SinkState
+from tidegate.sources.files.listing import SUB_FOLDER
 from tidegate.sources.registry import connect
 from tidegate.spec.models import PipelineSpec
 from tidegate.staging.birth import as_read
 from tidegate.staging.open_state import describe_open_state, read_open_state, text_of_ms
 from tidegate.storage import name_cause
+from tidegate.words import count_of
 
 _SHOWN_RUNS_OF_ONE = 10
 _SHOWN_RUNS_OF_EACH = 3
@@ -41,6 +44,8 @@ class _Row:
     facts: Facts | None = None
     lease: LeaseState | None = None
     fault: Exception | None = None
+    reports: list[report.RunReport] | None = None
+    """Its newest reports, where at a glance no more are read."""
     live: list[RunReport] | None = None
     """Its newest runs that take records in, where other work hides them all; None when the shown ones tell."""
 
@@ -101,10 +106,11 @@ def _read_row(project: Project, name: str, runs: int, *, at_a_glance: bool) -> _
     try:
         paths = project.paths(check_name(name)).pinned()
         reports, unreadable = read_newest(paths, runs, by_name=at_a_glance)
-        value["runs"] = [report.view() for report in reports]
-        if reports and not any(report.mode in LIVE_MODES for report in reports):
+        value["runs"] = [one.view() for one in reports]
+        row.reports = reports if at_a_glance else None
+        if reports and not any(one.mode in LIVE_MODES for one in reports):
             more = read_newest(paths, _LOOKED_THROUGH)[0]
-            row.live = [report.view() for report in more if report.mode in LIVE_MODES]
+            row.live = [one.view() for one in more if one.mode in LIVE_MODES]
         value["notes"] += [f"a run report cannot be read: {path}" for path in unreadable]
         row.lease = read_lease(paths)
         value["lease"] = None if row.lease is None else row.lease.to_json()
@@ -135,7 +141,7 @@ def _look_at_sources(project: Project, rows: Sequence[_Row]) -> None:
         if row.fault is not None:
             continue
         try:
-            ahead = look_ahead(project, spec, facts, connections)
+            ahead = look_ahead(project, spec, facts, connections, row.reports)
         except Exception as error:  # noqa: BLE001 - as above
             row.fault = error
         else:
@@ -151,7 +157,7 @@ def _tell_ahead(value: Status, plan: Ahead, sinks: Sequence[SinkState]) -> None:
     value["decided"] = plan["decided"]
     value["pending"] = plan["pending"]
     value["errors"] += plan["errors"]
-    value["notes"] += plan["notes"]
+    value["notes"] += [*plan["notes"], *_describe_sub_folders(plan["sources"])]
     value["changed"] = plan["changed"]
     value["backlog_unknown"] = plan["sources_unknown"]
     if value["backlog_unknown"] is None:
@@ -163,12 +169,26 @@ def _tell_ahead(value: Status, plan: Ahead, sinks: Sequence[SinkState]) -> None:
         }
 
 
+def _describe_sub_folders(sources: Mapping[str, SourceReport]) -> list[str]:
+    """Whole folders of which a source reads nothing, and whoever put them there may think that it does."""
+    found = {
+        name: [left["path"] for left in one.get("skipped", ()) if left["why"] == SUB_FOLDER]
+        for name, one in sources.items()
+    }
+    return [
+        f"source {name}: {count_of(len(folders), 'sub-folder is', 'sub-folders are')} left alone (only k=v folders are "
+        f"followed), first {folders[0]}"
+        for name, folders in found.items()
+        if folders
+    ]
+
+
 def _tell_lease(value: Status, lease: LeaseState | None) -> None:
     if lease is None:
         return
     holder = lease.holder
     if lease.state == "dead":
-        value["notes"].append(f"{describe_ended(holder)}; the next run goes on with what it had begun")
+        value["notes"].append(describe_left(holder, "the next run"))
     if lease.state in ("held", "parked"):
         value["notes"].append(
             f"lease: {lease.state} by run {holder.run_id} ({holder.command}, pid {holder.pid} on {holder.host}) since "

@@ -18,6 +18,7 @@ from tidegate.pipeline import load_pipeline
 from tidegate.preflight.agreement import check_agreement
 from tidegate.preflight.facts import gather_facts
 from tidegate.preflight.pinned import settings_at_birth
+from tidegate.preflight.quarantine import check_quarantine
 from tidegate.project import Project
 from tidegate.recovery.context import RunContext, Submit
 from tidegate.replay.choose import Choice, Selection, check_pipeline, choose
@@ -176,6 +177,7 @@ def look_at_replay(project: Project, name: str, selection: Selection) -> outputs
     hindrance: TidegateError | None = None
     choice = Choice()
     try:
+        check_quarantine(paths)
         check_agreement(facts, name)
         check_pipeline(facts, spec)
         choice = choose(project, paths, spec, facts, selection, lambda *_: None)

@@ -32,6 +32,8 @@ from tidegate.staging.topics import join_ranges, ranges_to_json
 FINAL_OUTCOMES = ("published", "nothing_new", "discarded")
 LIVE_MODES = ("incremental", "reread")
 """The modes of runs that take records in: a schedule is kept by these, and no other work hides how they ended."""
+_BESIDE = {"backfill": "--run-id", "refresh": "--run-id", "replay": "--as", "maintain": "--run-id"}
+"""Work of which a run finishes at most a publish, and the option that names it."""
 ENDED_WITHOUT_REPORT = "ended without a report"
 KEPT_REPORTS = 1000
 _PRUNED_AT_ONCE = 100
@@ -105,9 +107,13 @@ def new_report(pipeline: str, run_id: str) -> RunReport:
     return RunReport(pipeline=pipeline, run_id=run_id, started_at=now_text())
 
 
-def describe_ended(holder: Holder) -> str:
-    """What is known of a holder of the lease that died."""
-    return f"{holder.describe()} {ENDED_WITHOUT_REPORT}: it was killed, or its machine went down"
+def describe_left(holder: Holder, who: str) -> str:
+    """What is known of a holder of the lease that died, and what ``who`` takes over from it."""
+    rest = f"{who} goes on with what it had begun"
+    if holder.command in _BESIDE:
+        again = "the same command" + (f" with {_BESIDE[holder.command]} {holder.run_id}" if holder.run_id else "")
+        rest = f"{who} finishes its publish, if that was begun, and nothing else of it; {again} does the rest"
+    return f"{holder.describe()} {ENDED_WITHOUT_REPORT}: it was killed, or its machine went down; {rest}"
 
 
 def failed_report(pipeline: str, run_id: str, error: TidegateError) -> RunReport:

@@ -51,7 +51,7 @@ from tidegate.restart.rebuild import (
     set_tables_aside,
 )
 from tidegate.restart.starts import starts_of_absent_sources, starts_of_sources
-from tidegate.sources.files.differences import find_differences
+from tidegate.sources.files.differences import IS_GONE, find_differing
 from tidegate.sources.files.intake import restore_links, sweep_intake
 from tidegate.sources.files.ledger import LedgerRow, open_ledger, shown_path
 from tidegate.sources.files.starts import check_starts_known
@@ -86,6 +86,7 @@ from tidegate.words import count_of
 _NOT_BY_A_CHECKPOINT = ("PARTITION_BY_CHANGED", "FOREIGN_TABLE", "ADOPTION_UNFINISHED")
 """What a new checkpoint does not change: the error itself says what does."""
 _NAMED_AT_MOST = 20
+_RESTORE = "restore what is damaged or gone from a copy, then run again"
 _TABLE_CODES = ("TABLE_GONE", "TABLE_REPLACED", "TABLE_BEHIND", "TABLE_BEHIND_INTENT")
 
 
@@ -147,8 +148,9 @@ def repair_pipeline(
         if plan is not None:
             _, lost = _carry_out(project, spec, paths, lease, plan)
             value["unreadable_again"] = lost
-            if lost:
-                value["actions"].append(f"these files are gone and cannot be read again: {', '.join(lost)}")
+            told = " ".join(value["next_run"])
+            if untold := [path for path in lost if path not in told]:
+                value["next_run"].append(f"does not find these files again: {', '.join(untold)}")
         return value
 
 
@@ -189,6 +191,7 @@ def look_at_repair(
         "code": None,
         "choices": [],
         "actions": [],
+        "next_run": [],
         "unreadable_again": [],
     }
     if asked is None and not rebuild and found is not None and _keeps_checkpoint(paths, facts, found):
@@ -197,7 +200,8 @@ def look_at_repair(
     if found is None:
         value["choices"] = _choices_to_go_on(paths, facts, spec.name)
         return value, None
-    value |= {"found": str(found.message), "code": found.code, "choices": list_choices(found.code, spec.name)}
+    chosen = f"reset {spec.name} --from-beginning --confirm {spec.name}" if asked is not None and rebuild else None
+    value |= {"found": str(found.message), "code": found.code, "choices": list_choices(found.code, spec.name, chosen)}
     if found.code in ("REBUILD", "RESET") and not dry_run:
         value["choices"] = []  # it is chosen
     if found.code in _NOT_BY_A_CHECKPOINT and not rebuild:
@@ -211,16 +215,21 @@ def look_at_repair(
             return value, None
         if not rebuild:
             raise refuse_new_checkpoint(found, spec.name)
+    keeps_rows = False
     if rebuild:
         if facts.table is not None:
             check_starts_known(spec, paths)
         value["actions"].append(f"back up table and quarantine, as hidden folders next to {paths.table}")
         value["actions"] += list_undone(paths)
+        keeps_rows = facts.table is not None and spec.output_mode == "append" and not query_keeps_state(facts, spec)
         facts = replace(facts, table=None)
     plan = _plan(project, spec, paths, facts, found, rebuild)
     if storage.exists(paths.rollback):
         value["actions"].append("set aside the rollback that was decided on: what is not done of it is given up")
-    value["actions"] += _describe(plan, find_differences(project, paths, spec.file_streams, plan.again))
+    value["actions"] += _describe(plan)
+    value["next_run"] = _describe_next_run(
+        paths, plan, find_differing(project, paths, spec.file_streams, plan.again), keeps_rows=keeps_rows
+    )
     return value, plan
 
 
@@ -303,15 +312,13 @@ def _keeps_checkpoint(paths: PipelinePaths, facts: Facts, found: TidegateError) 
 
 def _describe_small(value: Repair, paths: PipelinePaths, found: TidegateError) -> Repair:
     """What the command says of a repair after which the checkpoint stays."""
-    restore = "restore what is damaged or gone from a copy, then run again"
     value |= {"found": str(found.message), "code": found.code}
     if found.code == "QUARANTINE_BEHIND":
-        anew = f"`tidegate repair {paths.name} --rebuild`: table and quarantine anew from all that the sources have"
-        value["choices"] = [restore, anew, f"`tidegate repair {paths.name}`: go on without the records that it lacks"]
+        value["choices"] = list_choices(found.code, paths.name)
         value["actions"] = ["keep quarantine as it is now: the records that it lacks are in no table"]
     else:
         give_up = f"`tidegate repair {paths.name}`: give up what was begun; it can be started again"
-        value["choices"] = [restore, give_up]
+        value["choices"] = [_RESTORE, give_up]
         value["actions"] = _describe_giving_up(list_begun(paths))
     return value
 
@@ -324,19 +331,13 @@ def _describe_giving_up(begun: Sequence[PublishIntent]) -> list[str]:
     ]
 
 
-def _describe(plan: RepairPlan, differing: Sequence[str]) -> list[str]:
-    """What the repair does, a sentence for each step; ``differing`` are files that no longer hold what was read."""
+def _describe(plan: RepairPlan) -> list[str]:
+    """What the repair does, a sentence for each step."""
     told = _describe_giving_up(plan.begun)
     told += ["end the query in the logs, and leave its checkpoint where it is, unused"]
     if plan.unpublished:
         count, records = len(plan.unpublished), sum(manifest.read for manifest in plan.unpublished)
         told.append(f"back up {count_of(count, 'staged batch', 'staged batches')} ({count_of(records, 'record')})")
-    if plan.again:
-        told.append(f"read {count_of(len(plan.again), 'file')} that the table's log does not hold")
-    if differing:
-        more = f"; and {len(differing) - _NAMED_AT_MOST} more" if len(differing) > _NAMED_AT_MOST else ""
-        told.append(f"find these changed or gone since they were read: {'; '.join(differing[:_NAMED_AT_MOST])}{more}")
-    told += [f"start source {source} at {json.dumps(start['offsets'])}" for source, start in plan.starts.items()]
     if plan.taken_back:
         told.append(f"take {count_of(len(plan.taken_back), 'file')} of those batches out of quarantine")
     if plan.orphans:
@@ -345,7 +346,45 @@ def _describe(plan: RepairPlan, differing: Sequence[str]) -> list[str]:
     if plan.hidden:
         names = "a new plain name" if plan.hidden == 1 else "new plain names"
         told.append(f"give {count_of(plan.hidden, 'data file')} {names}, which a publish had begun to replace")
-    return [*told, "begin a new checkpoint with the next run"]
+    return told
+
+
+def _describe_next_run(
+    paths: PipelinePaths, plan: RepairPlan, differing: Sequence[tuple[LedgerRow, str]], *, keeps_rows: bool
+) -> list[str]:
+    """What comes of the repair. ``differing`` are files that no longer hold what was read, ``keeps_rows`` is whether
+    the table that is set aside has rows that are each of one record."""
+    told = ["begins a new checkpoint"]
+    gone = [(row, why) for row, why in differing if why.endswith(IS_GONE)]
+    if there := len(plan.again) - len(gone):
+        told.append(f"reads {count_of(there, 'file')} that the table's log does not hold")
+    if gone:
+        names = _name_some([why.removesuffix(f" {IS_GONE}") for _, why in gone])
+        lost = _describe_lost_rows(paths, plan.again, [row for row, _ in gone]) if keeps_rows else ""
+        told.append(f"does not find {count_of(len(gone), 'file')} of those that were read: {names}{lost}")
+    if changed := [why for _, why in differing if not why.endswith(IS_GONE)]:
+        told.append(f"finds these other than they were when they were read: {_name_some(changed)}")
+    return [*told, *(f"starts source {name} at {json.dumps(one['offsets'])}" for name, one in plan.starts.items())]
+
+
+def _name_some(told: Sequence[str]) -> str:
+    more = f"; and {len(told) - _NAMED_AT_MOST:,} more" if len(told) > _NAMED_AT_MOST else ""
+    return f"{'; '.join(told[:_NAMED_AT_MOST])}{more}"
+
+
+def _describe_lost_rows(paths: PipelinePaths, again: Sequence[LedgerRow], gone: Sequence[LedgerRow]) -> str:
+    """How many rows of the table cannot be built again, by the batches that its files are of."""
+    batches = {(str(row.query_id)[:8], row.batch_id) for row in gone}
+    others = sum((str(row.query_id)[:8], row.batch_id) in batches for row in again) - len(gone)
+    files = list_data_files(paths.table)
+    origins = read_origins(paths.table, [file.path for file in files])
+    rows = sum(file.rows for file in files if origins.get(file.path, frozenset()) & batches)
+    if not others:
+        return f"; {count_of(rows, 'row')} of the table came of that"
+    return (
+        f"; at most {count_of(rows, 'row')} of the table came of that: so many are of the batches that "
+        f"had it and {count_of(others, 'file')} more"
+    )
 
 
 def read_again(
@@ -517,18 +556,25 @@ def why_files_are_unknown(paths: PipelinePaths, facts: Facts, found: TidegateErr
     return None
 
 
-def list_choices(code: str, name: str) -> list[str]:
-    """What a person can do about a disagreement."""
+def list_choices(code: str, name: str, chosen: str | None = None) -> list[str]:
+    """What a person can do about a disagreement; ``chosen`` is the command that makes all anew, where another one than
+    ``repair --rebuild`` was asked for."""
+    anew = chosen or f"repair {name} --rebuild"
     if code == "REBUILD":
         return [
             f"leave the table as it is: `tidegate run {name}` goes on with it",
-            f"`tidegate repair {name} --rebuild`: a new table from all that the sources still have; the old one is "
-            "kept as a backup",
+            f"`tidegate {anew}`: a new table from all that the sources still have; the old one is kept as a backup",
         ]
     if code == "RESET":
         return [
             f"leave the checkpoint as it is: `tidegate run {name}` goes on with it",
             f"`tidegate reset {name} --confirm {name}`: a new checkpoint that starts where the table's log ends",
+        ]
+    if code == "QUARANTINE_BEHIND":
+        return [
+            _RESTORE,
+            f"`tidegate {anew}`: table and quarantine anew from all that the sources have",
+            f"`tidegate repair {name}`: go on without the records that it lacks",
         ]
     if code == "SPEC_CHANGED":
         return ["take the change in pipeline.yaml back", f"`tidegate repair {name}`: a new checkpoint for the new spec"]

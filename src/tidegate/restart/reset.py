@@ -37,14 +37,16 @@ def reset_pipeline(project: Project, name: str, *, from_beginning: bool, dry_run
     if not from_beginning and query_keeps_state(facts, spec):
         raise _lose_state(paths, facts, name)
     value, plan = look_at_repair(project, spec, paths, from_beginning, dry_run=True, asked=catalogue.RESET())
-    value["actions"] += _describe_more(project, spec, paths, facts, plan, from_beginning)
+    if facts.table is not None and not from_beginning:
+        kept = f"keep the table as it is, at version {facts.table.version}, and what is in quarantine"
+        value["actions"].append(kept)
+    value["next_run"] += _describe_more(project, spec, paths, facts, plan, from_beginning)
     if dry_run:
         return value
     if confirm != name:
         option = " --from-beginning" if from_beginning else ""
-        raise catalogue.RESET_UNCONFIRMED(
-            where=f"pipeline {name}", name=name, plan="; ".join(value["actions"]), option=option
-        )
+        plan_told = "; ".join([*value["actions"], *(f"the next run {one}" for one in value["next_run"])])
+        raise catalogue.RESET_UNCONFIRMED(where=f"pipeline {name}", name=name, plan=plan_told, option=option)
     return repair_pipeline(project, name, dry_run=False, rebuild=from_beginning, asked=catalogue.RESET())
 
 
@@ -56,6 +58,7 @@ def _nothing(name: str, dry_run: bool) -> Repair:
         "code": None,
         "choices": [],
         "actions": [],
+        "next_run": [],
         "unreadable_again": [],
     }
 
@@ -77,21 +80,19 @@ def _describe_more(
     plan: RepairPlan | None,
     from_beginning: bool,
 ) -> list[str]:
-    """What is kept, and what the sources no longer have."""
+    """What the next run does with state and with what is held, and what the sources no longer have."""
     told = []
-    if facts.table is not None and not from_beginning:
-        told.append(f"keep the table as it is, at version {facts.table.version}, and what is in quarantine")
     if from_beginning:
         told.append(
-            "build state anew from what is read" if query_keeps_state(facts, spec) else "there is no state to build"
+            "builds state anew from what is read" if query_keeps_state(facts, spec) else "has no state to build"
         )
     if (hold := find_hold(paths, facts.owed)) is not None:
-        told.append(f"read again and judge again what is held under run {hold.run_id}")
+        told.append(f"reads again and judges again what is held under run {hold.run_id}")
     sources = open_sources(project, paths, spec)
     for name, start in ({} if plan is None else plan.starts).items():
         try:
             gone = sources[name].find_gone(start)
         except TidegateError as error:
             gone = [f"it cannot be asked now ({error.code})"]
-        told += [f"not find all of source {name} again: {one}" for one in gone]
+        told += [f"does not find all of source {name} again: {one}" for one in gone]
     return told

@@ -25,7 +25,7 @@ from tidegate.reports.report import (
     FINAL_OUTCOMES,
     LIVE_MODES,
     RunReport,
-    describe_ended,
+    describe_left,
     load_report,
     new_report,
     prune_reports,
@@ -145,8 +145,7 @@ def _note_predecessor(context: RunContext) -> None:
         return
     before = load_report(context.paths, left_by.run_id)
     if before is None or before.outcome is None:
-        note = f"{describe_ended(left_by)}; this run goes on with what it had begun"
-        context.report.add_note(note)
+        context.report.add_note(describe_left(left_by, "this run"))
 
 
 def _clear_exchange(paths: PipelinePaths, run_id: str) -> None:

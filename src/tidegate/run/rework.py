@@ -6,6 +6,7 @@ import contextlib
 import shlex
 from collections.abc import Iterator
 
+from tidegate import storage
 from tidegate.errors import UsageError, catalogue
 from tidegate.process.machine import now_text
 from tidegate.project import Project
@@ -61,6 +62,13 @@ def _find_other(name: str, report: RunReport | None, asked: str | None) -> Usage
         return None
     where = f"pipeline {name}"
     return catalogue.OTHER_ARGUMENTS(where=where, run_id=report.run_id, before=report.asked, asked=asked)
+
+
+def note_begun(context: RunContext) -> None:
+    """Put the work on record before it does what takes long: killed there, what was asked for is known. A report that
+    is there stays: whoever slept here may find that of its successor."""
+    context.lease.check()
+    storage.put_if_absent(context.paths.report(context.report.run_id), storage.dump_json(context.report.view()))
 
 
 def is_over(context: RunContext) -> bool:

@@ -7,6 +7,7 @@ from tidegate.errors import HeldError, TidegateError, catalogue
 from tidegate.paths import PipelinePaths
 from tidegate.pipeline import load_pipeline
 from tidegate.preflight.facts import Facts, gather_facts
+from tidegate.preflight.quarantine import check_quarantine
 from tidegate.project import Project
 from tidegate.recovery.context import RunContext
 from tidegate.reports.report import FINAL_OUTCOMES, load_report
@@ -41,7 +42,7 @@ def look_at_rollback(project: Project, name: str, version: int) -> outputs.Rollb
     spec = as_read(load_pipeline(project, name), paths)
     facts = gather_facts(paths, spec)
     look = look_back(paths, facts, version)
-    held = _find_held(paths, facts, name) or find_moved_records(paths, look)
+    held = _find_behind(paths) or _find_held(paths, facts, name) or find_moved_records(paths, look)
     restore = look.restore
     return {
         "pipeline": name,
@@ -110,7 +111,7 @@ def _check(
     look = look_back(paths, facts, version)
     if look.changes_nothing(then):
         return None
-    in_the_way = _find_held(paths, facts, spec.name) or find_moved_records(paths, look)
+    in_the_way = _find_behind(paths) or _find_held(paths, facts, spec.name) or find_moved_records(paths, look)
     if in_the_way is not None:
         raise in_the_way
     if then is None and look.increments:
@@ -138,6 +139,14 @@ def _ask_for_choice(choices: list[outputs.RollbackChoice], name: str, look: Look
 
 def _describe_hindrance(choice: outputs.RollbackChoice) -> str:
     return "" if choice["hindrance"] is None else f" (not now: {choice['hindrance']['message']})"
+
+
+def _find_behind(paths: PipelinePaths) -> TidegateError | None:
+    try:
+        check_quarantine(paths)
+    except TidegateError as error:
+        return error
+    return None
 
 
 def _find_held(paths: PipelinePaths, facts: Facts, name: str) -> HeldError | None:

@@ -62,7 +62,11 @@ def build_model(document: Document, model: type[M], code: str = "BAD_SPEC") -> M
         try:
             return model.model_validate(data)
         except ValidationError as error:
-            details = error.errors(include_url=False, include_input=True)
+            details = [
+                detail
+                for detail in error.errors(include_url=False, include_input=True)
+                if not _is_of_other_form(data, model, detail)
+            ]
         complaints: dict[KeyPath, Any] = {}
         for detail in details:
             complaints.setdefault(_find_path(data, detail), detail)
@@ -125,8 +129,25 @@ def _field(model: type[BaseModel], key: str | int) -> Any:
 
 def _field_model(model: type[BaseModel], key: str | int) -> type[BaseModel] | None:
     field = _field(model, key)
-    kind = field.annotation if field is not None else None
-    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+    return _model_of(field.annotation) if field is not None else None
+
+
+def _model_of(annotation: Any) -> type[BaseModel] | None:
+    """The model that values of a key are of, where they may be of one."""
+    kinds = get_args(annotation) or (annotation,)
+    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
+
+
+def _is_of_other_form(data: object, root: type[BaseModel], detail: Any) -> bool:
+    """Whether pydantic complains of a form that was not meant, at a key that takes a word or a mapping: of a mapping it
+    is not a word, of anything else that it is no mapping."""
+    path = _find_path(data, detail)
+    holder = find_model(root, data, path[:-1]) if path else None
+    field = _field(holder, path[-1]) if holder is not None else None
+    if field is None or _model_of(field.annotation) is None or not _literals(holder, path[-1]):
+        return False
+    is_mapping = isinstance(detail["input"], dict)
+    return str(detail["type"]) == ("literal_error" if is_mapping else "model_type")
 
 
 def _find_path(data: object, detail: Any) -> KeyPath:
@@ -158,7 +179,10 @@ def _note(document: Document, root: type[BaseModel], path: KeyPath, detail: Any,
     key = str(path[-1]) if path else ""
     if kind == "extra_forbidden":
         allowed = list_keys(holder) if holder else []
-        document.add_fault(path, f"unknown key {key!r}", describe_allowed(key, allowed), code)
+        around: Any = document.find_value(path[:-1])
+        only = f"write {allowed[0]}" if len(allowed) == 1 and allowed[0] not in around else None
+        fix = _name_place(document.data, root, path) or only or describe_allowed(key, allowed)
+        document.add_fault(path, f"unknown key {key!r}", fix, code)
     elif kind == "missing":
         document.add_fault(path, "the key is missing", f"add `{key}: ...`{_choices(holder, key)}", code)
     elif kind == "union_tag_not_found":
@@ -168,7 +192,7 @@ def _note(document: Document, root: type[BaseModel], path: KeyPath, detail: Any,
         allowed = list(_UNIONS[path[0]])
         document.add_fault(path, f"{shown} is not a type of {what}", describe_allowed(str(value), allowed), code)
     elif kind == "literal_error":
-        allowed = _literals(holder, path[-1])
+        allowed = _allowed(holder, path[-1])
         document.add_fault(path, f"{shown} is not allowed", describe_allowed(str(value), allowed), code)
     elif "[key]" in detail["loc"]:
         document.add_fault(
@@ -216,7 +240,39 @@ def _wanted(detail: Any, holder: type[BaseModel] | None, path: KeyPath, value: o
 
 def _literals(holder: type[BaseModel] | None, key: str | int) -> list[str]:
     field = _field(holder, key) if holder is not None else None
-    return [str(value) for value in get_args(field.annotation)] if field is not None else []
+    return _words_of(field.annotation) if field is not None else []
+
+
+def _words_of(annotation: Any) -> list[str]:
+    if get_origin(annotation) is Literal:
+        return [str(value) for value in get_args(annotation)]
+    return [word for kind in get_args(annotation) for word in _words_of(kind)]
+
+
+def _allowed(holder: type[BaseModel] | None, key: str | int) -> list[str]:
+    """What may be written at a key that takes words: these, and the mapping where it takes one as well."""
+    model = _field_model(holder, key) if holder is not None else None
+    mapping = [] if model is None else ["{" + ", ".join(f"{one}: ..." for one in list_keys(model)) + "}"]
+    return _literals(holder, key) + mapping
+
+
+def _name_place(data: object, root: type[BaseModel], path: KeyPath) -> str | None:
+    """Where a key belongs that is no key of a pipeline but one of its parts; None where it is of none."""
+    if root is not PipelineSpec or len(path) != 1:
+        return None
+    key, told = str(path[0]), []
+    if any(key in list_keys(model) for model in _SOURCES.values()):
+        sources = data.get("sources") if isinstance(data, dict) else None
+        names = [f"sources.{name}" for name in sources or () if _takes(root, data, ("sources", name), key)]
+        told.append(f"to a source: write it in {' or '.join(names) or 'sources.NAME'}")
+    parts = [part for part in list_keys(root) if _takes(root, data, (part,), key)]
+    told += [f"to {part}: write `{part}: {{{key}: ...}}`" for part in parts]
+    return f"it belongs {'; or '.join(told)}" if told else None
+
+
+def _takes(root: type[BaseModel], data: object, path: KeyPath, key: str) -> bool:
+    model = find_model(root, data, path)
+    return model is not None and key in list_keys(model)
 
 
 def _choices(holder: type[BaseModel] | None, key: str) -> str:
@@ -244,12 +300,16 @@ def _take_misspelt(data: object, root: type[BaseModel], complaints: dict[KeyPath
         if path[-1] in holder:
             continue
         typo = next((key for key in holder if key not in known and name_nearest(str(key), known) == path[-1]), None)
+        if typo is None and len(known) == len(holder) == 1 and find_model(root, data, path[:-1]) is not None:
+            typo = next(iter(holder))  # of one key that there is, whatever it was called
         if typo is not None:
             taken[path] = (*path[:-1], typo)
             holder[path[-1]] = holder.pop(typo)
     for path in unknown:
         holder, known = _find_holder(data, root, path)
         nearest = name_nearest(str(path[-1]), known) if path[-1] in holder else None
+        if _name_place(data, root, path) is not None:
+            nearest = None
         if nearest is not None and nearest not in holder:
             taken[(*path[:-1], nearest)] = path
             holder[nearest] = holder.pop(path[-1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,6 +29,7 @@ from tidegate.quarantine.schema import QUARANTINE_SCHEMA_JSON
 from tidegate.reports.report import RunReport
 from tidegate.run.steps import decide
 from tidegate.sources.kafka import brokers
+from tidegate.storage import write_note
 from tidegate.table.log.commit import commit_files
 from tidegate.table.log.state import DataFile
 
@@ -131,3 +133,11 @@ def test_quarantined_records(tmp_path: Path) -> None:
     )
     assert len(check_output("quarantine-list", ask(tmp_path, "quarantine", "list", "flow"))) == 2
     assert len(check_output("quarantine-show", ask(tmp_path, "quarantine", "show", "flow"))) == 2
+    write_note(project.paths("flow").quarantined, 3, {"version": 3})
+    older = CliRunner().invoke(app, ["--project", str(tmp_path), "quarantine", "list", "flow"])
+    assert older.exit_code == 0 and "malformed" in older.stdout
+    assert older.stderr.startswith("QUARANTINE_BEHIND: quarantine is at version 0; it was at version 3")
+    shutil.rmtree(path.parent)
+    for command in ("list", "show", "export"):
+        refused = CliRunner().invoke(app, ["--project", str(tmp_path), "quarantine", command, "flow"]).exception
+        assert getattr(refused, "code", None) == "QUARANTINE_BEHIND"

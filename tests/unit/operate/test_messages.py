@@ -148,21 +148,20 @@ def test_a_rebuild_where_nothing_disagrees(
         "the old one is kept as a backup\n"
         f"  would: back up table and quarantine, as hidden folders next to {bench.paths.table}\n"
         "  would: end the query in the logs, and leave its checkpoint where it is, unused\n"
-        '  would: start source s at {"t": {"0": 0}}\n'
-        "  would: begin a new checkpoint with the next run\n"
+        "  next run: begins a new checkpoint\n"
+        '  next run: starts source s at {"t": {"0": 0}}\n'
     )
     show_repair(repair_pipeline(bench.project, NAME, dry_run=False, rebuild=True))
     assert capsys.readouterr().out == (
         "clicks: nothing disagrees; a new table was requested\n"
         f"  did: back up table and quarantine, as hidden folders next to {bench.paths.table}\n"
         "  did: end the query in the logs, and leave its checkpoint where it is, unused\n"
-        '  did: start source s at {"t": {"0": 0}}\n'
-        "  did: begin a new checkpoint with the next run\n"
+        "  next run: begins a new checkpoint\n"
+        '  next run: starts source s at {"t": {"0": 0}}\n'
     )
     assert bench.run() == "published"
-    assert "did: read 1 file that the table's log does not hold" in "\n".join(
-        f"did: {one}" for one in repair_pipeline(bench.project, NAME, dry_run=False, rebuild=True)["actions"]
-    )
+    then = repair_pipeline(bench.project, NAME, dry_run=False, rebuild=True)["next_run"]
+    assert "reads 1 file that the table's log does not hold" in then
     assert bench.run("again") == "published"
 
 

@@ -221,3 +221,16 @@ def test_state_that_no_version_wrote_is_an_error_in_its_row(tmp_path: Path) -> N
     (row,) = project_status(project, None)
     assert row["errors"][0]["code"] == "STATUS_UNREADABLE"
     assert row["errors"][0]["message"].startswith("the state of the pipeline cannot be read: ")
+
+
+def test_folders_that_are_not_followed_are_named(tmp_path: Path) -> None:
+    project = make_project(tmp_path)
+    make_settled(project, "flow", waiting=1)
+    for folder in ("2026", "old", "k=v"):
+        (tmp_path / "inbox/flow" / folder).mkdir()
+        (tmp_path / "inbox/flow" / folder / "a.txt").write_text("x\n")
+    (tmp_path / "inbox/flow/_SUCCESS").touch()
+    for name in ("flow", None):
+        (row,) = project_status(project, name)
+        told = [note for note in row["notes"] if "left alone" in note]
+        assert told == ["source s: 2 sub-folders are left alone (only k=v folders are followed), first inbox/flow/2026"]

@@ -139,7 +139,7 @@ def test_the_checkpoint_of_an_earlier_version_is_left_behind(tmp_path: Path) -> 
     assert found.fix is not None and "tidegate repair orders" in found.fix
     done = repair_pipeline(project, NAME, dry_run=False)
     assert done["code"] == "CHECKPOINT_TORN"
-    assert not any("that the table's log does not hold" in one for one in done["actions"]), "nothing is read again"
+    assert not any("that the table's log does not hold" in one for one in done["next_run"]), "nothing is read again"
 
     assert find_disagreement(paths, gather_facts(paths, spec), NAME) is None
     assert not paths.checkpoint.exists()
@@ -225,4 +225,4 @@ def test_a_query_with_state_does_not_start_where_it_stopped(tmp_path: Path) -> N
         reset_pipeline(project, NAME, from_beginning=False, dry_run=True, confirm=None)
     assert f"tidegate reset {NAME} --from-beginning --confirm {NAME}" in str(refused.value.fix)
     shown = reset_pipeline(project, NAME, from_beginning=True, dry_run=True, confirm=None)
-    assert "build state anew from what is read" in shown["actions"]
+    assert "builds state anew from what is read" in shown["next_run"]

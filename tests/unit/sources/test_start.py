@@ -320,7 +320,7 @@ def test_a_rebuild_reads_what_was_read_and_no_more(project: Project) -> None:
     offer(project, "new.csv")
     assert run(project, "second") is None
     value = repair_pipeline(project, NAME, dry_run=False, rebuild=True)
-    assert "read 1 file that the table's log does not hold" in value["actions"]
+    assert "reads 1 file that the table's log does not hold" in value["next_run"]
     assert run(project, "third") is None and owed(project) == ["new.csv"]
 
 

@@ -541,6 +541,43 @@ def test_streams_that_do_not_fit_together(tmp_path, text, expected):
     assert one_fault(tmp_path, text) == expected
 
 
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("{after: 1 hour}", "11: close_windows.after: unknown key 'after' | write when"),
+        ("{wen: 1 hour}", "11: close_windows.wen: unknown key 'wen' | write when"),
+        ("{when: 1 hour, also: 2}", "11: close_windows.also: unknown key 'also' | allowed: when"),
+        ("{}", "11: close_windows.when: the key is missing | add `when: ...`"),
+        (
+            "{when: soon}",
+            '11: close_windows.when: \'soon\' is not a duration | write it like "20 minutes" or "60 seconds"',
+        ),
+        ("at_ende", "11: close_windows: 'at_ende' is not allowed | write at_end; allowed: at_end, {when: ...}"),
+        ("1 hour", "11: close_windows: '1 hour' is not allowed | allowed: at_end, {when: ...}"),
+        ("[at_end]", "11: close_windows: a list is not allowed | write at_end; allowed: at_end, {when: ...}"),
+    ],
+)
+def test_faults_of_a_key_that_is_a_word_or_a_mapping(tmp_path: Path, written: str, expected: str) -> None:
+    assert one_fault(tmp_path, GOOD + WATERMARK + f"close_windows: {written}\n") == expected
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("watermark: 5 minutes", "'watermark' | it belongs to a source: write it in sources.orders"),
+        ("keys: [id]", "'keys' | it belongs to table: write `table: {keys: ...}`"),
+        ("topics: [t]", "'topics' | it belongs to a source: write it in sources.NAME"),
+        (
+            "path: x",
+            "'path' | it belongs to a source: write it in sources.orders; or to table: write `table: {path: ...}`",
+        ),
+        ("conf: {a: b}", "'conf' | it belongs to spark: write `spark: {conf: ...}`"),
+    ],
+)
+def test_a_key_that_belongs_elsewhere(tmp_path: Path, written: str, expected: str) -> None:
+    assert one_fault(tmp_path, GOOD + written + "\n") == f"9: {written.partition(':')[0]}: unknown key {expected}"
+
+
 def test_a_watermark_of_a_static_source_is_none_of_the_query(tmp_path):
     text = GOOD + WATERMARK + MORE.replace("type:", "static: true, type:") + JOINED + "watermark_policy: max\n"
     keys = {fault.split(": ")[1] for fault in faults_of(tmp_path, text)}

@@ -17,6 +17,8 @@ from tidegate.sources.files.unreadable import has_rows, kept_file, unreadable_re
 from tidegate.spec.models import FilesSource
 from tidegate.words import count_of
 
+IS_GONE = "is gone"
+
 
 def find_differences(
     project: Project, paths: PipelinePaths, sources: Mapping[str, FilesSource], rows: Iterable[LedgerRow]
@@ -61,7 +63,7 @@ def _find_difference(
                 reader = stack.enter_context(reopen(handle))
             return _describe_difference(reader, row)
     except (FileNotFoundError, NotADirectoryError):
-        return "is gone"
+        return IS_GONE
     except OSError as error:
         return f"cannot be read: {error.strerror}"
     except NotTaken as error:

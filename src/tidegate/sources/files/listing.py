@@ -21,6 +21,8 @@ ARCHIVE_FOLDER = ".tidegate-archive"
 _WILD = re.compile(r"[*?\[]")
 _PARTITION_FOLDER = re.compile(r"^[^.=][^=]*=")
 
+SUB_FOLDER = "sub-folder: only k=v folders are followed"
+
 
 @dataclass
 class Listing:
@@ -146,7 +148,7 @@ def _list_folder(
             elif is_recursive or _PARTITION_FOLDER.match(entry.name):
                 _list_folder(listing, entry.path, accepts, is_recursive, is_top=False, seen=seen)
             else:
-                listing.skipped.append((entry.path, "sub-folder: only k=v folders are followed"))
+                listing.skipped.append((entry.path, SUB_FOLDER))
         else:
             _take(listing, entry, found, accepts)
 
