@@ -187,3 +187,21 @@ def test_a_slow_look_is_given_up_and_joined(monkeypatch: pytest.MonkeyPatch) -> 
     go.set()
     assert patience.ask("key", look, 5) == "found"
     assert looks in ([1], [1, 1])
+
+
+def test_looks_that_are_over_at_once_keep_nobody_waiting() -> None:
+    """The first look of each worker is often over before the one who asks has noted it."""
+    import threading
+
+    from tidegate.airflow.ui.patience import Patience
+
+    def ask() -> None:
+        for _ in range(500):
+            patience = Patience(at_once=1)
+            found.append(patience.ask("key", lambda: 1, 5))
+
+    found: list[int | None] = []
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(60)
+    assert found == [1] * 500

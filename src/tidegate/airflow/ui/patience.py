@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
-from threading import Lock
+from threading import RLock
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
@@ -19,7 +19,7 @@ class Patience:
     def __init__(self, at_once: int = _AT_ONCE) -> None:
         self._workers = ThreadPoolExecutor(at_once, thread_name_prefix="tidegate-look")
         self._under_way: dict[object, Future[Any]] = {}
-        self._lock = Lock()
+        self._lock = RLock()  # a look that is over at once is forgotten while it is still being noted
 
     def ask(self, key: object, look: Callable[[], _T], seconds: float) -> _T | None:
         """What ``look`` gives, or None when it takes longer. Looks with the same key are one."""
