@@ -11,16 +11,19 @@ from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
+from urllib.parse import quote, unquote
 
 import pytest
 from fastapi.testclient import TestClient
 
 from tests.support.many_runs import SCENES, Made, make_many
 from tests.support.ui_server import make_app
+from tidegate import storage
 from tidegate.airflow.ui.app import app
 from tidegate.airflow.ui.pages import PARTS
 from tidegate.airflow.ui.patience import Patience
 from tidegate.monitor import pipelines
+from tidegate.reports.report import read_newest, save_report
 
 HIDDEN = "secret_pipeline"
 _ATTRIBUTES = {"style", "srcdoc", "formaction"}
@@ -203,3 +206,47 @@ def test_a_look_that_is_done_at_once_is_given() -> None:
     done.set_result(7)
     patience._workers = SimpleNamespace(submit=lambda look: done)  # type: ignore[assignment]
     assert (patience.ask("key", int, 1), patience._under_way) == (7, {})
+
+
+def test_names_that_are_not_unicode_and_figures_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name of a file may be any bytes; it stands in errors and notes as Python has it."""
+    made = make_many(tmp_path / "p", len(SCENES), 2)
+    name = made.scenes["failing"]
+    paths = made.project.paths(name)
+    report = read_newest(paths, 1)[0][0]
+    assert report.error is not None
+    report.error["message"], report.notes = "caf\udce9.json is gone", ["caf\udce9.json"]
+    report.quality["results"][0]["observed_value"] = float("nan")
+    storage.replace(paths.report("r\ud800"), storage.dump_json({**report.view(), "run_id": "r\ud800"}))
+    save_report(paths, report)
+    with TestClient(make_app(tmp_path / "p", patch=monkeypatch), headers={"accept": "text/html"}) as client:
+        run = f"/tidegate/dags/{name}/run?run_id={report.run_id.replace('+', '%2B')}"
+        for address in ("/tidegate/pipelines", f"/tidegate/dags/{name}", run):
+            answer = client.get(address)
+            assert answer.status_code == 200 and "caf?.json is gone" in answer.text, address
+        runs = client.get(f"/tidegate/dags/{name}/runs").json()["runs"]
+        assert len(runs) == 3 and any("caf\udce9.json" in (one["error"] or {}).get("message", "") for one in runs)
+
+
+def test_a_verdict_of_anything_leaves_the_page_of_all_pipelines_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = make_many(tmp_path / "p", len(SCENES), 2)
+    name = made.scenes["held"]
+    [path] = made.project.paths(name).verdicts.glob("*.json")
+    verdict = json.loads(path.read_text())
+    with TestClient(make_app(tmp_path / "p", patch=monkeypatch), headers={"accept": "text/html"}) as client:
+        for more in ({"reasons": [3, None]}, {"reasons": 7}, {"at": "yesterday"}, {"at": 5}, {"batches": "x"}):
+            path.write_text(json.dumps({**verdict, **more}))
+            for address in ("/tidegate/pipelines", f"/tidegate/dags/{name}"):
+                assert client.get(address).status_code == 200, (more, address)
+
+
+def test_a_report_that_cannot_be_read_is_an_error_in_words(client: TestClient, made: Made) -> None:
+    paths = made.project.paths(made.scenes["torn"])
+    torn = max(paths.runs.glob("*.json"))
+    answer = client.get(
+        f"/tidegate/dags/{paths.name}/runs/{quote(unquote(torn.stem), safe='')}", headers={"accept": "*/*"}
+    )
+    assert answer.status_code == 409 and answer.json()["error"]["code"] == "STATE_FILE_UNREADABLE"
+    assert "content-security-policy" in client.get("/tidegate/nothing", headers={"accept": "*/*"}).headers

@@ -21,12 +21,13 @@ _BOTH: tuple[Ruling, ...] = ("release", "discard")
 
 
 class Open(TypedDict):
-    """Something that waits for a decision. ``what`` names the partitions of work beside the runs."""
+    """Something that waits for a decision, since when. ``what`` names the partitions of work beside the runs."""
 
     run_id: str
     kind: HeldKind
     what: str
     reasons: list[str]
+    since: str | None
     choices: list[Ruling]
 
 
@@ -55,7 +56,14 @@ def find_ruling(paths: PipelinePaths, run_id: str) -> RulingReport | None:
 def _list_increments(paths: PipelinePaths) -> list[Open]:
     choices: list[Ruling] = [*_BOTH, "reread"]
     return [
-        {"run_id": one.run_id, "kind": "increment", "what": "", "reasons": one.reasons, "choices": choices}
+        {
+            "run_id": one.run_id,
+            "kind": "increment",
+            "what": "",
+            "reasons": [str(reason) for reason in one.reasons],
+            "since": one.at or None,
+            "choices": choices,
+        }
         for one in list_verdicts(paths)
         if not one.passed and load_decision(paths, one) is None
     ]
@@ -67,7 +75,8 @@ def _list_waiting(paths: PipelinePaths) -> list[Open]:
             "run_id": one.run_id,
             "kind": "waiting",
             "what": "",
-            "reasons": one.verdict.reasons,
+            "reasons": [str(reason) for reason in one.verdict.reasons],
+            "since": one.since,
             "choices": list(_BOTH),
         }
         for one in list_undecided(paths)
@@ -82,6 +91,7 @@ def _list_work(paths: PipelinePaths) -> list[Open]:
             "kind": "refresh" if one["mode"] == "refresh" else "backfill",
             "what": one["rebuilt"][-1],
             "reasons": _failed_rules(one),
+            "since": one["ended_at"],
             "choices": list(_BOTH),
         }
         for one in reports

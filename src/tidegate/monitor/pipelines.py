@@ -1,24 +1,26 @@
 """The page of all pipelines: a row for each, the worst first. From reports and names of files: no log of a table is
-read, no source looked at (:mod:`ahead` does that, for each pipeline by a request of its own)."""
+read unless an increment waits alone, and no source looked at (:mod:`ahead` does that, for each pipeline by a request of
+its own)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from itertools import takewhile
 from typing import Literal, get_args
 
 from typing_extensions import TypedDict
 
 from tidegate.errors import TidegateError
 from tidegate.lease import read_lease
-from tidegate.monitor.runs import RunRow, Runs, RunState, list_runs
+from tidegate.monitor.held import Open, list_open
+from tidegate.monitor.runs import UNREADABLE, RunRow, Runs, RunState, list_runs
 from tidegate.monitor.specs import Map, Neighbour, list_feeds, list_reads, read_spec, read_specs
-from tidegate.outputs import Error, HeldWork
+from tidegate.outputs import Error
 from tidegate.paths import PipelinePaths
 from tidegate.pipeline import check_name, list_pipelines
 from tidegate.project import Project
 from tidegate.reports.report import FINAL_OUTCOMES
-from tidegate.reports.verdicts import list_verdicts, load_decision
 from tidegate.spec.cron import find_previous_ticks
 from tidegate.spec.models import PipelineSpec
 from tidegate.storage import name_cause
@@ -28,14 +30,7 @@ PipelineState = Literal["held", "failing", "broken", "behind", "never_ran", "up_
 """How a pipeline stands, the worst first."""
 STATES: tuple[PipelineState, ...] = get_args(PipelineState)
 STRIP_RUNS = 20
-
-
-class Waiting(TypedDict):
-    """An increment that waits for a decision, and why it was held."""
-
-    run_id: str
-    reasons: list[str]
-    is_alone: bool
+_BAD: tuple[RunState, ...] = ("failed", "died", "unreadable")
 
 
 class PipelineRow(TypedDict):
@@ -57,8 +52,7 @@ class PipelineRow(TypedDict):
     quarantine_share: float | None
     watermark: str | None
     version: int | None
-    waits: list[Waiting]
-    held_work: list[HeldWork]
+    waits: list[Open]
     reads: list[Neighbour]
     feeds: list[Neighbour]
     error: Error | None
@@ -108,7 +102,11 @@ def look_at(project: Project, name: str, around: Map | None = None, limit: int =
         _tell_runs(row, project.paths(name), limit)
     except Exception as error:  # noqa: BLE001 - whatever is wrong with one pipeline, the others are shown
         row["error"] = row["error"] or to_error(project, name, error)
-    row["state"], row["why"] = _judge(row)
+    try:
+        row["state"], row["why"] = _judge(row)
+    except UNREADABLE as error:
+        row["error"] = to_error(project, name, error)
+        row["state"], row["why"] = _judge(row)
     return row
 
 
@@ -147,7 +145,6 @@ def _empty(name: str) -> PipelineRow:
         "watermark": None,
         "version": None,
         "waits": [],
-        "held_work": [],
         "reads": [],
         "feeds": [],
         "error": None,
@@ -173,39 +170,50 @@ def _tell_runs(row: PipelineRow, paths: PipelinePaths, limit: int) -> None:
     row["version"] = max((one["version"] for one in runs.rows if one["version"] is not None), default=None)
     if row["version"] is None and runs.rows:
         row["version"] = max(list_versions(paths.table), default=None)
-    row["waits"] = list_waits(paths)
+    row["waits"] = list_open(paths)
 
 
 def _sum(runs: Runs, key: Literal["read", "published"]) -> int:
     return sum(one["rows"][key] for one in runs.live)
 
 
-def list_waits(paths: PipelinePaths) -> list[Waiting]:
-    """The increments that a person has to decide on. Raises DisagreementError STATE_FILE_MISPLACED."""
-    verdicts = [one for one in list_verdicts(paths) if not one.passed and load_decision(paths, one) is None]
-    return [{"run_id": one.run_id, "reasons": one.reasons, "is_alone": False} for one in verdicts]
-
-
 def _judge(row: PipelineRow) -> tuple[PipelineState, list[str]]:
     if row["error"] is not None:
         return "broken", [f"{row['error']['code']}: {_first_line(row['error']['message'])}"]
-    if row["waits"] or row["held_work"]:
-        held = [f"run {one['run_id']} waits for a decision: {'; '.join(one['reasons'])}" for one in row["waits"]]
-        return "held", held + [f"{one['kind']} {one['run_id']} waits for a decision" for one in row["held_work"]]
+    if row["waits"]:
+        return "held", [_describe_wait(one) for one in row["waits"]]
     live = [one for one in row["runs"] if one["is_live"]]
     if not row["runs"]:
         return "never_ran", ["no run has left a report yet"]
     last = next((one for one in live if one["state"] != "running"), None)
-    if last is not None and last["state"] in ("failed", "died", "unreadable"):
+    if last is not None and last["state"] in _BAD:
         told = "its last run ended without a report"
         if last["error"] is not None:
             told = f"{last['error'][0]}: {_first_line(last['error'][1])}"
-        return "failing", [told]
+        return "failing", [f"{told} ({_describe_streak(live)})"]
     since = find_overdue(row["schedule"], live)
     if since is not None:
-        told = f"{datetime.fromisoformat(since):%Y-%m-%d %H:%M} UTC"
-        return "behind", [f"no run has ended well since {told}; its schedule is {row['schedule']}"]
+        return "behind", [f"no run has ended well since {_moment(since)}; its schedule is {row['schedule']}"]
     return "up_to_date", []
+
+
+def _describe_wait(one: Open) -> str:
+    kind = "run" if one["kind"] in ("increment", "waiting") else one["kind"]
+    since = "" if one["since"] is None else f" since {_moment(one['since'])}"
+    return f"{kind} {one['run_id']} waits for a decision{since}: {'; '.join(one['reasons'])}"
+
+
+def _describe_streak(live: Sequence[RunRow]) -> str:
+    """Since when runs fail: ``3 runs in a row, since 2026-05-03 10:00 UTC``."""
+    ended = [one for one in live if one["state"] != "running"]
+    bad = list(takewhile(lambda one: one["state"] in _BAD, ended))
+    count = f"at least {len(bad)}" if len(bad) == len(ended) > 1 else f"{len(bad)}"
+    since = f"since {_moment(bad[-1]['ended_at'] or bad[-1]['started_at'])}"
+    return since if len(bad) == 1 else f"{count} runs in a row, {since}"
+
+
+def _moment(text: str) -> str:
+    return f"{datetime.fromisoformat(text).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def find_overdue(schedule: str | None, live: Iterable[RunRow], now: datetime | None = None) -> str | None:

@@ -14,8 +14,8 @@ from tidegate.audit.suite import RuleSpec, load_suite
 from tidegate.errors import TidegateError
 from tidegate.lease import LeaseState, read_lease
 from tidegate.monitor.flow import Flow, make_flow
-from tidegate.monitor.pipelines import Waiting, list_waits
-from tidegate.monitor.runs import RunRow, RunState, describe_unreadable, is_going_on, list_runs, make_row
+from tidegate.monitor.held import Open, find_open
+from tidegate.monitor.runs import UNREADABLE, RunRow, RunState, describe_unreadable, is_going_on, list_runs, make_row
 from tidegate.monitor.specs import read_spec
 from tidegate.outputs import Error, LeaseRow
 from tidegate.paths import PipelinePaths
@@ -108,7 +108,7 @@ class RunPage(TypedDict):
     rules: list[Rule]
     sources: list[Source]
     lease: LeaseRow | None
-    waits: Waiting | None
+    waits: Open | None
     logs: list[KeptFile]
     notes: list[str]
     newer: str | None
@@ -153,7 +153,7 @@ def look_at_run(project: Project, name: str, run_id: str) -> RunPage:
     try:
         report: dict[str, Any] = json.loads(data)
         _fill(page, project, paths, report, lease)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except UNREADABLE as error:
         page["fault"] = describe_unreadable(path, error)
     return page
 
@@ -184,8 +184,8 @@ def _fill(
     page["notes"] = [str(note) for note in (report.get("notes") or [])]
     page["notes"] += [str(one) for one in ((report.get("quality") or {}).get("warnings") or [])]
     try:
-        page["waits"] = next((one for one in list_waits(paths) if one["run_id"] == row["run_id"]), None)
-    except TidegateError:
+        page["waits"] = find_open(paths, row["run_id"])
+    except (TidegateError, *UNREADABLE):
         page["waits"] = None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,6 +23,9 @@ from tidegate.reports.report import LIVE_MODES, ROW_KEYS, choose_recent
 
 RunState = Literal["published", "nothing_new", "held", "discarded", "failed", "running", "died", "unreadable"]
 """How a run stands: its outcome; ``running``; ``died`` without one; ``unreadable`` for a report that is."""
+UNREADABLE = (OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
+"""What reading a file raises that holds anything in the place of anything."""
+_COUNT_AT_MOST = 1 << 63
 _REMEMBERED = 25_000
 _REMEMBERED_LISTS = 2_000
 _SETTLED_NS = 3_000_000_000
@@ -107,8 +111,9 @@ def _list(folder: Path, limit: int) -> _Listed:
     newest = sorted(found, key=lambda one: one[0].modified_ns, reverse=True)[:limit]
     rows = sorted((_read(path, stat) for stat, path in newest), key=lambda row: row["started_at"], reverse=True)
     listed = _Listed(changed_ns, rows, len(names))
-    # A clock of files may tick slowly: what changed just now may change again without showing it.
-    if time.time_ns() - changed_ns > _SETTLED_NS:
+    # A clock of files may tick slowly: what changed just now may change again without showing it. And rights that are
+    # given back, or a disk that answers again, are no change of the folder.
+    if time.time_ns() - changed_ns > _SETTLED_NS and all(row["state"] != "unreadable" for row in rows):
         if len(_lists) >= _REMEMBERED_LISTS:
             _lists.clear()
         _lists[folder, limit] = listed
@@ -124,7 +129,7 @@ def forget() -> None:
 def _read(path: Path, found: storage.Stat) -> RunRow:
     try:
         return _memory.recall(path, found, lambda data: make_row(json.loads(data)))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except UNREADABLE as error:
         run_id = unquote(path.name.removesuffix(".json"))
         return _unreadable_row(run_id, _guess_start(run_id, found), describe_unreadable(path, error))
 
@@ -143,13 +148,14 @@ def describe_unreadable(path: Path, error: Exception) -> str:
     """Why a report cannot be shown."""
     if isinstance(error, OSError):
         return f"{path.name} cannot be read: {error.strerror or type(error).__name__}"
-    kind = "cut off or not JSON" if isinstance(error, ValueError) else "written by another version of tidegate"
-    return f"{path.name} is {kind}"
+    if isinstance(error, json.JSONDecodeError | UnicodeDecodeError | RecursionError):
+        return f"{path.name} is cut off or not JSON"
+    return f"{path.name} is written by another version of tidegate"
 
 
 def make_row(report: Mapping[str, Any]) -> RunRow:
-    """The row of a report. Raises TypeError, KeyError, ValueError, AttributeError for what is none."""
-    rows: dict[RowKey, int] = {key: int(report["rows"].get(key, 0)) for key in ROW_KEYS}
+    """The row of a report. Raises :data:`UNREADABLE` for what is none."""
+    rows: dict[RowKey, int] = {key: _count(report["rows"].get(key, 0)) for key in ROW_KEYS}
     error, outcome = report.get("error"), report.get("outcome")
     started, ended = _time(report["started_at"]), _time(report.get("ended_at"))
     if outcome not in (None, "published", "nothing_new", "held", "discarded", "failed"):
@@ -165,18 +171,37 @@ def make_row(report: Mapping[str, Any]) -> RunRow:
         "started_at": started.isoformat(timespec="milliseconds"),
         "ended_at": None if ended is None else ended.isoformat(timespec="milliseconds"),
         "seconds": None if ended is None else max((ended - started).total_seconds(), 0.0),
-        "steps": {str(step): float(value) for step, value in (report.get("duration_seconds") or {}).items()},
+        "steps": {str(step): _seconds(value) for step, value in (report.get("duration_seconds") or {}).items()},
         "rows": rows,
         "quarantined": rows["malformed"] + rows["late"] + rows["rejected"],
-        "sources": {str(name): int(one.get("rows", 0)) for name, one in report["sources"].items()},
-        "batches": int(report.get("batches", 0)),
-        "watermark": report.get("watermark"),
-        "verdict": quality.get("verdict"),
+        "sources": {str(name): _count(one.get("rows", 0)) for name, one in report["sources"].items()},
+        "batches": _count(report.get("batches", 0)),
+        "watermark": _text(report.get("watermark")),
+        "verdict": _text(quality.get("verdict")),
         "rules": [_rule(one) for one in quality.get("results") or ()],
-        "version": None if table.get("version") is None else int(table["version"]),
+        "version": None if table.get("version") is None else _count(table["version"]),
         "error": None if error is None else [str(error.get("code", "")), str(error.get("message", ""))],
         "notes": len(report.get("notes") or ()) + len(quality.get("warnings") or ()),
     }
+
+
+def _count(value: Any) -> int:
+    """A count that can be shown and summed. Raises ValueError, TypeError, OverflowError."""
+    count = int(value)
+    if abs(count) >= _COUNT_AT_MOST:
+        raise ValueError("no count of records is so large")
+    return count
+
+
+def _seconds(value: Any) -> float:
+    seconds = float(value)
+    if not math.isfinite(seconds):
+        raise ValueError("not a number of seconds")
+    return seconds
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
 
 
 def _rule(value: Mapping[str, Any]) -> RuleResult:
@@ -186,7 +211,7 @@ def _rule(value: Mapping[str, Any]) -> RuleResult:
         "type": str(value.get("type", "")),
         "severity": str(value.get("severity", "")),
         "success": bool(value["success"]),
-        "unexpected_count": None if count is None else int(count),
+        "unexpected_count": None if count is None else _count(count),
         "observed_value": value.get("observed_value"),
     }
 

@@ -99,7 +99,10 @@ class RunReport:
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> RunReport:
         """A stored report. Raises TypeError for one of another version."""
-        return RunReport(**value)
+        report = RunReport(**value)
+        if not isinstance(report.started_at, str):  # lists are sorted by it
+            raise TypeError("started_at is no text")
+        return report
 
 
 def new_report(pipeline: str, run_id: str) -> RunReport:

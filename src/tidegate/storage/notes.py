@@ -38,7 +38,7 @@ def unreadable_is_named(path: Path) -> Iterator[None]:
         yield
     except UnreadableStateError:
         raise
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise UnreadableStateError(path, error) from error
 
 

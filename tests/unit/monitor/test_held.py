@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.held import BAD, Held, commands
+from tests.support.held import BAD, GOOD, NAME, Held, commands
 from tidegate.backfill.held import keep_held
 from tidegate.backfill.span import Interval
 from tidegate.errors import HeldError
+from tidegate.monitor import pipelines
 from tidegate.monitor.held import find_open, find_ruling, list_open
+from tidegate.monitor.run import look_at_run
 from tidegate.reports.report import new_report
 from tidegate.table.publish.intent import PublishIntent
 
@@ -35,8 +37,14 @@ def test_an_increment_that_waits_alone(tmp_path: Path) -> None:
             held.run("R1", BAD)
         found = find_open(held.paths, "R1")
         assert found is not None and (found["kind"], found["choices"]) == ("waiting", ["release", "discard"])
+        held.run("R2", GOOD)
+        row = pipelines.look_at(held.project, NAME)
+        assert row["state"] == "held" and "run R1 waits for a decision since 20" in row["why"][0]
+        assert "UTC: good: 3 rows offend it" in row["why"][0]
+        assert look_at_run(held.project, NAME, "R1")["waits"] == found
         held.decide("release", "R1")
     assert find_open(held.paths, "R1") is None
+    assert pipelines.look_at(held.project, NAME)["state"] == "up_to_date"
 
 
 @pytest.mark.parametrize("kind", ["backfill", "refresh"])
@@ -54,3 +62,5 @@ def test_work_beside_the_runs(tmp_path: Path, kind: str) -> None:
     found = find_open(held.paths, "B1")
     assert found is not None and (found["kind"], found["what"]) == (kind, "day=2026-01-02")
     assert (found["reasons"], found["choices"]) == (["good does not hold"], ["release", "discard"])
+    row = pipelines.look_at(held.project, NAME)
+    assert (row["state"], row["why"]) == ("held", [f"{kind} B1 waits for a decision: good does not hold"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,7 +17,7 @@ from tidegate.monitor import pipelines, runs
 from tidegate.monitor.pipeline import look_at_pipeline, look_at_quarantine, look_at_state, look_at_table
 from tidegate.monitor.run import look_at_run
 from tidegate.project import load_project
-from tidegate.reports.report import new_report, save_report
+from tidegate.reports.report import new_report, read_newest, save_report
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +125,9 @@ def test_a_run_that_has_not_begun(made: Made) -> None:
         {"run_id": "r", "mode": "incremental", "started_at": "2026-01-01", "rows": {}, "sources": [], "outcome": None},
         {"run_id": "r", "mode": "incremental", "started_at": "2026-01-01", "rows": {}, "sources": {"a": 3}},
         {"run_id": "r", "mode": "incremental", "started_at": "2026-01-01", "rows": {}, "sources": {}, "outcome": {}},
+        {"run_id": "r", "mode": "incremental", "started_at": "0001-01-01T00:00+14:00", "rows": {}, "sources": {}},
+        {"run_id": "r", "mode": "incremental", "started_at": "2026-01-01", "rows": {"read": 10**400}, "sources": {}},
+        {"run_id": "r", "mode": "incremental", "started_at": "2026-01-01", "rows": {"read": math.inf}, "sources": {}},
     ],
 )  # fmt: skip
 def test_whatever_lies_in_the_place_of_a_report(tmp_path: Path, value: object) -> None:
@@ -134,6 +138,42 @@ def test_whatever_lies_in_the_place_of_a_report(tmp_path: Path, value: object) -
     (folder / "r.json").write_text(json.dumps(value))
     assert [run["state"] for run in runs.list_runs(project.paths("orders"), 10).rows] == ["unreadable"]
     assert look_at_run(project, "orders", "r")["fault"]
+
+
+def test_a_report_of_nested_lists_without_end(tmp_path: Path) -> None:
+    (tmp_path / "tidegate.yaml").write_text("version: 1\n")
+    project = load_project(tmp_path, {})
+    folder = project.paths("orders").runs
+    folder.mkdir(parents=True)
+    (folder / "r.json").write_text("[" * 100_000)
+    assert pipelines.look_at(project, "orders")["runs"][0]["state"] == "unreadable"
+    assert look_at_run(project, "orders", "r")["fault"]
+    assert read_newest(project.paths("orders"), 5) == ([], [str(folder / "r.json")])
+
+
+def test_a_report_that_can_be_read_again_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rights that are given back, or a disk that answers again, change nothing in the folder."""
+    (tmp_path / "tidegate.yaml").write_text("version: 1\n")
+    paths = load_project(tmp_path, {}).paths("orders")
+    save_report(paths, new_report("orders", "r1"))
+    old = datetime.now(UTC).timestamp() - 60
+    os.utime(paths.runs, (old, old))
+
+    def refuse(path: Path) -> bytes:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tidegate.storage.read", refuse)
+        assert [run["state"] for run in runs.list_runs(paths, 5).rows] == ["unreadable"]
+    assert [run["state"] for run in runs.list_runs(paths, 5).rows] == ["running"]
+
+
+def test_since_when_it_fails(made: Made) -> None:
+    row = pipelines.look_at(made.project, made.scenes["failing"])
+    failed = [run for run in row["runs"] if run["state"] == "failed"]
+    [why] = row["why"]
+    assert row["runs"][1]["state"] != "failed" or "runs in a row, since" in why
+    assert f"since {str(failed[0]['ended_at'])[:10]}" in why and why.endswith(" UTC)")
 
 
 def test_a_report_that_is_written_again_is_read_again(tmp_path: Path) -> None:

@@ -10,14 +10,15 @@ import contextlib
 from airflow.api_fastapi.core_api.security import get_user
 from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.exception_handlers import http_exception_handler
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from tidegate.airflow.ui import access, actions, pages
 from tidegate.airflow.ui.bundle import list_static
-from tidegate.airflow.ui.refusals import Refused, tell_refusal
-from tidegate.airflow.ui.render import HEADERS, environment, render
+from tidegate.airflow.ui.refusals import Refused, tell_error, tell_refusal
+from tidegate.airflow.ui.render import HEADERS, environment, render, render_json
 from tidegate.airflow.ui.served import find_paths, open_project
+from tidegate.errors import TidegateError
 from tidegate.monitor import pipelines
 from tidegate.reports.report import list_reports, load_report
 
@@ -41,19 +42,18 @@ def get_static(name: str, request: Request) -> Response:
 
 
 @app.get("/dags/{dag_id}/runs", dependencies=[_may_read_dag])
-def get_reports(dag_id: str) -> JSONResponse:
+def get_reports(dag_id: str) -> Response:
     """The newest run reports of a pipeline."""
-    reports = [report.to_json() for report in list_reports(find_paths(dag_id), SHOWN_RUNS)]
-    return JSONResponse({"runs": reports}, headers=HEADERS)
+    return render_json({"runs": [report.view() for report in list_reports(find_paths(dag_id), SHOWN_RUNS)]})
 
 
 @app.get("/dags/{dag_id}/runs/{run_id:path}", dependencies=[_may_read_dag])
-def get_report(dag_id: str, run_id: str) -> JSONResponse:
+def get_report(dag_id: str, run_id: str) -> Response:
     """One run report."""
     report = load_report(find_paths(dag_id), run_id)
     if report is None:
         raise HTTPException(404, "no report of that run")
-    return JSONResponse(report.to_json(), headers=HEADERS)
+    return render_json(report.view())
 
 
 @app.exception_handler(StarletteHTTPException)
@@ -63,10 +63,13 @@ async def tell(request: Request, error: Exception) -> Response:
     if "text/html" in request.headers.get("accept", ""):
         context = {"status": error.status_code, "detail": str(error.detail)}
         return render(request, "error.html", context, error.status_code)
-    return await http_exception_handler(request, error)
+    answer = await http_exception_handler(request, error)
+    answer.headers.update(HEADERS)
+    return answer
 
 
 app.add_exception_handler(Refused, tell_refusal)
+app.add_exception_handler(TidegateError, tell_error)
 app.include_router(pages.router)
 app.include_router(actions.router)
 

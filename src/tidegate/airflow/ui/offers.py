@@ -9,6 +9,7 @@ from tidegate.airflow.ui.access import Rights
 from tidegate.airflow.ui.acts import OF_TRIGGER
 from tidegate.errors import TidegateError
 from tidegate.monitor.held import Open, list_open
+from tidegate.monitor.runs import UNREADABLE
 from tidegate.project import Project
 
 
@@ -35,5 +36,5 @@ def offer(project: Project, dag_id: str, rights: Rights, run_id: str | None = No
 def _list_waits(project: Project, dag_id: str) -> list[Open]:
     try:
         return list_open(project.paths(dag_id))
-    except (TidegateError, OSError, ValueError, KeyError, TypeError):
+    except (TidegateError, *UNREADABLE):
         return []  # the page tells of a state that cannot be read; there is nothing to decide on then

@@ -13,12 +13,12 @@ PIPELINES_VIEW, PIPELINE_VIEW, RUN_VIEW = "tidegate-pipelines", "tidegate", "tid
 
 
 def _part(text: str) -> str:
-    return quote(text, safe="")
+    return quote(text, safe="", errors="replace")  # a name of a file may hold what is not Unicode
 
 
 def _as_airflow(text: str) -> str:
     """A part of a path as Airflow's own links have it: its tabs know by the path which of them is open."""
-    return quote(text, safe=":+@~")
+    return quote(text, safe=":+@~", errors="replace")
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from fastapi import Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
-from tidegate.airflow.ui.render import HEADERS, render
+from tidegate.airflow.ui.render import render, render_json
 from tidegate.errors import DefectError, TidegateError, TryAgainError, UsageError
 
 
@@ -37,4 +37,10 @@ async def tell_refusal(request: Request, error: Exception) -> Response:
     if wants_page(request):
         context = {"error": value, "dag_id": request.path_params.get("dag_id")}
         return render(request, "actions/refused.html", context, error.status)
-    return JSONResponse({"error": value}, error.status, headers=HEADERS)
+    return render_json({"error": value}, error.status)
+
+
+async def tell_error(request: Request, error: Exception) -> Response:
+    """The answer where what was asked for cannot be read."""
+    assert isinstance(error, TidegateError)
+    return await tell_refusal(request, Refused.of(error))

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from functools import cache
 
 from fastapi import Request
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, Response
 from jinja2 import ChainableUndefined, Environment, PackageLoader
 
+from tidegate import storage
 from tidegate.airflow.ui import formats
 from tidegate.airflow.ui.acts import ACTS
 from tidegate.airflow.ui.bundle import read_manifest
@@ -48,4 +49,11 @@ def render(request: Request, template: str, context: Mapping[str, object], statu
         .get_template(template)
         .render(**context, places=Places.of(request), bundle=read_manifest(), request=request)
     )
-    return HTMLResponse(text, status_code, headers=HEADERS)
+    # A name of a file that is not Unicode has signs that no page can have.
+    return HTMLResponse(text.encode("utf-8", "replace"), status_code, headers=HEADERS)
+
+
+def render_json(value: object, status_code: int = 200) -> Response:
+    """The answer to a program: any value of a report, as its file has it."""
+    data = storage.dump_json(value, indent=None)
+    return Response(data, status_code, headers=HEADERS, media_type="application/json")
