@@ -35,6 +35,13 @@ def list_open(paths: PipelinePaths) -> list[Open]:
     return [*_list_increments(paths), *_list_waiting(paths), *_list_work(paths)]
 
 
+def describe_open(one: Open) -> str:
+    """``backfill B1 (day=2026-01-02) waits for a decision``."""
+    work = one["kind"] if one["kind"] in ("backfill", "refresh") else "run"
+    what = f" ({one['what']})" if one["what"] else ""
+    return f"{work} {one['run_id']}{what} waits for a decision"
+
+
 def find_open(paths: PipelinePaths, run_id: str) -> Open | None:
     """What waits under this run id; None for nothing. Raises as :func:`list_open`."""
     return next((one for one in list_open(paths) if one["run_id"] == run_id), None)

@@ -11,14 +11,14 @@ from typing_extensions import TypedDict
 
 from tidegate.errors import TidegateError
 from tidegate.lease import read_lease
+from tidegate.monitor.held import Open, describe_open, list_open
 from tidegate.monitor.runs import RunRow, Runs, RunState, list_runs
 from tidegate.monitor.specs import Map, Neighbour, list_feeds, list_reads, read_spec, read_specs
-from tidegate.outputs import Error, HeldWork
+from tidegate.outputs import Error
 from tidegate.paths import PipelinePaths
 from tidegate.pipeline import check_name, list_pipelines
 from tidegate.project import Project
 from tidegate.reports.report import FINAL_OUTCOMES
-from tidegate.reports.verdicts import list_verdicts, load_decision
 from tidegate.spec.cron import find_previous_ticks
 from tidegate.spec.models import PipelineSpec
 from tidegate.storage import name_cause
@@ -30,16 +30,9 @@ STATES: tuple[PipelineState, ...] = get_args(PipelineState)
 STRIP_RUNS = 20
 
 
-class Waiting(TypedDict):
-    """An increment that waits for a decision, and why it was held."""
-
-    run_id: str
-    reasons: list[str]
-    is_alone: bool
-
-
 class PipelineRow(TypedDict):
-    """One pipeline. ``runs`` are its newest, newest first; figures of rows are sums over the live ones among them."""
+    """One pipeline. ``runs`` are its newest, newest first; figures of rows are sums over the live ones among them;
+    ``waits`` is what a person has to decide on."""
 
     pipeline: str
     description: str
@@ -57,8 +50,7 @@ class PipelineRow(TypedDict):
     quarantine_share: float | None
     watermark: str | None
     version: int | None
-    waits: list[Waiting]
-    held_work: list[HeldWork]
+    waits: list[Open]
     reads: list[Neighbour]
     feeds: list[Neighbour]
     error: Error | None
@@ -147,7 +139,6 @@ def _empty(name: str) -> PipelineRow:
         "watermark": None,
         "version": None,
         "waits": [],
-        "held_work": [],
         "reads": [],
         "feeds": [],
         "error": None,
@@ -173,25 +164,18 @@ def _tell_runs(row: PipelineRow, paths: PipelinePaths, limit: int) -> None:
     row["version"] = max((one["version"] for one in runs.rows if one["version"] is not None), default=None)
     if row["version"] is None and runs.rows:
         row["version"] = max(list_versions(paths.table), default=None)
-    row["waits"] = list_waits(paths)
+    row["waits"] = list_open(paths)
 
 
 def _sum(runs: Runs, key: Literal["read", "published"]) -> int:
     return sum(one["rows"][key] for one in runs.live)
 
 
-def list_waits(paths: PipelinePaths) -> list[Waiting]:
-    """The increments that a person has to decide on. Raises DisagreementError STATE_FILE_MISPLACED."""
-    verdicts = [one for one in list_verdicts(paths) if not one.passed and load_decision(paths, one) is None]
-    return [{"run_id": one.run_id, "reasons": one.reasons, "is_alone": False} for one in verdicts]
-
-
 def _judge(row: PipelineRow) -> tuple[PipelineState, list[str]]:
     if row["error"] is not None:
         return "broken", [f"{row['error']['code']}: {_first_line(row['error']['message'])}"]
-    if row["waits"] or row["held_work"]:
-        held = [f"run {one['run_id']} waits for a decision: {'; '.join(one['reasons'])}" for one in row["waits"]]
-        return "held", held + [f"{one['kind']} {one['run_id']} waits for a decision" for one in row["held_work"]]
+    if row["waits"]:
+        return "held", [f"{describe_open(one)}: {'; '.join(one['reasons'])}" for one in row["waits"]]
     live = [one for one in row["runs"] if one["is_live"]]
     if not row["runs"]:
         return "never_ran", ["no run has left a report yet"]

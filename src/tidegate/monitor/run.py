@@ -14,7 +14,7 @@ from tidegate.audit.suite import RuleSpec, load_suite
 from tidegate.errors import TidegateError
 from tidegate.lease import LeaseState, read_lease
 from tidegate.monitor.flow import Flow, make_flow
-from tidegate.monitor.pipelines import Waiting, list_waits
+from tidegate.monitor.held import Open, find_open
 from tidegate.monitor.runs import RunRow, RunState, describe_unreadable, is_going_on, list_runs, make_row
 from tidegate.monitor.specs import read_spec
 from tidegate.outputs import Error, LeaseRow
@@ -108,7 +108,7 @@ class RunPage(TypedDict):
     rules: list[Rule]
     sources: list[Source]
     lease: LeaseRow | None
-    waits: Waiting | None
+    waits: Open | None
     logs: list[KeptFile]
     notes: list[str]
     newer: str | None
@@ -184,7 +184,7 @@ def _fill(
     page["notes"] = [str(note) for note in (report.get("notes") or [])]
     page["notes"] += [str(one) for one in ((report.get("quality") or {}).get("warnings") or [])]
     try:
-        page["waits"] = next((one for one in list_waits(paths) if one["run_id"] == row["run_id"]), None)
+        page["waits"] = find_open(paths, row["run_id"])
     except TidegateError:
         page["waits"] = None
 

@@ -10,7 +10,10 @@ from tests.support.held import BAD, Held, commands
 from tidegate.backfill.held import keep_held
 from tidegate.backfill.span import Interval
 from tidegate.errors import HeldError
+from tidegate.monitor.ahead import look_at_ahead
 from tidegate.monitor.held import find_open, find_ruling, list_open
+from tidegate.monitor.pipelines import look_at
+from tidegate.monitor.run import look_at_run
 from tidegate.reports.report import new_report
 from tidegate.table.publish.intent import PublishIntent
 
@@ -35,6 +38,9 @@ def test_an_increment_that_waits_alone(tmp_path: Path) -> None:
             held.run("R1", BAD)
         found = find_open(held.paths, "R1")
         assert found is not None and (found["kind"], found["choices"]) == ("waiting", ["release", "discard"])
+        row = look_at(held.project, "orders")
+        assert row["state"] == "held" and row["why"][0].startswith("run R1 waits for a decision: ")
+        assert look_at_run(held.project, "orders", "R1")["waits"] == found
         held.decide("release", "R1")
     assert find_open(held.paths, "R1") is None
 
@@ -50,7 +56,11 @@ def test_work_beside_the_runs(tmp_path: Path, kind: str) -> None:
         for rule, severity, success in rules
     ]
     intent = PublishIntent("orders", "B1", "table", "{}", [], "an app", 0, -1, report=dict(report.to_json()))
-    keep_held(held.paths.beside("backfills/job/try"), intent, Interval({"day": ["2026-01-02"]}))
+    keep_held(held.paths.beside("backfills/job/try"), intent, Interval({"day": ["2026-01-02"]}), report)
     found = find_open(held.paths, "B1")
     assert found is not None and (found["kind"], found["what"]) == (kind, "day=2026-01-02")
     assert (found["reasons"], found["choices"]) == (["good does not hold"], ["release", "discard"])
+    row = look_at(held.project, "orders")
+    told = f"{kind} B1 (day=2026-01-02) waits for a decision: good does not hold"
+    assert (row["state"], row["why"]) == ("held", [told])
+    assert look_at_ahead(held.project, "orders")["open"] == [found]
