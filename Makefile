@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 VENV_PYTHON := .venv/bin/python
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup run stop compose-env up down image logs compose-test test lint format unit sweep mutants bench schemas docs ui clean lock matrix
+.PHONY: help setup run stop compose-env up down image logs compose-test test lint format unit sweep mutants bench schemas docs ui pictures clean lock matrix
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -78,6 +78,9 @@ docs: setup ## write docs/reference from the code
 
 ui: setup ## build the script and the styles of the pages in Airflow from ui/ (needs node)
 	@$(VENV_PYTHON) -m tools.ui build
+
+pictures: setup ## pictures of the pages in Airflow for the docs, of the demonstration that `make run` has started (needs Chromium)
+	@$(VENV_PYTHON) -m tools.pictures
 
 lock: setup ## resolve requirements.lock, docker/requirements.lock and tools/jars.lock again
 	@$(VENV_PYTHON) -m tools.setup --lock

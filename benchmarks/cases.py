@@ -15,6 +15,7 @@ from benchmarks.figures import Row, compare_costs
 from benchmarks.fleet_cases import run_fleet_minute, run_fleet_status
 from benchmarks.maintain_cases import run_compaction, run_maintained_reads
 from benchmarks.meter import Cost
+from benchmarks.pages_cases import run_pages
 from benchmarks.streaming_cases import run_keys, run_million_keys, run_windowed
 from benchmarks.wide_cases import run_wide_50, run_wide_300, run_wide_1000, run_wide_doubles
 from benchmarks.workbench import ROOT, BenchmarkError, Workbench, alternate, count_files, take_median
@@ -307,6 +308,7 @@ CASES: dict[str, Callable[[Workbench, Size], list[Row]]] = {
     "wide_1000": run_wide_1000,
     "fleet_status": run_fleet_status,
     "fleet_minute": run_fleet_minute,
+    "pages": run_pages,
     "adopt": run_adopt,
     "compaction": run_compaction,
     "maintained_reads": run_maintained_reads,

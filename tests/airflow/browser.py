@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from selenium.webdriver import Chrome, ChromeOptions, Keys
-from selenium.webdriver.chrome.service import Service
+from selenium.webdriver import Chrome, Keys
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support import expected_conditions as until
 from selenium.webdriver.support.wait import WebDriverWait
 
+from tools import chromium
 from tools.airflow_client import AirflowClient
-
-_PATIENCE_SECONDS = 60
-_ARGUMENTS = (
-    *("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1400,1100"),
-    # Nothing of what a browser does on its own: looking for updates, asking its maker's servers.
-    *("--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"),
-)
+from tools.chromium import PATIENCE_SECONDS, log_in
+from tools.console import ToolError
 
 
 class Browser:
@@ -35,11 +29,7 @@ class Browser:
 
     def log_in(self) -> None:
         """At Airflow's own login page."""
-        self.driver.get(self.client.url)
-        self._find(By.NAME, "username").send_keys(self.client.user)
-        self._find(By.NAME, "password").send_keys(self.client.password)
-        self._click(By.CSS_SELECTOR, "button[type=submit]")
-        self._find(By.LINK_TEXT, "Dags")
+        log_in(self.driver, self.client)
 
     def backfill(self, dag_id: str, first: str, last: str) -> None:
         """*Trigger*, *Backfill*, a date range (days like 2026/01/31), *Run Backfill*."""
@@ -82,26 +72,19 @@ class Browser:
         self._find(by, what).click()
 
     def _wait(self, condition: Callable[[Chrome], Any]) -> Any:
-        return WebDriverWait(self.driver, _PATIENCE_SECONDS).until(condition)
+        return WebDriverWait(self.driver, PATIENCE_SECONDS).until(condition)
 
 
 @contextlib.contextmanager
 def start_chromium() -> Iterator[Chrome]:
     """Chromium without a window. Where there is none with its driver (Debian: chromium, chromium-driver) the test is
     skipped."""
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if chromium is None or driver is None:
-        pytest.skip("needs Chromium and its driver: apt-get install chromium chromium-driver")
-    options = ChromeOptions()
-    options.binary_location = chromium
-    for argument in _ARGUMENTS:
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    chrome = Chrome(options=options, service=Service(driver))
-    try:
+    with contextlib.ExitStack() as stack:
+        try:
+            chrome = stack.enter_context(chromium.start_chromium())
+        except ToolError as error:
+            pytest.skip(str(error))
         yield chrome
-    finally:
-        chrome.quit()
 
 
 @contextlib.contextmanager

@@ -79,7 +79,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 @pytest.fixture(scope="module")
 def client(made: Made) -> Iterator[TestClient]:
     patch = pytest.MonkeyPatch()
-    outer = make_app(made.project.root, readable=lambda name: name != HIDDEN, patch=patch)
+    readable, paused = (lambda name: name != HIDDEN), [made.scenes["late"]]
+    outer = make_app(made.project.root, readable=readable, paused=paused, patch=patch)
     with TestClient(outer, headers={"accept": "text/html"}) as found:
         yield found
     patch.undo()
@@ -105,6 +106,20 @@ def test_every_page_is_text_and_has_the_policy(client: TestClient, made: Made) -
         assert answer.headers["cache-control"] == "no-store"
         parse(answer.text)
         assert HIDDEN not in answer.text, address
+
+
+def test_a_paused_dag_is_marked(client: TestClient, made: Made) -> None:
+    page = client.get("/tidegate/pipelines").text
+    row = page.partition(f'data-name="{made.scenes["late"]}"')[2].partition("</tr>")[0]
+    assert page.count(">paused</span>") == row.count(">paused</span>") == 1
+    counts = [client.get(f"/tidegate/dags/{made.scenes[one]}").text.count(">paused</span>") for one in ("late", "well")]
+    assert counts == [1, 0]
+
+
+def test_what_is_held_is_told_where_it_waits(client: TestClient, made: Made) -> None:
+    name = made.scenes["held"]
+    part = client.get(f"/tidegate/dags/{name}/parts/waiting", params={"fragment": "1"}).text
+    assert "waits for a decision" in part and "Later runs wait for it." in part and "rows are below 0" in part
 
 
 def test_markup_in_a_report_is_shown_as_it_is(client: TestClient, made: Made) -> None:

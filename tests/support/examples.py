@@ -58,7 +58,8 @@ def copy_example(root: Path, name: str, topics: Mapping[str, str] | None = None,
     text = spec.read_text()
     changes = {f"topics: [{topic}]\n": f"topics: [{other}]\n" for topic, other in (topics or {}).items()}
     if schedule is not None:
-        changes['schedule: "*/10 * * * *"\n'] = f"schedule: {schedule}\n"
+        (line,) = (one for one in text.splitlines(keepends=True) if one.startswith("schedule: "))
+        changes[line] = f"schedule: {schedule}\n"
     for old, new in changes.items():
         assert text.count(old) == 1
         text = text.replace(old, new)

@@ -5,7 +5,7 @@ python -m tests.support.ui_server PROJECT [PORT]
 
 # No `from __future__ import annotations`: FastAPI resolves the annotations of dependencies at run time.
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,13 @@ from fastapi import FastAPI, HTTPException, Request
 
 
 def make_app(
-    project: Path, *, readable: Callable[[str], bool] = lambda _: True, patch: pytest.MonkeyPatch | None = None
+    project: Path,
+    *,
+    readable: Callable[[str], bool] = lambda _: True,
+    paused: Collection[str] = (),
+    patch: pytest.MonkeyPatch | None = None,
 ) -> FastAPI:
-    """The app, mounted as Airflow mounts it. ``readable`` says which DAGs may be read."""
+    """The app, mounted as Airflow mounts it. ``readable`` says which DAGs may be read, ``paused`` which are."""
     from airflow.api_fastapi.core_api.security import get_user
 
     from tidegate.airflow.ui import access, app, served
@@ -32,7 +36,8 @@ def make_app(
     patch.setattr(app.app, "dependency_overrides", overrides)
     patch.setattr(access, "list_readable", lambda user, dag_ids: [one for one in dag_ids if readable(one)])
     patch.setattr(access, "list_rights", lambda user, dag_id: rights)
-    patch.setattr(access, "is_paused", lambda dag_id: False)
+    patch.setattr(access, "is_paused", lambda dag_id: dag_id in paused)
+    patch.setattr(access, "list_paused", lambda dag_ids: set(dag_ids) & set(paused))
     patch.setattr(served, "find_served_project", lambda: project)
     outer = FastAPI()
     outer.mount("/tidegate", app.app)

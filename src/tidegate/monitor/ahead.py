@@ -12,9 +12,10 @@ from datetime import UTC, datetime
 from typing_extensions import TypedDict
 
 from tidegate.errors import TidegateError
+from tidegate.monitor.held import Open, list_open
 from tidegate.monitor.pipelines import to_error
 from tidegate.operate.outlook import look_ahead
-from tidegate.outputs import ChangedFile, Decided, Error, Held, HeldWork, Sink, SourceReport
+from tidegate.outputs import ChangedFile, Decided, Error, Sink, SourceReport
 from tidegate.pipeline import load_pipeline
 from tidegate.preflight.facts import gather_facts
 from tidegate.project import Project
@@ -58,9 +59,7 @@ class AheadPage(TypedDict):
     errors: list[Error]
     notes: list[str]
     changed: list[ChangedFile]
-    held: Held | None
-    waiting: list[Held]
-    held_work: list[HeldWork]
+    open: list[Open]
     decided: list[Decided]
     sinks: list[Sink]
     unknown: Error | None
@@ -80,13 +79,14 @@ def look_at_ahead(project: Project, name: str) -> AheadPage:
         facts = gather_facts(paths, spec, at_a_glance=True)
         starts = facts.birth.sources if facts.birth is not None else {}
         outlook = look_ahead(project, spec, facts, connect(project, [(spec, starts)]))
+        undecided = list_open(paths)
     except Exception as error:  # noqa: BLE001 - whatever is wrong, the page says it
         page["unknown"] = to_error(project, name, error)
         return page
     plan = outlook.plan
     page["summary"], page["has_new"], page["errors"] = plan["summary"], plan["has_new"], plan["errors"]
-    page["notes"], page["changed"], page["held"] = plan["notes"], plan["changed"], plan["held"]
-    page["waiting"], page["held_work"], page["decided"] = plan["waiting"], plan["held_work"], plan["decided"]
+    page["notes"], page["changed"] = plan["notes"], plan["changed"]
+    page["open"], page["decided"] = undecided, plan["decided"]
     page["sinks"] = [sink.to_json() for sink in outlook.sinks]
     page["unknown"] = plan["sources_unknown"]
     if page["unknown"] is not None and page["unknown"]["code"] == "BROKER_AWAY":
@@ -135,9 +135,7 @@ def _empty(name: str) -> AheadPage:
         "errors": [],
         "notes": [],
         "changed": [],
-        "held": None,
-        "waiting": [],
-        "held_work": [],
+        "open": [],
         "decided": [],
         "sinks": [],
         "unknown": None,

@@ -34,7 +34,8 @@ _BAD: tuple[RunState, ...] = ("failed", "died", "unreadable")
 
 
 class PipelineRow(TypedDict):
-    """One pipeline. ``runs`` are its newest, newest first; figures of rows are sums over the live ones among them."""
+    """One pipeline. ``runs`` are its newest, newest first; figures of rows are sums over the live ones among them;
+    ``waits`` is what a person has to decide on."""
 
     pipeline: str
     description: str

@@ -11,6 +11,7 @@ from tidegate.backfill.held import keep_held
 from tidegate.backfill.span import Interval
 from tidegate.errors import HeldError
 from tidegate.monitor import pipelines
+from tidegate.monitor.ahead import look_at_ahead
 from tidegate.monitor.held import find_open, find_ruling, list_open
 from tidegate.monitor.run import look_at_run
 from tidegate.reports.report import new_report
@@ -64,3 +65,4 @@ def test_work_beside_the_runs(tmp_path: Path, kind: str) -> None:
     assert (found["reasons"], found["choices"]) == (["good does not hold"], ["release", "discard"])
     row = pipelines.look_at(held.project, NAME)
     assert (row["state"], row["why"]) == ("held", [f"{kind} B1 waits for a decision: good does not hold"])
+    assert look_at_ahead(held.project, NAME)["open"] == [found]

@@ -50,7 +50,8 @@ _ADDED = {
 
 
 class Client:
-    """Airflow's client: a DAG that is triggered has a run that publishes, and one that finds nothing new."""
+    """Airflow's client: a DAG that is triggered has a run that publishes, and one that finds nothing new; one with too
+    many faults, a run that waits for a person."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -63,22 +64,37 @@ class Client:
 
     def unpause(self, name: str) -> None: ...
 
+    def list_required_actions(self, name: str, run_id: str) -> list[dict[str, Any]]:
+        assert name == demo.HELD and run_id
+        return [{"task_instance": {"task_id": "audit", "state": "awaiting_input"}}]
+
     def list_dag_runs(self, name: str) -> list[dict[str, str]]:
         return self.runs.get(name, [])
 
     def trigger(self, name: str) -> None:
         deliveries = json.loads(demo.NOTES_PATH.read_text())[name]["deliveries"]
-        figures = self._publish(name, deliveries)
+        is_held = name == demo.HELD and deliveries == demo.ROUNDS
+        assert name != demo.BEHIND or deliveries < demo.ROUNDS
+        figures = self._hold(name, deliveries) if is_held else self._publish(name, deliveries)
         paths = load_project(self.root).paths(name)
         paths.runs.mkdir(parents=True, exist_ok=True)
         for kind, report in (
             ("scheduled", {"outcome": "published", "quality": {"verdict": "passed"}, **figures}),
-            ("manual", {"outcome": "nothing_new", "rows": {}}),
+            *([] if is_held else [("manual", {"outcome": "nothing_new", "rows": {}})]),
         ):
             run_id = f"{kind}__2026-03-02T23:5{deliveries}:00+00:00"
             text = json.dumps({"run_id": run_id, "duration_seconds": {"ingest": 50.0, "audit": 17.5}, **report})
             (paths.runs / f"{kind}-{deliveries}.json").write_text(text)
-        self.runs.setdefault(name, []).append({"state": "success", "queued_at": datetime.now(UTC).isoformat()})
+        state = "running" if is_held else "success"
+        run = {"dag_run_id": run_id, "state": state, "queued_at": datetime.now(UTC).isoformat()}
+        self.runs.setdefault(name, []).append(run)
+
+    def _hold(self, name: str, deliveries: int) -> dict[str, Any]:
+        """The figures of a run that is held; the table stays as it is."""
+        truth, rows = _read_records(name, deliveries, demo.HELD_FAULTS)
+        counts = {"read": truth.offered, "malformed": truth.malformed, "rejected": truth.rejected, "staged": len(rows)}
+        assert truth.quarantined / truth.offered > 0.1
+        return {"outcome": "held", "quality": {"verdict": "failed"}, "rows": counts}
 
     def _publish(self, name: str, deliveries: int) -> dict[str, Any]:
         """Write the table as it is after so many deliveries; the figures of the last one's run."""
@@ -108,11 +124,10 @@ class Client:
     def _write(self, name: str, rows: list[dict[str, Any]], types: dict[str, pa.DataType]) -> None:
         """One file a partition. The rows that the page shows come first: which ones do depends on the files' names."""
         wanted = _shown_rows(name)
-        if name not in self.runs:  # the first delivery: some of them may come later
-            found = rows
-        else:
-            firsts = [next(row for row in rows if _cells(row)[: len(cells)] == cells) for cells in wanted]
-            found = firsts + [row for row in rows if not any(row is first for first in firsts)]
+        # After the first delivery some of them may be yet to come.
+        matches = ([row for row in rows if _cells(row)[: len(cells)] == cells] for cells in wanted)
+        firsts = [some[0] for some in matches if some]
+        found = firsts + [row for row in rows if not any(row is first for first in firsts)]
         folder = load_project(self.root).paths(name).table
         partition_by = load_pipeline(load_project(self.root), name).table.partition_by
         table = pa.Table.from_pylist(found, schema=pa.schema(types))
@@ -127,16 +142,16 @@ class Client:
             pq.write_table(part, folder / f"{column}={value}" / "part.parquet")
 
 
-def _read_records(name: str, number: int) -> tuple[Truth, list[dict[str, Any]]]:
+def _read_records(name: str, number: int, faults: float = 0.01) -> tuple[Truth, list[dict[str, Any]]]:
     """What becomes of delivery ``number`` of a pipeline without memory, with the rows of its table."""
     count = demo.ROWS[name]
     start, day = (number - 1) * count + 1, make_orders.FIRST_DAY + timedelta(days=number - 1)
     records: Iterator[tuple[str, str, Fault | None]]
     if name == "orders":
-        made = make_orders.iter_orders(count, start_id=start, first_day=day, days=2)
+        made = make_orders.iter_orders(count, faults=faults, start_id=start, first_day=day, days=2)
         records = (("", text, fault) for text, fault in made)
     else:
-        records = make_clicks.iter_clicks(count, start_id=start, first_day=day)
+        records = make_clicks.iter_clicks(count, faults=faults, start_id=start, first_day=day)
     truth, rows = Truth(offered=count), []
     for key, text, fault in records:
         if fault is not None:
@@ -189,9 +204,10 @@ def _cell(value: Any) -> str:
 
 
 def _mask(text: str) -> list[str]:
-    """Without times of day, seconds, and the widths that come of them."""
+    """Without times of day, seconds, how many ticks fell into it, and the widths that come of them."""
     text = re.sub(r"\[ *\d+\.\d+s\]", "[SECONDS]", text)
     text = re.sub(r"(scheduled|manual) \d\d:\d\d:\d\d", "RUN", text)
+    text = re.sub(r"^\d+ more runs", "SOME more runs", text, flags=re.MULTILINE)  # ticks of the schedules among them
     text = re.sub(r"\d+\.\d+ │$", "SECONDS │", text, flags=re.MULTILINE)
     text = re.sub(r"([ ━─])\1+", r"\1", text)
     return [line.rstrip() for line in text.strip().splitlines()]

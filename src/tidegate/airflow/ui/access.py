@@ -53,6 +53,11 @@ def is_paused(dag_id: str) -> bool | None:
     return None if dag is None else bool(dag.is_paused)
 
 
+def list_paused(dag_ids: Sequence[str]) -> set[str]:
+    """Those of the DAGs that are paused."""
+    return set(DagModel.get_paused_dag_ids(list(dag_ids))) if dag_ids else set()
+
+
 def _list_teams(dag_ids: Sequence[str]) -> dict[str, str | None]:
     return dict(DagModel.get_dag_id_to_team_name_mapping(list(dag_ids))) if dag_ids else {}
 

@@ -56,7 +56,8 @@ def show_pipelines(request: Request, user: User) -> HTMLResponse:
     except TidegateError as error:
         return render(request, "unusable.html", {"error": error.to_dict()}, 503)
     names = access.list_readable(user, pipelines.list_names(project))
-    return render(request, "pipelines.html", {"overview": pipelines.overview(project, names)})
+    context = {"overview": pipelines.overview(project, names), "paused": access.list_paused(names)}
+    return render(request, "pipelines.html", context)
 
 
 @router.get("/dags/{dag_id}", dependencies=[_may_read_dag])
