@@ -158,7 +158,9 @@ def test_a_project_that_cannot_be_read_is_said(made: Made, tmp_path: Path, monke
     (tmp_path / "tidegate.yaml").write_text("version: 1\nstat: x\n")
     with TestClient(make_app(tmp_path, patch=monkeypatch), headers={"accept": "text/html"}) as client:
         answer = client.get("/tidegate/pipelines")
-    assert answer.status_code == 503 and "BAD_PROJECT" in answer.text
+        page = client.get("/tidegate/dags/orders")
+    assert answer.status_code == page.status_code == 503
+    assert "BAD_PROJECT" in answer.text and "unknown key" in page.text and "This cannot be shown" in page.text
 
 
 def test_every_route_asks_who_it_is_and_those_of_a_dag_whether_it_may_be_read() -> None:
