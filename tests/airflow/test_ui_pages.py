@@ -4,7 +4,9 @@ browser gets text, and what somebody may not see is not there."""
 from __future__ import annotations
 
 import json
+import os
 import re
+import time
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -254,3 +256,30 @@ def test_a_report_that_cannot_be_read_is_an_error_in_words(client: TestClient, m
     )
     assert answer.status_code == 409 and answer.json()["error"]["code"] == "STATE_FILE_UNREADABLE"
     assert "content-security-policy" in client.get("/tidegate/nothing", headers={"accept": "*/*"}).headers
+
+
+def test_a_disk_that_does_not_answer_keeps_no_page_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A report that nobody writes stands for it: opening it waits."""
+    from tidegate.airflow.ui import pages
+
+    made = make_many(tmp_path / "p", len(SCENES), 2)
+    name = made.scenes["late"]
+    pipe = made.project.paths(name).report("manual__2026-01-01T00:00:00+00:00")
+    os.mkfifo(pipe)
+    monkeypatch.setattr(pages, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(pages, "_for_pages", pages.Patience())
+    dag = f"/tidegate/dags/{name}"
+    places = ["/tidegate/pipelines", dag, f"{dag}/runs"]
+    places += [f"{dag}/{one}manual__2026-01-01T00%3A00%3A00%2B00%3A00" for one in ("run?run_id=", "runs/")]
+    try:
+        with TestClient(make_app(tmp_path / "p", patch=monkeypatch), headers={"accept": "text/html"}) as client:
+            for place in places:
+                answer = client.get(place)
+                assert answer.status_code == 503 and "disk takes longer" in answer.text, place
+            monkeypatch.setattr(pages, "PATIENCE_SECONDS", 30)
+            assert client.get(f"/tidegate/dags/{made.scenes['windows']}").status_code == 200
+    finally:
+        writing = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)  # lets go whoever opens it
+        pipe.unlink()
+        time.sleep(0.5)
+        os.close(writing)

@@ -44,13 +44,16 @@ def get_static(name: str, request: Request) -> Response:
 @app.get("/dags/{dag_id}/runs", dependencies=[_may_read_dag])
 def get_reports(dag_id: str) -> Response:
     """The newest run reports of a pipeline."""
-    return render_json({"runs": [report.view() for report in list_reports(find_paths(dag_id), SHOWN_RUNS)]})
+    paths = find_paths(dag_id)
+    reports = pages.look_soon((paths.state, "reports"), lambda: list_reports(paths, SHOWN_RUNS))
+    return render_json({"runs": [report.view() for report in reports]})
 
 
 @app.get("/dags/{dag_id}/runs/{run_id:path}", dependencies=[_may_read_dag])
 def get_report(dag_id: str, run_id: str) -> Response:
     """One run report."""
-    report = load_report(find_paths(dag_id), run_id)
+    paths = find_paths(dag_id)
+    [report] = pages.look_soon((paths.state, run_id), lambda: [load_report(paths, run_id)])
     if report is None:
         raise HTTPException(404, "no report of that run")
     return render_json(report.view())
