@@ -200,7 +200,8 @@ def _judge(row: PipelineRow) -> tuple[PipelineState, list[str]]:
 def _describe_wait(one: Open) -> str:
     kind = "run" if one["kind"] in ("increment", "waiting") else one["kind"]
     since = "" if one["since"] is None else f" since {_moment(one['since'])}"
-    return f"{kind} {one['run_id']} waits for a decision{since}: {'; '.join(one['reasons'])}"
+    # The reason comes first: there is little room for this text.
+    return "; ".join([*one["reasons"], f"{kind} {one['run_id']} waits for a decision{since}"])
 
 
 def _describe_streak(live: Sequence[RunRow]) -> str:

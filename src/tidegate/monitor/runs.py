@@ -197,7 +197,7 @@ def make_row(report: Mapping[str, Any]) -> RunRow:
 def share_of(rows: Mapping[RowKey, int]) -> float | None:
     """The share in quarantine as the gate and alerts have it: where a row is made of many records, its rejection counts
     for as many. None where nothing was read."""
-    aside = SetAside.of(rows)
+    aside = SetAside.of(rows)  # type: ignore[arg-type]  # the keys of a mapping are invariant
     return float(aside.share) if aside.read or aside.transformed else None
 
 

@@ -25,7 +25,14 @@ from tidegate.reports.report import list_reports, load_report
 SHOWN_RUNS = 50
 _UNCHANGING = "private, max-age=31536000, immutable"
 
-app = FastAPI(title="tidegate", dependencies=[Depends(get_user)], docs_url=None, redoc_url=None, openapi_url=None)
+app = FastAPI(
+    title="tidegate",
+    dependencies=[Depends(get_user)],
+    docs_url=None,
+    redoc_url=None,
+    openapi_url=None,
+    redirect_slashes=False,  # it asks nobody who they are
+)
 _may_read_dag = Depends(access.may_read_dag)
 
 
