@@ -283,3 +283,14 @@ def test_a_disk_that_does_not_answer_keeps_no_page_waiting(tmp_path: Path, monke
         pipe.unlink()
         time.sleep(0.5)
         os.close(writing)
+
+
+def test_who_may_do_nothing_is_told_too_that_the_dag_is_paused(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tidegate.airflow.ui import access
+
+    with TestClient(make_app(made.project.root, patch=monkeypatch), headers={"accept": "text/html"}) as client:
+        none = {"trigger": False, "edit": False, "decide": False}
+        monkeypatch.setattr(access, "list_rights", lambda user, dag_id: none)
+        monkeypatch.setattr(access, "is_paused", lambda dag_id: True)
+        page = client.get(f"/tidegate/dags/{made.scenes['behind']}").text
+    assert "The DAG is paused" in page and "Unpause" not in page
