@@ -269,3 +269,33 @@ def test_what_is_typed_is_escaped(airflow: AirflowApp) -> None:
         assert page.status_code == 200 and attack not in page.text
     page = user.get(f"/tidegate/dags/{NAME}?told=started&of={attack}", headers=HTML)
     assert page.status_code == 200 and attack not in page.text
+
+
+@pytest.mark.parametrize("run_id", [".", "..", "R1/taskInstances/audit", "R1/taskInstances/audit/-1", "../../others"])
+def test_a_run_id_leads_to_no_other_address_of_airflow(
+    airflow: AirflowApp, run_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tidegate.airflow.ui import deciding
+
+    asked: list[str] = []
+
+    async def refuse(request: object, method: str, path: str, **more: object) -> None:
+        asked.append(path)
+
+    monkeypatch.setattr(deciding, "call", refuse)
+    client = airflow.client("admin")
+    answer = client.get(f"/tidegate/dags/{NAME}/actions/decide", params={"run_id": run_id})
+    assert answer.status_code == 200 and "Nothing waits for a decision" in answer.text and not asked
+
+
+def test_no_address_answers_without_a_login(airflow: AirflowApp) -> None:
+    from tidegate.airflow.ui.app import app
+
+    nobody = airflow.client(None)
+    for route in app.routes:
+        path = str(route.path).replace("{dag_id}", NAME).replace("{run_id:path}", "R1")  # type: ignore[attr-defined]
+        for method in ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"):
+            for more in ({}, HTML, OURS, {"x-http-method-override": "POST"}):
+                answer = nobody.request(method, f"/tidegate{path}", headers=more)
+                assert answer.status_code in (401, 405), (method, path, answer.status_code)
+        assert nobody.get(f"/tidegate{path}/").status_code in (401, 404)

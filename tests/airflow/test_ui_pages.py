@@ -4,7 +4,9 @@ browser gets text, and what somebody may not see is not there."""
 from __future__ import annotations
 
 import json
+import os
 import re
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from functools import partial
@@ -177,7 +179,9 @@ def test_a_project_that_cannot_be_read_is_said(made: Made, tmp_path: Path, monke
     (tmp_path / "tidegate.yaml").write_text("version: 1\nstat: x\n")
     with TestClient(make_app(tmp_path, patch=monkeypatch), headers={"accept": "text/html"}) as client:
         answer = client.get("/tidegate/pipelines")
-    assert answer.status_code == 503 and "BAD_PROJECT" in answer.text
+        page = client.get("/tidegate/dags/orders")
+    assert answer.status_code == page.status_code == 503
+    assert "BAD_PROJECT" in answer.text and "unknown key" in page.text and "This cannot be shown" in page.text
 
 
 def test_every_route_asks_who_it_is_and_those_of_a_dag_whether_it_may_be_read() -> None:
@@ -265,3 +269,41 @@ def test_a_report_that_cannot_be_read_is_an_error_in_words(client: TestClient, m
     )
     assert answer.status_code == 409 and answer.json()["error"]["code"] == "STATE_FILE_UNREADABLE"
     assert "content-security-policy" in client.get("/tidegate/nothing", headers={"accept": "*/*"}).headers
+
+
+def test_a_disk_that_does_not_answer_keeps_no_page_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A report that nobody writes stands for it: opening it waits."""
+    from tidegate.airflow.ui import pages
+
+    made = make_many(tmp_path / "p", len(SCENES), 2)
+    name = made.scenes["late"]
+    pipe = made.project.paths(name).report("manual__2026-01-01T00:00:00+00:00")
+    os.mkfifo(pipe)
+    monkeypatch.setattr(pages, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(pages, "_for_pages", pages.Patience())
+    dag = f"/tidegate/dags/{name}"
+    places = ["/tidegate/pipelines", dag, f"{dag}/runs"]
+    places += [f"{dag}/{one}manual__2026-01-01T00%3A00%3A00%2B00%3A00" for one in ("run?run_id=", "runs/")]
+    try:
+        with TestClient(make_app(tmp_path / "p", patch=monkeypatch), headers={"accept": "text/html"}) as client:
+            for place in places:
+                answer = client.get(place)
+                assert answer.status_code == 503 and "disk takes longer" in answer.text, place
+            monkeypatch.setattr(pages, "PATIENCE_SECONDS", 30)
+            assert client.get(f"/tidegate/dags/{made.scenes['windows']}").status_code == 200
+    finally:
+        writing = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)  # lets go whoever opens it
+        pipe.unlink()
+        time.sleep(0.5)
+        os.close(writing)
+
+
+def test_who_may_do_nothing_is_told_too_that_the_dag_is_paused(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tidegate.airflow.ui import access
+
+    with TestClient(make_app(made.project.root, patch=monkeypatch), headers={"accept": "text/html"}) as client:
+        none = {"trigger": False, "edit": False, "decide": False}
+        monkeypatch.setattr(access, "list_rights", lambda user, dag_id: none)
+        monkeypatch.setattr(access, "is_paused", lambda dag_id: True)
+        page = client.get(f"/tidegate/dags/{made.scenes['behind']}").text
+    assert "The DAG is paused" in page and "Unpause" not in page

@@ -14,13 +14,13 @@ from typing_extensions import TypedDict
 from tidegate.errors import TidegateError
 from tidegate.lease import read_lease
 from tidegate.monitor.held import Open, list_open
-from tidegate.monitor.runs import UNREADABLE, RunRow, Runs, RunState, list_runs
+from tidegate.monitor.runs import UNREADABLE, RunRow, Runs, RunState, list_runs, share_of
 from tidegate.monitor.specs import Map, Neighbour, list_feeds, list_reads, read_spec, read_specs
-from tidegate.outputs import Error
+from tidegate.outputs import Error, RowKey
 from tidegate.paths import PipelinePaths
 from tidegate.pipeline import check_name, list_pipelines
 from tidegate.project import Project
-from tidegate.reports.report import FINAL_OUTCOMES
+from tidegate.reports.report import FINAL_OUTCOMES, ROW_KEYS
 from tidegate.spec.cron import find_previous_ticks
 from tidegate.spec.models import PipelineSpec
 from tidegate.storage import name_cause
@@ -166,7 +166,7 @@ def _tell_runs(row: PipelineRow, paths: PipelinePaths, limit: int) -> None:
     row["read"] = _sum(runs, "read")
     row["published"] = _sum(runs, "published")
     row["quarantined"] = sum(one["quarantined"] for one in runs.live)
-    row["quarantine_share"] = row["quarantined"] / row["read"] if row["read"] else None
+    row["quarantine_share"] = share_of({key: _sum(runs, key) for key in ROW_KEYS})
     row["watermark"] = next((one["watermark"] for one in runs.live if one["watermark"]), None)
     row["version"] = max((one["version"] for one in runs.rows if one["version"] is not None), default=None)
     if row["version"] is None and runs.rows:
@@ -174,7 +174,7 @@ def _tell_runs(row: PipelineRow, paths: PipelinePaths, limit: int) -> None:
     row["waits"] = list_open(paths)
 
 
-def _sum(runs: Runs, key: Literal["read", "published"]) -> int:
+def _sum(runs: Runs, key: RowKey) -> int:
     return sum(one["rows"][key] for one in runs.live)
 
 
@@ -201,7 +201,8 @@ def _judge(row: PipelineRow) -> tuple[PipelineState, list[str]]:
 def _describe_wait(one: Open) -> str:
     kind = "run" if one["kind"] in ("increment", "waiting") else one["kind"]
     since = "" if one["since"] is None else f" since {_moment(one['since'])}"
-    return f"{kind} {one['run_id']} waits for a decision{since}: {'; '.join(one['reasons'])}"
+    # The reason comes first: there is little room for this text.
+    return "; ".join([*one["reasons"], f"{kind} {one['run_id']} waits for a decision{since}"])
 
 
 def _describe_streak(live: Sequence[RunRow]) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,7 +17,16 @@ from tidegate.errors import TidegateError
 from tidegate.lease import LeaseState, read_lease
 from tidegate.monitor.flow import Flow, make_flow
 from tidegate.monitor.held import Open, find_open
-from tidegate.monitor.runs import UNREADABLE, RunRow, RunState, describe_unreadable, is_going_on, list_runs, make_row
+from tidegate.monitor.runs import (
+    REPORT_AT_MOST,
+    UNREADABLE,
+    RunRow,
+    RunState,
+    describe_unreadable,
+    is_going_on,
+    list_runs,
+    make_row,
+)
 from tidegate.monitor.specs import read_spec
 from tidegate.outputs import Error, LeaseRow
 from tidegate.paths import PipelinePaths
@@ -142,6 +153,8 @@ def look_at_run(project: Project, name: str, run_id: str) -> RunPage:
     path = paths.report(run_id)
     try:
         lease = read_lease(paths)
+        if storage.stat(path).size_bytes > REPORT_AT_MOST:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
         data = storage.read(path)
     except FileNotFoundError:
         page["fault"] = "No report of this run yet: it waits for its turn, or has not come to its first step."

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +17,7 @@ from urllib.parse import unquote
 from typing_extensions import TypedDict
 
 from tidegate import storage
+from tidegate.audit.verdict import SetAside
 from tidegate.lease import LeaseState
 from tidegate.monitor.memory import Memory
 from tidegate.outputs import RowKey, RuleResult
@@ -26,6 +29,8 @@ RunState = Literal["published", "nothing_new", "held", "discarded", "failed", "r
 UNREADABLE = (OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
 """What reading a file raises that holds anything in the place of anything."""
 _COUNT_AT_MOST = 1 << 63
+REPORT_AT_MOST = 64 << 20
+"""Bytes; what is larger was written by nobody of us, and is not read."""
 _REMEMBERED = 25_000
 _REMEMBERED_LISTS = 2_000
 _SETTLED_NS = 3_000_000_000
@@ -48,6 +53,7 @@ class RunRow(TypedDict):
     steps: dict[str, float]
     rows: dict[RowKey, int]
     quarantined: int
+    quarantine_share: float | None
     sources: dict[str, int]
     batches: int
     watermark: str | None
@@ -128,6 +134,8 @@ def forget() -> None:
 
 def _read(path: Path, found: storage.Stat) -> RunRow:
     try:
+        if found.size_bytes > REPORT_AT_MOST:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
         return _memory.recall(path, found, lambda data: make_row(json.loads(data)))
     except UNREADABLE as error:
         run_id = unquote(path.name.removesuffix(".json"))
@@ -174,6 +182,7 @@ def make_row(report: Mapping[str, Any]) -> RunRow:
         "steps": {str(step): _seconds(value) for step, value in (report.get("duration_seconds") or {}).items()},
         "rows": rows,
         "quarantined": rows["malformed"] + rows["late"] + rows["rejected"],
+        "quarantine_share": share_of(rows),
         "sources": {str(name): _count(one.get("rows", 0)) for name, one in report["sources"].items()},
         "batches": _count(report.get("batches", 0)),
         "watermark": _text(report.get("watermark")),
@@ -183,6 +192,13 @@ def make_row(report: Mapping[str, Any]) -> RunRow:
         "error": None if error is None else [str(error.get("code", "")), str(error.get("message", ""))],
         "notes": len(report.get("notes") or ()) + len(quality.get("warnings") or ()),
     }
+
+
+def share_of(rows: Mapping[RowKey, int]) -> float | None:
+    """The share in quarantine as the gate and alerts have it: where a row is made of many records, its rejection counts
+    for as many. None where nothing was read."""
+    aside = SetAside.of(rows)  # type: ignore[arg-type]  # the keys of a mapping are invariant
+    return float(aside.share) if aside.read or aside.transformed else None
 
 
 def _count(value: Any) -> int:
@@ -228,6 +244,7 @@ def _unreadable_row(run_id: str, at: str, why: str) -> RunRow:
         "steps": {},
         "rows": dict.fromkeys(ROW_KEYS, 0),
         "quarantined": 0,
+        "quarantine_share": None,
         "sources": {},
         "batches": 0,
         "watermark": None,

@@ -40,8 +40,9 @@ def test_an_increment_that_waits_alone(tmp_path: Path) -> None:
         assert found is not None and (found["kind"], found["choices"]) == ("waiting", ["release", "discard"])
         held.run("R2", GOOD)
         row = pipelines.look_at(held.project, NAME)
-        assert row["state"] == "held" and "run R1 waits for a decision since 20" in row["why"][0]
-        assert "UTC: good: 3 rows offend it" in row["why"][0]
+        assert (
+            row["state"] == "held" and "good: 3 rows offend it; run R1 waits for a decision since 20" in row["why"][0]
+        )
         assert look_at_run(held.project, NAME, "R1")["waits"] == found
         held.decide("release", "R1")
     assert find_open(held.paths, "R1") is None
@@ -64,5 +65,5 @@ def test_work_beside_the_runs(tmp_path: Path, kind: str) -> None:
     assert found is not None and (found["kind"], found["what"]) == (kind, "day=2026-01-02")
     assert (found["reasons"], found["choices"]) == (["good does not hold"], ["release", "discard"])
     row = pipelines.look_at(held.project, NAME)
-    assert (row["state"], row["why"]) == ("held", [f"{kind} B1 waits for a decision: good does not hold"])
+    assert (row["state"], row["why"]) == ("held", [f"good does not hold; {kind} B1 waits for a decision"])
     assert look_at_ahead(held.project, NAME)["open"] == [found]

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.many_runs import HOSTILE, SCENES, Made, make_many
+from tidegate.audit.verdict import SetAside
 from tidegate.errors import TidegateError
 from tidegate.lease import acquire
 from tidegate.monitor import pipelines, runs
@@ -73,7 +74,9 @@ def test_figures_are_those_of_the_reports(made: Made, rows: dict[str, pipelines.
     assert row["published"] == sum(report["rows"]["published"] for report in reports)
     assert row["read"] == sum(report["rows"]["read"] for report in reports)
     quarantined = sum(report["rows"][key] for report in reports for key in ("malformed", "late", "rejected"))
-    assert row["quarantined"] == quarantined and row["quarantine_share"] == quarantined / row["read"]
+    rows_of_all = {key: sum(report["rows"][key] for report in reports) for key in reports[0]["rows"]}
+    assert row["quarantined"] == quarantined
+    assert row["quarantine_share"] == pytest.approx(float(SetAside.of(rows_of_all).share))
     assert row["version"] == max(report["table"].get("version", -1) for report in reports)
 
 
@@ -235,6 +238,38 @@ def test_state_and_spec_without_secrets(made: Made) -> None:
     part = look_at_state(made.project, made.scenes["well"])
     assert part["faults"] == [] and part["query_id"] is None
     assert ("quality.max_quarantine_share", "0.2") in part["settings"]
+
+
+def test_what_notifiers_are_made_with_is_not_shown(tmp_path: Path) -> None:
+    made = make_many(tmp_path / "p", len(SCENES) + 1, 0)
+    notify = "alerts: {notify: [{notifier: a.B, arguments: {url: 'https://hooks.example/of-us-alone'}}]}\n"
+    (tmp_path / "p" / "tidegate.yaml").write_text(f"version: 1\n{notify}")
+    part = look_at_state(load_project(tmp_path / "p", {}), made.scenes["well"])
+    assert ("alerts.notify", '[{"notifier": "a.B"}]') in part["settings"]
+    assert "of-us-alone" not in json.dumps(part)
+
+
+def test_the_share_in_quarantine_is_the_one_that_the_gate_has(tmp_path: Path) -> None:
+    """Where a row is made of many records, a rejected one stands for as many."""
+    (tmp_path / "tidegate.yaml").write_text("version: 1\n")
+    project = load_project(tmp_path, {})
+    report = new_report("orders", "r1")
+    report.outcome, report.rows = "published", {**report.rows, "read": 4000, "transformed": 100, "rejected": 10}
+    save_report(project.paths("orders"), report)
+    assert runs.list_runs(project.paths("orders"), 5).rows[0]["quarantine_share"] == pytest.approx(0.1)
+    assert pipelines.look_at(project, "orders")["quarantine_share"] == pytest.approx(0.1)
+
+
+def test_a_file_in_the_place_of_a_report_that_is_none_by_its_size(tmp_path: Path) -> None:
+    (tmp_path / "tidegate.yaml").write_text("version: 1\n")
+    project = load_project(tmp_path, {})
+    folder = project.paths("orders").runs
+    folder.mkdir(parents=True)
+    with open(folder / "r.json", "wb") as file:
+        file.truncate(runs.REPORT_AT_MOST + 1)
+    [run] = runs.list_runs(project.paths("orders"), 5).rows
+    assert run["error"] == ["REPORT_UNREADABLE", "r.json cannot be read: File too large"]
+    assert look_at_run(project, "orders", "r")["fault"] == "r.json cannot be read: File too large"
 
 
 def test_what_pipelines_read_and_feed(tmp_path: Path) -> None:

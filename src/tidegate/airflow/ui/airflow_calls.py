@@ -41,7 +41,12 @@ class Answer:
 
 def part(text: str) -> str:
     """A text as one part of a path."""
-    return quote(text, safe="")
+    return quote(text, safe="", errors="replace")
+
+
+def can_be_part(text: str) -> bool:
+    """Whether it stays one part: a slash is one again where it arrives, and dots are left out on the way."""
+    return "/" not in text and text.strip(".") != ""
 
 
 async def call(

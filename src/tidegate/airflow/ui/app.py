@@ -25,7 +25,14 @@ from tidegate.reports.report import list_reports, load_report
 SHOWN_RUNS = 50
 _UNCHANGING = "private, max-age=31536000, immutable"
 
-app = FastAPI(title="tidegate", dependencies=[Depends(get_user)], docs_url=None, redoc_url=None, openapi_url=None)
+app = FastAPI(
+    title="tidegate",
+    dependencies=[Depends(get_user)],
+    docs_url=None,
+    redoc_url=None,
+    openapi_url=None,
+    redirect_slashes=False,  # it asks nobody who they are
+)
 _may_read_dag = Depends(access.may_read_dag)
 
 
@@ -44,13 +51,16 @@ def get_static(name: str, request: Request) -> Response:
 @app.get("/dags/{dag_id}/runs", dependencies=[_may_read_dag])
 def get_reports(dag_id: str) -> Response:
     """The newest run reports of a pipeline."""
-    return render_json({"runs": [report.view() for report in list_reports(find_paths(dag_id), SHOWN_RUNS)]})
+    paths = find_paths(dag_id)
+    reports = pages.look_soon((paths.state, "reports"), lambda: list_reports(paths, SHOWN_RUNS))
+    return render_json({"runs": [report.view() for report in reports]})
 
 
 @app.get("/dags/{dag_id}/runs/{run_id:path}", dependencies=[_may_read_dag])
 def get_report(dag_id: str, run_id: str) -> Response:
     """One run report."""
-    report = load_report(find_paths(dag_id), run_id)
+    paths = find_paths(dag_id)
+    [report] = pages.look_soon((paths.state, run_id), lambda: [load_report(paths, run_id)])
     if report is None:
         raise HTTPException(404, "no report of that run")
     return render_json(report.view())

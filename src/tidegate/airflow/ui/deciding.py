@@ -15,7 +15,7 @@ from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 
 from tidegate.airflow.decision import OPTIONS, REASON
-from tidegate.airflow.ui.airflow_calls import call, part, refuse
+from tidegate.airflow.ui.airflow_calls import call, can_be_part, part, refuse
 from tidegate.airflow.ui.refusals import Refused
 from tidegate.errors import TidegateError, catalogue
 from tidegate.gate.decisions import not_held
@@ -61,6 +61,8 @@ class Matter:
 async def look_at(request: Request, project: Project, dag_id: str, run_id: str) -> Matter:
     """What there is to decide under a run id. Raises :class:`Refused`."""
     found, ruling = await run_in_threadpool(_look, project, dag_id, run_id)
+    if not can_be_part(run_id):  # no run of Airflow has such an id
+        return Matter(found, ruling, None, None)
     action = await _find_action(request, dag_id, run_id)
     there = await call(request, "GET", f"dags/{part(dag_id)}/dagRuns/{part(run_id)}")
     if not there.is_good and there.status != 404:
@@ -120,7 +122,7 @@ async def _find_action(request: Request, dag_id: str, run_id: str) -> dict[str, 
     """The Required Action of a run that waits for an answer; None also where Airflow knows no such run."""
     path = f"dags/{part(dag_id)}/dagRuns/{part(run_id)}/hitlDetails"
     answer = await call(request, "GET", path, params={"response_received": "false"})
-    if answer.status == 404:  # an id that Airflow cannot have, as one with a slash
+    if answer.status == 404:
         return None
     if not answer.is_good:
         raise refuse(answer, "show the Required Actions of the run")

@@ -2,7 +2,7 @@
 
 # No `from __future__ import annotations`: FastAPI resolves the annotations of endpoints at run time.
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse
@@ -30,9 +30,12 @@ _HISTORY = 100
 
 router = APIRouter()
 patience = Patience()
+_for_pages = Patience()
+"""Apart from the parts: many slow ones keep no page waiting."""
 _may_read_dag = Depends(access.may_read_dag)
 User = Annotated[Any, access.current_user]
 
+_T = TypeVar("_T")
 _Look = Callable[[Project, str], Any]
 
 PARTS: Mapping[str, tuple[str, _Look]] = {
@@ -48,6 +51,16 @@ PARTS: Mapping[str, tuple[str, _Look]] = {
 """What a page asks for by itself, because it may take long: its title, and who looks."""
 
 
+def look_soon(key: object, look: Callable[[], _T]) -> _T:
+    """What ``look`` gives. Raises HTTPException when the disk takes too long for it: threads of Airflow's API server,
+    of which there are a few, must not be kept."""
+    found = _for_pages.ask(key, look, PATIENCE_SECONDS)
+    if found is None:
+        told = f"The project's disk takes longer than {PATIENCE_SECONDS:.0f} seconds. Nothing of a run depends on this "
+        raise HTTPException(503, f"{told}page: load it again.")
+    return found
+
+
 @router.get("/pipelines")
 def show_pipelines(request: Request, user: User) -> HTMLResponse:
     """Every pipeline that the user may see."""
@@ -56,8 +69,8 @@ def show_pipelines(request: Request, user: User) -> HTMLResponse:
     except TidegateError as error:
         return render(request, "unusable.html", {"error": error.to_dict()}, 503)
     names = access.list_readable(user, pipelines.list_names(project))
-    context = {"overview": pipelines.overview(project, names), "paused": access.list_paused(names)}
-    return render(request, "pipelines.html", context)
+    overview = look_soon((project.root, *names), lambda: pipelines.overview(project, names))
+    return render(request, "pipelines.html", {"overview": overview, "paused": access.list_paused(names)})
 
 
 @router.get("/dags/{dag_id}", dependencies=[_may_read_dag])
@@ -66,8 +79,11 @@ def show_pipeline(dag_id: str, request: Request, user: User, runs: Annotated[int
     project = find_project_of(dag_id)
     names = access.list_readable(user, pipelines.list_names(project))
     limit = min((one for one in HISTORY_CHOICES if one >= runs), default=HISTORY_CHOICES[-1])
-    page = look_at_pipeline(project, dag_id, names, limit)
-    offered = offer(project, dag_id, access.list_rights(user, dag_id))
+    rights = access.list_rights(user, dag_id)
+    key = (project.root, dag_id, limit, *names, *rights.values())
+    page, offered = look_soon(
+        key, lambda: (look_at_pipeline(project, dag_id, names, limit), offer(project, dag_id, rights))
+    )
     return render(request, "pipeline.html", {"page": page, "offer": offered, "choices": HISTORY_CHOICES})
 
 
@@ -75,8 +91,11 @@ def show_pipeline(dag_id: str, request: Request, user: User, runs: Annotated[int
 def show_run(dag_id: str, run_id: Annotated[str, Query()], request: Request, user: User) -> HTMLResponse:
     """A run."""
     project = find_project_of(dag_id)
-    page = look_at_run(project, dag_id, run_id)
-    offered = offer(project, dag_id, access.list_rights(user, dag_id), run_id)
+    rights = access.list_rights(user, dag_id)
+    page, offered = look_soon(
+        (project.root, dag_id, run_id, *rights.values()),
+        lambda: (look_at_run(project, dag_id, run_id), offer(project, dag_id, rights, run_id)),
+    )
     context = {"page": page, "offer": offered, "spark_links": []}
     try:
         return render(request, "run.html", context)
