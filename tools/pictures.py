@@ -61,10 +61,13 @@ def list_pictures(held_run: str) -> list[Picture]:
         Picture("pipelines-dark", nav, theme="dark"),
         Picture("pipelines-phone", "/tidegate/pipelines", _PHONE),
         Picture("pipeline", "/dags/students/plugin/tidegate"),
+        Picture("pipeline-history", "/dags/clicks/plugin/tidegate", scroll_to="[data-refresh=history]"),
         Picture("pipeline-quarantine", "/dags/students/plugin/tidegate", scroll_to="#quarantine"),
-        Picture("run", run),
-        Picture("run-phone", f"/tidegate/dags/{HELD}/run?run_id={quote(held_run, safe='')}", _PHONE),
-        Picture("decide", dag, click="Decide"),
+        Picture("run", run, scroll_to="[data-refresh=flow]"),
+        Picture(
+            "run-phone", f"/tidegate/dags/{HELD}/run?run_id={quote(held_run, safe='')}", _PHONE, scroll_to=".figures"
+        ),
+        Picture("decide", dag, (1200, 900), click="Decide"),
         Picture("backfill-dark", dag, theme="dark", click="Backfill"),
     ]
 

@@ -207,7 +207,7 @@ def _mask(text: str) -> list[str]:
     """Without times of day, seconds, how many ticks fell into it, and the widths that come of them."""
     text = re.sub(r"\[ *\d+\.\d+s\]", "[SECONDS]", text)
     text = re.sub(r"(scheduled|manual) \d\d:\d\d:\d\d", "RUN", text)
-    text = re.sub(r"^\d+ more runs", "SOME more runs", text, flags=re.MULTILINE)  # ticks of the schedules among them
+    text = re.sub(r"^\d+ more runs found nothing new *\n", "", text, flags=re.MULTILINE)
     text = re.sub(r"\d+\.\d+ │$", "SECONDS │", text, flags=re.MULTILINE)
     text = re.sub(r"([ ━─])\1+", r"\1", text)
     return [line.rstrip() for line in text.strip().splitlines()]
