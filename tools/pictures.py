@@ -26,7 +26,7 @@ from tools.demo import HELD
 
 FOLDER = REPO_ROOT / "docs" / "images"
 BYTES_AT_MOST = 150_000
-_WIDE, _PHONE = (1200, 760), (390, 844)
+_WIDE, _PHONE = (1200, 720), (390, 844)
 _WRITE_OVER = """
 const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
 while (walk.nextNode())
