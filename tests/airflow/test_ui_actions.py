@@ -53,7 +53,9 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Held]:
     report = new_report("others", "X1")
     report.mode, report.rebuilt = "backfill", ["day=2026-01-01"]
     intent = PublishIntent("others", "X1", "table", "{}", [], "an app", 0, -1, report=dict(report.to_json()))
-    keep_held(held.project.paths("others").beside("backfills/job/try"), intent, Interval({"day": ["2026-01-01"]}))
+    keep_held(
+        held.project.paths("others").beside("backfills/job/try"), intent, Interval({"day": ["2026-01-01"]}), report
+    )
     yield held
 
 
