@@ -82,7 +82,7 @@ def run_demo() -> None:
     for name in PIPELINES:
         _show_table(name)
     print(f"\nPipelines {airflow.url}/plugin/tidegate-pipelines   user {airflow.user}   password {airflow.password}")
-    print(f"          {HELD} waits for a decision; {BEHIND} is paused, and behind; students has much in quarantine")
+    print(f"          {HELD} waits for a decision; {BEHIND} is paused, and behind; all have records in quarantine")
     topics = ", ".join(["clicks", *(topic for topics in TOPICS.values() for topic in topics)])
     print(f"Kafka     {broker.bootstrap_servers}   topics {topics}")
     if not differences:

@@ -6,6 +6,7 @@ written over before a picture is taken: the folder of the project, the host.
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,11 +26,12 @@ from tools.demo import HELD
 
 FOLDER = REPO_ROOT / "docs" / "images"
 BYTES_AT_MOST = 150_000
-_WIDE, _PHONE = (1200, 760), (390, 844)
+_WIDE, _PHONE = (1200, 720), (390, 844)
 _WRITE_OVER = """
 const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
 while (walk.nextNode())
-  for (const [old, other] of arguments[0]) walk.currentNode.data = walk.currentNode.data.replaceAll(old, other);
+  for (const [old, other] of arguments[0])
+    walk.currentNode.data = walk.currentNode.data.replace(new RegExp(old, 'g'), other);
 return document.body.innerText;
 """
 _UNDRAWN = """
@@ -61,10 +63,13 @@ def list_pictures(held_run: str) -> list[Picture]:
         Picture("pipelines-dark", nav, theme="dark"),
         Picture("pipelines-phone", "/tidegate/pipelines", _PHONE),
         Picture("pipeline", "/dags/students/plugin/tidegate"),
+        Picture("pipeline-history", "/dags/clicks/plugin/tidegate", scroll_to="[data-refresh=history]"),
         Picture("pipeline-quarantine", "/dags/students/plugin/tidegate", scroll_to="#quarantine"),
-        Picture("run", run),
-        Picture("run-phone", f"/tidegate/dags/{HELD}/run?run_id={quote(held_run, safe='')}", _PHONE),
-        Picture("decide", dag, click="Decide"),
+        Picture("run", run, scroll_to="[data-refresh=flow]"),
+        Picture(
+            "run-phone", f"/tidegate/dags/{HELD}/run?run_id={quote(held_run, safe='')}", _PHONE, scroll_to=".figures"
+        ),
+        Picture("decide", dag, (1200, 900), click="Decide"),
         Picture("backfill-dark", dag, theme="dark", click="Backfill"),
     ]
 
@@ -124,11 +129,17 @@ def _take(chrome: Chrome, airflow: Airflow, picture: Picture) -> bytes:
 
 
 def _write_over(chrome: Chrome) -> None:
-    others = [(f"{REPO_ROOT}/", ""), (str(REPO_ROOT), "."), (socket.gethostname(), "host")]
+    folder, host = _escape(str(REPO_ROOT)), _escape(socket.gethostname())
+    others = [(f"{folder}/", ""), (folder, "."), (rf"\b{host}\b", "host")]
     text = chrome.execute_script(_WRITE_OVER, others)
-    shown = [old for old, _ in others if old in text]
-    if shown:
+    shown = next((found for old, _ in others if (found := re.search(old, text))), None)
+    if shown is not None:
         raise ToolError(f"a page still shows {shown[0]}")
+
+
+def _escape(text: str) -> str:
+    """As a part of a pattern, for Python and JavaScript alike."""
+    return re.sub(r"[^\w/-]", lambda found: f"\\{found[0]}", text)
 
 
 def _wait(chrome: Chrome, condition: Callable[[Chrome], Any]) -> Any:

@@ -71,6 +71,7 @@ def look_at_ahead(project: Project, name: str) -> AheadPage:
     servers = project.spec.kafka.bootstrap_servers
     try:
         paths = project.paths(name).pinned()
+        page["open"] = list_open(paths)  # known also while brokers are away
         spec = as_read(load_pipeline(project, name), paths)
         known = _away.get(servers)
         if "kafka" in spec.needs and known is not None and time.monotonic() < known[0]:
@@ -79,14 +80,13 @@ def look_at_ahead(project: Project, name: str) -> AheadPage:
         facts = gather_facts(paths, spec, at_a_glance=True)
         starts = facts.birth.sources if facts.birth is not None else {}
         outlook = look_ahead(project, spec, facts, connect(project, [(spec, starts)]))
-        undecided = list_open(paths)
     except Exception as error:  # noqa: BLE001 - whatever is wrong, the page says it
         page["unknown"] = to_error(project, name, error)
         return page
     plan = outlook.plan
     page["summary"], page["has_new"], page["errors"] = plan["summary"], plan["has_new"], plan["errors"]
     page["notes"], page["changed"] = plan["notes"], plan["changed"]
-    page["open"], page["decided"] = undecided, plan["decided"]
+    page["decided"] = plan["decided"]
     page["sinks"] = [sink.to_json() for sink in outlook.sinks]
     page["unknown"] = plan["sources_unknown"]
     if page["unknown"] is not None and page["unknown"]["code"] == "BROKER_AWAY":
