@@ -1,7 +1,7 @@
 """The extra of the table's asset event: the run report, small enough for a row of Airflow's database.
 
-The figures are all there. Lists of names, which grow with what lies in a folder, are cut; ``cut`` says of which keys
-how many entries the report has. The whole report is in the run's XCom.
+The figures are all there. Lists of names, which grow with what lies in a folder, are cut; then ``cut`` says of which
+keys how many entries the report has. The whole report is in the run's XCom.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def shrink_report(report: RunReport) -> dict[str, Any]:
     if _is_large(value):  # nothing is left that could be long but texts of people and of errors
         value = {key: one if key in _ALWAYS else type(one)() for key, one in value.items()}
         cut = {key: 1 for key in value if key not in _ALWAYS}
-    return {**value, "cut": cut}
+    return {**value, "cut": cut} if cut else value
 
 
 def _shorten(value: Any, path: str, cut: dict[str, int]) -> Any:
