@@ -102,9 +102,10 @@ def test_a_skipped_a_held_and_a_failed_task_say_so(held: Held, monkeypatch: pyte
             raise TryAgainError("BROKER_AWAY", "away")
 
         held.decide("discard", "R2")
-        monkeypatch.setattr("tidegate.run.steps.drain_sources", fail)
-        for _ in range(2):  # tried again: the run has failed once
-            assert isinstance(run_to_its_end(lambda: tasks.ingest.execute(make_context("R3"))), TryAgainError)
+        with pytest.MonkeyPatch.context() as patch:  # undone before the stand-in that it is in the place of
+            patch.setattr("tidegate.run.steps.drain_sources", fail)
+            for _ in range(2):  # tried again: the run has failed once
+                assert isinstance(run_to_its_end(lambda: tasks.ingest.execute(make_context("R3"))), TryAgainError)
         assert read(receive())[f"runs mode=incremental,outcome=failed,pipeline={NAME}"] == 1
 
 
