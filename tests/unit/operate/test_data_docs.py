@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from tests.support.outputs import check_output
 from tidegate.cli.main import app
-from tidegate.errors import UsageError
+from tidegate.errors import DefectError, UsageError
 from tidegate.operate.data_docs import make_data_docs
 from tidegate.project import Project, load_project
 from tidegate.reports.report import new_report, save_report
@@ -104,3 +104,19 @@ def test_the_command_prints_the_page(project: Project, tmp_path: Path) -> None:
     assert printed.endswith("orders-R1.html") and Path(printed).is_file()
     made = check_output("data-docs", CliRunner().invoke(app, [*command, "--json"]).output)
     assert made["page"] == printed and made["run_id"] == "R1"
+
+
+def test_a_page_that_the_library_could_not_make_is_an_error(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It logs why, and goes on as if it had made one."""
+    from great_expectations.render.view import DefaultJinjaPageView
+
+    def broken(*_: object, **__: object) -> str:
+        raise ValueError("no template")
+
+    save_run(project, "r1")
+    monkeypatch.setattr(DefaultJinjaPageView, "render", broken)
+    with pytest.raises(DefectError) as error:
+        make_data_docs(project, "orders", "r1", tmp_path / "docs")
+    assert error.value.code == "DATA_DOCS_NOT_MADE" and "no template" in str(error.value)
