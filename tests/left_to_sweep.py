@@ -148,17 +148,17 @@ LEFT_TO_SWEEP = (
     "streams/test_row_errors.py::test_killed_between_the_search_and_the_manifest",
     "streams/test_row_errors.py::test_too_many_end_the_run",
     "streams/test_row_errors.py::test_parquet",
-    # The same through the Airflow of test_live.py; behind each what remains.
-    "airflow/test_live.py::test_never_more_drivers",  # test_the_pool_is_made_before_the_first_run, airflow/test_pool.py
-    "airflow/test_live.py::test_a_missing_connection",  # airflow/test_connection.py
+    # The same through the Airflow of airflow/live; behind each what remains.
+    "airflow/live/test_pool.py::test_never_more_drivers",  # test_the_pool_is_made, airflow/test_pool.py
+    "airflow/live/test_runs.py::test_a_missing_connection",  # airflow/test_connection.py
     "airflow/test_driver_hook.py::test_settings_reach_the_driver",  # e2e/test_secrets.py
-    "airflow/test_live.py::test_a_killed_supervisor",  # airflow/test_driver_hook.py::test_a_killed_supervisor
+    "airflow/live/test_runs.py::test_a_killed_supervisor",  # airflow/test_driver_hook.py::test_a_killed_supervisor
     "airflow/test_driver_hook.py::test_a_killed_task_process",
-    "airflow/test_live.py::test_a_busy_pipeline_is_tried_again",  # recovery/test_two_at_once.py
-    "airflow/test_live.py::test_no_secret",  # e2e/test_secrets.py::test_nowhere
-    "airflow/test_live.py::test_a_pool_that_was_deleted",  # test_the_pool_is_made_before_the_first_run
-    "airflow/test_live.py::test_a_sink_that_is_away_fails_its_own_task",
-    "airflow/test_live.py::test_mark_failed_ends_the_driver",
+    "airflow/live/test_runs.py::test_a_busy_pipeline_is_tried_again",  # recovery/test_two_at_once.py
+    "airflow/live/test_runs.py::test_no_secret",  # e2e/test_secrets.py::test_nowhere
+    "airflow/live/test_pool.py::test_a_pool_that_was_deleted",  # test_the_pool_is_made_before_the_first_run
+    "airflow/live/test_runs.py::test_a_sink_that_is_away_fails_its_own_task",
+    "airflow/live/test_runs.py::test_mark_failed_ends_the_driver",
     "airflow/test_driver_hook.py::test_a_kill_ends_the_whole_tree_within_four_seconds[obedient]",
     # The same through another door, or with another kind of source; behind each what remains.
     "streams/test_examples.py::test_a_silent_topic",  # streams/test_joins.py::test_the_watermark_of_two_sources
@@ -170,10 +170,10 @@ LEFT_TO_SWEEP = (
     "streams/test_joins.py::test_a_static_source_is_read_afresh[left",
     "streams/test_changes.py::test_another_meaning_of_the_state_is_refused[words.union",
     "streams/test_changes.py::test_another_meaning_of_the_state_is_refused[words.dropDuplicates",
-    # It needs Chromium; test_airflows_own_backfill and test_a_held_increment_asks_a_person do the same by the API.
-    "airflow/test_live.py::test_a_backfill_and_an_answer_in_a_browser",
-    "airflow/test_live.py::test_read_again_is_done",  # test_a_held_increment_asks_a_person
-    "airflow/test_live.py::test_a_discarded_increment",  # test_a_held_increment_asks_a_person
+    # test_airflows_own_backfill and test_a_held_increment_asks_a_person do the same by the API.
+    "airflow/live/test_browser.py::test_a_backfill_and_an_answer_with_airflows_own_buttons",
+    "airflow/live/test_held.py::test_read_again_is_done",  # test_a_held_increment_asks_a_person
+    "airflow/live/test_held.py::test_a_discarded_increment",  # test_a_held_increment_asks_a_person
     "recovery/test_zombies.py::test_publish",  # recovery/test_publish_points.py
     "recovery/test_kill_points.py::test_killed_when_spark_wrote_it[data write]",
     "recovery/test_flows.py::test_killed_at_a_moment",  # test_killed_at_a_step, test_random_kills

@@ -44,7 +44,7 @@ CHOSEN = (
     "tests/airflow/test_driver_hook.py",
     "tests/airflow/test_parsing.py",
     "tests/airflow/test_pool.py",
-    "tests/airflow/test_live.py",
+    "tests/airflow/live",
 )
 """What meets Spark, Great Expectations, deltalake, the Kafka client and Airflow where they differ between versions."""
 

@@ -25,6 +25,7 @@ from tidegate.spec.paths import describe_unusable_path, is_uri
 from tidegate.spec.spark_conf import check_spark_conf
 
 PROJECT_FILE = "tidegate.yaml"
+_WEB_ADDRESS = re.compile(r"https?://[^\s/?#@<>\"']+(/[^\s?#<>\"']*)?")
 _SHORTEST_LEASE_SECONDS = 5
 _LONGEST_POOL_NAME = 256
 _BAD = "BAD_PROJECT"
@@ -182,6 +183,10 @@ def _find_faults(document: Document, root: Path, spec: ProjectSpec) -> list[Find
         found.append(Finding(path, f"{document.show(path)} cannot be the name of a pool", fix))
     if not spec.kafka.bootstrap_servers.strip():
         found.append(Finding(("kafka", "bootstrap_servers"), "the list of brokers is empty", "write host:port"))
+    if spec.ui.spark_history is not None and _WEB_ADDRESS.fullmatch(spec.ui.spark_history) is None:
+        path = ("ui", "spark_history")
+        fix = "write http://host:port, without a user or a query"
+        found.append(Finding(path, f"{document.show(path)} is not the address of a web page", fix))
     found += check_settings(spec.maintenance)
     found += check_alerts(spec.alerts)
     found += check_packages(("spark", "packages"), spec.spark.packages)

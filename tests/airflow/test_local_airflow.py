@@ -1,4 +1,4 @@
-"""The local Airflow's own behaviour, as far as it needs no server; test_live.py has the rest."""
+"""The local Airflow's own behaviour, as far as it needs no server; live/ has the rest."""
 
 from __future__ import annotations
 

@@ -16,15 +16,13 @@ from selenium.webdriver import Chrome, Keys
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
 
-from tests.airflow.browser import start_chromium
-from tests.support.examples import REPOSITORY
+from tests.airflow.browser import check_page, see_all, set_window, start_chromium
 from tests.support.many_runs import SCENES, Made, make_many
 from tests.support.ui_server import make_app
 from tidegate.monitor import pipelines
 from tidegate.paths import encode_run_id
 from tools.processes import choose_free_port
 
-AXE = REPOSITORY / "ui" / "node_modules" / "axe-core" / "axe.min.js"
 _PATIENCE_SECONDS = 30
 
 
@@ -59,10 +57,7 @@ def chrome() -> Iterator[Chrome]:
 
 def show(chrome: Chrome, address: str, width: int = 1400, scheme: str = "light") -> None:
     """A page, in a window of this width on a system that is light or dark."""
-    media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-    chrome.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
-    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-    chrome.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    set_window(chrome, width, scheme)
     chrome.get_log("browser")
     chrome.get(address)
     wait(chrome, lambda: chrome.execute_script("return document.body.dataset.ready !== undefined"))
@@ -70,20 +65,6 @@ def show(chrome: Chrome, address: str, width: int = 1400, scheme: str = "light")
 
 def wait(chrome: Chrome, condition: Callable[[], Any]) -> Any:
     return WebDriverWait(chrome, _PATIENCE_SECONDS, 0.1).until(lambda _: condition())
-
-
-def see_all(chrome: Chrome) -> None:
-    """Make the window as high as the page, so that every part is asked for and every chart is drawn."""
-    chrome.execute_script("document.querySelectorAll('details').forEach(one => one.open = true)")
-
-    def is_all_there() -> bool:
-        width, height = chrome.execute_script("return [innerWidth, document.documentElement.scrollHeight]")
-        size = {"width": width, "height": max(height, 900), "deviceScaleFactor": 1, "mobile": False}
-        chrome.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        left = "[data-chart]:not([data-drawn]), [data-spark]:not([data-drawn]), [aria-busy], main [data-part] > .wait"
-        return not chrome.find_elements(By.CSS_SELECTOR, left)
-
-    wait(chrome, is_all_there)
 
 
 def run_address(made: Made, address: str, scene: str) -> str:
@@ -103,27 +84,20 @@ def list_pages(made: Made, address: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (1400, "dark"), (320, "light"), (320, "dark")])
+@pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (320, "dark")])
 def test_pages_are_whole_under_the_policy_and_pass_axe(
     chrome: Chrome, made: Made, address: str, width: int, scheme: str
 ) -> None:
+    """In a frame of Airflow's all four: live/test_browser.py."""
     for page in list_pages(made, address):
         show(chrome, page, width, scheme)
-        see_all(chrome)
-        assert chrome.execute_script("return document.documentElement.dataset.theme") == scheme
-        assert chrome.execute_script("return document.documentElement.scrollWidth <= window.innerWidth"), page
-        complaints = [line["message"] for line in chrome.get_log("browser") if "favicon" not in line["message"]]
-        assert complaints == [], page  # what the policy refuses is among them
-        if AXE.is_file():
-            chrome.execute_script(AXE.read_text())
-            found = chrome.execute_async_script("axe.run().then(arguments[0])")
-            told = [(one["id"], [node["html"][:200] for node in one["nodes"]]) for one in found["violations"]]
-            assert told == [], page
+        see_all(chrome, width, scheme)
+        check_page(chrome, scheme, page)
 
 
 def test_charts_have_their_canvas_and_their_figures_as_text(chrome: Chrome, made: Made, address: str) -> None:
     show(chrome, run_address(made, address, "held"))
-    see_all(chrome)
+    see_all(chrome, 1400)
     assert chrome.find_element(By.CSS_SELECTOR, "[data-chart=flow] canvas").size["width"] > 300
     balance = chrome.find_element(By.CSS_SELECTOR, ".balance").text
     name = made.scenes["held"]

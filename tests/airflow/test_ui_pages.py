@@ -6,13 +6,14 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future
 from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
-from types import SimpleNamespace
 from urllib.parse import quote, unquote
 
 import pytest
@@ -154,7 +155,7 @@ def test_what_is_no_pipeline_name_is_not_found(client: TestClient, dag_id: str, 
 @pytest.mark.parametrize("run_id", ["../../x", "a/b", "é\x00", "x" * 5000, "<b>"])
 def test_odd_run_ids_have_a_page_that_says_there_is_no_report(client: TestClient, made: Made, run_id: str) -> None:
     answer = client.get(f"/tidegate/dags/{made.scenes['well']}/run", params={"run_id": run_id})
-    assert answer.status_code == 200 and "No report of this run yet" in answer.text
+    assert answer.status_code == 200 and "Neither Airflow nor the project" in answer.text
 
 
 def test_a_report_as_json(client: TestClient, made: Made) -> None:
@@ -197,10 +198,6 @@ def test_every_route_asks_who_it_is_and_those_of_a_dag_whether_it_may_be_read() 
 
 
 def test_a_slow_look_is_given_up_and_joined(monkeypatch: pytest.MonkeyPatch) -> None:
-    import threading
-
-    from tidegate.airflow.ui.patience import Patience
-
     patience, go, looks = Patience(), threading.Event(), []
 
     def look() -> str:
@@ -211,20 +208,51 @@ def test_a_slow_look_is_given_up_and_joined(monkeypatch: pytest.MonkeyPatch) -> 
     assert patience.ask("key", look, 0.05) is None
     assert patience.ask("key", look, 0.05) is None
     go.set()
-    assert patience.ask("key", look, 5) == "found"
-    assert looks in ([1], [1, 1])
+    deadline = time.monotonic() + 10
+    while patience._looks["key"].ended is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert patience.ask("key", look, 0) == "found", "what was given up is kept for the one who asks again"
+    assert (looks, patience._looks) == ([1], {})
+    assert patience.ask("key", look, 5) == "found" and looks == [1, 1], "and looked at anew by the next one"
 
 
-def test_a_look_that_is_done_at_once_is_given() -> None:
-    """Before it is noted as under way, even."""
+def test_what_nobody_asks_for_again_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    go, kept = threading.Event(), Patience()
+    assert kept.ask("old", partial(go.wait, 10), 0) is None
+    go.set()
+    deadline = time.monotonic() + 10
+    while kept._looks["old"].ended is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    monkeypatch.setattr("tidegate.airflow.ui.patience._KEPT_SECONDS", 0)
+    assert kept.ask("other", int, 5) == 0 and kept._looks == {}
+
+
+def test_the_fault_of_a_look_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of a disk whose server does not answer among them: it is no sign that the look goes on."""
+
+    def look() -> None:
+        raise TimeoutError("Connection timed out")
+
+    asked = Patience()
+    with pytest.raises(TimeoutError, match="Connection timed out"):
+        asked.ask("key", look, 5)
+    assert asked._looks == {}
+
+
+def test_a_server_ends_while_a_look_hangs() -> None:
+    text = (
+        "import threading\nfrom tidegate.airflow.ui.patience import Patience\n"
+        "print(Patience().ask('key', threading.Event().wait, 0.1))"
+    )
+    ended = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "None\n"), ended.stderr
+
+
+def test_looks_that_are_done_at_once_are_given() -> None:
     patience = Patience()
-    with patience._workers:
-        for number in range(500):
-            assert patience.ask(number, partial(int, number), 30) == number
-    done: Future[int] = Future()
-    done.set_result(7)
-    patience._workers = SimpleNamespace(submit=lambda look: done)  # type: ignore[assignment]
-    assert (patience.ask("key", int, 1), patience._under_way) == (7, {})
+    for number in range(500):
+        assert patience.ask(number, partial(int, number), 30) == number
+    assert patience._looks == {}
 
 
 def test_names_that_are_not_unicode_and_figures_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,14 +301,14 @@ def test_a_report_that_cannot_be_read_is_an_error_in_words(client: TestClient, m
 
 def test_a_disk_that_does_not_answer_keeps_no_page_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A report that nobody writes stands for it: opening it waits."""
-    from tidegate.airflow.ui import pages
+    from tidegate.airflow.ui import patience
 
     made = make_many(tmp_path / "p", len(SCENES), 2)
     name = made.scenes["late"]
     pipe = made.project.paths(name).report("manual__2026-01-01T00:00:00+00:00")
     os.mkfifo(pipe)
-    monkeypatch.setattr(pages, "PATIENCE_SECONDS", 0.2)
-    monkeypatch.setattr(pages, "_for_pages", pages.Patience())
+    monkeypatch.setattr(patience, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(patience, "for_pages", Patience())
     dag = f"/tidegate/dags/{name}"
     places = ["/tidegate/pipelines", dag, f"{dag}/runs"]
     places += [f"{dag}/{one}manual__2026-01-01T00%3A00%3A00%2B00%3A00" for one in ("run?run_id=", "runs/")]
@@ -289,13 +317,75 @@ def test_a_disk_that_does_not_answer_keeps_no_page_waiting(tmp_path: Path, monke
             for place in places:
                 answer = client.get(place)
                 assert answer.status_code == 503 and "disk takes longer" in answer.text, place
-            monkeypatch.setattr(pages, "PATIENCE_SECONDS", 30)
+            monkeypatch.setattr(patience, "PATIENCE_SECONDS", 30)
             assert client.get(f"/tidegate/dags/{made.scenes['windows']}").status_code == 200
     finally:
         writing = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)  # lets go whoever opens it
         pipe.unlink()
         time.sleep(0.5)
         os.close(writing)
+
+
+def test_a_dry_run_that_takes_long_is_asked_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tidegate.airflow.ui import patience, plans
+
+    made = make_many(tmp_path / "p", len(SCENES), 2)
+    name, other = made.scenes["late"], made.scenes["well"]
+    spec = made.project.paths(name).job / "pipeline.yaml"
+    text = spec.read_bytes()
+    spec.unlink()
+    os.mkfifo(spec)
+    monkeypatch.setattr(plans, "DRY_RUN_SECONDS", 0.2)
+    monkeypatch.setattr(patience, "for_pages", Patience())
+    monkeypatch.setattr(patience, "PATIENCE_SECONDS", 0.2)
+    actions = f"/tidegate/dags/{name}/actions"
+    with TestClient(make_app(tmp_path / "p", patch=monkeypatch), headers={"accept": "text/html"}) as client:
+        for asked in ("backfill?first=2026-01-01&last=2026-01-02", "refresh?look=yes"):
+            page = client.get(f"{actions}/{asked}")
+            assert page.status_code == 200 and "takes longer than" in page.text and "Ask again" in page.text
+            assert 'method="post"' not in page.text, "nothing is done without its plan"
+        assert client.get(f"{actions}/replay?look=yes").status_code == 503
+        assert client.get(f"/tidegate/dags/{other}/actions/run").status_code == 200
+        for _ in range(8):  # each look that waits for the spec is given it
+            with open(spec, "wb") as handle:
+                handle.write(text)
+            time.sleep(0.05)
+        spec.unlink()
+        spec.write_bytes(text)
+        monkeypatch.setattr(plans, "DRY_RUN_SECONDS", 30)
+        assert "takes longer than" not in client.get(f"{actions}/refresh?look=yes").text
+
+
+@pytest.mark.parametrize(("query", "what"), [("?runs=many", "runs: "), ("/run", "run_id: Field required")])
+def test_a_run_of_airflow_without_a_report(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that waits is followed; of one that has ended the page says so, and where its decision is told."""
+    runs = {
+        "waiting": {"state": "queued", "decides_on": None},
+        "decider": {"state": "success", "decides_on": "manual__<1>"},
+        "refused": {"state": "failed", "decides_on": None},
+    }
+    told = {
+        "waiting": "it waits for its turn",
+        "decider": "It carried out a decision on",
+        "refused": "the log of its task says why",
+        "nobody": "Neither Airflow nor the project has a run of this name",
+    }
+    with TestClient(
+        make_app(made.project.root, patch=monkeypatch, runs=runs), headers={"accept": "text/html"}
+    ) as client:
+        for run_id, text in told.items():
+            page = client.get(f"/tidegate/dags/{made.scenes['well']}/run?run_id={run_id}").text
+            assert text in page, run_id
+            assert ("data-live=" in page) == (run_id == "waiting")
+            assert "manual__<1>" not in page
+
+
+def test_an_address_that_cannot_be_used_is_told_as_a_page(
+    client: TestClient, made: Made, query: str, what: str
+) -> None:
+    answer = client.get(f"/tidegate/dags/{made.scenes['well']}{query}")
+    assert answer.status_code == 422 and "This did not work" in answer.text and what in answer.text
+    assert client.get(f"/tidegate/dags/{made.scenes['well']}{query}", headers={"accept": "*/*"}).json()["detail"]
 
 
 def test_who_may_do_nothing_is_told_too_that_the_dag_is_paused(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:

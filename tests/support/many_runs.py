@@ -342,6 +342,8 @@ def _add(path: str, rows: int, partition: dict[str, str], at_ms: int) -> dict[st
 
 def _list_progress(report: dict[str, Any], began: datetime) -> Iterator[dict[str, Any]]:
     batches, read = report["batches"], report["rows"]["read"]
+    application = f"app-{began:%Y%m%d%H%M%S}-0001"
+    yield {"event": "session", "application": application, "ui": "http://driver:4040", "eventLog": True}
     for number in range(batches):
         rows = read // batches + (read % batches if number == batches - 1 else 0)
         at = began + timedelta(seconds=3 + number * 2)

@@ -5,8 +5,9 @@ python -m tests.support.ui_server PROJECT [PORT]
 
 # No `from __future__ import annotations`: FastAPI resolves the annotations of dependencies at run time.
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -18,9 +19,11 @@ def make_app(
     *,
     readable: Callable[[str], bool] = lambda _: True,
     paused: Collection[str] = (),
+    runs: Mapping[str, Mapping[str, str | None]] = MappingProxyType({}),
     patch: pytest.MonkeyPatch | None = None,
 ) -> FastAPI:
-    """The app, mounted as Airflow mounts it. ``readable`` says which DAGs may be read, ``paused`` which are."""
+    """The app, mounted as Airflow mounts it. ``readable`` says which DAGs may be read, ``paused`` which are; ``runs``
+    are those that Airflow has, by id (:class:`tidegate.airflow.ui.access.RunInAirflow`)."""
     from airflow.api_fastapi.core_api.security import get_user
 
     from tidegate.airflow.ui import access, app, served
@@ -36,6 +39,7 @@ def make_app(
     patch.setattr(app.app, "dependency_overrides", overrides)
     patch.setattr(access, "list_readable", lambda user, dag_ids: [one for one in dag_ids if readable(one)])
     patch.setattr(access, "list_rights", lambda user, dag_id: rights)
+    patch.setattr(access, "find_run", lambda dag_id, run_id: runs.get(run_id))
     patch.setattr(access, "is_paused", lambda dag_id: dag_id in paused)
     patch.setattr(access, "list_paused", lambda dag_ids: set(dag_ids) & set(paused))
     patch.setattr(served, "find_served_project", lambda: project)

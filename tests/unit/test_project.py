@@ -163,6 +163,8 @@ def test_a_uri_from_the_environment_is_not_shown(tmp_path):
         ("version: 3\n", "1: version: 3 is not allowed | allowed: 1"),
         ("lease: {expires_after: 1 second}\n", "'1 second' is too short for a heartbeat | write at least 5 seconds"),
         ("kafka: {bootstrap_servers: ' '}\n", "the list of brokers is empty"),
+        ("ui: {spark_history: 'javascript:alert(1)'}\n", "is not the address of a web page"),
+        ("ui: {spark_history: 'https://me:secret@history'}\n", "is not the address of a web page"),
         ("airflow: {slots: 0}\n", "1: airflow.slots: 0 is not allowed: at least one slot is needed | write 1 or more"),
         ("airflow: {pool: ' '}\n", "1: airflow.pool: ' ' cannot be the name of a pool | write a name, or null"),
         ("airflow: {slots: few}\n", "1: airflow.slots: 'few' is not valid here | write a whole number"),

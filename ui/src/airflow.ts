@@ -24,12 +24,29 @@ export function go(here: string, airflow: string): void {
   outer.dispatchEvent(new PopStateEvent("popstate", { state: {} }));
 }
 
+// Another site in a tab of its own. The frame may open none, so a link in the window around it is followed.
+function leave(outer: Window, address: string): void {
+  const link = outer.document.createElement("a");
+  link.href = address;
+  link.target = "_blank";
+  link.rel = "noopener noreferrer";
+  outer.document.body.append(link);
+  link.click();
+  link.remove();
+}
+
 export function followLinks(): void {
   document.addEventListener("click", (event) => {
-    const link = (event.target as Element | null)?.closest?.("a[data-goto]");
-    if (!(link instanceof HTMLAnchorElement) || event.defaultPrevented) return;
-    if (event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey || !isFramed()) return;
-    event.preventDefault();
-    go(link.href, link.dataset.goto ?? link.href);
+    const link = (event.target as Element | null)?.closest?.("a[data-goto], a[data-outside]");
+    if (!(link instanceof HTMLAnchorElement) || event.defaultPrevented || event.button !== 0) return;
+    const outer = around();
+    if (outer === null) return;
+    if (link.dataset.outside !== undefined) {
+      event.preventDefault();
+      leave(outer, link.href);
+    } else if (!event.metaKey && !event.ctrlKey && !event.shiftKey && !event.altKey) {
+      event.preventDefault();
+      go(link.href, link.dataset.goto ?? link.href);
+    }
   });
 }

@@ -176,6 +176,12 @@ const KINDS: Record<string, string> = {
   neutral: "c-neutral",
 };
 
+// A long name in two lines: the columns of the picture are close to each other.
+function inLines(name: string): string {
+  const space = name.lastIndexOf(" ");
+  return name.length > 12 && space > 0 ? `${name.slice(0, space)}\n${name.slice(space + 1)}` : name;
+}
+
 function flowOption(flow: Flow, width: number): EChartsCoreOption {
   const narrow = width < 560;
   const most = narrow ? 16 : 30;
@@ -209,7 +215,7 @@ function flowOption(flow: Flow, width: number): EChartsCoreOption {
           fontSize: narrow ? 10.5 : 12,
           fontFamily: FONT,
           position: narrow ? "bottom" : "right",
-          formatter: (found: { name: string }) => `${plain(found.name.length > most ? `${found.name.slice(0, most - 1)}…` : found.name)}\n${short(rows.get(found.name) ?? 0)}`,
+          formatter: (found: { name: string }) => `${inLines(plain(found.name.length > most ? `${found.name.slice(0, most - 1)}…` : found.name))}\n${short(rows.get(found.name) ?? 0)}`,
           lineHeight: 15,
         },
         data: flow.nodes.map((node) => ({ name: node.name, itemStyle: { color: colour(KINDS[node.kind]), borderWidth: 0 } })),

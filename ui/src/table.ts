@@ -23,7 +23,7 @@ function arrange(): void {
   if (found.some((row, number) => row !== before[number])) body.append(...found);
   let seen = 0;
   found.forEach((row) => {
-    const fits = !state || row.dataset.word === state || (state === "running" && row.dataset.running !== undefined);
+    const fits = !state || row.dataset.word === state || (["running", "paused"].includes(state) && row.dataset[state] !== undefined);
     row.hidden = !(fits && (!typed || (row.textContent ?? "").toLowerCase().includes(typed)));
     if (!row.hidden) seen += 1;
   });

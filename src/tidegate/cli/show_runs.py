@@ -143,6 +143,9 @@ def show_logs(value: Logs) -> None:
     print(f"{value['pipeline']}  run {value['run_id']}  {value['outcome'] or 'unfinished'}")
     print(f"  report: {value['report']}")
     for event in value["progress"]:
+        if event.get("event") == "session":
+            print(f"  Spark application {event.get('application')} on {event.get('master')}")
+            continue
         rows = event.get("rows", event.get("numInputRows"))
         told = count_of(rows, "row") if isinstance(rows, int) else f"{rows} rows"
         when = f"{event['timestamp']} " if event.get("timestamp") else ""

@@ -104,6 +104,8 @@ def _drain_into_staging(
     started: float,
 ) -> dict[str, object]:
     check_token(paths, order.token)
+    progress = ProgressLog(paths.progress(order.run_id))
+    progress.note_session(spark)
     _keep_back(paths, order, {name: one for name, one in _files(spec) if not _describes_itself(one)})
     spec = infer_missing(spark, paths, order, spec)
     reader = SourceReader(spark, project, paths, order, spec)
@@ -131,7 +133,7 @@ def _drain_into_staging(
         rules=prepared.rules,
         schema_json=prepared.schema_json,
         look=BatchLook(spark, spec, paths, order, prepared, reader.range, statics),
-        progress=ProgressLog(paths.progress(order.run_id)),
+        progress=progress,
         keeps_state=prepared.keeps_state,
         topics=watch_topics(project, paths, spec),
         sources=open_sources(project, paths, spec),

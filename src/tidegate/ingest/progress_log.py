@@ -2,7 +2,7 @@
 
 Spark tells a batch's progress after it was committed, so a kill in between would lose it. The batch's own figures are
 therefore written first (``"event": "staged"``), while it is being run, and Spark's event (``"event": "progress"``)
-follows.
+follows. Before the first batch stands which Spark application it is (``"event": "session"``).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate.staging.manifest import BatchManifest
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 
@@ -24,6 +25,19 @@ class ProgressLog:
 
     path: Path
     _told: set[tuple[int, str]] = field(default_factory=set)
+
+    def note_session(self, spark: SparkSession) -> None:
+        """Which Spark application reads, where its own pages are, and whether it keeps a log for a history server."""
+        context = spark.sparkContext
+        self._append(
+            {
+                "event": "session",
+                "application": context.applicationId,
+                "master": context.master,
+                "ui": context.uiWebUrl,
+                "eventLog": spark.conf.get("spark.eventLog.enabled", "false") == "true",
+            }
+        )
 
     def note_staged(self, manifest: BatchManifest) -> None:
         """A batch is computed; Spark has not committed it yet."""

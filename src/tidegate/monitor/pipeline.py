@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 
 from typing_extensions import TypedDict
 
+from tidegate import storage
 from tidegate.lease import read_lease
 from tidegate.monitor.pipelines import PipelineRow, look_at
 from tidegate.monitor.run import describe_expected, list_expected
@@ -15,7 +17,7 @@ from tidegate.monitor.runs import RunRow
 from tidegate.monitor.specs import Map, read_spec, read_specs
 from tidegate.outputs import Change, LeaseRow, OpenState, QuarantineCount, QuarantinedRecord
 from tidegate.paths import PipelinePaths
-from tidegate.preflight.definition import list_changes, list_settings
+from tidegate.preflight.definition import Edit, list_changes, list_edits, list_settings
 from tidegate.project import Project
 from tidegate.quarantine.read import list_quarantine, show_quarantine
 from tidegate.spec.models import PipelineSpec
@@ -23,7 +25,7 @@ from tidegate.staging.birth import as_read, read_birth
 from tidegate.staging.checkpoint import read_checkpoint
 from tidegate.staging.manifest import read_all_manifests
 from tidegate.staging.open_state import describe_open_state, read_open_state, text_of_ms
-from tidegate.table.log.files import list_versions, read_actions
+from tidegate.table.log.files import LOG_FOLDER, commit_name, list_versions, read_actions
 from tidegate.table.log.snapshot import data_file
 from tidegate.table.log.state import has_log, read_log
 
@@ -77,6 +79,16 @@ class Version(TypedDict):
     removed: int
 
 
+class SizePart(TypedDict):
+    """How large the table is at its newest version."""
+
+    version: int | None
+    files: int
+    rows: int
+    bytes: int
+    fault: str | None
+
+
 class TablePart(TypedDict):
     """The table: what it holds now, and its newest versions, newest first."""
 
@@ -105,7 +117,7 @@ class QuarantinePart(TypedDict):
 
 
 class StatePart(TypedDict):
-    """Checkpoint and state."""
+    """Checkpoint and state. ``changes`` are what no run has read with yet, ``edits`` earlier ones, newest first."""
 
     query_id: str | None
     batches: int
@@ -119,6 +131,7 @@ class StatePart(TypedDict):
     settings: list[tuple[str, str]]
     changes_since: str | None
     changes: list[Change]
+    edits: list[Edit]
     faults: list[str]
 
 
@@ -159,6 +172,33 @@ def _list_rules(project: Project, name: str, runs: Sequence[RunRow]) -> list[Rul
             history["failed"] += not result["success"]
             history["judged"] += 1
     return list(found.values())
+
+
+_sizes: dict[Path, tuple[storage.Stat, SizePart]] = {}
+"""By table: the newest commit as it was found, and what it makes the table."""
+
+
+def look_at_size(project: Project, name: str) -> SizePart:
+    """How large the table is, by its log alone, which is read again when there is a newer version."""
+    table = project.paths(name).table
+    size: SizePart = {"version": None, "files": 0, "rows": 0, "bytes": 0, "fault": None}
+    try:
+        newest = max(list_versions(table), default=None)
+        if newest is None:
+            return size
+        found = storage.stat(table / LOG_FOLDER / commit_name(newest))
+        if table in _sizes and _sizes[table][0] == found:
+            return _sizes[table][1]
+        snapshot = read_log(table)
+        size["version"] = snapshot.version
+        for file in snapshot.files():
+            size["files"] += 1
+            size["rows"] += file.rows
+            size["bytes"] += file.size_bytes
+        _sizes[table] = found, size
+    except Exception as error:  # noqa: BLE001 - whatever is wrong with the table, the page says it
+        size["fault"] = _say(error)
+    return size
 
 
 def look_at_table(project: Project, name: str) -> TablePart:
@@ -269,6 +309,7 @@ def look_at_state(project: Project, name: str) -> StatePart:
         "settings": [],
         "changes_since": None,
         "changes": [],
+        "edits": [],
         "faults": [],
     }
     for fill in (_fill_checkpoint, _fill_lease, _fill_spec):
@@ -297,6 +338,7 @@ def _fill_lease(part: StatePart, project: Project, paths: PipelinePaths) -> None
 
 
 def _fill_spec(part: StatePart, project: Project, paths: PipelinePaths) -> None:
+    part["edits"] = list_edits(paths)[::-1]
     spec = read_spec(project, paths.name)
     if isinstance(spec, PipelineSpec):
         part["settings"] = list(list_settings(spec))

@@ -6,8 +6,9 @@ import errno
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+from urllib.parse import quote
 
 from typing_extensions import TypedDict
 
@@ -17,6 +18,7 @@ from tidegate.errors import TidegateError
 from tidegate.lease import LeaseState, read_lease
 from tidegate.monitor.flow import Flow, make_flow
 from tidegate.monitor.held import Open, find_open
+from tidegate.monitor.progress import Application, Batch, read_progress
 from tidegate.monitor.runs import (
     REPORT_AT_MOST,
     UNREADABLE,
@@ -33,22 +35,9 @@ from tidegate.paths import PipelinePaths
 from tidegate.project import Project
 from tidegate.spec.models import PipelineSpec
 
-_PROGRESS_AT_MOST = 4 << 20
-"""Bytes of a progress log that are read, from its end."""
-_BATCHES_AT_MOST = 500
 _LOOKED_THROUGH = 60
+_APPLICATIONS_AT_MOST = 5
 _PATHS_AT_MOST = 20
-
-
-class Batch(TypedDict):
-    """A micro-batch as Spark told of it; ``seconds`` is None until it was committed."""
-
-    batch_id: int
-    at: str | None
-    rows: int
-    seconds: float | None
-    rows_per_second: float | None
-    watermark: str | None
 
 
 class Rule(TypedDict):
@@ -102,6 +91,13 @@ class KeptFile(TypedDict):
     bytes: int
 
 
+class SparkLink(TypedDict):
+    """A page of Spark's own on an application of the run."""
+
+    name: str
+    address: str
+
+
 class RunPage(TypedDict):
     """One run. ``report`` is the report itself; ``fault`` says why there is none, or why it cannot be shown. ``newer``
     and ``older`` are the runs beside it."""
@@ -121,6 +117,7 @@ class RunPage(TypedDict):
     lease: LeaseRow | None
     waits: Open | None
     logs: list[KeptFile]
+    spark: list[SparkLink]
     notes: list[str]
     newer: str | None
     older: str | None
@@ -146,6 +143,7 @@ def look_at_run(project: Project, name: str, run_id: str) -> RunPage:
         "lease": None,
         "waits": None,
         "logs": [],
+        "spark": [],
         "notes": [],
         "newer": None,
         "older": None,
@@ -190,7 +188,9 @@ def _fill(
     if lease is not None and lease.holder.run_id == row["run_id"]:
         page["lease"] = lease.to_json()
     page["flow"] = make_flow(report)
-    page["batches"] = _list_batches(paths, row["run_id"])
+    progress = read_progress(paths, row["run_id"])
+    page["batches"] = progress["batches"]
+    page["spark"] = list(_list_spark(project, progress["applications"], is_live=page["is_live"]))
     page["rules"] = _list_rules(project, page["pipeline"], row)
     page["sources"] = [_source(name, one) for name, one in report["sources"].items()]
     page["logs"] = _list_logs(paths, row["run_id"])
@@ -202,41 +202,15 @@ def _fill(
         page["waits"] = None
 
 
-def _list_batches(paths: PipelinePaths, run_id: str) -> list[Batch]:
-    """The batches of a run, by the events that its driver kept; a line that a kill has torn is left out."""
-    try:
-        data = storage.read(paths.progress(run_id))[-_PROGRESS_AT_MOST:]
-    except OSError:
-        return []
-    found: dict[int, Batch] = {}
-    for line in data.split(b"\n"):
-        try:
-            event = json.loads(line)
-            number = int(event["batchId"])
-            batch = found.setdefault(number, _new_batch(number))
-            if event["event"] == "staged":
-                batch["rows"] = int(event["rows"])
-            elif event["event"] == "progress" and (event.get("numInputRows") or batch["seconds"] is None):
-                batch["at"] = str(event["timestamp"])
-                batch["rows"] = batch["rows"] or int(event.get("numInputRows") or 0)
-                batch["seconds"] = float(event.get("batchDuration") or 0) / 1000
-                speed = event.get("processedRowsPerSecond")
-                batch["rows_per_second"] = float(speed) if speed is not None else None
-                batch["watermark"] = (event.get("eventTime") or {}).get("watermark")
-        except (ValueError, TypeError, KeyError, AttributeError):
-            continue
-    return [found[number] for number in sorted(found)][-_BATCHES_AT_MOST:]
-
-
-def _new_batch(number: int) -> Batch:
-    return {
-        "batch_id": number,
-        "at": None,
-        "rows": 0,
-        "seconds": None,
-        "rows_per_second": None,
-        "watermark": None,
-    }
+def _list_spark(project: Project, applications: Sequence[Application], *, is_live: bool) -> Iterator[SparkLink]:
+    """Spark's own pages on the run's applications: of the newest one while it goes on, of others in the history."""
+    history = project.spec.ui.spark_history
+    for one in applications[-_APPLICATIONS_AT_MOST:]:
+        if is_live and one["ui"] is not None and one is applications[-1]:
+            yield {"name": "Spark UI", "address": one["ui"]}
+        elif history is not None and one["is_logged"]:
+            place = f"{history.rstrip('/')}/history/{quote(one['application_id'], safe='')}/"
+            yield {"name": f"Spark history of {one['application_id']}", "address": place}
 
 
 def list_expected(project: Project, name: str) -> dict[str, RuleSpec]:

@@ -23,9 +23,13 @@ from tidegate.monitor.memory import Memory
 from tidegate.outputs import RowKey, RuleResult
 from tidegate.paths import PipelinePaths
 from tidegate.reports.report import LIVE_MODES, ROW_KEYS, choose_recent
+from tidegate.words import count_of
 
-RunState = Literal["published", "nothing_new", "held", "discarded", "failed", "running", "died", "unreadable"]
-"""How a run stands: its outcome; ``running``; ``died`` without one; ``unreadable`` for a report that is."""
+RunState = Literal[
+    "published", "nothing_new", "held", "discarded", "failed", "running", "died", "unreadable", "no_report"
+]
+"""How a run stands: its outcome; ``running``; ``died`` without one; ``unreadable`` for a report that is; ``no_report``
+for a run of Airflow that has ended and has none."""
 UNREADABLE = (OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
 """What reading a file raises that holds anything in the place of anything."""
 _COUNT_AT_MOST = 1 << 63
@@ -34,9 +38,19 @@ REPORT_AT_MOST = 64 << 20
 _REMEMBERED = 25_000
 _REMEMBERED_LISTS = 2_000
 _SETTLED_NS = 3_000_000_000
+_PARTITIONS_TOLD = 4
 _OPEN_AT_MOST = timedelta(hours=26)
 """How long a run without an outcome, which nobody works on right now, may be between two of its tasks: a day's timeout
 and some."""
+
+
+class Taken(TypedDict):
+    """What a run read of a source: ``offsets`` as text, of its first partitions; no files and bytes of topics."""
+
+    rows: int
+    files: int | None
+    bytes: int | None
+    offsets: str
 
 
 class RunRow(TypedDict):
@@ -54,7 +68,7 @@ class RunRow(TypedDict):
     rows: dict[RowKey, int]
     quarantined: int
     quarantine_share: float | None
-    sources: dict[str, int]
+    sources: dict[str, Taken]
     batches: int
     watermark: str | None
     verdict: str | None
@@ -183,7 +197,7 @@ def make_row(report: Mapping[str, Any]) -> RunRow:
         "rows": rows,
         "quarantined": rows["malformed"] + rows["late"] + rows["rejected"],
         "quarantine_share": share_of(rows),
-        "sources": {str(name): _count(one.get("rows", 0)) for name, one in report["sources"].items()},
+        "sources": {str(name): _taken(one) for name, one in report["sources"].items()},
         "batches": _count(report.get("batches", 0)),
         "watermark": _text(report.get("watermark")),
         "verdict": _text(quality.get("verdict")),
@@ -192,6 +206,30 @@ def make_row(report: Mapping[str, Any]) -> RunRow:
         "error": None if error is None else [str(error.get("code", "")), str(error.get("message", ""))],
         "notes": len(report.get("notes") or ()) + len(quality.get("warnings") or ()),
     }
+
+
+def _taken(value: Mapping[str, Any]) -> Taken:
+    files, size = value.get("files"), value.get("bytes")
+    return {
+        "rows": _count(value.get("rows", 0)),
+        "files": None if files is None else _count(files),
+        "bytes": None if size is None else _count(size),
+        "offsets": _describe_offsets(value.get("offsets") or {}),
+    }
+
+
+def _describe_offsets(offsets: Mapping[str, Mapping[str, Any]]) -> str:
+    """Like ``clicks 0: 100 to 250, clicks 1: 80 to 95``: ends are not included, and what gave nothing is left out."""
+    read = [
+        (topic, int(partition), _count(first), _count(until))
+        for topic, partitions in offsets.items()
+        for partition, (first, until) in partitions.items()
+        if _count(until) > _count(first)
+    ]
+    told = [f"{topic} {one}: {first:,} to {until:,}" for topic, one, first, until in sorted(read)[:_PARTITIONS_TOLD]]
+    if len(read) > len(told):
+        told.append(f"and {count_of(len(read) - len(told), 'more partition')}")
+    return ", ".join(told)
 
 
 def share_of(rows: Mapping[RowKey, int]) -> float | None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
+
+from typing_extensions import TypedDict
 
 from tidegate import outputs, storage
 from tidegate.audit.suite import load_suite
@@ -19,6 +23,7 @@ from tidegate.spec.models import PipelineSpec
 from tidegate.spec.secrets import sounds_secret
 from tidegate.staging.birth import digest_transform
 
+_EDITS_AT_MOST = 50
 KINDS: tuple[ChangeKind, ...] = ("column", "rule", "query", "setting")
 """Kinds of what can be changed, in the order in which ``plan`` shows them."""
 
@@ -46,6 +51,14 @@ class Change:
             if self.now is None
             else f"{self.kind} {self.name}: {self.was} -> {self.now}"
         )
+
+
+class Edit(TypedDict):
+    """A change of the definition, noted by the first run that read with it."""
+
+    run_id: str
+    at: str
+    changes: list[outputs.Change]
 
 
 def describe_definition(project: Project, spec: PipelineSpec, paths: PipelinePaths) -> dict[str, dict[str, str]]:
@@ -96,26 +109,61 @@ def _makes_no_row(path: list[str]) -> bool:
 
 
 def note_definition(project: Project, spec: PipelineSpec, paths: PipelinePaths, run_id: str) -> None:
-    """Keep what run ``run_id`` has read with."""
-    value = {"run_id": run_id, "at": now_text(), "definition": describe_definition(project, spec, paths)}
+    """Keep what run ``run_id`` has read with, and what was changed for it; of the changes the newest fifty."""
+    noted, now = None, describe_definition(project, spec, paths)
+    with contextlib.suppress(OSError):  # nothing depends on it
+        noted = _read_noted(paths)
+    at, edits = now_text(), [] if noted is None else list(noted.edits)
+    if noted is not None and (changes := _compare(noted.definition, now)):
+        edits.append({"run_id": run_id, "at": at, "changes": [change.to_json() for change in changes]})
+    value = {"run_id": run_id, "at": at, "definition": now, "edits": edits[-_EDITS_AT_MOST:]}
     storage.replace(paths.definition, storage.dump_json(value))
 
 
 def list_changes(project: Project, spec: PipelineSpec, paths: PipelinePaths) -> tuple[str | None, list[Change]]:
     """(the run that read last, what was changed since); (None, []) before the first one."""
+    noted = _read_noted(paths)
+    if noted is None:
+        return None, []
+    return noted.run_id, _compare(noted.definition, describe_definition(project, spec, paths))
+
+
+def list_edits(paths: PipelinePaths) -> list[Edit]:
+    """What was changed in the definition and when, oldest first: the newest fifty times."""
+    noted = _read_noted(paths)
+    return [] if noted is None else noted.edits
+
+
+@dataclass(frozen=True)
+class _Noted:
+    run_id: str
+    definition: Mapping[str, Mapping[str, str]]
+    edits: list[Edit]
+
+
+def _read_noted(paths: PipelinePaths) -> _Noted | None:
+    """What the run that read last has kept. Nothing depends on this file: what cannot be read is as if it were not
+    there."""
     try:
         noted = storage.read_json(paths.definition)
-        then: Mapping[str, Mapping[str, str]] = noted["definition"] if noted is not None else {}
-        run_id = str(noted["run_id"]) if noted is not None else None
-    except (ValueError, KeyError, TypeError):
-        run_id = None  # nothing depends on this file: what cannot be read is not compared
-    if run_id is None:
-        return None, []
-    now = describe_definition(project, spec, paths)
-    return run_id, [change for kind in KINDS for change in _compare(kind, then.get(kind, {}), now[kind])]
+        if noted is None:
+            return None
+        definition = {kind: dict(noted["definition"].get(kind, {})) for kind in KINDS}
+        return _Noted(str(noted["run_id"]), definition, [_edit(one) for one in noted.get("edits", ())])
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
 
 
-def _compare(kind: ChangeKind, then: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Change]:
+def _edit(value: Mapping[str, Any]) -> Edit:
+    changes = [Change(one["kind"], one["name"], one["was"], one["now"]).to_json() for one in value["changes"]]
+    return {"run_id": str(value["run_id"]), "at": str(value["at"]), "changes": changes}
+
+
+def _compare(then: Mapping[str, Mapping[str, str]], now: Mapping[str, Mapping[str, str]]) -> list[Change]:
+    return [change for kind in KINDS for change in _compare_kind(kind, then.get(kind, {}), now[kind])]
+
+
+def _compare_kind(kind: ChangeKind, then: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Change]:
     for name in dict.fromkeys([*then, *now]):
         if then.get(name) != now.get(name):
             yield Change(kind, name, then.get(name), now.get(name))

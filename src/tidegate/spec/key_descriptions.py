@@ -138,6 +138,8 @@ _BY_MODEL = {
     "UiSpec": {
         "show_data": "Whether the pages show texts of quarantined records and what is wrong with them, to all who may "
         "read the DAG's XComs. By default they show counts alone.",
+        "spark_history": "The address of Spark's history server, such as http://history:18080: the page of a run links "
+        "to its Spark application there, where spark.conf has `spark.eventLog.enabled: true`.",
     },
     "MaintenanceSpec": {
         "schedule": "When `tidegate maintain` runs, as a DAG of its own: cron with five fields, or null for by hand "

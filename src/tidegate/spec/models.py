@@ -453,6 +453,7 @@ class UiSpec(Strict):
     """What the pages in Airflow show."""
 
     show_data: bool = False
+    spark_history: str | None = None
 
 
 class ProjectSpec(Strict):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,9 +16,15 @@ from tidegate.audit.verdict import SetAside
 from tidegate.errors import TidegateError
 from tidegate.lease import acquire
 from tidegate.monitor import pipelines, runs
-from tidegate.monitor.pipeline import look_at_pipeline, look_at_quarantine, look_at_state, look_at_table
+from tidegate.monitor.pipeline import (
+    look_at_pipeline,
+    look_at_quarantine,
+    look_at_size,
+    look_at_state,
+    look_at_table,
+)
 from tidegate.monitor.run import look_at_run
-from tidegate.project import load_project
+from tidegate.project import Project, load_project
 from tidegate.reports.report import new_report, read_newest, save_report
 
 
@@ -96,6 +103,52 @@ def test_a_run_that_goes_on(made: Made, rows: dict[str, pipelines.PipelineRow]) 
     page = look_at_run(made.project, row["pipeline"], row["runs"][0]["run_id"])
     assert page["is_live"] and page["state"] == "running" and page["batches"]
     assert sum(batch["rows"] for batch in page["batches"]) == row["runs"][0]["rows"]["read"]
+
+
+def test_pages_of_spark_on_a_run(made: Made, rows: dict[str, pipelines.PipelineRow]) -> None:
+    """Its own while the run goes on, the history's afterwards, where the project names one."""
+    history = made.project.spec.ui.model_copy(update={"spark_history": "http://history:18080/shs/"})
+    named = replace(made.project, spec=made.project.spec.model_copy(update={"ui": history}))
+
+    def look(scene: str, project: Project) -> list[str]:
+        name, run = made.scenes[scene], rows[scene]["runs"][0]
+        return [one["address"] for one in look_at_run(project, name, run["run_id"])["spark"]]
+
+    assert look("running", named) == look("running", made.project) == ["http://driver:4040"]
+    assert look("well", made.project) == []
+    [address] = look("well", named)
+    assert address.startswith("http://history:18080/shs/history/app-20") and address.endswith("-0001/")
+
+
+def test_what_each_run_read(made: Made, tmp_path: Path) -> None:
+    (tmp_path / "tidegate.yaml").write_text("version: 1\n")
+    project = load_project(tmp_path, {})
+    report = new_report("clicks", "r1")
+    report.outcome = "published"
+    many = {str(number): [number, number + 10] for number in range(12)} | {"3": [7, 7]}
+    report.sources = {"clicks": {"rows": 110, "offsets": {"clicks": many}}, "few": {"rows": 2, "files": 1, "bytes": 9}}
+    save_report(project.paths("clicks"), report)
+    [row] = runs.list_runs(project.paths("clicks"), 10).rows
+    assert row["sources"]["few"] == {"rows": 2, "files": 1, "bytes": 9, "offsets": ""}
+    told = row["sources"]["clicks"]["offsets"]
+    assert told == "clicks 0: 0 to 10, clicks 1: 1 to 11, clicks 2: 2 to 12, clicks 4: 4 to 14, and 7 more partitions"
+
+
+def test_the_size_of_a_table_follows_its_versions(tmp_path: Path) -> None:
+    made = make_many(tmp_path / "p", len(SCENES) + 1, 3)
+    for scene in ("well", "held"):
+        table, size = (look(made.project, made.scenes[scene]) for look in (look_at_table, look_at_size))
+        assert {key: table[key] for key in size} == size and size["bytes"] > 0  # type: ignore[literal-required]
+    name = made.scenes["well"]
+    log = made.project.paths(name).table / "_delta_log"
+    newest = max(log.glob("*.json"))
+    before = look_at_size(made.project, name)
+    newest.unlink()
+    assert look_at_size(made.project, name)["version"] == int(newest.stem) - 1
+    newest.write_text("torn")
+    assert "TABLE_LOG_UNREADABLE" in str(look_at_size(made.project, name)["fault"])
+    assert before["fault"] is None
+    assert look_at_size(made.project, made.scenes["fresh"])["version"] is None
 
 
 def test_a_run_without_an_outcome_that_a_later_one_followed_has_died(tmp_path: Path) -> None:

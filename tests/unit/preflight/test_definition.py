@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from tests.support.outputs import check_output
 from tidegate.cli.main import app
 from tidegate.pipeline import load_pipeline
-from tidegate.preflight.definition import list_changes, note_definition
+from tidegate.preflight.definition import list_changes, list_edits, note_definition
 from tidegate.project import Project, load_project
 
 NAME = "orders"
@@ -77,6 +77,35 @@ def test_what_was_changed_since_the_last_read(project: Project) -> None:
     shown = ask()
     for line in ("column orders.amount: int -> bigint", "+ column orders.paid", "query transform.py was edited"):
         assert line in shown
+
+
+def test_edits_are_kept_with_the_run_that_first_read_with_them(project: Project) -> None:
+    paths = project.paths(NAME)
+
+    def note(run_id: str) -> None:
+        note_definition(project, load_pipeline(project, NAME), paths, run_id)
+
+    note("R1")
+    note("R2")
+    assert list_edits(paths) == []
+    change(project, "jobs/orders/pipeline.yaml", "amount INT", "amount BIGINT")
+    note("R3")
+    note("R3")
+    change(project, "expectations/orders.yaml", "rule: has_id", "rule: id_present")
+    note("R4")
+    first, second = list_edits(paths)
+    assert (first["run_id"], second["run_id"]) == ("R3", "R4") and first["at"] <= second["at"]
+    assert first["changes"] == [{"kind": "column", "name": "orders.amount", "was": "int", "now": "bigint"}]
+    assert [(one["kind"], one["name"]) for one in second["changes"]] == [("rule", "has_id"), ("rule", "id_present")]
+    for number in range(60):
+        was = paths.job / "transform.py"
+        was.write_text(was.read_text() + f"# {number}\n")
+        note(f"N{number}")
+    assert [one["run_id"] for one in list_edits(paths)] == [f"N{number}" for number in range(10, 60)]
+    for torn in (b"{", b"[]", b'{"run_id": "x", "definition": []}', b'{"run_id": "x", "definition": {}, "edits": [1]}'):
+        paths.definition.write_bytes(torn)
+        assert list_edits(paths) == []
+        note("T")  # no run fails of it
 
 
 def test_no_secret_is_noted(project: Project) -> None:

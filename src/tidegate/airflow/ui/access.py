@@ -9,7 +9,10 @@ from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
 from airflow.api_fastapi.core_api.security import get_user, requires_access_dag
 from airflow.models.dag import DagModel
+from airflow.models.dagrun import DagRun
 from fastapi import Depends
+
+from tidegate.airflow.form import DECIDE_RUN
 
 current_user = Depends(get_user)
 """Who it is; every route asks."""
@@ -29,6 +32,13 @@ class Rights(TypedDict):
     trigger: bool
     edit: bool
     decide: bool
+
+
+class RunInAirflow(TypedDict):
+    """The state of a run of a DAG, and the run that it carries out a decision on, if that is what it is for."""
+
+    state: str
+    decides_on: str | None
 
 
 def list_readable(user: Any, dag_ids: Sequence[str]) -> list[str]:
@@ -51,6 +61,16 @@ def is_paused(dag_id: str) -> bool | None:
     """Whether the DAG is paused; None where Airflow has none of that name."""
     dag = DagModel.get_dagmodel(dag_id)
     return None if dag is None else bool(dag.is_paused)
+
+
+def find_run(dag_id: str, run_id: str) -> RunInAirflow | None:
+    """A run of the DAG as Airflow has it; None where it has none."""
+    found = DagRun.find(dag_id=dag_id, run_id=run_id)
+    if not found:
+        return None
+    conf = found[0].conf
+    decides = conf.get(DECIDE_RUN) if isinstance(conf, dict) else None
+    return {"state": str(found[0].state), "decides_on": decides if isinstance(decides, str) else None}
 
 
 def list_paused(dag_ids: Sequence[str]) -> set[str]:

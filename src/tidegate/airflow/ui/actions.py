@@ -19,11 +19,14 @@ from tidegate.airflow.ui.airflow_calls import call, part, refuse
 from tidegate.airflow.ui.places import Places
 from tidegate.airflow.ui.refusals import Refused, wants_page
 from tidegate.airflow.ui.render import HEADERS, render
-from tidegate.airflow.ui.served import find_project_of
+from tidegate.airflow.ui.served import ServedProject, find_project_of
 from tidegate.airflow.ui.starting import start_run
 from tidegate.errors import TidegateError
 
-router = APIRouter(prefix="/dags/{dag_id}/actions", dependencies=[Depends(access.may_read_dag)])
+router = APIRouter(
+    prefix="/dags/{dag_id}/actions",
+    dependencies=[Depends(access.may_read_dag), Depends(find_project_of)],  # none for what is no pipeline
+)
 _may_trigger, _may_edit = [Depends(access.may_trigger)], [Depends(access.may_edit)]
 _may_decide = [Depends(access.may_decide)]
 Fields = Annotated[dict[str, str], Depends(writes.read_fields)]
@@ -48,11 +51,17 @@ async def run_now(dag_id: str, request: Request, fields: Fields) -> Response:
 
 @router.get("/backfill", dependencies=_may_trigger)
 def show_backfill(
-    dag_id: str, request: Request, user: User, first: Asked = "", last: Asked = "", look: Asked = ""
+    dag_id: str,
+    project: ServedProject,
+    request: Request,
+    user: User,
+    first: Asked = "",
+    last: Asked = "",
+    look: Asked = "",
 ) -> HTMLResponse:
     """The page of *Backfill*: with days, what it would do."""
     asked = {"first": first, "last": last}
-    plan = plans.of_backfill(find_project_of(dag_id), dag_id, first, last) if first or last or look else None
+    plan = plans.of_backfill(project, dag_id, first, last) if first or last or look else None
     return _show(request, user, dag_id, "backfill", {"asked": asked, "plan": plan})
 
 
@@ -66,10 +75,12 @@ async def backfill(dag_id: str, request: Request, fields: Fields) -> Response:
 
 
 @router.get("/refresh", dependencies=_may_trigger)
-def show_refresh(dag_id: str, request: Request, user: User, keep_older: Asked = "", look: Asked = "") -> HTMLResponse:
+def show_refresh(
+    dag_id: str, project: ServedProject, request: Request, user: User, keep_older: Asked = "", look: Asked = ""
+) -> HTMLResponse:
     """The page of *Refresh*, and what it would do."""
     asked = {"keep_older": keep_older == "yes"}
-    plan = plans.of_refresh(find_project_of(dag_id), dag_id, keeps_older=asked["keep_older"]) if look else None
+    plan = plans.of_refresh(project, dag_id, keeps_older=asked["keep_older"]) if look else None
     return _show(request, user, dag_id, "refresh", {"asked": asked, "plan": plan})
 
 
@@ -85,23 +96,29 @@ async def refresh(dag_id: str, request: Request, fields: Fields) -> Response:
 
 @router.get("/replay", dependencies=_may_trigger)
 def show_replay(
-    dag_id: str, request: Request, user: User, reason: Asked = "", of_run: Asked = "", look: Asked = ""
+    dag_id: str,
+    project: ServedProject,
+    request: Request,
+    user: User,
+    reason: Asked = "",
+    of_run: Asked = "",
+    look: Asked = "",
 ) -> HTMLResponse:
     """The page of *Replay quarantine*, and what it would put through."""
-    project, asked = find_project_of(dag_id), {"reason": reason.strip(), "of_run": of_run.strip()}
+    asked = {"reason": reason.strip(), "of_run": of_run.strip()}
     plan = plans.of_replay(project, dag_id, **asked) if look else None
     context = {"asked": asked, "plan": plan, "reasons": plans.list_reasons(project, dag_id)}
     return _show(request, user, dag_id, "replay", context)
 
 
 @router.post("/replay", dependencies=_may_trigger)
-async def replay(dag_id: str, request: Request, fields: Fields) -> Response:
+async def replay(dag_id: str, project: ServedProject, request: Request, fields: Fields) -> Response:
     """Start a run that puts quarantined records through again."""
     writes.check_known(request, fields, (writes.TOKEN, "unpause", "reason", "of_run"))
     given = {form.REPLAY_REASON: fields.get("reason"), form.REPLAY_RUN: fields.get("of_run")}
     selected = {key: value.strip() for key, value in given.items() if value is not None}
     conf = {form.REPLAY: "selected" if selected else "all", **selected}
-    await run_in_threadpool(plans.check_replay, find_project_of(dag_id), dag_id, conf)
+    await run_in_threadpool(plans.check_replay, project, dag_id, conf)
     return await _start(request, dag_id, fields, conf, "Replay of quarantine")
 
 
@@ -114,7 +131,6 @@ def show_pause(dag_id: str, request: Request, user: User) -> HTMLResponse:
 @router.post("/pause", dependencies=_may_edit)
 async def pause(dag_id: str, request: Request, fields: Fields) -> Response:
     """Pause the DAG, or let its schedule go on."""
-    find_project_of(dag_id)
     writes.check_known(request, fields, (writes.TOKEN, "paused"))
     paused = writes.choose(request, fields, "paused", ("yes", "no")) == "yes"
     await _set_paused(request, dag_id, paused)
@@ -123,18 +139,20 @@ async def pause(dag_id: str, request: Request, fields: Fields) -> Response:
 
 @router.get("/decide", dependencies=_may_decide)
 async def show_decide(
-    dag_id: str, request: Request, user: User, run_id: Annotated[str, Query(max_length=form.RUN_ID_AT_MOST)]
+    dag_id: str,
+    project: ServedProject,
+    request: Request,
+    user: User,
+    run_id: Annotated[str, Query(max_length=form.RUN_ID_AT_MOST)],
 ) -> HTMLResponse:
     """The page of a decision on what is held under a run id."""
-    project = find_project_of(dag_id)
     matter = await deciding.look_at(request, project, dag_id, run_id)
     return await run_in_threadpool(_show, request, user, dag_id, "decide", {"run_id": run_id, "matter": matter})
 
 
 @router.post("/decide", dependencies=_may_decide)
-async def decide(dag_id: str, request: Request, fields: Fields) -> Response:
+async def decide(dag_id: str, project: ServedProject, request: Request, fields: Fields) -> Response:
     """Answer the Required Action of a held run, or start a run that carries out the decision where none is open."""
-    project = find_project_of(dag_id)
     writes.check_known(request, fields, (writes.TOKEN, "unpause", "run_id", "decision", "reason", "back"))
     run_id = writes.need(request, fields, "run_id")
     ruling = writes.choose(request, fields, "decision", deciding.RULINGS)
@@ -151,7 +169,6 @@ async def decide(dag_id: str, request: Request, fields: Fields) -> Response:
 
 
 def _show(request: Request, user: Any, dag_id: str, act: str, context: Mapping[str, object]) -> HTMLResponse:
-    find_project_of(dag_id)
     rights = access.list_rights(user, dag_id)
     more = {"dag_id": dag_id, "act": act, "token": writes.new_token(), "rights": rights}
     return render(
@@ -163,7 +180,6 @@ async def _start(
     request: Request, dag_id: str, fields: Mapping[str, str], conf: dict[str, str], note: str, back: str | None = None
 ) -> Response:
     """Start a run with ``conf``, once for each token, and let a paused DAG go on where that is wanted."""
-    find_project_of(dag_id)
     try:
         form.read_form(conf, conf)  # as the task does: what it would refuse is not started
     except TidegateError as error:

@@ -10,14 +10,16 @@ import contextlib
 from airflow.api_fastapi.core_api.security import get_user
 from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.exception_handlers import http_exception_handler
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from tidegate.airflow.ui import access, actions, pages
 from tidegate.airflow.ui.bundle import list_static
+from tidegate.airflow.ui.patience import look_soon
 from tidegate.airflow.ui.refusals import Refused, tell_error, tell_refusal
 from tidegate.airflow.ui.render import HEADERS, environment, render, render_json
-from tidegate.airflow.ui.served import find_paths, open_project
+from tidegate.airflow.ui.served import ServedProject, open_project
 from tidegate.errors import TidegateError
 from tidegate.monitor import pipelines
 from tidegate.reports.report import list_reports, load_report
@@ -49,18 +51,18 @@ def get_static(name: str, request: Request) -> Response:
 
 
 @app.get("/dags/{dag_id}/runs", dependencies=[_may_read_dag])
-def get_reports(dag_id: str) -> Response:
+def get_reports(dag_id: str, project: ServedProject) -> Response:
     """The newest run reports of a pipeline."""
-    paths = find_paths(dag_id)
-    reports = pages.look_soon((paths.state, "reports"), lambda: list_reports(paths, SHOWN_RUNS))
+    key = (project.root, dag_id, "reports")
+    reports = look_soon(key, lambda: list_reports(project.paths(dag_id), SHOWN_RUNS))
     return render_json({"runs": [report.view() for report in reports]})
 
 
 @app.get("/dags/{dag_id}/runs/{run_id:path}", dependencies=[_may_read_dag])
-def get_report(dag_id: str, run_id: str) -> Response:
+def get_report(dag_id: str, run_id: str, project: ServedProject) -> Response:
     """One run report."""
-    paths = find_paths(dag_id)
-    [report] = pages.look_soon((paths.state, run_id), lambda: [load_report(paths, run_id)])
+    key = (project.root, dag_id, "report", run_id)
+    [report] = look_soon(key, lambda: [load_report(project.paths(dag_id), run_id)])
     if report is None:
         raise HTTPException(404, "no report of that run")
     return render_json(report.view())
@@ -78,6 +80,14 @@ async def tell(request: Request, error: Exception) -> Response:
     return answer
 
 
+async def tell_invalid(request: Request, error: Exception) -> Response:
+    """What is wrong with an address, by its parts."""
+    assert isinstance(error, RequestValidationError)
+    told = "; ".join(f"{one['loc'][-1]}: {one['msg']}" for one in error.errors())
+    return await tell(request, StarletteHTTPException(422, f"The address cannot be used. {told}"))
+
+
+app.add_exception_handler(RequestValidationError, tell_invalid)
 app.add_exception_handler(Refused, tell_refusal)
 app.add_exception_handler(TidegateError, tell_error)
 app.include_router(pages.router)

@@ -9,6 +9,7 @@
 
 # No `from __future__ import annotations`: as in its neighbours, which FastAPI reads.
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, get_args
 
 from fastapi import Request
@@ -16,6 +17,7 @@ from fastapi.concurrency import run_in_threadpool
 
 from tidegate.airflow.decision import OPTIONS, REASON
 from tidegate.airflow.ui.airflow_calls import call, can_be_part, part, refuse
+from tidegate.airflow.ui.patience import look_soon
 from tidegate.airflow.ui.refusals import Refused
 from tidegate.errors import TidegateError, catalogue
 from tidegate.gate.decisions import not_held
@@ -59,8 +61,9 @@ class Matter:
 
 
 async def look_at(request: Request, project: Project, dag_id: str, run_id: str) -> Matter:
-    """What there is to decide under a run id. Raises :class:`Refused`."""
-    found, ruling = await run_in_threadpool(_look, project, dag_id, run_id)
+    """What there is to decide under a run id. Raises :class:`Refused`, and as :func:`look_soon`."""
+    key = (project.root, dag_id, run_id, "matter")
+    found, ruling = await run_in_threadpool(look_soon, key, lambda: _look(project, dag_id, run_id))
     if not can_be_part(run_id):  # no run of Airflow has such an id
         return Matter(found, ruling, None, None)
     action = await _find_action(request, dag_id, run_id)
@@ -77,8 +80,9 @@ async def decide(request: Request, project: Project, dag_id: str, run_id: str, r
     """
     matter = await look_at(request, project, dag_id, run_id)
     if matter.action is None and matter.open is None:
-        await run_in_threadpool(_check_decided, project, dag_id, run_id, ruling, matter.ruling)
-        return True
+        key = (project.root, dag_id, run_id, "decided", ruling)
+        check = partial(_check_decided, project, dag_id, run_id, ruling, matter.ruling)
+        return await run_in_threadpool(look_soon, key, check)
     if matter.is_at_work:
         state = f"the run is {matter.state}"
         raise catalogue.ACTION_TOO_SOON(where=f"run {run_id} of pipeline {dag_id}", run_id=run_id, state=state)
@@ -104,8 +108,8 @@ def _look(project: Project, dag_id: str, run_id: str) -> tuple[Open | None, Ruli
         raise Refused.of(named) from None
 
 
-def _check_decided(project: Project, name: str, run_id: str, ruling: Ruling, before: RulingReport | None) -> None:
-    """Nothing waits: fine where the same was decided before. Raises as ``tidegate release`` does."""
+def _check_decided(project: Project, name: str, run_id: str, ruling: Ruling, before: RulingReport | None) -> bool:
+    """Nothing waits: True where the same was decided before. Raises as ``tidegate release`` does."""
     if before is None:
         raise not_held(name, run_id, load_report(project.paths(name), run_id))
     if before["decision"] != ruling:
@@ -116,6 +120,7 @@ def _check_decided(project: Project, name: str, run_id: str, ruling: Ruling, bef
             at=before["at"],
             name=name,
         )
+    return True
 
 
 async def _find_action(request: Request, dag_id: str, run_id: str) -> dict[str, Any] | None:

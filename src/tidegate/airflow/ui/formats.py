@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from tidegate.airflow.ui.places import Places
 from tidegate.monitor.runs import RunRow
@@ -25,6 +26,7 @@ WORDS: dict[str, str] = {
     "running": "running",
     "died": "ended without a report",
     "unreadable": "report cannot be read",
+    "no_report": "no report",
     "up_to_date": "up to date",
     "behind": "behind",
     "failing": "failing",
@@ -193,6 +195,11 @@ def _links(run: RunRow, places: Places, dag_id: str) -> dict[str, object]:
     return {"href": places.run(dag_id, run["run_id"]), "goto": places.airflow_run_report(dag_id, run["run_id"])}
 
 
+def breakable(text: str) -> Markup:
+    """A path or a name, which may go on in a new line behind each of its slashes and underscores."""
+    return Markup(re.sub("([/_])", r"\1<wbr>", str(escape(text))))
+
+
 FILTERS: dict[str, Callable[..., object]] = {
     "number": number,
     "short": short,
@@ -210,5 +217,6 @@ FILTERS: dict[str, Callable[..., object]] = {
     "tell_states": tell_states,
     "chart_rows": chart_rows,
     "chart_steps": chart_steps,
+    "breakable": breakable,
 }
 """Filters of the templates, by name."""

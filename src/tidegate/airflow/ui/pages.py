@@ -2,16 +2,16 @@
 
 # No `from __future__ import annotations`: FastAPI resolves the annotations of endpoints at run time.
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse
 
 from tidegate.airflow.ui import access
 from tidegate.airflow.ui.offers import offer
-from tidegate.airflow.ui.patience import Patience
+from tidegate.airflow.ui.patience import PATIENCE_SECONDS, Patience, look_soon
 from tidegate.airflow.ui.render import render
-from tidegate.airflow.ui.served import find_project_of, open_project
+from tidegate.airflow.ui.served import ServedProject, open_project
 from tidegate.errors import TidegateError
 from tidegate.monitor import pipelines
 from tidegate.monitor.ahead import look_at_ahead
@@ -19,23 +19,21 @@ from tidegate.monitor.pipeline import (
     HISTORY_CHOICES,
     look_at_pipeline,
     look_at_quarantine,
+    look_at_size,
     look_at_state,
     look_at_table,
 )
 from tidegate.monitor.run import look_at_run
 from tidegate.project import Project
 
-PATIENCE_SECONDS = 8.0
 _HISTORY = 100
+_ENDED = ("success", "failed")
 
 router = APIRouter()
 patience = Patience()
-_for_pages = Patience()
-"""Apart from the parts: many slow ones keep no page waiting."""
 _may_read_dag = Depends(access.may_read_dag)
 User = Annotated[Any, access.current_user]
 
-_T = TypeVar("_T")
 _Look = Callable[[Project, str], Any]
 
 PARTS: Mapping[str, tuple[str, _Look]] = {
@@ -46,19 +44,15 @@ PARTS: Mapping[str, tuple[str, _Look]] = {
         lambda project, name: look_at_quarantine(project, name, shows_data=project.spec.ui.show_data),
     ),
     "table": ("Table", look_at_table),
+    "size": ("Size of the table", look_at_size),
     "state": ("State and spec", look_at_state),
 }
 """What a page asks for by itself, because it may take long: its title, and who looks."""
 
 
-def look_soon(key: object, look: Callable[[], _T]) -> _T:
-    """What ``look`` gives. Raises HTTPException when the disk takes too long for it: threads of Airflow's API server,
-    of which there are a few, must not be kept."""
-    found = _for_pages.ask(key, look, PATIENCE_SECONDS)
-    if found is None:
-        told = f"The project's disk takes longer than {PATIENCE_SECONDS:.0f} seconds. Nothing of a run depends on this "
-        raise HTTPException(503, f"{told}page: load it again.")
-    return found
+def list_names(project: Project) -> list[str]:
+    """The project's pipelines. Raises HTTPException where the disk takes too long."""
+    return look_soon((project.root, "names"), lambda: pipelines.list_names(project))
 
 
 @router.get("/pipelines")
@@ -68,16 +62,17 @@ def show_pipelines(request: Request, user: User) -> HTMLResponse:
         project = open_project()
     except TidegateError as error:
         return render(request, "unusable.html", {"error": error.to_dict()}, 503)
-    names = access.list_readable(user, pipelines.list_names(project))
+    names = access.list_readable(user, list_names(project))
     overview = look_soon((project.root, *names), lambda: pipelines.overview(project, names))
     return render(request, "pipelines.html", {"overview": overview, "paused": access.list_paused(names)})
 
 
 @router.get("/dags/{dag_id}", dependencies=[_may_read_dag])
-def show_pipeline(dag_id: str, request: Request, user: User, runs: Annotated[int, Query()] = _HISTORY) -> HTMLResponse:
+def show_pipeline(
+    dag_id: str, project: ServedProject, request: Request, user: User, runs: Annotated[int, Query()] = _HISTORY
+) -> HTMLResponse:
     """A pipeline; ``runs`` is how many of its newest are shown."""
-    project = find_project_of(dag_id)
-    names = access.list_readable(user, pipelines.list_names(project))
+    names = access.list_readable(user, list_names(project))
     limit = min((one for one in HISTORY_CHOICES if one >= runs), default=HISTORY_CHOICES[-1])
     rights = access.list_rights(user, dag_id)
     key = (project.root, dag_id, limit, *names, *rights.values())
@@ -88,15 +83,20 @@ def show_pipeline(dag_id: str, request: Request, user: User, runs: Annotated[int
 
 
 @router.get("/dags/{dag_id}/run", dependencies=[_may_read_dag])
-def show_run(dag_id: str, run_id: Annotated[str, Query()], request: Request, user: User) -> HTMLResponse:
+def show_run(
+    dag_id: str, run_id: Annotated[str, Query()], project: ServedProject, request: Request, user: User
+) -> HTMLResponse:
     """A run."""
-    project = find_project_of(dag_id)
     rights = access.list_rights(user, dag_id)
     page, offered = look_soon(
         (project.root, dag_id, run_id, *rights.values()),
         lambda: (look_at_run(project, dag_id, run_id), offer(project, dag_id, rights, run_id)),
     )
-    context = {"page": page, "offer": offered, "spark_links": []}
+    context = {"page": page, "offer": offered, "in_airflow": None}
+    if page["report"] is None and page["is_live"]:
+        run = context["in_airflow"] = access.find_run(dag_id, run_id)
+        if run is None or run["state"] in _ENDED:
+            page["is_live"], page["state"] = False, "no_report"
     try:
         return render(request, "run.html", context)
     except Exception:  # noqa: BLE001 - a report may hold anything in the place of anything
@@ -106,12 +106,13 @@ def show_run(dag_id: str, run_id: Annotated[str, Query()], request: Request, use
 
 
 @router.get("/dags/{dag_id}/parts/{part}", dependencies=[_may_read_dag])
-def show_part(dag_id: str, part: str, request: Request, fragment: Annotated[bool, Query()] = False) -> HTMLResponse:
+def show_part(
+    dag_id: str, part: str, project: ServedProject, request: Request, fragment: Annotated[bool, Query()] = False
+) -> HTMLResponse:
     """A part of a page: for the page itself (``fragment``), else as a page of its own."""
     if part not in PARTS:
         raise HTTPException(404, "no such part")
     title, look = PARTS[part]
-    project = find_project_of(dag_id)
     found = patience.ask((project.root, dag_id, look), lambda: look(project, dag_id), PATIENCE_SECONDS)
     context = {"part": found, "name": part if found is not None else "slow", "title": title, "dag_id": dag_id}
     context |= {"asked": part, "seconds": round(PATIENCE_SECONDS)}

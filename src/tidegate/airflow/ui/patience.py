@@ -1,42 +1,99 @@
-"""Looks that may take long (a large folder, a slow disk, a broker that is away), with a limit: a page never waits
-longer, and what takes longer is joined by the next one who asks."""
+"""Looks that may take long (a large folder, a slow disk, a broker that is away), with a limit: nobody waits longer, and
+what takes longer is joined by the next one who asks."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as NotYet
-from threading import Lock
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from threading import Lock, Thread
 from typing import Any, TypeVar
 
-_T = TypeVar("_T")
+from fastapi import HTTPException
+
+PATIENCE_SECONDS = 8.0
 _AT_ONCE = 8
+_KEPT_SECONDS = 60.0
+
+_T = TypeVar("_T")
+
+
+@dataclass
+class _Look:
+    """One look; ``ended`` is when it was done, by the clock that only goes forward."""
+
+    look: Callable[[], Any]
+    found: Future[Any] = field(default_factory=Future)
+    ended: float | None = None
+
+    def carry_out(self) -> None:
+        try:
+            found = self.look()
+        except BaseException as error:  # noqa: BLE001 - it belongs to the one who asked
+            self.found.set_exception(error)
+        else:
+            self.found.set_result(found)
+        self.ended = time.monotonic()
 
 
 class Patience:
-    """Carries looks out, at most ``at_once`` together and each of them once at a time."""
+    """Carries looks out, at most ``at_once`` together and each of them once at a time.
+
+    What was given up goes on, and what it finds is kept for a minute for the next one who asks. Its threads are no
+    reason for the server to stay when it ends: a look may never come back.
+    """
 
     def __init__(self, at_once: int = _AT_ONCE) -> None:
-        self._workers = ThreadPoolExecutor(at_once, thread_name_prefix="tidegate-look")
-        self._under_way: dict[object, Future[Any]] = {}
+        self._at_once = at_once
+        self._workers = 0
+        self._waiting: SimpleQueue[_Look] = SimpleQueue()
+        self._looks: dict[object, _Look] = {}
         self._lock = Lock()
 
     def ask(self, key: object, look: Callable[[], _T], seconds: float) -> _T | None:
         """What ``look`` gives, or None when it takes longer. Looks with the same key are one."""
         with self._lock:
-            future = self._under_way.get(key)
-            is_new = future is None
-            if future is None:
-                future = self._under_way[key] = self._workers.submit(look)
-        if is_new:  # without the lock: of a look that is done by now, it is called here
-            future.add_done_callback(lambda done: self._forget(key, done))
-        try:
-            found: _T = future.result(seconds)
-        except NotYet:
+            self._forget_old()
+            one = self._looks.get(key)
+            if one is None:
+                one = self._looks[key] = _Look(look)
+                self._give_to_worker(one)
+        if not wait([one.found], seconds).done:
             return None
+        with self._lock:
+            if self._looks.get(key) is one:
+                del self._looks[key]
+        found: _T = one.found.result()
         return found
 
-    def _forget(self, key: object, done: Future[Any]) -> None:
-        with self._lock:
-            if self._under_way.get(key) is done:
-                del self._under_way[key]
+    def _give_to_worker(self, one: _Look) -> None:
+        self._waiting.put(one)
+        if self._workers < self._at_once:
+            self._workers += 1
+            Thread(target=self._work, name=f"tidegate-look-{self._workers}", daemon=True).start()
+
+    def _work(self) -> None:
+        while True:
+            self._waiting.get().carry_out()
+
+    def _forget_old(self) -> None:
+        before = time.monotonic() - _KEPT_SECONDS
+        for key, one in list(self._looks.items()):
+            if one.ended is not None and one.ended < before:
+                del self._looks[key]
+
+
+for_pages = Patience()
+"""For what a page cannot do without; apart from its parts: many slow ones keep no page waiting."""
+
+
+def look_soon(key: object, look: Callable[[], _T]) -> _T:
+    """What ``look`` gives. Raises HTTPException when the disk takes too long for it: threads of Airflow's API server,
+    of which there are a few, must not be kept."""
+    found = for_pages.ask(key, look, PATIENCE_SECONDS)
+    if found is None:
+        told = f"The project's disk takes longer than {PATIENCE_SECONDS:.0f} seconds. Nothing of a run depends on this "
+        raise HTTPException(503, f"{told}page: load it again.")
+    return found

@@ -1,4 +1,5 @@
-"""Dry runs as the pages of actions show them: the plan, or the error that stands in its way. No JVM is started."""
+"""Dry runs as the pages of actions show them: the plan, or the error that stands in its way. No JVM is started, and
+nobody waits for one longer than a while."""
 
 from __future__ import annotations
 
@@ -8,20 +9,29 @@ from typing import TypeVar
 from typing_extensions import TypedDict
 
 from tidegate.airflow.form import REPLAY_REASON, REPLAY_RUN
+from tidegate.airflow.ui.patience import Patience, look_soon
 from tidegate.airflow.ui.refusals import Refused
 from tidegate.errors import TidegateError
+from tidegate.monitor.pipelines import to_error
 from tidegate.outputs import BackfillPlan, Error, ReplayPlan
 from tidegate.project import Project
 from tidegate.storage import name_cause
+
+DRY_RUN_SECONDS = 20.0
+"""How long a person waits for a dry run: brokers that are away cost most of ten."""
+_AT_ONCE = 4
+dry_runs = Patience(_AT_ONCE)
 
 _Plan = TypeVar("_Plan", BackfillPlan, ReplayPlan)
 
 
 class Shown(TypedDict):
-    """A dry run: its plan (None where there is none), and what stands in the way."""
+    """A dry run: its plan (None where there is none), and what stands in the way. ``still_looks``: after so many
+    seconds there is neither; it goes on, for the one who asks again."""
 
     plan: BackfillPlan | ReplayPlan | None
     error: Error | None
+    still_looks: int | None
 
 
 def of_backfill(project: Project, name: str, first: str, last: str) -> Shown:
@@ -35,14 +45,15 @@ def of_backfill(project: Project, name: str, first: str, last: str) -> Shown:
         assert days is not None
         return look_at_backfill(project, name, Wanted(*days))
 
-    return _look(project, look)
+    return _look((project.root, name, "backfill", first, last), project, look)
 
 
 def of_refresh(project: Project, name: str, *, keeps_older: bool) -> Shown:
     """Of the whole table."""
     from tidegate.backfill.command import look_at_backfill
 
-    return _look(project, lambda: look_at_backfill(project, name, None, keeps_older=keeps_older))
+    key = (project.root, name, "refresh", keeps_older)
+    return _look(key, project, lambda: look_at_backfill(project, name, None, keeps_older=keeps_older))
 
 
 def of_replay(project: Project, name: str, reason: str, of_run: str) -> Shown:
@@ -52,7 +63,8 @@ def of_replay(project: Project, name: str, reason: str, of_run: str) -> Shown:
     from tidegate.replay.command import look_at_replay
 
     wanted = QuarantineFilter(run_id=of_run or None, reason=reason or None)
-    return _look(project, lambda: look_at_replay(project, name, Selection(wanted)))
+    key = (project.root, name, "replay", reason, of_run)
+    return _look(key, project, lambda: look_at_replay(project, name, Selection(wanted)))
 
 
 def check_replay(project: Project, name: str, conf: Mapping[str, str]) -> None:
@@ -61,10 +73,15 @@ def check_replay(project: Project, name: str, conf: Mapping[str, str]) -> None:
     from tidegate.replay.choose import check_names, check_run
 
     wanted = QuarantineFilter(run_id=conf.get(REPLAY_RUN), reason=conf.get(REPLAY_REASON))
-    paths = project.paths(name)
-    try:
+
+    def check() -> bool:
+        paths = project.paths(name)
         check_names(project, paths, name, wanted)
         check_run(paths, name, wanted)
+        return True
+
+    try:
+        look_soon((project.root, name, "check", *sorted(conf.items())), check)
     except (TidegateError, OSError) as error:
         raise Refused.of(_named(project, error)) from None
 
@@ -74,19 +91,24 @@ def list_reasons(project: Project, name: str) -> list[str]:
     that cannot be read the dry run tells why."""
     from tidegate.audit.suite import load_suite
 
-    try:
+    def look() -> list[str]:
         suite = load_suite(project, name)
+        return ["malformed", *(() if suite is None else sorted(rule.rule for rule in suite.rules))]
+
+    try:
+        return look_soon((project.root, name, "reasons"), look)
     except (TidegateError, OSError):
         return ["malformed"]
-    return ["malformed", *(() if suite is None else sorted(rule.rule for rule in suite.rules))]
 
 
-def _look(project: Project, look: Callable[[], _Plan]) -> Shown:
+def _look(key: tuple[object, str, *tuple[object, ...]], project: Project, look: Callable[[], _Plan]) -> Shown:
     try:
-        plan = look()
-    except (TidegateError, OSError) as error:
-        return {"plan": None, "error": _named(project, error).to_dict()}
-    return {"plan": plan, "error": plan["hindrance"]}
+        plan = dry_runs.ask(key, look, DRY_RUN_SECONDS)
+    except Exception as error:  # noqa: BLE001 - whatever is wrong, the page says it
+        return {"plan": None, "error": to_error(project, key[1], error), "still_looks": None}
+    if plan is None:
+        return {"plan": None, "error": None, "still_looks": round(DRY_RUN_SECONDS)}
+    return {"plan": plan, "error": plan["hindrance"], "still_looks": None}
 
 
 def _named(project: Project, error: TidegateError | OSError) -> TidegateError:

@@ -1,20 +1,22 @@
-"""The project whose pipelines are shown."""
+"""The project whose pipelines are shown. Nothing of it is looked at without a limit: see :mod:`patience`."""
 
-from __future__ import annotations
+# No `from __future__ import annotations`: FastAPI resolves the annotations of dependencies at run time.
+from typing import Annotated
 
-from fastapi import HTTPException
+from fastapi import Depends, HTTPException
 
 from tidegate.airflow.locate import find_served_project
+from tidegate.airflow.ui.patience import look_soon
 from tidegate.airflow.ui.refusals import Refused
 from tidegate.errors import TidegateError
-from tidegate.paths import PipelinePaths
 from tidegate.pipeline import check_name
 from tidegate.project import Project, load_project
 
 
 def open_project() -> Project:
-    """The project that this Airflow serves. Raises TidegateError: there is none, or its settings have a fault."""
-    return load_project(find_served_project())
+    """The project that this Airflow serves. Raises TidegateError: there is none, or its settings have a fault;
+    HTTPException where the disk takes too long."""
+    return look_soon("project", lambda: load_project(find_served_project()))
 
 
 def find_project_of(dag_id: str) -> Project:
@@ -30,6 +32,5 @@ def find_project_of(dag_id: str) -> Project:
         raise Refused(error, 503) from None
 
 
-def find_paths(dag_id: str) -> PipelinePaths:
-    """The pipeline's paths. Raises as :func:`find_project_of`."""
-    return find_project_of(dag_id).paths(dag_id)
+ServedProject = Annotated[Project, Depends(find_project_of)]
+"""The project, for a route of a DAG: FastAPI finds it in a thread, so that no disk stops the server."""

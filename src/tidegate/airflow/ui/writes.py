@@ -58,7 +58,8 @@ def refuse_other_sites(request: Request) -> None:
     elif origin is not None:
         is_ours = urlsplit(origin).netloc.lower() in _list_hosts(request)
     else:
-        is_ours = request.headers.get("authorization", "").lower().startswith("bearer ")
+        kind, _, token = request.headers.get("authorization", "").partition(" ")
+        is_ours = kind.lower() == "bearer" and token.strip() != ""
     if not is_ours:
         raise Refused(catalogue.ACTION_OF_OTHER_SITE(where=request.url.path), 403)
 

@@ -126,9 +126,18 @@ def set_daily_factor(root: Path, factor: int) -> None:
     (root / "jobs" / "daily" / "transform.py").write_text(_DAILY_TRANSFORM.replace("FACTOR", str(factor)))
 
 
+def set_lowest_price(root: Path, lowest: int) -> None:
+    """Below which a record of ``daily`` goes to quarantine from now on."""
+    suite = _SUITE.format(name="daily").replace("min_value: 0", f"min_value: {lowest}")
+    rule = "meta: {rule: price_not_negative"
+    (root / "expectations" / "daily.yaml").write_text(suite.replace(rule, f"{rule}, on_failure: quarantine"))
+
+
 def _write_daily(root: Path) -> None:
-    """Three days, each in its own file."""
+    """Three days, each in its own file, and a fourth whose one record is set aside."""
     _write_pipeline(root, "daily", '"0 0 * * *"')
+    set_lowest_price(root, 0)
+    (root / "data" / "inbox" / "daily" / "5.json").write_text('{"id": 50, "price": -1.0, "day": "2026-01-05"}\n')
     spec = root / "jobs" / "daily" / "pipeline.yaml"
     spec.write_text(spec.read_text().replace("    schema: id BIGINT, price DOUBLE\n", _DAILY_SOURCE))
     set_daily_factor(root, 1)
