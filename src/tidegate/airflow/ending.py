@@ -93,7 +93,16 @@ def _tell(
     was_stopped = isinstance(error, TidegateError) and error.code.endswith("_TASK_KILLED")
     if metrics.are_on():
         look = operator.looks and not was_stopped
-        metrics.tell(project, operator.pipeline, report, before, failed=failed, look=look, log=operator.log)
+        metrics.tell(
+            project,
+            operator.pipeline,
+            report,
+            before,
+            mode=operator.work,
+            failed=failed,
+            look=look,
+            log=operator.log,
+        )
     if report is not None:
         alerts.tell_of_report(project, report, before, context, operator.log)
 
