@@ -71,7 +71,9 @@ def _begin(operator: TellsItsEnd, context: Context) -> Callable[[BaseException |
         try:
             _tell(operator, context, run_id, before, error)
         except Exception as trouble:  # noqa: BLE001 - the task's own end counts, whatever happens here
-            operator.log.warning("nothing was told of this task: %s: %s", type(trouble).__name__, trouble)
+            operator.log.warning(
+                "not all metrics and alerts of this task were sent: %s: %s", type(trouble).__name__, trouble
+            )
 
     return end
 
