@@ -30,7 +30,6 @@ WORDS: dict[str, str] = {
     "failing": "failing",
     "never_ran": "never ran",
     "broken": "cannot be read",
-    "refuses": "would refuse",
     "passed": "passed",
     "warned": "warned",
     "unchecked": "unchecked",
