@@ -199,8 +199,6 @@ def test_every_route_asks_who_it_is_and_those_of_a_dag_whether_it_may_be_read() 
 def test_a_slow_look_is_given_up_and_joined(monkeypatch: pytest.MonkeyPatch) -> None:
     import threading
 
-    from tidegate.airflow.ui.patience import Patience
-
     patience, go, looks = Patience(), threading.Event(), []
 
     def look() -> str:
