@@ -167,7 +167,7 @@ def chart_rows(runs: Iterable[RunRow], places: Places, dag_id: str) -> list[dict
         {
             "id": run["run_id"],
             "at": run["started_at"],
-            "state": run["state"],
+            "state": word(run["state"]),
             "read": run["rows"]["read"],
             "published": run["rows"]["published"],
             "malformed": run["rows"]["malformed"],
